@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from specgrad.check.cases.generate import FINITE, SHAPES, draw, pooling_window, question
+from specgrad.check.cases.generate import FINITE, SHAPES, draw, draw_case, pooling_window
 from specgrad.check.cases.op_case import OpCase
 from specgrad.check.cases.shrink import shrink
 from specgrad.check.conform.broken_rule import rule
@@ -85,7 +85,7 @@ def layer_questions(names: list[str], seed: int) -> Iterator[tuple[str, OpCase]]
 
 def operator_questions(operator: str, count: int, seed: int, gradients: bool) -> Iterator[tuple[str, OpCase]]:
     for i in range(count):
-        asked = question(operator, FINITE[i % len(FINITE)], seed * 1_000_003 + i)
+        asked = draw_case(operator, FINITE[i % len(FINITE)], seed * 1_000_003 + i)
         yield operator, asked
         if gradients and operator in GRADIENTS:
             yield f"{operator}, gradient", with_gradient(asked, i)

@@ -30,7 +30,7 @@ import planted_files as planted  # noqa: E402
 from specgrad.check.models.recorded import RECORDED  # noqa: E402
 from specgrad.check.models.run_torch import exported  # noqa: E402
 from specgrad.check.tolerances.allowance import Clock, allowance  # noqa: E402
-from specgrad.check.verdicts.run_case import merged_arithmetic_of  # noqa: E402
+from specgrad.check.verdicts.run_case import fused_arithmetic_of  # noqa: E402
 from specgrad.engines import compile  # noqa: E402
 from specgrad.interop import from_onnx  # noqa: E402
 from specgrad.rounding import Ball  # noqa: E402
@@ -49,7 +49,7 @@ class Judge:
     def __init__(self, name: str, model: onnx.ModelProto, xs: Sequence[np.ndarray]) -> None:
         self.name, self.model, self.xs = name, model, xs
         self.graph = from_onnx(model)
-        arithmetic = merged_arithmetic_of(RECORDED)
+        arithmetic = fused_arithmetic_of(RECORDED)
         start = time.perf_counter()
         self.balls = [self._ball(x, arithmetic, 600.0) for x in xs]
         self.seconds = (time.perf_counter() - start) / len(xs)

@@ -26,8 +26,8 @@ from onnx import helper, numpy_helper
 
 from specgrad.check.runtimes import runtime
 from specgrad.check.verdicts import saturation
-from specgrad.check.verdicts.judge import compare
-from specgrad.check.verdicts.run_case import arithmetic_of, merged_arithmetic_of
+from specgrad.check.verdicts.judge import judge_array
+from specgrad.check.verdicts.run_case import arithmetic_of, fused_arithmetic_of
 from specgrad.interop import from_onnx
 from specgrad.rounding import radius
 
@@ -90,11 +90,11 @@ class Tally:
     def judge(self, what: str, name: str, model: bytes, x: np.ndarray, merged: bool = False) -> None:
         graph, arithmetic = (
             from_onnx(model),
-            (merged_arithmetic_of if merged else arithmetic_of)(runtime("onnxruntime")),
+            (fused_arithmetic_of if merged else arithmetic_of)(runtime("onnxruntime")),
         )
         (got,) = ran(model, x)
         found = radius(graph, x.astype(float), arithmetic=arithmetic, backend="torch", formats=graph.formats)
-        verdict = compare("y", got, found.outputs)
+        verdict = judge_array("y", got, found.outputs)
         self.cells[what] += got.size
         self.open[what] += int(np.count_nonzero(found.outputs.low != found.outputs.high))
         if verdict.kind not in ("exact", "rounding"):
@@ -153,9 +153,9 @@ def finding(bits: int) -> str:
     rest = [t.astype(float) for t in (x,)]
     sums = next(s for s in saturation.sums_in_16_bits(graph, rest, at))
     wrong = np.clip(np.rint(sums / stored["ys"]) + 128, 0, 255).astype(int)
-    arithmetic = merged_arithmetic_of(runtime("onnxruntime"))
+    arithmetic = fused_arithmetic_of(runtime("onnxruntime"))
     ball = radius(graph, x.astype(float), arithmetic=arithmetic, backend="torch", formats=graph.formats).outputs
-    verdicts = " and ".join(compare("y", got, ball).kind for got in (fast, plain, wrong))
+    verdicts = " and ".join(judge_array("y", got, ball).kind for got in (fast, plain, wrong))
     seen, told = np.abs(fast - plain), np.abs(wrong - plain)
     differ = f"{np.count_nonzero(seen):,} of {seen.size:,} cells differ, by at most {seen.max()}"
     would = f"{np.count_nonzero(told):,} would, by at most {told.max()}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from specgrad.check.conform.findings_page import EARLIER, kept
+from specgrad.check.conform.findings_page import EARLIER, with_earlier_rows
 
 FOLDER = Path(__file__).parents[1] / "docs" / "findings"
 LISTED = (FOLDER / "anchors.txt").read_text().splitlines()
@@ -46,13 +46,13 @@ def row(name: str) -> str:
 
 def test_a_page_written_anew_keeps_what_was_found_earlier() -> None:
     first, second = row("engine-relu-P1"), row("engine-exp-P1")
-    page = kept(f"# old\n{first}\n{second}\n", f"# new\n{second}\n")
+    page = with_earlier_rows(f"# old\n{first}\n{second}\n", f"# new\n{second}\n")
     assert page.splitlines()[:2] == ["# new", second]
     assert EARLIER in page
     assert page.count('<a id="engine-relu-P1"></a>') == 1
     assert "runtimes/engine-relu-P1.py" not in page  # its script goes
-    assert kept(page, f"# newer\n{second}\n") == page.replace("# new\n", "# newer\n")
-    assert kept(page, f"{first}\n{second}\n") == f"{first}\n{second}\n"  # found again
+    assert with_earlier_rows(page, f"# newer\n{second}\n") == page.replace("# new\n", "# newer\n")
+    assert with_earlier_rows(page, f"{first}\n{second}\n") == f"{first}\n{second}\n"  # found again
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)

@@ -18,9 +18,9 @@ from emulated import ARITHMETICS, FAULTS, Layer, image, networks, run
 from specgrad.check import audit
 from specgrad.check.cases.op_case import OpCase
 from specgrad.check.verdicts import arithmetic_classes
-from specgrad.check.verdicts.arithmetic_classes import CLASSES, accepted, renamed
-from specgrad.check.verdicts.error_estimate import USUAL, excess
-from specgrad.check.verdicts.judge import Verdict, balls, compare
+from specgrad.check.verdicts.arithmetic_classes import CLASSES, accepted_classes, reclassify
+from specgrad.check.verdicts.error_estimate import MAX_TYPICAL_RATIO, error_over_estimate
+from specgrad.check.verdicts.judge import Verdict, expected_balls, judge_array
 from specgrad.check.verdicts.observation import Observation
 from specgrad.check.verdicts.probe import LayerProbe
 from specgrad.errors import ParameterError
@@ -71,8 +71,8 @@ def meaning(layer: Layer, *args: np.ndarray) -> sg.Graph:
 
 def judged(layer: Layer, args: list[np.ndarray], got: np.ndarray) -> Verdict:
     graph, given = meaning(layer, *args), [a.astype(np.float64) for a in args]
-    (ball,) = balls(graph, given, NODE)
-    return renamed(compare("y", got, ball), Observation(graph, given, [got]), NODE, accept=())
+    (ball,) = expected_balls(graph, given, NODE)
+    return reclassify(judge_array("y", got, ball), Observation(graph, given, [got]), NODE, accept=())
 
 
 def layers_of(name: str, arithmetic: str, fault: str = "", at: int = -1) -> list[tuple[Layer, list, np.ndarray]]:
@@ -176,8 +176,8 @@ def test_cells_beside_a_nan_are_explained_too() -> None:
 def test_a_ball_alone_would_explain_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mistake: a class explains whatever lies in its ball."""
     assert small_fault("winograd-f6", b=0.0).kind == small_fault("bfloat16-sums", b=0.0, w=0.9).kind == "differs"
-    monkeypatch.setattr(arithmetic_classes, "usual_faults", lambda seen: ())
-    monkeypatch.setattr(arithmetic_classes, "is_usual", lambda *_: True)
+    monkeypatch.setattr(arithmetic_classes, "faulty_outputs", lambda seen: ())
+    monkeypatch.setattr(arithmetic_classes, "is_typical", lambda *_: True)
     assert small_fault("winograd-f6", b=0.0).arithmetic.startswith("winograd")
     assert small_fault("bfloat16-sums", b=0.0, w=0.9).arithmetic == "bfloat16-sums"
 
@@ -186,7 +186,7 @@ def test_operands_by_their_wide_ball_would_explain_faults(monkeypatch: pytest.Mo
     """The planted mistake: operands that nobody rounds, but Arithmetic(operands="bfloat16")."""
 
     def wide(way: object, seen: Observation, arithmetic: Arithmetic) -> Iterator[list[Ball]]:
-        yield balls(seen.graph, seen.given, Arithmetic(operands="bfloat16", execution="node"))
+        yield expected_balls(seen.graph, seen.inputs, Arithmetic(operands="bfloat16", execution="node"))
 
     assert small_fault("float32", w=1 + 2.0**-9).kind == "differs"
     monkeypatch.setattr(arithmetic_classes, "class_balls", wide)
@@ -203,21 +203,21 @@ def test_errors_of_right_executions_are_usual(arithmetic: str) -> None:
     for network in NETWORKS:
         for layer, args, got in layers_of(network, arithmetic):
             seen = Observation(meaning(layer, *args), [a.astype(np.float64) for a in args], [got])
-            shares.append(excess(seen, seen.values()[0], way if isinstance(way, Winograd) else None, form))
+            shares.append(error_over_estimate(seen, seen.values()[0], way if isinstance(way, Winograd) else None, form))
     finite = [s for s in shares if np.isfinite(s)]
     assert len(finite) >= 8
-    assert max(finite) <= USUAL / 2
+    assert max(finite) <= MAX_TYPICAL_RATIO / 2
 
 
 def test_names_are_checked() -> None:
-    assert accepted(["tf32", "winograd-f4"]) == {"tf32", "winograd-f4"}
-    assert accepted(["any"]) == {"float32", *(c.name for c in CLASSES), "moved-constants", "formula-kernel"}
-    assert accepted(["any", "replaced-constants"]) == accepted(["any"]) | {"replaced-constants"}
+    assert accepted_classes(["tf32", "winograd-f4"]) == {"tf32", "winograd-f4"}
+    assert accepted_classes(["any"]) == {"float32", *(c.name for c in CLASSES), "moved-constants", "formula-kernel"}
+    assert accepted_classes(["any", "replaced-constants"]) == accepted_classes(["any"]) | {"replaced-constants"}
     assert [c.name for c in CLASSES if c.name.startswith("winograd")] == [
         f"winograd-f{t[0].outputs}" for t in TILES.values()
     ]
     with pytest.raises(ParameterError, match=r"accept must be among float32, tf32, .* or any; got 'fp8'"):
-        accepted(["fp8"])
+        accepted_classes(["fp8"])
 
 
 # --- runtimes ---------------------------------------------------------------------------------------------------------

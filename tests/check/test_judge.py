@@ -13,7 +13,7 @@ from specgrad.check import assert_conforms
 from specgrad.check.cases.op_case import OPERATORS
 from specgrad.check.conform.conformance import GRADIENTS
 from specgrad.check.conform.kernel import ConformanceError
-from specgrad.check.verdicts.judge import balls, compare
+from specgrad.check.verdicts.judge import expected_balls, judge_array
 from specgrad.rounding import Arithmetic, Ball
 
 OPEN = Ball(np.array([1.0, 2.0, 3.0]), np.array([np.inf, 1e-7, np.inf]))
@@ -30,7 +30,7 @@ OPEN = Ball(np.array([1.0, 2.0, 3.0]), np.array([np.inf, 1e-7, np.inf]))
     ],
 )
 def test_an_open_cell_excuses_itself_alone(got: list[float], kind: str, fault: str) -> None:
-    found = compare("y", np.array(got), OPEN)
+    found = judge_array("y", np.array(got), OPEN)
     assert (found.kind, found.fault) == (kind, fault)
     if kind == "differs":
         assert found.index == (1,)
@@ -42,7 +42,7 @@ def test_a_nan_leaves_the_other_cells_as_exact_as_they_were() -> None:
     """x * (c * c), where the square of the float32 constant needs 48 digits."""
     c = np.float32([0.1, 0.1])
     graph = sg.trace(lambda x: x * (x.builder.constant(c) * x.builder.constant(c)), (2,))
-    (ball,) = balls(graph, [np.array([np.nan, 1.0])], Arithmetic())
+    (ball,) = expected_balls(graph, [np.array([np.nan, 1.0])], Arithmetic())
     assert np.isnan(ball.value[0])
     assert Fraction(ball.value[1]) == Fraction(float(c[1])) ** 2
 
@@ -55,20 +55,20 @@ def test_an_allowance_is_that_of_the_number_which_it_is_about() -> None:
     inputs = [np.array([np.inf, -np.inf, 0.5])]
     for high, kind in ((0.7, "rounding"), (123456.7, "cannot tell")):
         graph = sg.trace(lambda x, high=high: sg.clamp(x, 0, high), (3,))
-        (ball,) = balls(graph, inputs, Arithmetic(execution="node"))
-        assert compare("y", np.float32([high, 0, 0.5]), ball).kind == kind
-        assert compare("y", np.float32([high, 0, 0.6]), ball).kind == "differs"
+        (ball,) = expected_balls(graph, inputs, Arithmetic(execution="node"))
+        assert judge_array("y", np.float32([high, 0, 0.5]), ball).kind == kind
+        assert judge_array("y", np.float32([high, 0, 0.6]), ball).kind == "differs"
 
 
 def test_an_open_position_excuses_itself_alone() -> None:
     ball = Ball(np.array([3, 5]), np.array([np.inf, 0.0]))
-    assert compare("i", np.array([4, 5]), ball).kind == "cannot tell"
-    assert compare("i", np.array([3, 4]), ball).fault == "index"
+    assert judge_array("i", np.array([4, 5]), ball).kind == "cannot tell"
+    assert judge_array("i", np.array([3, 4]), ball).fault == "index"
 
 
 def test_nothing_known_at_all() -> None:
     ball = Ball(np.zeros(2), np.full(2, np.inf))
-    found = str(compare("y", np.ones(2), ball))
+    found = str(judge_array("y", np.ones(2), ball))
     assert found == "cannot tell: 2 of 2 cells are open: overflow, or a choice that rounding decides"
 
 

@@ -11,7 +11,7 @@ import pytest
 import kernels
 import specgrad as sg
 from specgrad.check import OPERATORS, ConformanceError, assert_conforms, kernel_signature
-from specgrad.check.cases.generate import SHAPES, questions
+from specgrad.check.cases.generate import SHAPES, draw_cases
 from specgrad.check.cases.signature import MEANING, attribute_names
 from specgrad.check.conform.kernel import KernelExaminer, attributes_of
 from specgrad.rounding import FORMATS, Arithmetic
@@ -21,7 +21,7 @@ HALF = Arithmetic("float16")
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_normalised_attributes_mean_the_same(operator: str) -> None:
-    for question in questions(operator, 40, seed=3):
+    for question in draw_cases(operator, 40, seed=3):
         given = attributes_of(question)
         assert tuple(given) == attribute_names(operator)
         assert not any(isinstance(v, str) for name, v in given.items() if name not in ("padded", "where", "how"))
@@ -36,7 +36,7 @@ def test_normalised_attributes_mean_the_same(operator: str) -> None:
 def test_same_padding_is_handed_out_as_numbers() -> None:
     """By hand, from the contract: 5 cells, kernel 2, stride 2 need one more, behind (upper) or before (lower)."""
     found = {}
-    for question in questions("max_pool", 2000):
+    for question in draw_cases("max_pool", 2000):
         a = question.attributes
         if (question.arrays["x"].shape[2:], a["kernel"], a["stride"], a.get("dilation", (1,))) == (
             (5,),
@@ -75,7 +75,7 @@ def test_what_was_answered_is_counted() -> None:
         return np.maximum(x, 0)
 
     done = assert_conforms(relu, "relu", count=200)
-    ranks = Counter(q.arrays["x"].ndim for q in questions("relu", 200))
+    ranks = Counter(q.arrays["x"].ndim for q in draw_cases("relu", 200))
     assert (done.asked, done.answered) == (200, ranks[3])
     assert str(done).startswith(f"relu: {ranks[3]} of 200 questions answered (")
     assert done.counts == {"exact": ranks[3], "refuses": ranks[4]}
@@ -165,7 +165,7 @@ def test_float16_kernels_are_handed_float16(operator: str) -> None:
 def test_float16_questions_are_numbers_of_the_format_and_of_every_size() -> None:
     examiner = KernelExaminer(lambda x: x, None, "numpy", HALF)
     sizes = []
-    for question in questions("relu", 180):
+    for question in draw_cases("relu", 180):
         rounded, x = examiner.rounded(question), question.arrays["x"]
         y = rounded.arrays["x"]
         assert FORMATS["float16"].holds(y.astype(np.float64)).all()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from specgrad.check import RUNTIMES, Conformance, Finding, conformance, runtime
-from specgrad.check.cases.generate import questions
+from specgrad.check.cases.generate import draw_cases
 from specgrad.check.verdicts.run_case import RuntimeExaminer
 from specgrad.process import Process
 
@@ -127,7 +127,7 @@ def test_a_known_fault_is_found(row: Row) -> None:
 def test_the_reference_refuses_the_output_shape_of_a_transposed_convolution() -> None:
     """It raises where the same convolution with pads, no groups and one sample is answered."""
     plain = [
-        q for q in questions("conv_transpose", 200) if q.spelling == "output_shape" and q.attributes["groups"] == 1
+        q for q in draw_cases("conv_transpose", 200) if q.spelling == "output_shape" and q.attributes["groups"] == 1
     ]
     found = runtime(REFERENCE)
     with Process(environment=found.environment) as process:

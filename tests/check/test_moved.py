@@ -16,7 +16,7 @@ import specgrad as sg
 import specgrad.proof.base.kernel_formulas
 from specgrad.bounds import Box, certify, crown, ibp
 from specgrad.check import audit, audit_recorded
-from specgrad.check.verdicts.rewritten_formulas import FORMULA, MOVED, REPLACED, rewritten
+from specgrad.check.verdicts.rewritten_formulas import FORMULA, MOVED, REPLACED, rewritings
 from specgrad.cli.main import app
 from specgrad.interop import from_onnx
 from specgrad.proof.base.excluded_rewrites import exclusion, scaled_choices
@@ -98,7 +98,7 @@ def test_openvino_leaves_the_class_and_the_statement_says_so() -> None:
     report = radius(graph, NEAR)
     assert not report.outputs.contains(y).all()
     assert "through c, " in report.deployment["choices"]
-    moved = [g for name, _, g in rewritten(graph) if name == MOVED]
+    moved = [g for name, _, g in rewritings(graph) if name == MOVED]
     assert moved
     for other in moved:
         ball = radius(other, NEAR).outputs
@@ -112,7 +112,7 @@ def test_the_moved_graph_is_the_same_function() -> None:
     x = np.array([Fraction(k, 16) for k in range(-160, 160, 7)], dtype=object)
     for net in nets:
         graph = sg.trace(net, x.shape)
-        others = [other for name, _, other in rewritten(graph) if name == MOVED]
+        others = [other for name, _, other in rewritings(graph) if name == MOVED]
         assert others
         assert all((graph(x) == other(x)).all() for other in others)
 
@@ -170,7 +170,7 @@ def test_a_fault_is_no_rewriting() -> None:
     x = np.float32([[-2.0, 0.5, 2.0, 4.0]])
     wrong = [lambda v: v * np.clip(v + 3.0001, 0, 6) / 6, lambda v: v * np.clip(v + 3, 0, 6) / 6.0006]
     for f in wrong:
-        assert not any(radius(g, x).outputs.contains(f(x.astype(float))).all() for _, _, g in rewritten(graph))
+        assert not any(radius(g, x).outputs.contains(f(x.astype(float))).all() for _, _, g in rewritings(graph))
 
 
 # --- functions that are written out -----------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_where_a_softplus_is_written_out() -> None:
     for net, written in nets:
         graph = sg.trace(net, (9,))
         assert ("as a softplus" in exclusion(graph)) == written
-        others = [g for name, _, g in rewritten(graph) if name == FORMULA]
+        others = [g for name, _, g in rewritings(graph) if name == FORMULA]
         assert bool(others) == written
         assert all(np.allclose(g(x), graph(x), rtol=1e-14, atol=0) for g in others)
     assert "softplus" in Arithmetic().deployment["rewriting"]
@@ -316,7 +316,7 @@ def test_a_kernel_of_another_function_explains_nothing(monkeypatch: pytest.Monke
     specgrad.proof.base.kernel_formulas._table.cache_clear()
     try:
         graph = from_onnx(m)
-        (other,) = [g for name, _, g in rewritten(graph) if name == FORMULA]
+        (other,) = [g for name, _, g in rewritings(graph) if name == FORMULA]
         assert radius(other, x).outputs.contains(y).all()
         assert audit_recorded(m, {"x": x, "y": y.astype(np.float32)}).verdict == "differs"
     finally:
@@ -347,7 +347,7 @@ def test_openvino_takes_a_gelus_numbers() -> None:
     report = radius(graph, x)
     assert not report.outputs.contains(y).all()
     assert "a gelu's number" in report.deployment["choices"]
-    (other,) = [g for name, _, g in rewritten(graph) if name == REPLACED]
+    (other,) = [g for name, _, g in rewritings(graph) if name == REPLACED]
     ball = radius(other, x).outputs
     assert ball.contains(y).all()
     assert not ball.contains(report.outputs.value).any()

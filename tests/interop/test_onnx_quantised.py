@@ -10,7 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import specgrad as sg
-from specgrad.check.verdicts.judge import compare
+from specgrad.check.verdicts.judge import judge_array
 from specgrad.interop import from_onnx
 from specgrad.rounding import Arithmetic, radius
 
@@ -127,7 +127,7 @@ def test_onnx_runtime_stays_in_the_sets(case: str) -> None:
     for got, ball in zip(
         session.run(None, {name: x}), outputs if isinstance(outputs, tuple) else [outputs], strict=True
     ):
-        verdict = compare("y", got, ball)
+        verdict = judge_array("y", got, ball)
         assert verdict.kind in ("exact", "rounding"), str(verdict)
         assert np.count_nonzero(ball.low != ball.high) <= (0.03 * got.size if ball.whole else got.size)
         if got.dtype != np.float32:

@@ -23,7 +23,7 @@ import specgrad as sg
 from specgrad import functional as F
 from specgrad.bounds import Box, crown, ibp
 from specgrad.check import audit
-from specgrad.check.verdicts.judge import balls, compare
+from specgrad.check.verdicts.judge import expected_balls, judge_array
 from specgrad.errors import UnsupportedError
 from specgrad.interop import from_onnx, from_torch, to_onnx
 from specgrad.rounding import Arithmetic, local_radius, radius, slack_constants
@@ -349,9 +349,9 @@ def test_a_judge_does_not_ask_whether_a_weight_of_0_was_multiplied() -> None:
         graph = sg.trace(
             lambda v, how=how: sg.resize(v, (4,), where="asymmetric", how=how), x.shape
         )  # 0, 7/4, 7/2, 21/4
-        (ball,) = balls(graph, [x], Arithmetic())
+        (ball,) = expected_balls(graph, [x], Arithmetic())
         assert np.isinf(ball.radius[0, 0]).tolist() == [how == "linear", False, True, False]
-        surely = compare("y", np.float32([[[1, 0, 0, 5.25]]]), ball) if how == "linear" else None
+        surely = judge_array("y", np.float32([[[1, 0, 0, 5.25]]]), ball) if how == "linear" else None
         assert surely is None or surely.kind == "differs"
 
 

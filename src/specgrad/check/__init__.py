@@ -1,4 +1,4 @@
-"""Rounding or bug? Conformance of operators, audit of models, and a test helper for authors of kernels."""
+"""Rounding or bug? Conformance of runtimes, audit and comparison of models, and a test helper for kernels."""
 
 from .auditing.audit import Audit, audit, audit_recorded
 from .auditing.layer import LayerVerdict

@@ -21,10 +21,10 @@ from ..models.run_onnx import deploy
 from ..runtimes import Runtime
 from ..runtimes import runtime as runtime_named
 from ..tolerances.allowance import Clock
-from ..verdicts.arithmetic_classes import CLASSES, accepted
+from ..verdicts.arithmetic_classes import CLASSES, accepted_classes
 from ..verdicts.judge import SEVERITY, Kind, Verdict, worst
-from ..verdicts.known_effects import said_of
-from ..verdicts.run_case import arithmetic_of, merged_arithmetic_of
+from ..verdicts.known_effects import describe_formats
+from ..verdicts.run_case import arithmetic_of, fused_arithmetic_of
 from .attribution import Attribution, attribute
 from .blind_spots import BlindSpots, find_blind_spots
 from .coverage import Coverage, coverage
@@ -141,7 +141,7 @@ def audit(
     require_coverage   whether a layer that was not examined makes the verdict "cannot tell"
     tolerance_seconds   how long the tolerance of the whole model may take, where the forward radius is wide: 10 s
     """
-    allowed = accepted(accept)
+    allowed = accepted_classes(accept)
     target = runtime_named(runtime) if isinstance(runtime, str) else runtime
     arrays = [np.asarray(a) for a in (inputs if isinstance(inputs, list | tuple) else [inputs])]
     check_floats(arrays, QUANTISED)
@@ -170,7 +170,7 @@ def audit_recorded(
                that are declared of it. None: the largest that was measured of any runtime (`specgrad.declared_errors`)
     tolerance_seconds   how long proven tolerances may take, all points together: 10 s, or 60 s for outputs alone
     """
-    allowed = accepted(accept)
+    allowed = accepted_classes(accept)
     device = recorded_of(of)
     points = run_recorded(model, recorded)
     points = [replace(d, notes=(*d.notes, *known_faults(device, d.graph))) for d in points]
@@ -262,8 +262,8 @@ def _judged(judging: AuditContext, require_coverage: bool, progress: Progress | 
         _judge_export(deployed, judging.given),
         reproduce(deployed, bad, target) if isinstance(bad, int) and target.model else "",
         {
-            "layers": said_of(deployment_of(arithmetic_of(target), deployed.graph), deployed.computed_in),
-            "whole": said_of(deployment_of(merged_arithmetic_of(target), deployed.graph), deployed.computed_in),
+            "layers": describe_formats(deployment_of(arithmetic_of(target), deployed.graph), deployed.computed_in),
+            "whole": describe_formats(deployment_of(fused_arithmetic_of(target), deployed.graph), deployed.computed_in),
         },
         covered,
         require_coverage,

@@ -22,13 +22,20 @@ from specgrad.window import Shape
 from ..models.model_run import ModelRun, UnsupportedLayer
 from ..runtimes import Runtime
 from ..tolerances.allowance import Clock
-from ..verdicts.arithmetic_classes import BY_NAME, FLOAT32, class_of, renamed, renamed_as_rewritten, whole_arithmetic
+from ..verdicts.arithmetic_classes import (
+    BY_NAME,
+    FLOAT32,
+    class_of,
+    model_arithmetic,
+    reclassify,
+    reclassify_as_rewritten,
+)
 from ..verdicts.dequantised import MULTIPLIED_OUT, from_integers_alone, multiplied_out, without_dequantised
-from ..verdicts.judge import Verdict, balls, compare, worst
-from ..verdicts.known_effects import HALVES, explained
+from ..verdicts.judge import Verdict, expected_balls, judge_array, worst
+from ..verdicts.known_effects import HALVES, explain_by_known_effects
 from ..verdicts.observation import Observation
-from ..verdicts.rewritten_formulas import behind_choices, behind_formulas
-from ..verdicts.run_case import arithmetic_of, merged_arithmetic_of
+from ..verdicts.rewritten_formulas import without_choices, without_formula_interiors
+from ..verdicts.run_case import arithmetic_of, fused_arithmetic_of
 from .merged_layers import MergedLayersJudge
 from .reproduce import prober
 
@@ -132,27 +139,27 @@ class AuditContext:
         """One layer, or layers in other formats than float32."""
         deployed, graph, known = self.deployed, self.deployed.graph, self.deployed.known
         given = _as_numbers(graph, inputs, known)
-        arithmetic = arithmetic_of(self.target) if is_one_layer(part) else merged_arithmetic_of(self.target)
-        (ball,) = balls(part, given, arithmetic, self.backend, deployed.computed_in)
+        arithmetic = arithmetic_of(self.target) if is_one_layer(part) else fused_arithmetic_of(self.target)
+        (ball,) = expected_balls(part, given, arithmetic, self.backend, deployed.computed_in)
         self.expected[name] = replace(ball, expansion=None)
-        verdict = compare(name, known[position], ball)
+        verdict = judge_array(name, known[position], ball)
         if (verdict.kind, verdict.fault) == ("differs", "value"):
             verdict = self._from_integers(name, position, inputs) or verdict
         look = (part, given, known[position], arithmetic, self.backend)
-        verdict = explained(verdict, *look, graph, inputs, deployed.computed_in)
+        verdict = explain_by_known_effects(verdict, *look, graph, inputs, deployed.computed_in)
         if verdict.kind == "differs" and not any(n.name in deployed.computed_in for n in part.nodes):
-            seen = Observation(part, given, [known[position]], [name], self.backend)
-            verdict = renamed(verdict, seen, arithmetic, prober(deployed, position, self.target), self.accept)
+            observed = Observation(part, given, [known[position]], [name], self.backend)
+            verdict = reclassify(verdict, observed, arithmetic, prober(deployed, position, self.target), self.accept)
         return verdict
 
     def _together(self, name: str, position: int, part: Graph, inputs: Sequence[int]) -> Verdict:
         """Several layers of which the last was read."""
         graph, known = self.deployed.graph, self.deployed.known
-        seen = Observation(part, _as_numbers(graph, inputs, known), [known[position]], [name], self.backend)
+        observed = Observation(part, _as_numbers(graph, inputs, known), [known[position]], [name], self.backend)
         judge = MergedLayersJudge(
-            merged_arithmetic_of(self.target), self.clock, self.accept, outputs_only=self.outputs_only
+            fused_arithmetic_of(self.target), self.clock, self.accept, outputs_only=self.outputs_only
         )
-        verdict, allowed = judge.judge(seen, prober(self.deployed, position, self.target))
+        verdict, allowed = judge.judge(observed, prober(self.deployed, position, self.target))
         self.expected[name] = replace(allowed.balls[0], expansion=None)
         return verdict
 
@@ -163,8 +170,8 @@ class AuditContext:
         for start, (formats, words) in itertools.product(filter(None, starts), _ways(self.deployed)):
             part, sources = section(graph, position, start)
             given = _as_numbers(graph, sources, start)
-            (ball,) = balls(part, given, merged_arithmetic_of(self.target), self.backend, formats)
-            verdict = compare(name, known[position], ball)
+            (ball,) = expected_balls(part, given, fused_arithmetic_of(self.target), self.backend, formats)
+            verdict = judge_array(name, known[position], ball)
             if verdict.kind in ("exact", "rounding"):
                 return replace(verdict, detail=words)
         return None
@@ -172,19 +179,19 @@ class AuditContext:
     def _rewritten(self, verdict: Verdict, name: str, position: int) -> Verdict:
         """As a formula that was computed from its own x; or as a rewriting that no class has."""
         graph, known = self.deployed.graph, self.deployed.known
-        arithmetic = merged_arithmetic_of(self.target)
-        formula, from_x = behind_formulas(graph, position, known)
-        for start in (known, behind_choices(graph, position, known), from_x):
+        arithmetic = fused_arithmetic_of(self.target)
+        formula, from_x = without_formula_interiors(graph, position, known)
+        for start in (known, without_choices(graph, position, known), from_x):
             part, sources = section(graph, position, start)
             if not all(p in start for p in sources):
                 continue
-            seen = Observation(part, _as_numbers(graph, sources, start), [known[position]], [name], self.backend)
+            observed = Observation(part, _as_numbers(graph, sources, start), [known[position]], [name], self.backend)
             if start is from_x and formula:
-                (ball,) = balls(part, seen.given, arithmetic, self.backend, self.deployed.computed_in)
-                plain = compare(name, known[position], ball)
+                (ball,) = expected_balls(part, observed.inputs, arithmetic, self.backend, self.deployed.computed_in)
+                plain = judge_array(name, known[position], ball)
                 if plain.kind in ("exact", "rounding"):
                     return replace(plain, detail=f"from the inputs of {formula}")
-            named = renamed_as_rewritten(verdict, seen, arithmetic, self.accept)
+            named = reclassify_as_rewritten(verdict, observed, arithmetic, self.accept)
             if named is not verdict:
                 return named
         return verdict
@@ -223,19 +230,21 @@ class AuditContext:
             return Verdict("not examined", detail="what unexamined layers compute is not known")
         if len(deployed.answer.arrays) < len(deployed.graph.output_positions):
             return Verdict("not examined", detail="not all outputs were recorded")
-        arithmetic = whole_arithmetic(merged_arithmetic_of(self.target), classes)
+        arithmetic = model_arithmetic(fused_arithmetic_of(self.target), classes)
         if arithmetic is None:
             named = " and ".join(sorted(set(classes)))
             return Verdict("not examined", detail=f"for {named} no radius through all layers is known")
         said = " and ".join(BY_NAME[c].text for c in sorted(set(classes))) or FLOAT32
         names = [f"output {i}" for i in range(len(deployed.answer.arrays))]
-        seen = Observation(deployed.graph, self.given, deployed.answer.arrays, names, self.backend)
+        observed = Observation(deployed.graph, self.given, deployed.answer.arrays, names, self.backend)
         for formats, _ in _ways(deployed):
-            verdict, _ = MergedLayersJudge(arithmetic, self.clock, None, formats, self.outputs_only, said).judge(seen)
+            verdict, _ = MergedLayersJudge(arithmetic, self.clock, None, formats, self.outputs_only, said).judge(
+                observed
+            )
             if verdict.kind != "differs":
                 break
         if verdict.kind == "differs" and verdict.fault in ("value", "infinity", "nan"):
-            verdict = renamed_as_rewritten(verdict, seen, arithmetic, self.accept)
+            verdict = reclassify_as_rewritten(verdict, observed, arithmetic, self.accept)
         return verdict
 
     def _is_judged(self, layers: Sequence[LayerVerdict]) -> bool:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from specgrad.rounding import Arithmetic
 
 from ..tolerances.allowance import TIGHT, Allowance, Clock, allowance
-from ..verdicts.arithmetic_classes import CLASSES, FLOAT32, ArithmeticClass, Probe, renamed
-from ..verdicts.judge import Verdict, compare, worst
+from ..verdicts.arithmetic_classes import CLASSES, FLOAT32, ArithmeticClass, Probe, reclassify
+from ..verdicts.judge import Verdict, judge_array, worst
 from ..verdicts.observation import Observation
 
 NAMED = 1 / 8  # of the largest value: an arithmetic that allows more would explain most faults too, and is not named
@@ -36,18 +36,18 @@ class MergedLayersJudge:
     outputs_only: bool = False
     name: str = FLOAT32
 
-    def judge(self, seen: Observation, probe: Probe | None = None) -> tuple[Verdict, Allowance]:
+    def judge(self, observed: Observation, probe: Probe | None = None) -> tuple[Verdict, Allowance]:
         """The verdict, and what float32 allows."""
-        allowed = self._allowed(seen, self.arithmetic)
-        verdict = _compared(seen, allowed)
+        allowed = self._allowed(observed, self.arithmetic)
+        verdict = _compared(observed, allowed)
         if verdict.kind == "rounding":
             return self._consistent(verdict, allowed), allowed
         if (verdict.kind, verdict.fault == "shape") != ("differs", False) or self.accept is None or self.formats:
             return verdict, allowed
         if allowed.is_short:  # then classes are narrow too, by the short forms of factors that are nearly known
-            other = renamed(verdict, seen, self.arithmetic, probe, self.accept)
+            other = reclassify(verdict, observed, self.arithmetic, probe, self.accept)
             return (other if other.kind != "differs" else _unexplained(verdict, ())), allowed
-        return self._by_class(seen, verdict), allowed
+        return self._by_class(observed, verdict), allowed
 
     def _consistent(self, verdict: Verdict, allowed: Allowance) -> Verdict:
         if allowed.is_useful:
@@ -56,19 +56,19 @@ class MergedLayersJudge:
         text = f"within what {self.name} in any order allows, but that is larger than the values{why}"
         return Verdict("cannot tell" if self.outputs_only else "rounding", verdict.ratio, detail=text)
 
-    def _allowed(self, seen: Observation, arithmetic: Arithmetic) -> Allowance:
+    def _allowed(self, observed: Observation, arithmetic: Arithmetic) -> Allowance:
         tight = 0.0 if self.outputs_only else TIGHT
-        return allowance(seen.graph, seen.given, arithmetic, self.clock, seen.backend, self.formats, tight)
+        return allowance(observed.graph, observed.inputs, arithmetic, self.clock, observed.backend, self.formats, tight)
 
-    def _by_class(self, seen: Observation, verdict: Verdict) -> Verdict:
+    def _by_class(self, observed: Observation, verdict: Verdict) -> Verdict:
         """What float32 does not explain, by the first class that does."""
         accept, too_wide = self.accept or (), []
-        for c in CLASSES if seen.multiplies else ():
+        for c in CLASSES if observed.multiplies else ():
             if c.whole is None or c.evidence == "probe":  # nobody can be asked
                 continue
             arithmetic = replace(c.whole, execution=self.arithmetic.execution, ulps=self.arithmetic.ulps)
-            allowed = self._allowed(seen, arithmetic)
-            other = _compared(seen, allowed)
+            allowed = self._allowed(observed, arithmetic)
+            other = _compared(observed, allowed)
             if other.kind in ("exact", "rounding") and allowed.is_within(NAMED):
                 return _named(c, verdict, other, c.name in accept)
             if other.kind != "differs":
@@ -96,9 +96,9 @@ def _unexplained(verdict: Verdict, too_wide: Collection[ArithmeticClass]) -> Ver
     return replace(verdict, detail=f"not explained by {FLOAT32} in any order{rest}: {place}")
 
 
-def _compared(seen: Observation, allowed: Allowance) -> Verdict:
-    pairs = zip(seen.names, seen.got, allowed.balls, strict=True)
-    return worst([compare(name, got, ball) for name, got, ball in pairs])
+def _compared(observed: Observation, allowed: Allowance) -> Verdict:
+    pairs = zip(observed.names, observed.outputs, allowed.balls, strict=True)
+    return worst([judge_array(name, got, ball) for name, got, ball in pairs])
 
 
 def _share(v: Verdict) -> str:

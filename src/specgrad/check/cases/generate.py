@@ -1,4 +1,4 @@
-"""Questions by generation alone: shapes and attributes per operator, data by kind, nothing known about any runtime."""
+"""Generate operator test cases: random shapes and attributes per operator, data by kind; no runtime is known here."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from specgrad.window import Shape, Window
 from .op_case import OpCase, check_operator
 
 Accept = Callable[[Mapping[str, Any], Mapping[str, Shape]], bool]
-MOST_DRAWN = 20_000
+MAX_DRAWS = 20_000
 Shapes = tuple[dict[str, Any], dict[str, Shape]]  # attributes, and the shape of every array
 
 # --- attributes and shapes --------------------------------------------------------------------------------------
 
 
 def _sizes(rng: Random, rank: int, high: int = 9) -> Shape:
+    """Draw the sizes of `rank` spatial axes."""
     return tuple(rng.randint(1, high if rank < 3 else 5) for _ in range(rank))
 
 
 def _per_axis(rng: Random, rank: int, choices: tuple[int, ...]) -> Shape:
-    """Half of the time the same on all axes, as in most layers: runtimes have paths of their own for that."""
+    """Draw one number per axis; half of the time the same on all, for which runtimes have paths of their own."""
     same = rng.random() < 0.5
     return (rng.choice(choices),) * rank if same else tuple(rng.choice(choices) for _ in range(rank))
 
 
 def _padding(rng: Random, rank: int, kernel: Shape, strings: tuple[str, ...] = ()) -> Any:
-    """None, the same on both sides, different per side, or by name."""
+    """Draw padding: none, the same on both sides, different per side, or one of the names `strings`."""
     style = rng.choice(("none", "both", "both", "sides", *strings))
     if style == "none":
         return 0
@@ -49,7 +50,7 @@ SAME = ("same_upper", "same_lower", "valid")
 
 
 def _pool(rng: Random, *options: str) -> Shapes:
-    """One pooling window that fits; options among dilation, ceil."""
+    """Draw attributes and shape of a pooling; `options` may allow "dilation" and "ceil"."""
     rank = rng.choice((1, 1, 2, 2, 2, 3))
     kernel = _per_axis(rng, rank, (1, 2, 2, 3, 3, 4))
     a: dict[str, Any] = {"kernel": kernel, "stride": _per_axis(rng, rank, (1, 1, 2, 2, 3, 4))}
@@ -85,12 +86,13 @@ def _smooth_max_pool(rng: Random) -> Shapes:
 
 
 def _channels(rng: Random) -> tuple[int, int, int]:
+    """Draw (groups, input channels, output channels)."""
     groups = rng.choice((1, 1, 1, 2, 3))
     return groups, groups * rng.choice((1, 2, 3)), groups * rng.choice((1, 2, 3))
 
 
-def _usual_conv(rng: Random) -> Shapes:
-    """3 x 3, stride 1, padding 1: what fast algorithms such as Winograd are written for."""
+def _winograd_conv(rng: Random) -> Shapes:
+    """Draw a 3 x 3 convolution of stride 1 and padding 1, for which runtimes have algorithms such as Winograd's."""
     cin, cout, size = rng.choice((4, 8, 16)), rng.choice((4, 8, 16)), rng.choice((6, 8, 12))
     a = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
     return a, {"x": (rng.choice((1, 2)), cin, size, size), "w": (cout, cin, 3, 3)}
@@ -98,7 +100,7 @@ def _usual_conv(rng: Random) -> Shapes:
 
 def _conv(rng: Random) -> Shapes:
     if rng.random() < 0.2:
-        return _usual_conv(rng)
+        return _winograd_conv(rng)
     rank = rng.choice((1, 2, 2, 2, 3))
     groups, cin, cout = _channels(rng)
     kernel = _per_axis(rng, rank, (1, 2, 3, 3, 5))
@@ -157,7 +159,7 @@ def _upsample(rng: Random) -> Shapes:
 
 
 def _resize(rng: Random) -> Shapes:
-    """Another number of cells on every axis: runtimes copy an axis that keeps its size."""
+    """Draw a resize that changes the size of every axis: runtimes copy an axis that keeps its size."""
     rank = rng.choice((1, 2, 2, 3))
     cells = _sizes(rng, rank)
     sizes = tuple(rng.choice([m for m in range(1, 12) if m != n]) for n in cells)
@@ -167,10 +169,13 @@ def _resize(rng: Random) -> Shapes:
 
 
 def _cells(rng: Random) -> Shape:
+    """Draw the shape of an array for an elementwise operator."""
     return (rng.choice((1, 2)), rng.choice((1, 3)), *_sizes(rng, rng.choice((1, 2))))
 
 
 def _elementwise(*names: str, **attributes: Callable[[Random], Any]) -> Callable[[Random], Shapes]:
+    """Return a generator of cases of an elementwise operator: its arrays, and how to draw each attribute."""
+
     def make(rng: Random) -> Shapes:
         shape = _cells(rng)
         return {name: draw(rng) for name, draw in attributes.items()}, dict.fromkeys(names, shape)
@@ -228,7 +233,7 @@ Draw = np.random.Generator
 
 
 def _spikes(rng: Draw, shape: Shape) -> Array:
-    """Gaussian, 1 % of the cells (at least one) times 2**20: cancellation in Winograd transforms shows here."""
+    """Draw normal numbers, 1 % of them (at least one) times 2**20: shows cancellation in Winograd transforms."""
     x = rng.normal(size=shape)
     flat = x.reshape(-1)
     flat[rng.choice(flat.size, max(1, flat.size // 100), replace=False)] *= 2.0**20
@@ -236,16 +241,18 @@ def _spikes(rng: Draw, shape: Shape) -> Array:
 
 
 def _wide(rng: Draw, shape: Shape) -> Array:
-    """Every size from 2**-20 to 2**7 alike: functions are wrong in their tails, sums lose small terms."""
+    """Draw numbers of sizes 2**-20 to 2**7, log-uniform: shows wrong tails of functions and sums that lose terms."""
     return rng.choice((-1.0, 1.0), size=shape) * np.exp2(rng.uniform(-20, 7, size=shape))
 
 
 def _one_hot(rng: Draw, shape: Shape) -> Array:
-    """Full significands for the data, one 1 per filter for weights: operands rounded to fewer bits show here."""
+    """Draw normal numbers; weights have one 1 per filter instead, which shows operands rounded to fewer bits."""
     return rng.normal(size=shape)
 
 
 def _planted(value: float) -> Callable[[Draw, Shape], Array]:
+    """Return a generator of normal numbers of which 30 % are `value`."""
+
     def make(rng: Draw, shape: Shape) -> Array:
         x = rng.normal(size=shape)
         x.reshape(-1)[rng.random(x.size) < 0.3] = value
@@ -269,13 +276,14 @@ FINITE = tuple(kind for kind in DATA if kind not in ("nan", "-inf"))
 
 
 def _one_hot_weight(rng: Draw, shape: Shape) -> Array:
+    """Draw weights with a single 1 per filter."""
     w = np.zeros((shape[0], int(np.prod(shape[1:]))))
     w[np.arange(shape[0]), rng.integers(0, w.shape[1], shape[0])] = 1
     return w.reshape(shape)
 
 
 def draw(rng: Draw, kind: str, name: str, shape: Shape) -> Array:
-    """One array as float32. Only the data (x, z) hold NaN and -inf; a variance is positive."""
+    """Draw one float32 array of the kind `kind`; only data (x, z) hold NaN and -inf, and a variance is positive."""
     if name not in ("x", "z", "g") and kind in ("nan", "-inf"):
         kind = "gaussian"
     if name == "var":
@@ -289,7 +297,7 @@ def draw(rng: Draw, kind: str, name: str, shape: Shape) -> Array:
 
 
 def pooling_window(question: OpCase) -> Window:
-    """The window of a pooling question."""
+    """Return the window of a pooling case."""
     names = ("stride", "padding", "dilation", "ceil")
     given = {"stride": None} | {k: v for k, v in question.attributes.items() if k in names}
     return window.pooling(
@@ -298,11 +306,12 @@ def pooling_window(question: OpCase) -> Window:
 
 
 def has_empty_window(question: OpCase) -> bool:
-    """A pooling window without a cell inside: our 0 is a convention that no runtime shares, so it is not asked."""
+    """Return whether a pooling window has no cell inside: our 0 there is a convention that no runtime shares."""
     return "kernel" in question.attributes and pooling_window(question).has_empty
 
 
 def _fits(question: OpCase) -> bool:
+    """Return whether the case is valid, has an output cell, and no empty window."""
     try:
         cells = int(np.prod(question.output_shape()))
         return cells > 0 and not has_empty_window(question)
@@ -311,8 +320,7 @@ def _fits(question: OpCase) -> bool:
 
 
 def _spelling(rng: Random, operator: str, attributes: dict[str, Any], arrays: Mapping[str, Shape]) -> str:
-    """Weights may stand in the file; conv_transpose may state its output's shape instead of the padding from which
-    ONNX would derive it."""
+    """Draw how the case is written: with constant weights, or for conv_transpose with its output's shape."""
     padding = attributes.get("padding", ())
     derived = isinstance(padding, tuple) and all(lo - hi in (0, 1) for lo, hi in padding)
     choices = ["", *(["constant weights"] if "w" in arrays else [])]
@@ -320,16 +328,16 @@ def _spelling(rng: Random, operator: str, attributes: dict[str, Any], arrays: Ma
     return rng.choice(choices)
 
 
-def question(operator: str, kind: str, seed: int, accept: Accept | None = None) -> OpCase:
-    """One question, the same for the same seed; `accept` says which attributes and shapes may be asked.
+def draw_case(operator: str, kind: str, seed: int, accept: Accept | None = None) -> OpCase:
+    """Return the test case of a seed; `accept` says which attributes and shapes may be drawn.
 
-    >>> print(question("max_pool", "ties", 1))  # doctest: +ELLIPSIS
+    >>> print(draw_case("max_pool", "ties", 1))  # doctest: +ELLIPSIS
     max_pool(x(..., kernel=..., stride=..., padding=...)
     """
     check_operator(operator)
     shapes = Random(crc32(f"{operator} {seed}".encode()))  # the same shapes under every kind of data
     rng = np.random.default_rng([crc32(f"{operator} {kind}".encode()), seed])
-    for _ in range(MOST_DRAWN):
+    for _ in range(MAX_DRAWS):
         attributes, arrays = SHAPES[operator](shapes)
         if accept is not None and not accept(attributes, arrays):
             continue
@@ -338,19 +346,19 @@ def question(operator: str, kind: str, seed: int, accept: Accept | None = None) 
         drawn = OpCase(operator, attributes, data, data=kind, spelling=spelling)
         if _fits(drawn):
             return drawn
-    text = f"none of {MOST_DRAWN} generated questions is of this kind (ranks=, where=)"
+    text = f"none of {MAX_DRAWS} generated questions is of this kind (ranks=, where=)"
     raise ParameterError(
         "check", f"{operator}: {text}; specgrad conformance --operator {operator} --describe lists them"
     )
 
 
 def kinds_for(operator: str) -> tuple[str, ...]:
-    """NaN is not asked of indices: which NaN wins is left open ([P1])."""
+    """Return the kinds of data for an operator; indices get no NaN: which NaN wins is left open ([P1])."""
     return tuple(kind for kind in DATA if (operator, kind) != ("max_pool_indices", "nan"))
 
 
-def questions(operator: str, count: int, seed: int = 0, accept: Accept | None = None) -> Iterator[OpCase]:
-    """`count` questions, the kinds of data in turn."""
+def draw_cases(operator: str, count: int, seed: int = 0, accept: Accept | None = None) -> Iterator[OpCase]:
+    """Yield `count` test cases, the kinds of data in turn."""
     kinds = kinds_for(operator)
     for i in range(count):
-        yield question(operator, kinds[i % len(kinds)], seed * 1_000_003 + i, accept)
+        yield draw_case(operator, kinds[i % len(kinds)], seed * 1_000_003 + i, accept)

@@ -1,4 +1,4 @@
-"""One question to a runtime: an operator, its attributes, its arrays; asked is the value or the gradient."""
+"""One operator test case: an operator, its attributes and arrays; the value or the gradient is asked for."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 
 
 def check_operator(name: str) -> str:
-    """The name again, or an error that lists the known ones."""
+    """Return `name`; raise ParameterError that lists the known operators if it is none of them."""
     if name not in OPERATORS:
         raise ParameterError("check", f"unknown operator {name!r}; known are {', '.join(OPERATORS)}")
     return name
@@ -61,7 +61,7 @@ def check_operator(name: str) -> str:
 
 @dataclass(frozen=True)
 class OpCase:
-    """`gradient` is the cotangent of the (only) result: the answers are then the cotangents of all arrays.
+    """A test case of one operator; with a cotangent `gradient` of its result, the answers are cotangents of all arrays.
 
     >>> q = OpCase("max_pool", {"kernel": (2,)}, {"x": np.array([[[1, 3, 2, 0]]], np.float32)})
     >>> q.meaning()(*q.arguments())
@@ -80,35 +80,36 @@ class OpCase:
 
     @cached_property
     def value_graph(self) -> Graph:
+        """The operator on these arrays' shapes as a graph, without its gradient."""
         call = OPERATORS[check_operator(self.operator)]
         return sg.trace(lambda *arrays: call(*arrays, **self.attributes), *self.arrays.values())
 
     def meaning(self) -> Graph:
-        """The value, or (value, cotangents of the arrays): a graph of registered operators."""
+        """Return the graph of the value, or of (value, cotangents of the arrays) if `gradient` is given."""
         return self.value_graph if self.gradient is None else sg.vjp(self.value_graph)
 
     def arguments(self) -> list[Array]:
-        """The float32 data as float64: every stored number is exact there."""
+        """Return the inputs of `meaning()` in order, as float64, which holds every float32 exactly."""
         given = [*self.arrays.values(), *([] if self.gradient is None else [self.gradient])]
         return [a.astype(np.float64) for a in given]
 
     def inputs(self) -> dict[str, Array]:
-        """What a runtime's program is called with."""
+        """Return the float32 arrays by name that a runtime's program is called with."""
         return {**self.arrays, **({} if self.gradient is None else {"g": self.gradient})}
 
     def answers(self) -> tuple[str, ...]:
-        """The names of the results."""
+        """Return the names of the results: ("y",), ("y", "indices"), or "gradient of x", ... per array."""
         if self.gradient is not None:
             return tuple(f"gradient of {name}" for name in self.arrays)
         return ("y", "indices") if self.operator == "max_pool_indices" else ("y",)
 
     def output_shape(self) -> Shape:
-        """The shape of the first result."""
+        """Return the shape of the first result."""
         graph = self.value_graph
         return graph.nodes[graph.output_positions[0]].shape
 
-    def asking_gradient(self, draw: Callable[[Shape], Array]) -> OpCase:
-        """The same question for its gradient, the cotangent drawn by `draw(shape)`."""
+    def with_cotangent(self, draw: Callable[[Shape], Array]) -> OpCase:
+        """Return this case asking for the gradient, with the cotangent drawn by `draw(shape)`."""
         return replace(self, gradient=draw(self.output_shape()).astype(np.float32))
 
     def __str__(self) -> str:

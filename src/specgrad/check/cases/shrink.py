@@ -1,4 +1,4 @@
-"""Make a failing question small: one simplification at a time, kept as long as the same fault remains."""
+"""Shrink a failing test case: one simplification at a time, kept as long as the same fault remains."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ DEFAULTS: dict[str, Any] = {
     "p": 1,
     "kernel": 1,
 }
-KEPT = ("ceil", "divisor", "count_include_pad")  # plain values, dropped rather than set
+DROPPABLE = ("ceil", "divisor", "count_include_pad")  # plain values, dropped rather than set
 
 
-def _with(question: OpCase, arrays: Mapping[str, Array] | None = None, /, **attributes: Any) -> OpCase:
-    """The same question with other attributes or arrays; the cotangent is cropped or tiled to the new shape."""
+def _changed(question: OpCase, arrays: Mapping[str, Array] | None = None, /, **attributes: Any) -> OpCase:
+    """Return the case with other attributes or arrays; the cotangent is repeated or cut to the new shape."""
     changed = replace(question, attributes={**question.attributes, **attributes}, arrays=arrays or question.arrays)
     if question.gradient is not None:
         changed = replace(changed, gradient=np.resize(question.gradient, changed.output_shape()).astype(np.float32))
@@ -39,19 +39,20 @@ def _with(question: OpCase, arrays: Mapping[str, Array] | None = None, /, **attr
 
 
 def _simpler_attributes(q: OpCase) -> Iterator[OpCase]:
+    """Yield cases with one attribute removed, set to its default, or one step closer to it."""
     for name, value in q.attributes.items():
-        if name in KEPT and value != DEFAULTS[name]:
-            yield replace(_with(q), attributes={k: v for k, v in q.attributes.items() if k != name})
+        if name in DROPPABLE and value != DEFAULTS[name]:
+            yield replace(_changed(q), attributes={k: v for k, v in q.attributes.items() if k != name})
         elif name in DEFAULTS and isinstance(value, tuple):
             yield from _simpler_tuple(q, name, value)
     if isinstance(q.attributes.get("padding"), str):
-        yield _with(q, padding=0)
+        yield _changed(q, padding=0)
     if q.spelling:
         yield replace(q, spelling="")
 
 
 def _simpler_tuple(q: OpCase, name: str, value: tuple[Any, ...]) -> Iterator[OpCase]:
-    """Each axis to its default, or one step towards it."""
+    """Yield cases with one axis of an attribute at its default, or one step closer to it."""
     plain = (0, 0) if name == "padding" else DEFAULTS[name]
     for i, v in enumerate(value):
         steps = [plain] if isinstance(v, tuple) else [plain, v - 1]
@@ -59,41 +60,43 @@ def _simpler_tuple(q: OpCase, name: str, value: tuple[Any, ...]) -> Iterator[OpC
             steps += [(max(0, v[0] - 1), v[1]), (v[0], max(0, v[1] - 1))]
         for new in steps:
             if new != v and (isinstance(new, tuple) or new >= plain):
-                yield _with(q, **{name: (*value[:i], new, *value[i + 1 :])})
+                yield _changed(q, **{name: (*value[:i], new, *value[i + 1 :])})
 
 
 def _smaller_arrays(q: OpCase) -> Iterator[OpCase]:
+    """Yield cases with arrays cropped along one axis, without bias, or with smaller weights."""
     x = q.arrays["x"]
     for axis in range(x.ndim):
         if x.shape[axis] > 1 and (axis != 1 or not set(q.arrays) - {"x", "z"}):
             half = x.shape[axis] // 2  # in large steps first; an even size may have to stay even
             for part in (slice(half), slice(half, None), slice(1, None), slice(None, -1)):
-                yield _with(q, {k: _cut(a, axis, part) if k in ("x", "z") else a for k, a in q.arrays.items()})
+                yield _changed(q, {k: _cut(a, axis, part) if k in ("x", "z") else a for k, a in q.arrays.items()})
     if "b" in q.arrays:
-        yield _with(q, {k: a for k, a in q.arrays.items() if k != "b"})
+        yield _changed(q, {k: a for k, a in q.arrays.items() if k != "b"})
     if "w" in q.arrays:
         yield from _smaller_weights(q)
 
 
 def _smaller_weights(q: OpCase) -> Iterator[OpCase]:
-    """Fewer groups, fewer channels in and out per group, smaller kernels."""
+    """Yield cases with fewer groups, fewer channels per group, or smaller kernels."""
     w, groups = q.arrays["w"], q.attributes.get("groups", 1)
     here = (groups, q.arrays["x"].shape[1] // groups, _out_channels(q) // groups)
     for kept in ((1, *here[1:]), (max(1, groups - 1), *here[1:]), (groups, 1, here[2]), (*here[:2], 1)):
         if kept != here:
-            yield _with(q, _channels(q, *kept), **({"groups": kept[0]} if "groups" in q.attributes else {}))
+            yield _changed(q, _channels(q, *kept), **({"groups": kept[0]} if "groups" in q.attributes else {}))
     for axis in range(2, w.ndim):
         if w.shape[axis] > 1:
-            yield _with(q, {**q.arrays, "w": _cut(w, axis, slice(None, -1))})
+            yield _changed(q, {**q.arrays, "w": _cut(w, axis, slice(None, -1))})
 
 
 def _out_channels(q: OpCase) -> int:
+    """Return the number of output channels of a convolution."""
     w = q.arrays["w"]
     return int(w.shape[1] * q.attributes["groups"] if q.operator == "conv_transpose" else w.shape[0])
 
 
 def _channels(q: OpCase, groups: int, cin: int, cout: int) -> dict[str, Array]:
-    """The first `groups` groups, and of each the first `cin` and `cout` channels."""
+    """Return x, w and b of the first `groups` groups, and of each the first `cin` and `cout` channels."""
     split, x, w = q.attributes.get("groups", 1), q.arrays["x"], q.arrays["w"]
     first, second = (cin, cout) if q.operator == "conv_transpose" else (cout, cin)
     parts = x.reshape(len(x), split, -1, *x.shape[2:])[:, :groups, :cin]
@@ -105,11 +108,12 @@ def _channels(q: OpCase, groups: int, cin: int, cout: int) -> dict[str, Array]:
 
 
 def _cut(a: Array, axis: int, part: slice) -> Array:
+    """Return a[..., part, ...] along one axis, contiguous."""
     return np.ascontiguousarray(a[(slice(None),) * axis + (part,)])
 
 
 def _lower_rank(q: OpCase) -> Iterator[OpCase]:
-    """Drop a spatial axis of one cell."""
+    """Yield cases without a spatial axis of one cell."""
     x = q.arrays["x"]
     for axis in range(2, x.ndim):
         if x.ndim > 3 and x.shape[axis] == 1:
@@ -117,16 +121,16 @@ def _lower_rank(q: OpCase) -> Iterator[OpCase]:
             drop: dict[str, Any] = {k: (*v[:i], *v[i + 1 :]) for k, v in q.attributes.items() if isinstance(v, tuple)}
             drop |= {"rank": q.attributes["rank"] - 1} if "rank" in q.attributes else {}
             arrays = {k: a.squeeze(axis) if a.ndim == x.ndim and a.shape[axis] == 1 else a for k, a in q.arrays.items()}
-            yield _with(q, arrays, **drop)
+            yield _changed(q, arrays, **drop)
 
 
 def _simpler_numbers(q: OpCase) -> Iterator[OpCase]:
-    """Small integers in place of the numbers, NaN and infinities kept; then zeros."""
+    """Yield cases with small integers or zeros in place of finite numbers; NaN and infinities stay."""
     for make in (lambda a: np.arange(1, a.size + 1).reshape(a.shape), np.rint, np.zeros_like):
         for name, a in q.arrays.items():
             new = np.where(np.isfinite(a), make(a), a).astype(np.float32)
             if not np.array_equal(new, a, equal_nan=True):
-                yield _with(q, {**q.arrays, name: new})
+                yield _changed(q, {**q.arrays, name: new})
     if q.gradient is not None and (q.gradient != 1).any():
         yield replace(q, gradient=np.ones_like(q.gradient))
 
@@ -135,6 +139,7 @@ STEPS = (_smaller_arrays, _simpler_attributes, _lower_rank, _simpler_numbers)
 
 
 def _candidates(question: OpCase) -> Iterator[OpCase]:
+    """Yield valid simplifications of a case, those without an output cell or with empty windows left out."""
     for step in STEPS:
         simpler = step(question)
         while True:
@@ -149,7 +154,7 @@ def _candidates(question: OpCase) -> Iterator[OpCase]:
 
 
 def complexity(question: OpCase) -> tuple[int, ...]:
-    """What shrinking reduces, most important first: cells, attributes, their size, then how plain the numbers are."""
+    """Return what shrinking reduces, most important first: cells, attributes, their size, how plain the numbers are."""
     arrays = [*question.inputs().values()]
     numbers = [v for value in question.attributes.values() for v in np.ravel(_as_numbers(value)).tolist()]
     cells = np.concatenate([np.ravel(a) for a in arrays])
@@ -160,13 +165,14 @@ def complexity(question: OpCase) -> tuple[int, ...]:
 
 
 def _as_numbers(value: Any) -> Any:
+    """Return an attribute's value as numbers to add up; a text counts 5, None 0."""
     return 5 if isinstance(value, str) else 0 if value is None else value
 
 
 def shrink(question: OpCase, still_fails: Callable[[OpCase], bool], *, seconds: float = 20) -> OpCase:
-    """The smallest question found for which `still_fails` holds.
+    """Return the smallest case found in `seconds` for which `still_fails` holds.
 
-    >>> from .generate import question as generated
+    >>> from .generate import draw_case as generated
     >>> shrink(generated("relu", "gaussian", 3), lambda q: (q.arrays["x"] < 0).any()).arrays["x"].size
     1
     """

@@ -1,4 +1,4 @@
-"""How a kernel is called: every attribute of its operator, always, one number (or pair) per axis; which it is asked.
+"""How a kernel is called: all attributes of its operator, one number or pair per axis; and which cases it gets.
 
 Names, defaults and order are those of the public function, values those of the generator: nothing is written twice.
 """
@@ -48,37 +48,39 @@ MEANING = {
     "high": "the upper end",
     "axis": "along which",
 }
-DRAWN = 400
+SAMPLED_CASES = 400
 Where = Mapping[str, Any] | Callable[[Mapping[str, Any]], bool]
 
 
-def _public(operator: str) -> Any:
+def _public_function(operator: str) -> Any:
+    """Return the public function of an operator."""
     return getattr(sg, operator.removesuffix("_indices"))
 
 
 @cache
-def _drawn(operator: str) -> tuple[tuple[dict[str, Any], dict[str, Shape]], ...]:
-    return tuple(SHAPES[operator](Random(i)) for i in range(DRAWN))
+def _sample_shapes(operator: str) -> tuple[tuple[dict[str, Any], dict[str, Shape]], ...]:
+    """Return attributes and array shapes of SAMPLED_CASES generated cases."""
+    return tuple(SHAPES[operator](Random(i)) for i in range(SAMPLED_CASES))
 
 
 @cache
 def attribute_names(operator: str) -> tuple[str, ...]:
-    """Every attribute that some question has, in the order of the public function.
+    """Return every attribute that some generated case has, in the order of the public function.
 
     >>> attribute_names("conv")
     ('stride', 'padding', 'dilation', 'groups')
     """
-    asked = {name for attributes, _ in _drawn(check_operator(operator)) for name in attributes}
-    return tuple(name for name in inspect.signature(_public(operator)).parameters if name in asked)
+    asked = {name for attributes, _ in _sample_shapes(check_operator(operator)) for name in attributes}
+    return tuple(name for name in inspect.signature(_public_function(operator)).parameters if name in asked)
 
 
-def normalised(operator: str, attributes: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str, Any]:
-    """All attributes of the operator: a tuple of numbers, or of (low, high) pairs, per axis; defaults filled in.
+def normalise_attributes(operator: str, attributes: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str, Any]:
+    """Return all attributes of an operator, defaults filled in: a tuple of numbers, or of (low, high), per axis.
 
-    >>> normalised("max_pool", {"kernel": (3,), "padding": "same_upper"}, {"x": (1, 1, 6)})
+    >>> normalise_attributes("max_pool", {"kernel": (3,), "padding": "same_upper"}, {"x": (1, 1, 6)})
     {'kernel': (3,), 'stride': (3,), 'padding': ((0, 0),), 'dilation': (1,), 'ceil': False}
     """
-    parameters = inspect.signature(_public(operator)).parameters
+    parameters = inspect.signature(_public_function(operator)).parameters
     names = attribute_names(operator)
     full = {name: attributes.get(name, parameters[name].default) for name in names}
     if "stride" in names and full["stride"] is None:
@@ -95,17 +97,19 @@ def normalised(operator: str, attributes: Mapping[str, Any], shapes: Mapping[str
 
 
 def _per_axis(value: Any, rank: int) -> tuple[int, ...]:
+    """Return an attribute as one number per axis."""
     return (value,) * rank if isinstance(value, int) else tuple(value)
 
 
 # --- which questions --------------------------------------------------------------------------------------------------
 
 
-def accepting(
+def case_filter(
     operator: str, ranks: Any = None, where: Where | None = None
 ) -> Callable[[Mapping[str, Any], Mapping[str, Shape]], bool]:
-    """Whether a kernel is asked this: its number of spatial axes is in `ranks`, its attributes are as in `where`.
+    """Return accepts(attributes, shapes): whether a kernel gets this case.
 
+    ranks   numbers of spatial axes to accept; None: any
     where   attributes with their values, the same on every axis or per axis ({"stride": 1}); or a function of them all
     """
     if isinstance(where, Mapping):
@@ -117,18 +121,18 @@ def accepting(
     def accepts(attributes: Mapping[str, Any], shapes: Mapping[str, Shape]) -> bool:
         if ranks is not None and len(shapes["x"]) - 2 not in ranks:
             return False
-        full = normalised(operator, attributes, shapes) if where is not None else {}
+        full = normalise_attributes(operator, attributes, shapes) if where is not None else {}
         if isinstance(where, Mapping):
-            return all(_is(full[name], value) for name, value in where.items())
+            return all(_matches(full[name], value) for name, value in where.items())
         return where is None or bool(where(full))
 
     return accepts
 
 
-def _is(value: Any, wanted: Any) -> bool:
-    """Equal, or equal on every axis and side."""
+def _matches(value: Any, wanted: Any) -> bool:
+    """Return whether `value` equals `wanted`, or does on every axis and side."""
     if isinstance(value, tuple) and not isinstance(wanted, tuple):
-        return all(_is(v, wanted) for v in value)
+        return all(_matches(v, wanted) for v in value)
     return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
 
 
@@ -137,7 +141,7 @@ def _is(value: Any, wanted: Any) -> bool:
 
 @dataclass(frozen=True)
 class Signature:
-    """How a kernel of one operator is called.
+    """How a kernel of one operator is called: its arrays, which of them are optional, its attributes.
 
     >>> print(kernel_signature("relu"))
     relu: max(x, 0); relu'(0) = 0 ([K1]), and a NaN passes its cotangent, as in PyTorch.
@@ -172,17 +176,18 @@ class Signature:
 
 
 def kernel_signature(operator: str) -> Signature:
-    """The arrays and attributes that `assert_conforms` calls a kernel of this operator with."""
-    drawn = _drawn(check_operator(operator))
+    """Return the arrays and attributes that `assert_conforms` calls a kernel of this operator with."""
+    drawn = _sample_shapes(check_operator(operator))
     arrays = max((shapes for _, shapes in drawn), key=lambda shapes: (len(shapes), len(shapes["x"]) == 4))
     optional = tuple(name for name in arrays if any(name not in shapes for _, shapes in drawn))
-    full = [normalised(operator, attributes, shapes) for attributes, shapes in drawn]
-    attributes = {name: _said(name, [f[name] for f in full]) for name in attribute_names(operator)}
-    text = (inspect.getdoc(_public(operator)) or "").partition(">>>")[0].strip()
+    full = [normalise_attributes(operator, attributes, shapes) for attributes, shapes in drawn]
+    attributes = {name: _describe_attribute(name, [f[name] for f in full]) for name in attribute_names(operator)}
+    text = (inspect.getdoc(_public_function(operator)) or "").partition(">>>")[0].strip()
     return Signature(operator, text, dict(arrays), optional, attributes)
 
 
-def _said(name: str, values: list[Any]) -> dict[str, str]:
+def _describe_attribute(name: str, values: list[Any]) -> dict[str, str]:
+    """Return {"type", "asked", "meaning"} of an attribute: its type, the values that cases have, in words."""
     kind = "a pair of ints per axis" if name == "padding" else "an int per axis" if name in PER_AXIS else _kind(values)
     flat = {v for value in values for v in _flat(value)}
     asked = sorted(flat, key=lambda v: (v is not None, isinstance(v, str), v if v is not None else 0))
@@ -195,10 +200,12 @@ def _said(name: str, values: list[Any]) -> dict[str, str]:
 
 
 def _kind(values: list[Any]) -> str:
+    """Return the names of the types of the values, such as "int or None"."""
     return " or ".join(sorted({type(v).__name__ for v in values}, key=lambda n: n == "NoneType")).replace(
         "NoneType", "None"
     )
 
 
 def _flat(value: Any) -> list[Any]:
+    """Return the leaves of nested tuples."""
     return [v for part in value for v in _flat(part)] if isinstance(value, tuple) else [value]

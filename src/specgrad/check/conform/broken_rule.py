@@ -1,4 +1,4 @@
-"""Which rule of the contract a small failing question breaks, read off what is left of it."""
+"""Name the rule of the contract that a small failing test case breaks, from its attributes and data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ TEXT = {
 }
 
 
-def _present(attributes: Any, name: str) -> bool:
+def _is_set(attributes: Any, name: str) -> bool:
+    """Return whether an attribute has another value than its default, on some axis."""
     value = attributes.get(name)
     plain = {"ceil": (None, False), "padding": (None, 0), "output_padding": (None, 0)}.get(name, (None, 1))
     parts = np.ravel(np.asarray(value)).tolist() if isinstance(value, tuple) else [value]
@@ -33,42 +34,44 @@ def _present(attributes: Any, name: str) -> bool:
 
 
 def rule(question: OpCase, verdict: Verdict) -> str:
-    """A label of the contract, for the table; the reproduction shows the rest."""
+    """Return the label of the broken rule of the contract, a key of TEXT."""
     if verdict.kind == "other arithmetic":
         return "float32"
     if verdict.fault not in ("nan", "infinity"):
-        return _of_attributes(question, verdict)
-    where = _of_attributes(question, verdict) if np.isfinite(verdict.expected) else "value"
-    return where if where not in ("W1", "value") else _of_special_numbers(question)  # NaN from a cell not to be read
+        return _rule_of_attributes(question, verdict)
+    where = _rule_of_attributes(question, verdict) if np.isfinite(verdict.expected) else "value"
+    return where if where not in ("W1", "value") else _rule_of_special_values(question)  # a NaN that must not be read
 
 
-def _of_attributes(question: OpCase, verdict: Verdict) -> str:
+def _rule_of_attributes(question: OpCase, verdict: Verdict) -> str:
+    """Return the rule that the attributes of a shrunk case point to."""
     a = question.attributes
     if verdict.fault == "index" or (question.operator == "max_pool" and question.gradient is not None):
         return "first"
     if isinstance(a.get("padding"), str) and a["padding"] != "valid":
         return "same"
-    if _present(a, "ceil"):
+    if _is_set(a, "ceil"):
         return "A1" if question.operator == "avg_pool" and verdict.fault == "value" else "W3"
     if question.operator == "avg_pool":
         return "A1"
-    stated = question.spelling == "output_shape" or _present(a, "output_padding")
+    stated = question.spelling == "output_shape" or _is_set(a, "output_padding")
     if question.operator == "conv_transpose" and (stated or verdict.fault == "shape"):
         return "C2"
-    if _present(a, "groups"):
+    if _is_set(a, "groups"):
         return "C1"
     if "kernel" in a or "w" in question.arrays or verdict.fault == "shape":
         return "W1"
     return "value"
 
 
-def sort(question: OpCase, verdict: Verdict) -> tuple[Any, ...]:
-    """Failures of one sort are shown once: the same rule broken in the same way, with or without dilation."""
-    dilated = _present(question.attributes, "dilation")
+def failure_kind(question: OpCase, verdict: Verdict) -> tuple[Any, ...]:
+    """Return a key that is equal for failures to be shown once: same rule, same fault, with or without dilation."""
+    dilated = _is_set(question.attributes, "dilation")
     return verdict.kind, verdict.fault, rule(question, verdict), question.gradient is not None, dilated
 
 
-def _of_special_numbers(question: OpCase) -> str:
+def _rule_of_special_values(question: OpCase) -> str:
+    """Return the rule of NaN or infinities, by which of them the data hold."""
     given = np.concatenate([a.ravel() for a in question.arrays.values()])
     if np.isnan(given).any():
         return "P1"

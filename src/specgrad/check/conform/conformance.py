@@ -1,4 +1,4 @@
-"""A runtime against the contract: every operator, generated questions of every kind of data, verdicts counted."""
+"""Run a runtime against the contract: generated test cases of every operator and kind of data, verdicts counted."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from specgrad.process import Process
 
-from ..cases.generate import FINITE, SHAPES, questions
+from ..cases.generate import FINITE, SHAPES, draw_cases
 from ..cases.op_case import OpCase, check_operator
 from ..cases.shrink import complexity, shrink
 from ..runtimes import Runtime
 from ..runtimes import runtime as runtime_named
 from ..verdicts.judge import Verdict
 from ..verdicts.run_case import CaseRunner, RuntimeExaminer, arithmetic_of, with_gradient
-from .broken_rule import TEXT, rule, sort
+from .broken_rule import TEXT, failure_kind, rule
 from .repro_script import reproduction
 
 # Whose gradient is computed by one canonical formula, so that the radius of our vjp graph bounds it.
@@ -27,7 +27,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault, shrunk: `script` shows it with the runtime and numpy alone."""
+    """One fault, shrunk; `script` shows it with the runtime and numpy alone."""
 
     operator: str
     rule: str
@@ -36,11 +36,11 @@ class Finding:
     script: str
 
     def sort(self) -> tuple[Any, ...]:
-        """Findings of one sort are shown once."""
-        return self.operator, *sort(self.question, self.verdict)
+        """Return a key that is equal for findings to be shown once."""
+        return self.operator, *failure_kind(self.question, self.verdict)
 
     def row(self) -> dict[str, Any]:
-        """For tables and --json."""
+        """Return the finding as a row of tables and of --json."""
         return {
             "operator": self.operator,
             "gradient": self.question.gradient is not None,
@@ -55,7 +55,7 @@ class Finding:
 
 @dataclass
 class Conformance:
-    """Verdicts of one runtime: counts and worst ratio per operator, refusals with their reasons, findings."""
+    """Verdicts on one runtime: counts and worst ratio per operator, refusals with their reasons, findings."""
 
     runtime: str
     versions: dict[str, str]
@@ -77,7 +77,7 @@ class Conformance:
         return "ok" if total["exact"] + total["rounding"] else "cannot tell"
 
     def scripts(self) -> dict[str, str]:
-        """A file name per finding, and its script."""
+        """Return {file name: script} of the findings, in order."""
         scripts: dict[str, str] = {}
         for f in self.findings:
             words = [self.runtime, f.operator, *(["gradient"] if f.question.gradient is not None else []), f.rule]
@@ -100,19 +100,19 @@ class Conformance:
         }
 
 
-def asked(operator: str, target: Runtime, count: int, seed: int, gradients: bool) -> Iterator[OpCase]:
-    """The value of every question; the gradient of those with finite data, where the runtime has gradients.
+def cases_for(operator: str, target: Runtime, count: int, seed: int, gradients: bool) -> Iterator[OpCase]:
+    """Yield test cases of an operator: every value, and the gradient if data are finite and the runtime has gradients.
 
     There are `count` values, fewer where each must be compiled.
     """
-    for i, question in enumerate(questions(operator, max(4, count // target.cost), seed)):
+    for i, question in enumerate(draw_cases(operator, max(4, count // target.cost), seed)):
         yield question
         if gradients and target.gradients and operator in GRADIENTS and question.data in FINITE:
             yield with_gradient(question, i)
 
 
-class _Record:
-    """Collects the verdicts of one operator, and shrinks at most a few failures of each sort."""
+class _OperatorTally:
+    """Collects the verdicts of one operator, and shrinks at most a few failures of each kind."""
 
     def __init__(self, result: Conformance, examiner: CaseRunner, target: Runtime, operator: str) -> None:
         self.result, self.examiner, self.target, self.operator = result, examiner, target, operator
@@ -121,6 +121,7 @@ class _Record:
         result.refusals[operator] = Counter()
 
     def add(self, question: OpCase, verdict: Verdict, shrinks: int) -> None:
+        """Count a verdict; shrink the case if it is among the first `shrinks` failures of its kind."""
         kind = verdict.kind
         self.result.counts[self.operator][kind] += 1
         if kind == "rounding":
@@ -128,23 +129,24 @@ class _Record:
         elif kind == "refuses":
             self.result.refusals[self.operator][verdict.detail] += 1
         elif kind in BAD:
-            self.seen[sort(question, verdict)] += 1
-            if self.seen[sort(question, verdict)] <= shrinks:
+            self.seen[failure_kind(question, verdict)] += 1
+            if self.seen[failure_kind(question, verdict)] <= shrinks:
                 self._finding(question, verdict)
 
     def _finding(self, question: OpCase, verdict: Verdict) -> None:
-        keep_smallest(self.result.findings, shrunk(question, verdict, self.examiner, self.target))
+        """Shrink a failure, and keep the smallest of its kind."""
+        keep_smallest(self.result.findings, shrink_to_finding(question, verdict, self.examiner, self.target))
 
 
-def shrunk(question: OpCase, verdict: Verdict, examiner: CaseRunner, target: Runtime) -> Finding:
-    """The smallest question that shows the same fault, and its script."""
+def shrink_to_finding(question: OpCase, verdict: Verdict, examiner: CaseRunner, target: Runtime) -> Finding:
+    """Return the smallest case that shows the same fault, with its script."""
     small = shrink(question, lambda q: examiner.ask(q).same_sort(verdict))
     again = examiner.ask(small)
     return Finding(question.operator, rule(small, again), small, again, reproduction(small, target, again))
 
 
 def keep_smallest(findings: list[Finding], finding: Finding) -> None:
-    """One finding of each sort."""
+    """Add a finding to the list, or replace a larger one of the same kind."""
     for i, other in enumerate(findings):
         if other.sort() == finding.sort():
             if complexity(finding.question) < complexity(other.question):
@@ -164,7 +166,7 @@ def conformance(
     seconds: float = 60,
     progress: Progress | None = None,
 ) -> Conformance:
-    """Ask a runtime `count` generated questions per operator (fewer where each must be compiled).
+    """Run `count` generated test cases per operator on a runtime (fewer where each must be compiled).
 
     Verdicts: exact, rounding, differs, other arithmetic, refuses, crashes, times out, cannot tell, not offered.
     `progress(operator, done, total)` is called as it goes. The generator knows nothing of the runtime.
@@ -177,7 +179,7 @@ def conformance(
         for i, operator in enumerate(chosen):
             if progress is not None:
                 progress(operator, i, len(chosen))
-            record = _Record(result, examiner, target, operator)
-            for question in asked(operator, target, count, seed, gradients):
+            record = _OperatorTally(result, examiner, target, operator)
+            for question in cases_for(operator, target, count, seed, gradients):
                 record.add(question, examiner.ask(question), shrinks)
     return result

@@ -1,4 +1,4 @@
-"""docs/findings/runtimes.md: every installed runtime against every operator, by rule, a script behind each finding."""
+"""Write docs/findings/runtimes.md: every installed runtime against every operator, a script behind each finding."""
 
 from __future__ import annotations
 
@@ -38,28 +38,31 @@ EARLIER = "## Found earlier, not in this run"
 
 
 def _total(result: Conformance, *kinds: str) -> int:
+    """Return how many answers have one of these verdicts."""
     return sum(counts[k] for counts in result.counts.values() for k in kinds)
 
 
-def _asked(result: Conformance) -> int:
+def _count_cases(result: Conformance) -> int:
+    """Return how many cases the runtime was run on."""
     return sum(sum(c.values()) - c["not offered"] for c in result.counts.values())
 
 
 def _summary(result: Conformance) -> str:
+    """Return the runtime's row of the first table."""
     packages = ", ".join(f"{k} {v}" for k, v in result.versions.items())
     kinds = [("exact",), ("rounding",), ("refuses",), ("other arithmetic",), ("differs",), ("crashes", "times out")]
     counts = " | ".join(f"{_total(result, *k):,}" if _total(result, *k) else "" for k in kinds)
     name = f"[{result.runtime}](#{result.runtime})"
-    return f"| {name} | {packages} | {_asked(result):,} | {counts} | {len(result.findings)} |"
+    return f"| {name} | {packages} | {_count_cases(result):,} | {counts} | {len(result.findings)} |"
 
 
 def _links(result: Conformance) -> list[tuple[Finding, str]]:
-    """Every finding with the place of its script."""
+    """Return every finding with the path of its script."""
     return [(f, f"runtimes/{name}") for f, name in zip(result.findings, result.scripts(), strict=True)]
 
 
 def _cell(result: Conformance, operator: str) -> str:
-    """The rules that are broken; otherwise the largest share of the allowance."""
+    """Return the table cell of one operator: broken rules, else the largest share of the allowance."""
     counts = result.counts.get(operator)
     if counts is None or sum(counts.values()) == counts["not offered"]:
         return ""
@@ -78,6 +81,7 @@ def _cell(result: Conformance, operator: str) -> str:
 
 
 def _matrix(results: Sequence[Conformance]) -> list[str]:
+    """Return the table of operators by runtimes, line by line."""
     names = [r.runtime for r in results]
     lines = ["| operator | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for operator in SHAPES:
@@ -88,6 +92,7 @@ def _matrix(results: Sequence[Conformance]) -> list[str]:
 
 
 def _details(result: Conformance) -> list[str]:
+    """Return the section of one runtime, line by line."""
     lines = [f"### {result.runtime}", ""]
     if not result.findings:
         return [*lines, "No finding.", ""]
@@ -107,7 +112,7 @@ def _details(result: Conformance) -> list[str]:
 
 
 def document(results: Sequence[Conformance]) -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     intro = INTRO.format(operators=len(SHAPES), kinds=len(DATA), data=", ".join(DATA), seed=results[0].seed)
     rules = " | ".join(f"**{label}**: {text}" for label, text in TEXT.items())
     lines = [intro + "\n".join(map(_summary, results)), "", "## The matrix", LEGEND.strip(), ""]
@@ -117,11 +122,11 @@ def document(results: Sequence[Conformance]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def kept(old: str, new: str) -> str:
-    """The new page, and the rows of the old one whose anchor it lacks: who linked to a finding still finds it.
+def with_earlier_rows(old: str, new: str) -> str:
+    """Return the new page with those rows of the old one whose anchor it lacks, so that links stay valid.
 
     >>> row = '| <a id="engine-relu-P1"></a>relu | [P1](runtimes/engine-relu-P1.py) NaN | `relu` | differs |'
-    >>> print(kept(row, "new").splitlines()[-1])
+    >>> print(with_earlier_rows(row, "new").splitlines()[-1])
     | <a id="engine-relu-P1"></a>relu | P1 NaN | `relu` | differs |
     """
     there = set(re.findall(r'<a id="([^"]+)"></a>', new))
@@ -133,12 +138,12 @@ def kept(old: str, new: str) -> str:
 
 
 def write(results: Sequence[Conformance], folder: Path, *, force: bool = False) -> Path:
-    """The page, and the scripts beside it; then our own scripts of earlier runs are removed, and nothing else.
+    """Write the page and its scripts, remove our own scripts of earlier runs, and return the page's path.
 
     Without `force`, a FileExistsError names the first file in the way that we did not write; nothing is written then.
     """
     page = folder / PAGE
-    text = kept(page.read_text() if page.is_file() else "", document(results))
+    text = with_earlier_rows(page.read_text() if page.is_file() else "", document(results))
     scripts = {folder / "runtimes" / name: text for result in results for name, text in result.scripts().items()}
     if not force:
         refuse_foreign(page, is_page)
@@ -155,5 +160,5 @@ def write(results: Sequence[Conformance], folder: Path, *, force: bool = False) 
 
 
 def is_page(data: bytes) -> bool:
-    """Whether we wrote this page."""
+    """Return whether specgrad wrote this page."""
     return b"Written by `specgrad runtimes --write" in data[:4000]

@@ -1,4 +1,4 @@
-"""For authors of kernels: a plain function against an operator of the contract, as one line in a test."""
+"""Test helper for authors of kernels: a plain function against an operator of the contract, in one line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from specgrad.process import ProcessResult
 from specgrad.rounding import FORMATS, Arithmetic
 from specgrad.scalar import Array
 
-from ..cases.generate import FINITE, questions
+from ..cases.generate import FINITE, draw_cases
 from ..cases.op_case import OpCase, check_operator
 from ..cases.shrink import shrink
-from ..cases.signature import Where, accepting, normalised
+from ..cases.signature import Where, case_filter, normalise_attributes
 from ..runtimes import NotOffered
 from ..verdicts.judge import Verdict, expected
 from ..verdicts.run_case import CaseRunner, with_gradient
@@ -52,15 +52,15 @@ def _jax(a: Array, dtype: str) -> Any:
 ARRAYS: dict[str, Give] = {"numpy": _numpy, "torch": _torch, "jax": _jax}
 
 
-def _taken(result: Any) -> Array:
-    """What a kernel returned, as NumPy: bfloat16 as float32, which holds it."""
+def _to_numpy(result: Any) -> Array:
+    """Return a kernel's result as a NumPy array; bfloat16 becomes float32, which holds it."""
     if str(getattr(result, "dtype", "")).endswith("bfloat16"):
         result = result.float() if hasattr(result, "float") else result.astype("float32")
     return np.asarray(result.detach() if hasattr(result, "detach") else result)
 
 
 class ConformanceError(AssertionError):
-    """The kernel's answer is not explained by rounding: the smallest question found, and what must come out."""
+    """The kernel's answer is not explained by rounding; the text has the smallest case and the expected value."""
 
     def __init__(self, question: OpCase, verdict: Verdict, text: str) -> None:
         self.question, self.verdict = question, verdict
@@ -69,7 +69,7 @@ class ConformanceError(AssertionError):
 
 @dataclass(frozen=True)
 class ConformanceSummary:
-    """How many questions were asked, and how they ended; `answered` are those that the kernel did not refuse.
+    """How many cases were run, and their verdicts; `answered` are those that the kernel did not refuse.
 
     >>> ConformanceSummary("relu", Counter(exact=300, refuses=100))
     relu: 300 of 400 questions answered (300 exact, 100 refused)
@@ -93,7 +93,7 @@ class ConformanceSummary:
 
 
 class KernelExaminer(CaseRunner):
-    """Calls the kernel in this process. NotImplementedError and NotOffered mean that it refuses the attributes."""
+    """Runs test cases on a kernel in this process; NotImplementedError and NotOffered count as refusals."""
 
     def __init__(self, kernel: Kernel, gradient: Kernel | None, arrays: str, arithmetic: Arithmetic) -> None:
         if arrays not in ARRAYS:
@@ -106,7 +106,7 @@ class KernelExaminer(CaseRunner):
         return super().ask(self.rounded(question))
 
     def rounded(self, question: OpCase) -> OpCase:
-        """The question in numbers of the kernel's own format, so that it is handed what is judged."""
+        """Return the case in numbers of the kernel's own format, so that it gets exactly what is judged."""
         form = FORMATS[self.arithmetic.dtype]
         arrays = {name: _to_format(a, form.digits, form.lowest, form.largest) for name, a in question.arrays.items()}
         g = question.gradient
@@ -122,7 +122,7 @@ class KernelExaminer(CaseRunner):
             with np.errstate(all="ignore"):  # the data hold NaN and infinities on purpose
                 returned = function(*args, **attributes_of(question))
             results = returned if isinstance(returned, tuple | list) else [returned]
-            return ProcessResult("answers", tuple(_taken(r) for r in results))
+            return ProcessResult("answers", tuple(_to_numpy(r) for r in results))
         except (NotImplementedError, NotOffered) as error:
             return ProcessResult("refuses", reason=str(error))
         except Exception as error:
@@ -131,12 +131,14 @@ class KernelExaminer(CaseRunner):
 
 
 def attributes_of(question: OpCase) -> dict[str, Any]:
-    """As a kernel gets them."""
-    return normalised(question.operator, question.attributes, {k: a.shape for k, a in question.arrays.items()})
+    """Return the attributes of a case as a kernel gets them: all of them, one number or pair per axis."""
+    return normalise_attributes(
+        question.operator, question.attributes, {k: a.shape for k, a in question.arrays.items()}
+    )
 
 
 def _to_format(x: Array, digits: int, lowest: int, largest: float) -> Array:
-    """Rounded to the format, ties to even; what is too large for it, or too small, is first brought near its ends."""
+    """Return x rounded to a format, ties to even; numbers outside its range are first scaled near its ends."""
     if digits >= 24 and lowest <= -126:
         return x
     wide = x.astype(np.float64)
@@ -151,7 +153,7 @@ def _to_format(x: Array, digits: int, lowest: int, largest: float) -> Array:
 
 
 def _message(question: OpCase, verdict: Verdict, answer: ProcessResult, examiner: KernelExaminer) -> str:
-    """What went wrong, on which question, and what must come out; a crash breaks no rule."""
+    """Return the error text: what went wrong, on which case, and what must come out."""
     if verdict.kind == "crashes":
         head, must = f"{question.operator}: the kernel raises {answer.reason}", []
     else:
@@ -203,13 +205,13 @@ def assert_conforms(
     """
     if count < 1:
         raise ParameterError("assert_conforms", f"count must be at least 1; got {count}", rule="P5")
-    accept = accepting(check_operator(operator), ranks, where)
+    accept = case_filter(check_operator(operator), ranks, where)
     examiner = KernelExaminer(kernel, gradient, arrays, arithmetic or Arithmetic("float32"))
     done = ConformanceSummary(operator)
-    for i, question in enumerate(questions(operator, count, seed, accept)):
-        done.counts[_examine(examiner, question, may_refuse)] += 1
+    for i, question in enumerate(draw_cases(operator, count, seed, accept)):
+        done.counts[_judge_or_raise(examiner, question, may_refuse)] += 1
         if gradient is not None and operator in GRADIENTS and question.data in FINITE:
-            done.counts[_examine(examiner, with_gradient(question, i), may_refuse)] += 1
+            done.counts[_judge_or_raise(examiner, with_gradient(question, i), may_refuse)] += 1
     if not done.counts["exact"] + done.counts["rounding"]:
         last = examiner.rounded(question)
         verdict = examiner.ask(last)
@@ -217,7 +219,8 @@ def assert_conforms(
     return done
 
 
-def _examine(examiner: KernelExaminer, question: OpCase, may_refuse: bool) -> str:
+def _judge_or_raise(examiner: KernelExaminer, question: OpCase, may_refuse: bool) -> str:
+    """Return the kind of the verdict on a case; raise ConformanceError with a shrunk case if it is a failure."""
     verdict = examiner.ask(question)
     if verdict.kind in ("exact", "rounding", "cannot tell") or (may_refuse and verdict.kind == "refuses"):
         return verdict.kind

@@ -1,4 +1,4 @@
-"""A failing question as a stand-alone script that needs only the runtime and numpy."""
+"""Write a failing test case as a stand-alone script that needs only the runtime and numpy."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ MARK = "# Written by specgrad, which may overwrite or remove this file."
 
 
 def marked(script: str) -> str:
-    """The script as a file of ours."""
+    """Return the script with the line that marks files of specgrad."""
     return f"{MARK}\n{script}"
 
 
 def is_script(data: bytes) -> bool:
-    """Whether we wrote this script, by its mark."""
+    """Return whether specgrad wrote this script, by its mark."""
     return MARK.encode() in data[:4000]
 
 
 def _number(v: float) -> str:
+    """Return a number as source text."""
     if np.isnan(v):
         return "nan"
     if np.isinf(v):
@@ -37,14 +38,14 @@ def _number(v: float) -> str:
 
 
 def literal(a: Array, dtype: str = "np.float32") -> str:
-    """The array as source text, shape kept."""
+    """Return an array as source text that restores its shape."""
     flat = ", ".join(_number(float(v)) for v in a.ravel())
     shape = f".reshape{tuple(a.shape)}" if a.ndim != 1 else ""
     return f"np.array([{flat}], {dtype}){shape}"
 
 
 def reproduction(question: OpCase, runtime: Runtime, verdict: Verdict) -> str:
-    """The script: the runtime's program, the data, what must come out, what came out."""
+    """Return the script: the runtime's program, the data, what must come out, what came out."""
     balls = expected(question, arithmetic_of(runtime))
     number = question.answers().index(verdict.result) if verdict.result in question.answers() else 0
     names = question.inputs()
@@ -68,7 +69,7 @@ def reproduction(question: OpCase, runtime: Runtime, verdict: Verdict) -> str:
 
 
 def write_scripts(scripts: Mapping[str, str], folder: Path, *, force: bool = False) -> None:
-    """Programs by name; what somebody else wrote is not overwritten."""
+    """Write programs by file name into a folder; raise FileExistsError for files of others, unless `force`."""
     paths = {folder / name: text for name, text in scripts.items()}
     if not force:
         for path in paths:

@@ -1,4 +1,4 @@
-"""JAX, as a user would write each question with jax.lax and jax.nn."""
+"""JAX runtime: each test case as a user would write it with jax.lax and jax.nn."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ X = SourceExpression("x")
 
 
 def _rank(q: OpCase) -> int:
+    """Return the number of spatial axes."""
     return q.arrays["x"].ndim - 2
 
 
 def _bias(q: OpCase, text: str) -> str:
+    """Return `text` plus the bias, if the case has one."""
     return f"{text} + b.reshape(-1, {', '.join('1' * _rank(q))})" if "b" in q.arrays else text
 
 
-def _explicit(q: OpCase) -> tuple[tuple[int, int], ...]:
-    """Padding as pairs: lax takes them literally, by name it would mean TensorFlow's rule."""
+def _padding_pairs(q: OpCase) -> tuple[tuple[int, int], ...]:
+    """Return padding as pairs, which lax takes literally; a name would mean TensorFlow's rule."""
     a, w = q.attributes, q.arrays["w"].shape[2:]
     return window.resolve_padding("conv", a["padding"], q.arrays["x"].shape[2:], w, a["stride"], a["dilation"])
 
@@ -30,11 +32,13 @@ def _explicit(q: OpCase) -> tuple[tuple[int, int], ...]:
 def _conv(q: OpCase) -> str:
     a = q.attributes
     named = {"rhs_dilation": a["dilation"], "feature_group_count": a["groups"]}
-    return _bias(q, call_text("lax.conv_general_dilated", X, SourceExpression("w"), a["stride"], _explicit(q), **named))
+    return _bias(
+        q, call_text("lax.conv_general_dilated", X, SourceExpression("w"), a["stride"], _padding_pairs(q), **named)
+    )
 
 
 def _conv_transpose(q: OpCase) -> str:
-    """A convolution of the spread input with the flipped kernel."""
+    """Return the transposed convolution as a convolution of the dilated input with the flipped kernel."""
     a, rank, groups = q.attributes, _rank(q), q.attributes["groups"]
     kernel, cin, cout = q.arrays["w"].shape[2:], *q.arrays["w"].shape[:2]
     spans = [e * (k - 1) for e, k in zip(a["dilation"], kernel, strict=True)]
@@ -49,7 +53,7 @@ def _conv_transpose(q: OpCase) -> str:
 
 
 def _reduce(q: OpCase, x: str, start: str, combine: str) -> str:
-    """lax.reduce_window with the padding of our window, ceil resolved."""
+    """Return a lax.reduce_window call with the padding of our window, ceil resolved."""
     a = q.attributes
     named: dict[str, Any] = {}
     if "dilation" in a:
@@ -100,6 +104,7 @@ def _cumsum(q: OpCase) -> str:
 
 
 def _simple(function: str, *args: Any) -> Callable[[OpCase], str]:
+    """Return a writer of function(x, *args, *attributes)."""
     return lambda q: call_text(function, X, *args, *q.attributes.values())
 
 
@@ -142,6 +147,7 @@ HEAD = "import jax\nimport jax.numpy as jnp\nimport numpy as np\nfrom jax import
 
 
 def _program(q: OpCase) -> str:
+    """Return the program text of a case."""
     if q.operator not in CALLS:
         raise NotOffered(f"jax has no {q.operator}")
     names = ", ".join(q.arrays)
@@ -160,7 +166,7 @@ def run({names}, g):
 
 
 def _sharded(q: OpCase) -> str:
-    """The gradient with the first spatial axis split over two devices."""
+    """Return the program of the gradient with the first spatial axis split over two devices."""
     if q.gradient is None or q.arrays["x"].ndim < 3 or q.arrays["x"].shape[2] % 2:
         raise NotOffered("two devices share the first spatial axis: its size must be even")
     if q.operator not in CALLS:

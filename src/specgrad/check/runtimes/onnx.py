@@ -1,4 +1,4 @@
-"""The runtimes that read ONNX files: a question becomes a model of one node, opset 22, embedded in the program."""
+"""Runtimes that read ONNX files: a test case becomes a model of one node, opset 22, embedded in the program."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ...errors import need
 from ..cases.op_case import OpCase
 from .runtime_spec import NotOffered, Runtime
 
-Written = tuple[str, dict[str, Any], dict[str, Any]]  # operator, attributes, further constant inputs
-AUTO = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
+OnnxCall = tuple[str, dict[str, Any], dict[str, Any]]  # operator, attributes, further constant inputs
+AUTO_PAD = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 
 
 def _pads(padding: Any, rank: int) -> dict[str, Any]:
-    """All begins, then all ends; or by name."""
+    """Return the ONNX attributes of padding: all begins, then all ends; or auto_pad."""
     if isinstance(padding, str):
-        return {"auto_pad": AUTO[padding]}
+        return {"auto_pad": AUTO_PAD[padding]}
     pairs = ((0, 0),) * rank if padding == 0 else padding
     return {"pads": [lo for lo, _ in pairs] + [hi for _, hi in pairs]}
 
 
-def _conv(q: OpCase) -> Written:
+def _conv(q: OpCase) -> OnnxCall:
     a, kernel = q.attributes, q.arrays["w"].shape[2:]
     attributes = {"kernel_shape": kernel, "strides": a["stride"], "dilations": a["dilation"], "group": a["groups"]}
     attributes |= _pads(a["padding"], len(kernel))
@@ -40,6 +40,7 @@ def _conv(q: OpCase) -> Written:
 
 
 def _pool(q: OpCase) -> dict[str, Any]:
+    """Return the ONNX attributes that all poolings share."""
     a = q.attributes
     attributes = {"kernel_shape": a["kernel"], "strides": a["stride"], **_pads(a["padding"], len(a["kernel"]))}
     if "dilation" in a:
@@ -47,23 +48,23 @@ def _pool(q: OpCase) -> dict[str, Any]:
     return attributes | ({"ceil_mode": 1} if a.get("ceil") else {})
 
 
-def _max_pool(q: OpCase) -> Written:
+def _max_pool(q: OpCase) -> OnnxCall:
     return "MaxPool", _pool(q), {}
 
 
-def _avg_pool(q: OpCase) -> Written:
+def _avg_pool(q: OpCase) -> OnnxCall:
     if q.attributes.get("divisor") is not None:
         raise NotOffered("ONNX has no divisor")
     return "AveragePool", _pool(q) | {"count_include_pad": int(q.attributes.get("count_include_pad", True))}, {}
 
 
-def _upsample(q: OpCase) -> Written:
+def _upsample(q: OpCase) -> OnnxCall:
     scales = np.array([1, 1, *q.attributes["factor"]], np.float32)
     named = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     return "Resize", named, {"roi": None, "scales": scales}
 
 
-def _resize(q: OpCase) -> Written:
+def _resize(q: OpCase) -> OnnxCall:
     a, lead = q.attributes, q.arrays["x"].shape[:2]
     mode = {"mode": "linear"} if a["how"] == "linear" else {"mode": "nearest", "nearest_mode": a["how"]}
     sizes = np.array([*lead, *a["sizes"]], np.int64)
@@ -74,21 +75,22 @@ def _resize(q: OpCase) -> Written:
     )
 
 
-def _cumsum(q: OpCase) -> Written:
+def _cumsum(q: OpCase) -> OnnxCall:
     a = q.attributes
     flags = {"exclusive": int(a["exclusive"]), "reverse": int(a["reverse"])}
     return "CumSum", flags, {"axis": np.array(a["axis"], np.int64)}
 
 
-def _clip(q: OpCase) -> Written:
+def _clip(q: OpCase) -> OnnxCall:
     return "Clip", {}, {k: np.float32(v) for k, v in q.attributes.items()}
 
 
-def _simple(name: str, **renamed: str) -> Callable[[OpCase], Written]:
+def _simple(name: str, **renamed: str) -> Callable[[OpCase], OnnxCall]:
+    """Return a writer of an ONNX node with attributes renamed from ours (key) to ONNX's (value)."""
     return lambda q: (name, {new: q.attributes[old] for old, new in renamed.items()}, {})
 
 
-NODES: dict[str, Callable[[OpCase], Written]] = {
+NODES: dict[str, Callable[[OpCase], OnnxCall]] = {
     "conv": _conv,
     "conv_transpose": _conv,
     "linear": lambda q: ("Gemm", {"transB": 1}, {}),
@@ -122,23 +124,23 @@ NODES: dict[str, Callable[[OpCase], Written]] = {
 
 
 def _inputs(q: OpCase) -> list[str]:
-    """ONNX's order; BatchNormalization wants scale, bias, mean, var."""
+    """Return the array names in ONNX's order: BatchNormalization has scale, bias, mean, var."""
     return ["x", "weight", "bias", "mean", "var"] if q.operator == "batch_norm" else list(q.arrays)
 
 
-def _fed(q: OpCase) -> list[str]:
-    """What is given when the model runs; fast kernels are chosen for weights that stand in the file."""
+def _runtime_inputs(q: OpCase) -> list[str]:
+    """Return the arrays that are inputs of the model; constant weights stand in the file, for fast kernels."""
     return ["x"] if q.spelling == "constant weights" else list(q.arrays)
 
 
 def model(q: OpCase) -> bytes:
-    """The question as the bytes of an ONNX file with one node."""
+    """Return the test case as the bytes of an ONNX file with one node."""
     need("onnx", "this runtime needs")
     from onnx import TensorProto, helper, numpy_helper
 
     name, attributes, constants = NODES[q.operator](q)
     stored = {k: v for k, v in constants.items() if v is not None} | {
-        k: v for k, v in q.arrays.items() if k not in _fed(q)
+        k: v for k, v in q.arrays.items() if k not in _runtime_inputs(q)
     }
     outputs = [(o, TensorProto.INT64 if o == "indices" else TensorProto.FLOAT) for o in q.answers()]
     node = helper.make_node(
@@ -150,7 +152,7 @@ def model(q: OpCase) -> bytes:
     graph = helper.make_graph(
         [node],
         "question",
-        [helper.make_tensor_value_info(k, TensorProto.FLOAT, q.arrays[k].shape) for k in _fed(q)],
+        [helper.make_tensor_value_info(k, TensorProto.FLOAT, q.arrays[k].shape) for k in _runtime_inputs(q)],
         [helper.make_tensor_value_info(o, kind, None) for o, kind in outputs],
         [numpy_helper.from_array(np.asarray(v), k) for k, v in stored.items()],
     )
@@ -164,13 +166,13 @@ FROM_FLAT = """    first = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2
 
 
 def _program(q: OpCase, running: str) -> str:
-    """The runtime's way to run a file, with the file of one node in place of `model`."""
+    """Return the runtime's program `running`, with the file of one node embedded in place of `model`."""
     if q.operator not in NODES or q.gradient is not None:
         raise NotOffered(f"ONNX has no {q.operator}")
     lines = "\n".join(f'    "{part}"' for part in textwrap.wrap(model(q).hex(), 100))
     embedded = f"# {NODES[q.operator](q)[0]}, opset 22, one node\nMODEL = bytes.fromhex(\n{lines}\n)\n"
     names = ", ".join(q.arrays)
-    feeds = "{" + ", ".join(f'"{n}": {n}' for n in _fed(q)) + "}"
+    feeds = "{" + ", ".join(f'"{n}": {n}' for n in _runtime_inputs(q)) + "}"
     text = running.replace("\ndef run(", f"\n{embedded}\ndef run(").replace("model.tobytes()", "MODEL")
     text = text.replace("run(model, /, **inputs)", f"run({names})").replace("inputs", feeds)
     if q.operator != "max_pool_indices":
@@ -196,14 +198,15 @@ VINO = "import numpy as np\n" + COMPILED.format(hint="")
 VINO_F32 = "import numpy as np\n" + COMPILED.format(hint=', {"INFERENCE_PRECISION_HINT": "f32"}')
 
 
-def _asking(running: str) -> Callable[[OpCase], str]:
+def _program_maker(running: str) -> Callable[[OpCase], str]:
+    """Return the function from a case to its program text."""
     return lambda q: _program(q, running)
 
 
 ONNXRUNTIME = Runtime(
     "onnxruntime",
     ("onnxruntime", "onnx"),
-    _asking(onnxruntime_program.PROGRAM),
+    _program_maker(onnxruntime_program.PROGRAM),
     onnxruntime_program.PROGRAM,
     functions="onnxruntime",
     environment=onnxruntime_program.ENVIRONMENT,
@@ -211,15 +214,15 @@ ONNXRUNTIME = Runtime(
     demand="assert {device!r} in onnxruntime.get_available_providers()",  # it would take the CPU without a word
 )
 OPENVINO = Runtime(
-    "openvino", ("openvino", "onnx"), _asking(VINO), VINO, flush=True, functions="openvino-f32", device="CPU"
+    "openvino", ("openvino", "onnx"), _program_maker(VINO), VINO, flush=True, functions="openvino-f32", device="CPU"
 )
 OPENVINO_F32 = Runtime(
     "openvino-f32",
     ("openvino", "onnx"),
-    _asking(VINO_F32),
+    _program_maker(VINO_F32),
     VINO_F32,
     flush=True,
     functions="openvino-f32",
     device="CPU",
 )
-ONNX_REFERENCE = Runtime("onnx-reference", ("onnx",), _asking(REFERENCE), REFERENCE, functions="onnx-reference")
+ONNX_REFERENCE = Runtime("onnx-reference", ("onnx",), _program_maker(REFERENCE), REFERENCE, functions="onnx-reference")

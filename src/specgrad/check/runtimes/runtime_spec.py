@@ -1,4 +1,4 @@
-"""A runtime is one record: what it needs installed, and how a question is written in its language."""
+"""The record of one runtime: which packages it needs, and how a test case is written in its language."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..cases.op_case import OpCase
 
 
 class NotOffered(Exception):  # noqa: N818 - not an error but an answer
-    """The runtime has no operator, or no attribute, for this question: it is not asked."""
+    """Raised if the runtime has no operator, or no attribute, for a case: the case is not run."""
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """program(question) is Python text that needs only the runtime and numpy, and defines run(**arrays) -> list."""
+    """A runtime; program(case) is Python text that needs only it and numpy, and defines run(**arrays) -> list."""
 
     name: str
     packages: tuple[str, ...]
@@ -40,7 +40,7 @@ class Runtime:
     """A line that fails where the machine lacks a device."""
 
     def on(self, device: str) -> Runtime:
-        """The same on another device."""
+        """Return this runtime on another device; its function errors are unknown then, and it may flush subnormals."""
         if not self.device or not re.fullmatch(r"[\w.:-]+", device):
             raise ParameterError("check", f"runtime {self.name} has no device {device!r}", rule="P5")
 
@@ -59,18 +59,20 @@ class Runtime:
         )
 
     def versions(self) -> dict[str, str]:
-        """The installed version of every package it needs; PackageNotFoundError names the missing one."""
+        """Return the installed version of every package it needs; PackageNotFoundError names the missing one."""
         return {package: version(package) for package in self.packages}
 
     def installed(self) -> bool:
+        """Return whether every package it needs is installed."""
         return not self.missing()
 
     def missing(self) -> list[str]:
-        """What is still to be installed."""
-        return [package for package in self.packages if not _is_there(package)]
+        """Return the packages that are still to be installed."""
+        return [package for package in self.packages if not _is_installed(package)]
 
 
-def _is_there(package: str) -> bool:
+def _is_installed(package: str) -> bool:
+    """Return whether a package is installed."""
     try:
         return bool(version(package))
     except PackageNotFoundError:
@@ -78,11 +80,11 @@ def _is_there(package: str) -> bool:
 
 
 def call_text(function: str, *args: Any, **named: Any) -> str:
-    """Source text of a call; values that are the text of an expression are given as `SourceExpression`."""
+    """Return the source text of a call; a `SourceExpression` stands as it is, other values by their repr."""
     shown = [str(a) if isinstance(a, SourceExpression) else repr(a) for a in args]
     shown += [f"{k}={v if isinstance(v, SourceExpression) else repr(v)}" for k, v in named.items()]
     return f"{function}({', '.join(shown)})"
 
 
 class SourceExpression(str):
-    """An expression, not a string."""
+    """Source text of an expression, not a string value."""

@@ -1,4 +1,4 @@
-"""PyTorch, eager and compiled, as a user would write each question with torch.nn.functional."""
+"""PyTorch runtimes, eager and compiled: each test case as a user would write it with torch.nn.functional."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ X, W, B = SourceExpression("x"), SourceExpression("w"), SourceExpression("b")
 
 
 def _rank(question: OpCase) -> int:
+    """Return the number of spatial axes; raise NotOffered above 3."""
     rank = question.arrays["x"].ndim - 2
     if rank > 3:
         raise NotOffered(f"torch has no rank {rank}")
@@ -19,7 +20,7 @@ def _rank(question: OpCase) -> int:
 
 
 def _symmetric(padding: Any, rank: int) -> tuple[int, ...]:
-    """One number per axis: torch has no padding by side, and only conv has it by name."""
+    """Return one padding number per axis; raise NotOffered for padding by side, which torch does not have."""
     if padding == "valid" or padding == 0:
         return (0,) * rank
     if isinstance(padding, str) or any(lo != hi for lo, hi in padding):
@@ -27,8 +28,8 @@ def _symmetric(padding: Any, rank: int) -> tuple[int, ...]:
     return tuple(lo for lo, _ in padding)
 
 
-def _half(question: OpCase, rank: int) -> tuple[int, ...]:
-    """Pooling also refuses padding over half the kernel, so it is not asked."""
+def _pool_padding(question: OpCase, rank: int) -> tuple[int, ...]:
+    """Return the padding of a pooling; raise NotOffered above half the kernel, which torch refuses."""
     padding = _symmetric(question.attributes["padding"], rank)
     if any(p > k // 2 for p, k in zip(padding, question.attributes["kernel"], strict=True)):
         raise NotOffered("torch limits padding to half the kernel")
@@ -44,14 +45,14 @@ def _conv(q: OpCase) -> str:
 
 def _max_pool(q: OpCase) -> str:
     rank, a = _rank(q), q.attributes
-    named = {"stride": a["stride"], "padding": _half(q, rank), "dilation": a.get("dilation", 1)}
+    named = {"stride": a["stride"], "padding": _pool_padding(q, rank), "dilation": a.get("dilation", 1)}
     named |= {"ceil_mode": a.get("ceil", False), "return_indices": q.operator == "max_pool_indices"}
     return call_text(f"F.max_pool{rank}d", X, a["kernel"], **named)
 
 
 def _avg_pool(q: OpCase) -> str:
     rank, a = _rank(q), q.attributes
-    named = {"stride": a["stride"], "padding": _half(q, rank), "ceil_mode": a.get("ceil", False)}
+    named = {"stride": a["stride"], "padding": _pool_padding(q, rank), "ceil_mode": a.get("ceil", False)}
     named["count_include_pad"] = a.get("count_include_pad", True)
     if a.get("divisor") is not None:
         if rank == 1:
@@ -83,7 +84,7 @@ def _batch_norm(q: OpCase) -> str:
 
 
 def _resize(q: OpCase) -> str:
-    """nearest is asymmetric and rounded down; linear has half pixels, or aligned corners."""
+    """Return F.interpolate: nearest is asymmetric and rounded down; linear has half pixels, or aligned corners."""
     a, rank = q.attributes, len(q.attributes["sizes"])
     if a["how"] == "linear" and a["where"] != "asymmetric":
         mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[rank]
@@ -100,6 +101,7 @@ def _cumsum(q: OpCase) -> str:
 
 
 def _simple(function: str, *args: Any, **renamed: str) -> Callable[[OpCase], str]:
+    """Return a writer of function(x, *args, **attributes) with attributes renamed."""
     return lambda q: call_text(function, X, *args, **{renamed[k]: v for k, v in q.attributes.items()})
 
 
@@ -150,6 +152,7 @@ def run({names}, g):
 
 
 def _program(q: OpCase, decorator: str = "") -> str:
+    """Return the program text of a case."""
     if q.operator not in CALLS:
         raise NotOffered(f"torch has no {q.operator}")
     names = ", ".join(q.arrays)
@@ -160,6 +163,7 @@ def _program(q: OpCase, decorator: str = "") -> str:
 
 
 def _compiled(q: OpCase) -> str:
+    """Return the program text of a case with torch.compile."""
     return _program(q, "torch._dynamo.reset()\n\n@torch.compile\n")
 
 

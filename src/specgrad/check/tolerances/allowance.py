@@ -17,7 +17,7 @@ from specgrad.graph.graph import Graph
 from specgrad.rounding import Arithmetic, Ball
 from specgrad.scalar import Array
 
-from ..verdicts.judge import balls
+from ..verdicts.judge import expected_balls
 
 TIGHT = 1e-3  # of the largest value: where layers are judged one by one the whole need not be known better
 LEAST = 2.0**-149  # the smallest number of float32
@@ -78,7 +78,7 @@ def allowance(
     >>> bool(both.largest < forwards.largest), forwards.why
     (True, 'no time is left for a tolerance: the forward radius')
     """
-    forwards = balls(graph, given, arithmetic, backend, formats)
+    forwards = expected_balls(graph, given, arithmetic, backend, formats)
     short = all(_is_tight(ball, TIGHT) for ball in forwards)
     if all(_is_tight(ball, tight) for ball in forwards):
         return Allowance(forwards, is_short=short)

@@ -19,7 +19,7 @@ from specgrad.rounding.stated import deployment_of
 from specgrad.scalar import Array, upward
 
 from ..models.load import graph_of, points_of
-from ..verdicts.known_effects import said_of
+from ..verdicts.known_effects import describe_formats
 from .allclose import allclose_pair
 from .point_bounds import Point, at_point
 
@@ -297,7 +297,7 @@ def _joined(
         arithmetic,
         farthest.layers,
         unbounded,
-        said_of(deployment_of(arithmetic, graph), formats),
+        describe_formats(deployment_of(arithmetic, graph), formats),
         len(answers) if points else None,
         _notes(graph, formats, arithmetic),
         seconds,

@@ -1,4 +1,4 @@
-"""The classes of arithmetic by name, and what an answer has to show to be explained by one.
+"""Classes of arithmetic (tf32, bfloat16, Winograd, ...), and the evidence that a result needs to be explained by one.
 
 They stand in the order of what each still allows once its own evidence is asked for, the narrowest first. Where the
 factors of a product are known their shorter form is known too, so that TF32, float16 and bfloat16 operands allow no
@@ -32,22 +32,22 @@ from specgrad.rounding.context import ArithmeticVariant
 from specgrad.rounding.winograd import TILES
 from specgrad.scalar import Array
 
-from .error_estimate import is_usual
-from .judge import Verdict, compare, stand_ins, worst
-from .mutations import usual_faults
+from .error_estimate import is_typical
+from .judge import Verdict, judge_array, replace_nonfinite, worst
+from .mutations import faulty_outputs
 from .observation import Observation
-from .rewritten_formulas import REPLACED, TEXTS, rewritten
+from .rewritten_formulas import REPLACED, TEXTS, rewritings
 
 Evidence = Literal["factors", "results", "probe"]
-ENOUGH = 4  # cells in which float32 would have shown more digits, of sums whose ball is wide
-BOTH: tuple[tuple[Toward, Toward], ...] = (
+MIN_REVEALING_CELLS = 4  # cells in which float32 would have shown more digits, of sums whose ball is wide
+OPERAND_ROUNDINGS: tuple[tuple[Toward, Toward], ...] = (
     ("nearest", "nearest"), ("zero", "zero"), ("zero", "nearest"), ("nearest", "zero")
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class ArithmeticClass:
-    """One class of executions.
+    """One class of executions, such as TF32 operands.
 
     name       as in --accept
     text       as in a sentence
@@ -65,13 +65,17 @@ class ArithmeticClass:
 
 
 def _operands(name: str, text: str) -> ArithmeticClass:
+    """Return the class whose factors are rounded to a shorter format."""
     words = {"nearest": "rounded", "zero": "cut off"}
-    ways = tuple((f"data {words[x]}, weights {words[w]}", ReducedOperands(OPERANDS[name], x, w)) for x, w in BOTH)
+    ways = tuple(
+        (f"data {words[x]}, weights {words[w]}", ReducedOperands(OPERANDS[name], x, w)) for x, w in OPERAND_ROUNDINGS
+    )
     accept = "tf32" if name == "tf32" else f"{name}-operands"
     return ArithmeticClass(accept, f"{text} operands", "factors", ways, Arithmetic(operands=name, rounding="any"))
 
 
 def _results(name: str) -> ArithmeticClass:
+    """Return the class whose results are stored in a half format, with float32 sums."""
     form = FORMATS[name]
     ways = (("rounded", ReducedResults(form, "nearest")), ("cut off", ReducedResults(form, "zero")))
     whole = Arithmetic(name, accumulate="float32", rounding="any", flush=True)
@@ -79,6 +83,7 @@ def _results(name: str) -> ArithmeticClass:
 
 
 def _sums(name: str) -> ArithmeticClass:
+    """Return the class whose sums are in a half format."""
     form = FORMATS[name]
     ways = (("factors rounded", ReducedSums(form, True)), ("factors as they are", ReducedSums(form, False)))
     return ArithmeticClass(
@@ -87,6 +92,7 @@ def _sums(name: str) -> ArithmeticClass:
 
 
 def _winograd(tiles: str) -> ArithmeticClass:
+    """Return the class of Winograd convolutions with tiles of one size."""
     ways = tuple((t.name, Winograd(t)) for t in TILES[tiles])
     return ArithmeticClass(f"winograd-f{TILES[tiles][0].outputs}", f"Winograd {tiles}", "probe", ways)
 
@@ -105,20 +111,20 @@ CLASSES = (
 BY_NAME = {c.name: c for c in CLASSES}
 
 
-def renamed(
+def reclassify(
     verdict: Verdict,
-    seen: Observation,
+    observed: Observation,
     arithmetic: Arithmetic,
     probe: Probe | None = None,
     accept: Collection[str] | None = None,
 ) -> Verdict:
-    """The verdict "differs" as "other arithmetic" where a class explains it, as "rounding" where that is accepted.
+    """Return the verdict "differs" as "other arithmetic" if a class explains it, as "rounding" if that is accepted.
 
     accept   names of classes; None: nothing can be accepted here
     """
     if verdict.kind != "differs" or verdict.fault not in ("value", "infinity", "nan"):
         return verdict
-    explanation = explain(seen, arithmetic, probe)
+    explanation = explain(observed, arithmetic, probe)
     if explanation is None:
         return verdict
     if accept is not None and explanation.name in accept:
@@ -130,20 +136,20 @@ def renamed(
     return replace(verdict, kind="other arithmetic", arithmetic=explanation.name, detail=text)
 
 
-def renamed_as_rewritten(
-    verdict: Verdict, seen: Observation, arithmetic: Arithmetic, accept: Collection[str]
+def reclassify_as_rewritten(
+    verdict: Verdict, observed: Observation, arithmetic: Arithmetic, accept: Collection[str]
 ) -> Verdict:
-    """The verdict "differs" as "other arithmetic" where a rewriting explains it; as "rounding" where that is accepted.
+    """Return "differs" as "other arithmetic" if a rewriting explains it, as "rounding" if accepted.
 
     The ball is the radius of the rewritten graph (specgrad.check.verdicts.rewritten_formulas), in the same
     arithmetic. Where the function is kept it must hold the exact value: what computes something else explains nothing.
     """
-    if any(n.kind != "real" for n in seen.graph.nodes):
+    if any(n.kind != "real" for n in observed.graph.nodes):
         return verdict
-    for name, words, graph in rewritten(seen.graph):
-        balls = _balls(seen, graph, seen.given, arithmetic)
-        other = worst([compare(n, a, b) for n, a, b in zip(seen.names, seen.got, balls, strict=True)])
-        same = name == REPLACED or all(b.contains(v).all() for v, b in zip(seen.values(), balls, strict=True))
+    for name, words, graph in rewritings(observed.graph):
+        balls = _balls(observed, graph, observed.inputs, arithmetic)
+        other = worst([judge_array(n, a, b) for n, a, b in zip(observed.names, observed.outputs, balls, strict=True)])
+        same = name == REPLACED or all(b.contains(v).all() for v, b in zip(observed.values(), balls, strict=True))
         if other.kind not in ("exact", "rounding") or not same:
             continue
         if name in accept:
@@ -154,12 +160,12 @@ def renamed_as_rewritten(
     return verdict
 
 
-def accepted(names: Sequence[str]) -> frozenset[str]:
-    """The names of a user, "any" for all arithmetics; an error lists what there is.
+def accepted_classes(names: Sequence[str]) -> frozenset[str]:
+    """Return the names that a user accepts, "any" expanded to all arithmetics; raise ParameterError for others.
 
     Numbers that were replaced make another function: that is accepted by its own name alone.
 
-    >>> sorted(accepted(["tf32"]))
+    >>> sorted(accepted_classes(["tf32"]))
     ['tf32']
     """
     known = (FLOAT32, *BY_NAME, *TEXTS)
@@ -170,11 +176,11 @@ def accepted(names: Sequence[str]) -> frozenset[str]:
 
 
 def class_of(verdict: Verdict, declared: str = FLOAT32) -> str | None:
-    """The class that explains a verdict, where the model says `declared`; None where none does."""
+    """Return the class that explains a verdict, `declared` if it is the model's own; None if none does."""
     return verdict.arithmetic or (declared if verdict.kind in ("exact", "rounding") else None)
 
 
-WIDER = (
+WIDENING_CLASSES = (
     ("tf32", "float16-operands", "float16", "float16-sums"),
     ("tf32", "bfloat16-operands", "bfloat16", "bfloat16-sums"),
 )
@@ -182,22 +188,22 @@ WIDER = (
 reader, and half sums may be wider ones."""
 
 
-def whole_arithmetic(float32: Arithmetic, names: Collection[str]) -> Arithmetic | None:
-    """The arithmetic of a model with layers of the named classes, and of float32; None where none is known.
+def model_arithmetic(float32: Arithmetic, names: Collection[str]) -> Arithmetic | None:
+    """Return the arithmetic of a model with layers of the named classes and of float32; None if none is known.
 
-    >>> whole_arithmetic(Arithmetic(), ["tf32", "bfloat16"]).dtype, whole_arithmetic(Arithmetic(), ["winograd-f4"])
+    >>> model_arithmetic(Arithmetic(), ["tf32", "bfloat16"]).dtype, model_arithmetic(Arithmetic(), ["winograd-f4"])
     ('bfloat16', None)
     """
     if not names:
         return float32
-    chain = next((c for c in WIDER if set(names) <= set(c)), ())
+    chain = next((c for c in WIDENING_CLASSES if set(names) <= set(c)), ())
     widest = next((BY_NAME[n].whole for n in reversed(chain) if n in names), None)
     return None if widest is None else replace(widest, execution=float32.execution, ulps=float32.ulps)
 
 
 @dataclass(frozen=True)
 class ArithmeticExplanation:
-    """The narrowest class that explains what was seen, how it went there, and what the explanation rests on."""
+    """The narrowest class that explains a result: its name, its text with the evidence, the verdict in it."""
 
     name: str
     text: str
@@ -208,130 +214,142 @@ Probe = Callable[[ArithmeticVariant], str | None]
 """Asks the runtime again: "" if the class has shown itself, a reason if it has not, None if nobody can be asked."""
 
 
-def explain(seen: Observation, arithmetic: Arithmetic, probe: Probe | None = None) -> ArithmeticExplanation | None:
-    """The narrowest class that explains the results, which float32 does not; None where no class does."""
+def explain(observed: Observation, arithmetic: Arithmetic, probe: Probe | None = None) -> ArithmeticExplanation | None:
+    """Return the narrowest class that explains the results, which float32 does not; None if no class does."""
     for c in CLASSES:
-        for words, way in c.ways if _is_possible(c, seen, arithmetic) else ():
-            verdict = _judged(c, way, seen, arithmetic)
+        for words, way in c.ways if _is_possible(c, observed, arithmetic) else ():
+            verdict = _judge_in_class(c, way, observed, arithmetic)
             if verdict is None:
                 continue
-            rests = _rests_on(c, way, seen, verdict, arithmetic, probe)
+            rests = _evidence(c, way, observed, verdict, arithmetic, probe)
             if rests is not None:
                 shown = "; ".join(w for w in (words, rests) if w)
                 return ArithmeticExplanation(c.name, f"{c.text} ({shown})" if shown else c.text, verdict)
     return None
 
 
-def _is_possible(c: ArithmeticClass, seen: Observation, arithmetic: Arithmetic) -> bool:
-    """What can be said before a ball of the class is computed, or from one that holds all of its ways."""
+def _is_possible(c: ArithmeticClass, observed: Observation, arithmetic: Arithmetic) -> bool:
+    """Return whether a class may explain the results: a cheap test before its balls are computed."""
     if c.evidence == "results":
-        return c.form is not None and _are_half_numbers(c.form, seen)
+        return c.form is not None and _are_half_numbers(c.form, observed)
     if c.evidence == "factors":
-        return seen.multiplies and _is_near(c.whole, seen, arithmetic)
-    return seen.tiled if c.name.startswith("winograd") else seen.sums
+        return observed.multiplies and _lies_in_class_radius(c.whole, observed, arithmetic)
+    return observed.tiled if c.name.startswith("winograd") else observed.sums
 
 
-def _is_near(wide: Arithmetic | None, seen: Observation, arithmetic: Arithmetic) -> bool:
+def _lies_in_class_radius(wide: Arithmetic | None, observed: Observation, arithmetic: Arithmetic) -> bool:
+    """Return whether the results lie in the radius of `wide`, which holds all variants; True for None."""
     if wide is None:
         return True
     wide = replace(wide, execution=arithmetic.execution, ulps=arithmetic.ulps)
-    return all(b.contains(a).all() for a, b in zip(seen.got, _balls(seen, seen.graph, seen.given, wide), strict=True))
+    return all(
+        b.contains(a).all()
+        for a, b in zip(observed.outputs, _balls(observed, observed.graph, observed.inputs, wide), strict=True)
+    )
 
 
-def _are_half_numbers(form: Format, seen: Observation, enough: int = 1) -> bool:
-    """Every cell is a number of the format, and in enough of them float32 would not have been one.
+def _are_half_numbers(form: Format, observed: Observation, enough: int = 1) -> bool:
+    """Return whether every cell is a number of the format, where at least `enough` exact values are not.
 
     One is enough where it must be the number that the exact value is rounded to: others have 13 digits to be wrong.
     """
-    if not all(a.dtype.kind == "f" and form.holds(a.astype(np.float64)).all() for a in seen.got):
+    if not all(a.dtype.kind == "f" and form.holds(a.astype(np.float64)).all() for a in observed.outputs):
         return False
-    return int(sum(np.count_nonzero(~form.holds(v.astype(np.float64))) for v in seen.values())) >= enough
+    return int(sum(np.count_nonzero(~form.holds(v.astype(np.float64))) for v in observed.values())) >= enough
 
 
-def _shows_digits(form: Format, seen: Observation) -> bool:
-    """Half numbers, and not all of them of the shorter format."""
+def _shows_half_precision(form: Format, observed: Observation) -> bool:
+    """Return whether the results are numbers of the half format, and not all of them bfloat16."""
     short = FORMATS["bfloat16"]
-    is_shorter = form is not short and all(short.holds(a.astype(np.float64)).all() for a in seen.got)
-    return _are_half_numbers(form, seen, ENOUGH) and not is_shorter
+    is_shorter = form is not short and all(short.holds(a.astype(np.float64)).all() for a in observed.outputs)
+    return _are_half_numbers(form, observed, MIN_REVEALING_CELLS) and not is_shorter
 
 
-def class_balls(way: ArithmeticVariant, seen: Observation, arithmetic: Arithmetic) -> Iterator[list[Ball]]:
-    """The balls of the class; one list with constants as they are, and for half results one with rounded ones."""
-    graphs = [(seen.graph, seen.given)]
+def class_balls(way: ArithmeticVariant, observed: Observation, arithmetic: Arithmetic) -> Iterator[list[Ball]]:
+    """Yield the balls of a class: with constants as they are, and for half results with rounded ones too."""
+    graphs = [(observed.graph, observed.inputs)]
     if isinstance(way, ReducedResults):
-        graphs.append(_rounded(seen, way))
+        graphs.append(_round_operands(observed, way))
     for graph, given in graphs:
-        yield _balls(seen, graph, given, arithmetic, way)
+        yield _balls(observed, graph, given, arithmetic, way)
 
 
 def _balls(
-    seen: Observation,
+    observed: Observation,
     graph: Graph,
     given: Sequence[Array],
     arithmetic: Arithmetic,
     way: ArithmeticVariant | None = None,
 ) -> list[Ball]:
-    """NaN and infinities take their value from the specification alone, as in `judge.balls`."""
-    finite = [stand_ins(a) for a in given]
-    per_output = leaves(radius(graph, *finite, arithmetic=arithmetic, backend=seen.backend, way=way).outputs)[
-        -len(seen.got) :
+    """Return one ball per result; non-finite values are those of the specification, as in `judge.expected_balls`."""
+    finite = [replace_nonfinite(a) for a in given]
+    per_output = leaves(radius(graph, *finite, arithmetic=arithmetic, backend=observed.backend, way=way).outputs)[
+        -len(observed.outputs) :
     ]
     if all(np.isfinite(a).all() for a in given):
         return list(per_output)
-    known = [np.isfinite(v) for v in seen.values()]
-    pairs = zip(per_output, seen.values(), known, strict=True)
+    known = [np.isfinite(v) for v in observed.values()]
+    pairs = zip(per_output, observed.values(), known, strict=True)
     return [Ball(np.where(k, b.value, v), np.where(k, b.radius, 0.0)) for b, v, k in pairs]
 
 
-def _rounded(seen: Observation, way: ReducedResults) -> tuple[Graph, list[Array]]:
-    """Constants and inputs as numbers of the format."""
+def _round_operands(observed: Observation, way: ReducedResults) -> tuple[Graph, list[Array]]:
+    """Return the graph with constants, and its inputs, rounded to the format."""
     form, toward = way.form, way.toward
     constants = {
-        p: round_to_format(np.asarray(v, np.float64), form, toward) if seen.graph.nodes[p].kind == "real" else v
-        for p, v in seen.graph.constants.items()
+        p: round_to_format(np.asarray(v, np.float64), form, toward) if observed.graph.nodes[p].kind == "real" else v
+        for p, v in observed.graph.constants.items()
     }
-    return replace(seen.graph, constants=constants), [round_to_format(a, form, toward) for a in seen.given]
+    return replace(observed.graph, constants=constants), [round_to_format(a, form, toward) for a in observed.inputs]
 
 
-def _judged(c: ArithmeticClass, way: ArithmeticVariant, seen: Observation, arithmetic: Arithmetic) -> Verdict | None:
-    """The verdict of the first balls that hold all results; None if none do, or a cell is open.
+def _judge_in_class(
+    c: ArithmeticClass, way: ArithmeticVariant, observed: Observation, arithmetic: Arithmetic
+) -> Verdict | None:
+    """Return the verdict of the first balls that hold all results; None if none do, or a radius is infinite.
 
     Factors that are short already are float32's, and what float32 does not explain they do not.
     """
-    for balls in class_balls(way, seen, arithmetic):
-        verdict = worst([compare(n, a, b) for n, a, b in zip(seen.names, seen.got, balls, strict=True)])
+    for balls in class_balls(way, observed, arithmetic):
+        verdict = worst([judge_array(n, a, b) for n, a, b in zip(observed.names, observed.outputs, balls, strict=True)])
         if verdict.kind in ("exact", "rounding"):
-            return None if c.evidence == "factors" and _same_values(balls, seen, arithmetic) else verdict
+            return None if c.evidence == "factors" and _same_values(balls, observed, arithmetic) else verdict
     return None
 
 
-def _same_values(balls: Sequence[Ball], seen: Observation, arithmetic: Arithmetic) -> bool:
-    plain = _balls(seen, seen.graph, seen.given, arithmetic)
+def _same_values(balls: Sequence[Ball], observed: Observation, arithmetic: Arithmetic) -> bool:
+    """Return whether the balls have the centres that float32 has."""
+    plain = _balls(observed, observed.graph, observed.inputs, arithmetic)
     return all(np.array_equal(a.value, b.value, equal_nan=True) for a, b in zip(balls, plain, strict=True))
 
 
-def _rests_on(
+def _evidence(
     c: ArithmeticClass,
     way: ArithmeticVariant,
-    seen: Observation,
+    observed: Observation,
     verdict: Verdict,
     arithmetic: Arithmetic,
     probe: Probe | None,
 ) -> str | None:
-    """What the explanation rests on beside the ball, in words; None where that is not enough."""
+    """Return what the explanation rests on beside the ball, in words; None if that is not enough."""
     if c.evidence != "probe":
         return ""
     shown = None if probe is None else probe(way)
     if shown is not None:
         return "probed" if shown == "" else None
-    if len(seen.got) > 1 or (c.form is not None and not _shows_digits(c.form, seen)):
+    if len(observed.outputs) > 1 or (c.form is not None and not _shows_half_precision(c.form, observed)):
         return None
-    (ball,) = next(class_balls(way, seen, arithmetic))
-    if not _is_usual_in(c, way, seen, seen.values()[0]):
+    (ball,) = next(class_balls(way, observed, arithmetic))
+    if not _is_typical_in(c, way, observed, observed.values()[0]):
         return None
-    faults = (value for _, (value,) in usual_faults(seen) if Ball(value, ball.radius).contains(seen.got[0]).all())
-    return None if any(_is_usual_in(c, way, seen, v) for v in faults) else "bound only; could not be probed"
+    faults = (
+        value
+        for _, (value,) in faulty_outputs(observed)
+        if Ball(value, ball.radius).contains(observed.outputs[0]).all()
+    )
+    return None if any(_is_typical_in(c, way, observed, v) for v in faults) else "bound only; could not be probed"
 
 
-def _is_usual_in(c: ArithmeticClass, way: ArithmeticVariant, seen: Observation, exact: Array) -> bool:
-    return is_usual(seen, exact, way if isinstance(way, Winograd) else None, c.form)
+def _is_typical_in(c: ArithmeticClass, way: ArithmeticVariant, observed: Observation, exact: Array) -> bool:
+    """Return whether errors against `exact` have the size that is typical of a class."""
+    return is_typical(observed, exact, way if isinstance(way, Winograd) else None, c.form)

@@ -1,4 +1,4 @@
-"""How large errors usually are in classes whose bounds are far from it: an estimate, never a bound.
+"""Statistical estimate of rounding errors, for classes whose proven bounds are far above; never a bound.
 
 Roundings are taken as independent, evenly spread over a unit. A term's share of the variance is then its square, so the
 same operator on squares gives the variance of a sum. A fault that hides in a wide ball is mostly far above this.
@@ -19,50 +19,55 @@ from specgrad.scalar import Array
 
 from .observation import Observation
 
-USUAL = 2.0  # times the estimate; right executions have shown up to 0.9 (tests/check/test_classes.py)
-PEAK = 4.0  # one cell may be as many times above the mean
+MAX_TYPICAL_RATIO = 2.0  # times the estimate; right executions have shown up to 0.9 (tests/check/test_classes.py)
+PEAK_OVER_RMS = 4.0  # one cell may be as many times above the mean
 
 
-def is_usual(seen: Observation, exact: Array, way: Winograd | None, form: Format | None) -> bool:
-    """Whether the errors of the result are as large as roundings of this class usually make them."""
-    return excess(seen, exact, way, form) <= USUAL
+def is_typical(observed: Observation, exact: Array, way: Winograd | None, form: Format | None) -> bool:
+    """Return whether errors of the result are of the size that roundings of this class typically have."""
+    return error_over_estimate(observed, exact, way, form) <= MAX_TYPICAL_RATIO
 
 
-def excess(seen: Observation, exact: Array, way: Winograd | None, form: Format | None) -> float:
-    """The errors over the estimate: their root mean square, or a fourth of the largest; inf where there is no estimate.
+def error_over_estimate(observed: Observation, exact: Array, way: Winograd | None, form: Format | None) -> float:
+    """Return the errors over their estimate: root mean square, or a fourth of the largest; inf if unknown.
 
-    It is one for a single sum of products, or average, whose factors are known, and what keeps its cells.
+    Known for a single sum of products, or average, whose operands are known and whose result is the output.
     """
-    node = _summing(seen.graph)
-    (got,) = seen.got
-    args = [_value(seen, a) for a in node.operands()] if node is not None else []
+    node = _only_summing_node(observed.graph)
+    (got,) = observed.outputs
+    args = [_value(observed, a) for a in node.operands()] if node is not None else []
     known = [np.asarray(a, np.float64) for a in args if a is not None]
     if node is None or len(known) < len(args) or node.shape != got.shape:
         return np.inf
-    usual = _of_tiles(node, known, way) if way is not None else _of_sums(node, known, form or FORMATS["float32"])
+    usual = (
+        _winograd_estimate(node, known, way)
+        if way is not None
+        else _sum_estimate(node, known, form or FORMATS["float32"])
+    )
     if usual is None:
         return np.inf
     error = np.abs(got - exact)
     share = error[error > 0] / np.maximum(usual[error > 0], LEAST)
-    return max(float(np.sqrt(np.mean(share**2))), float(share.max()) / PEAK) if share.size else np.inf
+    return max(float(np.sqrt(np.mean(share**2))), float(share.max()) / PEAK_OVER_RMS) if share.size else np.inf
 
 
-def _summing(graph: Graph) -> Node | None:
-    """The one node that sums products, or averages; None where there are several."""
+def _only_summing_node(graph: Graph) -> Node | None:
+    """Return the only node that sums products, or averages; None if there are several or none."""
     nodes = [n for n in graph.nodes if n.op.kernel or n.op.name == "avg_pool"]
     return nodes[0] if len(nodes) == 1 else None
 
 
-def _value(seen: Observation, position: int) -> Array | None:
-    """What was given, or a constant."""
-    graph = seen.graph
+def _value(observed: Observation, position: int) -> Array | None:
+    """Return the value of an input or constant; None for other nodes."""
+    graph = observed.graph
     if graph.nodes[position].op is CONSTANT:
         return np.asarray(graph.constants[position])
     places = list(graph.input_positions)
-    return seen.given[places.index(position)] if position in places else None
+    return observed.inputs[places.index(position)] if position in places else None
 
 
-def _of_tiles(node: Node, args: list[Array], way: Winograd) -> Array | None:
+def _winograd_estimate(node: Node, args: list[Array], way: Winograd) -> Array | None:
+    """Return the estimated standard deviation per cell of a convolution by tiles; None if tiles do not fit."""
     window = node.params.get("window")
     if window is None or not fits(node.op, window, [a.shape for a in args]):
         return None
@@ -72,8 +77,8 @@ def _of_tiles(node: Node, args: list[Array], way: Winograd) -> Array | None:
     return np.asarray(np.sqrt((way.tiles.roundings(w.shape[1]) * squares + y**2) / 3) * FORMATS["float32"].u)
 
 
-def _of_sums(node: Node, args: list[Array], form: Format) -> Array:
-    """Partial sums walk at random, s_k**2 = k * mean square, or grow evenly, s_k = k * y / n."""
+def _sum_estimate(node: Node, args: list[Array], form: Format) -> Array:
+    """Return the estimated standard deviation per cell: partial sums walk at random, or grow evenly."""
     count = node.op.roundings(*(a.shape for a in args), **node.params) if node.op.roundings is not None else 1
     y, squares = (run_spec(node.op, [a**p for a in args], node.params) for p in (1, 2))
     if not node.op.kernel:

@@ -1,4 +1,4 @@
-"""The verdict on one answer: exact, rounding, or differs; the allowance is a proven radius, never a tolerance."""
+"""Judge one answer: exact, rounding, or differs; the allowance is a proven radius, not a chosen tolerance."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Verdict:
     arithmetic: str = ""
 
     def same_sort(self, other: Verdict) -> bool:
-        """Whether shrinking may go from one to the other."""
+        """Return whether kind, fault and arithmetic agree: shrinking may replace one by the other."""
         return (self.kind, self.fault, self.arithmetic) == (other.kind, other.fault, other.arithmetic)
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class Verdict:
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
-    """The one to report."""
+    """Return the most severe verdict; among equals, the one with the largest error ratio."""
     return max(verdicts, key=lambda v: (SEVERITY.index(v.kind), v.ratio))
 
 
@@ -80,11 +80,11 @@ def worst(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 MULTIPLY_ADD = ("conv", "conv_transpose", "linear", "add", "mul")
-FAR = 1.0e4  # stands for an infinity where only the width of the allowance is asked
+INFINITY_STAND_IN = 1.0e4  # stands for an infinity where only the width of the allowance is asked
 
 
 def _is_exact_in(question: OpCase, arithmetic: Arithmetic) -> bool:
-    """Integers whose every partial sum, in any order, is a number of every format: right to the last bit, or wrong."""
+    """Return whether all inputs are integers whose partial sums, in any order, are exact in every format involved."""
     arrays = question.arguments()
     if question.operator not in MULTIPLY_ADD or any((a != np.rint(a)).any() or np.isinf(a).any() for a in arrays):
         return False
@@ -95,7 +95,7 @@ def _is_exact_in(question: OpCase, arithmetic: Arithmetic) -> bool:
 
 
 def in_float64(graph: Graph) -> Graph:
-    """The same graph with wide constants: what NumPy computes of float32 constants alone would be rounded to float32.
+    """Return the graph with float64 constants; float32 constants alone would be computed with in float32 by NumPy.
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: x * (x.builder.constant(np.float32([0.1])) * 0.1), (1,))
@@ -106,43 +106,44 @@ def in_float64(graph: Graph) -> Graph:
     return replace(graph, constants=wide)
 
 
-def balls(
+def expected_balls(
     graph: Graph,
     given: Sequence[Array],
     arithmetic: Arithmetic,
     backend: str = "numpy",
     formats: Mapping[str, str] | None = None,
 ) -> list[Ball]:
-    """Value and allowance of every result. NaN and infinities take their value from the specification alone.
+    """Return the exact value and the allowance (radius) of every result, one ball each.
 
-    The allowance is that of numbers in their place. Where those give another number, it says nothing of this one.
+    Non-finite inputs: values are those of the specification, radii those for finite numbers in their place. Where those
+    give another value, the radius is infinite.
     """
-    finite = [stand_ins(a) for a in given]
+    finite = [replace_nonfinite(a) for a in given]
     report = radius(graph, *finite, arithmetic=arithmetic, backend=backend, formats=formats)
     per_result: list[Ball] = leaves(report.outputs)
     if any((a != f).any() for a, f in zip(given, finite, strict=True)):
         values = in_float64(graph)(*given)
         values = values if isinstance(values, tuple) else (values,)
-        open_ = _loosely_read(graph, given)
-        per_result = [_of_true_inputs(ball, v, open_) for ball, v in zip(per_result, values, strict=True)]
+        open_ = _may_read_nonfinite(graph, given)
+        per_result = [_with_exact_value(ball, v, open_) for ball, v in zip(per_result, values, strict=True)]
     return per_result
 
 
-def stand_ins(x: Array) -> Array:
-    """Numbers in place of NaN and infinities."""
-    return np.where(np.isnan(x), 0.0, np.where(np.isinf(x), np.copysign(FAR, x), x))
+def replace_nonfinite(x: Array) -> Array:
+    """Return x with 0 for NaN and +-INFINITY_STAND_IN for infinities."""
+    return np.where(np.isnan(x), 0.0, np.where(np.isinf(x), np.copysign(INFINITY_STAND_IN, x), x))
 
 
-def _of_true_inputs(ball: Ball, value: Array, open_: Array) -> Ball:
-    """The ball of the stand-ins where it holds the value too; the value itself where that is no number."""
+def _with_exact_value(ball: Ball, value: Array, open_: Array) -> Ball:
+    """Return the ball with `value` as centre; its radius is infinite in cells that are open or do not hold it."""
     if ball.value.dtype.kind == "i":
         return replace(ball, value=value, radius=np.where(open_, np.inf, ball.radius))
     other = np.isfinite(value) & ~ball.contains(value)
     return replace(ball, value=value, radius=np.where(open_ | other, np.inf, ball.radius))
 
 
-def _loosely_read(graph: Graph, given: Sequence[Array]) -> Array:
-    """Cells that may have met a NaN or an infinity or not: of resizing, or anywhere behind it."""
+def _may_read_nonfinite(graph: Graph, given: Sequence[Array]) -> Array:
+    """Return the cells that may depend on a NaN or an infinity, or not: of a resize, or all behind one."""
     resized = [n for n in graph.nodes if n.op in (RESIZE, RESIZE_SPREAD)]
     if not resized:
         return np.array(False)
@@ -151,8 +152,8 @@ def _loosely_read(graph: Graph, given: Sequence[Array]) -> Array:
 
 
 def expected(question: OpCase, arithmetic: Arithmetic) -> list[Ball]:
-    """The meaning of a question: one ball per answer."""
-    per_answer = balls(question.meaning(), question.arguments(), arithmetic)[-len(question.answers()) :]
+    """Return one ball per answer of a test case; radius 0 if every execution is exact."""
+    per_answer = expected_balls(question.meaning(), question.arguments(), arithmetic)[-len(question.answers()) :]
     if _is_exact_in(question, arithmetic):
         per_answer = [replace(ball, radius=np.zeros(ball.value.shape)) for ball in per_answer]
     return per_answer
@@ -161,12 +162,13 @@ def expected(question: OpCase, arithmetic: Arithmetic) -> list[Ball]:
 # --- comparing --------------------------------------------------------------------------------------------------
 
 
-def _cell(bad: Array) -> tuple[int, ...]:
+def _first_largest(bad: Array) -> tuple[int, ...]:
+    """Return the index of the first largest cell."""
     return tuple(int(i) for i in np.unravel_index(np.argmax(bad), bad.shape))
 
 
-def compare(result: str, got: Array, ball: Ball) -> Verdict:
-    """One array against one ball. Open cells, whose radius is infinite, excuse themselves and no other cell."""
+def judge_array(result: str, got: Array, ball: Ball) -> Verdict:
+    """Return the verdict on one array against one ball; cells of infinite radius are not judged."""
     if got.shape != ball.value.shape:
         text = f"{result} has shape {got.shape}, must have {ball.value.shape}"
         return Verdict("differs", np.inf, "shape", result, detail=text)
@@ -174,15 +176,15 @@ def compare(result: str, got: Array, ball: Ball) -> Verdict:
         return Verdict("exact")
     value, allowed, g = ball.value, ball.radius, got.astype(np.float64)
     known = np.isfinite(allowed)
-    for fault, bad in _faults(g, value).items():
+    for fault, bad in _categorical_faults(g, value).items():
         if (bad & known).any():
-            return _at(Verdict("differs", np.inf, fault, result), _cell(bad & known), g, ball)
-    verdict = _by_size(result, g, ball, known)
-    return verdict if known.all() or verdict.kind == "differs" else _open(verdict, known)
+            return _with_cell(Verdict("differs", np.inf, fault, result), _first_largest(bad & known), g, ball)
+    verdict = _judge_errors(result, g, ball, known)
+    return verdict if known.all() or verdict.kind == "differs" else _cannot_tell(verdict, known)
 
 
-def _faults(got: Array, value: Array) -> dict[str, Array]:
-    """Cells that no allowance excuses."""
+def _categorical_faults(got: Array, value: Array) -> dict[str, Array]:
+    """Return {fault: mask} of cells that no allowance excuses: wrong index, NaN or infinity."""
     if value.dtype.kind == "i":
         return {"index": got != value}
     nan = np.isnan(got) != np.isnan(value)
@@ -190,24 +192,25 @@ def _faults(got: Array, value: Array) -> dict[str, Array]:
     return {"nan": nan, "infinity": infinite}
 
 
-def _at(verdict: Verdict, i: tuple[int, ...], got: Array, ball: Ball) -> Verdict:
+def _with_cell(verdict: Verdict, i: tuple[int, ...], got: Array, ball: Ball) -> Verdict:
+    """Return the verdict with cell i: its index, values and allowance."""
     return replace(verdict, index=i, actual=float(got[i]), expected=float(ball.value[i]), allowed=float(ball.radius[i]))
 
 
-def _by_size(result: str, got: Array, ball: Ball, known: Array) -> Verdict:
-    """The largest error over its allowance, among the known cells."""
+def _judge_errors(result: str, got: Array, ball: Ball, known: Array) -> Verdict:
+    """Return the verdict by the largest error over its allowance, among the known cells."""
     with np.errstate(all="ignore"):
         error = np.where(known & np.isfinite(got) & np.isfinite(ball.value), np.abs(got - ball.value), 0.0)
         ratio = np.where(error == 0, 0.0, error / ball.radius)
         if ball.whole:  # a set of whole numbers: one of it, or none
             ratio = np.where(known & ~ball.contains(got), np.maximum(ratio, error + 1), ratio)
-    i = _cell(ratio)
+    i = _first_largest(ratio)
     kind: Kind = "differs" if ratio[i] > 1 else "rounding" if ratio[i] > 0 else "exact"
-    return _at(Verdict(kind, float(ratio[i]), "value" if ratio[i] > 1 else "", result), i, got, ball)
+    return _with_cell(Verdict(kind, float(ratio[i]), "value" if ratio[i] > 1 else "", result), i, got, ball)
 
 
-def _open(verdict: Verdict, known: Array) -> Verdict:
-    """The verdict on the known cells is "exact" or "rounding"; of the others nothing is known."""
+def _cannot_tell(verdict: Verdict, known: Array) -> Verdict:
+    """Return "cannot tell" for cells of infinite radius; the known cells are "exact" or "rounding"."""
     count = f"{np.count_nonzero(~known)} of {known.size} cells are open"
     others = f"; the others: {verdict.kind}" if known.any() else ""
     text = f"{count}: overflow, or a choice that rounding decides{others}"
@@ -215,10 +218,10 @@ def _open(verdict: Verdict, known: Array) -> Verdict:
 
 
 def judge(question: OpCase, answer: ProcessResult, arithmetic: Arithmetic) -> Verdict:
-    """The worst over all results of one answer."""
+    """Return the worst verdict over all results of one test case."""
     if answer.outcome != "answers":
         return Verdict(answer.outcome, detail=answer.reason)
     names, wanted = question.answers(), expected(question, arithmetic)
     if len(answer.arrays) != len(names):
         return Verdict("differs", np.inf, "shape", detail=f"{len(answer.arrays)} results, must be {len(names)}")
-    return worst([compare(n, a, b) for n, a, b in zip(names, answer.arrays, wanted, strict=True)])
+    return worst([judge_array(n, a, b) for n, a, b in zip(names, answer.arrays, wanted, strict=True)])

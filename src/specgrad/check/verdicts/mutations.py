@@ -1,4 +1,4 @@
-"""Faults that layers often have, as graphs of the same shape: what a wide ball must be able to tell from the truth."""
+"""Plant common faults of layers in a graph: what a wide ball must be able to distinguish from the truth."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from specgrad.window import Window
 
 from .observation import Observation
 
-EPS = 0.01  # a smaller number in a sum is there so that nothing is divided by zero
+LARGEST_EPS = 0.01  # a smaller number in a sum is there so that nothing is divided by zero
 
 
-def usual_faults(seen: Observation) -> Iterator[tuple[str, list[Array]]]:
-    """In words, and what would come out: see `faulty_graphs`.
+def faulty_outputs(observed: Observation) -> Iterator[tuple[str, list[Array]]]:
+    """Yield each fault of `faulty_graphs` in words, with the results that it would give.
 
     >>> import numpy as np, specgrad as sg
     >>> graph = sg.trace(lambda x: sg.avg_pool(x, (2, 2), padding=((1, 0), (1, 0))), (1, 3, 3))
-    >>> [text for text, _ in usual_faults(Observation(graph, [np.ones((1, 3, 3))], [np.ones((1, 2, 2))]))][-1]
+    >>> [text for text, _ in faulty_outputs(Observation(graph, [np.ones((1, 3, 3))], [np.ones((1, 2, 2))]))][-1]
     'avg_pool with divisor inside'
     """
-    for text, graph in faulty_graphs(seen.graph):
-        yield text, seen.values(graph)
+    for text, graph in faulty_graphs(observed.graph):
+        yield text, observed.values(graph)
 
 
 def faulty_graphs(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """A layer and its fault in words, and the graph that has it.
+    """Yield (layer and fault in words, the graph with that fault planted).
 
     A bias or another constant term is lost, an eps is ten times as large, windows lie one cell further,
     an average has another divisor.
     """
-    fixed = _fixed(graph)
+    fixed = _constant_nodes(graph)
     for i, node in enumerate(graph.nodes):
-        for text, other in _changed(node, fixed):
+        for text, other in _faulty_nodes(node, fixed):
             nodes = (*graph.nodes[:i], other, *graph.nodes[i + 1 :])
             yield f"{node.group} {text}", replace(graph, nodes=nodes)
 
 
-def _fixed(graph: Graph) -> frozenset[int]:
-    """Nodes that are computed from constants alone."""
+def _constant_nodes(graph: Graph) -> frozenset[int]:
+    """Return the positions of nodes that are computed from constants alone."""
     fixed: set[int] = set()
     for i, node in enumerate(graph.nodes):
         operands = node.operands()
@@ -49,15 +49,16 @@ def _fixed(graph: Graph) -> frozenset[int]:
     return frozenset(fixed)
 
 
-def _changed(node: Node, fixed: Collection[int]) -> Iterator[tuple[str, Node]]:
+def _faulty_nodes(node: Node, fixed: Collection[int]) -> Iterator[tuple[str, Node]]:
+    """Yield (fault in words, the node with that fault)."""
     if node.op.name in ("conv", "conv_transpose") and len(node.args) == 3:
         yield "without its bias", replace(node, args=node.args[:2])
     if node.op.name in ("add", "sub"):
         for k, a in enumerate(node.args):
             if a in fixed and not all(b in fixed for b in node.operands()):
-                yield "without its constant", _with(node, k, 0)
-            if isinstance(a, NumberArg) and 0 < a.value < EPS:
-                yield "with ten times its eps", _with(node, k, 10 * a.value)
+                yield "without its constant", _with_number(node, k, 0)
+            if isinstance(a, NumberArg) and 0 < a.value < LARGEST_EPS:
+                yield "with ten times its eps", _with_number(node, k, 10 * a.value)
     window = node.params.get("window")
     if isinstance(window, Window):
         for moved in window.moved():
@@ -67,6 +68,6 @@ def _changed(node: Node, fixed: Collection[int]) -> Iterator[tuple[str, Node]]:
         yield f"with divisor {other}", replace(node, params={**node.params, "divisor": other})
 
 
-def _with(node: Node, place: int, number: Number) -> Node:
-    """The node with a number in the place of one argument."""
+def _with_number(node: Node, place: int, number: Number) -> Node:
+    """Return the node with a number in place of one argument."""
     return replace(node, args=(*node.args[:place], NumberArg(number), *node.args[place + 1 :]))

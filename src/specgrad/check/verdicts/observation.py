@@ -1,4 +1,4 @@
-"""What a runtime has computed, with what it means."""
+"""What a runtime computed, with the graph that says what it means."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from specgrad.scalar import Array
 
 @dataclass(frozen=True)
 class Observation:
-    """A graph, what it was given (float64), and the results: those of its last outputs."""
+    """A graph, its inputs (float64), and the results that a runtime gave for its last outputs."""
 
     graph: Graph
-    given: Sequence[Array]
-    got: Sequence[Array]
+    inputs: Sequence[Array]
+    outputs: Sequence[Array]
     names: Sequence[str] = ("y",)
     backend: str = "numpy"
 
     @property
     def multiplies(self) -> bool:
+        """Whether some node is a convolution or matrix product."""
         return any(n.op.kernel for n in self.graph.nodes)
 
     @property
     def sums(self) -> bool:
+        """Whether some node sums: a convolution, a matrix product or an average."""
         return any(n.op.kernel or n.op.name == "avg_pool" for n in self.graph.nodes)
 
     @property
@@ -38,6 +40,6 @@ class Observation:
         return any(fits(n.op, n.params.get("window"), [shapes[a] for a in n.operands()]) for n in self.graph.nodes)
 
     def values(self, graph: Graph | None = None) -> list[Array]:
-        """The exact results, in float64, of this graph or of another."""
-        value = (graph or self.graph)(*self.given)
-        return [np.asarray(v) for v in leaves(value if isinstance(value, tuple) else (value,))][-len(self.got) :]
+        """Return the exact results, in float64, of this graph or of another."""
+        value = (graph or self.graph)(*self.inputs)
+        return [np.asarray(v) for v in leaves(value if isinstance(value, tuple) else (value,))][-len(self.outputs) :]

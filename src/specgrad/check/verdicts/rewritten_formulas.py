@@ -1,4 +1,4 @@
-"""Three rewritings that no class of executions has, as graphs of their own: what they compute has a radius of its own.
+"""Three rewritings that no class of executions includes, as graphs of their own with their own radii.
 
 moved      a constant factor goes through a choice: clip(x + 3, 0, 6) is 6*clip(x/6 + 1/2, 0, 1). The same real
            function, so the radius of the rewritten graph holds what such a program computes, and the exact value
@@ -31,36 +31,38 @@ TEXTS = {
     REPLACED: "numbers of the file replaced by others",
     FORMULA: "a kernel in place of a formula",
 }
-NEAR = Fraction(1, 1000)
-PUSHED = ("relu", "clamp", "maximum", "minimum", "add", "sub", "max_pool", "amax", *LAYOUT)
+RECIPROCAL_TOLERANCE = Fraction(1, 1000)
+HOMOGENEOUS = ("relu", "clamp", "maximum", "minimum", "add", "sub", "max_pool", "amax", *LAYOUT)
 """What a positive factor goes through: f(s*x, s*y) = s*f(x, y), limits scaled along."""
 
 
-def rewritten(part: Graph) -> Iterator[tuple[str, str, Graph]]:
-    """Name of the class, what was done in words, and the graph of it; those that keep the function first."""
+def rewritings(part: Graph) -> Iterator[tuple[str, str, Graph]]:
+    """Yield (name of the rewriting, what was done in words, the rewritten graph)."""
     for i, number in _near_reciprocals(part):
         words = f"1/{number} in place of {float(part.constants[i].flat[0]):.8g}"
         other = np.full(part.constants[i].shape, Fraction(1, number), dtype=object)
         yield REPLACED, words, replace(part, constants={**part.constants, i: other})
     if near := _near_constants(part):
         words = ", ".join(f"{n:.8g} in place of {float(part.constants[i].flat[0]):.8g}" for i, n in near.items())
-        other_numbers = _with_numbers(part, near)
+        other_numbers = _replace_constants(part, near)
         yield REPLACED, words, other_numbers
         for _, graph in _with_kernels(other_numbers):
             yield REPLACED, words, graph
     for k, node in enumerate(part.nodes):
-        for factor in sorted(_factors(part, k)) if node.op.name in CHOICES and node.op.name in PUSHED else ():
-            yield MOVED, f"1/{1 / factor} through {node.name}", _moved(part, k, factor)
+        for factor in (
+            sorted(_scale_candidates(part, k)) if node.op.name in CHOICES and node.op.name in HOMOGENEOUS else ()
+        ):
+            yield MOVED, f"1/{1 / factor} through {node.name}", _scale_through_choice(part, k, factor)
     for words, graph in _with_kernels(part):
         yield FORMULA, words, graph
 
 
-def behind_formulas(graph: Graph, position: int, known: Mapping[int, Any]) -> tuple[str, dict[int, Any]]:
-    """What is known but the values inside of formulas that end at node `position`, and the formulas in words.
+def without_formula_interiors(graph: Graph, position: int, known: Mapping[int, Any]) -> tuple[str, dict[int, Any]]:
+    """Return the formulas that end at node `position`, in words, and `known` without their inner values.
 
     Numbers that may be taken for those of a formula are read as such.
     """
-    everywhere = [f for g in (graph, _with_numbers(graph, _near_constants(graph))) for f in formulas(g)]
+    everywhere = [f for g in (graph, _replace_constants(graph, _near_constants(graph))) for f in formulas(g)]
     ending = [f for f in everywhere if f.position == position]
     inside = {p for f in ending for p in f.between}
     words = ", ".join(sorted({f"{f.formula.text} as a {f.formula.name}" for f in ending}))
@@ -68,7 +70,7 @@ def behind_formulas(graph: Graph, position: int, known: Mapping[int, Any]) -> tu
 
 
 def _with_kernels(part: Graph) -> Iterator[tuple[str, Graph]]:
-    """The same function by the kernels of its formulas: of those that leave the class, and of all."""
+    """Yield (words, graph) with formulas replaced by kernels: those that leave the class, and all of them."""
     every = [f for f in formulas(part) if f.formula.kernel is not None]
     leaving = [f for f in every if not f.formula.held]
     for chosen in [leaving] if leaving == every else [leaving, every]:
@@ -76,10 +78,12 @@ def _with_kernels(part: Graph) -> Iterator[tuple[str, Graph]]:
             words = ", ".join(
                 f"{f.formula.text} at {part.nodes[f.position].name} as a {f.formula.name}" for f in chosen
             )
-            yield words, _by_kernels(part, {f.position: f for f in chosen})
+            yield words, _replace_formulas(part, {f.position: f for f in chosen})
 
 
-def _by_kernels(part: Graph, chosen: Mapping[int, Found]) -> Graph:
+def _replace_formulas(part: Graph, chosen: Mapping[int, Found]) -> Graph:
+    """Return the graph with the chosen formulas, by end position, computed by their kernels."""
+
     def net(*inputs: Any) -> Any:
         values: dict[int, Any] = dict(zip(part.input_positions, inputs, strict=True))
         for i, node in enumerate(part.nodes):
@@ -98,10 +102,10 @@ def _by_kernels(part: Graph, chosen: Mapping[int, Found]) -> Graph:
     return trace(net, *(part.nodes[p].shape for p in part.input_positions))
 
 
-def behind_choices(graph: Graph, position: int, known: Mapping[int, Any]) -> dict[int, Any]:
-    """What is known but the choices that node `position` reads, and the sums that those choose from."""
+def without_choices(graph: Graph, position: int, known: Mapping[int, Any]) -> dict[int, Any]:
+    """Return `known` without the choices that node `position` reads, and without the sums that those choose from."""
     inside: set[int] = set()
-    through = (*PUSHED, "mul", "div")
+    through = (*HOMOGENEOUS, "mul", "div")
     todo = list(graph.nodes[position].operands())
     while todo:
         i = todo.pop()
@@ -115,7 +119,7 @@ def behind_choices(graph: Graph, position: int, known: Mapping[int, Any]) -> dic
 
 
 def _near_reciprocals(part: Graph) -> Iterator[tuple[int, int]]:
-    """Constants of one number that is nearly 1/n, and are not 1/n in float32."""
+    """Yield (position, n) of constant factors that are nearly 1/n."""
     factors: set[int] = set()
     for i, node in reversed(list(enumerate(part.nodes))):
         if node.op.name == "mul" or (i in factors and node.op.name in ("reshape", "broadcast")):
@@ -125,24 +129,25 @@ def _near_reciprocals(part: Graph) -> Iterator[tuple[int, int]]:
             continue
         c = float(array.flat[0])
         number = round(1 / c) if 0 < c < 0.5 else 0
-        if number and abs(Fraction(c) * number - 1) < NEAR:
+        if number and abs(Fraction(c) * number - 1) < RECIPROCAL_TOLERANCE:
             yield i, number
 
 
 def _near_constants(part: Graph) -> dict[int, float]:
-    """Constants that are taken for numbers of a formula, and those numbers."""
+    """Return {position: number} of constants that may be taken for a number of a formula."""
     near = near_numbers(part)
     one = {i: float(a.flat[0]) for i, a in part.constants.items() if a.size and (a == a.flat[0]).all()} if near else {}
     return {i: near[c] for i, c in one.items() if c in near and part.constants[i].dtype.kind == "f"}
 
 
-def _with_numbers(part: Graph, numbers: Mapping[int, float]) -> Graph:
+def _replace_constants(part: Graph, numbers: Mapping[int, float]) -> Graph:
+    """Return the graph with other numbers in these constants."""
     others = {i: np.full(part.constants[i].shape, Fraction(n), dtype=object) for i, n in numbers.items()}
     return replace(part, constants={**part.constants, **others})
 
 
-def _factors(part: Graph, k: int) -> set[Fraction]:
-    """Reciprocals of limits above, and factors behind: what a pattern scales by."""
+def _scale_candidates(part: Graph, k: int) -> set[Fraction]:
+    """Return reciprocals of upper limits and divisors above 1: what a pattern may scale by."""
     limits = [part.nodes[k].params.get("high")]
     limits += [
         a.value for n in part.nodes for a in n.args if isinstance(a, NumberArg) and n.op.name in ("div", "minimum")
@@ -152,8 +157,8 @@ def _factors(part: Graph, k: int) -> set[Fraction]:
     return {1 / v for v in numbers if v > 1}
 
 
-def _moved(part: Graph, k: int, s: Fraction) -> Graph:
-    """The same function with node k computed as choice(s * ...) / s, s pushed as far down as it goes."""
+def _scale_through_choice(part: Graph, k: int, s: Fraction) -> Graph:
+    """Return the graph with node k computed as choice(s * ...) / s, s pushed down as far as possible."""
     shapes = [part.nodes[p].shape for p in part.input_positions]
 
     def net(*inputs: Any) -> Any:
@@ -180,8 +185,8 @@ def _moved(part: Graph, k: int, s: Fraction) -> Graph:
                 node = part.nodes[a]
                 if node.op is CONSTANT:
                     exact = [Fraction(float(v)) * s for v in part.constants[a].flat]
-                    pushed[a] = inputs[0].builder.constant(_objects(exact, node.shape), owned=True)
-                elif node.op.name in PUSHED and not node.op.index_args:
+                    pushed[a] = inputs[0].builder.constant(_object_array(exact, node.shape), owned=True)
+                elif node.op.name in HOMOGENEOUS and not node.op.index_args:
                     pushed[a] = apply(node.op, *map(scaled, node.args), **_scaled_params(node.op, node.params, s))
                 else:
                     pushed[a] = value(a) * s
@@ -194,12 +199,14 @@ def _moved(part: Graph, k: int, s: Fraction) -> Graph:
 
 
 def _scaled_params(op: Op, params: Mapping[str, Any], s: Fraction) -> dict[str, Any]:
+    """Return the parameters of an operator for arguments times s: limits of a clamp are scaled."""
     if op.name != "clamp":
         return dict(params)
     return {name: None if v is None else Fraction(v) * s for name, v in params.items()}
 
 
-def _objects(values: Sequence[Fraction], shape: tuple[int, ...]) -> Any:
+def _object_array(values: Sequence[Fraction], shape: tuple[int, ...]) -> Any:
+    """Return exact numbers as an object array."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array.reshape(shape)

@@ -1,4 +1,4 @@
-"""Ask one question of one runtime, or of one kernel, and name another arithmetic than the declared one."""
+"""Run one test case on a runtime or a kernel, judge it, and name the arithmetic if it is another than declared."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from specgrad.rounding import Arithmetic
 from ..cases.generate import draw
 from ..cases.op_case import OpCase
 from ..runtimes import NotOffered, Runtime
-from .arithmetic_classes import renamed
+from .arithmetic_classes import reclassify
 from .judge import Verdict, judge
 from .observation import Observation
 from .probe import LayerProbe
 
 
 def arithmetic_of(runtime: Runtime) -> Arithmetic:
-    """float32 with the errors of functions declared of the runtime: of one operator, or of one layer that was read."""
+    """Return the float32 arithmetic, by node, with the function errors declared of the runtime: of single layers."""
     return Arithmetic("float32", execution="node", flush=runtime.flush, ulps=declared(runtime.functions))
 
 
-def merged_arithmetic_of(runtime: Runtime) -> Arithmetic:
-    """The same where only the last of several layers was read: the runtime may have merged them."""
+def fused_arithmetic_of(runtime: Runtime) -> Arithmetic:
+    """Return the arithmetic of layers that the runtime may have merged: only the last of them was observed."""
     return replace(arithmetic_of(runtime), execution="fused")
 
 
 class CaseRunner(ABC):
-    """Whoever answers questions; `ask` gives the verdict."""
+    """Base class: runs an operator test case on one target (a runtime or a kernel) and judges the result."""
 
     arithmetic: Arithmetic
 
     @abstractmethod
     def answer(self, question: OpCase) -> ProcessResult:
-        """Raises NotOffered where the question cannot be put."""
+        """Return what the target computes for a case; raise NotOffered if it has no such operator."""
 
     def ask(self, question: OpCase) -> Verdict:
+        """Return the verdict on a case, with the arithmetic that explains it."""
         try:
             answer = self.answer(question)
         except NotOffered as reason:
@@ -47,12 +48,12 @@ class CaseRunner(ABC):
         verdict = judge(question, answer, self.arithmetic)
         if verdict.kind != "differs" or answer.outcome != "answers" or self.arithmetic.dtype != "float32":
             return verdict
-        seen = Observation(question.meaning(), question.arguments(), answer.arrays, question.answers())
-        return renamed(verdict, seen, self.arithmetic, LayerProbe(question, self.answer, self.arithmetic))
+        observed = Observation(question.meaning(), question.arguments(), answer.arrays, question.answers())
+        return reclassify(verdict, observed, self.arithmetic, LayerProbe(question, self.answer, self.arithmetic))
 
 
 class RuntimeExaminer(CaseRunner):
-    """A runtime behind a process."""
+    """Runs test cases on a runtime in a process of its own."""
 
     def __init__(self, runtime: Runtime, process: Process) -> None:
         self.runtime, self.process = runtime, process
@@ -63,7 +64,7 @@ class RuntimeExaminer(CaseRunner):
 
 
 def with_gradient(question: OpCase, seed: int) -> OpCase:
-    """The gradient of the same question; the cotangent is of the same kind of data, but finite."""
+    """Return the case asking for its gradient; the cotangent is of the same kind of data, but finite."""
     rng = np.random.default_rng([seed, 1])
     kind = "gaussian" if question.data in ("nan", "-inf", "one-hot") else question.data
-    return question.asking_gradient(lambda shape: draw(rng, kind, "g", shape))
+    return question.with_cotangent(lambda shape: draw(rng, kind, "g", shape))

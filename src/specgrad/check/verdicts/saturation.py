@@ -1,4 +1,4 @@
-"""A known fault of 8-bit kernels: pairs of products are added in 16 bits, and saturate.
+"""Detect a known fault of 8-bit kernels: pairs of products are added in 16 bits, and saturate.
 
 Processors without VNNI have one instruction (vpmaddubsw) that multiplies unsigned by signed bytes and adds neighbours
 in int16: 255*127 + 255*127 does not fit. A layer whose every cell is explained by that is named so; it stays a fault.
@@ -19,48 +19,52 @@ from specgrad.rounding.arithmetic import growth
 from specgrad.scalar import Array
 from specgrad.window import Window
 
-from .judge import Verdict, compare, in_float64
+from .judge import Verdict, in_float64, judge_array
 
-WORK = 2**31  # products that are emulated for one layer
-ROUNDINGS = 8  # of the scale arithmetic: more than any order of it meets
-NAME = "16-bit saturation of pairwise products (unsigned times signed bytes, vpmaddubsw) explains every cell"
+MAX_PRODUCTS = 2**31  # products that are emulated for one layer
+SCALE_ROUNDINGS = 8  # of the scale arithmetic: more than any order of it meets
+EXPLANATION = "16-bit saturation of pairwise products (unsigned times signed bytes, vpmaddubsw) explains every cell"
 
 
-def named(verdict: Verdict, part: Graph, given: Sequence[Array], got: Array, formats: Mapping[str, str]) -> Verdict:
-    """The verdict with its explanation, if saturation explains every cell of this layer; else as it is."""
+def explain_by_saturation(
+    verdict: Verdict, part: Graph, given: Sequence[Array], got: Array, formats: Mapping[str, str]
+) -> Verdict:
+    """Return the verdict with an explanation if 16-bit saturation explains every cell; else unchanged."""
     if (verdict.kind, verdict.fault) != ("differs", "value"):
         return verdict
     sums = [i for i, n in enumerate(part.nodes) if n.op.name in ("conv", "contract")]
     if len(sums) == 1 and any(_explains(part, given, got, sums[0], formats)):
-        return replace(verdict, detail=f"{str(verdict).partition(': ')[2]}; {NAME}")
+        return replace(verdict, detail=f"{str(verdict).partition(': ')[2]}; {EXPLANATION}")
     return verdict
 
 
 def _explains(part: Graph, given: Sequence[Array], got: Array, at: int, formats: Mapping[str, str]) -> Iterator[bool]:
+    """Yield, per order of the sum, whether saturated sums at position `at` explain the result."""
     value = _value(part, given, at)
     for sums in sums_in_16_bits(part, given, at):
-        yield bool((sums != value).any()) and _fits(part, given, got, at, sums, formats)
+        yield bool((sums != value).any()) and _follows_from_sums(part, given, got, at, sums, formats)
 
 
 def sums_in_16_bits(part: Graph, given: Sequence[Array], at: int) -> Iterator[Array]:
-    """What the convolution or product at this position would be; per order of its terms, channels first and last."""
-    raw = [_raw(part, a) for a in part.nodes[at].operands()[:2]]
+    """Yield the convolution or product at position `at` with 16-bit saturation, for both orders of its terms."""
+    raw = [_bytes_and_zero_point(part, a) for a in part.nodes[at].operands()[:2]]
     (x, x_zero), (w, _) = ([_value(part, given, p) for p in pair] for pair in raw)
-    if w.min(initial=0) >= 0 or x.size * w.size == 0 or _products(part, at) > WORK:
+    if w.min(initial=0) >= 0 or x.size * w.size == 0 or _products(part, at) > MAX_PRODUCTS:
         return  # unsigned weights are multiplied in 16 bits
     x, x_zero = (x + 128, x_zero + 128) if x.min() < 0 else (x, x_zero)
     value, unit = _value(part, given, at), _unit(part, given, at)
-    for columns, rows in _orders(part, at, x, x_zero, w):
-        yield value + _lost(columns, rows).reshape(value.shape) * unit
+    for columns, rows in _operand_orders(part, at, x, x_zero, w):
+        yield value + _saturation_error(columns, rows).reshape(value.shape) * unit
 
 
 def _products(part: Graph, at: int) -> int:
+    """Return the number of multiply-adds of a node."""
     node = part.nodes[at]
     return node.op.multiply_adds(*(part.nodes[a].shape for a in node.operands()), **node.params)
 
 
-def _raw(part: Graph, position: int) -> tuple[int, int | None]:
-    """The bytes behind a factor (q - zero)*scale, and the zero point: positions."""
+def _bytes_and_zero_point(part: Graph, position: int) -> tuple[int, int | None]:
+    """Return the positions of the bytes behind a factor (q - zero)*scale, and of its zero point (or None)."""
     node = part.nodes[position]
     while node.op.name in ("mul", "reshape", "permute", "broadcast"):
         position = node.operands()[0]
@@ -72,7 +76,7 @@ def _raw(part: Graph, position: int) -> tuple[int, int | None]:
 
 
 def _value(part: Graph, given: Sequence[Array], position: int | None) -> Array:
-    """A node of the part, in float64; None is 0."""
+    """Return the value of a node of the part, in float64; 0 for None."""
     if position is None:
         return np.zeros(())
     known = dict(zip(part.input_positions, given, strict=True))
@@ -85,7 +89,7 @@ def _value(part: Graph, given: Sequence[Array], position: int | None) -> Array:
 
 
 def _scale(part: Graph, given: Sequence[Array], position: int) -> Array:
-    """What the bytes of a factor are multiplied by, cell by cell; 1 in integer layers."""
+    """Return the scale that the bytes of a factor are multiplied by, per cell; 1 in integer layers."""
     node = part.nodes[position]
     if node.op.name != "mul":
         return np.ones(node.shape)
@@ -93,7 +97,7 @@ def _scale(part: Graph, given: Sequence[Array], position: int) -> Array:
 
 
 def _unit(part: Graph, given: Sequence[Array], at: int) -> Array:
-    """What one unit of the integer sum is worth in each cell: the scale of x, and that of the weights per channel."""
+    """Return what one unit of the integer sum is worth per cell: scale of x times scale of the weights, per channel."""
     node = part.nodes[at]
     sx, sw = (_scale(part, given, a) for a in node.operands()[:2])
     if node.op.name == "conv":
@@ -104,8 +108,8 @@ def _unit(part: Graph, given: Sequence[Array], at: int) -> Array:
     return np.asarray(sx.flat[0] * sw.max(axis=summed))
 
 
-def _orders(part: Graph, at: int, x: Array, zero: Array, w: Array) -> Iterator[tuple[Array, Array]]:
-    """Columns (..., groups, K, cells) of bytes that are read, and rows (groups, channels, K) of weights."""
+def _operand_orders(part: Graph, at: int, x: Array, zero: Array, w: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield bytes that are read (..., groups, K, cells) and weights (groups, channels, K), per order of terms."""
     node = part.nodes[at]
     if node.op.name == "contract":
         if node.params["spec"] in ("ab,bc->ac", "ab,cb->ac"):
@@ -114,22 +118,22 @@ def _orders(part: Graph, at: int, x: Array, zero: Array, w: Array) -> Iterator[t
         return
     window, groups = node.params["window"], node.params["groups"]
     columns, rows = (
-        _columns(x, float(np.ravel(zero)[0]), window, groups),
+        _im2col(x, float(np.ravel(zero)[0]), window, groups),
         w.reshape(groups, len(w) // groups, w.shape[1], -1),
     )
     for order in ((0, 1), (1, 0)):
-        yield _joined(columns, -3, order), _joined(rows, -2, order)
+        yield _merge_axes(columns, -3, order), _merge_axes(rows, -2, order)
 
 
-def _joined(a: Array, first: int, order: tuple[int, int]) -> Array:
-    """The axes of channels and taps as one, channels first or last."""
+def _merge_axes(a: Array, first: int, order: tuple[int, int]) -> Array:
+    """Return `a` with its axes of channels and taps merged into one, in the given order."""
     a = a if order == (0, 1) else a.swapaxes(first, first + 1)
     i = a.ndim + first
     return a.reshape((*a.shape[:i], a.shape[i] * a.shape[i + 1], *a.shape[i + 2 :]))
 
 
-def _columns(x: Array, zero: float, window: Window, groups: int) -> Array:
-    """What every output cell reads, (..., groups, channels, taps, cells); padding holds the zero point."""
+def _im2col(x: Array, zero: float, window: Window, groups: int) -> Array:
+    """Return what every output cell reads, (..., groups, channels, taps, cells); padding holds the zero point."""
     lead = x.shape[: x.ndim - window.rank]
     read = np.full((window.taps_count, *lead, *window.out), zero)
     for tap in window.taps():
@@ -138,8 +142,8 @@ def _columns(x: Array, zero: float, window: Window, groups: int) -> Array:
     return read.reshape((*lead[:-1], groups, lead[-1] // groups, window.taps_count, -1))
 
 
-def _lost(columns: Array, rows: Array) -> Array:
-    """What saturating every sum of two neighbouring products takes away: (..., groups, channels, cells)."""
+def _saturation_error(columns: Array, rows: Array) -> Array:
+    """Return what saturating each sum of two neighbouring products changes: (..., groups, channels, cells)."""
     total = np.zeros((*columns.shape[:-2], rows.shape[1], columns.shape[-1]))
     for k in range(0, columns.shape[-2] - 1, 2):
         pair = sum(rows[:, :, j, None] * columns[..., None, j, :] for j in (k, k + 1))
@@ -147,12 +151,14 @@ def _lost(columns: Array, rows: Array) -> Array:
     return total
 
 
-def _fits(part: Graph, given: Sequence[Array], got: Array, at: int, sums: Array, formats: Mapping[str, str]) -> bool:
-    """Whether the layer's result is what follows from these sums."""
+def _follows_from_sums(
+    part: Graph, given: Sequence[Array], got: Array, at: int, sums: Array, formats: Mapping[str, str]
+) -> bool:
+    """Return whether the layer's result is what follows from these sums."""
     known: dict[int, Any] = dict(zip(part.input_positions, given, strict=True))
-    known[at] = Ball(sums, np.abs(sums) * growth(ROUNDINGS, Arithmetic().u))
+    known[at] = Ball(sums, np.abs(sums) * growth(SCALE_ROUNDINGS, Arithmetic().u))
     if at in part.output_positions:
         return bool((got == sums).all())
     rest, inputs = section(part, part.output_positions[0], known)
     ball = radius(rest, *(known[p] for p in inputs), arithmetic=Arithmetic(execution="node"), formats=formats).outputs
-    return compare("", got, ball).kind in ("exact", "rounding")
+    return judge_array("", got, ball).kind in ("exact", "rounding")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from specgrad.check.cases.generate import DATA, Accept, question
+from specgrad.check.cases.generate import DATA, Accept, draw_case
 from specgrad.check.cases.op_case import OpCase
 from specgrad.check.runtimes.onnx import NODES
 from specgrad.scalar import Array
@@ -70,7 +70,7 @@ def asked(
         return size <= TRIED and (accept is None or accept(attributes, arrays))
 
     for _ in range(count):
-        q = question(operator, "gaussian", int(rng.integers(2**31)), small)
+        q = draw_case(operator, "gaussian", int(rng.integers(2**31)), small)
         arrays = {name: numbers(rng, kind, a.shape, dtype) for name, a in q.arrays.items()}
         yield OpCase(operator, q.attributes, arrays, data=kind)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specgrad.check.models.inputs import normal_inputs
-from specgrad.check.verdicts.arithmetic_classes import accepted
+from specgrad.check.verdicts.arithmetic_classes import accepted_classes
 
 from ...check import audit
 from ...check.runtimes import runtime
@@ -56,7 +56,7 @@ class AuditKind(Listed):
         for name in o["runtimes"]:
             if not runtime(name).model:
                 raise CampaignError(f"runtime {name} reads no ONNX file")
-        accepted(o["accept"])
+        accepted_classes(o["accept"])
         seeds = range(o["first_seed"], o["first_seed"] + o["inputs"])
         self.items = [*itertools.product(self.models, o["runtimes"], seeds)]
 

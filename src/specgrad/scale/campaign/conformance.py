@@ -11,8 +11,8 @@ from typing import Any
 from specgrad.check.cases.generate import SHAPES
 from specgrad.check.cases.op_case import OpCase, check_operator
 from specgrad.check.cases.shrink import complexity
-from specgrad.check.conform.broken_rule import rule, sort
-from specgrad.check.conform.conformance import BAD, asked, keep_smallest, shrunk
+from specgrad.check.conform.broken_rule import failure_kind, rule
+from specgrad.check.conform.conformance import BAD, cases_for, keep_smallest, shrink_to_finding
 from specgrad.check.verdicts.judge import Verdict
 from specgrad.check.verdicts.run_case import RuntimeExaminer
 
@@ -67,7 +67,7 @@ class ConformanceKind(Kind):
 
     def _cases(self, operator: str, seed: int) -> Iterator[OpCase]:
         """Return the generated test cases of one operator and seed."""
-        return asked(operator, self.runtime, self.options["questions"], seed, self.options["gradients"])
+        return cases_for(operator, self.runtime, self.options["questions"], seed, self.options["gradients"])
 
     def rows(self, shard: int) -> Iterator[Row]:
         turn, place = divmod(shard, len(self.operators))
@@ -99,7 +99,7 @@ class ConformanceKind(Kind):
             if verdict.kind not in BAD:
                 passed.append(Finding(row["question"], f"asked again: {verdict}", row, times))
                 continue
-            finding = shrunk(case, verdict, self.examiner, self.runtime)
+            finding = shrink_to_finding(case, verdict, self.examiner, self.runtime)
             keep_smallest(result.findings, finding)
             known, before = rows.get(finding.sort(), (row, 0))
             rows[finding.sort()] = known, before + times
@@ -125,6 +125,6 @@ def _row(case: OpCase, seed: int, verdict: Verdict) -> Row:
         "reason": one_line(reason) if reason else None,
         "question": str(case) if bad else None,
         "rule": rule(case, verdict) if bad else None,
-        "sort": [str(part) for part in sort(case, verdict)] if bad else None,
+        "sort": [str(part) for part in failure_kind(case, verdict)] if bad else None,
         "complexity": list(complexity(case)) if bad else None,
     }
