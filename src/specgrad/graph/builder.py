@@ -17,8 +17,7 @@ import numpy as np
 from ..errors import ShapeError, SpecgradError
 from ..op import SCOPES, Op, Params, Scope, Value, is_literal, scope, shape_of
 from ..scalar import Array
-from ..window import Guard, OpenWindow, Repeated, Shape, SymbolicSize, asked_again, open_key, symbols_in
-from ..window import opened as opened_size
+from ..window import Guard, OpenWindow, Repeated, Shape, SymbolicSize, open_key, symbolic, symbols_in, without_guards
 from .graph import CONSTANT, INPUT, Arg, Graph, Kind, Node, NumberArg, opened
 from .ir.tree import Tree, is_shape, leaves, transform
 from .var import Var as Var
@@ -109,7 +108,7 @@ class GraphBuilder:
 
     def _size(self, text: str) -> SymbolicSize:
         """The open size of that name, one for all inputs of the graph."""
-        size = opened_size(text, self.guards)
+        size = symbolic(text, self.guards)
         (new,) = symbols_in(size)
         known = self.sizes.setdefault(new.name, size)
         (old,) = symbols_in(known)
@@ -205,7 +204,7 @@ class GraphBuilder:
         self, op: Op, args: Sequence[Value], params: Params, *, name: str | None = None, group: str | None = None
     ) -> Var:
         """Append one node, after the shape rule has agreed."""
-        with asked_again() if self._open else nullcontext():
+        with without_guards() if self._open else nullcontext():
             shape = op.shape(*(shape_of(a) for a in args), **params)
         positions = tuple(self._arg(op, i, a) for i, a in enumerate(args))
         key = None

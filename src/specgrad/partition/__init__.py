@@ -1,1 +1,1 @@
-"""Graphs whose values are cut along axes: who owns which cells, and what must move."""
+"""Graphs cut into parts along spatial axes, over several devices: what each computes, and what must move."""

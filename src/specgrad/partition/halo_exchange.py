@@ -1,4 +1,4 @@
-"""What devices that run one program send each other of one value, along one axis: equal shapes, and no cell too many.
+"""Halo exchange of one value along one axis, for devices that run one program: equal shapes, and no cell too many.
 
 Every device holds a block of the same length: the cells that it owns, then zeros. To read what others own, it is sent
 pieces: a piece moves as many cells between devices that are as many steps apart, so it is one collective permutation.
@@ -20,7 +20,7 @@ UNREAD, ZERO = -1, -2
 
 
 class Piece(NamedTuple):
-    """Cells from each source to the target `hop` further.
+    """One collective permutation: `cells` cells from each source device to the device `hop` further.
 
     starts   source -> where they begin in its block
     firsts   target -> the first of them, counted in the value
@@ -33,11 +33,12 @@ class Piece(NamedTuple):
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
+        """Return (source, target) of every transfer."""
         return [(source, source + self.hop) for source in self.starts]
 
 
 def runs_of(cells: set[int]) -> list[Interval]:
-    """Cells as intervals.
+    """Return a set of cells as sorted intervals.
 
     >>> runs_of({1, 2, 5})
     [(1, 3), (5, 6)]
@@ -48,9 +49,9 @@ def runs_of(cells: set[int]) -> list[Interval]:
 
 
 class AxisExchange:
-    """One value along one axis of a mesh: what each device owns of it, and the intervals that it reads.
+    """The exchange of one value along one axis of a mesh: what each device owns of it, and the intervals that it reads.
 
-    What is read and owned by nobody, beyond the ends, is zero.
+    Cells beyond the ends, which no device owns, are zero.
 
     block    the most cells that a device owns
     starts   per device, the first cell of what it has in the end
@@ -72,23 +73,26 @@ class AxisExchange:
 
     @property
     def needed(self) -> bool:
-        """Whether anyone reads what it does not own."""
+        """Return whether some device reads a cell that it does not own."""
         return any(cells - set(range(*own)) for cells, own in zip(self.reads, self.owned, strict=True))
 
     # --- what is sent -------------------------------------------------------------------------------------------------
 
     def _pieces(self) -> Iterator[Piece]:
+        """Yield the pieces, by distance of the devices."""
         devices = range(len(self.owned))
         for hop in (h for h in range(1 - len(self.owned), len(self.owned)) if h):
             runs = {k: self._runs(k - hop, k) for k in devices if k - hop in devices}
             for i in range(max(map(len, runs.values()), default=0)):
-                yield from self._of_run(hop, {k: rs[i] for k, rs in runs.items() if i < len(rs)})
+                yield from self._pieces_of_run(hop, {k: rs[i] for k, rs in runs.items() if i < len(rs)})
 
     def _runs(self, source: int, target: int) -> list[Interval]:
+        """Return the intervals that `target` reads of what `source` owns."""
         return runs_of(self.reads[target] & set(range(*self.owned[source])))
 
-    def _of_run(self, hop: int, runs: dict[int, Interval]) -> Iterator[Piece]:
-        """The cells next to the target first: more of them are more pieces, for those who need more."""
+    def _pieces_of_run(self, hop: int, runs: dict[int, Interval]) -> Iterator[Piece]:
+        """Yield pieces for one interval per target: the cells next to the target first, then those that fewer devices
+        need."""
         done = 0
         for count in sorted({stop - first for first, stop in runs.values()}):
             some = {k: run for k, run in runs.items() if run[1] - run[0] >= count}
@@ -98,12 +102,14 @@ class AxisExchange:
 
     @property
     def cells_moved(self) -> int:
+        """Return how many cells are sent between all devices."""
         return sum(piece.cells * len(piece.starts) for piece in self.pieces)
 
     # --- where it stands then -----------------------------------------------------------------------------------------
 
     def _layout(self) -> tuple[list[int], int]:
-        """From as far before its block on every device; where that is long, from the first cell that it reads."""
+        """Return the first cell that each device has in the end, and how many cells: equal offsets if that is not much
+        longer."""
         busy = [k for k, cells in enumerate(self.reads) if cells]
         firsts = [min(cells, default=own[0]) for cells, own in zip(self.reads, self.owned, strict=True)]
         before = max((self.owned[k][0] - firsts[k] for k in busy), default=0)
@@ -114,15 +120,17 @@ class AxisExchange:
 
     @cached_property
     def table(self) -> np.ndarray[Any, Any]:
-        """Per device and cell, where it is in the block followed by all pieces; or UNREAD, or ZERO beyond the ends."""
+        """Return (devices, length): where each cell is in the block followed by all pieces; or UNREAD, or ZERO beyond
+        the ends."""
         table = np.full((len(self.owned), self.length), UNREAD)
         for k, start in enumerate(self.starts):
-            places = self._places(k)
+            places = self._positions(k)
             for cell in self.reads[k]:
                 table[k, cell - start] = places.get(cell, ZERO)
         return table
 
-    def _places(self, k: int) -> dict[int, int]:
+    def _positions(self, k: int) -> dict[int, int]:
+        """Return, for device k, cell -> its place in the block followed by all pieces."""
         places, offset = {cell: i for i, cell in enumerate(range(*self.owned[k]))}, self.block
         for piece in self.pieces:
             if k in piece.firsts:
@@ -132,14 +140,14 @@ class AxisExchange:
 
     @cached_property
     def runs(self) -> list[Interval] | None:
-        """The table where one line of it is right for all devices: intervals to put side by side."""
+        """Return intervals of the block and pieces to concatenate if they are the same on all devices; else None."""
         line: list[int] = []
         for column in self.table.T.tolist():
             places = set(column) - {UNREAD, ZERO}
             if len(places) != 1:
                 return None
             line.extend(places)
-        filled = [set(self._places(k).values()) for k in range(len(self.owned))]
+        filled = [set(self._positions(k).values()) for k in range(len(self.owned))]
         if any(place in filled[k] for k, j in np.argwhere(self.table == ZERO) for place in (line[j],)):
             return None
         runs: list[Interval] = []

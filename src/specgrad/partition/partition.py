@@ -1,4 +1,4 @@
-"""One axis of the image cut into parts, layer by layer: who owns which cells of every value, and what must move.
+"""Partition: one spatial axis cut into parts, layer by layer; who owns which cells of every value, and what must move.
 
 Every value that goes along the cut axis is owned in parts, each cell by one; parts have their share of the cells of
 every layer, so that all are busy, and may be empty where a layer has few. A part computes a layer on the cells that it
@@ -27,7 +27,7 @@ REDUCED = ("sum", "amax")
 
 
 class Move(NamedTuple):
-    """Cells of one value that the owner sends to a part."""
+    """Cells of one value that the owner `source` sends to part `target`."""
 
     source: int
     target: int
@@ -35,11 +35,12 @@ class Move(NamedTuple):
 
     @property
     def cells(self) -> int:
+        """Return how many cells are sent."""
         return math.prod(lengths(self.box))
 
 
 def overlap(a: Box, b: Box) -> Box | None:
-    """The cells of both boxes; None: there are none.
+    """Return the box of cells that both boxes have; None if there are none.
 
     >>> overlap(((0, 4), (2, 5)), ((3, 6), (0, 9))), overlap(((0, 3),), ((3, 4),))
     (((3, 4), (2, 5)), None)
@@ -49,7 +50,7 @@ def overlap(a: Box, b: Box) -> Box | None:
 
 
 def disjoint(boxes: Sequence[Box]) -> list[Box]:
-    """The cells of some boxes, each once: boxes that do not overlap.
+    """Return boxes that do not overlap, and have exactly the cells of the given boxes.
 
     >>> disjoint([((0, 3), (0, 9)), ((2, 4), (5, 7)), ((4, 5), (5, 7))])
     [((0, 3), (0, 9)), ((3, 5), (5, 7))]
@@ -67,7 +68,7 @@ def disjoint(boxes: Sequence[Box]) -> list[Box]:
 
 
 class Partition:
-    """The parts of a graph, whose first data input is cut along an axis.
+    """The parts of a graph whose first data input is cut along an axis.
 
     count        how many parts; or `sizes`, the cells of the first data input that each of them owns
     allow_whole  layers that read all of the cut axis are refused by name, but for sums and maxima over it, which are
@@ -106,18 +107,20 @@ class Partition:
         self.count = len(self.cuts) - 1
         self.axes: dict[int, int] = {}
         for p in data_positions(self.graph):
-            self._place(p, list(lines.of(p)))
+            self._set_axis(p, list(lines.of(p)))
         self.reduced: set[int] = set()
         self._gathered: dict[str, GlobalRead] = {}
         for p in self.rules:
             self._follow(p)
-        self._kept: dict[tuple[int, int], Footprint] = {}
+        self._cache: dict[tuple[int, int], Footprint] = {}
 
     @property
     def gathered(self) -> tuple[GlobalRead, ...]:
+        """Return the layers that read all of the cut axis."""
         return tuple(self._gathered.values())
 
     def _cuts(self, count: int | None, sizes: Sequence[int] | None) -> Shape:
+        """Return where the first input is cut, both ends included; raise ParameterError for impossible sizes."""
         if self.cells == 0:
             raise ParameterError("parts", f"axis {self.axis} has no cells to cut", rule="P5")
         if (count is None) == (sizes is None) or (count is not None and count < 1):
@@ -132,7 +135,8 @@ class Partition:
 
     # --- which values are cut, and along which axis -------------------------------------------------------------------
 
-    def _place(self, p: int, along: Sequence[int]) -> None:
+    def _set_axis(self, p: int, along: Sequence[int]) -> None:
+        """Record the cut axis of value p; raise UnsupportedError if there are several."""
         if len(along) > 1:
             node = self.graph.nodes[p]
             text = f"{node.name} {node.shape} goes along the cut axis twice, as its axes {tuple(along)}"
@@ -140,7 +144,8 @@ class Partition:
         self.axes.update((p, axis) for axis in along)
 
     def _follow(self, p: int) -> None:
-        """The axis that goes along a cut axis of an argument; a cut axis along which nothing goes is read whole."""
+        """Find the cut axis of node p from those of its arguments; a cut axis along which no output axis goes is read
+        completely."""
         node, rule = self.graph.nodes[p], self.rules[p]
         along, lost = set[int](), list[int]()
         for a, links in zip(node.args, rule.args, strict=True):
@@ -150,7 +155,7 @@ class Partition:
                     along.add(j)
                 elif self.graph.nodes[a].shape[self.axes[a]] > 1:  # one cell is sent to whoever reads it
                     lost.append(a)
-        self._place(p, sorted(along))
+        self._set_axis(p, sorted(along))
         if not lost:
             return
         if node.op.name in REDUCED:
@@ -165,30 +170,30 @@ class Partition:
     # --- who owns what, and computes it from what ---------------------------------------------------------------------
 
     def interval(self, cells: int, d: int) -> Interval:
-        """What part d owns of an axis with some cells."""
+        """Return the cells that part d owns of an axis with `cells` cells."""
         first, stop = (_share(cells, cut, self.cells) for cut in self.cuts[d : d + 2])
         return first, stop
 
     def owned(self, p: int, d: int) -> Box:
-        """The cells of a value that a part has before anything moves: its own, or all of them."""
+        """Return the cells of value p that part d has before anything moves: its own, or all if p is not cut."""
         shape, axis = self.graph.nodes[p].shape, self.axes.get(p)
         box = whole(shape)
         return box if axis is None else (*box[:axis], self.interval(shape[axis], d), *box[axis + 1 :])
 
     def cut(self, p: int, d: int) -> Footprint:
-        """A computed value on what a part owns: the boxes of its arguments, and the operator's parameters there."""
-        if (p, d) not in self._kept:
-            self._kept[p, d] = self.rules[p].on(self.owned(p, d))
-        return self._kept[p, d]
+        """Return the footprint of value p on what part d owns: the boxes of its arguments, and the parameters there."""
+        if (p, d) not in self._cache:
+            self._cache[p, d] = self.rules[p].on(self.owned(p, d))
+        return self._cache[p, d]
 
     def computes(self, p: int, d: int) -> bool:
-        """Whether a part owns any cell of a value along the cut axis."""
+        """Return whether part d owns any cell of value p along the cut axis."""
         axis = self.axes.get(p)
         return axis is None or len(range(*self.owned(p, d)[axis])) > 0
 
     @cached_property
     def readers(self) -> dict[int, list[tuple[int, int]]]:
-        """Of every value, who reads it: (position, which argument)."""
+        """Return, for every value, the nodes that read it: (position, which argument)."""
         readers: dict[int, list[tuple[int, int]]] = {}
         for p in self.rules:
             for k, a in enumerate(self.graph.nodes[p].args):
@@ -197,31 +202,34 @@ class Partition:
         return readers
 
     def reads(self, a: int, d: int) -> list[Box]:
-        """The boxes of a cut value that the layers on a part read; a part without cells of a layer reads nothing."""
+        """Return the boxes of value a that the layers on part d read; a part without cells of a layer reads nothing."""
         boxes = [self.argument(p, k, d) for p, k in self.readers.get(a, ()) if self.computes(p, d)]
         return [box for box in boxes if all(first < stop for first, stop in box)]
 
     def argument(self, p: int, k: int, d: int) -> Box:
-        """The box of an argument that a part reads to compute a value; its own cells where those are joined later."""
+        """Return the box of argument k that part d reads to compute value p; its own cells if those are
+        reduced later."""
         a = self.graph.nodes[p].args[k]
         assert isinstance(a, int)
         return self.owned(a, d) if p in self.reduced else self.cut(p, d).args[k]
 
     def window(self, a: int, d: int) -> Box:
-        """The smallest box around all that a part reads of a value."""
+        """Return the smallest box around all that part d reads of value a."""
         reads = self.reads(a, d)
         return reduce(hull, reads) if reads else tuple((0, 0) for _ in self.graph.nodes[a].shape)
 
     # --- what moves ---------------------------------------------------------------------------------------------------
 
     def moves(self, a: int) -> list[Move]:
-        """What parts read of a value and do not own, from its owners: each cell once, in one order for all parts."""
+        """Return what parts read of value a and do not own, from its owners: each cell once, in one order for all
+        parts."""
         if a not in self.axes:
             return []
         starts = [self.owned(a, d)[self.axes[a]][0] for d in range(self.count)]
-        return [move for target in range(self.count) for move in self._into(a, target, starts)]
+        return [move for target in range(self.count) for move in self._moves_to(a, target, starts)]
 
-    def _into(self, a: int, target: int, starts: list[int]) -> Iterator[Move]:
+    def _moves_to(self, a: int, target: int, starts: list[int]) -> Iterator[Move]:
+        """Yield the moves of value a to part `target`; `starts`: the first cell of every part."""
         for piece in disjoint(self.reads(a, target)):
             first, stop = piece[self.axes[a]]
             for source in range(bisect_right(starts, first) - 1, bisect_left(starts, stop)):
@@ -231,18 +239,18 @@ class Partition:
 
     @cached_property
     def exchanges(self) -> dict[int, list[Move]]:
-        """Every value of which cells move, in the order in which all parts compute."""
+        """Return the moves of every value of which cells move, in the order in which all parts compute."""
         moves = {a: self.moves(a) for a in sorted(self.axes)}
         return {a: ms for a, ms in moves.items() if ms}
 
     @property
     def cells_moved(self) -> int:
-        """Of one run forward; a run backward moves as many cotangents, the other way."""
+        """Return how many cells move in one forward run; a backward run moves as many cotangents, the other way."""
         return sum(move.cells for moves in self.exchanges.values() for move in moves)
 
     @property
     def given(self) -> tuple[list[int], list[int]]:
-        """The inputs of the graph: those given in parts, and those given whole."""
+        """Return the positions of the graph's inputs: those given in parts, and those given whole."""
         positions = self.graph.input_positions
         return [p for p in positions if p in self.axes], [p for p in positions if p not in self.axes]
 
@@ -256,5 +264,5 @@ class Partition:
 
 
 def _share(cells: int, part: int, parts: int) -> int:
-    """cells * part / parts, to the nearest whole number; halves up."""
+    """Return cells * part / parts, rounded to the nearest integer; halves up."""
     return (2 * cells * part + parts) // (2 * parts)

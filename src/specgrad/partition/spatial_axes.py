@@ -1,8 +1,8 @@
-"""Which axes of a graph's values are one and the same line of the image, and how they are scaled.
+"""Spatial axes of a graph: which axes of which values belong to one spatial axis of the input, and how they are scaled.
 
-A line is a spatial axis of the first data input. Where a box rule lets an axis of a result go along an axis of an
-argument, both are of one line, and `cells` says how many cells of the first input one cell there stands for. An axis of
-a line that a layer reads whole ends there: no tile can avoid what such a layer reads.
+A line is a spatial axis of the first data input. If a box rule lets an axis of a result go along an axis of an
+argument, both belong to one line, and `cells` says how many cells of the first input one cell there stands for. An axis
+of a line that a layer reads completely ends there: no tile can avoid what such a layer reads.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ class Edge(NamedTuple):
 
 
 class AxisScale(NamedTuple):
+    """The line that an axis of a value belongs to, and the cells of the first input that one of its
+    cells stands for."""
+
     line: int
     cells: Fraction
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalRead:
-    """A layer that reads lines from end to end: some axes of a value of that shape."""
+    """A layer that reads some axes of a value of that shape from end to end."""
 
     layer: str
     operator: str
@@ -53,12 +56,12 @@ class GlobalRead:
 
 
 def data_positions(graph: Graph) -> list[int]:
-    """The inputs that are data: arguments that are no structures."""
+    """Return the positions of inputs that are data: arguments that are no structures."""
     return sorted(data_inputs(graph))
 
 
 def box_rules(graph: Graph) -> dict[int, BoxRule]:
-    """The box rule of every computed node."""
+    """Return the box rule of every computed node, by position."""
     rules = {}
     for p, node in enumerate(graph.nodes):
         if node.op not in (INPUT, CONSTANT):
@@ -98,10 +101,12 @@ class SpatialAxes:
 
     @property
     def whole(self) -> tuple[GlobalRead, ...]:
+        """Return the layers at which a line ends."""
         return tuple(self._whole.values())
 
     def _edges(self, p: int) -> Iterator[Edge]:
-        """Axes that go along each other; not where all that is left is one cell, made of all cells."""
+        """Yield the axes of node p that go along an axis of an argument, unless all that is left is one cell made of
+        all cells."""
         node, rule = self.graph.nodes[p], self.rules[p]
         for a, links in zip(node.args, rule.args, strict=True):
             for axis, j in enumerate(links):
@@ -112,7 +117,7 @@ class SpatialAxes:
                     yield Edge((p, j), (a, axis), rule.axes[j])
 
     def _follow(self, stack: list[Vertex]) -> None:
-        """From axis to axis, against the edges and along them."""
+        """Find the line and scale of every axis, from axis to axis, against the edges and along them."""
         beside: dict[Vertex, list[tuple[Vertex, Fraction, int]]] = {}
         for p, edges in self.edges.items():
             for edge in edges:
@@ -132,6 +137,7 @@ class SpatialAxes:
                     self._ends(p, other[0], (other[1],))
 
     def _check(self, p: int) -> None:
+        """Record where lines end at node p: axes of its arguments along which no axis of the result goes."""
         kept = {edge.argument for edge in self.edges[p]}
         for a in self.graph.nodes[p].operands():
             shape = self.graph.nodes[a].shape
@@ -140,26 +146,27 @@ class SpatialAxes:
                 self._ends(p, a, tuple(lost))
 
     def _ends(self, p: int, argument: int, axes: Shape) -> None:
-        """Lines end at a node; its layer is listed once."""
+        """Record that lines end at node p; its layer is listed once."""
         node = self.graph.nodes[p]
         self.ends.setdefault(p, set()).update(axes)
         self._whole.setdefault(node.group, GlobalRead(node.group, node.op.name, axes, self.graph.nodes[argument].shape))
 
     def of(self, position: int) -> dict[int, AxisScale]:
-        """The axes of a node that are of a line."""
+        """Return the axes of a node that belong to a line, each with its scale."""
         axes = range(len(self.graph.nodes[position].shape))
         return {axis: self.places[position, axis] for axis in axes if (position, axis) in self.places}
 
     @cached_property
     def steps(self) -> dict[int, int]:
-        """Per line, the cells of the first input after which every layer is where it was, moved by whole cells."""
+        """Return, per line, the cells of the first input after which every layer repeats, moved by a whole number of
+        cells."""
         steps: dict[int, int] = {}
         for line, cells in self.places.values():
             steps[line] = math.lcm(steps.get(line, 1), cells.numerator)
         return steps
 
     def spans(self, ends: dict[Vertex, Interval]) -> dict[Vertex, Interval]:
-        """What intervals of the outputs need everywhere, on lines without ends."""
+        """Return the intervals that given intervals of the outputs need on every axis, on lines without ends."""
         spans = dict(ends)
         for p in sorted(self.edges, reverse=True):
             for edge in self.edges[p]:

@@ -1,4 +1,4 @@
-"""A graph on a mesh of devices, stage by stage: what each computes, between which exchanges.
+"""SPMD stages: a graph on a mesh of devices, what each device computes, between which exchanges.
 
 A mesh has named axes, each of which cuts one axis of the first data input into `Partition`. Operators relate cells
 axis by axis, so what a device owns and reads is the product of what its coordinates say. Nodes between two exchanges
@@ -36,9 +36,10 @@ class Stage(NamedTuple):
 
 
 class Stages:
-    """splits: axis of the mesh -> (the axis of the first data input that it cuts, how many devices there are).
+    """A graph on a mesh of devices: owners, exchanges and stages.
 
-    axes    per value, which of its axes are cut, and by which axis of the mesh
+    splits   axis of the mesh -> (the axis of the first data input that it cuts, how many devices there are)
+    axes     per value, which of its axes are cut, and by which axis of the mesh
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.max_pool(sg.relu(x), (3,), padding=1), (4, 1, 12))
@@ -55,14 +56,15 @@ class Stages:
         self.names = tuple(self.parts)
         self.counts = tuple(parts.count for parts in self.parts.values())
         self.devices: list[At] = list(product(*map(range, self.counts)))
-        self._refuse()
+        self._check_supported()
         self.axes = [self._axes(p) for p in range(len(self.graph.nodes))]
         self.cut = lru_cache(maxsize=None)(self._cut)
         self.exchange = lru_cache(maxsize=None)(self._exchange)
         self.reads = lru_cache(maxsize=None)(self._reads)
         self.block = lru_cache(maxsize=None)(self._block)
 
-    def _refuse(self) -> None:
+    def _check_supported(self) -> None:
+        """Raise UnsupportedError for layers that read all of a cut axis and are no sum over it."""
         for name, parts in self.parts.items():
             if parts.gathered:
                 text = f"{parts.gathered[0]}, which {name} cuts, and is no sum over it; end the graph before it"
@@ -74,6 +76,7 @@ class Stages:
                     raise UnsupportedError("split", text)
 
     def _axes(self, p: int) -> dict[int, str]:
+        """Return the cut axes of value p, each with the axis of the mesh that cuts it."""
         axes: dict[int, str] = {}
         for name, parts in self.parts.items():
             if p in parts.axes:
@@ -87,30 +90,32 @@ class Stages:
     # --- what a device owns, and computes from what -------------------------------------------------------------------
 
     def interval(self, p: int, axis: int, at: At) -> Interval:
-        """The cells that a device owns of an axis of a value."""
+        """Return the cells that a device owns of an axis of value p."""
         cells, name = self.graph.nodes[p].shape[axis], self.axes[p].get(axis)
         return (0, cells) if name is None else self.parts[name].interval(cells, at[self.names.index(name)])
 
     def owned(self, p: int, at: At) -> Box:
+        """Return the cells that a device owns of value p."""
         return tuple(self.interval(p, axis, at) for axis in range(len(self.graph.nodes[p].shape)))
 
     def _block(self, p: int) -> Shape:
-        """The shape that a value has on every device: the longest part along each axis."""
+        """Return the shape that value p has on every device: the longest part along each axis."""
         return tuple(map(max, zip(*(lengths(self.owned(p, at)) for at in self.devices), strict=True)))
 
     def joined(self, p: int) -> tuple[str, ...]:
-        """The axes of the mesh over which the results of a node are summed: it sums over what they cut."""
+        """Return the axes of the mesh over which the results of node p are summed: it sums over what they cut."""
         return tuple(name for name, parts in self.parts.items() if p in parts.reduced)
 
     def computes(self, p: int, at: At) -> bool:
-        """Whether a device owns a cell of it, and cells to sum."""
+        """Return whether a device owns a cell of value p, and cells to sum."""
         boxes = [self.owned(p, at)]
         if self.joined(p):
             boxes += [self.owned(a, at) for a in self.graph.nodes[p].operands()]
         return all(first < stop for box in boxes for first, stop in box)
 
     def _cut(self, p: int, at: At) -> Footprint:
-        """A node on what a device owns: zeros beyond the ends, its own cells of what it sums over."""
+        """Return the footprint of node p on what a device owns: zeros beyond the ends, its own cells of what it sums
+        over."""
         node, rule, joined = self.graph.nodes[p], self.rules[p], self.joined(p)
         cut = rule.on(self.owned(p, at), [axis for axis in rule.open if axis in self.axes[p]])
         if not joined:
@@ -126,7 +131,7 @@ class Stages:
     # --- what moves ---------------------------------------------------------------------------------------------------
 
     def shared(self, p: int, k: int) -> tuple[str, ...]:
-        """The axes of the mesh whose one cell of an argument is read wherever the node is computed."""
+        """Return the axes of the mesh along which argument k has one cell that is read wherever node p is computed."""
         a = self.graph.nodes[p].args[k]
         if not isinstance(a, int):
             return ()
@@ -134,27 +139,27 @@ class Stages:
         return tuple(name for name, axis in cut.items() if not isinstance(self.rules[p].args[k][axis], int))
 
     def _reads(self, a: int, name: str) -> list[list[Box]]:
-        """Per device along an axis of the mesh, the boxes that it reads of a value that is cut there."""
+        """Return, per device along a mesh axis, the boxes that it reads of value a, which is cut there."""
         boxes = [
-            [self._whole_of_others(p, k, name, d) for p, k in self._readers(a, name, d)]
-            for d in range(self.parts[name].count)
+            [self._read_box(p, k, name, d) for p, k in self._readers(a, name, d)] for d in range(self.parts[name].count)
         ]
         return [[box for box in of_one if all(first < stop for first, stop in box)] for of_one in boxes]
 
     def _readers(self, a: int, name: str, d: int) -> list[tuple[int, int]]:
+        """Return (position, which argument) of the nodes that device d computes from value a along a mesh axis."""
         parts = self.parts[name]
         readers = [(p, k) for p, k in parts.readers.get(a, ()) if name not in self.shared(p, k)]
         return [(p, k) for p, k in readers if parts.computes(p, d)]
 
-    def _whole_of_others(self, p: int, k: int, name: str, d: int) -> Box:
-        """What a node reads of an argument where only one axis of the mesh cuts."""
+    def _read_box(self, p: int, k: int, name: str, d: int) -> Box:
+        """Return what node p reads of argument k if only one axis of the mesh cuts."""
         parts, rule = self.parts[name], self.rules[p]
         if p in parts.reduced:
             return parts.argument(p, k, d)
         return rule.on(parts.owned(p, d), [axis for axis in rule.open if axis == parts.axes.get(p)]).args[k]
 
     def _exchange(self, a: int, name: str) -> AxisExchange | None:
-        """What moves of a value along an axis of the mesh; None: everyone owns what it reads."""
+        """Return the exchange of value a along an axis of the mesh; None if every device owns what it reads."""
         parts = self.parts[name]
         if a not in parts.axes:
             return None
@@ -164,12 +169,12 @@ class Stages:
         return exchange if exchange.needed else None
 
     def read_of(self, a: int, axis: int) -> Interval:
-        """The cells of an axis that is not cut which anyone reads: others need not be sent."""
+        """Return the cells of an uncut axis that some device reads: others need not be sent."""
         boxes = [box for name in self.axes[a].values() for of_one in self.reads(a, name) for box in of_one]
         return min(box[axis][0] for box in boxes), max(box[axis][1] for box in boxes)
 
     def moved(self, a: int) -> int:
-        """The cells of a value that move; later axes of the mesh carry what the earlier ones brought."""
+        """Return how many cells of value a move; later axes of the mesh carry what the earlier ones brought."""
         total, shape = 0, dict[int, int]()
         for axis, name in sorted(self.axes[a].items(), key=lambda item: self.names.index(item[1])):
             exchange = self.exchange(a, name)
@@ -186,13 +191,13 @@ class Stages:
 
     @property
     def cells_moved(self) -> int:
-        """Of one run forward, between all devices."""
+        """Return how many cells move between all devices in one forward run."""
         return sum(self.moved(a) for a in range(len(self.graph.nodes)))
 
     # --- one after the other ------------------------------------------------------------------------------------------
 
     def along(self, p: int) -> tuple[str, ...]:
-        """The axes of the mesh along which what a node reads or computes differs from device to device."""
+        """Return the axes of the mesh along which what node p reads or computes differs from device to device."""
         args = enumerate(self.graph.nodes[p].args)
         read = [set(self.axes[a].values()) - set(self.shared(p, k)) for k, a in args if not isinstance(a, NumberArg)]
         names = set(self.axes[p].values()).union(*read)
@@ -200,11 +205,11 @@ class Stages:
 
     @cached_property
     def stages(self) -> list[Stage]:
-        """All computed nodes in order. A stage without names is computed by all devices alike."""
+        """Return all computed nodes in order, as stages. A stage without names is computed by all devices alike."""
         groups: list[tuple[tuple[str, ...], list[int]]] = []
         for p in self.rules:
             names = self.along(p)
-            if groups and groups[-1][0] == names and not self._waits(p, groups[-1][1]):
+            if groups and groups[-1][0] == names and not self._needs_exchange(p, groups[-1][1]):
                 groups[-1][1].append(p)
             else:
                 groups.append((names, [p]))
@@ -212,23 +217,24 @@ class Stages:
         last |= dict.fromkeys(self.graph.output_positions, len(self.graph.nodes))
         return [Stage(names, tuple(ps), tuple(p for p in ps if last.get(p, p) > ps[-1])) for names, ps in groups]
 
-    def _waits(self, p: int, nodes: list[int]) -> bool:
-        """Whether something must move between the nodes of a stage and p."""
+    def _needs_exchange(self, p: int, nodes: list[int]) -> bool:
+        """Return whether something must move between the nodes of a stage and node p."""
         args = [(k, a) for k, a in enumerate(self.graph.nodes[p].args) if a in nodes]
         return any(self.joined(a) or self.shared(p, k) or self.exchanged(a) for k, a in args if isinstance(a, int))
 
     def exchanged(self, a: int) -> bool:
+        """Return whether cells of value a move along some axis of the mesh."""
         return any(self.exchange(a, name) for name in self.axes[a].values())
 
     def number(self, at: At, names: tuple[str, ...]) -> int:
-        """The number of a device among those that differ along the named axes."""
+        """Return the number of a device among those that differ along the named axes."""
         number = 0
         for name, count, k in zip(self.names, self.counts, at, strict=True):
             number = number * count + k if name in names else number
         return number
 
     def kinds(self, stage: Stage, key: Callable[[At], Hashable]) -> tuple[list[At], list[int]]:
-        """One device of each kind, and the kinds of the devices that differ along the axes of a stage."""
+        """Return one device of each kind, and the kind of every device that differs along the axes of a stage."""
         firsts: dict[Hashable, At] = {}
         kind: dict[int, int] = {}
         for at in self.devices:
@@ -238,6 +244,6 @@ class Stages:
         return list(firsts.values()), [kind[i] for i in range(len(kind))]
 
 
-def place(box: Box, start: Shape) -> Box:
-    """Where a box stands in an array that begins at a cell."""
+def relative_box(box: Box, start: Shape) -> Box:
+    """Return a box relative to the cell `start` at which an array begins."""
     return tuple((first - s, stop - s) for (first, stop), s in zip(box, start, strict=True))

@@ -1,4 +1,4 @@
-"""From what a user writes to a window: padding words, one number for all axes, sizes that must fit."""
+"""From a caller's arguments to a window: words for padding, one number for all axes, sizes that must fit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .window import Window
 
 
 def per_axis(operator: str, name: str, value: PerAxis, rank: int) -> Shape:
-    """An int stands for all axes.
+    """Return one int per axis from an int for all axes, or a tuple of the right length; else raise.
 
     >>> per_axis("conv", "stride", 2, 3)
     (2, 2, 2)
@@ -32,7 +32,8 @@ def per_axis(operator: str, name: str, value: PerAxis, rank: int) -> Shape:
 
 
 def int_of(operator_: str, name: str, value: Any) -> int:
-    """An int, or what stands for one (NumPy's, an engine's open size); bools and floats are refused ([P5])."""
+    """Return an int, or what stands for one (NumPy's, an engine's symbolic size); raise ParameterError for bools and
+    floats."""
     if type(value) is int:
         return value
     if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
@@ -41,22 +42,24 @@ def int_of(operator_: str, name: str, value: Any) -> int:
 
 
 def size_of(operator_: str, value: Any) -> int:
-    """A size that the user writes: an int as by `int_of`, or one that stays open."""
+    """Return a size that the caller wrote: an int as by `int_of`, or a symbolic one as it is."""
     return value if type(value) in OPEN_SIZES else int_of(operator_, "every size", value)
 
 
 def _is_int(value: Any) -> bool:
+    """Return whether value is an int of Python or NumPy, and no bool."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _as_ints(operator: str, name: str, value: Any) -> Shape:
+    """Return a tuple of ints, else raise ParameterError."""
     if isinstance(value, str | bytes) or not hasattr(value, "__iter__") or not all(_is_int(v) for v in value):
         raise ParameterError(operator, f"{name} must be an int or one int per axis; got {value!r}", rule="P5")
     return tuple(int(v) for v in value)
 
 
 def kernel_of(operator: str, kernel: PerAxis, rank: int | None) -> Shape:
-    """The kernel as a tuple; its length is the rank, and an int needs `rank=`."""
+    """Return the kernel as a tuple; its length is the rank, and an int needs `rank=`."""
     if _is_int(kernel) and rank is None:
         raise ParameterError(operator, f"an int kernel needs rank=; got kernel={kernel}", rule="P5")
     if rank is not None and (not _is_int(rank) or rank < 1):
@@ -68,7 +71,7 @@ def kernel_of(operator: str, kernel: PerAxis, rank: int | None) -> Shape:
 
 
 def _pairs(operator: str, padding: Any, rank: int) -> tuple[tuple[int, int], ...]:
-    """padding as one (lo, hi) pair per axis."""
+    """Return padding as one (lo, hi) pair per axis."""
     if _is_int(padding):
         padding = (padding,) * rank
     given: Any = padding if hasattr(padding, "__iter__") else (None,) * rank
@@ -84,12 +87,13 @@ def _pairs(operator: str, padding: Any, rank: int) -> tuple[tuple[int, int], ...
 
 
 def same_total(n: int, k: int, s: int, e: int) -> int:
-    """What ceil(n/s) windows reach beyond n cells; negative where the stride leaves cells behind the last one."""
+    """Return how many cells ceil(n/s) windows reach beyond n cells; negative if the stride leaves cells behind the
+    last."""
     return (-(-n // s) - 1) * s + e * (k - 1) + 1 - n
 
 
 def _same(n: int, k: int, s: int, e: int, upper: bool) -> tuple[int, int]:
-    """[same] Padding for out = ceil(n/s); the odd cell goes high (upper) or low."""
+    """[same] Return the padding (lo, hi) for out = ceil(n/s); the odd cell goes high (upper) or low."""
     total = max(0, same_total(n, k, s, e))
     small, large = total // 2, total - total // 2
     return (small, large) if upper else (large, small)
@@ -98,7 +102,7 @@ def _same(n: int, k: int, s: int, e: int, upper: bool) -> tuple[int, int]:
 def resolve_padding(
     operator: str, padding: Padding, sizes: Shape, kernel: Shape, stride: Shape, dilation: Shape
 ) -> tuple[tuple[int, int], ...]:
-    """padding is an int, one int per axis, (lo, hi) pairs, "valid", "same_upper" or "same_lower"."""
+    """Return one (lo, hi) pair per axis from an int, ints, pairs, "valid", "same_upper" or "same_lower"."""
     if not isinstance(padding, str):
         return _pairs(operator, padding, len(sizes))
     if padding == "valid":
@@ -113,7 +117,7 @@ def resolve_padding(
 
 @lru_cache(maxsize=4096)
 def _check_positive(operator: str, sizes: Shape, padding: Any, shown: str, **values: Shape) -> None:
-    """[W1], before anything is computed."""
+    """[W1] Raise ShapeError for sizes below 1 and negative padding, before anything is computed."""
     for name, value in values.items():
         if min(value) < 1:
             raise ShapeError(operator, f"{name} must be at least 1; got {name}={value}, {shown}", rule="W1")
@@ -126,7 +130,8 @@ def _check_positive(operator: str, sizes: Shape, padding: Any, shown: str, **val
 def _check_fit(
     operator: str, sizes: Shape, kernel: Shape, overhang: Shape, dilation: Shape, padding: Any, shown: str
 ) -> None:
-    """[W2] A window larger than its padded input has no position; under `ceil` it may hang over by stride-1 cells."""
+    """[W2] Raise ShapeError if a window is larger than its padded input; under `ceil` it may hang over by stride-1
+    cells."""
     for axis, (n, k, over, e, (lo, hi)) in enumerate(zip(sizes, kernel, overhang, dilation, padding, strict=True)):
         span = e * (k - 1) + 1
         if span > n + lo + hi + over:
@@ -148,7 +153,7 @@ def strided(
     dilation: PerAxis = 1,
     ceil: bool = False,
 ) -> Window:
-    """The window over the last axes of `shape`; its rank is the kernel's length.
+    """Return the window over the last axes of `shape`; its rank is the kernel's length.
 
     >>> strided("max_pool", (4, 9, 5), (3, 7))
     Traceback (most recent call last):
@@ -186,7 +191,8 @@ def _strided(
 def _open_strided(
     operator: str, sizes: Shape, kernel: Shape, stride: Shape, padding: Any, dilation: Shape, ceil: bool
 ) -> Window:
-    """The question, kept for sizes that are numbers; what can be wrong about it now is said now."""
+    """Return a window over symbolic sizes that stores its arguments; errors that do not depend on sizes
+    are raised now."""
     pads = padding if isinstance(padding, str) else _pairs(operator, padding, len(sizes))
     resolve_padding(operator, pads, (1,) * len(sizes), kernel, stride, dilation)  # refuses unknown words
     asked = {"kernel": kernel, "stride": stride, "padding": pads, "dilation": dilation, "ceil": ceil}
@@ -206,7 +212,7 @@ def pooling(
     dilation: PerAxis = 1,
     ceil: bool = False,
 ) -> Window:
-    """The window of a pooling call: stride defaults to the kernel, an int kernel needs its rank."""
+    """Return the window of a pooling call: stride defaults to the kernel, an int kernel needs its rank."""
     return _pooling(operator, shape, kernel, rank, stride, padding, dilation, ceil)
 
 
@@ -220,14 +226,16 @@ def _pooling(
 
 
 def refuse_adaptive(operator: str, window: Window | OpenWindow, why: str) -> None:
-    """Raise where an axis is cut into adaptive cells: a tap beyond a shorter cell does not exist, and is no padding."""
+    """Raise ParameterError if an axis has adaptive cells: a tap beyond a shorter cell does not exist, and is no
+    padding."""
     open_cells = isinstance(window, OpenWindow) and window.made == "adaptive"
     if open_cells or any(isinstance(a, Adaptive) for a in getattr(window, "axes", ())):
         raise ParameterError(operator, f"adaptive cells {why}; got window {window}", rule="P5")
 
 
 def mapped(operator: str, shape: Shape, spatial: Shape) -> Shape:
-    """The leading axes of a value whose last axes must have the sizes `spatial`; of any size, 0 included ([P4])."""
+    """Return the leading axes of a value whose last axes must have the sizes `spatial`; else raise
+    ShapeError ([P4])."""
     lead = shape[: max(0, len(shape) - len(spatial))]
     if shape != lead + spatial:
         raise ShapeError(operator, f"spatial sizes must be {spatial}; got shape {shape}", rule="W1")
@@ -236,7 +244,7 @@ def mapped(operator: str, shape: Shape, spatial: Shape) -> Shape:
 
 @remembered(1, 2)
 def adaptive(operator: str, shape: Shape, output: Shape) -> Window:
-    """`output` cells over the last axes; an axis that divides evenly is an ordinary strided one.
+    """Return the window of `output` adaptive cells over the last axes; axes that divide evenly are strided ones.
 
     >>> adaptive("adaptive_avg_pool", (7,), (3,)).inside()
     array([3, 3, 3], dtype=object)
@@ -269,7 +277,7 @@ def transposed(
     output_padding: PerAxis,
     dilation: PerAxis,
 ) -> Window:
-    """The relation read backwards: `sizes` are its outputs, the result of conv_transpose its inputs.
+    """Return the window of conv_transpose: `sizes` are the window's outputs, the result its inputs.
 
     size = (n-1)*s - lo - hi + e*(k-1) + 1 + output_padding, and [C2] size >= 1, output_padding < max(s, e).
     """
@@ -281,6 +289,7 @@ def transposed(
 def _open_transposed(
     operator: str, sizes: Shape, kernel: Shape, stride: Any, padding: Any, output_padding: Any, dilation: Any
 ) -> Window:
+    """Return a transposed window over symbolic sizes, which stores its arguments."""
     rank = len(kernel)
     strides = per_axis(operator, "stride", stride, rank)
     dilations = per_axis(operator, "dilation", dilation, rank)
@@ -295,17 +304,17 @@ def _open_transposed(
 
 
 def as_window(window: OpenWindow) -> Window:
-    """While tracing it stands for one: shape rules ask for its sizes alone."""
+    """Return a window over symbolic sizes, typed as a Window: while tracing, shape rules only read its sizes."""
     return cast(Window, window)
 
 
 def window_at(window: OpenWindow, sizes: Sizes) -> Window:
-    """The window at these sizes: the same call again, with all its rules."""
+    """Return the window at these sizes: its call is repeated, with all its rules."""
     return window_over(window.made, window.operator, *window.request(sizes))
 
 
 def window_over(made: str, operator: str, sizes: Shape, asked: dict[str, Any]) -> Window:
-    """The window that one of the calls above gives over these sizes, open or not."""
+    """Return the window that the call named `made` gives over these sizes, symbolic or not."""
     if made == "adaptive":
         return adaptive(operator, sizes, asked["output"])
     if made not in ("strided", "transposed"):
@@ -350,7 +359,8 @@ def transposed_padding(
     dilation: Shape,
     upper: bool,
 ) -> tuple[tuple[tuple[int, int], ...], Shape]:
-    """The padding with which conv_transpose gives `output` cells, as ONNX's output_shape asks; and what it lacks.
+    """Return the padding with which conv_transpose gives `output` cells, as ONNX's output_shape asks; and the cells it
+    lacks.
 
     The total is split evenly, an odd cell going high (upper) or low. Where even no padding reaches `output`, the cells
     that are lacking stand at the high end.

@@ -1,4 +1,4 @@
-"""One axis of the window relation: strided, or adaptive."""
+"""One axis of the window relation: strided (Strided), or cut into adaptive cells (Adaptive)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from ..errors import ShapeError
 from ..scalar import Array
 from . import receptive_field as reach
 from .receptive_field import ReceptiveField
-from .types import MOST_TAPS, budget
+from .types import MAX_TAPS, budget
 
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """One axis of the relation i = stride*o + dilation*t - lo."""
+    """One strided axis: tap t of output o reads cell i = stride*o + dilation*t - lo; i outside [0, size) is padding.
+
+    size, out   cells of the input and of the output
+    lo, hi      padding before and behind the input
+    """
 
     size: int
     kernel: int
@@ -34,13 +38,14 @@ class Strided:
 
     @property
     def most_taps(self) -> int:
+        """Return an upper bound of the taps of one output."""
         return self.kernel
 
     most_readers = most_taps
 
     @property
     def overlap(self) -> int:
-        """How many windows read one cell, at most: taps of a cell lie stride / gcd(stride, dilation) apart.
+        """Return how many windows read one cell, at most: taps of a cell lie stride / gcd(stride, dilation) apart.
 
         >>> [Strided(9, 3, stride, 1, 0, 0, 3).overlap for stride in (1, 2, 3)]
         [3, 2, 1]
@@ -49,47 +54,48 @@ class Strided:
 
     @property
     def span(self) -> int:
-        """Cells from the first tap to the last."""
+        """Return how many cells a window covers from its first tap to its last."""
         return self.dilation * (self.kernel - 1) + 1
 
     @property
     def is_even_cut(self) -> bool:
-        """Whether the windows are the axis cut into parts of one size: what adaptive cells are where they are even."""
+        """Return whether the windows are the axis cut into parts of one size, as even adaptive cells are."""
         return self == Strided(self.kernel * self.out, self.kernel, self.kernel, 1, 0, 0, self.out)
 
     def reads(self, o: int) -> list[tuple[int, int]]:
-        """(tap, input cell) of output o; a cell outside [0, size) is padding."""
+        """Return (tap, input cell) of output o; a cell outside [0, size) is padding."""
         return [(t, self.stride * o + self.dilation * t - self.lo) for t in range(self.kernel)]
 
     @property
     def extent(self) -> range:
-        """The positions of the input and of its padding."""
+        """Return the positions of the input and of its padding."""
         return range(-self.lo, self.size + self.hi)
 
     @property
     def positions(self) -> range:
-        """`extent`, and what the last window under `ceil` hangs over to."""
+        """Return `extent`, and the positions that the last window under `ceil` hangs over to."""
         return range(-self.lo, max(self.size + self.hi, self.reads(self.out - 1)[-1][1] + 1))
 
     @property
     def floor_out(self) -> int:
-        """The output size without `ceil`."""
+        """Return the output size without `ceil`."""
         return (self.size + self.lo + self.hi - self.span) // self.stride + 1
 
     @property
     def ceil_out(self) -> int:
-        """The output size with `ceil`; none where not even the first window reaches into the padded input."""
+        """Return the output size with `ceil`; 0 or less if not even the first window reaches into the padded input."""
         return ceil_out(self.size + self.lo + self.hi - self.span, self.stride, self.size + self.lo)
 
     def counted_out(self) -> str:
-        """How the output size comes about, in numbers: [W3] `ceil` rounds up, and drops a last window in padding."""
+        """Return text that derives the output size in numbers: [W3] `ceil` rounds up, and drops a last window in
+        padding."""
         ends = f"({self.size} + {self.lo} + {self.hi} - {self.span}) / {self.stride}"
         if self.out < self.floor_out:
             return f"floor({ends}) + 1 = {self.floor_out}, less {self.floor_out - self.out} in the high padding"
         return f"{'ceil' if self.out > self.floor_out else 'floor'}({ends}) + 1 = {self.out}"
 
     def tap(self, t: int) -> tuple[slice, slice]:
-        """The outputs whose tap t is inside the input, and what they read: two slices of equal length."""
+        """Return two slices of equal length: the outputs whose tap t is inside the input, and the cells they read."""
         shift = self.dilation * t - self.lo
         first = max(0, -(shift // self.stride))  # the first o with stride*o + shift >= 0
         last = min(self.out - 1, (self.size - 1 - shift) // self.stride)
@@ -100,46 +106,47 @@ class Strided:
         return slice(first, first + count), slice(start, start + self.stride * (count - 1) + 1, self.stride)
 
     def read_by(self, i: int) -> list[tuple[int, int]]:
-        """(tap, output) of every output that reads input cell i: `reads` read backwards."""
+        """Return (tap, output) of every output that reads input cell i: `reads` backwards."""
         steps = ((t, divmod(i + self.lo - self.dilation * t, self.stride)) for t in range(self.kernel))
         return [(t, o) for t, (o, rest) in steps if rest == 0 and 0 <= o < self.out]
 
     def _taps_between(self, o: int, low: int, high: int) -> int:
-        """How many taps of output o read a position in [low, high)."""
+        """Return how many taps of output o read a position in [low, high)."""
         base = self.stride * o - self.lo
         first = max(0, -((base - low) // self.dilation))
         last = min(self.kernel - 1, (high - 1 - base) // self.dilation)
         return max(0, last - first + 1)
 
     def inside(self, o: int) -> int:
-        """The taps of output o inside the input."""
+        """Return the number of taps of output o inside the input."""
         return self._taps_between(o, 0, self.size)
 
     def counted(self, o: int) -> int:
-        """[A1] The taps of output o inside the padded extent [-lo, n+hi)."""
+        """[A1] Return the number of taps of output o inside the padded extent [-lo, n+hi)."""
         return self._taps_between(o, -self.lo, self.size + self.hi)
 
     @property
     def has_empty(self) -> bool:
-        """Whether some output has no tap inside.
+        """Return whether some output has no tap inside the input.
 
         Taps no further apart than the input is long cannot step over it: then it is the first output, which ends before
         the input, or the last, which begins behind it.
         """
         if self.dilation <= self.size:
             return min(self.inside(0), self.inside(self.out - 1)) == 0
-        budget(self.out, MOST_TAPS, "outputs along an axis", self)
+        budget(self.out, MAX_TAPS, "outputs along an axis", self)
         return any(self.inside(o) == 0 for o in range(self.out))
 
     @property
     def pads(self) -> tuple[int, int]:
-        """The padding that makes the windows end exactly at the edge; a negative high side crops."""
+        """Return the (low, high) padding that makes the windows end exactly at the edge; a negative high side crops."""
         return self.lo, (self.out - 1) * self.stride + self.span - self.size - self.lo
 
     def adjoint(self) -> Strided | None:
-        """Stride 1: cell i is read by the outputs i + lo - e*t, a window of as many taps over the outputs.
+        """Return, for stride 1, the axis over the outputs that reads for every cell the outputs that read it.
 
-        None at other strides, and where padding beyond the window would have to be cut off.
+        Cell i is read by the outputs i + lo - e*t, a window of as many taps. None at other strides, and where padding
+        beyond the window would have to be cut off.
         """
         lo, hi = self.span - 1 - self.lo, self.size - self.out + self.lo
         if self.stride != 1 or lo < 0 or hi < 0:
@@ -147,55 +154,57 @@ class Strided:
         return Strided(self.out, self.kernel, 1, self.dilation, lo, hi, self.size)
 
     def spaced(self) -> tuple[int, int]:
-        """Padding with which the outputs, set `stride` apart, correlate with the flipped kernel into the inputs."""
+        """Return the (low, high) padding with which outputs set `stride` apart, correlated with the flipped kernel,
+        give inputs."""
         return self.span - 1 - self.lo, self.size + self.lo - self.stride * (self.out - 1) - 1
 
     @property
     def gap(self) -> int:
-        """Cells between the outputs, set `stride` apart."""
+        """Return the cells between two outputs that are set `stride` apart."""
         return self.stride - 1
 
     @property
     def interior(self) -> slice:
-        """Where the input stands in the padded input."""
+        """Return the slice of the padded input that is the input."""
         return slice(*self.cropped())
 
     def doubling(self) -> list[int]:
-        """How far apart two halves of growing windows stand, in cells; `doubling` of the kernel counts in taps."""
+        """Return how far apart two halves of growing windows stand, in cells; `doubling` of the kernel
+        counts in taps."""
         return [self.dilation * shift for shift in doubling(self.kernel)]
 
     def phase_count(self) -> int:
-        """Cells of every residue of the stride, counted from the low padding on."""
+        """Return how many cells each residue of the stride has, counted from the low padding on."""
         return -(-(self.lo + self.size) // self.stride)
 
     def cropped(self) -> tuple[int, int]:
-        """Where the input stands among the cells counted from the low padding on."""
+        """Return (start, stop) of the input among the cells counted from the low padding on."""
         return self.lo, self.lo + self.size
 
     def unpadded(self) -> Strided:
-        """The same windows over an input that carries `pads` itself."""
+        """Return the axis with these windows over an input that contains `pads` itself."""
         return Strided(self.size + sum(self.pads), self.kernel, self.stride, self.dilation, 0, 0, self.out)
 
     def moved(self) -> list[Strided]:
-        """The same windows one cell further, on either side, where the padding has room for that."""
+        """Return the axes whose windows stand one cell further, on either side, if the padding has room for that."""
         return [replace(self, lo=self.lo + d, hi=self.hi - d) for d in (1, -1) if min(self.lo + d, self.hi - d) >= 0]
 
     def over(self, outs: int) -> Strided:
-        """The same windows for a patch of outputs, over the cells they read, padded ones among them."""
+        """Return the axis of `outs` neighbouring outputs over just the cells they read, padded ones among them."""
         return Strided(self.stride * (outs - 1) + self.span, self.kernel, self.stride, self.dilation, 0, 0, outs)
 
     def reach(self) -> ReceptiveField:
-        """What an output depends on."""
+        """Return the receptive field of an output."""
         return reach.strided(self.stride, -self.lo, self.span - 1 - self.lo)
 
     def reach_back(self) -> ReceptiveField | None:
-        """Which outputs an input contributes to: the relation read backwards; None at strides of thousands."""
+        """Return which outputs an input contributes to, as a receptive field; None at strides of thousands."""
         return reach.backwards(self.stride, -self.lo, self.span - 1 - self.lo)
 
 
 @dataclass(frozen=True, slots=True)
 class Adaptive:
-    """One axis cut into `out` cells, cell o being [floor(o*n/out), ceil((o+1)*n/out))."""
+    """One axis cut into `out` cells; output o reads the input cells [floor(o*n/out), ceil((o+1)*n/out))."""
 
     size: int
     out: int
@@ -206,24 +215,27 @@ class Adaptive:
 
     @property
     def extent(self) -> range:
+        """Return the positions of the input; there is no padding."""
         return range(self.size)
 
     positions = extent
 
     def start(self, o: int) -> int:
+        """Return the first input cell of output o."""
         return o * self.size // self.out
 
     def end(self, o: int) -> int:
+        """Return one past the last input cell of output o."""
         return -(-(o + 1) * self.size // self.out)
 
     @property
     def most_taps(self) -> int:
-        """No cell is longer than this, which needs no walk."""
+        """Return an upper bound of the length of any adaptive cell, without visiting them."""
         return min(self.size, -(-self.size // self.out) + 1)
 
     @property
     def kernel(self) -> int:
-        """The longest cell.
+        """Return the length of the longest adaptive cell.
 
         With n = q*out + r, a cell begins at any multiple of gcd(n, out) past a whole one; it is q, q+1 or q+2 long.
         """
@@ -231,14 +243,17 @@ class Adaptive:
         return q + (r > 0) + (r > math.gcd(self.size, self.out))
 
     def tap(self, t: int) -> tuple[Array, Array]:
+        """Return two arrays of equal length: the outputs that have a tap t, and the cells they read."""
         outs = [o for o in range(self.out) if self.start(o) + t < self.end(o)]
         return np.array(outs, dtype=np.intp), np.array([self.start(o) + t for o in outs], dtype=np.intp)
 
     def inside(self, o: int) -> int:
+        """Return how many input cells output o reads."""
         return self.end(o) - self.start(o)
 
     @property
     def most_readers(self) -> int:
+        """Return an upper bound of the outputs that read one input cell."""
         return min(self.out, -(-self.out // self.size) + 1)
 
     overlap = most_readers
@@ -247,27 +262,29 @@ class Adaptive:
     pads = (0, 0)
 
     def read_by(self, i: int) -> list[tuple[int, int]]:
-        """(tap, output) of every output that reads input cell i."""
+        """Return (tap, output) of every output that reads input cell i."""
         outs = range(i * self.out // self.size, -(-(i + 1) * self.out // self.size))
         return [(i - self.start(o), o) for o in outs]
 
     def unpadded(self) -> Adaptive:
+        """Return the axis itself: it has no padding."""
         return self
 
     def reads(self, o: int) -> list[tuple[int, int]]:
-        """(tap, input cell) of output o."""
+        """Return (tap, input cell) of output o."""
         return list(enumerate(range(self.start(o), self.end(o))))
 
     def clamped(self, t: int) -> list[int]:
-        """For every output the cell of tap t, or the cell's last one where it is shorter: the same maximum."""
+        """Return for every output the cell of its tap t, or its last one if it is shorter: the maximum
+        stays the same."""
         return [min(self.start(o) + t, self.end(o) - 1) for o in range(self.out)]
 
     def matrix(self) -> Array:
-        """(out, size), 1 where an output reads a cell."""
+        """Return a bool matrix (out, size): whether an output reads a cell."""
         return np.array([[self.start(o) <= i < self.end(o) for i in range(self.size)] for o in range(self.out)])
 
     def reach(self) -> None:
-        return None  # cells are not evenly spaced: callers treat the axis as wholly read
+        """Return None: cells are not evenly spaced, so callers treat the axis as read completely."""
 
     reach_back = reach
 
@@ -276,18 +293,21 @@ Axis = Strided | Adaptive
 
 
 def strided_axis(n: int, k: int, s: int, e: int, lo: int, hi: int, ceil: bool) -> Strided:
+    """Return a strided axis of n cells with kernel k, stride s, dilation e and padding lo, hi; its
+    output size follows."""
     over = n + lo + hi - e * (k - 1) - 1
     return Strided(n, k, s, e, lo, hi, ceil_out(over, s, n + lo) if ceil else over // s + 1)
 
 
 def ceil_out(over: int, stride: int, end: int) -> int:
-    """The output size with `ceil`: over cells are left behind the first window, and padding begins at `end`."""
+    """Return the output size with `ceil`: `over` cells are left behind the first window, and padding
+    begins at `end`."""
     out = -(-over // stride) + 1
     return out - 1 if (out - 1) * stride >= end else out  # [W3] the last window would start in the high padding
 
 
 def doubling(kernel: int) -> list[int]:
-    """Shifts that join windows of 1 cell into windows of `kernel` cells, overlapping in the last.
+    """Return shifts that join windows of 1 cell into windows of `kernel` cells, overlapping in the last.
 
     >>> doubling(9)
     [1, 2, 4, 1]

@@ -1,4 +1,4 @@
-"""Which input cells an interval of outputs needs along one axis, and the axis that relates just those.
+"""Maps of one axis: which input cells an interval of outputs needs, and the axis parameters that relate just those.
 
     part(o, p)   for outputs [o, p): the cells they need, clipped to the axis; the outputs that the operator on these
                  cells has, [o, p) among them; and the parameters of the axis there, where
@@ -7,8 +7,8 @@
     open(o, p)   the part on an axis without ends, never padded: where padding is zeros, and zeros stand beyond the ends
     rate         input cells per output cell: outputs moved by its denominator need cells moved by its numerator
 
-A relation may compute more outputs than it was asked for, where its parameters cannot say less; those are cut off, and
-need not be right.
+A map may compute more outputs than were requested, if its parameters cannot say less; those are cut off, and need not
+be right.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ONE = Fraction(1)
 
 
 class AxisPart(NamedTuple):
-    """Some outputs of an axis: the cells they need, the outputs computed from those, the parameters of that."""
+    """Some outputs of an axis: the cells they need, the outputs computed from those, and the axis parameters there."""
 
     need: Interval
     gives: Interval
@@ -34,6 +34,8 @@ class AxisPart(NamedTuple):
 
 
 class Relation(Protocol):
+    """Protocol of the maps of one axis; see the top of this file. `rate` is None if the axis has no parts."""
+
     @property
     def rate(self) -> Fraction | None: ...
 
@@ -44,7 +46,7 @@ class Relation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IdentityMap:
-    """Every output reads the cell where it stands."""
+    """Map of an axis on which every output reads the cell at its own position."""
 
     rate = ONE
 
@@ -60,7 +62,7 @@ CELL = IdentityMap()
 
 @dataclass(frozen=True, slots=True)
 class GlobalMap:
-    """All outputs or none: an axis along which the operator has no parts, and `local` as its parameter."""
+    """Map of an axis along which the operator has no parts: all outputs or none. `local`: its parameter there."""
 
     out: int
     local: Any = None
@@ -75,7 +77,7 @@ class GlobalMap:
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """Output o reads the cells of its window: s*o - lo .. s*o - lo + span - 1."""
+    """Map of a strided window: output o reads the cells s*o - lo .. s*o - lo + span - 1."""
 
     axis: Strided
 
@@ -88,7 +90,7 @@ class Windowed:
         return a.stride * o - a.lo, a.stride * (p - 1) - a.lo + a.span
 
     def part(self, o: int, p: int) -> AxisPart:
-        """Windows behind the last cell are counted from one that has it: no relation begins before its cells.
+        """Return the part for outputs [o, p); windows behind the last cell are counted from one that has it.
 
         Windows that end before the first cell, and those that begin behind the last, need none.
         """
@@ -111,7 +113,7 @@ class Windowed:
 
 @dataclass(frozen=True, slots=True)
 class Transposed:
-    """Output i reads the positions p whose window has cell i: `Windowed` backwards."""
+    """Map of a transposed window: output i reads the positions p whose window has cell i; `Windowed` backwards."""
 
     axis: Strided
 
@@ -120,7 +122,8 @@ class Transposed:
         return Fraction(1, self.axis.stride)
 
     def free(self, o: int, p: int) -> Interval:
-        """Cells that begin between two windows are counted from the window before them."""
+        """Return the positions that outputs [o, p) need; cells between two windows are counted from the window before
+        them."""
         a = self.axis
         first, stop = -((a.span - 1 - a.lo - o) // a.stride), (p - 1 + a.lo) // a.stride + 1
         first -= a.stride * first > o + a.lo
@@ -136,7 +139,7 @@ class Transposed:
         return AxisPart(self.free(o, p), (o, p), self.between((o, p), self.free(o, p)))
 
     def between(self, cells: Interval, outputs: Interval) -> Strided:
-        """The axis between some cells and the outputs that read them."""
+        """Return the axis between some cells and the outputs that read them."""
         a, (o, p), (first, stop) = self.axis, cells, outputs
         lo = a.lo + o - a.stride * first
         hi = max(0, a.stride * (stop - first - 1) + a.span - (p - o) - lo)
@@ -145,7 +148,7 @@ class Transposed:
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
-    """Output o reads cell start + step*o."""
+    """Map of a slice: output o reads cell start + step*o."""
 
     start: int
     step: int
@@ -164,7 +167,7 @@ class Sliced:
 
 @dataclass(frozen=True, slots=True)
 class Padded:
-    """Cell i stands at lo + (gap + 1)*i, zeros elsewhere: `Sliced` backwards."""
+    """Map of padding: cell i stands at lo + (gap + 1)*i, zeros elsewhere; `Sliced` backwards."""
 
     size: int
     lo: int
@@ -175,7 +178,7 @@ class Padded:
         return Fraction(1, self.gap + 1)
 
     def free(self, o: int, p: int) -> Interval:
-        """Zeros alone are counted from the cell behind them."""
+        """Return the cells that outputs [o, p) need; zeros alone are counted from the cell behind them."""
         first = -((self.lo - o) // (self.gap + 1))
         return first, max(first, (p - 1 - self.lo) // (self.gap + 1)) + 1
 
@@ -192,7 +195,7 @@ class Padded:
 
 @dataclass(frozen=True, slots=True)
 class JoinMap:
-    """An axis whose cells are followed by others, `count` outputs in place of each cell."""
+    """Map of an axis joined with those behind it: `count` outputs in place of each cell."""
 
     count: int
 
@@ -210,7 +213,7 @@ class JoinMap:
 
 @dataclass(frozen=True, slots=True)
 class SplitMap:
-    """An axis cut into rows, `count` cells in place of each output: `JoinMap` backwards."""
+    """Map of an axis cut into rows: `count` cells in place of each output; `JoinMap` backwards."""
 
     count: int
 
@@ -227,7 +230,7 @@ class SplitMap:
 
 @dataclass(frozen=True, slots=True)
 class Interpolated:
-    """Output o looks between the cells at step*o + offset.
+    """Map of a resized axis: output o reads between the cells at step*o + offset.
 
     Outputs are counted from one that stands a whole number of cells further, so that the formula there is the same.
     """
@@ -239,7 +242,7 @@ class Interpolated:
         return self.axis.step
 
     def _begin(self, o: int, first: int) -> tuple[int, int]:
-        """The output and the cell that are counted from."""
+        """Return the output and the cell that are counted from."""
         cells, outs = self.axis.step.as_integer_ratio()
         turns = min(first // cells, o // outs)
         return turns * outs, turns * cells
@@ -249,6 +252,7 @@ class Interpolated:
         return self._begin(o, first)[1], stop
 
     def _looks(self, o: int, p: int) -> Interval:
+        """Return the cells that outputs [o, p) read, on an axis without ends."""
         how, more = (math.floor, 1) if self.axis.how == "linear" else (NEAREST[self.axis.how], 0)
         return how(self.axis.source(o)), how(self.axis.source(p - 1)) + more + 1
 
@@ -259,7 +263,7 @@ class Interpolated:
 
 
 def windowed(axis: Axis) -> Relation:
-    """The relation of a window's axis; cells of one size are windows, cells of several have no parts."""
+    """Return the map of a window's axis; adaptive cells of several sizes have no parts."""
     if isinstance(axis, Adaptive):
         each = axis.size // axis.out
         return (
@@ -271,4 +275,5 @@ def windowed(axis: Axis) -> Relation:
 
 
 def transposed(axis: Axis) -> Relation:
+    """Return the map of a transposed window's axis; adaptive cells have no parts."""
     return Transposed(axis) if isinstance(axis, Strided) else GlobalMap(axis.size, axis)

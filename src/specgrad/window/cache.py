@@ -1,4 +1,4 @@
-"""Windows that are asked for again and again are built once."""
+"""Cache of windows: those of equal arguments are built once."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ OPEN_SIZES: set[type] = set()
 
 
 def whole(value: Any) -> Any:
-    """Sizes that an engine's tracer has left open, as the numbers they have now (which the tracer then guards)."""
+    """Return symbolic sizes of an engine's tracer as the numbers they have now, which the tracer then guards."""
     if isinstance(value, tuple | list):
         return type(value)(whole(v) for v in value)
     return operator.index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else value
 
 
-def _plain(value: Any) -> bool:
-    """Nothing inside a tuple that equals an int without being one: 2 == 2.0 == True would share one entry."""
+def _has_only_ints(value: Any) -> bool:
+    """Return whether a tuple holds only ints and such tuples: 2 == 2.0 == True would share one cache entry."""
     for v in value:
         kind = type(v)
-        if kind is not int and (kind is not tuple or not _plain(v)):
+        if kind is not int and (kind is not tuple or not _has_only_ints(v)):
             return False
     return True
 
 
 def remembered(*shapes: int) -> Callable[[Callable[..., Built]], Callable[..., Built]]:
-    """Cache by arguments and their types; lists, open sizes and what only equals an int do without.
+    """Return a decorator that caches by arguments and their types; lists, symbolic sizes and near-ints are not cached.
 
     Arguments at the positions `shapes` stay open: `build` takes those of their sizes as numbers that it needs, so that
     a window fixes the spatial sizes and leaves the batch as it is. An error of ours that is a TypeError is raised by
@@ -43,17 +43,17 @@ def remembered(*shapes: int) -> Callable[[Callable[..., Built]], Callable[..., B
     def decorate(build: Callable[..., Built]) -> Callable[..., Built]:
         cached = lru_cache(maxsize=4096, typed=True)(build)
 
-        def anew(args: tuple[Any, ...]) -> Built:
+        def build_uncached(args: tuple[Any, ...]) -> Built:
             return build(*(tuple(a) if i in shapes else whole(a) for i, a in enumerate(args)))
 
         def call(*args: Any) -> Built:
             try:
                 for a in args:
-                    if isinstance(a, tuple) and not _plain(a):
-                        return anew(args)
+                    if isinstance(a, tuple) and not _has_only_ints(a):
+                        return build_uncached(args)
                 return cached(*args)
             except TypeError:
-                return anew(args)
+                return build_uncached(args)
 
         return call
 

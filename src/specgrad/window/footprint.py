@@ -1,7 +1,8 @@
-"""Boxes of cells: which boxes of its arguments an operator needs for a box of its result, and its parameters there.
+"""Footprints: which boxes of its arguments an operator needs for a box of its result, and its parameters there.
 
 A box is one interval [first, stop) per axis. Operators relate cells axis by axis: an axis of an argument goes along one
-axis of the result by a `Relation`, or is read whole. The operator on the boxes is the box of the operator, exactly:
+axis of the result by a `Relation`, or is read completely. The operator on the boxes is the box of the operator,
+exactly:
 tests/laws holds every registered operator to that.
 """
 
@@ -37,26 +38,27 @@ Params = dict[str, Any]
 
 
 def whole(shape: Sequence[int]) -> Box:
-    """All cells of an array."""
+    """Return the box of all cells of an array."""
     return tuple((0, n) for n in shape)
 
 
 def lengths(box: Box) -> Shape:
+    """Return the number of cells of a box per axis."""
     return tuple(stop - first for first, stop in box)
 
 
 def hull(a: Box, b: Box) -> Box:
-    """The smallest box around two."""
+    """Return the smallest box around two."""
     return tuple((min(p[0], q[0]), max(p[1], q[1])) for p, q in zip(a, b, strict=True))
 
 
 def inside(box: Box, outer: Box) -> tuple[slice, ...]:
-    """Where a box stands in an array that holds the cells of a larger one."""
+    """Return the slices of a box in an array that holds the cells of `outer`."""
     return tuple(slice(a - o, b - o) for (a, b), (o, _) in zip(box, outer, strict=True))
 
 
 def slices(box: Box) -> tuple[slice, ...]:
-    """A box as an index."""
+    """Return a box as an index."""
     return tuple(slice(a, b) for a, b in box)
 
 
@@ -70,7 +72,7 @@ class Footprint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BoxRule:
-    """The box rule of one application of an operator.
+    """The footprint rule of one application of an operator: `on` maps a box of outputs to a Footprint.
 
     axes     per output axis, its relation
     args     per argument and axis, the output axis that it goes along, or the interval that is read always
@@ -89,7 +91,10 @@ class BoxRule:
     open: tuple[int, ...] = ()
 
     def on(self, box: Box, without_ends: Collection[int] = ()) -> Footprint:
-        """without_ends: output axes, among the open ones, along which cells beyond the ends are read, and are zeros."""
+        """Return the footprint of a box of outputs.
+
+        without_ends   output axes, among the open ones, along which cells beyond the ends are read, and are zeros
+        """
         parts = [
             relation.open(*box[axis])
             if axis in without_ends and isinstance(relation, Windowed | Transposed)
@@ -104,12 +109,12 @@ class BoxRule:
 
 
 def unsplit(out: Shape, shapes: Sequence[Shape], params: Params) -> BoxRule:
-    """Everything is read, and everything computed: true of any operator."""
+    """Return the rule that reads and computes everything: true of any operator."""
     return BoxRule(tuple(map(GlobalMap, out)), tuple(map(whole, shapes)), lambda _: params)
 
 
 def same_cell(*shapes: Shape, **params: Any) -> BoxRule:
-    """An output cell reads the same cell of every argument; numbers have none."""
+    """Return the rule of elementwise operators: an output cell reads the same cell of every argument."""
     rank = max(map(len, shapes))
     return BoxRule((CELL,) * rank, tuple(tuple(range(len(s))) for s in shapes), lambda _: params)
 
@@ -117,9 +122,11 @@ def same_cell(*shapes: Shape, **params: Any) -> BoxRule:
 def linked(
     axes: Sequence[Relation], links: Sequence[Sequence[int | None]], shapes: Sequence[Shape], there: Any
 ) -> BoxRule:
-    """A rule from the output axis of every axis of every argument; None, or an axis without parts: read whole."""
+    """Return a rule from the output axis of every axis of every argument; None, or an axis without parts: read
+    completely."""
 
     def arg(link: Sequence[int | None], shape: Shape) -> tuple[int | Interval, ...]:
+        """Return the output axis, or the whole interval, per axis of one argument."""
         read = zip(link, shape, strict=True)
         return tuple((0, n) if j is None or isinstance(axes[j], GlobalMap) else j for j, n in read)
 
@@ -128,13 +135,14 @@ def linked(
 
 
 def others(x: Shape, *, axis: int, out: int, **params: Any) -> BoxRule:
-    """One axis has no parts, and `out` outputs: it is sorted, or summed up."""
+    """Return the rule of an operator along one axis without parts and with `out` outputs: it is sorted,
+    or summed up."""
     axes = [GlobalMap(out) if a == axis else CELL for a in range(len(x))]
     return linked(axes, [range(len(x))], [x], {"axis": axis, **params})
 
 
 def reduced(x: Shape, *, axes: Shape, **params: Any) -> BoxRule:
-    """Some axes are read whole, and are no axes of the result."""
+    """Return the rule of a reduction: `axes` are read completely, and are no axes of the result."""
     kept = [a for a in range(len(x)) if a not in axes]
     links = [kept.index(a) if a in kept else None for a in range(len(x))]
     return linked([CELL] * len(kept), [links], [x], {"axes": axes, **params})
@@ -149,15 +157,18 @@ def over_window(
     *,
     zeros: bool = False,
 ) -> BoxRule:
-    """Cells, then all channels at once (None: there are none), then the window; other arguments are read whole.
+    """Return the rule of a window operator: leading cells, then all channels at once (None: no such axis), then the
+    window.
 
-    zeros: padding is as good as cells that are zero.
+    relate   map of a window's axis; other arguments are read completely
+    zeros    whether padding is as good as cells that are zero
     """
     rank = len(shapes[0])
     middle: list[Relation] = [] if channels is None else [GlobalMap(channels)]
     lead: list[Relation] = [CELL] * (rank - window.rank - len(middle))
 
     def there(parts: list[AxisPart]) -> Params:
+        """Return the parameters on the parts."""
         return {**params, "window": Window(tuple(part.local for part in parts[rank - window.rank :]))}
 
     links = [range(rank), *([None] * len(s) for s in shapes[1:])]
@@ -166,32 +177,35 @@ def over_window(
 
 
 def pooled(x: Shape, *, window: Window, **params: Any) -> BoxRule:
-    """Windows over the last axes."""
+    """Return the rule of windows over the last axes."""
     return over_window(windowed, window, None, (x,), params)
 
 
 def sliced(x: Shape, *, ranges: Sequence[tuple[int, int, int]]) -> BoxRule:
+    """Return the rule of slice."""
     axes = [Sliced(start, step) for start, _, step in ranges]
     return linked(axes, [range(len(x))], [x], lambda parts: {"ranges": tuple(p.local for p in parts)})
 
 
 def padded(x: Shape, *, widths: Sequence[tuple[int, int, int]]) -> BoxRule:
+    """Return the rule of pad."""
     axes = [Padded(n, lo, gap) for n, (lo, _, gap) in zip(x, widths, strict=True)]
     return linked(axes, [range(len(x))], [x], lambda parts: {"widths": tuple(p.local for p in parts)})
 
 
 def to_shape(parts: list[AxisPart]) -> Params:
-    """The shape of a box as a parameter."""
+    """Return the shape of a box as the parameter `shape`."""
     return {"shape": tuple(part.gives[1] - part.gives[0] for part in parts)}
 
 
 def repeated(x: Shape, *, shape: Shape) -> BoxRule:
+    """Return the rule of broadcast."""
     links = [None if n == 1 else a for a, n in enumerate(x)]
     return linked([CELL] * len(shape), [links], [x], to_shape)
 
 
 def reshaped(x: Shape, *, shape: Shape) -> BoxRule:
-    """Axes are kept, or joined to rows, or cut into rows; what mixes several has no parts.
+    """Return the rule of reshape: axes are kept, joined, or cut into rows; what mixes several has no parts.
 
     >>> reshaped((6, 4), shape=(2, 3, 4)).axes
     (SplitMap(count=3), GlobalMap(out=3, local=None), IdentityMap())
@@ -211,13 +225,14 @@ def reshaped(x: Shape, *, shape: Shape) -> BoxRule:
 
 
 def resized(x: Shape, lines: Sequence[tuple[int, Resized]], **params: Any) -> BoxRule:
-    """Formulas of the coordinate that ask for the number of cells have no parts."""
+    """Return the rule of resize; coordinate formulas that use the number of cells have no parts."""
     where = params["where"]
     parted = where in ("half_pixel", "asymmetric", "tf_half_pixel_for_nn")
     parted = parted or (where == "pytorch_half_pixel" and all(line.out > 1 for _, line in lines))
     known = {a: Interpolated(line) if parted else GlobalMap(line.out, line.out) for a, line in lines}
 
     def there(parts: list[AxisPart]) -> Params:
+        """Return the parameters on the parts."""
         sizes = tuple(parts[a].local for a, _ in lines)
         return {**params, "sizes": sizes, "where": "half_pixel" if parted and where == "pytorch_half_pixel" else where}
 

@@ -1,4 +1,4 @@
-"""Which cell a padded axis reads beyond its ends, where the padding is made of the cells themselves."""
+"""Padding made of the cells themselves: which cell a padded axis reads beyond its ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MODES = ("reflect", "edge", "wrap")
 
 
 def border(mode: str, n: int, lo: int, hi: int) -> NDArray[np.int64]:
-    """The cell that each of lo + n + hi positions reads, along an axis of n cells.
+    """Return the cell that each of lo + n + hi positions reads, along an axis of n cells.
 
     reflect   mirrored at the first and the last cell, which are not repeated; as often as the padding is wide
     edge      the first, and the last

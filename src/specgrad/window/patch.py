@@ -1,4 +1,4 @@
-"""Patches: the cells that one position of a later layer depends on, boxes that move with it."""
+"""Patches: boxes of cells that a position of a later layer depends on, and that move with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .window import Window
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """The cells speed*p + start .. speed*p + start + size - 1 that belong to a position p, per axis.
+    """Per axis the cells speed*p + start .. speed*p + start + size - 1 that belong to a position p.
 
     >>> from specgrad.window import strided
     >>> w = strided("max_pool", (8,), (3,), stride=(2,), padding=((1, 1),))
@@ -34,11 +34,11 @@ class Patch:
 
     @property
     def intervals(self) -> tuple[Interval, ...]:
-        """The cells of position 0."""
+        """Return the cells of position 0, per axis."""
         return tuple((s, s + n) for s, n in zip(self.start, self.size, strict=True))
 
     def read_through(self, window: Window) -> Patch | None:
-        """What the window reads, when the patch is one of its outputs; None for adaptive axes."""
+        """Return the patch that the window reads, this patch being its outputs; None for adaptive axes."""
         axes = [a for a in window.axes if isinstance(a, Strided)]
         if len(axes) != len(self.size):
             return None
@@ -47,7 +47,7 @@ class Patch:
         return Patch(speed, tuple(m for m, _ in read), tuple(n - m for m, n in read))
 
     def read_back(self, window: Window) -> Patch | None:
-        """The outputs that read a cell of this patch, when the patch is one of the window's inputs.
+        """Return the patch of outputs that read a cell of this patch, this patch being the window's inputs.
 
         The relation backwards moves with p where `speed` is a multiple of the stride; None elsewhere, and where strides
         leave cells that no output reads.
@@ -66,7 +66,7 @@ class Patch:
         return Patch(speed, tuple(m for m, _ in read), tuple(n - m for m, n in read))
 
     def back_window(self, window: Window) -> Window:
-        """The window between the patch, as its inputs, and what reads it (`read_back`)."""
+        """Return the window between this patch, as its inputs, and what reads it (`read_back`)."""
         below = self.read_back(window)
         assert below is not None
         axes = [a for a in window.axes if isinstance(a, Strided)]
@@ -74,12 +74,13 @@ class Patch:
         return Window(tuple(Transposed(a).between(cells, outputs) for a, cells, outputs in given))
 
     def window(self, window: Window) -> Window:
-        """The window between the patch, as its outputs, and what it reads."""
+        """Return the window between this patch, as its outputs, and what it reads."""
         axes = [a for a in window.axes if isinstance(a, Strided)]
         return Window(tuple(a.over(n) for a, n in zip(axes, self.size, strict=True)))
 
     def cells(self, positions: Array, sizes: Shape) -> Array:
-        """(positions, *size): flat numbers of the cells in an array of `sizes`; one past the last for outside ones."""
+        """Return flat indices (positions, *size) of the cells in an array of `sizes`; one past the last for outside
+        ones."""
         flat, outside = np.zeros((len(positions), *self.size), dtype=np.int64), np.zeros((), dtype=bool)
         for axis, n in enumerate(sizes):
             shape = (len(positions), *(1,) * axis, self.size[axis], *(1,) * (len(sizes) - axis - 1))
@@ -89,7 +90,7 @@ class Patch:
         return np.where(outside, math.prod(sizes), flat)
 
     def union(self, other: Patch) -> Patch | None:
-        """The smallest patch around both; None where they move at different speeds."""
+        """Return the smallest patch around both; None if they move at different speeds."""
         if self.speed != other.speed:
             return None
         start = tuple(map(min, self.start, other.start))
@@ -97,6 +98,6 @@ class Patch:
         return Patch(self.speed, start, tuple(end - s for end, s in zip(ends, start, strict=True)))
 
     def margins(self, within: Patch) -> tuple[tuple[int, int], ...]:
-        """Cells before and after this patch in a larger one, per axis."""
+        """Return the cells before and after this patch in a larger one, per axis."""
         before = [s - t for s, t in zip(self.start, within.start, strict=True)]
         return tuple((b, m - n - b) for b, n, m in zip(before, self.size, within.size, strict=True))

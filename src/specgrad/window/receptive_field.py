@@ -15,42 +15,49 @@ Span = tuple[int, int] | None  # first and last input, or nothing
 
 @dataclass(frozen=True, slots=True)
 class ReceptiveField:
+    """A periodic dependency along one axis: output period*m + r depends on inputs step*m + first .. step*m + last.
+
+    phases   (first, last) per r; None: it depends on nothing
+    """
+
     period: int
     step: int
     phases: tuple[Span, ...]
 
     def of(self, o: int) -> Span:
-        """What output o depends on."""
+        """Return the first and last input that output o depends on; None: on nothing."""
         m, r = divmod(o, self.period)
         span = self.phases[r]
         return None if span is None else (span[0] + self.step * m, span[1] + self.step * m)
 
     @property
     def width(self) -> int:
-        """The most cells that one output depends on, from the first to the last."""
+        """Return the most cells that one output depends on, from the first to the last."""
         return max((s[1] - s[0] + 1 for s in self.phases if s is not None), default=0)
 
 
 def strided(step: int, first: int, last: int) -> ReceptiveField:
-    """Output o depends on step*o + first .. step*o + last."""
+    """Return the field of outputs o that depend on step*o + first .. step*o + last."""
     return ReceptiveField(1, step, ((first, last),))
 
 
 CELL = strided(1, 0, 0)
 
 
-MOST_PHASES = 1 << 12
+MAX_PHASES = 1 << 12
 """Of a relation that is written out; one with more is None: everything, which is true of any."""
 
 
 def backwards(step: int, first: int, last: int) -> ReceptiveField | None:
-    """The strided relation read backwards: input i is read by the outputs o with step*o+first <= i <= step*o+last.
+    """Return the strided relation backwards: input i is read by the outputs o with step*o+first <= i <= step*o+last.
+
+    None at strides above MAX_PHASES.
 
     >>> backwards(2, 0, 1)  # a window of 2 with stride 2: each input is read by one output
     ReceptiveField(period=2, step=1, phases=((0, 0), (0, 0)))
     """
 
-    if step > MOST_PHASES:
+    if step > MAX_PHASES:
         return None
 
     def span(i: int) -> Span:
@@ -61,7 +68,8 @@ def backwards(step: int, first: int, last: int) -> ReceptiveField | None:
 
 
 def through(outer: ReceptiveField, inner: ReceptiveField) -> ReceptiveField | None:
-    """What the output depends on, when it reads `outer` of something that itself depends on `inner`.
+    """Return the field of an output that reads `outer` of values that themselves depend on `inner`; None: too long a
+    period.
 
     >>> through(strided(2, 0, 2), strided(1, -1, 1))  # a strided window of 3 over a window of 3
     ReceptiveField(period=1, step=2, phases=((-1, 3),))
@@ -71,12 +79,13 @@ def through(outer: ReceptiveField, inner: ReceptiveField) -> ReceptiveField | No
     repeats = inner.period // math.gcd(outer.step, inner.period)
     period = outer.period * repeats
     step = outer.step * repeats // inner.period * inner.step
-    if period > MOST_PHASES:
+    if period > MAX_PHASES:
         return None
     return ReceptiveField(period, step, tuple(_read(outer.of(o), inner) for o in range(period)))
 
 
 def _read(span: Span, inner: ReceptiveField) -> Span:
+    """Return the inputs that an interval of inner outputs depends on."""
     if span is None:
         return None
     low, high = span
@@ -87,7 +96,7 @@ def _read(span: Span, inner: ReceptiveField) -> Span:
 
 
 def union(a: ReceptiveField | None, b: ReceptiveField | None) -> ReceptiveField | None:
-    """Both; None (everything) where they move at different speeds.
+    """Return a field that covers both; None (everything) if they move at different speeds.
 
     >>> union(strided(1, -1, 1), strided(1, 0, 3))
     ReceptiveField(period=1, step=1, phases=((-1, 3),))
@@ -95,7 +104,7 @@ def union(a: ReceptiveField | None, b: ReceptiveField | None) -> ReceptiveField 
     if a is None or b is None or a.step * b.period != b.step * a.period:
         return None
     period = math.lcm(a.period, b.period)
-    if period > MOST_PHASES:
+    if period > MAX_PHASES:
         return None
 
     def both(o: int) -> Span:

@@ -1,4 +1,4 @@
-"""Resizing: where output cell o of an axis looks between the input cells, exactly, and how far floats may miss it.
+"""Resized axes: the exact coordinate that output cell o reads at, and how far computed ones may be from it.
 
 An axis of n cells becomes one of `out` cells. Cell o looks at src(o) = slope*o + offset, in input cells:
 
@@ -44,12 +44,13 @@ WHERE = (
     "tf_half_pixel_for_nn",
 )
 LARGEST_EXACT = 2**20
-MOST_OUT = 2**22  # beyond, float32 coordinates say nothing
+MAX_OUT = 2**22  # beyond, float32 coordinates say nothing
 
 
 @dataclass(frozen=True)
 class Resized:
-    """One axis: `n` cells as `out`, looked at by the formula `where`, read by `how` (linear, or a way of rounding)."""
+    """One axis resized from `n` to `out` cells: coordinates by the formula `where`, read by `how` (linear, or a
+    rounding)."""
 
     n: int
     out: int
@@ -63,15 +64,15 @@ class Resized:
         if self.how != "linear" and self.how not in NEAREST:
             known = ", ".join(("linear", *NEAREST))
             raise ParameterError("resize", f"how must be one of {known}; got {self.how!r}", rule="P5")
-        if self.n < 1 or not 1 <= self.out <= MOST_OUT or not self.step > 0:
+        if self.n < 1 or not 1 <= self.out <= MAX_OUT or not self.step > 0:
             text = (
-                f"needs cells, 1 to {MOST_OUT} output cells and a positive step; got {self.n}, {self.out}, {self.step}"
+                f"needs cells, 1 to {MAX_OUT} output cells and a positive step; got {self.n}, {self.out}, {self.step}"
             )
             raise ShapeError("resize", text, rule="W1")
 
     @cached_property
     def line(self) -> tuple[Fraction, Fraction]:
-        """Slope and offset of src."""
+        """Return slope and offset of the coordinate src(o) = slope*o + offset."""
         if self.where == "align_corners":
             return (Fraction(self.n - 1, self.out - 1) if self.out > 1 else Fraction(0)), Fraction(0)
         if self.where == "asymmetric":
@@ -84,12 +85,13 @@ class Resized:
         return self.step, (self.step - 1) / 2 + moved
 
     def source(self, o: int) -> Fraction:
+        """Return the exact coordinate of output o, in input cells."""
         slope, offset = self.line
         return slope * o + offset
 
     @property
     def floats_are_exact(self) -> bool:
-        """Whether every formula gives src itself in float32: a step that is a power of two, and few cells."""
+        """Return whether every formula gives src itself in float32: a step that is a power of two, and few cells."""
         slope, few = self.line[0], self.n * self.out <= LARGEST_EXACT
         power = (
             slope == 0 or (slope.numerator & (slope.numerator - 1)) + (slope.denominator & (slope.denominator - 1)) == 0
@@ -97,7 +99,7 @@ class Resized:
         return few and power and self.where != "half_pixel_symmetric"
 
     def misses(self, unit: float) -> Real:
-        """(out,): how far a computed src may be from the exact one, `unit` being relative to what it is made of."""
+        """Return (out,): how far a computed src may be from the exact one; `unit` is relative to its terms."""
         if self.floats_are_exact:
             return np.zeros(self.out)
         slope, offset = map(float, self.line)
@@ -107,7 +109,7 @@ class Resized:
 
     @cached_property
     def taps(self) -> tuple[Whole, list[list[Fraction]]]:
-        """(taps, out): the cells that are read, and their weights, exactly."""
+        """Return the cells that are read, (taps, out), and their exact weights."""
         if self.how != "linear":
             near = [NEAREST[self.how](self.source(o)) for o in range(self.out)]
             return np.clip([near], 0, self.n - 1), [[Fraction(1)] * self.out]
@@ -119,15 +121,16 @@ class Resized:
 
     @cached_property
     def cells(self) -> Whole:
+        """Return the cells that are read, (taps, out)."""
         return np.asarray(self.taps[0], dtype=np.int64)
 
     @cached_property
     def weights(self) -> Real:
-        """(taps, out), each the nearest float64."""
+        """Return the weights, (taps, out), each the nearest float64."""
         return np.array([[float(w) for w in row] for row in self.taps[1]])
 
     def reached(self, unit: float) -> tuple[Whole, Whole, Real]:
-        """(out,) each: the first and the last cell that a computed src may lead to, and how far it may be off.
+        """Return, (out,) each: the first and last cell that a computed src may lead to, and how far it may be off.
 
         Read linearly, the cells of its piece count, and those of the pieces beside it where src may lie there.
         """
@@ -142,7 +145,7 @@ class Resized:
 
 @lru_cache(maxsize=256)
 def resized(n: int, out: int, step: Fraction, where: str, how: str) -> Resized:
-    """One axis, its taps computed once.
+    """Return a resized axis, cached with its taps.
 
     >>> axis = resized(2, 3, Fraction(2, 3), "half_pixel", "linear")
     >>> axis.cells.tolist(), axis.weights.round(3).tolist()

@@ -1,8 +1,8 @@
-"""Sizes that a graph leaves open: whole-number expressions in named sizes, and what was decided about them.
+"""Symbolic sizes of a graph: integer expressions in named sizes, and the guards on what was decided about them.
 
-A `SymbolicSize` is a polynomial in atoms with whole coefficients; an atom is a named size, a floor division that
+A `SymbolicSize` is a polynomial in atoms with integer coefficients; an atom is a named size, a floor division that
 does not come out even, or the smaller of two. Equal polynomials are equal sizes. What the polynomials do not decide
-(N == 1? N < 4?) is decided by the sizes the trace was made with, and written down as a `Guard`: the graph means the
+(N == 1? N < 4?) is decided by the sizes the trace was made with, and recorded as a `Guard`: the graph means the
 same function at other sizes only as long as every guard comes out as it did. A size that is taken as a plain number
 (a range, an array of NumPy) is guarded to be that number.
 """
@@ -28,12 +28,14 @@ Terms = tuple[tuple[tuple["Atom", ...], int], ...]  # product of atoms -> coeffi
 
 
 class _Atom:
-    """What an expression is made of. Two are the same if they are written the same: by `key`, which decides nothing."""
+    """Base class of atoms of an expression; two are equal if they are written alike, by `key`, which
+    decides nothing."""
 
     __slots__ = ()
 
     @property
     def key(self) -> Any:
+        """Return a hashable that identifies the atom."""
         raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
@@ -45,7 +47,7 @@ class _Atom:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Symbol(_Atom):
-    """A size with a name. `hint` is what it counts as while tracing, `default` what it is unless said otherwise."""
+    """A named size. `hint` is its value while tracing, `default` its value unless another is given."""
 
     name: str
     hint: int
@@ -57,6 +59,7 @@ class Symbol(_Atom):
         return self.name
 
     def at(self, sizes: Sizes) -> Any:
+        """Return its value at these sizes."""
         return sizes[self.name]
 
     def __str__(self) -> str:
@@ -111,7 +114,7 @@ Atom = Symbol | Quotient | Smaller
 
 
 def open_key(value: Any) -> Any:
-    """What can be hashed and compared in place of a value with open sizes in it, without deciding anything."""
+    """Return a hashable that stands for a value with symbolic sizes in it, without deciding anything."""
     if isinstance(value, tuple):
         return tuple(open_key(v) for v in value)
     if not isinstance(value, SymbolicSize):
@@ -120,6 +123,7 @@ def open_key(value: Any) -> Any:
 
 
 def _floor(above: Any, below: Any) -> Any:
+    """Return above // below; raise ShapeError for a divisor of 0."""
     if below == 0:
         raise ShapeError("size", f"{above} cannot be divided by a size of 0")
     return above // below
@@ -127,7 +131,7 @@ def _floor(above: Any, below: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guard:
-    """`difference` (of two sizes) is 0, or below 0: so it was, or was not, when the graph was traced."""
+    """A decision of a trace: `difference` (of two sizes) is 0, or below 0, if `held`; else it is not."""
 
     difference: SymbolicSize
     relation: Literal["==", "<"]
@@ -139,34 +143,35 @@ class Guard:
         return open_key(self.difference), self.relation, self.held
 
     def holds(self, sizes: Sizes) -> bool:
+        """Return whether the decision comes out the same at these sizes."""
         difference = self.difference.at(sizes)
         return bool(difference == 0 if self.relation == "==" else difference < 0) == self.held
 
     def __str__(self) -> str:
         words = {("==", True): "is", ("==", False): "is not", ("<", True): "is less than", ("<", False): "is at least"}
-        more = made({atoms: c for atoms, c in self.difference.terms if c > 0})
-        less = made({atoms: -c for atoms, c in self.difference.terms if c < 0})
+        more = from_terms({atoms: c for atoms, c in self.difference.terms if c > 0})
+        less = from_terms({atoms: -c for atoms, c in self.difference.terms if c < 0})
         one, other = (less, more) if isinstance(more, int) and self.relation == "==" else (more, less)
         return f"{one} {words[self.relation, self.held]} {other}{f' ({self.where})' if self.where else ''}"
 
 
-_LISTENING: ContextVar[list[Guard] | None] = ContextVar("specgrad_guards", default=None)
+_GUARD_SINK: ContextVar[list[Guard] | None] = ContextVar("specgrad_guards", default=None)
 
 
 @contextmanager
-def asked_again() -> Iterator[None]:
-    """What is decided inside is decided anew for other sizes (shape rules, windows): no guard is needed."""
-    token = _LISTENING.set([])
+def without_guards() -> Iterator[None]:
+    """Context manager in which decisions record no guard: shape rules and windows are run again for other sizes."""
+    token = _GUARD_SINK.set([])
     try:
         yield
     finally:
-        _LISTENING.reset(token)
+        _GUARD_SINK.reset(token)
 
 
 class SymbolicSize:
-    """A size that is open; made by `opened`, by arithmetic, or read from a shape.
+    """A size that is an expression in named sizes; made by `symbolic`, by arithmetic, or read from a shape.
 
-    >>> n = opened("N")
+    >>> n = symbolic("N")
     >>> n * 3 + n, (n * 6) // n, (2 * n + 4) // 2
     (4*N, 6, N + 2)
     """
@@ -181,11 +186,12 @@ class SymbolicSize:
         self.hint = sum(c * _product(a.hint for a in atoms) for atoms, c in terms)
 
     def at(self, sizes: Sizes) -> Any:
+        """Return its value at these sizes."""
         return sum(c * _product(a.at(sizes) for a in atoms) for atoms, c in self.terms)
 
     @property
     def symbol(self) -> Symbol | None:
-        """The named size that this is; None if it is an expression."""
+        """Return the named size that this is; None if it is an expression."""
         ((atoms, c), *rest) = self.terms
         return atoms[0] if c == 1 and not rest and len(atoms) == 1 and isinstance(atoms[0], Symbol) else None
 
@@ -204,7 +210,7 @@ class SymbolicSize:
         total = dict(self.terms)
         for atoms, c in _terms(other):
             total[atoms] = total.get(atoms, 0) + c
-        return made(total)
+        return from_terms(total)
 
     def __mul__(self, other: Any) -> Any:
         if not _is_size(other):
@@ -214,7 +220,7 @@ class SymbolicSize:
             for q, d in _terms(other):
                 atoms = tuple(sorted(p + q, key=str))
                 total[atoms] = total.get(atoms, 0) + c * d
-        return made(total)
+        return from_terms(total)
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -251,16 +257,16 @@ class SymbolicSize:
     __hash__ = None  # type: ignore[assignment]  # what was found in a cache would not be asked, and not be guarded
 
     def __eq__(self, other: object) -> bool:
-        return _decided(self, other, "==") if _is_size(other) else False
+        return _compare(self, other, "==") if _is_size(other) else False
 
     def __lt__(self, other: Any) -> bool:
-        return _decided(self, other, "<") if _is_size(other) else self.__index__() < other
+        return _compare(self, other, "<") if _is_size(other) else self.__index__() < other
 
     def __ge__(self, other: Any) -> bool:
         return not self < other
 
     def __gt__(self, other: Any) -> bool:
-        return _decided(-self, -other, "<") if _is_size(other) else self.__index__() > other
+        return _compare(-self, -other, "<") if _is_size(other) else self.__index__() > other
 
     def __le__(self, other: Any) -> bool:
         return not self > other
@@ -269,8 +275,8 @@ class SymbolicSize:
         return self != 0
 
     def __index__(self) -> int:
-        """The number that it is here; other sizes are then refused."""
-        _guarded(self - self.hint, "==")
+        """Return the number that it is in this trace; a guard then refuses other sizes."""
+        _record_guard(self - self.hint, "==")
         return self.hint
 
     __int__ = __index__
@@ -283,10 +289,10 @@ OPEN_SIZES.add(SymbolicSize)
 HINT = 61  # of a bare name while tracing: a prime, which no size of a network is by accident
 
 
-def opened(text: str, guards: list[Guard] | None = None) -> SymbolicSize:
-    """The size that "N" or "H=224" names; a bare name counts as 1 where nothing else is said.
+def symbolic(text: str, guards: list[Guard] | None = None) -> SymbolicSize:
+    """Return the size that "N" or "H=224" names; a bare name defaults to 1.
 
-    >>> opened("H=224").hint
+    >>> symbolic("H=224").hint
     224
     """
     name, equals, default = text.partition("=")
@@ -299,9 +305,9 @@ def opened(text: str, guards: list[Guard] | None = None) -> SymbolicSize:
 
 
 def identical(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether two shapes are the same, whatever their open sizes are: nothing is decided about those.
+    """Return whether two shapes are equal whatever their symbolic sizes are; nothing is decided about those.
 
-    >>> n = opened("N")
+    >>> n = symbolic("N")
     >>> identical((n, 3), (n, 3)), identical((n, 3), (1, 3))
     (True, False)
     """
@@ -311,6 +317,7 @@ def identical(one: Sequence[Any], other: Sequence[Any]) -> bool:
 
 
 def any_open(shape: Sequence[Any]) -> bool:
+    """Return whether a shape has a symbolic size."""
     for n in shape:  # noqa: SIM110 - a loop costs a third of a generator, and every call of an operator asks
         if type(n) is SymbolicSize:
             return True
@@ -318,6 +325,7 @@ def any_open(shape: Sequence[Any]) -> bool:
 
 
 def _identical(p: Any, q: Any) -> bool:
+    """Return whether two sizes are written alike, or are equal numbers."""
     if isinstance(p, SymbolicSize) or isinstance(q, SymbolicSize):
         return (
             isinstance(p, SymbolicSize) and isinstance(q, SymbolicSize) and p.terms == q.terms
@@ -326,9 +334,9 @@ def _identical(p: Any, q: Any) -> bool:
 
 
 def indices(cut: slice, n: Any) -> tuple[Any, Any, Any]:
-    """slice.indices, for open sizes too: an end that counts from the last cell counts from wherever that is.
+    """Return slice.indices for symbolic sizes too: a negative end counts from the last cell, wherever that is.
 
-    >>> indices(slice(1, -1), opened("N"))
+    >>> indices(slice(1, -1), symbolic("N"))
     (1, N - 1, 1)
     """
     if SymbolicSize not in map(type, (cut.start, cut.stop, n)):
@@ -341,6 +349,7 @@ def indices(cut: slice, n: Any) -> tuple[Any, Any, Any]:
 
 
 def _end(end: Any, n: Any) -> Any:
+    """Return one end of a slice, clipped to 0..n."""
     if end < 0:
         return 0 if end + n < 0 else end + n
     return n if end > n else end
@@ -348,29 +357,31 @@ def _end(end: Any, n: Any) -> Any:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Repeated:
-    """An array that a trace has captured, broadcast to an open shape: a constant of the graph with that shape."""
+    """A constant of a graph with a symbolic shape: a captured array that is broadcast to it."""
 
     array: Any
     shape: tuple[Any, ...]
 
 
 def is_one(n: Any) -> bool:
-    """Whether an axis repeats where shapes are broadcast. An open one does not; where it turns out to be 1, what it is
-    broadcast to or from leaves its values as they are."""
+    """Return whether an axis is repeated by broadcasting; a symbolic one is not.
+
+    If it turns out to be 1, what it is broadcast to or from leaves its values as they are.
+    """
     return not isinstance(n, SymbolicSize) and bool(n == 1)
 
 
 def smaller(one: Any, other: Any) -> Any:
-    """min, without deciding which."""
+    """Return min(one, other), without deciding which."""
     if isinstance(one, SymbolicSize) or isinstance(other, SymbolicSize):
-        return made({(Smaller(one, other),): 1})
+        return from_terms({(Smaller(one, other),): 1})
     return min(one, other)
 
 
 def quotient(above: Any, below: Any) -> Any:
-    """floor(above / below), term by term where that comes out even.
+    """Return floor(above / below), term by term where that comes out even.
 
-    >>> n = opened("N")
+    >>> n = symbolic("N")
     >>> quotient(n * 4 + 3, 2), quotient(n + 1, 2)
     (2*N + 1, (N + 1)//2)
     """
@@ -378,23 +389,24 @@ def quotient(above: Any, below: Any) -> Any:
         raise ShapeError("size", f"{above} cannot be divided by a size of 0")
     terms = _terms(below)
     if len(terms) != 1:
-        return made({(Quotient(above, below),): 1})
+        return from_terms({(Quotient(above, below),): 1})
     ((divisor, d),) = terms
     even: dict[tuple[Atom, ...], int] = {}
     rest: dict[tuple[Atom, ...], int] = {}
     for atoms, c in _terms(above):
-        left = _without(atoms, divisor)
+        left = _divide_atoms(atoms, divisor)
         if left is not None and c % d == 0:
             even[left] = c // d
         else:
             rest[atoms] = c
-    remaining = made(rest)
+    remaining = from_terms(rest)
     if isinstance(remaining, int) and not divisor:
-        return made(even) + remaining // d
-    return made(even) + (made({(Quotient(remaining, below),): 1}) if rest else 0)
+        return from_terms(even) + remaining // d
+    return from_terms(even) + (from_terms({(Quotient(remaining, below),): 1}) if rest else 0)
 
 
-def _without(atoms: tuple[Atom, ...], divisor: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
+def _divide_atoms(atoms: tuple[Atom, ...], divisor: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
+    """Return the atoms without those of the divisor; None if one is missing."""
     left = list(atoms)
     for a in divisor:
         if a not in left:
@@ -403,8 +415,8 @@ def _without(atoms: tuple[Atom, ...], divisor: tuple[Atom, ...]) -> tuple[Atom, 
     return tuple(left)
 
 
-def made(terms: Mapping[tuple[Atom, ...], int]) -> Any:
-    """A size from its terms; an int where nothing in it is open."""
+def from_terms(terms: Mapping[tuple[Atom, ...], int]) -> Any:
+    """Return a size from its terms; an int if nothing in it is symbolic."""
     kept = {atoms: c for atoms, c in terms.items() if c}
     if not any(kept):
         return kept.get((), 0)
@@ -412,16 +424,17 @@ def made(terms: Mapping[tuple[Atom, ...], int]) -> Any:
 
 
 def hint_of(size: SymbolicSize | int) -> int:
+    """Return the value of a size while tracing."""
     return size.hint if isinstance(size, SymbolicSize) else size
 
 
 def size_at(size: Any, sizes: Sizes) -> Any:
-    """The number that a size is where its names have these values; what is no open size is left as it is."""
+    """Return the value of a size at these named sizes; anything else is returned as it is."""
     return size.at(sizes) if isinstance(size, SymbolicSize) else size
 
 
 def symbols_in(value: Any) -> Iterator[Symbol]:
-    """Every named size in a size."""
+    """Yield every named size in a size."""
     for atoms, _ in value.terms if isinstance(value, SymbolicSize) else ():
         for a in atoms:
             if isinstance(a, Symbol):
@@ -432,6 +445,7 @@ def symbols_in(value: Any) -> Iterator[Symbol]:
 
 
 def _product(numbers: Iterator[int]) -> int:
+    """Return the product of numbers."""
     total = 1
     for n in numbers:
         total *= n
@@ -439,15 +453,18 @@ def _product(numbers: Iterator[int]) -> int:
 
 
 def _is_size(value: object) -> bool:
+    """Return whether value is a symbolic size or an int."""
     return isinstance(value, SymbolicSize | np.integer) or (isinstance(value, int) and not isinstance(value, bool))
 
 
 def _terms(value: Any) -> Terms:
+    """Return the terms of a size or int."""
     return value.terms if isinstance(value, SymbolicSize) else (((), int(value)),) if value else ()
 
 
-def _decided(one: Any, other: Any, relation: Literal["==", "<"]) -> bool:
-    """one == other, or one < other: for all sizes if the polynomials say so, else for those of the trace, and guarded.
+def _compare(one: Any, other: Any, relation: Literal["==", "<"]) -> bool:
+    """Return one == other, or one < other: for all sizes if the polynomials decide it, else for the trace's, with a
+    guard.
 
     A named size is 0 or more.
     """
@@ -457,11 +474,11 @@ def _decided(one: Any, other: Any, relation: Literal["==", "<"]) -> bool:
     low, high = _range(difference)
     if (low is not None and low > 0) or (high is not None and high < 0) or (relation == "<" and low == 0):
         return relation == "<" and low is None
-    return _guarded(difference, relation)
+    return _record_guard(difference, relation)
 
 
 def _range(difference: SymbolicSize) -> tuple[int | None, int | None]:
-    """The least and the largest value, where the signs of the terms tell."""
+    """Return the least and the largest value of a difference; None where the signs of its terms do not tell."""
     constant = sum(c for atoms, c in difference.terms if not atoms)
     signs = {c > 0 for atoms, c in difference.terms if atoms}
     if not all(isinstance(a, Symbol) for atoms, _ in difference.terms for a in atoms) or len(signs) != 1:
@@ -469,16 +486,17 @@ def _range(difference: SymbolicSize) -> tuple[int | None, int | None]:
     return (constant, None) if signs == {True} else (None, constant)
 
 
-def _guarded(difference: Any, relation: Literal["==", "<"]) -> bool:
+def _record_guard(difference: Any, relation: Literal["==", "<"]) -> bool:
+    """Return the decision at the trace's sizes, and record it as a guard."""
     held = bool(difference.hint == 0 if relation == "==" else difference.hint < 0)
-    heard = _LISTENING.get()
+    heard = _GUARD_SINK.get()
     heard = next(symbols_in(difference)).guards if heard is None else heard
     heard.append(Guard(difference, relation, held, _where()))
     return held
 
 
 def _where() -> str:
-    """File and line of the innermost call outside this package."""
+    """Return file and line of the innermost call outside this package."""
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back

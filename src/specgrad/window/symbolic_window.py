@@ -1,4 +1,4 @@
-"""A window over sizes that are open: how it was asked for, so that it can be asked for again at other sizes."""
+"""A window over symbolic sizes: it stores the call that made it, so that the call can be repeated at other sizes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ Maker = Literal["strided", "adaptive", "transposed"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenWindow:
-    """What a trace needs of a window: its sizes. `made` and `asked` say by which call of `window.arguments`.
+    """A window over symbolic sizes; `made` and `asked` are the call of `window.arguments` that made it.
 
-    size    the sizes of its inputs, some of them open
+    sizes   the spatial sizes that the call got
+    size    the sizes of its inputs
     out     the sizes of its outputs
-    kernel  taps per axis; of adaptive cells nobody asks while tracing
+    kernel  taps per axis; () of adaptive cells
     """
 
     made: Maker
@@ -39,6 +40,7 @@ class OpenWindow:
 
     @property
     def has_empty(self) -> bool:
+        """Raise UnsupportedError: whether a window is empty depends on the size."""
         text = (
             "whether a window is empty depends on the size; take the derivative of the whole graph, or close the size"
         )
@@ -46,18 +48,18 @@ class OpenWindow:
 
     @property
     def key(self) -> Any:
-        """Equal for windows that were asked for alike."""
+        """Return a hashable that is equal for windows of equal calls."""
         return self.made, self.operator, open_key(self.sizes), open_key(self.asked)
 
     def request(self, sizes: Sizes) -> tuple[Shape, dict[str, Any]]:
-        """The spatial sizes and the arguments with which to ask for the window at these sizes."""
+        """Return the spatial sizes and the arguments of the call that makes the window at these sizes."""
         asked = {name: tuple(size_at(v, sizes) for v in value) if name == "output" else value
                  for name, value in self.asked}  # fmt: skip
         return tuple(size_at(n, sizes) for n in self.sizes), asked
 
 
 def strided_out(n: Any, k: int, s: int, e: int, padding: Any, axis: int, ceil: bool) -> Any:
-    """The outputs of a strided axis, as `strided_axis` counts them, without deciding anything about n."""
+    """Return the output size of a strided axis as `strided_axis` counts it, without deciding anything about n."""
     if padding in ("same_upper", "same_lower"):
         return quotient(n + s - 1, s)
     lo, hi = (0, 0) if padding == "valid" else padding[axis]
@@ -70,4 +72,5 @@ def strided_out(n: Any, k: int, s: int, e: int, padding: Any, axis: int, ceil: b
 
 
 def transposed_size(n: Any, k: int, s: int, e: int, pads: tuple[int, int], more: int) -> Any:
+    """Return the size of a transposed axis, symbolic if n is."""
     return (n - 1) * s - pads[0] - pads[1] + e * (k - 1) + 1 + more

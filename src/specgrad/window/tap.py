@@ -1,4 +1,4 @@
-"""One tap of a window: the only place where arrays are indexed by what a tap reads.
+"""Tap: one offset of a kernel, and the only place where arrays are indexed by what a tap reads.
 
 A tap's outputs, and the inputs they read, are slices (strided axes) or arrays of positions (adaptive ones). An integer,
 an ellipsis and such an array in one index move axes silently: NumPy sets the indexed axes in front. So nobody else
@@ -42,11 +42,11 @@ class Tap:
     _ins: Index
 
     def read_inputs(self, x: A) -> A:
-        """The cells that the tap's outputs read, in the outputs' order; a view where they are evenly spaced."""
+        """Return the cells that the tap's outputs read, in the outputs' order; a view if they are evenly spaced."""
         return cast(A, _read(x, self._ins))
 
     def read_outputs(self, y: A) -> A:
-        """The cells of the tap's outputs; a view where they are evenly spaced."""
+        """Return the cells of the tap's outputs; a view if they are evenly spaced."""
         return cast(A, _read(y, self._outs))
 
     def write_outputs(self, y: Any, value: Any) -> None:
@@ -62,7 +62,7 @@ class Tap:
         _add(x, self._ins, value)
 
     def join_inputs(self, join: np.ufunc, x: Array, value: Array) -> None:
-        """Make the cells that the tap's outputs read `join` of themselves and a value each, say the least of both."""
+        """Replace the cells that the tap's outputs read by join(cell, value), such as the smaller of both."""
         if _evenly(self._ins):
             here = x[(..., *self._ins)]
             join(here, value, out=here)
@@ -70,22 +70,23 @@ class Tap:
             join.at(x, (..., *self._ins), value)
 
     def transposed(self) -> Tap:
-        """The same pairs read backwards: its outputs are this tap's inputs."""
+        """Return the tap with inputs and outputs exchanged."""
         return Tap(self.position, self._ins, self._outs)
 
     def slices(self) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """The tap's outputs and inputs as slices, for those who need start, stop and step; adaptive cells have none."""
+        """Return the tap's outputs and inputs as slices; raise ShapeError for adaptive cells."""
         if not (_evenly(self._outs) and _evenly(self._ins)):
             raise ShapeError("window", f"the cells of an adaptive axis are no slice; tap {self.position}")
         return self._outs, self._ins
 
 
 def _evenly(index: Index) -> bool:
+    """Return whether an index consists of slices."""
     return all(isinstance(i, slice) for i in index)
 
 
 def _index(x: Any, index: Index) -> Index:
-    """For NumPy as it is; tensors are indexed by tensors."""
+    """Return the index for x: as it is for NumPy, of tensors for a tensor."""
     if isinstance(x, np.ndarray) or _evenly(index):
         return index
     import torch
@@ -94,11 +95,12 @@ def _index(x: Any, index: Index) -> Index:
 
 
 def _read(x: Any, index: Index) -> Any:
+    """Return the cells of x at an index of its last axes."""
     return x[(..., *_index(x, index))]
 
 
 def _add(x: Any, index: Index, value: Any) -> None:
-    """x[..., index] += value, where an index may name one cell twice."""
+    """Add to x[..., index], where an index may name one cell twice."""
     if _evenly(index):
         x[(..., *index)] += value
     elif isinstance(x, np.ndarray):

@@ -1,4 +1,4 @@
-"""How an algorithm passes over a window: taps as slices of the padded input, residues of a stride, doublings.
+"""Schedules of passes over a window: taps as slices of the padded input, residues of a stride, doublings.
 
 Engines compute with these numbers; where a cell stands is decided here.
 """
@@ -22,11 +22,11 @@ class AxisStep(NamedTuple):
     after: int
 
     def out(self, size: int, kernel: int) -> int:
-        """The output size."""
+        """Return the output size."""
         return (size + self.before + self.after - self.dilation * (kernel - 1) - 1) // self.stride + 1
 
     def slice(self, tap: int, out: int) -> tuple[int, int, int]:
-        """Start, stop and step of what a tap reads of the padded input.
+        """Return start, stop and step of what a tap reads of the padded input.
 
         >>> AxisStep(2, 3, 1, 0).slice(1, 4)
         (3, 10, 2)
@@ -36,10 +36,12 @@ class AxisStep(NamedTuple):
 
 
 def step(axis: Strided) -> AxisStep:
+    """Return a strided axis as a correlation."""
     return AxisStep(axis.stride, axis.dilation, *axis.pads)
 
 
 def steps(window: Window) -> tuple[AxisStep, ...]:
+    """Return the strided axes of a window as correlations."""
     return tuple(step(a) for a in window.axes if isinstance(a, Strided))
 
 
@@ -54,7 +56,8 @@ class Phase(NamedTuple):
 
 
 def phase(axis: Strided, residue: int) -> Phase | None:
-    """Cells u = s*q + r (u counts from -lo) gather x[q - c - m*e'] over the taps with e*t = r + s*(c + m*e').
+    """Return how cells u = s*q + r (u counts from -lo) gather x[q - c - m*e'] over the taps with e*t = r + s*(c +
+    m*e').
 
     None if no tap reaches them.
     """
@@ -69,7 +72,7 @@ def phase(axis: Strided, residue: int) -> Phase | None:
 
 
 def residues(axis: Strided) -> list[tuple[int, int]]:
-    """(start, residue) of every tap in the padded input, split by the residues of the stride.
+    """Return (start, residue) of every tap in the padded input, split by the residues of the stride.
 
     >>> residues(Strided(9, 3, 2, 1, 0, 0, 4))
     [(0, 0), (0, 1), (1, 0)]
@@ -78,7 +81,7 @@ def residues(axis: Strided) -> list[tuple[int, int]]:
 
 
 def folded(axis: Strided, cells: int) -> tuple[int, int]:
-    """Cells to add so that the stride divides them all, and how many strides they are then."""
+    """Return how many cells to add so that the stride divides them all, and how many strides they are then."""
     more = -cells % axis.stride
     return more, (cells + more) // axis.stride
 
@@ -87,12 +90,12 @@ def folded(axis: Strided, cells: int) -> tuple[int, int]:
 
 
 def flat_strides(size: Shape) -> list[int]:
-    """How far apart neighbours of every axis stand in a plane."""
+    """Return how far apart neighbours along every axis stand in a flattened plane."""
     return [math.prod(size[axis + 1 :]) for axis in range(len(size))]
 
 
 def doubling_shifts(window: Window) -> list[int]:
-    """The flat shifts of all passes, axis by axis from the last: first in its row, then the first row, is first."""
+    """Return the flat shifts of all doubling passes, axis by axis from the last, so that ties keep row-major order."""
     axes = zip(window.kernel, window.steps().dilation, flat_strides(window.size), strict=True)
     return [shift * e * apart for k, e, apart in reversed(list(axes)) for shift in doubling(k)]
 
@@ -106,7 +109,8 @@ class Add(NamedTuple):
 
 
 def additions(window: Window) -> list[Add]:
-    """Windows of k cells from the bits of k, the highest first: double, and add one cell where the bit is set."""
+    """Return passes that sum windows of k cells by the bits of k, the highest first: double, and add one cell per set
+    bit."""
     passes = []
     for k, e, apart in zip(window.kernel, window.steps().dilation, flat_strides(window.size), strict=True):
         width = 1
@@ -120,7 +124,7 @@ def additions(window: Window) -> list[Add]:
 
 
 def anchor_strides(window: Window) -> list[int]:
-    """How far apart the first cells of neighbouring windows stand in a plane, per axis."""
+    """Return how far apart the first cells of neighbouring windows stand in a flattened plane, per axis."""
     return [apart * s for apart, s in zip(flat_strides(window.size), window.steps().stride, strict=True)]
 
 
@@ -128,7 +132,7 @@ def anchor_strides(window: Window) -> list[int]:
 
 
 class Write(NamedTuple):
-    """What a tap writes to the cells of one residue: of these outputs, to these places among the cells."""
+    """What a tap writes to the cells of one residue: the outputs, and their places among those cells."""
 
     tap: int
     outs: slice
@@ -136,7 +140,8 @@ class Write(NamedTuple):
 
 
 class ResidueClass(NamedTuple):
-    """The cells of one residue of the stride, how many they are, and who writes there: no two residues overlap."""
+    """The cells of one residue of the stride, how many they are, and the taps that write there; residues do not
+    overlap."""
 
     where: slice
     cells: int
@@ -144,12 +149,12 @@ class ResidueClass(NamedTuple):
 
 
 def whole_tap(axis: Strided) -> int | None:
-    """The first tap that every output reads inside the input; None if there is none."""
+    """Return the first tap that every output reads inside the input; None if there is none."""
     return next((t for t in range(axis.kernel) if axis.tap(t)[0] == slice(0, axis.out)), None)
 
 
 def written(axis: Strided) -> list[ResidueClass]:
-    """The adjoint of reading taps, by residues.
+    """Return the adjoint of reading taps, one residue class of the stride after the other.
 
     >>> [(c.where, [w.tap for w in c.writes]) for c in written(Strided(8, 3, 2, 1, 1, 1, 4))]
     [(slice(0, 8, 2), [1]), (slice(1, 8, 2), [0, 2])]

@@ -1,4 +1,4 @@
-"""The product of axes: which cells does an output of a window read, and who reads a cell?"""
+"""Window: the product of axes; which cells an output reads, and which outputs read a cell."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..scalar import Array
 from .axis import Axis, Strided
 from .receptive_field import ReceptiveField
 from .tap import Tap
-from .types import MOST_OUTPUTS, MOST_PAIRS, MOST_TAPS, Shape, budget
+from .types import MAX_OUTPUTS, MAX_PAIRS, MAX_TAPS, Shape, budget
 
 
 class Native(NamedTuple):
-    """A window in the words of a framework's own operator."""
+    """A window as the arguments of a framework's own operator."""
 
     stride: Shape
     dilation: Shape
@@ -72,12 +72,12 @@ class Window:
         return math.prod(self.kernel)
 
     def number(self, position: Shape) -> int:
-        """A tap's place among all taps of the kernel, in row-major order."""
+        """Return a tap's place among all taps of the kernel, in row-major order."""
         return int(np.ravel_multi_index(position, self.kernel))
 
     @property
     def pads(self) -> tuple[tuple[int, int], ...]:
-        """Per axis, the padding that makes the windows end exactly at the edge."""
+        """Return, per axis, the padding that makes the windows end exactly at the edge; negative: cells are cropped."""
         return tuple(a.pads for a in self.axes)
 
     @property
@@ -86,25 +86,26 @@ class Window:
 
     @property
     def crops(self) -> tuple[tuple[int, int], ...]:
-        """`pads` the other way: what is cut off."""
+        """Return `pads` negated: the widths to cut off again."""
         return tuple((-lo, -hi) for lo, hi in self.pads)
 
     @property
     def interior(self) -> tuple[slice, ...]:
-        """Where the input stands in the padded input."""
+        """Return the slices of the padded input that are the input."""
         return tuple(a.interior for a in self.axes if isinstance(a, Strided))
 
     @property
     def ends_inside(self) -> bool:
-        """Whether some cell of the input is left where what no window reads is cut off."""
+        """Return whether some input cell is left after cropping what no window reads."""
         return all(n + hi > 0 for n, (_, hi) in zip(self.size, self.pads, strict=True))
 
     def unpadded(self) -> Window:
-        """The same windows over an input that carries `pads` itself."""
+        """Return the window over an input that contains `pads` itself."""
         return Window(tuple(a.unpadded() for a in self.axes))
 
     def moved(self) -> list[Window]:
-        """The same window one cell further along an axis, on either side, where its padding has room for that."""
+        """Return the windows that stand one cell further along an axis, on either side, if the padding has room for
+        that."""
         windows = []
         for k, axis in enumerate(self.axes):
             for other in axis.moved() if isinstance(axis, Strided) else ():
@@ -113,27 +114,29 @@ class Window:
 
     @property
     def padded(self) -> Shape:
-        """Cells per axis with all padding; windows that end early do not make it smaller."""
+        """Return the cells per axis with all padding; windows that end early do not make it smaller."""
         return tuple(a.size + sum(max(0, p) for p in a.pads) for a in self.axes)
 
     def adjoint(self) -> Window | None:
-        """The window over the outputs that reads, for every cell, the outputs that read it; see Strided.adjoint."""
+        """Return the window over the outputs that reads, for every cell, the outputs that read it; see
+        Strided.adjoint."""
         axes = [a.adjoint() for a in self.axes if isinstance(a, Strided)]
         strided = tuple(a for a in axes if a is not None)
         return Window(strided) if len(strided) == self.rank else None
 
     def low_padding(self) -> Shape:
+        """Return the low padding per axis."""
         return tuple(lo for lo, _ in self.pads)
 
     def output_padding(self) -> Shape | None:
-        """What a framework's conv_transpose must add to reach `size` with equal padding; None if it cannot."""
+        """Return what a framework's conv_transpose must add to reach `size` with equal padding; None if it cannot."""
         axes = [a for a in self.axes if isinstance(a, Strided)]
         extra = tuple(a.size - ((a.out - 1) * a.stride - 2 * a.lo + a.span) for a in axes)
         fits = all(0 <= n < max(a.stride, a.dilation) for n, a in zip(extra, axes, strict=True))
         return extra if fits else None
 
     def native(self) -> Native | None:
-        """The arguments a framework's own operator takes; None for adaptive axes."""
+        """Return the arguments of a framework's own operator; None for adaptive axes."""
         axes = [a for a in self.axes if isinstance(a, Strided)]
         if len(axes) != self.rank:
             return None
@@ -148,7 +151,7 @@ class Window:
         )
 
     def steps(self) -> Native:
-        """`native` of a window that must be strided."""
+        """Return `native` of a window that must be strided; else raise ShapeError."""
         native = self.native()
         if native is None:
             raise ShapeError("window", f"adaptive cells have no stride; got {self}")
@@ -156,17 +159,17 @@ class Window:
 
     @staticmethod
     def single(size: int) -> Strided:
-        """An axis whose windows are its cells."""
+        """Return an axis whose windows are its cells."""
         return Strided(size, 1, 1, 1, 0, 0, size)
 
     @property
     def has_empty(self) -> bool:
-        """Whether some output position has no tap inside the input."""
+        """Return whether some output position has no tap inside the input."""
         return any(a.has_empty for a in self.axes)
 
     @property
     def reads_all(self) -> bool:
-        """Whether there is one output, and it reads every cell.
+        """Return whether there is one output, and it reads every cell.
 
         >>> from specgrad.window import strided
         >>> strided("max_pool", (3,), (4,), padding=((0, 1),)).reads_all
@@ -178,24 +181,27 @@ class Window:
 
     @property
     def covers(self) -> int:
-        """An upper bound on the (output, tap) pairs that read one input cell."""
+        """Return an upper bound of the (output, tap) pairs that read one input cell."""
         return math.prod(min(a.most_readers, a.out) for a in self.axes)
 
     @property
     def overlap(self) -> int:
-        """How many windows read one input cell, at most; `covers` is a looser count, by which roundings are claimed."""
+        """Return how many windows read one input cell, at most; `covers` is a looser count, by which roundings are
+        claimed."""
         return math.prod(a.overlap for a in self.axes)
 
     def taps(self) -> Iterator[Tap]:
-        """Every tap that some output reads inside the input, in row-major order; too many are refused before."""
+        """Yield every tap that some output reads inside the input, in row-major order; raise ShapeError if they are too
+        many."""
         self.check_walk()
         return self._walk()
 
     def check_walk(self) -> None:
-        """Refuse to visit tap by tap what would take minutes."""
-        budget(math.prod(a.most_taps for a in self.axes), MOST_TAPS, "taps", self.axes)
+        """Raise ShapeError if visiting all taps would take minutes."""
+        budget(math.prod(a.most_taps for a in self.axes), MAX_TAPS, "taps", self.axes)
 
     def _walk(self) -> Iterator[Tap]:
+        """Yield the taps."""
         per_axis = [[a.tap(t) for t in range(a.kernel)] for a in self.axes]
         for position in itertools.product(*(range(k) for k in self.kernel)):
             pairs = [axis[t] for axis, t in zip(per_axis, position, strict=True)]
@@ -206,13 +212,13 @@ class Window:
                 yield Tap(position, outs, ins)
 
     def reads(self, output: Shape) -> list[tuple[Shape, Shape | None]]:
-        """(tap, input position) of one output position, in row-major order; None for a padded tap.
+        """Return (tap, input position) of one output position, in row-major order; None for a padded tap.
 
         >>> from specgrad.window import strided
         >>> strided("max_pool", (4,), (3,), stride=(2,), padding=((1, 0),)).reads((0,))
         [((0,), None), ((1,), (0,)), ((2,), (1,))]
         """
-        budget(math.prod(a.most_taps for a in self.axes), MOST_PAIRS, "taps", self.axes)
+        budget(math.prod(a.most_taps for a in self.axes), MAX_PAIRS, "taps", self.axes)
         reads: list[tuple[Shape, Shape | None]] = []
         for pairs in itertools.product(*(a.reads(o) for a, o in zip(self.axes, output, strict=True))):
             cell = tuple(i for _, i in pairs)
@@ -221,18 +227,18 @@ class Window:
         return reads
 
     def read_by(self, cell: Shape) -> list[tuple[Shape, Shape]]:
-        """(tap, output position) of every output that reads an input cell.
+        """Return (tap, output position) of every output that reads an input cell.
 
         >>> from specgrad.window import strided
         >>> strided("max_pool", (4,), (3,), stride=(2,), padding=((1, 0),)).read_by((1,))
         [((0,), (1,)), ((2,), (0,))]
         """
-        budget(math.prod(a.most_readers for a in self.axes), MOST_PAIRS, "readers", self.axes)
+        budget(math.prod(a.most_readers for a in self.axes), MAX_PAIRS, "readers", self.axes)
         pairs = itertools.product(*(a.read_by(i) for a, i in zip(self.axes, cell, strict=True)))
         return [(tuple(t for t, _ in p), tuple(o for _, o in p)) for p in pairs]
 
     def attributes(self) -> dict[str, Any] | None:
-        """The arguments of a call that gives this window; None for adaptive axes.
+        """Return the arguments of a call that makes this window; None for adaptive axes.
 
         >>> from specgrad.window import strided
         >>> w = strided("max_pool", (5,), (2,), stride=(2,), padding=((0, 0),), ceil=True)
@@ -252,45 +258,50 @@ class Window:
 
     @staticmethod
     def _index(parts: list[Any], sizes: Shape) -> tuple[Any, ...]:
+        """Return slices, or an open mesh of positions if some axis is adaptive."""
         if all(isinstance(p, slice) for p in parts):
             return tuple(parts)
         arrays = [np.arange(n)[p] if isinstance(p, slice) else p for p, n in zip(parts, sizes, strict=True)]
         return np.ix_(*arrays)
 
     def inside_at(self, output: Shape) -> int:
-        """The taps of one output inside the input."""
+        """Return the number of taps of one output inside the input."""
         return math.prod(a.inside(o) for a, o in zip(self.axes, output, strict=True))
 
     def counted_at(self, output: Shape) -> int:
-        """[A1] The taps of one output inside the padded extent."""
+        """[A1] Return the number of taps of one output inside the padded extent."""
         return math.prod(a.counted(o) for a, o in zip(self.axes, output, strict=True))
 
     def inside(self) -> Array:
-        """For every output: the taps inside the input (exact integers, shape `out`)."""
+        """Return, for every output, the number of taps inside the input (exact integers, shape `out`)."""
         return self._product(lambda a: a.inside)
 
     def counted(self) -> Array:
-        """[A1] For every output: the taps inside the padded extent."""
+        """[A1] Return, for every output, the number of taps inside the padded extent."""
         return self._product(lambda a: a.counted)
 
     def counts(self, padded: bool) -> list[Array]:
-        """Per axis the taps of every output inside the input, or (padded) the extent; `inside` is their product."""
-        budget(max(self.out, default=1), MOST_TAPS, "outputs along an axis", self.axes)
+        """Return, per axis, the taps of every output inside the input, or (padded) the extent; `inside` is their
+        product."""
+        budget(max(self.out, default=1), MAX_TAPS, "outputs along an axis", self.axes)
         kinds = [a.counted if padded and isinstance(a, Strided) else a.inside for a in self.axes]
         return [np.array([count(o) for o in range(n)]) for count, n in zip(kinds, self.out, strict=True)]
 
     def _product(self, count: Callable[[Axis], Callable[[int], int]]) -> Array:
-        budget(math.prod(self.out), MOST_OUTPUTS, "outputs", self.axes)
-        budget(max(self.out, default=1), MOST_TAPS, "outputs along an axis", self.axes)
+        """Return the product over axes of a count per output, as exact integers."""
+        budget(math.prod(self.out), MAX_OUTPUTS, "outputs", self.axes)
+        budget(max(self.out, default=1), MAX_TAPS, "outputs along an axis", self.axes)
         total = np.ones((), dtype=object)
         for axis in self.axes:
             total = np.multiply.outer(total, np.array([count(axis)(o) for o in range(axis.out)], dtype=object))
         return np.asarray(total, dtype=object)
 
     def reach(self) -> tuple[ReceptiveField | None, ...]:
+        """Return the receptive field per axis; None: everything."""
         return tuple(a.reach() for a in self.axes)
 
     def reach_back(self) -> tuple[ReceptiveField | None, ...]:
+        """Return, per axis, which outputs an input contributes to; None: everything."""
         return tuple(a.reach_back() for a in self.axes)
 
     def __str__(self) -> str:
@@ -311,9 +322,11 @@ class Window:
 
 
 def _length(outs: Any) -> int:
+    """Return the number of outputs of a tap along one axis."""
     return outs.stop - outs.start if isinstance(outs, slice) else len(outs)
 
 
 def _compact(values: tuple[Any, ...]) -> str:
+    """Return values as text, once if all are equal."""
     texts = [f"({v[0]},{v[1]})" if isinstance(v, tuple) else str(v) for v in values]
     return texts[0] if len(set(texts)) == 1 else "x".join(texts)

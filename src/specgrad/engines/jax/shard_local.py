@@ -18,7 +18,7 @@ from jax import lax
 
 from specgrad.graph.graph import NumberArg
 from specgrad.partition.halo_exchange import AxisExchange
-from specgrad.partition.spmd_stages import At, Stage, Stages, place
+from specgrad.partition.spmd_stages import At, Stage, Stages, relative_box
 from specgrad.window import Shape
 from specgrad.window.footprint import Box
 
@@ -149,11 +149,11 @@ class StageCode:
         """Return the box of an argument, relative to the array that it is read from."""
         here = (p, k) not in self.operands
         start = tuple(i for i, _ in self.stages.owned(a, at)) if here else self.operands[p, k].start(at)
-        return place(self.stages.cut(p, at).args[k], start)
+        return relative_box(self.stages.cut(p, at).args[k], start)
 
     def _owned_in_computed(self, p: int, at: At) -> Box:
         """Return the box of the cells that a device owns, relative to those that it computes."""
-        return place(self.stages.owned(p, at), tuple(i for i, _ in self.stages.cut(p, at).gives))
+        return relative_box(self.stages.owned(p, at), tuple(i for i, _ in self.stages.cut(p, at).gives))
 
     def key(self, at: At) -> Hashable:
         """Return a hashable key that is equal for devices that run the same code."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from specgrad.window import Guard, OpenWindow, SymbolicSize, window_over
-from specgrad.window.symbolic_size import Atom, Quotient, Symbol, made, quotient, smaller
+from specgrad.window.symbolic_size import Atom, Quotient, Symbol, from_terms, quotient, smaller
 
 MOST = 1 << 40  # of a number in an expression
 LONGEST = 1000  # terms of an expression
@@ -15,8 +15,8 @@ LONGEST = 1000  # terms of an expression
 def encode_size(size: SymbolicSize | int) -> Any:
     """A sum of products: [coefficient, factors] each.
 
-    >>> from specgrad.window import opened
-    >>> encode_size(opened("N") * 3 + 1)
+    >>> from specgrad.window import symbolic
+    >>> encode_size(symbolic("N") * 3 + 1)
     {'size': [[3, ['N']], [1, []]]}
     """
     if not isinstance(size, SymbolicSize):
@@ -73,7 +73,7 @@ class SymbolicReader:
 
     def _atom(self, data: Any) -> Any:
         if isinstance(data, str) and data in self.symbols:
-            return made({(self.symbols[data],): 1})
+            return from_terms({(self.symbols[data],): 1})
         if isinstance(data, dict) and len(data) == 1:
             ((kind, (one, other)),) = data.items()
             if kind in ("quotient", "smaller"):

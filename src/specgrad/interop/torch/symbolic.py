@@ -18,7 +18,7 @@ from specgrad.graph.graph import Graph
 from specgrad.graph.ir.node import INPUT, Node, Program
 from specgrad.graph.ir.symbolic import SymbolicProgram
 from specgrad.scalar import Array
-from specgrad.window import SymbolicSize, opened, size_at, symbols_in
+from specgrad.window import SymbolicSize, size_at, symbolic, symbols_in
 
 Shapes = Sequence[tuple[Any, ...]]
 
@@ -35,7 +35,7 @@ def named_shapes(example: Sequence[Tensor], shapes: Shapes) -> Shapes:
             if n != given:
                 raise ParameterError("from_torch", f"the example has size {given} where shapes says {n}", rule="P5")
             return n
-        new = opened(n if "=" in n else f"{n}={given}")
+        new = symbolic(n if "=" in n else f"{n}={given}")
         (symbol,) = symbols_in(new)
         return sizes.setdefault(symbol.name, new)
 

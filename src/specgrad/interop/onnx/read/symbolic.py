@@ -18,7 +18,7 @@ import onnx
 from specgrad.graph.ir.node import INPUT, Node, Program
 from specgrad.graph.ir.symbolic import SymbolicProgram
 from specgrad.scalar import Array
-from specgrad.window import Shape, SymbolicSize, opened, size_at, symbols_in
+from specgrad.window import Shape, SymbolicSize, size_at, symbolic, symbols_in
 
 from ..file import ModelError, shown
 from .model import OnnxGraph
@@ -58,7 +58,7 @@ def _shape(info: onnx.ValueInfoProto, given: Given, symbols: dict[str, SymbolicS
 
 
 def _named(text: str, symbols: dict[str, SymbolicSize]) -> SymbolicSize:
-    size = opened(text)
+    size = symbolic(text)
     (symbol,) = symbols_in(size)
     return symbols.setdefault(symbol.name, size)
 
