@@ -84,7 +84,7 @@ def test_the_largest_eps(place: Path, run) -> None:
     y = data["counterexample"]["y"]
     assert y[1] >= y[0]
     assert run(f"check-certificate new.json net.onnx {NEAR} --eps {data['proven']}")[0] == 0
-    assert run(f"check-certificate new.json net.onnx {NEAR} --eps {data['broken']}")[0] == 1
+    assert run(f"check-certificate new.json net.onnx {NEAR} --eps {data['violated']}")[0] == 1
     out = run(f"certify net.onnx {NEAR} --largest")[1]
     assert all(words in out for words in ("proven eps: 0.49", "violated eps: 0.50", "gap: 0.0"))
 

@@ -169,7 +169,7 @@ class Backward:
 
             low, high = output_ends(self.walked[0], rows)
         else:
-            options: dict[str, Any] = {"arithmetic": q.arithmetic, "stored": q.stored, "watch": self.walked.append}
+            options: dict[str, Any] = {"arithmetic": q.arithmetic, "stored": q.stored, "on_forward": self.walked.append}
             options["seconds"] = q.seconds
             bounds = crown(q.graph, self.boxes, rows, **options)
             low, high = numpy_of(bounds.low), numpy_of(bounds.high)
