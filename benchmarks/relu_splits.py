@@ -40,7 +40,7 @@ def main() -> None:
         bounder, rows, targets = narrow(*name)
         with torch.no_grad():
             folded = _ReducedSearch(bounder, rows, targets).folded
-        cells = sum(bounder.state.ends[z][0].numel() for _, z, _ in folded.relus)
+        cells = sum(bounder.state.intervals[z][0].numel() for _, z, _ in folded.relus)
         print(f"{' '.join(name)}: {folded.count} open relus of {cells}; pace {slower():.1f}", flush=True)
         alone = 0.0
         for size, most in SIZES:

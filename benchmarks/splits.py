@@ -25,7 +25,7 @@ from specgrad.bounds.search.input_split.search import Boxes, split_inputs
 from specgrad.bounds.search.statement.problem import question_of
 
 CHOSEN = (("acasxu", "4_8", "prop_1"), ("linearizenn", "AllInOne_30_30", ""), ("cersyve", "lane_keep_pretrain_inv", ""))
-CACHED = ("pull", "factors", "constant", "thin", "matrix", "convolution", "in_single")
+CACHED = ("adjoint_fn", "factors", "constant", "sparse", "matrix", "convolution", "uses_float32")
 
 
 def prepared(family: str, network: str, statement: str) -> tuple[Any, ...]:
@@ -88,10 +88,12 @@ def single_boxes(boxes: Boxes) -> Boxes:
     def small(d: Any) -> Any:
         return {i: tuple(e.float() for e in v) if isinstance(v, tuple) else v.float() for i, v in d.items()}
 
-    ends, errors, sizes = map(small, (state.ends, state.errors, state.sizes))
+    ends, errors, sizes = map(small, (state.intervals, state.errors, state.sizes))
     single = copy.copy(boxes)
     single.root = copy.copy(boxes.root)
-    fresh: dict[str, Any] = {name: {} for name in ("kept_lines", "chains", "charges", "twins", "folds")}
+    fresh: dict[str, Any] = {
+        name: {} for name in ("cached_relaxations", "chains", "cached_costs", "duplicates", "folds")
+    }
     single.root.state = replace(state, layers=layers, ends=ends, errors=errors, sizes=sizes, **fresh)
     single.rows, single.targets, single.slack = (t.float() for t in (boxes.rows, boxes.targets, boxes.slack))
     whole = tuple(e.float() for e in boxes.whole())

@@ -11,8 +11,8 @@ import pytest
 
 
 def lower(monkeypatch: pytest.MonkeyPatch, values: Mapping[str, Any]) -> None:
-    """Sets constants, "bounds.linear.intermediate.tighten:CHUNK" and alike, in their module and wherever they were
-    imported to."""
+    """Sets constants, "bounds.linear.intermediate.tighten:MAX_OBJECTIVE_CELLS" and alike, in their module and wherever
+    they were imported to."""
     for place, value in values.items():
         path, _, name = place.partition(":")
         old = getattr(importlib.import_module(f"specgrad.{path}"), name)

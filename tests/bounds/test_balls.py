@@ -91,13 +91,13 @@ class Known:
     def __init__(self, low: np.ndarray, high: np.ndarray) -> None:
         self.ends = torch.from_numpy(low)[None], torch.from_numpy(high)[None]
 
-    def box(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def interval(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
         return self.ends
 
 
 def least(a: np.ndarray, ball: InputBall, low: np.ndarray, high: np.ndarray) -> float:
     layer = BoundInputBall(0, sg.trace(sg.relu, (len(a),)).nodes[0], ball)
-    back = layer.back(torch.from_numpy(a)[None, None], Known(low, high))
+    back = layer.bound_backward(torch.from_numpy(a)[None, None], Known(low, high))
     return float(back.constant - back.lost)
 
 
@@ -141,7 +141,7 @@ def test_bounds_of_layers_hold_and_are_narrower_than_the_hull(norm: str) -> None
     points = middle + 0.5 * _in_the_ball(rng, 10, norm)
     for i, node in enumerate(graph.nodes):
         if node.op.name == "contract" and node.shape == (8,):
-            (low, high), (lowest, highest) = inside.ends(i), whole.ends(i)
+            (low, high), (lowest, highest) = inside.interval(i), whole.interval(i)
             values = points @ w.T.astype(float)
             assert (values >= low).all()
             assert (values <= high).all()
@@ -172,11 +172,11 @@ def test_a_smaller_ball_is_caught() -> None:
     assert case.has(point.x)
     ball = input_ball(case)
     assert ball is not None
-    from specgrad.bounds.linear.intermediate.tighten import output_ends
+    from specgrad.bounds.linear.intermediate.tighten import output_bounds
 
     def margin(radius: float) -> float:
         root = root_forward(SUM, *case.outer(), ball=replace(ball, radius=radius))
-        return float(output_ends(root, case.alternatives[0].rows)[0][0])
+        return float(output_bounds(root, case.alternatives[0].rows)[0][0])
 
     assert margin(0.7) > 0 >= margin(ball.radius)
 

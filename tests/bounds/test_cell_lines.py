@@ -60,7 +60,7 @@ def test_lines_hold(name: str, width: float) -> None:
 @pytest.mark.parametrize("name", EXACT)
 @pytest.mark.parametrize("width", [1e-3, 0.05])
 def test_a_bend_that_is_left_out_is_caught(name: str, width: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relax, "GRIDS", (1,))
+    monkeypatch.setattr(relax, "GRID_STEPS", (1,))
     assert escapes(name, width, bent=0.0)
 
 
@@ -73,12 +73,12 @@ def test_grids_are_as_coarse_as_the_bend_allows(name: str, monkeypatch: pytest.M
         middle = low / 2 + high / 2
         chosen = lines_of(name, low, high, 1.0)
         with monkeypatch.context() as m:
-            m.setattr(relax, "GRIDS", (64,))
+            m.setattr(relax, "GRID_STEPS", (64,))
             fine = lines_of(name, low, high, 1.0)
         gap, best = (
             (each.upper_slope - each.lower_slope) * middle + each.upper - each.lower for each in (chosen, fine)
         )
-        assert (gap <= best + 4 * relax.FLAT * width).all()
+        assert (gap <= best + 4 * relax.MAX_BULGE_SHARE * width).all()
 
 
 def test_the_chord_above_relu_holds_exactly() -> None:

@@ -160,7 +160,7 @@ def test_patches_and_rows_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     box = Box.around(draw(size=(2, 2, 11, 9)), 0.05)
     monkeypatch.setattr(walk, "open_cells", lambda _, low, high: high > low)  # narrow every cell
     by_patches = crown(graph, (p, box), deployed=False)
-    monkeypatch.setattr(walk, "patch_narrow", lambda *_: False)
+    monkeypatch.setattr(walk, "narrow_by_patches", lambda *_: False)
     by_rows = crown(graph, (p, box), deployed=False)
     for name, found in by_patches.layers.items():
         np.testing.assert_allclose(found.low, by_rows.layers[name].low, atol=1e-9, err_msg=name)

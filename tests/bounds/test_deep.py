@@ -39,9 +39,9 @@ def example(seed: int = 0, size: int = 12) -> tuple[Any, dict[str, Any], np.ndar
 def test_phases_and_rows_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, w, x = example()
     monkeypatch.setattr(tighten, "open_cells", lambda _, low, high: high > low)
-    monkeypatch.setattr(patch_rules, "PHASED", 1)
+    monkeypatch.setattr(patch_rules, "MIN_CELLS_FOR_PHASES", 1)
     by_phases = crown(graph, (w, Box.around(x, 0.05)), deployed=False)
-    monkeypatch.setattr(tighten, "patch_narrow", lambda *_: False)
+    monkeypatch.setattr(tighten, "narrow_by_patches", lambda *_: False)
     by_rows = crown(graph, (w, Box.around(x, 0.05)), deployed=False)
     for name, found in by_phases.layers.items():
         np.testing.assert_allclose(found.low, by_rows.layers[name].low, atol=1e-9, err_msg=name)
@@ -59,7 +59,7 @@ def test_a_maximum_with_its_convolution_or_after_it_agree(monkeypatch: pytest.Mo
     graph, box = sg.trace(network, w, (1, 1, 8, 8, 8)), Box.around(draw(size=(1, 1, 8, 8, 8)), 0.05)
     found = []
     for visits in (-1e9, 1e9):
-        monkeypatch.setattr(patches, "SPREAD", visits)
+        monkeypatch.setattr(patches, "MAX_POOL_MEMORY_PASSES", visits)
         found.append(crown(graph, (w, box), deployed=False).layers)
     for name, one in found[0].items():
         np.testing.assert_allclose(one.low, found[1][name].low, atol=1e-9, err_msg=name)
@@ -113,7 +113,7 @@ def test_short_passes_lose_no_proof(eps: float, monkeypatch: pytest.MonkeyPatch)
     """Bounds stay true, and next to those of whole passes."""
     graph, w, x = example(1)
     short = crown(graph, (w, Box.around(x, eps))).outputs
-    monkeypatch.setattr(tighten, "RUNGS", ())
+    monkeypatch.setattr(tighten, "SHORT_PASS_DEPTHS", ())
     whole = crown(graph, (w, Box.around(x, eps))).outputs
     assert ((short.high - short.low).sum() <= 1.2 * (whole.high - whole.low).sum()) or eps == 0
     rng = np.random.default_rng(2)
@@ -127,7 +127,7 @@ def test_short_passes_lose_no_proof(eps: float, monkeypatch: pytest.MonkeyPatch)
 def test_float32_costs_little_and_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, w, x = example(3)
     exact, point = (crown(graph, (w, Box.around(x, eps))).outputs for eps in (0.01, 0.0))
-    monkeypatch.setattr(BoundConv, "in_single", True)
+    monkeypatch.setattr(BoundConv, "uses_float32", True)
     monkeypatch.setattr(
         "specgrad.bounds.linear.relaxation.conv_operator.Convolution.way",
         lambda self, single: "single" if single else "plain",

@@ -113,7 +113,7 @@ def outcome(seed: int, share: float) -> tuple[Any, np.ndarray, np.ndarray]:
     """A search whose targets lie below (share < 0) or above the least values seen, and those values and targets."""
     bounder, at, rng = searching(seed)
     graph = bounder.graph
-    low, high = (end.flatten() for end in bounder.state.ends[graph.input_positions[0]])
+    low, high = (end.flatten() for end in bounder.state.intervals[graph.input_positions[0]])
     corners = rng.choice([0.0, 0.5, 1.0], size=(1000, len(low)))
     x = (low.numpy() + (high - low).numpy() * corners).reshape(-1, *graph.nodes[graph.input_positions[0]].shape)
     run = torch.func.vmap(sg.compile(graph, "torch"))(torch.from_numpy(x.astype(np.float32)))
@@ -194,7 +194,7 @@ def test_a_folded_network_names_the_cells_of_the_whole() -> None:
     for k in range(folded.count):
         z, cell = folded.position(k)
         assert bool(bounder.unstable(z).flatten()[cell])
-        assert float(bounder.state.ends[z][0].flatten()[cell]) == pytest.approx(float(folded.low[k]), rel=1e-6)
+        assert float(bounder.state.intervals[z][0].flatten()[cell]) == pytest.approx(float(folded.low[k]), rel=1e-6)
 
 
 def least_and_proven(seed: int) -> tuple[float, float]:

@@ -92,7 +92,7 @@ PLANTED = {
     "smooth cell": (hunted, [Drawn.conv, Drawn.bent], relax, "hull", lower_intercepts),
     "smooth taps": (hunted, [Drawn.conv, Drawn.smooth], relax, "smooth_largest", lower_intercepts),
     "gate": (hunted_gradient, [Drawn.conv, Drawn.activation], relax, "gate", lower_intercepts),
-    "product": (hunted_gradient, [Drawn.conv, Drawn.bent], multi_input, "middles", without_rest),
+    "product": (hunted_gradient, [Drawn.conv, Drawn.bent], multi_input, "middle_and_radius", without_rest),
     "routed": (hunted_gradient, POOLED, multi_input.BoundScatter, "_extremes", first_candidate),
     "winners": (hunted_gradient, POOLED, winners, "find_gaps", narrow_gaps),
     "rounding": (hunted, [Drawn.conv], ForwardPass, "_linear_error", no_error),
@@ -122,7 +122,7 @@ def test_a_tap_that_deviations_make_the_winner_is_kept(gap: float, wins: bool, m
     monkeypatch.setattr(winners, "find_gaps", lambda *_: Gaps(reference, gaps, gaps))
     state = SimpleNamespace(ends={0: (values, values)})
     forward: Any = SimpleNamespace(state=state, deviation={0: np.ones((1, 1, 2))})
-    possible = winners._possible(forward, taps)
+    possible = winners._possible_taps(forward, taps)
     assert possible is not None
     assert possible.ravel().tolist() == [True, wins]
 

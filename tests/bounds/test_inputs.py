@@ -143,11 +143,11 @@ def _half(state: Any, ends: Any, slopes: Any = None) -> Any:
     return ON(state, halved, slopes)
 
 
-ON = State.on
+ON = State.with_intervals
 
 
 def test_a_forgotten_half_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(State, "on", _half)
+    monkeypatch.setattr(State, "with_intervals", _half)
     assert any(escapes(seed) for seed in range(4))
 
 
@@ -297,7 +297,7 @@ def outside(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[str, int, int]:
     roots, beside, bounds = [0], [0], Boxes.bounds
 
     def watched(self: Any, low: Any, high: Any, kept: Any = None) -> Any:
-        least, most = (e.flatten() for e in self.root.state.ends[self.input])
+        least, most = (e.flatten() for e in self.root.state.intervals[self.input])
         beside[0] += int(((low < least) | (high > most)).any(1).sum())
         return bounds(self, low, high, kept)
 

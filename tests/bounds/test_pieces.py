@@ -15,7 +15,7 @@ import specgrad as sg
 torch = pytest.importorskip("torch")
 pytest.importorskip("flint")
 
-from specgrad.bounds.linear.intermediate.tighten import output_ends  # noqa: E402
+from specgrad.bounds.linear.intermediate.tighten import output_bounds  # noqa: E402
 from specgrad.bounds.linear.propagation.backward import backward  # noqa: E402
 from specgrad.bounds.search.network.pgd_attack import deployed_graph  # noqa: E402
 from specgrad.bounds.search.neuron_split import multi_neuron  # noqa: E402
@@ -136,7 +136,7 @@ def test_it_is_narrower_than_lines_of_single_relus() -> None:
     for seed in range(0, 8, 2):
         graph = network(seed)
         forward = root_forward(graph, *box(graph, seed))
-        alone = output_ends(forward, np.eye(2), 60)[0]
+        alone = output_bounds(forward, np.eye(2), 60)[0]
         together = piecewise(forward, torch.eye(2, dtype=torch.float64), torch.full((2,), 1e9), np.inf).numpy()
         gains.append((together - alone).mean() / abs(alone).mean())
     assert np.mean(gains) > 0.05

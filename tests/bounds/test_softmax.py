@@ -15,7 +15,7 @@ import specgrad as sg
 from specgrad.bounds import Box, crown
 from specgrad.bounds.linear.intermediate import forward_pass
 from specgrad.bounds.linear.relaxation import softmax
-from specgrad.bounds.linear.relaxation.softmax import BoundSoftmax, parts_of
+from specgrad.bounds.linear.relaxation.softmax import BoundSoftmax, match_softmax
 from specgrad.rounding import Arithmetic
 
 # --- lines ------------------------------------------------------------------------------------------------------------
@@ -23,7 +23,7 @@ from specgrad.rounding import Arithmetic
 
 def layer_of(shape: tuple[int, ...], axis: int) -> BoundSoftmax:
     graph = sg.trace(lambda x: sg.softmax(x, axis), shape)
-    parts = parts_of(graph, len(graph.nodes) - 1)
+    parts = match_softmax(graph, len(graph.nodes) - 1)
     assert parts is not None
     return BoundSoftmax(len(graph.nodes) - 1, graph.nodes[-1], parts)
 
@@ -42,7 +42,7 @@ def escapes(boxes: int = 60) -> int:
             low = rng.normal(size=n) * rng.choice((0.1, 3.0, 100.0))
             high = low + 10.0 ** rng.uniform(-14, 1.5) * rng.uniform(0.1, 1, n) * (rng.random(n) < 0.8)
             layer = layer_of((n,), 0)
-            down, lower, up, upper = (t[..., 0, :].numpy() for t in layer.lines((tensor(low), tensor(high))))
+            down, lower, up, upper = (t[..., 0, :].numpy() for t in layer.relaxation((tensor(low), tensor(high))))
             least, most = (t[0].numpy() for t in layer.interval((tensor(low), tensor(high))))
             for share in (*np.eye(n), *(1 - np.eye(n)), np.full(n, 0.5), *rng.random((4, n))):
                 x = np.clip(low + share * (high - low), low, high)
@@ -189,7 +189,7 @@ LIKE: dict[str, Callable[[Any, Any], Any]] = {
 def test_what_looks_like_one(name: str) -> None:
     """Another axis is another softmax; the others are none. Bounds hold for all of them."""
     graph = sg.trace(lambda x: LIKE[name](x, sg.exp(x)), (3, 3))
-    parts = parts_of(graph, len(graph.nodes) - 1)
+    parts = match_softmax(graph, len(graph.nodes) - 1)
     assert (parts.axis if parts else None) == (0 if name == "another axis" else None)
     rng = np.random.default_rng(1)
     x = rng.normal(size=(3, 3))

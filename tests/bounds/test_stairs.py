@@ -57,7 +57,7 @@ def escapes(name: str, count: int = 300, flush: bool = True) -> int:
     """Places where a line is on the wrong side of a step."""
     pairs, wrong = boxes(Random(1), count), 0
     low, high = (torch.tensor(ends, dtype=torch.float64) for ends in zip(*pairs, strict=True))
-    lines = stairs.stairs(REGISTRY[name], low, high, float(TINY) if flush else 0.0)
+    lines = stairs.step_relaxation(REGISTRY[name], low, high, float(TINY) if flush else 0.0)
     for (a, b), *line in zip(pairs, *(t.tolist() for t in lines), strict=True):
         down, lower, up, upper = map(Fraction, line)
         for x in map(Fraction, places(a, b)):
@@ -74,19 +74,19 @@ def test_lines_hold(name: str, flush: bool) -> None:
 
 @pytest.mark.parametrize("name", EXACT)
 def test_steps_elsewhere_are_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(stairs.FIRST, REGISTRY[name], stairs.FIRST[REGISTRY[name]] + 0.25)
+    monkeypatch.setitem(stairs.STEP_OFFSET, REGISTRY[name], stairs.STEP_OFFSET[REGISTRY[name]] + 0.25)
     assert escapes(name) > 0
 
 
 def test_subnormal_numbers_that_never_count_as_zero_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stairs, "_snapped", lambda end, side, tiny: end)
+    monkeypatch.setattr(stairs, "_flushed_to_zero", lambda end, side, tiny: end)
     assert min(escapes(name) for name in ("floor", "ceil", "sign")) > 0
 
 
 def test_lines_are_the_best_at_the_middle() -> None:
     """floor on 0.2..1.1: above through (0.2, 0) and (1, 1), below 0; a part of one step is a number."""
     low, high = (torch.tensor(ends, dtype=torch.float64) for ends in ([0.2, 0.25, 0.0], [1.1, 0.75, 10.0]))
-    lines = [[round(v, 9) for v in t.tolist()] for t in stairs.stairs(REGISTRY["floor"], low, high)]
+    lines = [[round(v, 9) for v in t.tolist()] for t in stairs.step_relaxation(REGISTRY["floor"], low, high)]
     assert lines == [[0.0, 0.0, 1.0], [0.0, 0.0, -1.0], [1.25, 0.0, 1.0], [-0.25, 0.0, 0.0]]
 
 
@@ -187,13 +187,15 @@ def test_no_execution_of_many_networks_leaves_its_bounds() -> None:
 
 def test_copies_on_one_step_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mistake: values that are a rounding apart would always stand on one step."""
-    monkeypatch.setattr(deviation, "_by_steps", lambda run, node, x, apart: np.zeros(node.shape))
+    monkeypatch.setattr(deviation, "_deviation_by_steps", lambda run, node, x, apart: np.zeros(node.shape))
     assert strayed(range(45)) != []
 
 
 def test_lines_that_are_too_low_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = stairs.stairs
-    monkeypatch.setattr(stairs, "stairs", lambda *args: (lines := original(*args))._replace(upper=lines.upper - 0.6))
+    original = stairs.step_relaxation
+    monkeypatch.setattr(
+        stairs, "step_relaxation", lambda *args: (lines := original(*args))._replace(upper=lines.upper - 0.6)
+    )
     assert strayed(range(45)) != []
 
 

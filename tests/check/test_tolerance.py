@@ -286,7 +286,7 @@ def test_outputs_are_bounded_as_memory_likes(monkeypatch: pytest.MonkeyPatch) ->
     graph, x = small_network(13)
     several = sg.trace(lambda x: (graph(x), sg.relu(x * 3.0), graph(x)[0]), x.shape)
     at_once = tolerance(several, x)
-    monkeypatch.setattr(tighten, "CHUNK", 1500)
+    monkeypatch.setattr(tighten, "MAX_OBJECTIVE_CELLS", 1500)
     for a, b in zip(tolerance(several, x).tolerances, at_once.tolerances, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9)
 

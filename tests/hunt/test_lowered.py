@@ -27,22 +27,22 @@ pytest.importorskip("torch")
 
 LINEAR = {
     "one row at a time": {
-        "intermediate.tighten:CHUNK": 1,
-        "propagation.patches:CELLS": 1,
-        "propagation.patches:CACHED": 1,
+        "intermediate.tighten:MAX_OBJECTIVE_CELLS": 1,
+        "propagation.patches:MAX_OBJECTIVE_CELLS": 1,
+        "propagation.patches:CACHE_CELLS": 1,
     },
-    "phases of small arrays": {"propagation.patch_rules:PHASED": 1},
-    "one phase": {"propagation.patch_rules:PHASED": 1, "propagation.patch_rules:MOST_PHASES": 1},
-    "no matrices": {"relaxation.conv_operator:LARGEST": 0},
-    "matrices": {"relaxation.conv_operator:PRODUCTS": 1e30},
-    "points": {"relaxation.conv_operator:POINTS": 1e30, "relaxation.conv_operator:LARGEST": 0},
-    "stripes": {"relaxation.conv_operator:PRODUCTS": 1e30, "relaxation.conv_operator:LARGEST": 0},
-    "float32": {"intermediate.forward_pass:SINGLE_BOXES": 0.0, "relaxation.conv_operator:GAIN": 0.0},
-    "no twins, nothing thin": {"propagation.duplicate_relus:MOST": 1, "relaxation.sparse_matrix:MOST": 1},
+    "phases of small arrays": {"propagation.patch_rules:MIN_CELLS_FOR_PHASES": 1},
+    "one phase": {"propagation.patch_rules:MIN_CELLS_FOR_PHASES": 1, "propagation.patch_rules:MAX_PHASES_PER_AXIS": 1},
+    "no matrices": {"relaxation.conv_operator:MAX_MATRIX_ENTRIES": 0},
+    "matrices": {"relaxation.conv_operator:MATMUL_FLOPS": 1e30},
+    "points": {"relaxation.conv_operator:SMALL_MATMUL_FLOPS": 1e30, "relaxation.conv_operator:MAX_MATRIX_ENTRIES": 0},
+    "stripes": {"relaxation.conv_operator:MATMUL_FLOPS": 1e30, "relaxation.conv_operator:MAX_MATRIX_ENTRIES": 0},
+    "float32": {"intermediate.forward_pass:SINGLE_BOXES": 0.0, "relaxation.conv_operator:MIN_FLOAT32_SPEEDUP": 0.0},
+    "no twins, nothing thin": {"propagation.duplicate_relus:MAX_WEIGHTS": 1, "relaxation.sparse_matrix:MAX_WEIGHTS": 1},
     "short passes": {
-        "intermediate.tighten:RUNGS": (1, 2),
-        "intermediate.tighten:WIDE": 0.0,
-        "intermediate.tighten:WORTHWHILE": 0.0,
+        "intermediate.tighten:SHORT_PASS_DEPTHS": (1, 2),
+        "intermediate.tighten:WIDE_SHARE": 0.0,
+        "intermediate.tighten:MIN_CLOSED_SHARE": 0.0,
     },
 }
 BOUNDS = {name: {f"bounds.linear.{k}": v for k, v in values.items()} for name, values in LINEAR.items()}

@@ -65,7 +65,7 @@ def _one_node(patch: pytest.MonkeyPatch) -> None:
 
 def _one_value(patch: pytest.MonkeyPatch) -> None:
     """Functions of values that are apart are taken for one value."""
-    patch.setattr(forward, "moved", lambda rules, node, *_: np.zeros(node.shape))
+    patch.setattr(forward, "output_deviation", lambda rules, node, *_: np.zeros(node.shape))
     patch.setattr(replay.Replay, "_deviation_of", lambda self, r: replay.zeros(r.low.shape))
 
 

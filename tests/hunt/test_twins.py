@@ -15,7 +15,7 @@ from claims import MODELS, SETTINGS, hunt  # noqa: E402
 from networks import network  # noqa: E402
 from specgrad.bounds import Box, crown  # noqa: E402
 from specgrad.bounds.linear.propagation import backward, duplicate_relus  # noqa: E402
-from specgrad.bounds.linear.relaxation.sparse_matrix import thin_of  # noqa: E402
+from specgrad.bounds.linear.relaxation.sparse_matrix import sparse_of  # noqa: E402
 from specgrad.bounds.search.input_split.search import Boxes  # noqa: E402
 from specgrad.bounds.search.neuron_split.subproblems import root_forward  # noqa: E402
 
@@ -44,8 +44,8 @@ def test_long_hunt(name: str, model: str) -> None:
 
 def test_most_of_these_networks_have_twins(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    original = duplicate_relus._paired
-    monkeypatch.setattr(duplicate_relus, "_paired", lambda rows: (seen.append(original(rows)), seen[-1])[1])
+    original = duplicate_relus._match_rows
+    monkeypatch.setattr(duplicate_relus, "_match_rows", lambda rows: (seen.append(original(rows)), seen[-1])[1])
     escapes("float32", "fused", range(20), 0)
     assert len([t for t in seen if t is not None]) > 15
 
@@ -56,7 +56,7 @@ def test_most_of_these_networks_have_twins(monkeypatch: pytest.MonkeyPatch) -> N
 def _free(state: Any, i: int, pairs: Any) -> Any:
     """The mistake: cells that are computed apart are taken for the same number."""
     fold = FOLD(state, i, pairs)
-    return fold._replace(apart=0 * fold.apart, price=0 * fold.price)
+    return fold._replace(pair_deviation=0 * fold.pair_deviation, fold_cost=0 * fold.fold_cost)
 
 
 def _without_constants(state: Any, i: int) -> Any:
@@ -71,12 +71,12 @@ def _equal(rows: Any) -> Any:
     return None if pairs is None else pairs._replace(sign=pairs.sign.abs())
 
 
-FOLD, ROWS, PAIRED = duplicate_relus.fold_of, duplicate_relus._rows, duplicate_relus._paired
+FOLD, ROWS, PAIRED = duplicate_relus.make_fold, duplicate_relus._affine_rows, duplicate_relus._match_rows
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_errors_of_both_cells_count(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backward, "fold_of", _free)
+    monkeypatch.setattr(backward, "make_fold", _free)
     assert any(escapes("float32", model, [seed], 12).escapes for seed in range(60))
 
 
@@ -90,12 +90,12 @@ def test_rows_that_differ_in_their_constants_are_no_twins(monkeypatch: pytest.Mo
         return bool(box.low[0] <= exact)
 
     assert holds()
-    monkeypatch.setattr(duplicate_relus, "_rows", _without_constants)
+    monkeypatch.setattr(duplicate_relus, "_affine_rows", _without_constants)
     assert not holds()
 
 
 def test_a_sign_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicate_relus, "_paired", _equal)
+    monkeypatch.setattr(duplicate_relus, "_match_rows", _equal)
     assert any(escapes("float32", "fused", [seed]).escapes for seed in range(10))
 
 
@@ -126,7 +126,7 @@ def tree() -> tuple[Any, Any]:
 def widths(graph: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, float]:
     """The box of the output, and how much wider it is where every relu has its own lines."""
     box = crown(graph, Box(-np.ones(2), np.ones(2))).outputs
-    monkeypatch.setattr(backward, "twins_of", lambda state, i: None)
+    monkeypatch.setattr(backward, "find_duplicates", lambda state, i: None)
     apart = crown(graph, Box(-np.ones(2), np.ones(2))).outputs
     return box, float((apart.high[0] - apart.low[0]) / (box.high[0] - box.low[0]))
 
@@ -161,9 +161,9 @@ def test_cells_that_cancel_are_not_narrowed() -> None:
 def test_a_matrix_of_few_weights_is_that_matrix(seed: int) -> None:
     rng = np.random.default_rng(seed)
     matrix = torch.from_numpy(rng.integers(-3, 4, (40, 30)) * (rng.random((40, 30)) < 0.05) * 1.0)
-    thin, a = thin_of(matrix, share=1), torch.from_numpy(rng.integers(-9, 10, (2, 3, 40)) * 1.0)
-    assert torch.equal(thin.pulled(a), a @ matrix)
-    assert thin_of(torch.ones((40, 30))) is None
+    thin, a = sparse_of(matrix, share=1), torch.from_numpy(rng.integers(-9, 10, (2, 3, 40)) * 1.0)
+    assert torch.equal(thin.adjoint(a), a @ matrix)
+    assert sparse_of(torch.ones((40, 30))) is None
 
 
 def test_sums_of_two_rows_have_no_weights() -> None:

@@ -74,7 +74,7 @@ def crown(
     rows = rows_of(graph, objective)
     rules = box_context(graph, deployed, arithmetic, "torch", stored)
     from .linear.intermediate.forward_pass import ForwardPass
-    from .linear.intermediate.tighten import output_ends, walk
+    from .linear.intermediate.tighten import output_bounds, walk
     from .linear.propagation.budget import ComputeBudget
 
     budget = ComputeBudget(seconds, memory)
@@ -87,7 +87,7 @@ def crown(
         if (b := boxes.get(n.name)) is not None
     }
     walk(forward, split_signs(graph, splits or {}), known)
-    ends = output_ends(forward, rows, alpha_steps)
+    ends = output_bounds(forward, rows, alpha_steps)
     if on_forward is not None:
         on_forward(forward)
     return _answer(forward, objective is not None, ends, example_of(args))

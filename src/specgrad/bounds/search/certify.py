@@ -326,10 +326,10 @@ class _Certifier:
 
     def _margins(self, case: Case, root: Any) -> tuple[list[float], list[_Row]]:
         """Of the nearest row of every alternative, and that row."""
-        from ..linear.intermediate.tighten import output_ends
+        from ..linear.intermediate.tighten import output_bounds
 
         rows = np.concatenate([a.rows for a in case.alternatives])
-        bounds = iter(output_ends(root, rows)[0].tolist())
+        bounds = iter(output_bounds(root, rows)[0].tolist())
         closest = [_nearest(a, [_margin(next(bounds), limit) for limit in a.limits]) for a in case.alternatives]
         return [margin for margin, _ in closest], [row for _, row in closest]
 

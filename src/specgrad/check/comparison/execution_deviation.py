@@ -117,7 +117,7 @@ def _through(
         return NotImplemented
     if not moved:
         return None
-    ends = walked.ends(node.operands()[0])
+    ends = walked.interval(node.operands()[0])
     if node.op.curve is None:
         return lags.among(node, [0 if lag is None else lag for lag in reads], *ends)
     steepness = slopes(node.op, node.params, *ends)

@@ -165,9 +165,9 @@ class Backward:
         """Both ends of linear objectives of the outputs."""
         q = self.question
         if self.walked:
-            from specgrad.bounds.linear.intermediate.tighten import output_ends
+            from specgrad.bounds.linear.intermediate.tighten import output_bounds
 
-            low, high = output_ends(self.walked[0], rows)
+            low, high = output_bounds(self.walked[0], rows)
         else:
             options: dict[str, Any] = {"arithmetic": q.arithmetic, "stored": q.stored, "on_forward": self.walked.append}
             options["seconds"] = q.seconds

@@ -112,13 +112,13 @@ def at_point(
 
 def _backwards(graph: Graph, inputs: tuple[Any, ...], deadline: float, **options: Any) -> tuple[Ends, Bounds, Any]:
     """Every output by itself, met with the boxes of a walk; the walk's own answer."""
-    from specgrad.bounds.linear.intermediate.tighten import output_ends
+    from specgrad.bounds.linear.intermediate.tighten import output_bounds
 
     sizes = [math.prod(graph.nodes[p].shape) for p in graph.real_outputs]
     walked: list[Any] = []
     options["seconds"] = None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())
     bounds = crown(graph, _boxes(graph, inputs), np.zeros((0, sum(sizes))), on_forward=walked.append, **options)
-    low, high = output_ends(walked[0])
+    low, high = output_bounds(walked[0])
     shapes = [graph.nodes[p].shape for p in graph.real_outputs]
     parts = [np.split(end, np.cumsum(sizes)[:-1]) for end in (low, high)]
     ends = Ends(*([a.reshape(s) for a, s in zip(part, shapes, strict=True)] for part in parts))

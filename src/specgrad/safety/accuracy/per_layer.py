@@ -202,10 +202,10 @@ class ErrorPropagation:
             return
         with np.errstate(all="ignore"):
             widest = np.asarray(self.walked.balls[i].high - self.walked.balls[i].low) * SLACK
-            linear = i in self.walked.shadows
+            linear = i in self.walked.local_error_balls
             carried = self._carried(i, node, self._read(i, node, self.total, self.inside))
             before = self._carried(i, node, self._read(i, node, *self._own_layer(node)))
-            own = self.walked.shadows[i].radius if linear else self._own(i, node)
+            own = self.walked.local_error_balls[i].radius if linear else self._own(i, node)
             if linear:
                 self.inside[i] = carried
             total = np.where(own == 0, carried, (carried + own) * SLACK)
@@ -233,19 +233,24 @@ class ErrorPropagation:
         """
         reads: list[Array | None] = []
         for a in node.args:
-            merged = isinstance(a, int) and a in inside and i in self.walked.shadows and self.walked.continues(a, i)
+            merged = (
+                isinstance(a, int)
+                and a in inside
+                and i in self.walked.local_error_balls
+                and self.walked.continues(a, i)
+            )
             reads.append((inside if merged else total).get(a) if isinstance(a, int) else None)
         return reads
 
     def _carried(self, i: int, node: Node, reads: Sequence[Array | None]) -> Array:
-        if i in self.walked.shadows:
+        if i in self.walked.local_error_balls:
             return np.asarray(self.walked.carried(node, reads))
         if _divides(node):
             return self._quotient(node, reads)
-        from specgrad.bounds.linear.intermediate.deviation import moved  # which needs torch
+        from specgrad.bounds.linear.intermediate.deviation import output_deviation  # which needs torch
 
         apart = {a: r for a, r in zip(node.args, reads, strict=True) if isinstance(a, int) and r is not None}
-        return moved(self.walked.rules, node, self.walked.balls, apart, i)
+        return output_deviation(self.walked.rules, node, self.walked.balls, apart, i)
 
     def _quotient(self, node: Node, reads: Sequence[Array | None]) -> Array:
         first, divisor = node.args

@@ -1,4 +1,4 @@
-"""Which cells can win a maximum, by the gaps between its taps rather than by their ranges alone.
+"""Rule out cells that cannot win a maximum, by the gaps between its taps rather than by their intervals alone.
 
 Tap t of a window never wins where another tap s is larger on the whole box: high(x_t - x_r) < low(x_s - x_r), r being
 any tap. Behind a relu that is so only where x_s > 0 as well: else both may be 0, and the first one wins.
@@ -21,7 +21,7 @@ from .forward_pass import ForwardPass
 
 
 def narrow_winner(forward: ForwardPass, i: int) -> None:
-    """Leave out candidates of the winner at node i that cannot win; one that is left is the winner."""
+    """Drop candidates of the winner at node i that cannot win; a single remaining candidate becomes exact."""
     ball, node = forward.balls[i], forward.graph.nodes[i]
     source = forward.graph.nodes[node.operands()[0]]
     behind_relu = source.op.name == "relu"
@@ -30,18 +30,18 @@ def narrow_winner(forward: ForwardPass, i: int) -> None:
     )
     if ball.candidates is None or taps.sources[0] not in forward.layers:
         return
-    possible = _possible(forward, taps)
+    possible = _possible_taps(forward, taps)
     if possible is not None:
-        forward.balls[i] = _without(ball, ball.candidates, _kept(taps, ball.candidates, possible))
+        forward.balls[i] = _keep_candidates(ball, ball.candidates, _is_possible(taps, ball.candidates, possible))
 
 
-def _possible(forward: ForwardPass, taps: BoundMaxPool) -> Array | None:
-    """(taps, *shape): which taps may win; None where gaps are not known."""
+def _possible_taps(forward: ForwardPass, taps: BoundMaxPool) -> Array | None:
+    """Bool (taps, *shape): which taps may win; None if gaps are not known."""
     gaps = find_gaps(forward.state, taps)
     if gaps is None:
         return None
     apart = taps.read(tensor(forward.deviation[taps.sources[0]])[None]) * SUMS
-    low = taps.read(forward.state.ends[taps.sources[0]][0]) - apart
+    low = taps.read(forward.state.intervals[taps.sources[0]][0]) - apart
     inside = taps.inside(low)
     beats = inside & (low > 0) if taps.with_zero else inside
     both = apart + apart.gather(0, gaps.reference)  # gaps are those of references, and values may be apart from them
@@ -49,15 +49,16 @@ def _possible(forward: ForwardPass, taps: BoundMaxPool) -> Array | None:
     return np.asarray((inside & (gaps.high + both >= floor))[:, 0].numpy())
 
 
-def _kept(taps: BoundMaxPool, candidates: Candidates, possible: Array) -> Array:
-    """Which of the candidates may win."""
+def _is_possible(taps: BoundMaxPool, candidates: Candidates, possible: Array) -> Array:
+    """Bool per candidate: whether it is a tap that may win."""
     every: Any = slice(None)
     outs = candidates.outs
     is_tap = taps.index.numpy()[(every, *outs[len(outs) - taps.window.rank :])] == candidates.cells
     return np.asarray((is_tap & possible[(every, *outs)]).any(0))
 
 
-def _without(ball: Ball, candidates: Candidates, kept: Array) -> Ball:
+def _keep_candidates(ball: Ball, candidates: Candidates, kept: Array) -> Ball:
+    """Return the ball with only the candidates `kept`; one that is left alone is decided. All stay if none is kept."""
     outs, cells = candidates.outs, candidates.cells
     left = np.zeros(ball.shape, dtype=np.int64)
     np.add.at(left, outs, kept)

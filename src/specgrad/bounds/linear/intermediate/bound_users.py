@@ -1,4 +1,4 @@
-"""Who reads the range of a node, and which of its cells a narrower box would help."""
+"""Which nodes use the interval of a node, and which of its cells a tighter interval would help."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from specgrad.scalar import Array
 
 from ..relaxation.bound_layers import BoundMaxPool, tensor
 
-BENT = 2.0**-9  # a function that bends less than this share of the box's width is as good as a line
+MAX_LINEAR_BULGE = 2.0**-9  # a function that bends less than this share of the box's width is as good as a line
 
 
-def readers_of(graph: Graph) -> dict[int, list[Node]]:
-    """Who reads the range of a node; max_pool reads through a relu. What is linear in all that varies reads none."""
+def range_readers(graph: Graph) -> dict[int, list[Node]]:
+    """Nodes that use the interval of each node, by its position; max_pool reads through a relu, linear layers read
+    none.
+    """
     readers: dict[int, list[Node]] = {}
     varying: set[int] = set()
     for i, node in enumerate(graph.nodes):
@@ -39,20 +41,25 @@ def readers_of(graph: Graph) -> dict[int, list[Node]]:
 
 
 def reads_range(node: Node) -> bool:
-    """Whoever is not linear: functions of one cell, maxima, choices, products of cells and of matrices."""
+    """Return whether the relaxation of `node` needs bounds of its inputs: unary functions, maxima, selections,
+    products.
+    """
     op = node.op
     product = (op.receptive_field is cellwise or op is CONTRACT) and op.linear not in ((), "all") and not op.exact
     return op.curve is not None or op.largest or op.jumps or product
 
 
 def open_cells(readers: Sequence[Node], low: Array, high: Array) -> Array:
-    """Cells whose readers a narrower box would help."""
-    return np.asarray(np.any([_open_to(node, low, high) for node in readers], axis=0))
+    """Bool mask of the cells whose tighter interval would improve some reader's relaxation."""
+    return np.asarray(np.any([_open_for(node, low, high) for node in readers], axis=0))
 
 
-def _open_to(node: Node, low: Array, high: Array) -> Array:
-    """A kink or a jump inside; between kinks, a bend that the box is wide enough to show; what may win a maximum that
-    more than one may win. All that vary, for other readers."""
+def _open_for(node: Node, low: Array, high: Array) -> Array:
+    """Bool mask of the cells whose tighter interval would improve the relaxation of `node`.
+
+    That is where a kink or a jump lies inside, the function bends noticeably, or a maximum has several possible
+    winners; for other operators, every cell that varies.
+    """
     curve = node.op.curve
     if node.op is MAX_POOL:
         return contenders(node, low, high)
@@ -67,11 +74,11 @@ def _open_to(node: Node, low: Array, high: Array) -> Array:
     assert curve.curvature is not None  # what `pieces` looks at
     with np.errstate(all="ignore"):
         bulge = curve.curvature(np, low, high, node.params) * (high - low) ** 2 / 8
-        return np.asarray(inside | ~(bulge <= BENT * (high - low)))
+        return np.asarray(inside | ~(bulge <= MAX_LINEAR_BULGE * (high - low)))
 
 
 def contenders(node: Node, low: Array, high: Array) -> Array:
-    """Cells that may win a window of max_pool which another cell may win too.
+    """Bool mask of cells that may win a window of max_pool which another cell may win too.
 
     >>> import specgrad as sg
     >>> pool = sg.trace(lambda x: sg.max_pool(x, (2,), stride=2), (1, 4)).nodes[-1]

@@ -1,4 +1,4 @@
-"""How far values of one node may be apart that were computed anew from values of its arguments that are apart.
+"""Deviation of a node's values that are recomputed from deviating arguments.
 
 abs(f(x + d) - f(x)) for any x and x + d of the ranges and abs(d) <= apart: at most the steepest slope of f there times
 `apart`, and never more than the range of the result is wide. A staircase (floor, ceil, round) has at most
@@ -22,20 +22,20 @@ from specgrad.rounding.context import Context
 from specgrad.scalar import Array
 
 
-def moved(run: Context, node: Node, balls: Sequence[Ball], apart: Mapping[int, Array], i: int) -> Array:
-    """How far the reference's function and a function of other values may be apart, given `apart` of the arguments."""
+def output_deviation(run: Context, node: Node, balls: Sequence[Ball], apart: Mapping[int, Array], i: int) -> Array:
+    """Bound per cell of abs(f(x') - f(x)) at node i, given deviations `apart` of its arguments by position."""
     widest = np.where(np.isfinite(balls[i].high - balls[i].low), balls[i].high - balls[i].low, np.inf)
     reads = [apart.get(a, np.zeros(balls[a].shape)) for a in node.operands()]
     with np.errstate(all="ignore"):
-        by_slope = _by_slope(run, node, balls, reads)
+        by_slope = _deviation_by_slope(run, node, balls, reads)
     return np.asarray(widest if by_slope is None else np.fmin(np.broadcast_to(by_slope, node.shape), widest)) * SLACK
 
 
-def _by_slope(run: Context, node: Node, balls: Sequence[Ball], reads: Sequence[Array]) -> Array | None:
-    """By the slope of the function; None where it has none, or none that is known."""
+def _deviation_by_slope(run: Context, node: Node, balls: Sequence[Ball], reads: Sequence[Array]) -> Array | None:
+    """Deviation of the result by the function's largest slope; None if it has no known one."""
     op = node.op
     if op in (FLOOR, CEIL, ROUND, SIGN):
-        return _by_steps(run, node, balls[node.operands()[0]], reads[0])
+        return _deviation_by_steps(run, node, balls[node.operands()[0]], reads[0])
     steepest = op.curve.steepest if op.curve is not None else None
     if not any(r.any() for r in reads) and (steepest is not None or op.largest):
         return np.zeros(node.shape)
@@ -55,8 +55,8 @@ def _by_slope(run: Context, node: Node, balls: Sequence[Ball], reads: Sequence[A
     return None
 
 
-def _by_steps(run: Context, node: Node, x: Ball, apart: Array) -> Array:
-    """By the steps of a staircase between two values of what it reads."""
+def _deviation_by_steps(run: Context, node: Node, x: Ball, apart: Array) -> Array:
+    """Deviation of a step function: the number of steps between two values of its argument."""
     tiny = run.arithmetic.tiny if run.arithmetic.flush else 0.0
     below, above = (x.low < 0) & (x.high > -tiny), (x.high > 0) & (x.low < tiny)
     flushed = {FLOOR: below, CEIL: above, SIGN: below | above}.get(node.op, False)

@@ -63,91 +63,95 @@ from ..relaxation.select_layer import layer_of
 from ..relaxation.softmax import (
     BoundSoftmax,
     SoftmaxNodes,
-    below_maximum,
+    exp_relative_error,
+    exp_sum_error,
+    match_exp_sum,
+    match_shift_by_max,
     quotient_error,
-    relative_error,
-    sum_of,
-    total_error,
 )
-from ..relaxation.step_functions import FIRST, BoundStep
-from .deviation import moved
+from ..relaxation.step_functions import STEP_OFFSET, BoundStep
+from .deviation import output_deviation
 
 SINGLE_BOXES = 2.0**-10  # radii of the inputs as a share of their sizes, from which on float32 is good enough
 
 
 @dataclass(eq=False)
 class ForwardPass:
-    """One walk over a graph, node by node.
+    """One pass over a graph, node by node: balls of all values, and the State that backward bounds need.
 
-    depth      how many layers that mix cells, or need a relaxation, stand between a node and the inputs
-    shadows    of linear layers: the ball with nothing carried in, so that its radius is the region's own rounding
-    inside     of linear layers: deviations carried in, as the rest of the region sees them
-    merged     the same where kernels may be multiplied out into several cells, each of which reads values of its own
-    deviation  how far any value of a node may be from its reference
-    level      how many relaxations stand between a node and the inputs
-    closed     the share of cells that a short pass closed the last time (specgrad.bounds.linear.intermediate.tighten)
-    budget     seconds and bytes that the work may take
-    within     a ball that the only input lies in, besides its box
-    reach      of the inputs' boxes: the sum of their radii, and of their sizes
+    depth              layers that mix cells, or need a relaxation, between a node and the inputs
+    local_error_balls  of linear layers: the ball with nothing carried in, its radius being the region's own rounding
+    region_deviation   of linear layers: deviations carried in, as the rest of the region sees them
+    expanded_deviation the same where kernels may be multiplied out into several cells, each reading its own values
+    deviation          bound of how far any value of a node may be from its reference
+    relaxation_depth   relaxations between a node and the inputs
+    closed_share       share of cells that a short pass decided the last time, by its depth (tighten.py)
+    budget             seconds and bytes that the work may take
+    input_ball         a ball that the only input lies in, besides its box
+    input_extent       of the inputs' boxes: the sum of their radii, and of their sizes
+    unbounded          names of nodes without finite bounds; infeasible: some interval became empty
     """
 
     graph: Graph
     rules: Context
     inputs: dict[int, Any]
     budget: ComputeBudget = field(default_factory=ComputeBudget)
-    within: InputBall | None = None
+    input_ball: InputBall | None = None
     balls: list[Ball] = field(default_factory=list)
     depth: dict[int, int] = field(default_factory=dict)
-    shadows: dict[int, Ball] = field(default_factory=dict)
-    inside: dict[int, Array] = field(default_factory=dict)
-    merged: dict[int, Array] = field(default_factory=dict)
+    local_error_balls: dict[int, Ball] = field(default_factory=dict)
+    region_deviation: dict[int, Array] = field(default_factory=dict)
+    expanded_deviation: dict[int, Array] = field(default_factory=dict)
     deviation: dict[int, Array] = field(default_factory=dict)
-    level: dict[int, int] = field(default_factory=dict)
-    closed: dict[int, float] = field(default_factory=dict)
-    reach: Array = field(default_factory=lambda: np.zeros(2))
+    relaxation_depth: dict[int, int] = field(default_factory=dict)
+    closed_share: dict[int, float] = field(default_factory=dict)
+    input_extent: Array = field(default_factory=lambda: np.zeros(2))
     unbounded: list[str] = field(default_factory=list)
     infeasible: bool = False
 
     def __post_init__(self) -> None:
         read = Counter(a for n in self.graph.nodes for a in n.operands()) + Counter(self.graph.output_positions)
         self.state = State(len(self.graph.nodes), readers=read, budget=self.budget)
-        self._faster = self.state.faster()
-        self._parallel = {state.fast: state.two_sided() for state in (self.state, self._faster)}
+        self._faster = self.state.with_float32_conv()
+        self._parallel = {state.fast: state.with_parallel_lines() for state in (self.state, self._faster)}
         fused = self.rules.arithmetic.fused
         self.summed = feeds_later_sum(self.graph, self.rules) if fused else frozenset()
         self.recomputed_per_reader = recomputed_per_reader(self.graph, self.rules) if fused else frozenset()
 
     @property
     def layers(self) -> dict[int, BoundLayer]:
+        """Bound layers of the varying nodes, by position."""
         return self.state.layers
 
     @property
     def fast(self) -> State:
-        """For hidden cells: with float32 where some convolution is better off with it."""
+        """State for tightening hidden nodes: with float32 convolutions where that is accurate and fast enough."""
         return self._faster if self._is_single else self.state
 
     @property
     def short(self) -> State:
-        """For passes that go down a few layers only: most cells there are decided, so parallel lines lose little."""
+        """State for passes of few layers: with parallel lines, unless some layer has several sources."""
         if any(isinstance(layer, BoundJoint) for layer in self.layers.values()):  # which have no lines
             return self._faster if self._is_single else self.state
         return self._parallel[self._is_single]
 
     @property
     def _is_single(self) -> bool:
-        """Float32 loses a share n*2**-24 of sums of n terms: little beside a wide box, and at a point all there is."""
-        radii, sizes = self.reach
+        """Whether float32 convolutions are used for hidden nodes: the input box is wide, and some convolution gains."""
+        radii, sizes = self.input_extent
         return bool(radii > SINGLE_BOXES * sizes) and any(
-            isinstance(layer, BoundConv) and layer.in_single for layer in self.layers.values()
+            isinstance(layer, BoundConv) and layer.uses_float32 for layer in self.layers.values()
         )
 
-    def stops(self, i: int, rung: int) -> list[int]:
-        """The relaxed layers that stand `rung` relaxations or more below node i; none where that is everything."""
-        level = self.level.get(i, 0) - rung
-        return [j for j, k in self.level.items() if k <= level and isinstance(self.layers[j], BoundRelaxed)]
+    def truncation_nodes(self, i: int, rung: int) -> list[int]:
+        """Relaxed layers that are `rung` relaxations or more below node i, where a short pass ends; empty if there are
+        none.
+        """
+        level = self.relaxation_depth.get(i, 0) - rung
+        return [j for j, k in self.relaxation_depth.items() if k <= level and isinstance(self.layers[j], BoundRelaxed)]
 
     def visit(self, i: int) -> None:
-        """The ball of node i; its layer, if it varies."""
+        """Compute the ball of node i and, if it varies, register its bound layer."""
         node = self.graph.nodes[i]
         ball = node_ball(self.graph, i, node, self.balls, self.inputs, self.rules)
         self.balls.append(checked(node, ball, [self.balls[a] for a in node.operands()]))
@@ -155,37 +159,43 @@ class ForwardPass:
             self.unbounded.append(node.name)
         if node.op is INPUT or node.op is CONSTANT:
             if isinstance(self.inputs.get(i), Ball):
-                self._begin(i, node)
+                self._add_input(i, node)
         elif self._varies(i, node):
-            self._add(i, node)
-        elif self._is_moved(i, node):
-            self._begin(i, node)
+            self._add_layer(i, node)
+        elif self._is_exact_copy(i, node):
+            self._add_input(i, node)
 
-    def _begin(self, i: int, node: Node) -> None:
-        """An input, or what is as good as one: its one value lies between the ends of its ball."""
+    def _add_input(self, i: int, node: Node) -> None:
+        """Register node i as an input: one value, bounded by its ball alone."""
         self.deviation[i] = np.zeros(node.shape)
-        self.reach += self.balls[i].radius.sum(), self.balls[i].size.sum()
-        known = node.op is INPUT and self.within is not None
-        layer = BoundInputBall(i, node, self.within) if known and self.within is not None else BoundOpaque(i, node, ())
-        self._enter(layer, 0, np.zeros(node.shape), self.balls[i].size)
+        self.input_extent += self.balls[i].radius.sum(), self.balls[i].size.sum()
+        known = node.op is INPUT and self.input_ball is not None
+        layer = (
+            BoundInputBall(i, node, self.input_ball)
+            if known and self.input_ball is not None
+            else BoundOpaque(i, node, ())
+        )
+        self._register_layer(layer, 0, np.zeros(node.shape), self.balls[i].size)
 
-    def _is_moved(self, i: int, node: Node) -> bool:
-        """Whether inputs that are single numbers were only moved here, or chosen of: exact, and part of no sum."""
+    def _is_exact_copy(self, i: int, node: Node) -> bool:
+        """Whether the node only moves or selects exact inputs, without any sum: then it is registered as an input."""
         read = [a for a in node.operands() if a in self.layers]
         if node.kind != "real" or not read or not self.balls[i].is_exact or self.balls[i].expansion is not None:
             return False
         return all(self.balls[a].is_exact and isinstance(self.layers[a], BoundOpaque) for a in read)
 
     def _varies(self, i: int, node: Node) -> bool:
-        """Whether the node depends on the boxes: through numbers, or through positions that they leave open."""
-        depends = any(a in self.layers or self._is_open(a) for a in node.operands())
+        """Whether the node depends on the input boxes: through its operands' values, or through undecided indices."""
+        depends = any(a in self.layers or self._is_undecided_index(a) for a in node.operands())
         return depends and node.kind == "real" and bool(self.balls[i].radius.any())
 
-    def _is_open(self, a: int) -> bool:
+    def _is_undecided_index(self, a: int) -> bool:
+        """Whether node `a` is an index that the boxes leave undecided."""
         return self.graph.nodes[a].kind == "index" and not self.balls[a].is_exact
 
-    def _add(self, i: int, node: Node) -> None:
-        layer = self._layer(i, node)
+    def _add_layer(self, i: int, node: Node) -> None:
+        """Make and register the bound layer of node i, with its error, size and deviation."""
+        layer = self._make_layer(i, node)
         if isinstance(layer, BoundOpaque) or self.unbounded:
             error, size = np.zeros(node.shape), self.balls[i].size
         elif isinstance(layer, BoundLinear | BoundBilinear) and not node.op.transcendental:
@@ -204,22 +214,25 @@ class ForwardPass:
             error = self._deviate(i, node, layer, error)
         mixes = not node.op.exact or not isinstance(layer, BoundLinear)
         depth = max((self.depth[s] for s in layer.sources), default=0) + int(mixes)
-        self._enter(layer, depth, error, size)
+        self._register_layer(layer, depth, error, size)
         if not self.unbounded:
             self._within(i, layer)
         if not self.rules.arithmetic.fused and not isinstance(layer, BoundSoftmax):
-            self.state.merged |= {(s, i) for s in layer.sources if self.continues(s, i)}
+            self.state.merged |= {(s, i) for s in layer.sources if self.same_region(s, i)}
 
-    def _layer(self, i: int, node: Node) -> BoundLayer:
+    def _make_layer(self, i: int, node: Node) -> BoundLayer:
+        """Return the bound layer of node i; opaque where errors of a softmax are unbounded or an index has no
+        candidates.
+        """
         sources = tuple(a for a in node.operands() if a in self.layers)
-        open_ = [a for a in node.operands() if self._is_open(a)]
+        open_ = [a for a in node.operands() if self._is_undecided_index(a)]
         if open_:
             gy, index = (self.balls[a] for a in node.operands()[:2])
             known = node.op.name == "put" and index.candidates is not None
             return BoundScatter(i, node, sources, gy, index) if known else BoundOpaque(i, node, sources)
-        if (gate := self._gate(i, node)) is not None:
+        if (gate := self._make_select(i, node)) is not None:
             return gate
-        if node.op in FIRST and sources:
+        if node.op in STEP_OFFSET and sources:
             return BoundStep(i, node, sources, self.rules.arithmetic.tiny if self.rules.arithmetic.flush else 0.0)
         layer = layer_of(self.graph, i, self.layers, self._constants(node))
         if isinstance(layer, BoundSoftmax) and (self.unbounded or not np.isfinite(self._softmax_error(layer)).all()):
@@ -227,27 +240,32 @@ class ForwardPass:
         return layer
 
     def _constants(self, node: Node) -> dict[int, Ball]:
+        """Balls of the node's operands that do not vary, by position."""
         return {a: self.balls[a] for a in node.operands() if a not in self.layers}
 
-    def _enter(self, layer: BoundLayer, depth: int, error: Array, size: Array) -> None:
+    def _register_layer(self, layer: BoundLayer, depth: int, error: Array, size: Array) -> None:
+        """Store a layer in the state with its depth, error bound and size, and its ball as interval."""
         i, state = layer.position, self.state
         state.layers[i], self.depth[i] = layer, depth
-        below = max((self.level[s] for s in layer.sources), default=0)
-        self.level[i] = below + int(isinstance(layer, BoundRelaxed))
+        below = max((self.relaxation_depth[s] for s in layer.sources), default=0)
+        self.relaxation_depth[i] = below + int(isinstance(layer, BoundRelaxed))
         state.errors[i], state.sizes[i] = tensor(error)[None], tensor(size)[None]
         if isinstance(layer, BoundConv):
-            state.flushed[i] = layer.single_roundings * SINGLE_FLUSH * float(self._size(layer.sources[0]).sum())
-        self._set_ends(i)
+            state.underflow_losses[i] = (
+                layer.float32_roundings * SINGLE_FLUSH * float(self._size(layer.sources[0]).sum())
+            )
+        self._set_interval(i)
 
-    def _set_ends(self, i: int) -> None:
-        self.state.ends[i] = tensor(self.balls[i].low)[None], tensor(self.balls[i].high)[None]
+    def _set_interval(self, i: int) -> None:
+        """Set the interval of node i in the state to that of its ball."""
+        self.state.intervals[i] = tensor(self.balls[i].low)[None], tensor(self.balls[i].high)[None]
 
     def narrow(self, i: int, low: Array, high: Array) -> None:
-        """Replace the box of node i's reference; where nothing is left of it, no execution fits."""
+        """Replace the interval of node i's reference, and narrow its ball; an empty interval sets `infeasible`."""
         self.infeasible |= bool((low > high).any())
         low, high = np.minimum(low, high), np.maximum(low, high)
         if i in self.layers:
-            self.state.ends[i] = tensor(low)[None], tensor(high)[None]
+            self.state.intervals[i] = tensor(low)[None], tensor(high)[None]
         apart, old = self.deviation.get(i, 0.0) * SLACK, self.balls[i]
         new = hull(*_within(low - apart, high + apart, old), old.value)
         e = old.expansion  # which is about the old middle
@@ -255,65 +273,75 @@ class ForwardPass:
             e = replace(e, carried=(e.carried + np.abs(new.value - old.value)) * SLACK)
         self.balls[i] = Ball(new.value, new.radius, expansion=e, ends=new.ends)
 
-    def ends(self, i: int) -> tuple[Array, Array]:
-        """The box of node i's reference, as arrays of their own."""
+    def interval(self, i: int) -> tuple[Array, Array]:
+        """(lower, upper) of node i's reference as new arrays."""
         if i not in self.layers:
             return self.balls[i].low.copy(), self.balls[i].high.copy()
-        low, high = (end[0].numpy().copy() for end in self.state.ends[i])
+        low, high = (end[0].numpy().copy() for end in self.state.intervals[i])
         return low, high
 
     @property
     def varies(self) -> bool:
         """Whether every layer is bounded, and the only output depends on the input.
 
-        Where it does not, its ball is all there is to know (`output_ends`): no line, no cut and no slope moves it.
+        Where it does not, its ball is all there is to know (`output_bounds`): no line, no cut and no slope moves it.
         """
         return not self.unbounded and self.graph.output_positions[0] in self.layers
 
     def slack(self, p: int, rows: Tensor) -> Tensor:
-        """What rows (boxes, rows, cells) of node p's reference may miss of the values that are computed."""
+        """Bound (boxes, rows) of abs(rows.(value - reference)) of node p, for rows (boxes, rows, cells)."""
         return rows_dot(rows.abs(), tensor(self.deviation[p]).reshape(1, -1)) * SUMS
 
     # --- several values of one node ---------------------------------------------------------------------------------
 
     def _deviate(self, i: int, node: Node, layer: BoundLayer, error: Array) -> Array:
-        """Enter how far values of node i may be from its reference; what is left to be charged as its error."""
+        """Set the deviation of node i from its reference; return the error that the layer itself must still
+        be charged.
+        """
         if isinstance(layer, BoundSoftmax):
             self.deviation[i] = error
             return np.zeros(node.shape)
         if not isinstance(layer, BoundLinear | BoundBilinear) or node.op.transcendental:
-            self.deviation[i] = moved(self.rules, node, self.balls, self.deviation, i) + error
+            self.deviation[i] = output_deviation(self.rules, node, self.balls, self.deviation, i) + error
             return np.zeros(node.shape)
         sources, repeats = self._sources(node), most_readers(self.graph, i) > 1
         values = [self.deviation.get(a) for a in sources]
-        inside = [a for a in sources if a >= 0 and self.continues(a, i)]
-        read = self.merged if repeats else self.inside
-        nothing, carried = np.zeros(node.shape), self.carried(node, self._terms(sources, inside, read))
-        self.merged[i] = carried if repeats else self.carried(node, self._terms(sources, inside, self.merged))
+        inside = [a for a in sources if a >= 0 and self.same_region(a, i)]
+        read = self.expanded_deviation if repeats else self.region_deviation
+        nothing, carried = np.zeros(node.shape), self.propagated_deviation(node, self._terms(sources, inside, read))
+        self.expanded_deviation[i] = (
+            carried
+            if repeats
+            else self.propagated_deviation(node, self._terms(sources, inside, self.expanded_deviation))
+        )
         if i in self.recomputed_per_reader:
-            self.inside[i] = self.merged[i]
-            self.deviation[i] = self.merged[i] + error
+            self.region_deviation[i] = self.expanded_deviation[i]
+            self.deviation[i] = self.expanded_deviation[i] + error
             return nothing
         once = node.op.kernel or i in self.rules.stored_nodes
-        common, self.inside[i] = (carried, nothing) if once else (nothing, carried)
+        common, self.region_deviation[i] = (carried, nothing) if once else (nothing, carried)
         if once and i not in self.summed:
             return common + error
         moves = not self.summed & set(node.operands()) and not (repeats and inside)
         if node.op.exact and moves:  # layout of values, not of sums to come, nor of one that each reader computes
             error = exact_error(self.rules, node, self.balls[i], self._constants(node))
-            self.deviation[i] = self.carried(node, values) + error
+            self.deviation[i] = self.propagated_deviation(node, values) + error
         else:
-            self.deviation[i] = self.inside[i] + error
+            self.deviation[i] = self.region_deviation[i] + error
         return common
 
     def _terms(self, sources: Sequence[int], inside: Sequence[int], read: dict[int, Array]) -> list[Array | None]:
+        """Deviations of the arguments: from `read` for those in `inside` (same region), else the stored ones; None:
+        none.
+        """
         return [read[a] if a in inside else self.deviation.get(a) for a in sources]
 
     def _sources(self, node: Node) -> list[int]:
+        """Positions of the node's arguments, -1 for numbers."""
         return [a if isinstance(a, int) else -1 for a in node.args]
 
-    def carried(self, node: Node, reads: Sequence[Array | None]) -> Array:
-        """Deviations of the arguments, one after the other, through the operator on absolute values."""
+    def propagated_deviation(self, node: Node, reads: Sequence[Array | None]) -> Array:
+        """Deviation of the result of a linear node, from deviations of its arguments through absolute weights."""
         total: Array | float = 0.0
         sizes, groups = self._sizes(node), node.op.linear_groups(len(node.args)) or ((0,),)
         for k, apart in enumerate(reads):
@@ -328,47 +356,48 @@ class ForwardPass:
     # --- errors of a layer ------------------------------------------------------------------------------------------
 
     def _linear_error(self, i: int, node: Node) -> tuple[Array, Array]:
-        """What the layer adds to its inputs' own errors, and the operator on absolute values."""
-        known = {a: self._opened(a, i) for a in node.operands()}
-        self.shadows[i] = node_ball(self.graph, i, node, known, self.inputs, self.rules)
+        """(error, size) of a linear layer: its own rounding without its inputs' errors, and it on absolute values."""
+        known = {a: self._without_incoming_error(a, i) for a in node.operands()}
+        self.local_error_balls[i] = node_ball(self.graph, i, node, known, self.inputs, self.rules)
         with np.errstate(all="ignore"):
             size = magnitude(self.rules, node.op, self._sizes(node), node.params)
-        return self.shadows[i].radius, np.broadcast_to(size, node.shape)
+        return self.local_error_balls[i].radius, np.broadcast_to(size, node.shape)
 
     def _sizes(self, node: Node) -> list[Array]:
-        """The arguments' absolute values at their largest; a divisor's at its least."""
+        """Largest absolute values of the node's arguments; of a divisor the least one."""
         sizes = [self._size(a) if isinstance(a, int) else np.asarray(abs(float(a.value))) for a in node.args]
         if node.op.name == "div" and isinstance(node.args[1], int):
             sizes[1] = self.balls[node.args[1]].least
         return sizes
 
     def _size(self, a: int) -> Array:
+        """Largest absolute value of every cell of node a; of an index its value."""
         ball = self.balls[a]
         return ball.value if ball.value.dtype.kind == "i" else ball.size
 
-    def _opened(self, a: int, user: int) -> Ball:
-        """An argument with nothing carried in: its radius belongs to the layers below.
+    def _without_incoming_error(self, a: int, user: int) -> Ball:
+        """Ball of argument `a` with no error carried in: its radius belongs to the layers below.
 
         An exact operator's rule may look at the radius itself, so it gets none.
         """
         ball, node = self.balls[a], self.graph.nodes[user]
         if a not in self.layers:
             return ball
-        if self.continues(a, user):
-            return self.shadows[a]
+        if self.same_region(a, user):
+            return self.local_error_balls[a]
         nothing, size = np.zeros(ball.shape), ball.size
         inner = Expansion(node.group, nothing, size, size, at_least_1(size), region_input(a, ball.value.size))
         return Ball(ball.value, nothing if node.op.exact else ball.radius, expansion=inner, ends=ball.ends)
 
-    def continues(self, source: int, user: int) -> bool:
-        """Whether a runtime may compute both as one: their rounding is counted at the user."""
-        shadow, node = self.shadows.get(source), self.graph.nodes[user]
+    def same_region(self, source: int, user: int) -> bool:
+        """Whether a runtime may compute both nodes in one kernel: their rounding is then counted at the user."""
+        shadow, node = self.local_error_balls.get(source), self.graph.nodes[user]
         if shadow is None or shadow.expansion is None or source in self.rules.stored_nodes:
             return False
         return shadow.expansion.group == node.group or continues_region(self.graph, user, self.rules)
 
     def _function_error(self, i: int, node: Node) -> tuple[Array, Array]:
-        """How much wider the deployed range is than the real one; the size of the result."""
+        """(error, size) of a nonlinear layer: how much wider the computed range is than the exact one, and its size."""
         size = self.balls[i].size
         if node.op.exact:
             return exact_error(self.rules, node, self.balls[i], self._constants(node)), size
@@ -379,11 +408,15 @@ class ForwardPass:
         return np.where(np.isfinite(exact.radius), wider, np.inf) + RANGE * size, size
 
     def _put_error(self, i: int, node: Node) -> tuple[Array, Array]:
-        """Roundings where values meet in a cell; the radius of a constant; what may come together in size."""
+        """(error, size) of a scatter-add: roundings where values meet in a cell, and a constant's radius; 4 times the
+        sizes.
+        """
         gy, index = (self.balls[a] for a in node.operands())
         varies = node.operands()[0] in self.layers
         destinations = candidates(index, math.prod(node.params["size"]))
-        sizes, visits, radii = (scattered(v, destinations, node) for v in (gy.size, np.ones(gy.shape), gy.radius))
+        sizes, visits, radii = (
+            scatter_to_candidates(v, destinations, node) for v in (gy.size, np.ones(gy.shape), gy.radius)
+        )
         count = np.maximum(visits - 1, 0)
         stores = int(self.rules.arithmetic.inner is not self.rules.arithmetic.format)
         error = stored_error(self.rules.arithmetic, sizes, count, stores) + underflow(
@@ -394,43 +427,45 @@ class ForwardPass:
     # --- softmax ------------------------------------------------------------------------------------------------------
 
     def _softmax_error(self, layer: BoundSoftmax) -> Array:
-        """Its reference is the softmax of its source's; rounding of all its parts is one error of the result."""
-        parts, (_, most) = layer.parts, layer.interval(self.state.ends[layer.parts.source])
+        """Error bound of a softmax layer: the rounding of all its nodes, as one error of the result."""
+        parts, (_, most) = layer.parts, layer.interval(self.state.intervals[layer.parts.source])
         least = np.maximum(float(bool(parts.shift)) / 2, self.balls[parts.total[-1]].low)
         taps = layer.node.shape[parts.axis]
         with np.errstate(all="ignore"):
-            return quotient_error(self.rules.arithmetic, self._relative(parts), taps, most[0].numpy(), least)
+            return quotient_error(self.rules.arithmetic, self._exp_error(parts), taps, most[0].numpy(), least)
 
-    def _relative(self, parts: SoftmaxNodes) -> Array:
-        """How far exponentials may be from those of the source's reference, relative to them."""
+    def _exp_error(self, parts: SoftmaxNodes) -> Array:
+        """Relative error bound of the exponentials of a softmax, against those of its source's reference."""
         z = parts.exponent
         moved = self.deviation[z] if z in self.layers else self.balls[z].radius
         if parts.shift:
-            moved = self._off(z) + self._shifted(parts.source, z, parts.shift)
-        return relative_error(self.rules.arithmetic, moved, parts.axis)
+            moved = self._value_error(z) + self._shift_error(parts.source, z, parts.shift)
+        return exp_relative_error(self.rules.arithmetic, moved, parts.axis)
 
-    def _shifted(self, source: int, user: int, chain: Sequence[int]) -> float:
-        """How far a maximum that is subtracted from its own cells may be from the largest of their references."""
-        read = [*chain, source] if self.continues(source, user) else chain
-        return float(sum(np.max(self._off(p)) for p in read))
+    def _shift_error(self, source: int, user: int, chain: Sequence[int]) -> float:
+        """Bound of how far the subtracted maximum may be from the largest reference of the cells it was taken of."""
+        read = [*chain, source] if self.same_region(source, user) else chain
+        return float(sum(np.max(self._value_error(p)) for p in read))
 
-    def _off(self, p: int) -> Array:
-        """How far values of node p may be from its exact function of what it reads."""
+    def _value_error(self, p: int) -> Array:
+        """Bound per cell of how far values of node p may be from its exact function of what it reads."""
         return self.deviation[p] + self.state.errors[p][0].numpy() if p in self.layers else self.balls[p].radius
 
     def _within(self, i: int, layer: BoundLayer) -> None:
-        """What is known of a softmax and its parts, whatever their own intervals: x - max x <= 0, the sum >= 1."""
-        low, high = self.ends(i)
+        """Narrow softmax nodes by what always holds: y in its interval, x - max x <= 0, the sum of exponentials
+        >= 1.
+        """
+        low, high = self.interval(i)
         error = self.state.errors[i][0].numpy() * SLACK
         if isinstance(layer, BoundSoftmax):
-            least, most = (end[0].numpy() for end in layer.interval(self.state.ends[layer.parts.source]))
+            least, most = (end[0].numpy() for end in layer.interval(self.state.intervals[layer.parts.source]))
             low, high = np.maximum(low, least - error), np.minimum(high, most + error)
-        elif (chain := below_maximum(self.graph, i)) is not None:
-            top = error + self._shifted(self.graph.nodes[i].operands()[0], i, chain)
+        elif (chain := match_shift_by_max(self.graph, i)) is not None:
+            top = error + self._shift_error(self.graph.nodes[i].operands()[0], i, chain)
             low, high = np.minimum(low, top), np.minimum(high, top)
-        elif (parts := sum_of(self.graph, i)) is not None:
+        elif (parts := match_exp_sum(self.graph, i)) is not None:
             taps = self.graph.nodes[parts.numerator].shape[parts.axis]
-            relative, lost = total_error(self.rules.arithmetic, self._relative(parts), taps)
+            relative, lost = exp_sum_error(self.rules.arithmetic, self._exp_error(parts), taps)
             one = np.maximum(1 - relative - lost, 0.0).reshape(low.shape) / SLACK
             low, high = np.maximum(low, one), np.maximum(high, one)
         else:
@@ -442,8 +477,8 @@ class ForwardPass:
 
     # --- gates --------------------------------------------------------------------------------------------------------
 
-    def _gate(self, i: int, node: Node) -> BoundSelect | None:
-        """select(c, x, 0) or select(c, 0, x) with an open c: where it is surely x, and where surely 0."""
+    def _make_select(self, i: int, node: Node) -> BoundSelect | None:
+        """Return a BoundSelect for select(c, x, 0) or select(c, 0, x) with a varying condition c; else None."""
         if node.op.name != "select" or not isinstance(node.args[0], int) or node.args[0] not in self.layers:
             return None
         c = self.balls[node.args[0]]
@@ -457,17 +492,18 @@ class ForwardPass:
         return None
 
     def _is_zero(self, a: Any) -> bool:
+        """Whether argument `a` is 0 everywhere."""
         return not self.balls[a].size.any() if isinstance(a, int) else a.value == 0
 
 
 def _within(low: Array, high: Array, old: Ball) -> tuple[Array, Array]:
-    """What is left of both; the first where they have nothing in common, which no execution fits."""
+    """Intersection of low..high with a ball's interval, cell by cell; low..high itself where that is empty."""
     least, most = np.fmax(low, old.low), np.fmin(high, old.high)
     return np.where(least <= most, least, low), np.where(least <= most, most, high)
 
 
-def scattered(values: Array, destinations: tuple[Array, Array], node: Node) -> Array:
-    """The sum, cell by cell, of every value at each of its candidates."""
+def scatter_to_candidates(values: Array, destinations: tuple[Array, Array], node: Node) -> Array:
+    """Sum, cell by cell, of every value added at each of its candidate cells."""
     size = node.params["size"]
     cells, possible = destinations
     lead = values.shape[: values.ndim - len(size)]
@@ -477,6 +513,6 @@ def scattered(values: Array, destinations: tuple[Array, Array], node: Node) -> A
     return total[:, :-1].reshape(node.shape)
 
 
-def signs_of(sign: Array, low: Array, high: Array) -> tuple[Array, Array]:
-    """A box after its splits: -1 keeps what is not positive, 1 what is not negative."""
+def apply_signs(sign: Array, low: Array, high: Array) -> tuple[Array, Array]:
+    """Intersect an interval with split signs: -1 keeps what is not positive, 1 what is not negative, 0 everything."""
     return np.where(sign > 0, np.maximum(low, 0.0), low), np.where(sign < 0, np.minimum(high, 0.0), high)

@@ -1,4 +1,4 @@
-"""Which layers cost how much: a lower bound of an objective at a single point, taken apart.
+"""Attribute the looseness of a lower bound at a single point to layers.
 
 The way back hands a.y >= sum of a_s.x_s + c - paid from a node y to its sources x. With the exact values v in place of
 all of them, what is lost there is a.v - sum of a_s.v_s - c + paid: nothing, but for rounding and for what a relaxation
@@ -16,13 +16,13 @@ from torch import Tensor
 from specgrad.scalar import Array
 
 from ..propagation.backward import ObjectiveParts, backward
-from ..relaxation.bound_layers import BoundLinear, BoundOpaque, BoundRelaxed, rows_dot, split, tensor
+from ..relaxation.bound_layers import BoundLinear, BoundOpaque, BoundRelaxed, positive_negative, rows_dot, tensor
 from .forward_pass import ForwardPass
 
 
 @torch.no_grad()
 def losses(forward: ForwardPass, position: int, row: Array, values: Mapping[str, Array]) -> dict[str, float]:
-    """By layer, what it takes from the lower bound of row.y, y being the output at a position of the graph.
+    """Return, by layer name, how much it takes from the lower bound of row.y, y being the node at `position`.
 
     values   exact values by the names of the nodes, as well as float64 has them
 
@@ -37,23 +37,23 @@ def losses(forward: ForwardPass, position: int, row: Array, values: Mapping[str,
     lost = {position: forward.slack(position, tensor(row).reshape(1, 1, -1)).reshape(())}
 
     def move(payer: int, j: int, amount: Any) -> None:
-        """Whoever pays for a node below, the loss is that node's."""
+        """Move an amount of loss from the node that was charged to node j that caused it."""
         _add(lost, payer, -amount)
         _add(lost, j, amount)
 
     def told(i: int, part: ObjectiveParts, pulled: list[Tensor], constant: Any, paid: Any) -> None:
-        layer, a = state.layers[i], part.whole
+        layer, a = state.layers[i], part.total
         sources = () if isinstance(layer, BoundOpaque) else layer.sources
         handed = sum((rows_dot(b, exact[s]) for s, b in zip(sources, pulled, strict=True)), start=constant)
         _add(lost, i, rows_dot(a, exact[i]) - handed + paid)
         if isinstance(layer, BoundRelaxed) and isinstance(state.layers[layer.sources[0]], BoundLinear):
-            lines, (positive, negative) = state.lines(i), split(a)
-            for j, charge in state.charges_of(layer.sources[0]).items():
-                down, up = (layer.through(s, charge) for s in (lines.lower_slope, lines.upper_slope))
+            lines, (positive, negative) = state.relaxation(i), positive_negative(a)
+            for j, charge in state.rounding_cost_by_node(layer.sources[0]).items():
+                down, up = (layer.error_through(s, charge) for s in (lines.lower_slope, lines.upper_slope))
                 move(i, j, rows_dot(positive, down) - rows_dot(negative, up))
-        elif part.loose is not None:
-            for j, charge in state.charges_of(i).items():
-                move(i, j, rows_dot(part.loose.abs(), charge) if j != i else 0.0)
+        elif part.unabsorbed is not None:
+            for j, charge in state.rounding_cost_by_node(i).items():
+                move(i, j, rows_dot(part.unabsorbed.abs(), charge) if j != i else 0.0)
 
     backward(state, {position: seed}, told)
     layers: dict[str, float] = {}
@@ -64,5 +64,6 @@ def losses(forward: ForwardPass, position: int, row: Array, values: Mapping[str,
 
 
 def _add(lost: dict[int, Tensor], i: int, amount: Any) -> None:
+    """Add an amount to lost[i]."""
     part = torch.as_tensor(amount, dtype=torch.float64).reshape(())
     lost[i] = lost[i] + part if i in lost else part

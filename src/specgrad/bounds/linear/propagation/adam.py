@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-LEAST = 1e-8  # added to the size of a gradient, so that none is divided by 0
+EPSILON = 1e-8  # added to the size of a gradient, so that none is divided by 0
 
 
 class Adam:
-    """Step k = 0, 1, ... is rate * decay**k long."""
+    """Adam optimiser that ascends; step k = 0, 1, ... has the learning rate rate * decay**k."""
 
     def __init__(self, parameters: Iterable[Tensor], rate: float, decay: float) -> None:
         self.parameters, self.rate, self.decay = list(parameters), rate, decay
@@ -21,6 +21,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor | None]) -> None:
+        """Move every parameter in place, uphill along its gradient; a gradient of None leaves it."""
         rate = self.rate * self.decay**self.count
         self.count += 1
         rate /= 1 - 0.9**self.count
@@ -28,4 +29,4 @@ class Adam:
             if g is not None:
                 m.lerp_(g, 0.1)
                 v.mul_(0.999).addcmul_(g, g, value=0.001)
-                p.addcdiv_(m, (v / (1 - 0.999**self.count)).sqrt_().add_(LEAST), value=rate)
+                p.addcdiv_(m, (v / (1 - 0.999**self.count)).sqrt_().add_(EPSILON), value=rate)

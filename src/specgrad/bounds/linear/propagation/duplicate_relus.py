@@ -21,13 +21,13 @@ from torch import Tensor
 
 from specgrad.rounding.slack_constants import SUMS
 
-from ..relaxation.bound_layers import BoundLayer, BoundLinear, Ends
+from ..relaxation.bound_layers import BoundLayer, BoundLinear, Interval
 
-MOST = 1 << 22  # weights of a layer that is looked through
+MAX_WEIGHTS = 1 << 22  # weights of a layer that is looked through
 
 
 class DuplicateContext(Protocol):
-    """What is asked of a network (specgrad.bounds.linear.propagation.backward.State)."""
+    """What finding duplicate relus needs of a network: the part of backward.State that is used here."""
 
     @property
     def layers(self) -> Mapping[int, BoundLayer]: ...
@@ -38,32 +38,35 @@ class DuplicateContext(Protocol):
     @property
     def readers(self) -> Mapping[int, int]: ...
 
-    def own(self, i: int) -> float: ...
+    def own_rounding(self, i: int) -> float: ...
 
-    def charge(self, i: int) -> Tensor: ...
+    def rounding_cost(self, i: int) -> Tensor: ...
 
-    def pays_for(self, user: int, source: int) -> bool: ...
+    def absorbs_rounding_of(self, user: int, source: int) -> bool: ...
 
 
 class DuplicateRelus(NamedTuple):
-    """Cells that are others: cell `gone` reads sign times what cell `kept` reads; flat positions, one per pair."""
+    """Pairs of cells of one relu, as flat positions: cell `gone` reads sign (1 or -1) times what cell `kept` reads."""
 
     kept: Tensor
     gone: Tensor
     sign: Tensor
 
 
-def twins_of(state: DuplicateContext, i: int) -> DuplicateRelus | None:
-    """Of the cells of a relu; None where there are none, or where what lies below it is no plain matrix."""
+def find_duplicates(state: DuplicateContext, i: int) -> DuplicateRelus | None:
+    """Find cells of relu i with equal or negated inputs; None if there are none, or its source is not one
+    plain matrix.
+    """
     layer = state.layers[i]
     if layer.node.op.name != "relu":
         return None
-    lines = _rows(state, layer.sources[0])
-    return None if lines is None else _paired(lines)
+    lines = _affine_rows(state, layer.sources[0])
+    return None if lines is None else _match_rows(lines)
 
 
-def _rows(state: DuplicateContext, i: int) -> Tensor | None:
-    """Weights and constant of every cell of node i, (cells, inputs + 1), exactly, down to one layer that mixes cells.
+def _affine_rows(state: DuplicateContext, i: int) -> Tensor | None:
+    """Weights and constant of every cell of node i, (cells, inputs + 1), exact; None unless one matrix layer is below
+    it.
 
     Everything on the way is paid for by node i (State.charge).
     """
@@ -73,18 +76,18 @@ def _rows(state: DuplicateContext, i: int) -> Tensor | None:
             constants.append(layer.constant.flatten())
         cells, below = layer.node_cells, state.sizes[layer.sources[0]].numel()
         if layer.factors is None:
-            if len(constants) > 1 or cells * max(below, cells) > MOST:
+            if len(constants) > 1 or cells * max(below, cells) > MAX_WEIGHTS:
                 return None
             rows = layer.matrix
             return torch.cat([rows, constants[0][:, None] if constants else torch.zeros_like(rows[:, :1])], 1)
-        if layer.factors[0] is not None or not state.pays_for(i, layer.sources[0]):
+        if layer.factors[0] is not None or not state.absorbs_rounding_of(i, layer.sources[0]):
             return None
         i = layer.sources[0]
     return None
 
 
-def _paired(rows: Tensor) -> DuplicateRelus | None:
-    """Cells by the first one with the same row, or the opposite one.
+def _match_rows(rows: Tensor) -> DuplicateRelus | None:
+    """Pair every row with the first equal or negated row before it; None if no row has one. Zero rows are not paired.
 
     >>> _paired(torch.tensor([[1.0, 2.0], [0.0, 0.0], [-1.0, -2.0], [3.0, 2.0], [1.0, 2.0]]))
     DuplicateRelus(kept=tensor([0, 0]), gone=tensor([2, 4]), sign=tensor([-1.,  1.], dtype=torch.float64))
@@ -106,30 +109,33 @@ def _paired(rows: Tensor) -> DuplicateRelus | None:
 
 
 class DuplicateFold(NamedTuple):
-    """How objectives of one relu are taken together.
+    """How coefficients of duplicate cells of one relu are merged, and what that costs.
 
-    apart   per pair: what may lie between z_gone and sign*z_kept
-    price   per cell, (1, *shape): what abs(a) costs: being taken for another, and our roundings
+    duplicates      the pairs
+    pair_deviation  per pair: bound of abs(z_gone - sign*z_kept)
+    fold_cost       loss per unit of abs(a), (1, *shape): replacing a cell by its duplicate, and our own roundings
     """
 
-    twins: DuplicateRelus
-    apart: Tensor
-    price: Tensor
+    duplicates: DuplicateRelus
+    pair_deviation: Tensor
+    fold_cost: Tensor
 
-    def joined(self, ends: Ends) -> Ends:
-        """What is known of a cell is known of its twin: the box of every kept cell, narrowed."""
+    def intersect_duplicates(self, ends: Interval) -> Interval:
+        """Return the interval with every kept cell's narrowed by that of its duplicates, widened by their deviation."""
         low, high = (end.flatten(1) for end in ends)
-        kept, gone, sign = self.twins
+        kept, gone, sign = self.duplicates
         first, last = (end[:, gone] * sign for end in (low, high))
         at = kept.expand(len(low), -1)
-        low = low.scatter_reduce(1, at, torch.minimum(first, last) - self.apart, "amax")
-        high = high.scatter_reduce(1, at, torch.maximum(first, last) + self.apart, "amin")
+        low = low.scatter_reduce(1, at, torch.minimum(first, last) - self.pair_deviation, "amax")
+        high = high.scatter_reduce(1, at, torch.maximum(first, last) + self.pair_deviation, "amin")
         low, high = torch.minimum(low, high), torch.maximum(low, high)
         return low.reshape(ends[0].shape), high.reshape(ends[1].shape)
 
-    def folded(self, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Objectives (boxes, rows, *shape): what is left of them for the relu, and what is linear in its source."""
-        kept, gone, sign = self.twins
+    def merge_coefficients(self, a: Tensor) -> tuple[Tensor, Tensor]:
+        """Split coefficients `a` (boxes, rows, *shape) into those of the kept relus and those linear in the relu's
+        source.
+        """
+        kept, gone, sign = self.duplicates
         flat = a.flatten(2)
         moved = flat[..., gone]
         bent = flat.index_add(2, kept, moved)
@@ -138,12 +144,17 @@ class DuplicateFold(NamedTuple):
         return bent.reshape(a.shape), linear.reshape(a.shape)
 
 
-def fold_of(state: DuplicateContext, i: int, twins: DuplicateRelus) -> DuplicateFold:
-    """The source is reached through lines, which pay for `bent` alone; `linear` is of what has no error."""
+def make_fold(state: DuplicateContext, i: int, twins: DuplicateRelus) -> DuplicateFold:
+    """Build the fold of relu i, with its costs.
+
+    Relaxations hold the error of the source for the relu part only; the linear part is of w.x, which has no error.
+    """
     kept, gone, _ = twins
     source = state.layers[i].sources[0]
-    charge, size = state.charge(source).flatten(), state.sizes[source].flatten()
-    own = 4 * (state.own(i) + state.own(source)) * size  # sums of as many terms as there are cells, twice
+    charge, size = state.rounding_cost(source).flatten(), state.sizes[source].flatten()
+    own = (
+        4 * (state.own_rounding(i) + state.own_rounding(source)) * size
+    )  # sums of as many terms as there are cells, twice
     apart = (charge[kept] + charge[gone]) * SUMS
     price = torch.zeros_like(charge)
     price[kept] = own[kept]
@@ -151,21 +162,21 @@ def fold_of(state: DuplicateContext, i: int, twins: DuplicateRelus) -> Duplicate
     return DuplicateFold(twins, apart, price.reshape(state.sizes[source].shape))
 
 
-def unread(state: DuplicateContext, i: int, fold: DuplicateFold | None) -> Tensor:
-    """Cells of the source of relu i whose box no objective depends on: twins, and those that cancel them.
+def irrelevant_cells(state: DuplicateContext, i: int, fold: DuplicateFold | None) -> Tensor:
+    """Flat cells of relu i's source whose interval affects no bound: duplicates, and kept cells that they cancel.
 
     relu(z) - relu(-z) = z has no relu left: there the only layer that reads both gives them opposite weights.
     """
     if fold is None:
         return torch.zeros(0, dtype=torch.int64)
-    kept, gone, _ = fold.twins
+    kept, gone, _ = fold.duplicates
     reading = [layer for layer in state.layers.values() if i in layer.sources]
     layer = reading[0] if len(reading) == 1 and state.readers.get(i) == 1 else None
     if (
         not isinstance(layer, BoundLinear)
         or len(layer.varying) != 1
         or layer.factors is not None
-        or layer.node_cells**2 > MOST
+        or layer.node_cells**2 > MAX_WEIGHTS
     ):
         return gone
     weights = layer.matrix.index_add(1, kept, layer.matrix[:, gone])

@@ -16,21 +16,23 @@ RATE, DECAY = 0.2, 0.95
 
 
 def unstable_relus(state: State) -> list[int]:
-    """Unstable relus: with an input that may have either sign."""
+    """Positions of relus with a cell whose input may be negative and positive."""
     positions = []
     for i, layer in state.layers.items():
         if isinstance(layer, BoundUnary) and layer.node.op.name == "relu":
-            low, high = state.ends[layer.sources[0]]
+            low, high = state.intervals[layer.sources[0]]
             if bool(((low < 0) & (high > 0)).any()):
                 positions.append(i)
     return positions
 
 
-def optimised(state: State, seeds: dict[int, Tensor], steps: int) -> Tensor:
-    """Lower bounds (1, rows), of seeds (1, rows, *shape), by `steps` steps on every row's own slopes."""
+def optimise_alpha(state: State, seeds: dict[int, Tensor], steps: int) -> Tensor:
+    """Lower bounds (1, rows) of seeds (1, rows, *shape), with lower relu slopes optimised per row in `steps` Adam
+    steps.
+    """
     rows = {i: a.transpose(0, 1) for i, a in seeds.items()}  # a box per row, so that each has its slopes
     count = len(next(iter(rows.values())))
-    start = {i: state.lines(i).lower_slope for i in unstable_relus(state)}
+    start = {i: state.relaxation(i).lower_slope for i in unstable_relus(state)}
     slopes = {i: s.expand(count, *s.shape[1:]).clone().requires_grad_() for i, s in start.items()}
     best = backward(state, seeds).transpose(0, 1)
     if not slopes:
@@ -38,7 +40,7 @@ def optimised(state: State, seeds: dict[int, Tensor], steps: int) -> Tensor:
     adam = Adam(slopes.values(), RATE, DECAY)
     for _ in range(steps):
         with torch.enable_grad():
-            lower = backward(state.on({}, slopes), rows)
+            lower = backward(state.with_intervals({}, slopes), rows)
             best = torch.maximum(best, lower.detach())
             if not lower.requires_grad:  # every unstable relu stands in a max_pool's lines
                 break
@@ -46,5 +48,5 @@ def optimised(state: State, seeds: dict[int, Tensor], steps: int) -> Tensor:
         adam.step(gradients)
         for s in slopes.values():
             s.data.clamp_(0, 1)
-    last = backward(state.on({}, {i: s.detach() for i, s in slopes.items()}), rows)
+    last = backward(state.with_intervals({}, {i: s.detach() for i, s in slopes.items()}), rows)
     return torch.maximum(best, last).transpose(0, 1)

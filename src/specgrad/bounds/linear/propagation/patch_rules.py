@@ -1,4 +1,4 @@
-"""Which layers can be gone through patch by patch, and what they are on one patch."""
+"""Rules for propagating bounds patch by patch: which layers allow it, and their window or matrix on one patch."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from ..relaxation.bound_layers import BoundConv, BoundIdentity, BoundJoint, Boun
 from ..relaxation.conv_operator import Convolution
 from .backward import State
 
-MOST_PHASES = 8  # along an axis
-PHASED = 64 * 64  # cells of an array from which on phases pay: below, whole rows were measured to be twice as fast
+MAX_PHASES_PER_AXIS = 8  # along an axis
+MIN_CELLS_FOR_PHASES = (
+    64 * 64
+)  # cells of an array from which on phases pay: below, whole rows were measured to be twice as fast
 
 
 def spatial_rank(state: State, i: int) -> int | None:
-    """How many of a node's last axes its windows move over; None if that makes no sense."""
+    """Number of trailing spatial axes of node i, from the first window layer below it; None if there is none."""
     seen, waiting = set(), [i]
     while waiting:
         layer = state.layers[waiting.pop()]
         window = layer.node.params.get("window")
         if isinstance(window, Window):
             return window.rank if len(layer.node.shape) > window.rank else None
-        joined = layer.node.op is CONCAT and math.prod(layer.node.shape[2:]) >= PHASED
+        joined = layer.node.op is CONCAT and math.prod(layer.node.shape[2:]) >= MIN_CELLS_FOR_PHASES
         if is_elementwise(layer) or joined:
             waiting += [s for s in layer.sources if s not in seen]
             seen |= set(layer.sources)
@@ -39,11 +41,12 @@ def spatial_rank(state: State, i: int) -> int | None:
 
 
 def is_elementwise(layer: BoundLayer) -> bool:
+    """Whether every cell of the layer reads only the same cell of its arguments."""
     return layer.node.op.receptive_field is cellwise or isinstance(layer, BoundIdentity)
 
 
 def is_local(state: State, rank: int, j: int, patch: Patch) -> bool:
-    """Whether layer j can be gone through patch by patch, and should."""
+    """Whether layer j can be propagated patch by patch, and whether that is cheaper than whole rows."""
     layer = state.layers[j]
     shape = layer.node.shape
     if isinstance(layer, BoundJoint) or len(shape) <= rank:
@@ -55,30 +58,34 @@ def is_local(state: State, rank: int, j: int, patch: Patch) -> bool:
     if is_windowed(layer):
         first = layer.sources == layer.node.operands()[:1] or isinstance(layer, BoundMaxPool)
         return first and all(isinstance(a, Strided) for a in layer.node.params["window"].axes)
-    if math.prod(shape[len(shape) - rank :]) < PHASED and (is_transposed(layer) or layer.node.op is CONCAT):
+    if math.prod(shape[len(shape) - rank :]) < MIN_CELLS_FOR_PHASES and (
+        is_transposed(layer) or layer.node.op is CONCAT
+    ):
         return False
     if is_transposed(layer):
         return patch.read_back(layer.node.params["window"]) is not None
-    if is_joined(layer, rank):
+    if is_channel_concat(layer, rank):
         return True
-    return is_elementwise(layer) and all(state.ends[s][0].shape[1:] == shape for s in layer.sources)
+    return is_elementwise(layer) and all(state.intervals[s][0].shape[1:] == shape for s in layer.sources)
 
 
 def is_windowed(layer: BoundLayer) -> bool:
+    """Whether the layer is a max pool, a convolution or an average pool."""
     return isinstance(layer, BoundMaxPool) or layer.node.op.name in ("conv", "avg_pool")
 
 
 def is_transposed(layer: BoundLayer) -> bool:
+    """Whether the layer is a transposed convolution."""
     return isinstance(layer, BoundConv) and layer.is_transposed
 
 
-def is_joined(layer: BoundLayer, rank: int) -> bool:
-    """Whether arrays stand one after the other along the axis of channels."""
+def is_channel_concat(layer: BoundLayer, rank: int) -> bool:
+    """Whether the layer is a concatenation along the channel axis."""
     return layer.node.op is CONCAT and layer.node.params["axis"] == len(layer.node.shape) - rank - 1
 
 
 def read_below(layer: BoundLayer, patch: Patch) -> Patch:
-    """What a patch of a local layer depends on."""
+    """Patch of the source that a patch of a local layer depends on."""
     if is_windowed(layer):
         return read_through(patch, layer.node.params["window"])
     below = patch.read_back(layer.node.params["window"]) if is_transposed(layer) else patch
@@ -86,22 +93,22 @@ def read_below(layer: BoundLayer, patch: Patch) -> Patch:
     return below
 
 
-def seeds_of(state: State, rank: int, i: int) -> list[Patch]:
-    """One cell of node i as patches, one for every phase.
+def seed_patches(state: State, rank: int, i: int) -> list[Patch]:
+    """One-cell patches of node i to start from, one for every phase of the transposed convolutions below it.
 
     Below a transposed convolution of stride s the cells that p depends on move with p/s: positions with the same
     remainder p = s*q + r move together, with q. So there is a patch for each r, which moves s times as fast as q.
     """
     speed = 1
-    while speed <= MOST_PHASES and (blocked := _blocked(state, rank, i, speed)) > 1:
+    while speed <= MAX_PHASES_PER_AXIS and (blocked := _blocking_stride(state, rank, i, speed)) > 1:
         speed *= blocked
-    speed = speed if speed <= MOST_PHASES else 1
+    speed = speed if speed <= MAX_PHASES_PER_AXIS else 1
     phases = itertools.product(range(speed), repeat=rank)
     return [Patch((speed,) * rank, phase, (1,) * rank) for phase in phases]
 
 
-def _blocked(state: State, rank: int, i: int, speed: int) -> int:
-    """The stride of a transposed convolution that speed is no multiple of, on the way down; 1: none."""
+def _blocking_stride(state: State, rank: int, i: int, speed: int) -> int:
+    """Stride of the first transposed convolution below node i that `speed` is no multiple of; 1 if there is none."""
     *_, (j, patch) = _patches_below(state, i, Patch((speed,) * rank, (0,) * rank, (1,) * rank))
     layer = state.layers[j]
     window = layer.node.params.get("window") if patch is None and is_transposed(layer) else None
@@ -109,7 +116,7 @@ def _blocked(state: State, rank: int, i: int, speed: int) -> int:
 
 
 def _patches_below(state: State, i: int, seed: Patch) -> Iterator[tuple[int, Patch | None]]:
-    """The nodes that a patch of node i depends on, in order, and their patches; None, and the end: no patch fits."""
+    """Yield (node, its patch) for everything a patch of node i depends on, downwards; a patch of None ends the walk."""
     patches: dict[int, Patch | None] = {i: seed}
     for j in sorted(state.layers, reverse=True):
         if j not in patches:
@@ -126,7 +133,7 @@ def _patches_below(state: State, i: int, seed: Patch) -> Iterator[tuple[int, Pat
 
 
 def cells_per_row(state: State, i: int, seed: Patch) -> int:
-    """The most cells that one row of node i has on its way down, as patches or densely."""
+    """Largest number of cells that one objective row of node i has at any layer below it, as a patch or densely."""
     most, rank = 1, len(seed.size)
     for j, patch in _patches_below(state, i, seed):
         if patch is None:
@@ -136,19 +143,20 @@ def cells_per_row(state: State, i: int, seed: Patch) -> int:
 
 
 def read_through(patch: Patch, window: Window) -> Patch:
+    """Patch of the input that `patch` of a window operator's output reads; the window must be strided."""
     below = patch.read_through(window)
     assert below is not None  # only strided windows come here
     return below
 
 
 def per_channel(constant: Tensor, rank: int) -> Tensor:
-    """A bias (1, *lead, channels, *spatial), the same at every cell, as (channels, *ones)."""
+    """Convert a bias (1, *lead, channels, *spatial) that is equal at all positions to (channels, *ones)."""
     channels, cells = constant.shape[-rank - 1], math.prod(constant.shape[-rank:])
     return constant.reshape(-1, channels, cells)[0, :, 0].reshape(channels, *(1,) * rank)
 
 
 def average_weights(layer: BoundLayer) -> Tensor:
-    """(1, *shape): what avg_pool multiplies the sum of a window by."""
+    """Factor that avg_pool multiplies the sum of each window by, (1, *shape); 0 for an empty window."""
     ones = torch.ones(layer.node.shape[: -layer.node.params["window"].rank] + layer.node.params["window"].size).double()
     mean = apply(AVG_POOL, ones, **layer.node.params)
     count = apply(AVG_POOL, ones, window=layer.node.params["window"], divisor=1)
@@ -156,8 +164,10 @@ def average_weights(layer: BoundLayer) -> Tensor:
 
 
 def convolution_on(layer: BoundLayer, window: Window) -> Convolution:
-    """A convolution on the window of a patch; an average's sums are a convolution of every channel with ones."""
+    """The layer's convolution on the window of a patch; of an average, the depthwise convolution with ones that sums
+    it.
+    """
     if isinstance(layer, BoundConv):
-        return layer.over(window)
+        return layer.with_window(window)
     channels = layer.node.shape[-window.rank - 1]
     return Convolution(torch.ones((channels, 1, *window.kernel), dtype=torch.float64), window, channels)

@@ -1,4 +1,4 @@
-"""Backward bounds of many cells of one layer by the patches that they depend on, not by whole rows.
+"""Backward bounds of many cells of one layer by the patches that they depend on, instead of whole rows.
 
 All channels at one position p of a layer depend on one patch of every layer below: speed*p + start and on, as far as
 the windows between them reach (window.Patch). So positions stand where boxes stand in a dense pass, rows are channels,
@@ -20,63 +20,80 @@ from torch import Tensor
 from specgrad.scalar import Array
 from specgrad.window import Patch, Shape
 
-from ..relaxation.bound_layers import BoundConv, BoundLinear, BoundMaxPool, BoundOpaque, Ends, rows_dot, split, within
-from ..relaxation.conv_operator import BYTES, LARGEST, PRODUCTS, Convolution
+from ..relaxation.bound_layers import (
+    BoundConv,
+    BoundLinear,
+    BoundMaxPool,
+    BoundOpaque,
+    Interval,
+    bound_over_interval,
+    positive_negative,
+    rows_dot,
+)
+from ..relaxation.conv_operator import BYTES_PER_SECOND, MATMUL_FLOPS, MAX_MATRIX_ENTRIES, Convolution
 from ..relaxation.formulas import LinearRelaxation
-from .backward import Chain, State, both_ends, descend, finished, swept
+from .backward import Chain, State, backward_two_sided, lower_and_upper, propagate_in_reverse, widen_by_loss
 from .patch_rules import (
     average_weights,
     cells_per_row,
     convolution_on,
-    is_joined,
+    is_channel_concat,
     is_local,
     is_transposed,
     is_windowed,
     per_channel,
     read_below,
     read_through,
-    seeds_of,
+    seed_patches,
     spatial_rank,
 )
 
-CELLS = 1 << 21  # cells of an objective that are held at once: 16 MB
-SPREAD = 8  # how often a cell below a maximum is read or written on the way through it
-CACHED = 1 << 17  # cells that a cache holds: 1 MB
+MAX_OBJECTIVE_CELLS = 1 << 21  # cells of an objective that are held at once: 16 MB
+MAX_POOL_MEMORY_PASSES = 8  # how often a cell below a maximum is read or written on the way through it
+CACHE_CELLS = 1 << 17  # cells that a cache holds: 1 MB
 
 
 @dataclass(eq=False)
 class Objective:
-    """Rows over the patches of one node: a is (positions or 1, rows, channels, *patch)."""
+    """Coefficients `a` over the patches of one node, (positions or 1, rows, channels, *patch).
+
+    unabsorbed   the part of `a` whose rounding errors are still to be charged; None: none of it
+    """
 
     patch: Patch
     a: Tensor
-    loose: Tensor | None  # the part whose errors have not been paid by lines
+    unabsorbed: Tensor | None  # the part whose errors have not been paid by lines
 
 
 @dataclass(eq=False)
 class Cone:
-    """The layers below node i, as patches that move with its positions.
+    """The layers below one node, as patches that move with its positions; holds the state of one backward pass.
 
-    positions   (count, 1 + rank): the number of the leading axes' cell, and the spatial position
-    convolutions    which are the same at every position; kept from cone to cone
+    positions      (count, 1 + rank): number of the leading axes' cell, and the spatial position
+    convolutions   by node and patch; equal at all positions, so they are shared between cones
+    pending        objectives that have not been propagated, by node
+    dense          objectives that go on as whole rows, by node
+    indices        cached flat cells of patches
     """
 
     state: State
     rank: int
     positions: Array
     convolutions: dict[tuple[int, Patch], Convolution]
-    noted: dict[int, list[Objective]] = field(default_factory=dict)
+    pending: dict[int, list[Objective]] = field(default_factory=dict)
     dense: dict[int, list[tuple[Patch, Tensor]]] = field(default_factory=dict)
     indices: dict[tuple[Patch, Shape, int], Tensor] = field(default_factory=dict)
 
     # --- patches of a node's tensors --------------------------------------------------------------------------------
 
     def gather(self, v: Tensor, patch: Patch) -> Tensor:
-        """(1, *lead, channels, *spatial) as (positions, channels, *patch), 0 outside."""
+        """Gather (1, *lead, channels, *spatial) at the patches: (positions, channels, *patch), 0 outside the array."""
         return self._gathered(v, patch)[0]
 
     def _gathered(self, v: Tensor, patch: Patch) -> Tensor:
-        """(k, *lead, channels, *spatial) as (k, positions, channels, *patch), 0 outside."""
+        """Gather (k, *lead, channels, *spatial) at the patches: (k, positions, channels, *patch), 0 outside
+        the array.
+        """
         spatial, channels = tuple(v.shape[v.ndim - self.rank :]), v.shape[v.ndim - self.rank - 1]
         planes = v.reshape(len(v), -1, channels, math.prod(spatial)).movedim(2, 1)
         index = self._index(patch, spatial, planes.shape[2])
@@ -84,7 +101,7 @@ class Cone:
         return flat[:, index].reshape(len(v), channels, *index.shape).movedim(2, 1).contiguous()
 
     def _index(self, patch: Patch, spatial: Shape, planes: int) -> Tensor:
-        """The flat cells of the patches in all planes; one past the last for outside ones. Read often, so kept."""
+        """Flat cells of the patches over all planes, (positions, *patch); one past the last cell for those outside."""
         key = patch, spatial, planes
         if key not in self.indices:
             cells = math.prod(spatial)
@@ -93,9 +110,9 @@ class Cone:
             self.indices[key] = torch.from_numpy(np.where(within == cells, planes * cells, within + cells * plane))
         return self.indices[key]
 
-    def lines(self, i: int, patch: Patch) -> LinearRelaxation:
-        """The lines of node i at the patches; slopes of taps keep their axis in front."""
-        lines = self.state.lines(i)
+    def relaxation(self, i: int, patch: Patch) -> LinearRelaxation:
+        """Relaxation of node i gathered at the patches; slopes of a max pool have the axis of taps in front."""
+        lines = self.state.relaxation(i)
         if not isinstance(self.state.layers[i], BoundMaxPool):
             return LinearRelaxation(*self._gathered(torch.cat(lines), patch))
         down, up = (self._gathered(s.squeeze(1), patch) for s in (lines.lower_slope, lines.upper_slope))
@@ -103,27 +120,32 @@ class Cone:
 
     # --- down -------------------------------------------------------------------------------------------------------
 
-    def run(self, i: int, rows: Tensor, patch: Patch) -> Ends:
-        """Bounds (positions, rows) of rows (positions or 1, rows, channels) of node i, at a cell per position.
+    def run(self, i: int, rows: Tensor, patch: Patch) -> Interval:
+        """(lower, upper) (positions, rows) of rows (positions or 1, rows, channels) of node i, at one cell per
+        position.
 
         Upper ones hold between parallel lines alone.
         """
         seed = rows.reshape(*rows.shape, *patch.size)
-        self.noted[i] = [Objective(patch, seed, seed)]
-        return self.descend(torch.zeros((1, rows.shape[1]), dtype=torch.float64))
+        self.pending[i] = [Objective(patch, seed, seed)]
+        return self.propagate_in_reverse(torch.zeros((1, rows.shape[1]), dtype=torch.float64))
 
-    def descend(self, lost: Tensor) -> Ends:
-        """From the objectives that are noted down to the inputs; `lost` (positions or 1, rows) is lost already."""
-        total, lost = descend(self.state.layers, self.noted, self._step, torch.zeros_like(lost), lost)
+    def propagate_in_reverse(self, lost: Tensor) -> Interval:
+        """Propagate pending objectives to the inputs: (lower, upper), each (positions, rows). `lost` is subtracted as
+        well.
+        """
+        total, lost = propagate_in_reverse(self.state.layers, self.pending, self._step, torch.zeros_like(lost), lost)
         rows = lost.shape[1]
-        low, high = (end.expand(len(self.positions), rows) for end in finished(self.state, total, lost))
+        low, high = (end.expand(len(self.positions), rows) for end in widen_by_loss(self.state, total, lost))
         if not self.dense:
             return low, high
         lower, upper = self._dense_rest(rows)
         return low + lower, high + upper
 
     def _merged(self, j: int, parts: list[Objective]) -> Objective | None:
-        """One patch for all parts; None if the node goes on densely."""
+        """Merge the objectives of node j on one common patch; None if no patch fits, and the node goes on as dense
+        rows.
+        """
         patch: Patch | None = parts[0].patch
         for part in parts[1:]:
             patch = patch and patch.union(part.patch)
@@ -131,60 +153,73 @@ class Cone:
             self.dense.setdefault(j, []).extend((part.patch, part.a) for part in parts)
             return None
         placed = [
-            (_placed(p.a, p.patch, patch), p.loose if p.loose is None else _placed(p.loose, p.patch, patch))
+            (
+                _pad_to_patch(p.a, p.patch, patch),
+                p.unabsorbed if p.unabsorbed is None else _pad_to_patch(p.unabsorbed, p.patch, patch),
+            )
             for p in parts
         ]
         loose = [b for _, b in placed if b is not None]
         return Objective(patch, _total([a for a, _ in placed]), _total(loose) if loose else None)
 
     def _step(self, j: int, parts: list[Objective]) -> tuple[Tensor | float, Tensor | float]:
-        """Constant and loss of one layer; its sources' objectives are noted."""
+        """Propagate one layer: returns its constant and loss, and adds its sources' objectives to `pending`."""
         objective = self._merged(j, parts)
         if objective is None:
             return 0.0, 0.0
         layer, patch, a = self.state.layers[j], objective.patch, objective.a
         chain = self.state.chain(j)
-        if chain is not None and not self.noted.keys() & set(chain.inner):
+        if chain is not None and not self.pending.keys() & set(chain.inner):
             return self._through_chain(j, chain, objective)
         if isinstance(layer, BoundMaxPool):
-            return self.state.settled(*self._through_taps(j, layer, patch, a))
+            return self.state.fold_gap_into_constant(*self._through_max_pool(j, layer, patch, a))
         if isinstance(layer, BoundLinear):
             return self._through_linear(j, layer, objective)
-        back = layer.back(a, PatchView(self, patch))
-        constant, lost = self.state.settled(back.constant, back.lost)
+        back = layer.bound_backward(a, PatchView(self, patch))
+        constant, lost = self.state.fold_gap_into_constant(back.constant, back.lost)
         if isinstance(layer, BoundOpaque):
-            return constant, lost + rows_dot(a.abs(), self.gather(self.state.own(j) * self.state.size(j), patch))
-        self.note(layer.sources[0], Objective(patch, back.pulled[0], None))
+            return constant, lost + rows_dot(
+                a.abs(), self.gather(self.state.own_rounding(j) * self.state.size(j), patch)
+            )
+        self.add_pending(layer.sources[0], Objective(patch, back.coefficients[0], None))
         return constant, lost
 
-    def _through_taps(self, j: int, layer: BoundMaxPool, patch: Patch, a: Tensor) -> tuple[Tensor, Tensor]:
-        lines, below = self.lines(j, patch), read_through(patch, layer.window)
+    def _through_max_pool(self, j: int, layer: BoundMaxPool, patch: Patch, a: Tensor) -> tuple[Tensor, Tensor]:
+        """Propagate through max pool j; returns (constant, lost), each (positions, rows)."""
+        lines, below = self.relaxation(j, patch), read_through(patch, layer.window)
         local = BoundMaxPool(j, layer.node, layer.sources[0], patch.window(layer.window), layer.with_zero)
         source = self.state.layers[layer.sources[0]]
-        alone = all(k < source.position for k in self.noted) and is_local(self.state, self.rank, source.position, below)
+        alone = all(k < source.position for k in self.pending) and is_local(
+            self.state, self.rank, source.position, below
+        )
         if (
             alone
             and isinstance(source, BoundConv)
             and not source.is_transposed
-            and self._composes(local, source, below, a)
+            and self._is_composition_faster(local, source, below, a)
         ):
-            return self._composed(local, lines, source, below, a)
-        self.note(source.position, Objective(below, local.spread(*split(a), lines), None))
-        return within(a, lines.lower, lines.upper)
+            return self._through_max_pool_and_conv(local, lines, source, below, a)
+        self.add_pending(
+            source.position, Objective(below, local.source_coefficients(*positive_negative(a), lines), None)
+        )
+        return bound_over_interval(a, lines.lower, lines.upper)
 
-    def _composes(self, taps: BoundMaxPool, source: BoundConv, patch: Patch, a: Tensor) -> bool:
-        """Whether one matrix for a maximum and the convolution below it is faster than one after the other."""
+    def _is_composition_faster(self, taps: BoundMaxPool, source: BoundConv, patch: Patch, a: Tensor) -> bool:
+        """Whether one matrix for a max pool and the convolution below it is estimated to be faster than two steps."""
         through = self.convolution(source.position, patch)
         read, cells, rows = through.outputs * math.prod(patch.size), math.prod(a.shape[2:]), a.shape[1]
         below = through.inputs * math.prod(through.window.size)
-        composed = 4 * cells * below * (1 + taps.window.taps_count / rows) / PRODUCTS
-        way = through.way(self.state.fast and source.in_single)
-        return read * below <= LARGEST and composed < through.seconds(way) + 8 * SPREAD * read / BYTES
+        composed = 4 * cells * below * (1 + taps.window.taps_count / rows) / MATMUL_FLOPS
+        way = through.way(self.state.fast and source.uses_float32)
+        return (
+            read * below <= MAX_MATRIX_ENTRIES
+            and composed < through.seconds(way) + 8 * MAX_POOL_MEMORY_PASSES * read / BYTES_PER_SECOND
+        )
 
-    def _composed(
+    def _through_max_pool_and_conv(
         self, taps: BoundMaxPool, lines: LinearRelaxation, source: BoundLinear, patch: Patch, a: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Through a maximum and the convolution below it at once: lines of the convolution's own source.
+        """Propagate through a max pool and the convolution below it at once; returns (constant, lost).
 
         Its objective would have as many cells as the maximum has taps; the lines, composed with the convolution's
         matrix, are no larger than what comes out. Taps outside the array have slope 0.
@@ -197,53 +232,66 @@ class Cone:
         if source.constant is not None:
             bias = per_channel(source.constant, self.rank)
             low, high = (torch.addcmul(end, s.sum(0), bias) for end, s in ((low, down), (high, up)))
-        halves = [(a, down)] if self.state.parallel else list(zip(split(a), (down, up), strict=True))
-        pulled = _total([_combined(part.flatten(2), slope.flatten(2), rows) for part, slope in halves])
+        halves = [(a, down)] if self.state.parallel else list(zip(positive_negative(a), (down, up), strict=True))
+        pulled = _total([_composed_adjoint(part.flatten(2), slope.flatten(2), rows) for part, slope in halves])
         out = pulled.reshape(*pulled.shape[:2], -1, *below.size)
-        self.note(source.sources[0], Objective(below, out, out))
-        return within(a, low, high)
+        self.add_pending(source.sources[0], Objective(below, out, out))
+        return bound_over_interval(a, low, high)
 
-    def note(self, source: int, objective: Objective) -> None:
-        self.noted.setdefault(source, []).append(objective)
+    def add_pending(self, source: int, objective: Objective) -> None:
+        """Add an objective of node `source` to those that are still to be propagated."""
+        self.pending.setdefault(source, []).append(objective)
 
     def _through_linear(
         self, j: int, layer: BoundLinear, objective: Objective
     ) -> tuple[Tensor | float, Tensor | float]:
+        """Propagate through linear layer j; returns (constant, lost), each (positions, rows) or 0."""
         state, patch, a = self.state, objective.patch, objective.a
         lost: Tensor | float = 0.0
-        if objective.loose is not None:
-            lost = rows_dot(objective.loose.abs(), self.gather(state.charge(j), patch))
+        if objective.unabsorbed is not None:
+            lost = rows_dot(objective.unabsorbed.abs(), self.gather(state.rounding_cost(j), patch))
         constant = 0.0 if layer.constant is None else rows_dot(a, self.gather(layer.constant, patch))
-        for source, (below, pulled) in zip(layer.sources, self._pulled(j, layer, patch, a), strict=True):
-            paid = self.state.paid_by(source, j) == "paid"
-            self.note(source, Objective(below, pulled, None if paid else pulled))
+        for source, (below, pulled) in zip(layer.sources, self._adjoint(j, layer, patch, a), strict=True):
+            paid = self.state.absorbed_by(source, j) == "absorbed"
+            self.add_pending(source, Objective(below, pulled, None if paid else pulled))
         return constant, lost
 
     def _through_chain(self, j: int, chain: Chain, objective: Objective) -> tuple[Tensor | float, Tensor | float]:
-        patch, a, loose = objective.patch, objective.a, objective.loose
-        lost = 0.0 if loose is None else rows_dot(loose.abs(), self.gather(self.state.charge(j), patch))
+        """Propagate through a merged run of elementwise maps; returns (constant, lost), each (positions, rows) or 0."""
+        patch, a, loose = objective.patch, objective.a, objective.unabsorbed
+        lost = 0.0 if loose is None else rows_dot(loose.abs(), self.gather(self.state.rounding_cost(j), patch))
         constant = 0.0 if chain.constant is None else rows_dot(a, self.gather(chain.constant, patch))
-        below = times(a, self._inside(j, patch) if chain.factor is None else self._diagonal(chain.factor, patch))
-        self.note(chain.source, Objective(patch, below, None if chain.kind == "paid" else below))
+        below = times(
+            a, self._validity_factor(j, patch) if chain.factor is None else self._diagonal(chain.factor, patch)
+        )
+        self.add_pending(chain.source, Objective(patch, below, None if chain.absorbed_as == "absorbed" else below))
         return constant, lost
 
-    def _pulled(self, j: int, layer: BoundLinear, patch: Patch, a: Tensor) -> list[tuple[Patch, Tensor]]:
-        if is_joined(layer, self.rank):
-            inside = times(a, self._inside(j, patch))
+    def _adjoint(self, j: int, layer: BoundLinear, patch: Patch, a: Tensor) -> list[tuple[Patch, Tensor]]:
+        """Patch and coefficients of every source of linear layer j, for coefficients `a` of its own patch."""
+        if is_channel_concat(layer, self.rank):
+            inside = times(a, self._validity_factor(j, patch))
             return [(patch, part) for part in _split_channels(layer, inside, self.rank)]
         if not is_windowed(layer) and not is_transposed(layer):
             each = layer.factors or [None] * len(layer.sources)
-            return [(patch, times(a, self._inside(j, patch) if f is None else self._diagonal(f, patch))) for f in each]
-        below, scaled, through = read_below(layer, patch), times(a, self._inside(j, patch)), self.convolution(j, patch)
+            return [
+                (patch, times(a, self._validity_factor(j, patch) if f is None else self._diagonal(f, patch)))
+                for f in each
+            ]
+        below, scaled, through = (
+            read_below(layer, patch),
+            times(a, self._validity_factor(j, patch)),
+            self.convolution(j, patch),
+        )
         rows = scaled.flatten(0, 1)
         if isinstance(layer, BoundConv):
-            moved = layer.moved(through, rows, self.state.fast)
+            moved = layer.map_objectives(through, rows, self.state.fast)
         else:  # the sums of an average
             moved = through.adjoint(rows, single=False)
         return [(below, moved.reshape(*scaled.shape[:2], -1, *below.size))]
 
     def convolution(self, j: int, patch: Patch) -> Convolution:
-        """A convolution, or the sums of an average, on a patch."""
+        """The convolution of layer j on a patch, or the window sums of an average; cached."""
         if (j, patch) not in self.convolutions:
             layer = self.state.layers[j]
             over = patch.back_window if is_transposed(layer) else patch.window
@@ -251,11 +299,11 @@ class Cone:
         return self.convolutions[j, patch]
 
     def _diagonal(self, d: Tensor, patch: Patch) -> Tensor:
-        """(1, *shape): what an elementwise map multiplies by, at the patches."""
-        return _plain(self.gather(d, patch).unsqueeze(1))
+        """Factors (1, *shape) of an elementwise map at the patches, (positions, 1, channels, *patch), or one number."""
+        return _scalar_if_uniform(self.gather(d, patch).unsqueeze(1))
 
-    def _inside(self, j: int, patch: Patch) -> Tensor | None:
-        """1 at cells of the array, 0 at those around it, which stand for no value; an average's weight per window.
+    def _validity_factor(self, j: int, patch: Patch) -> Tensor | None:
+        """Factor at the patches: 1 at cells of the array, 0 outside, of an average its weight per window.
 
         None where all are 1.
         """
@@ -263,18 +311,19 @@ class Cone:
         scale = torch.ones((1, *layer.node.shape), dtype=torch.float64)
         if layer.node.op.name == "avg_pool":
             scale = average_weights(layer)
-        inside = _plain(self.gather(scale, patch).unsqueeze(1))
+        inside = _scalar_if_uniform(self.gather(scale, patch).unsqueeze(1))
         return None if inside.numel() == 1 and bool(inside == 1) else inside
 
     # --- the rest, as whole rows ------------------------------------------------------------------------------------
 
-    def _dense_rest(self, rows: int) -> Ends:
+    def _dense_rest(self, rows: int) -> Interval:
+        """(lower, upper) (positions, rows) of the objectives that go on as whole rows."""
         seeds = {j: _total([self._scattered(j, p, a, rows) for p, a in parts]) for j, parts in self.dense.items()}
-        low, high = (end.reshape(len(self.positions), rows) for end in swept(self.state, seeds))
+        low, high = (end.reshape(len(self.positions), rows) for end in backward_two_sided(self.state, seeds))
         return low, high
 
     def _scattered(self, j: int, patch: Patch, a: Tensor, rows: int) -> Tensor:
-        """Patches as whole rows (1, positions*rows, *shape)."""
+        """Scatter coefficients over patches into whole rows (1, positions*rows, *shape)."""
         shape = self.state.layers[j].node.shape
         spatial = shape[len(shape) - self.rank :]
         planes, channels, cells = math.prod(shape[: -self.rank - 1]), shape[-self.rank - 1], math.prod(spatial)
@@ -288,7 +337,7 @@ class Cone:
 
 @dataclass(eq=False)
 class PatchView:
-    """What is known of nodes, at the patches of a cone."""
+    """BoundContext of the nodes of a cone, gathered at one patch: what a layer's bound_backward may ask for."""
 
     cone: Cone
     patch: Patch
@@ -297,22 +346,22 @@ class PatchView:
     def fast(self) -> bool:
         return self.cone.state.fast
 
-    def box(self, i: int) -> Ends:
-        low, high = (self.cone.gather(end, self.patch) for end in self.cone.state.ends[i])
+    def interval(self, i: int) -> Interval:
+        low, high = (self.cone.gather(end, self.patch) for end in self.cone.state.intervals[i])
         return low, high
 
-    def lines(self, i: int) -> LinearRelaxation:
-        return self.cone.lines(i, self.patch)
+    def relaxation(self, i: int) -> LinearRelaxation:
+        return self.cone.relaxation(i, self.patch)
 
     @property
-    def left(self) -> Mapping[int, Tensor]:
+    def candidate_taps(self) -> Mapping[int, Tensor]:
         return {}  # every tap may win: nothing is cut here
 
 
-def _combined(a: Tensor, slope: Tensor, rows: Tensor) -> Tensor:
-    """sum_k a[p, r, k] sum_t slope[t, p, k] rows[k, t, n] for every position p, as many at a time as a cache holds."""
+def _composed_adjoint(a: Tensor, slope: Tensor, rows: Tensor) -> Tensor:
+    """sum_k a[p, r, k] sum_t slope[t, p, k] rows[k, t, n] for every position p, in chunks that fit a cache."""
     weights, products = slope.permute(2, 1, 0), []
-    step = max(1, CACHED // (rows.shape[0] * rows.shape[2]))
+    step = max(1, CACHE_CELLS // (rows.shape[0] * rows.shape[2]))
     for start in range(0, slope.shape[1], step):
         lines = torch.bmm(weights[:, start : start + step], rows)  # (k, positions, n)
         if len(a) == 1:
@@ -324,29 +373,34 @@ def _combined(a: Tensor, slope: Tensor, rows: Tensor) -> Tensor:
 
 
 def _split_channels(layer: BoundLinear, a: Tensor, rank: int) -> list[Tensor]:
-    """The objective of every varying array of a concatenation along the channels."""
+    """Split coefficients `a` of a channel concatenation into those of its varying arguments."""
     sizes = [(a if isinstance(a, tuple) else tuple(a.shape))[-rank - 1] for a in layer.args]
     return [part for k, part in enumerate(a.split(sizes, 2)) if k in layer.varying]
 
 
 def times(a: Tensor, factor: Tensor | None) -> Tensor:
+    """Product of `a` and an optional factor, None standing for 1."""
     return a if factor is None else a * factor
 
 
-def _plain(v: Tensor) -> Tensor:
-    """A factor that is the same everywhere as one number: rows that do not differ by position stay one."""
+def _scalar_if_uniform(v: Tensor) -> Tensor:
+    """Return a tensor of equal numbers as one number (1,), so that rows equal at all positions stay one; else
+    unchanged.
+    """
     first = v.flatten()[:1]
     return first if bool((v == first).all()) else v
 
 
 def _total(parts: list[Tensor]) -> Tensor:
+    """Sum of a nonempty list of tensors."""
     total = parts[0]
     for part in parts[1:]:
         total = total + part
     return total
 
 
-def _placed(a: Tensor, patch: Patch, within: Patch) -> Tensor:
+def _pad_to_patch(a: Tensor, patch: Patch, within: Patch) -> Tensor:
+    """Pad coefficients over `patch` with zeros to the larger patch `within`."""
     pads = [n for pair in reversed(patch.margins(within)) for n in pair]
     return torch.nn.functional.pad(a, pads) if any(pads) else a
 
@@ -354,8 +408,8 @@ def _placed(a: Tensor, patch: Patch, within: Patch) -> Tensor:
 # --- narrowing a layer ----------------------------------------------------------------------------------------------
 
 
-def patch_narrow(state: State, i: int, open_: Array, low: Array, high: Array) -> bool:
-    """Narrow low and high of node i at its open cells, in place; False if patches do not fit this layer."""
+def narrow_by_patches(state: State, i: int, open_: Array, low: Array, high: Array) -> bool:
+    """Narrow low and high of node i at its open cells, in place; return False if patches do not fit this layer."""
     rank = spatial_rank(state, i)
     shape = state.layers[i].node.shape
     if rank is None or len(shape) <= rank:
@@ -363,7 +417,7 @@ def patch_narrow(state: State, i: int, open_: Array, low: Array, high: Array) ->
     channels, spatial = shape[-rank - 1], shape[len(shape) - rank :]
     planes = (-1, channels, *spatial)
     open_, low, high = (v.reshape(planes) for v in (open_, low, high))
-    for seed in seeds_of(state, rank, i):
+    for seed in seed_patches(state, rank, i):
         # every speed-th plane of cells, from the seed's start on: views, which are narrowed in place
         phase = (slice(None), slice(None), *(slice(r, None, s) for r, s in zip(seed.start, seed.speed, strict=True)))
         _narrow_phase(state, i, seed, *(v[phase] for v in (open_, low, high)))
@@ -371,6 +425,7 @@ def patch_narrow(state: State, i: int, open_: Array, low: Array, high: Array) ->
 
 
 def _narrow_phase(state: State, i: int, seed: Patch, open_: Array, low: Array, high: Array) -> None:
+    """Narrow low and high in place at the open cells of one phase (every speed-th cell of each axis)."""
     positions = np.argwhere(open_.any(1))
     convolutions: dict[tuple[int, Patch], Convolution] = {}
     counts = open_[(positions[:, 0], slice(None), *positions[:, 1:].T)].sum(1)
@@ -378,22 +433,23 @@ def _narrow_phase(state: State, i: int, seed: Patch, open_: Array, low: Array, h
     positions, counts = positions[order], counts[order]
     per_row, start = cells_per_row(state, i, seed), 0
     while start < len(positions) and not state.budget.is_spent:
-        step = max(1, CELLS // (2 * int(counts[start]) * per_row))
+        step = max(1, MAX_OBJECTIVE_CELLS // (2 * int(counts[start]) * per_row))
         cone = Cone(state, len(seed.size), positions[start : start + step], convolutions)
         _narrow_chunk(cone, i, seed, open_, low, high)
         start += step
 
 
 def _narrow_chunk(cone: Cone, i: int, seed: Patch, open_: Array, low: Array, high: Array) -> None:
-    chosen = _chosen(open_[(cone.positions[:, 0], slice(None), *cone.positions[:, 1:].T)])
+    """Narrow low and high in place at the positions of one cone."""
+    chosen = _channels_to_bound(open_[(cone.positions[:, 0], slice(None), *cone.positions[:, 1:].T)])
     rows = torch.nn.functional.one_hot(torch.from_numpy(chosen), open_.shape[1]).double()
-    lower, upper = both_ends(cone.state, rows, lambda both: cone.run(i, both, seed))
+    lower, upper = lower_and_upper(cone.state, rows, lambda both: cone.run(i, both, seed))
     at = (cone.positions[:, :1], chosen, *(cone.positions[:, 1:].T[..., None]))
     low[at] = np.maximum(low[at], lower.numpy())
     high[at] = np.minimum(high[at], upper.numpy())
 
 
-def _chosen(open_: Array) -> Array:
+def _channels_to_bound(open_: Array) -> Array:
     """Channels (positions or 1, rows) that cover the open ones (positions, channels).
 
     Rows that are the same at every position are kept once on their way through convolutions, so that a few too many

@@ -18,15 +18,17 @@ from ..relaxation.conv_operator import Convolution
 from ..relaxation.formulas import Gaps
 from .backward import State
 from .patch_rules import cells_per_row, read_through
-from .patches import CELLS, Cone, Objective
+from .patches import MAX_OBJECTIVE_CELLS, Cone, Objective
 
 
 def find_gaps(state: State, taps: BoundMaxPool) -> Gaps | None:
-    """The gaps of a maximum over windows of a convolution; None for anything else."""
+    """Bounds of x_t - x_r inside every window of a max pool over a convolution; None for any other source
+    or pooling.
+    """
     source = state.layers[taps.sources[0]]
     if taps.node.op.name == "smooth_max_pool" or not isinstance(source, BoundLinear) or not _fits(taps, source):
         return None
-    low, high = (taps.read(end) for end in state.ends[source.position])
+    low, high = (taps.read(end) for end in state.intervals[source.position])
     inside = taps.inside(low)
     reference = torch.where(inside, low / 2 + high / 2, -torch.inf).argmax(0, keepdim=True)
     slack = LINE * (low.abs() + high.abs()).amax(0)
@@ -39,6 +41,9 @@ def find_gaps(state: State, taps: BoundMaxPool) -> Gaps | None:
 
 
 def _fits(taps: BoundMaxPool, source: BoundLinear) -> bool:
+    """Whether the pool's source is a convolution with constant weights, of equal rank, under strided windows of 2 taps
+    or more.
+    """
     conv = source.node.op.name == "conv" and source.varying == [0]
     strided = conv and all(isinstance(a, Strided) for a in taps.window.axes)
     return strided and taps.window.rank == source.node.params["window"].rank and taps.window.taps_count > 1
@@ -53,7 +58,9 @@ def _narrow(
     gap_low: Tensor,
     gap_high: Tensor,
 ) -> None:
-    """Backward bounds of the gaps at positions where some channel is open; in place."""
+    """Tighten gap_low and gap_high in place by backward bounds, at positions where some channel has an undecided
+    window.
+    """
     rank, shape = taps.window.rank, taps.node.shape
     channels = shape[-rank - 1]
     planes = (-1, channels, *taps.window.out)
@@ -61,7 +68,7 @@ def _narrow(
     views = [t.reshape(len(t), *(open_.reshape(planes).shape)) for t in (reference, gap_low, gap_high)]
     convolutions = dict[tuple[int, Patch], Convolution]()
     rows = 2 * channels * taps.window.taps_count
-    step = max(1, CELLS // (rows * cells_per_row(state, source.position, unit_patch(rank))))
+    step = max(1, MAX_OBJECTIVE_CELLS // (rows * cells_per_row(state, source.position, unit_patch(rank))))
     for start in range(0, 0 if state.budget.is_spent else len(where), step):
         cone = Cone(state, rank, where[start : start + step], convolutions)
         at = (slice(None), cone.positions[:, 0], slice(None), *cone.positions[:, 1:].T)
@@ -74,12 +81,14 @@ def _narrow(
 
 
 def unit_patch(rank: int) -> Patch:
-    """The cell at a position itself."""
+    """Patch of one cell: the position itself."""
     return Patch((1,) * rank, (0,) * rank, (1,) * rank)
 
 
 def gaps_at(cone: Cone, taps: BoundMaxPool, source: BoundLinear, reference: Tensor) -> tuple[Tensor, Tensor]:
-    """Low and high of every gap, (positions, taps, channels), given the number of the reference tap."""
+    """Lower and upper bound of x_t - x_reference, each (positions, taps, channels), for reference taps (positions,
+    channels).
+    """
     unit = unit_patch(cone.rank)
     patch, local = read_through(unit, taps.window), BoundMaxPool(0, taps.node, 0, unit.window(taps.window), False)
     below = read_through(patch, source.node.params["window"])
@@ -87,12 +96,12 @@ def gaps_at(cone: Cone, taps: BoundMaxPool, source: BoundLinear, reference: Tens
     matrix = cone.convolution(source.position, patch).matrix
     cells = torch.eye(matrix.shape[0] // channels, dtype=torch.float64)[local.index.flatten()]  # (taps, cells)
     rows = cells - cells[reference].unsqueeze(-2)  # (positions, channels, taps, cells)
-    charge = cone.gather(cone.state.charge(source.position), patch).flatten(2)
+    charge = cone.gather(cone.state.rounding_cost(source.position), patch).flatten(2)
     lost = torch.einsum("pcts,pcs->pct", rows.abs(), charge).flatten(1)
     pulled = torch.einsum("pcts,csn->pctn", rows, matrix.reshape(channels, -1, matrix.shape[1])).flatten(1, 2)
     pulled = pulled.reshape(*pulled.shape[:2], -1, *below.size)
     both = torch.cat([pulled, -pulled], 1)
-    cone.note(source.sources[0], Objective(below, both, both))
-    lower, _ = cone.descend(torch.cat([lost, lost], 1))
+    cone.add_pending(source.sources[0], Objective(below, both, both))
+    lower, _ = cone.propagate_in_reverse(torch.cat([lost, lost], 1))
     low, high = (part.reshape(*rows.shape[:3]).transpose(1, 2) for part in lower.chunk(2, 1))
     return low, -high

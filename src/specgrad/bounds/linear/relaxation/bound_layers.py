@@ -39,15 +39,16 @@ from .conv_operator import Convolution
 from .formulas import LinearRelaxation
 from .sparse_matrix import SparseMatrix
 
-Ends = tuple[Tensor, Tensor]
+Interval = tuple[Tensor, Tensor]
 
 
 def tensor(x: Array) -> Tensor:
+    """Return a copy of a NumPy array as a tensor."""
     return torch.from_numpy(np.array(x))
 
 
 def rows_dot(a: Tensor, v: Tensor) -> Tensor:
-    """(boxes, rows, *shape) with (boxes, *shape), either number of boxes being 1 or the same: one number per row."""
+    """Dot product of a (boxes, rows, *shape) with v (boxes, *shape), either with 1 box: (boxes, rows)."""
     cells = math.prod(v.shape[1:])
     flat, column = a.reshape(*a.shape[:2], cells), v.reshape(v.shape[0], cells, 1)
     if flat.shape[0] == 1 and column.shape[0] > 1:
@@ -56,75 +57,82 @@ def rows_dot(a: Tensor, v: Tensor) -> Tensor:
 
 
 class BoundContext(Protocol):
-    """What a layer is told on the way back."""
+    """What a layer may ask for during the backward pass: intervals, relaxations and undecided taps of nodes."""
 
     @property
     def fast(self) -> bool:
-        """Whether objectives may go through float32, which is charged."""
+        """Whether coefficients may be propagated in float32; the rounding is charged."""
 
-    def box(self, i: int) -> Ends:
-        """The ends of node i, (boxes, *shape)."""
+    def interval(self, i: int) -> Interval:
+        """(lower, upper) of node i, each (boxes, *shape)."""
 
-    def lines(self, i: int) -> LinearRelaxation:
-        """Between which lines node i lies."""
+    def relaxation(self, i: int) -> LinearRelaxation:
+        """The two lines that node i lies between, errors included."""
 
     @property
-    def left(self) -> Mapping[int, Tensor]:
-        """Of maxima that are cut: which taps may win, (taps, boxes, *shape)."""
+    def candidate_taps(self) -> Mapping[int, Tensor]:
+        """Taps that may win, bool (taps, boxes, *shape), by the position of a split maximum; all may where it is
+        missing.
+        """
 
 
 class BackwardBound(NamedTuple):
-    """A.f(x) >= sum of pulled.x + constant - lost: an objective per source, and numbers (boxes, rows).
+    """A.f(x) >= sum of coefficients.x + constant - lost: coefficients per source, constant and lost (boxes, rows).
+
+    Where a layer lies between parallel lines, nothing but `lost` depends on the sign of A, so that
+    A.f(x) <= sum of coefficients.x + constant + lost as well: see State.parallel.
 
     Where a layer lies between parallel lines, nothing but `lost` depends on the sign of A, so that
     A.f(x) <= sum of pulled.x + constant + lost as well: see State.parallel.
     """
 
-    pulled: list[Tensor]
+    coefficients: list[Tensor]
     constant: Tensor | float
     lost: Tensor | float = 0.0
 
 
-def within(a: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """A.v for a v between two ends, as constant and lost: by their middle, and half of what is between them."""
+def bound_over_interval(a: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """(constant, lost) (boxes, rows) of A.v for low <= v <= high: A.middle, and abs(A) times half the width."""
     return rows_dot(a, low / 2 + high / 2), rows_dot(a.abs(), (high / 2 - low / 2) * slack_constants.MIDDLE)
 
 
 @dataclass(eq=False)
 class BoundLayer:
-    """One node that varies with the inputs; `sources` are the varying nodes it reads."""
+    """Base class: how backward bounds pass one varying node; `sources` are the varying nodes that it reads."""
 
     position: int
     node: Node
     sources: tuple[int, ...]
 
-    def back(self, a: Tensor, known: BoundContext) -> BackwardBound:
-        """A.f(x) >= A'.x + c on the box: A' of every source, and c."""
+    def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
+        """Return A' of every source and c with A.f(x) >= A'.x + c on the box, for coefficients A = a (boxes, rows,
+        *shape).
+        """
         raise NotImplementedError
 
 
 class BoundOpaque(BoundLayer):
-    """Nothing but the node's own interval: an input, or an operator without a relaxation. It hands nothing on.
+    """An input, or an operator without a relaxation: bounded by its own interval, no coefficients for its sources.
 
     cellwise   what is known of a cell does not depend on the others
     """
 
     cellwise = True
 
-    def back(self, a: Tensor, known: BoundContext) -> BackwardBound:
-        low, high = known.box(self.position)
-        return BackwardBound([], *within(a, low, high))
+    def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
+        low, high = context.interval(self.position)
+        return BackwardBound([], *bound_over_interval(a, low, high))
 
 
 class BoundJoint(BoundLayer):
-    """Of several sources, or of one whose line depends on the objective itself."""
+    """Base class of layers with several sources, or with a relaxation that depends on the objective itself."""
 
 
 # --- linear ---------------------------------------------------------------------------------------------------------
 
 
 class BoundLinear(BoundLayer):
-    """Jointly linear in its sources, the other arguments being constant.
+    """A layer that is jointly linear in its varying sources, the other arguments being constant.
 
     args: a shape per argument that varies, a tensor or a number per constant one.
     """
@@ -135,38 +143,46 @@ class BoundLinear(BoundLayer):
         self.varying = [k for k, a in enumerate(args) if isinstance(a, tuple)]
 
     @cached_property
-    def pull(self) -> Callable[[Tensor], tuple[Tensor, ...]]:
-        return adjoint(self.node.op, self.args, self.node.params, self.node.shape, self.varying)
+    def adjoint_fn(self) -> Callable[[Tensor], tuple[Tensor, ...]]:
+        """Function from one cotangent (*shape) to the cotangents of the sources."""
+        return make_adjoint(self.node.op, self.args, self.node.params, self.node.shape, self.varying)
 
     @cached_property
     def factors(self) -> list[Tensor | None] | None:
-        """What a map of single cells multiplies each source by, (1, *shape), None for 1; None: it is no such map."""
+        """Per source the factor of an elementwise map, (1, *shape), None for 1; None if the layer is
+        not elementwise.
+        """
         if self.node.op.receptive_field is not cellwise or any(self.args[k] != self.node.shape for k in self.varying):
             return None
-        ones = self.pull(torch.ones(self.node.shape, dtype=torch.float64))
+        ones = self.adjoint_fn(torch.ones(self.node.shape, dtype=torch.float64))
         return [None if bool((g == 1).all()) else g.detach()[None] for g in ones]
 
     @property
     def node_cells(self) -> int:
+        """Number of cells of the node."""
         return math.prod(self.node.shape)
 
     @cached_property
     def matrix(self) -> Tensor:
-        """What every cell multiplies the cells of its only source by, (cells, sources): exact, being single terms."""
+        """The layer as a matrix (cells, cells of its only source); exact, every entry being a single term."""
         one = torch.eye(self.node_cells, dtype=torch.float64).reshape(1, -1, *self.node.shape)
         return BoundLinear.dense(self, one)[0].detach().reshape(self.node_cells, math.prod(self.args[self.varying[0]]))
 
     @cached_property
-    def thin(self) -> SparseMatrix | None:
-        """Its matrix, where that is mostly zeros."""
+    def sparse(self) -> SparseMatrix | None:
+        """The layer's matrix in sparse form; None unless it is a contraction with mostly zero weights."""
         weights = next((a for a in self.args if isinstance(a, Tensor)), None)
-        if self.node.op is not CONTRACT or weights is None or max(weights.numel(), self.node_cells**2) > thin.MOST:
+        if (
+            self.node.op is not CONTRACT
+            or weights is None
+            or max(weights.numel(), self.node_cells**2) > thin.MAX_WEIGHTS
+        ):
             return None
-        return thin.thin_of(self.matrix) if float((weights != 0).double().mean()) < thin.SHARE else None
+        return thin.sparse_of(self.matrix) if float((weights != 0).double().mean()) < thin.MAX_READER_SHARE else None
 
     @cached_property
     def constant(self) -> Tensor | None:
-        """The value (1, *shape) where every source is 0; None where it is 0 by linearity."""
+        """The layer's value (1, *shape) where every source is 0; None if that is 0 by linearity."""
         group = next(g for g in self.node.op.linear_groups(len(self.args)) if set(self.varying) <= set(g))
         if all(k in self.varying for k in group):
             return None
@@ -174,72 +190,80 @@ class BoundLinear(BoundLayer):
         value: Tensor = apply(self.node.op, *given, **self.node.params)
         return value.detach()[None]
 
-    def pulled(self, a: Tensor, fast: bool = False) -> list[Tensor]:
-        """The cotangents of the sources, for objectives (boxes, rows, *shape)."""
+    def adjoint(self, a: Tensor, fast: bool = False) -> list[Tensor]:
+        """Coefficients of every source for coefficients `a` (boxes, rows, *shape) of the node, by the fastest rule."""
         if self.factors is not None:
             return [a if f is None else a * f for f in self.factors]
-        if self.thin is not None:
+        if self.sparse is not None:
             (shape,) = (self.args[k] for k in self.varying)
-            return [self.thin.pulled(a.reshape(*a.shape[:2], -1)).reshape(*a.shape[:2], *shape)]
+            return [self.sparse.adjoint(a.reshape(*a.shape[:2], -1)).reshape(*a.shape[:2], *shape)]
         return self.dense(a)
 
     def dense(self, a: Tensor) -> list[Tensor]:
-        """By the operator's own rule, whatever its weights are."""
-        cotangents = torch.func.vmap(self.pull)(a.flatten(0, 1))
+        """Coefficients of every source by the operator's own cotangent rule, mapped over boxes and rows."""
+        cotangents = torch.func.vmap(self.adjoint_fn)(a.flatten(0, 1))
         return [g.reshape(a.shape[:2] + g.shape[1:]) for g in cotangents]
 
-    def back(self, a: Tensor, known: BoundContext) -> BackwardBound:
-        return BackwardBound(self.pulled(a, known.fast), 0.0 if self.constant is None else rows_dot(a, self.constant))
+    def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
+        return BackwardBound(
+            self.adjoint(a, context.fast), 0.0 if self.constant is None else rows_dot(a, self.constant)
+        )
 
 
 class BoundConv(BoundLinear):
-    """conv or conv_transpose of what varies with constant weights, by the fastest way."""
+    """conv or conv_transpose of a varying input with constant weights, by the fastest method."""
 
     @cached_property
     def convolution(self) -> Convolution:
-        return self.over(self.node.params["window"])
+        """The convolution over the node's own window."""
+        return self.with_window(self.node.params["window"])
 
-    def over(self, window: Window) -> Convolution:
-        """The same weights over another window."""
+    def with_window(self, window: Window) -> Convolution:
+        """Return the convolution with the same weights over another window."""
         return Convolution(self.args[1].double(), window, self.node.params["groups"])
 
     @cached_property
-    def in_single(self) -> bool:
-        """Whether objectives go through in float32 where that is allowed."""
+    def uses_float32(self) -> bool:
+        """Whether coefficients are propagated in float32 when that is allowed (State.fast)."""
         return self.convolution.way(True) == "single"
 
     @property
-    def single_roundings(self) -> int:
+    def float32_roundings(self) -> int:
+        """Number of float32 roundings that a term of the adjoint can meet."""
         return self.convolution.terms + slack_constants.SINGLE_OWN
 
     @property
     def is_transposed(self) -> bool:
         return self.node.op is CONV_TRANSPOSE
 
-    def moved(self, convolution: Convolution, a: Tensor, fast: bool) -> Tensor:
-        """Objectives (rows, channels, *cells) through the convolution, or a part of it."""
-        single = fast and self.in_single
+    def map_objectives(self, convolution: Convolution, a: Tensor, fast: bool) -> Tensor:
+        """Map coefficients (rows, channels, *cells) of the output to those of the input, by `convolution` or part of
+        it.
+        """
+        single = fast and self.uses_float32
         return convolution.forward(a, single) if self.is_transposed else convolution.adjoint(a, single)
 
-    def pulled(self, a: Tensor, fast: bool = False) -> list[Tensor]:
+    def adjoint(self, a: Tensor, fast: bool = False) -> list[Tensor]:
         rank = self.node.params["window"].rank
         rows = a.reshape(-1, *a.shape[a.ndim - rank - 1 :])  # leading axes of the node are rows too
-        moved = self.moved(self.convolution, rows, fast)
+        moved = self.map_objectives(self.convolution, rows, fast)
         return [moved.reshape(*a.shape[: a.ndim - rank - 1], *moved.shape[1:])]
 
 
 class BoundIdentity(BoundLinear):
-    """stop_gradient, which has no derivative of its own; a maximum over no axes."""
+    """An identity map: stop_gradient, which has no derivative of its own, or a maximum over no axes."""
 
     constant = None
     factors = None
 
-    def pulled(self, a: Tensor, fast: bool = False) -> list[Tensor]:
+    def adjoint(self, a: Tensor, fast: bool = False) -> list[Tensor]:
         return [a]
 
 
-def adjoint(op: Op, args: Sequence[Any], params: Params, shape: Shape, wanted: Sequence[int]) -> Callable[..., Any]:
-    """The cotangents of the arguments `wanted` as a function of gy alone: the operator's own rule, and nothing else.
+def make_adjoint(
+    op: Op, args: Sequence[Any], params: Params, shape: Shape, wanted: Sequence[int]
+) -> Callable[..., Any]:
+    """Return the function gy -> cotangents of the arguments `wanted`, by the operator's own rule for a linear map.
 
     args: a shape per argument that varies (a linear map's cotangents do not read them), a tensor or a number else.
     """
@@ -257,6 +281,8 @@ def adjoint(op: Op, args: Sequence[Any], params: Params, shape: Shape, wanted: S
 
 
 class _Constant(NamedTuple):
+    """Shape of a constant argument, and whether it is real (else an index)."""
+
     shape: Shape
     real: bool
 
@@ -265,13 +291,14 @@ class _Constant(NamedTuple):
 def cotangent_graph(
     op: Op, kinds: tuple[Any, ...], names: tuple[str, ...], values: tuple[Any, ...], shape: Shape, wanted: Shape
 ) -> Graph:
-    """gy -> the cotangents of the arguments that are wanted; kinds are shapes, constants and numbers.
+    """Graph from gy to the cotangents of the arguments `wanted`; `kinds` are shapes, constants and numbers. Cached.
 
     It does not depend on what a constant is, so networks with the same layers share it, and so do calls.
     """
     t = GraphBuilder(share=True)
 
     def entered(k: int, a: Any) -> Any:
+        """Leaf of argument k in the graph, or the number itself."""
         if isinstance(a, _Constant):
             return t.leaf(f"x{k}", a.shape, "real" if a.real else "index")
         return t.leaf(f"x{k}", a) if isinstance(a, tuple) else a
@@ -285,59 +312,68 @@ def cotangent_graph(
 # --- relaxed --------------------------------------------------------------------------------------------------------
 
 
-def split(a: Tensor) -> tuple[Tensor, Tensor]:
-    """The parts that take the lower and the upper line."""
+def positive_negative(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Split coefficients into max(a, 0) and min(a, 0): those that take the lower and the upper line."""
     positive = a.clamp(min=0)
     return positive, a - positive
 
 
 class BoundRelaxed(BoundLayer):
-    """Between two lines of its only source."""
+    """Base class of layers that lie between two lines of their only source."""
 
-    def lines(self, ends: Ends, left: Tensor | None = None) -> LinearRelaxation:
-        """On a box; of a maximum, `left` says which taps may win, (taps, boxes, *shape)."""
+    def relaxation(self, ends: Interval, candidate_taps: Tensor | None = None) -> LinearRelaxation:
+        """Two lines around the layer on a box; `candidate_taps` (taps, boxes, *shape) says which taps of a maximum may
+        win.
+        """
         raise NotImplementedError
 
-    def through(self, slope: Tensor, v: Tensor) -> Tensor:
-        """abs(slope).v: what an error of at most v in the source can do to a line."""
+    def error_through(self, slope: Tensor, v: Tensor) -> Tensor:
+        """Effect on a line of an error of at most v in the source: abs(slope).v, summed over taps."""
         return slope.abs() * v
 
-    def back(self, a: Tensor, known: BoundContext) -> BackwardBound:
-        lines = known.lines(self.position)
-        return self.between(a, lines)
+    def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
+        lines = context.relaxation(self.position)
+        return self.bound_between_lines(a, lines)
 
-    def between(self, a: Tensor, lines: LinearRelaxation) -> BackwardBound:
-        """A.y for a y between two lines: the lower one where A >= 0, the upper one elsewhere."""
-        return BackwardBound([self.spread(*split(a), lines)], *within(a, lines.lower, lines.upper))
+    def bound_between_lines(self, a: Tensor, lines: LinearRelaxation) -> BackwardBound:
+        """Bound A.y for y between two lines: the lower one where A >= 0, the upper one elsewhere."""
+        return BackwardBound(
+            [self.source_coefficients(*positive_negative(a), lines)], *bound_over_interval(a, lines.lower, lines.upper)
+        )
 
-    def parallel(self, lines: LinearRelaxation, ends: Ends) -> LinearRelaxation:
-        """The same with one slope for both lines."""
+    def parallel(self, lines: LinearRelaxation, ends: Interval) -> LinearRelaxation:
+        """Return a relaxation on the same box whose two lines have one slope."""
         return relax.parallel(lines, *(self.read(end) for end in ends))
 
     def read(self, x: Tensor) -> Tensor:
-        """What every cell reads of its source, (boxes, *shape), or with an axis of taps in front."""
+        """Values of the source that every cell reads, (boxes, *shape), or with an axis of taps in front."""
         return x
 
-    def spread(self, positive: Tensor, negative: Tensor, lines: LinearRelaxation) -> Tensor:
+    def source_coefficients(self, positive: Tensor, negative: Tensor, lines: LinearRelaxation) -> Tensor:
+        """Coefficients of the source, positive*lower_slope + negative*upper_slope, (boxes, rows, *shape of
+        the source).
+        """
         return torch.addcmul(positive * lines.lower_slope.unsqueeze(1), negative, lines.upper_slope.unsqueeze(1))
 
 
 class BoundUnary(BoundRelaxed):
-    """A function of one cell."""
+    """A nonlinear function of one cell, applied to every cell."""
 
-    def between(self, a: Tensor, lines: LinearRelaxation) -> BackwardBound:
-        """Slopes too by the middle of both and half of what is between them, which is cheaper."""
+    def bound_between_lines(self, a: Tensor, lines: LinearRelaxation) -> BackwardBound:
+        """Bound A.y for y between two lines, by the middle slope and half the difference of both, which is cheaper."""
         down, low, up, high = lines
         pulled = a * ((down + up) / 2).unsqueeze(1)
-        return BackwardBound([pulled.addcmul_(a.abs(), ((down - up) / 2).unsqueeze(1))], *within(a, low, high))
+        return BackwardBound(
+            [pulled.addcmul_(a.abs(), ((down - up) / 2).unsqueeze(1))], *bound_over_interval(a, low, high)
+        )
 
-    def parallel(self, lines: LinearRelaxation, ends: Ends) -> LinearRelaxation:
-        """relu(x) >= slope*x for every slope from 0 to 1: so the chord's serves for both."""
+    def parallel(self, lines: LinearRelaxation, ends: Interval) -> LinearRelaxation:
+        """Parallel lines; of relu with the chord's slope, since relu(x) >= slope*x for every slope in 0..1."""
         if self.node.op.name == "relu":
             return lines._replace(lower_slope=lines.upper_slope)
         return super().parallel(lines, ends)
 
-    def lines(self, ends: Ends, left: Tensor | None = None) -> LinearRelaxation:
+    def relaxation(self, ends: Interval, candidate_taps: Tensor | None = None) -> LinearRelaxation:
         if self.node.op.name == "relu":
             return relax.relu(*ends)
         curve, params = self.node.op.curve, self.node.params
@@ -348,24 +384,26 @@ class BoundUnary(BoundRelaxed):
 
 
 class BoundSelect(BoundRelaxed):
-    """select(c, x, 0), as derivatives have it: x where the condition surely holds, 0 where it surely does not.
+    """select(c, x, 0), as in derivatives: x where c surely holds, 0 where it surely does not, else between x and 0.
 
     Where it is open the value is x or 0, so it lies between them.
     """
 
     def __init__(self, position: int, node: Node, source: int, keeps: Array, drops: Array) -> None:
         super().__init__(position, node, (source,))
-        self.keeps, self.drops = tensor(keeps), tensor(drops)
+        self.surely_selected, self.surely_zero = tensor(keeps), tensor(drops)
 
-    def lines(self, ends: Ends, left: Tensor | None = None) -> LinearRelaxation:
+    def relaxation(self, ends: Interval, candidate_taps: Tensor | None = None) -> LinearRelaxation:
         relaxation = relax.gate(*ends)
-        slopes = [torch.where(self.keeps, 1.0, torch.where(self.drops, 0.0, s)) for s in relaxation[::2]]
-        offsets = [torch.where(self.keeps | self.drops, 0.0, c) for c in relaxation[1::2]]
+        slopes = [
+            torch.where(self.surely_selected, 1.0, torch.where(self.surely_zero, 0.0, s)) for s in relaxation[::2]
+        ]
+        offsets = [torch.where(self.surely_selected | self.surely_zero, 0.0, c) for c in relaxation[1::2]]
         return LinearRelaxation(slopes[0], offsets[0], slopes[1], offsets[1])
 
 
 class BoundMaxPool(BoundRelaxed):
-    """The largest (or smooth largest) tap of every window; with_zero: 0 is one more tap, for a relu before it.
+    """The largest (or smooth largest) tap of every window; with_zero: 0 is one more tap, for a relu merged into it.
 
     Lines have an axis of taps in front.
     """
@@ -377,7 +415,7 @@ class BoundMaxPool(BoundRelaxed):
 
     @cached_property
     def index(self) -> Tensor:
-        """(taps, *out): the flat cell of every tap; one past the last for a padded one."""
+        """Flat input cell of every tap, (taps, *out); one past the last cell for a padded tap."""
         cells = math.prod(self.window.size)
         position = np.arange(cells).reshape(self.window.size)
         index = np.full((self.window.taps_count, *self.window.out), cells)
@@ -386,25 +424,25 @@ class BoundMaxPool(BoundRelaxed):
         return torch.from_numpy(index)
 
     def read(self, x: Tensor) -> Tensor:
-        """(boxes, *lead, *size) as (taps, boxes, *lead, *out); 0 at padded taps."""
+        """Gather (boxes, *lead, *size) into (taps, boxes, *lead, *out); 0 at padded taps."""
         flat = x.flatten(x.ndim - self.window.rank)
         wide = torch.nn.functional.pad(flat, (0, 1))
         taps: Tensor = wide[..., self.index.flatten()].reshape(flat.shape[:-1] + self.index.shape)
         return taps.movedim(taps.ndim - 1 - self.window.rank, 0)
 
     def inside(self, read: Tensor) -> Tensor:
-        """Which of the cells that were read are cells of the input, in the shape of `read`."""
+        """Bool mask in the shape of `read`: whether a tap is a cell of the input, not padding."""
         bare = self.index < math.prod(self.window.size)
         return bare.view(len(bare), *(1,) * (read.ndim - bare.ndim), *bare.shape[1:]).expand(read.shape)
 
-    def through(self, slope: Tensor, v: Tensor) -> Tensor:
+    def error_through(self, slope: Tensor, v: Tensor) -> Tensor:
         return (slope.abs() * self.read(v)).sum(0)
 
-    def lines(self, ends: Ends, left: Tensor | None = None) -> LinearRelaxation:
+    def relaxation(self, ends: Interval, candidate_taps: Tensor | None = None) -> LinearRelaxation:
         low, high = (self.read(end) for end in ends)
-        if left is not None:
-            low, high = (t.expand(left.shape) for t in (low, high))
-        inside = self.inside(low) if left is None else self.inside(low) & left
+        if candidate_taps is not None:
+            low, high = (t.expand(candidate_taps.shape) for t in (low, high))
+        inside = self.inside(low) if candidate_taps is None else self.inside(low) & candidate_taps
         if self.node.op.name == "smooth_max_pool":
             missing = (~inside).sum(0) * (self.node.params["padded"] == "zero")
             return relax.smooth_largest(low, high, inside, missing, float(self.node.params["beta"]))
@@ -417,8 +455,8 @@ class BoundMaxPool(BoundRelaxed):
         taps = self.window.taps_count
         return lines._replace(lower_slope=lines.lower_slope[:taps], upper_slope=lines.upper_slope[:taps])
 
-    def spread(self, positive: Tensor, negative: Tensor, lines: LinearRelaxation) -> Tensor:
-        """Tap by tap into the cells that the windows read: the transpose of `read`."""
+    def source_coefficients(self, positive: Tensor, negative: Tensor, lines: LinearRelaxation) -> Tensor:
+        """Coefficients of the source: scatter-add of every tap's slopes, the transpose of `read`."""
         boxes = max(len(positive), lines.lower_slope.shape[1])
         total = positive.new_zeros((boxes, *positive.shape[1 : positive.ndim - self.window.rank], *self.window.size))
         for tap in self.window.taps():
@@ -430,26 +468,26 @@ class BoundMaxPool(BoundRelaxed):
 
 
 class BoundReduceMax(BoundRelaxed):
-    """The largest cell over whole axes: every cell is a tap."""
+    """The largest cell over whole axes (amax): every cell along them is a tap."""
 
     def __init__(self, position: int, node: Node, source: int, shape: Shape) -> None:
         super().__init__(position, node, (source,))
         self.shape, self.axes = shape, node.params["axes"]
 
     def read(self, x: Tensor) -> Tensor:
-        """(boxes, *shape) as (taps, boxes, *rest)."""
+        """Move the reduced axes to the front: (boxes, *shape) to (taps, boxes, *rest)."""
         front = tuple(range(len(self.axes)))
         return x.movedim(tuple(a + 1 for a in self.axes), front).flatten(0, len(self.axes) - 1)
 
-    def through(self, slope: Tensor, v: Tensor) -> Tensor:
+    def error_through(self, slope: Tensor, v: Tensor) -> Tensor:
         return (slope.abs() * self.read(v)).sum(0)
 
-    def lines(self, ends: Ends, left: Tensor | None = None) -> LinearRelaxation:
+    def relaxation(self, ends: Interval, candidate_taps: Tensor | None = None) -> LinearRelaxation:
         low, high = (self.read(end) for end in ends)
-        left = torch.ones_like(low) > 0 if left is None else left
-        return relax.largest(low.expand(left.shape), high.expand(left.shape), left)
+        candidate_taps = torch.ones_like(low) > 0 if candidate_taps is None else candidate_taps
+        return relax.largest(low.expand(candidate_taps.shape), high.expand(candidate_taps.shape), candidate_taps)
 
-    def spread(self, positive: Tensor, negative: Tensor, lines: LinearRelaxation) -> Tensor:
+    def source_coefficients(self, positive: Tensor, negative: Tensor, lines: LinearRelaxation) -> Tensor:
         part = positive * lines.lower_slope.unsqueeze(2) + negative * lines.upper_slope.unsqueeze(2)
         whole = part.reshape(tuple(self.shape[a] for a in self.axes) + part.shape[1:])
         return whole.movedim(tuple(range(len(self.axes))), tuple(a + 2 for a in self.axes))

@@ -25,16 +25,18 @@ from specgrad.op import apply
 from specgrad.ops.conv import CONV, CONV_TRANSPOSE
 from specgrad.window import Strided, Window
 
-PRODUCTS = 4.5e10  # products and sums per second of a float64 matrix product
-POINTS = 2e10  # the same of many small ones
-BYTES = 6e9  # moved per second
-LARGEST = 1 << 23  # entries of a matrix: 64 MB
-GAIN = 1.5  # how much faster float32 must be
+MATMUL_FLOPS = 4.5e10  # products and sums per second of a float64 matrix product
+SMALL_MATMUL_FLOPS = 2e10  # the same of many small ones
+BYTES_PER_SECOND = 6e9  # moved per second
+MAX_MATRIX_ENTRIES = 1 << 23  # entries of a matrix: 64 MB
+MIN_FLOAT32_SPEEDUP = 1.5  # how much faster float32 must be
 
 
 @dataclass(eq=False)
 class Convolution:
-    """conv by its weights (outputs, inputs per group, *kernel) and window."""
+    """A convolution by its weights (outputs, inputs per group, *kernel) and window, and its adjoint; matrices are
+    cached.
+    """
 
     weights: Tensor
     window: Window
@@ -45,26 +47,29 @@ class Convolution:
 
     @property
     def outputs(self) -> int:
+        """Number of output channels."""
         return int(self.weights.shape[0])
 
     @property
     def inputs(self) -> int:
+        """Number of input channels."""
         return int(self.weights.shape[1]) * self.groups
 
     @property
     def terms(self) -> int:
-        """The most products that a cell is a sum of, in either direction."""
+        """Largest number of products that a cell is a sum of, in either direction."""
         return max(self.outputs, self.inputs) // self.groups * self.window.taps_count
 
     def adjoint(self, a: Tensor, single: bool) -> Tensor:
-        """(rows, outputs, *out) to (rows, inputs, *size)."""
+        """Apply the transposed convolution: (rows, outputs, *out) to (rows, inputs, *size)."""
         return self._through(a, single, back=True)
 
     def forward(self, x: Tensor, single: bool) -> Tensor:
-        """(rows, inputs, *size) to (rows, outputs, *out)."""
+        """Apply the convolution: (rows, inputs, *size) to (rows, outputs, *out)."""
         return self._through(x, single, back=False)
 
     def _through(self, a: Tensor, single: bool, back: bool) -> Tensor:
+        """Apply the convolution, or its adjoint if `back`, by the method that `way` chooses; the result is float64."""
         way = self.way(single)
         if way == "matrix":
             shape = (self.inputs, *self.window.size) if back else (self.outputs, *self.window.out)
@@ -85,61 +90,64 @@ class Convolution:
     # --- which way --------------------------------------------------------------------------------------------------
 
     def way(self, single: bool) -> str:
-        """The fastest in float64; in float32 where that is allowed, and much faster."""
+        """Name of the fastest method in float64; "single" if float32 is allowed and much faster."""
         if single not in self.ways:
             best = min(("points", "matrix", "stripes", "plain"), key=self.seconds)
-            fast = single and self.seconds("single") * GAIN < self.seconds(best)
+            fast = single and self.seconds("single") * MIN_FLOAT32_SPEEDUP < self.seconds(best)
             self.ways[single] = "single" if fast else best
         return self.ways[single]
 
     def seconds(self, way: str) -> float:
-        """Of one row, by counting."""
+        """Estimated seconds for one row by method `way`, from counts of products and bytes; inf if it does
+        not apply.
+        """
         w, out, size = self.window, math.prod(self.window.out), math.prod(self.window.size)
         read, written = self.outputs * out, self.inputs * size
         narrow = min(self.outputs, self.inputs) // self.groups
         if way == "matrix":
             entries = read * written // self.groups
-            copies = 8 * (read + written) / BYTES if self.groups > 1 else 0.0
-            return math.inf if entries > LARGEST else 2 * entries / PRODUCTS + copies
+            copies = 8 * (read + written) / BYTES_PER_SECOND if self.groups > 1 else 0.0
+            return math.inf if entries > MAX_MATRIX_ENTRIES else 2 * entries / MATMUL_FLOPS + copies
         if way == "stripes":
             if w.rank < 2 or self.groups > 1 or not all(isinstance(a, Strided) for a in w.axes):
                 return math.inf
             taps = math.prod(w.kernel[:-1])
             products = taps * read * self.inputs * w.size[-1]
-            return 2 * products / PRODUCTS + 8 * (2 * read + (2 + 2 * taps) * written) / BYTES
+            return 2 * products / MATMUL_FLOPS + 8 * (2 * read + (2 + 2 * taps) * written) / BYTES_PER_SECOND
         products = read * self.inputs // self.groups * w.taps_count
         if way == "points":
             each = all(isinstance(a, Strided) and a == Strided(a.size, 1, 1, a.dilation, 0, 0, a.size) for a in w.axes)
-            return 2 * products / POINTS + 8 * (read + written) / BYTES if each else math.inf
+            return 2 * products / SMALL_MATMUL_FLOPS + 8 * (read + written) / BYTES_PER_SECOND if each else math.inf
         if way == "plain":
-            return 2 * products / (2e8 * max(1, narrow)) + 8 * (read + written) / BYTES
-        return 2 * products / min(9e10, 1.5e9 * max(2, narrow)) + 12 * (read + written) / BYTES
+            return 2 * products / (2e8 * max(1, narrow)) + 8 * (read + written) / BYTES_PER_SECOND
+        return 2 * products / min(9e10, 1.5e9 * max(2, narrow)) + 12 * (read + written) / BYTES_PER_SECOND
 
     # --- matrices ---------------------------------------------------------------------------------------------------
 
     @property
     def blocks(self) -> Tensor:
-        """(groups, outputs*out, inputs*size) of each group."""
+        """The matrix of each group, (groups, outputs*out, inputs*size)."""
         if "blocks" not in self.matrices:
             self.matrices["blocks"] = scattered_weights(self.weights, self.window, self.groups)
         return self.matrices["blocks"]
 
     @property
     def matrix(self) -> Tensor:
-        """(outputs*out, inputs*size)."""
+        """The convolution as one matrix, (outputs*out, inputs*size)."""
         if "matrix" not in self.matrices:
             self.matrices["matrix"] = torch.block_diag(*self.blocks) if self.groups > 1 else self.blocks[0]
         return self.matrices["matrix"]
 
     @property
     def _single_weights(self) -> Tensor:
+        """The weights in float32, cached."""
         if not self.singles:
             self.singles.append(self.weights.float())
         return self.singles[0]
 
     @property
     def _stripes(self) -> Tensor:
-        """(taps of the leading axes, outputs*out, inputs*size) along the last axis."""
+        """Matrices along the last axis, one per tap of the leading axes: (taps, outputs*out, inputs*size)."""
         if "stripes" not in self.matrices:
             taps = math.prod(self.window.kernel[:-1])
             each = self.weights.reshape(*self.weights.shape[:2], taps, -1).movedim(2, 0).flatten(0, 1)
@@ -147,6 +155,7 @@ class Convolution:
         return self.matrices["stripes"]
 
     def _by_stripes(self, a: Tensor, back: bool) -> Tensor:
+        """Apply the convolution, or its adjoint if `back`, by one matrix product per tap of the leading axes."""
         lead, matrices = Window(self.window.axes[:-1]), self._stripes
         planes, channels = (lead.size, self.inputs) if back else (lead.out, self.outputs)
         width = (self.window.size if back else self.window.out)[-1]
@@ -162,7 +171,7 @@ class Convolution:
 
 
 def scattered_weights(weights: Tensor, window: Window, groups: int) -> Tensor:
-    """(groups, outputs*out, inputs*size): every tap's weights where the window relation puts them.
+    """The matrix of each group, (groups, outputs*out, inputs*size), weights placed where the window reads.
 
     >>> from specgrad.window import strided
     >>> window = strided("conv", (3,), (2,), stride=(1,), padding=((0, 0),))

@@ -24,8 +24,8 @@ from torch import Tensor
 from specgrad.rounding import slack_constants
 
 U = slack_constants.U
-GRIDS = (1, 8, 64)  # steps of the grid for smooth functions: the fewest that leave no bulge between them
-FLAT = 2.0**-12  # times the width of the box: no bulge
+GRID_STEPS = (1, 8, 64)  # steps of the grid for smooth functions: the fewest that leave no bulge between them
+MAX_BULGE_SHARE = 2.0**-12  # times the width of the box: no bulge
 
 
 class LinearRelaxation(NamedTuple):
@@ -41,7 +41,7 @@ class LinearRelaxation(NamedTuple):
 
 
 def relu(low: Tensor, high: Tensor) -> LinearRelaxation:
-    """Below: 0 or x, whichever is nearer; above: the chord."""
+    """Relaxation of relu on low..high: below 0 or x, whichever leaves less area; above the chord."""
     unstable = (low < 0) & (high > 0)
     passes = (low >= 0).to(low)
     width = torch.where(unstable, high - low, 1.0)
@@ -52,13 +52,13 @@ def relu(low: Tensor, high: Tensor) -> LinearRelaxation:
 
 
 def gate(low: Tensor, high: Tensor) -> LinearRelaxation:
-    """Anything between 0 and x: from the lower line of min(x, 0) to the upper line of max(x, 0)."""
+    """Relaxation of anything between 0 and x: from the lower line of min(x, 0) to the upper line of max(x, 0)."""
     upper, mirrored = relu(low, high), relu(-high, -low)
     return LinearRelaxation(mirrored.upper_slope, -mirrored.upper, upper.upper_slope, upper.upper)
 
 
 def parallel(lines: LinearRelaxation, low: Tensor, high: Tensor) -> LinearRelaxation:
-    """Both lines with one slope: the middle of theirs, or the lower one of taps, which stand in front of the cells.
+    """Return two lines of one slope around `lines` on low..high: the mean slope, or for taps the lower slopes.
 
     lower_slope*x + lower >= slope*x + lower + min over the box of (lower_slope - slope)*x, tap by tap.
     """
@@ -76,9 +76,11 @@ def parallel(lines: LinearRelaxation, low: Tensor, high: Tensor) -> LinearRelaxa
 def hull(
     f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, kinks: Sequence[Any], curvature: Any
 ) -> LinearRelaxation:
-    """Any function of one cell: piecewise linear between `kinks` (curvature None), or bent by at most `curvature`."""
+    """Relaxation of a unary function f: piecewise linear between `kinks` (curvature None), or abs(f'')
+    <= `curvature`.
+    """
     bend = 0.0 if curvature is None else float((curvature * (high - low)).amax()) / 8 if low.numel() else 0.0
-    steps = next((n for n in GRIDS if bend <= FLAT * n**2), GRIDS[-1])
+    steps = next((n for n in GRID_STEPS if bend <= MAX_BULGE_SHARE * n**2), GRID_STEPS[-1])
     share = torch.linspace(0, 1, steps + 1, dtype=low.dtype, device=low.device).view(-1, *(1,) * low.ndim)
     grid = torch.minimum(low + share * (high - low), high)
     grid[-1] = high
@@ -96,7 +98,7 @@ def hull(
 
 
 def within_unit(lines: LinearRelaxation, low: Tensor, high: Tensor) -> LinearRelaxation:
-    """A function that stays in -1..1, whatever the box: the flat lines -1 and 1, where those are nearer at its middle.
+    """Tighten `lines` of a function with values in -1..1: flat lines -1 and 1 where those are nearer at the middle.
 
     >>> wide = torch.tensor([-50.0]), torch.tensor([50.0])
     >>> lines = hull(torch.sin, *wide, (), torch.ones(1))
@@ -111,7 +113,7 @@ def within_unit(lines: LinearRelaxation, low: Tensor, high: Tensor) -> LinearRel
 
 
 def _candidates(points: Tensor, values: Tensor, last: int) -> Tensor:
-    """The flattest and steepest secants from both ends (so the chord, tangents through an end), the middle's, and 0."""
+    """Candidate slopes, (candidates, ...): chord, middle secant, extreme secants from both ends, and 0."""
     chord = _ratio(values[last] - values[0], points[last] - points[0])
     if len(points) == 2:
         return torch.stack([chord, 0 * chord]).nan_to_num(0.0, 0.0, 0.0)
@@ -123,13 +125,14 @@ def _candidates(points: Tensor, values: Tensor, last: int) -> Tensor:
 
 
 def _ratio(rise: Tensor, run: Tensor) -> Tensor:
+    """rise/run, and 0 where run is 0."""
     return torch.where(run == 0, 0.0, rise / torch.where(run == 0, 1.0, run))
 
 
 def best_line(
     points: Tensor, values: Tensor, slopes: Tensor, side: int, bulge: Any, slack: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The slope and intercept above (side 1) or below (side -1) whose line is nearest at the middle."""
+    """Slope and intercept of the line above (side 1) or below (side -1) all points that is nearest at the middle."""
     middle = points.amin(0) / 2 + points.amax(0) / 2
     reach = torch.stack([(side * (values - s * points)).amax(0) for s in slopes])
     offsets = reach + bulge + slack * (1 + slopes.abs())
@@ -141,7 +144,9 @@ def best_line(
 
 
 def largest(low: Tensor, high: Tensor, inside: Tensor) -> LinearRelaxation:
-    """The maximum over the first axis; taps that are not `inside` do not count, and a window without any gives 0."""
+    """Relaxation of the maximum over the first axis (taps); taps not `inside` are ignored, a window without any gives
+    0.
+    """
     nothing = torch.finfo(low.dtype).min
     lows, highs = torch.where(inside, low, nothing), torch.where(inside, high, nothing)
     middle = torch.where(inside, low / 2 + high / 2, nothing)
@@ -163,20 +168,22 @@ def largest(low: Tensor, high: Tensor, inside: Tensor) -> LinearRelaxation:
 
 
 class Gaps(NamedTuple):
-    """x_t - x_r for one tap r of every window, (taps, ...); r itself has the gap 0."""
+    """Bounds of x_t - x_r for every tap t and one reference tap r of each window, (taps, ...); r itself has the
+    gap 0.
+    """
 
     reference: Tensor
     low: Tensor
     high: Tensor
 
     def with_zero(self, low: Tensor, high: Tensor) -> Gaps:
-        """0 as one more tap: its gap is -x_r."""
+        """Return the gaps with 0 as one more tap, whose gap is -x_r."""
         least, most = (-end.gather(0, self.reference) for end in (high, low))
         return Gaps(self.reference, torch.cat([self.low, least]), torch.cat([self.high, most]))
 
 
 def largest_by_gaps(low: Tensor, high: Tensor, inside: Tensor, gaps: Gaps) -> LinearRelaxation:
-    """max x = x_r + max gap; the upper line is the better one at the middle of this and of `largest`.
+    """Relaxation of a maximum with known gaps: max x = x_r + max gap; the better upper line of this and of `largest`.
 
     r may be a tap that is not `inside` here, and is read all the same.
     """
@@ -195,7 +202,7 @@ def largest_by_gaps(low: Tensor, high: Tensor, inside: Tensor, gaps: Gaps) -> Li
 
 
 def intercept(low: Tensor, high: Tensor, inside: Tensor, slope: Tensor) -> Tensor:
-    """The least c with max(x) <= slope.x + c on the box, for any slopes >= 0."""
+    """Least c with max(x) <= slope.x + c on the box, for any slopes >= 0; rounded up."""
     part = slope * low
     rest = part.sum(0, keepdim=True) - part
     least = torch.maximum((1 - slope) * high, (1 - slope) * low) - rest
@@ -208,7 +215,7 @@ def intercept(low: Tensor, high: Tensor, inside: Tensor, slope: Tensor) -> Tenso
 
 
 def smooth_largest(low: Tensor, high: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> LinearRelaxation:
-    """f(x) = log(zeros + sum exp(beta*x)) / beta over the taps inside, with as many padded taps at 0 as `zeros` says.
+    """Relaxation of f(x) = log(zeros + sum exp(beta*x)) / beta over the taps inside; `zeros` counts padded taps at 0.
 
     Convex and submodular for beta > 0; beta < 0 is the mirror image.
     Below: for weights p of the taps and q of the zeros, all >= 0 with p + q = 1 in total, Jensen's inequality gives
@@ -239,7 +246,7 @@ def smooth_largest(low: Tensor, high: Tensor, inside: Tensor, zeros: Tensor, bet
 
 
 def shares(x: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The taps' shares p at x, a lower bound of their entropy H, and an upper bound of abs(1 - their sum), q included.
+    """Softmax shares p of the taps at x, a lower bound of their entropy H, an upper bound of abs(1 - their sum).
 
     p are whatever numbers come out: nothing here rests on how well exp is computed, only on sums, products and log.
     """
@@ -254,7 +261,7 @@ def shares(x: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> tuple[Tenso
 
 
 def _log_sum(x: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> Tensor:
-    """The smooth maximum; 0 where nothing counts."""
+    """The smooth maximum log(zeros + sum exp(beta*x)) / beta; 0 for a window without taps and zeros."""
     z = torch.where(inside, beta * x, -math.inf)
     padded = torch.where(zeros > 0, torch.log(zeros.clamp(min=1).to(x)), -math.inf)
     total = torch.logsumexp(torch.cat([z, padded.expand(z.shape[1:])[None]]), 0)
@@ -262,7 +269,7 @@ def _log_sum(x: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> Tensor:
 
 
 def _corner(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
-    """The better of two planes at the middle: from the upper corner, and from the lower one."""
+    """Slopes and intercept of the better upper plane at the middle: through the upper corner, or the lower one."""
     planes, middle = [], low / 2 + high / 2
     for start, other in ((high, low), (low, high)):
         base, slopes = f(start), []

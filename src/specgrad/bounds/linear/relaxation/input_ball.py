@@ -22,12 +22,14 @@ from specgrad.rounding import slack_constants
 
 from .bound_layers import BackwardBound, BoundContext, BoundOpaque
 
-TURNS = 6  # of the search for t
+SPHERE_ITERATIONS = 6  # of the search for t
 
 
 @dataclass(frozen=True, eq=False)
 class InputBall:
-    """The centre as float64 numbers, flat, and a radius that holds what rounding does to it and to the inputs."""
+    """A norm ball that the input lies in: its norm ("1" or "2"), centre (flat, float64) and radius,
+    rounding included.
+    """
 
     norm: str
     center: Tensor
@@ -35,7 +37,7 @@ class InputBall:
 
 
 class BoundInputBall(BoundOpaque):
-    """An input of which a ball is known besides its box."""
+    """Bound layer of an input that lies in a ball and in a box."""
 
     cellwise = False
 
@@ -43,21 +45,21 @@ class BoundInputBall(BoundOpaque):
         super().__init__(position, node, ())
         self.ball = ball
 
-    def back(self, a: Tensor, known: BoundContext) -> BackwardBound:
-        low, high = (end.flatten(1).unsqueeze(1) for end in known.box(self.position))
+    def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
+        low, high = (end.flatten(1).unsqueeze(1) for end in context.interval(self.position))
         rows = a.flatten(2)
         splits = [torch.zeros_like(rows), rows, self._split(rows, low, high)]
         best = [self._value(rows, first, low, high) for first in splits]
         constant, lost = best[0]
         for other, less in best[1:]:
             better = other - less > constant - lost
-            if getattr(known, "parallel", False):  # the upper end is asked for too
+            if getattr(context, "parallel", False):  # the upper end is asked for too
                 better &= less <= lost
             constant, lost = torch.where(better, other, constant), torch.where(better, less, lost)
         return BackwardBound([], constant, lost)
 
     def _value(self, rows: Tensor, first: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Constant and lost of one split; all our roundings are in lost."""
+        """(constant, lost), each (boxes, rows), of the split rows = first + second; all our roundings are in `lost`."""
         second = rows - first
         middle, reach = low / 2 + high / 2, (high / 2 - low / 2) * slack_constants.MIDDLE
         own = (4 * rows.shape[-1] + slack_constants.OWN) * slack_constants.U
@@ -67,6 +69,7 @@ class BoundInputBall(BoundOpaque):
         return (first * center).sum(-1) + (second * middle).sum(-1), lost + own * sizes
 
     def _dual(self, a: Tensor) -> Tensor:
+        """Dual norm of every row, (boxes, rows): the 2-norm for "2", the largest absolute value for "1"."""
         largest = a.abs().amax(-1, keepdim=True)
         if self.ball.norm == "1":
             return largest.squeeze(-1)
@@ -74,13 +77,15 @@ class BoundInputBall(BoundOpaque):
         return largest.squeeze(-1) * share.square().sum(-1).sqrt()
 
     def _split(self, rows: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Part of `rows` that is bounded by the ball (A1), near the best split; the rest is bounded by the box."""
         return self._cut_off(rows, low, high) if self.ball.norm == "1" else self._on_the_sphere(rows, low, high)
 
     def _on_the_sphere(self, rows: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """A1 for the 2-norm: (c - x)/t with x the point c - t*A clamped to the box, t found by iteration."""
         center, square = self.ball.center, self.ball.radius**2
         t = self.ball.radius / self._dual(rows).clamp(min=torch.finfo(rows.dtype).tiny).unsqueeze(-1)
         x = center - t * rows
-        for _ in range(TURNS):
+        for _ in range(SPHERE_ITERATIONS):
             at = torch.minimum(torch.maximum(center - t * rows, low), high)
             free = (at > low) & (at < high)
             fixed = torch.where(free, 0.0, (at - center).square()).sum(-1, keepdim=True)
@@ -92,6 +97,9 @@ class BoundInputBall(BoundOpaque):
         return torch.where(first.isfinite(), first, 0.0)
 
     def _cut_off(self, rows: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """A1 for the 1-norm: `rows` clamped to plus and minus the size from which on the box alone uses up
+        the radius.
+        """
         reach = torch.where(rows > 0, self.ball.center - low, high - self.ball.center).clamp(min=0)
         size, order = rows.abs().expand_as(reach).sort(-1, descending=True)
         spent = reach.gather(-1, order).cumsum(-1)

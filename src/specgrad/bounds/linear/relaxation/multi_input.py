@@ -24,11 +24,11 @@ from specgrad.rounding.ball import Ball
 from specgrad.scalar import Array
 
 from . import formulas as relax
-from .bound_layers import BackwardBound, BoundContext, BoundJoint, Ends, rows_dot, split, tensor
+from .bound_layers import BackwardBound, BoundContext, BoundJoint, Interval, positive_negative, rows_dot, tensor
 
 
-def middles(ends: Ends) -> tuple[Tensor, Tensor]:
-    """Middle and radius of a box, the radius not too small."""
+def middle_and_radius(ends: Interval) -> tuple[Tensor, Tensor]:
+    """Middle and radius of an interval, the radius rounded up."""
     low, high = ends
     middle = low / 2 + high / 2
     return middle, torch.maximum(high - middle, middle - low) * slack_constants.MIDDLE
@@ -38,7 +38,7 @@ def middles(ends: Ends) -> tuple[Tensor, Tensor]:
 
 
 class BoundBilinear(BoundJoint):
-    """Linear in each of two sources, which may be one and the same."""
+    """A product: linear in each of two sources, which may be the same node."""
 
     def __init__(self, position: int, node: Node, sources: tuple[int, ...], args: Sequence[Any]) -> None:
         super().__init__(position, node, sources)
@@ -46,20 +46,23 @@ class BoundBilinear(BoundJoint):
         self.varying = [k for k, a in enumerate(args) if isinstance(a, tuple)]
 
     def _filled(self, x: Tensor, y: Tensor) -> list[Any]:
+        """Arguments of the operator with x and y in place of the varying ones."""
         given = list(self.args)
         given[self.varying[0]], given[self.varying[1]] = x, y
         return given
 
     def _value(self, x: Tensor, y: Tensor) -> Tensor:
+        """Value of the operator at x and y."""
         value: Tensor = apply(self.node.op, *self._filled(x, y), **self.node.params)
         return value
 
     def _cotangents(self, gy: Tensor, x: Tensor, y: Tensor) -> tuple[Any, ...]:
+        """Cotangents of both varying arguments at x and y."""
         cotangents = self.node.op.cotangents(gy, None, self._filled(x, y), self.node.params)
         return tuple(cotangents[k] for k in self.varying)
 
-    def back(self, a: Tensor, known: BoundContext) -> BackwardBound:
-        (mx, rx), (my, ry) = (middles(known.box(s)) for s in self.sources)
+    def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
+        (mx, rx), (my, ry) = (middle_and_radius(context.interval(s)) for s in self.sources)
         mx, my, rx, ry = (t.expand(len(a), *t.shape[1:]) for t in (mx, my, rx, ry))
         pulled = torch.func.vmap(torch.func.vmap(self._cotangents, (0, None, None)))(a, mx, my)
         value = torch.func.vmap(self._value)
@@ -72,7 +75,7 @@ class BoundBilinear(BoundJoint):
 
 
 def _float64(x: Any) -> Tensor:
-    """A constant argument; a Python number would be float32 to PyTorch."""
+    """Return a constant argument as a float64 tensor; PyTorch would take a Python number for float32."""
     return x.double() if isinstance(x, Tensor) else torch.tensor(float(x), dtype=torch.float64)
 
 
@@ -80,15 +83,15 @@ def _float64(x: Any) -> Tensor:
 
 
 class BoundMaximum(BoundJoint):
-    """maximum or minimum; one of both may be a constant."""
+    """Elementwise maximum or minimum of two arguments, of which one may be constant."""
 
     def __init__(self, position: int, node: Node, sources: tuple[int, ...], args: Sequence[Any]) -> None:
         super().__init__(position, node, sources)
         self.args = args
         self.sign = 1 if node.op.name == "maximum" else -1
 
-    def _ends(self, ends: Sequence[Ends]) -> list[Ends]:
-        """Of both arguments, mirrored for a minimum."""
+    def _ends(self, ends: Sequence[Interval]) -> list[Interval]:
+        """Intervals of both arguments, negated for a minimum."""
         rest, like, mirrored = iter(ends), ends[0][0], []
         for arg in self.args:
             low, high = next(rest) if isinstance(arg, tuple) else (_float64(arg),) * 2
@@ -96,12 +99,12 @@ class BoundMaximum(BoundJoint):
             mirrored.append((low, high) if self.sign > 0 else (-high, -low))
         return mirrored
 
-    def back(self, a: Tensor, known: BoundContext) -> BackwardBound:
-        both = self._ends([known.box(s) for s in self.sources])
+    def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
+        both = self._ends([context.interval(s) for s in self.sources])
         low, high = (torch.stack(t) for t in zip(*both, strict=True))
-        left = known.left.get(self.position, torch.ones_like(low) > 0)
+        left = context.candidate_taps.get(self.position, torch.ones_like(low) > 0)
         lines = relax.largest(low.expand(left.shape), high.expand(left.shape), left)
-        positive, negative = split(self.sign * a)
+        positive, negative = positive_negative(self.sign * a)
         constant = rows_dot(positive, lines.lower) + rows_dot(negative, lines.upper)
         pulled = []
         for k, arg in enumerate(self.args):
@@ -117,7 +120,7 @@ class BoundMaximum(BoundJoint):
 
 
 class BoundScatter(BoundJoint):
-    """put(g, i) with candidates for i; g varies, or is a constant."""
+    """put(g, i), a scatter-add, whose indices i are undecided; g varies or is constant."""
 
     def __init__(self, position: int, node: Node, sources: tuple[int, ...], gy: Ball, index: Ball) -> None:
         super().__init__(position, node, sources)
@@ -126,11 +129,11 @@ class BoundScatter(BoundJoint):
         cells, possible = candidates(index, math.prod(node.params["size"]))
         self.cells, self.impossible = torch.from_numpy(cells), torch.from_numpy(~possible)
 
-    def back(self, a: Tensor, known: BoundContext) -> BackwardBound:
+    def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
         least, most = self._extremes(a)
         if not self.sources:
             return BackwardBound([], rows_dot(least, self.value.clamp(min=0)) + rows_dot(most, self.value.clamp(max=0)))
-        low, high = (e.unsqueeze(1) for e in known.box(self.sources[0]))
+        low, high = (e.unsqueeze(1) for e in context.interval(self.sources[0]))
         chord = (least * high - most * low) / torch.where(high > low, high - low, 1.0)
         slope = torch.where(low >= 0, least, torch.where(high <= 0, most, chord))
         offset = torch.minimum((most - slope) * low, (least - slope) * high)
@@ -138,7 +141,7 @@ class BoundScatter(BoundJoint):
         return BackwardBound([slope], torch.where((low >= 0) | (high <= 0), 0.0, offset).flatten(2).sum(2))
 
     def _extremes(self, a: Tensor) -> tuple[Tensor, Tensor]:
-        """The least and the greatest coefficient of every value's candidates, (boxes, rows, *shape of g)."""
+        """Least and greatest coefficient over every value's candidate cells, each (boxes, rows, *shape of g)."""
         flat = torch.nn.functional.pad(a.reshape(*a.shape[:2], self.lead, -1), (0, 1))
         index = self.cells.reshape(1, 1, self.lead, -1)
         gathered = flat.gather(3, index.expand(*a.shape[:2], *index.shape[2:])).reshape(a.shape[:2] + self.cells.shape)
@@ -147,7 +150,7 @@ class BoundScatter(BoundJoint):
 
 
 def candidates(index: Ball, size: int) -> tuple[Array, Array]:
-    """(*shape, most): the cells that each value may go to, and which entries count; `size` stands for nowhere.
+    """Table (*shape, most) of the cells that each value may go to, and the mask of valid entries; `size` means dropped.
 
     An exact position is its only candidate.
     """

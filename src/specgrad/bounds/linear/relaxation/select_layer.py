@@ -1,4 +1,4 @@
-"""Which layer a node is: linear where its traits say so, relaxed where a relaxation is known, opaque otherwise."""
+"""Choose the bound layer of a node: linear by its traits, relaxed where a relaxation is known, opaque otherwise."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .bound_layers import (
     tensor,
 )
 from .multi_input import BoundBilinear, BoundMaximum
-from .softmax import BoundSoftmax, parts_of
+from .softmax import BoundSoftmax, match_softmax
 
 
 def layer_of(graph: Graph, i: int, varying: dict[int, Any], constants: dict[int, Ball]) -> BoundLayer:
-    """The layer of node i, given which nodes vary and what the others are.
+    """Return the bound layer of node i, given the varying nodes and the balls of the constant ones.
 
     A relaxation is that of the reference function at the constants' values; what the format makes of them is an error
     of the layer (specgrad.rounding.stored_constants, or the rule of a linear operator). A condition has no such
@@ -49,19 +49,20 @@ def layer_of(graph: Graph, i: int, varying: dict[int, Any], constants: dict[int,
         return BoundBilinear(i, node, sources, args)
     if node.op.name in ("maximum", "minimum"):
         return BoundMaximum(i, node, sources, args)
-    if (parts := parts_of(graph, i)) is not None and parts.source in varying:
+    if (parts := match_softmax(graph, i)) is not None and parts.source in varying:
         return BoundSoftmax(i, node, parts)
     return _relaxed(graph, i, node, sources) if len(sources) == 1 else BoundOpaque(i, node, sources)
 
 
 def _argument(graph: Graph, a: Any, varying: dict[int, Any], constants: dict[int, Ball]) -> Any:
-    """A shape where the argument varies, else what it is."""
+    """Shape of an argument that varies, else its value as a tensor or number."""
     if isinstance(a, NumberArg):
         return a.value
     return graph.nodes[a].shape if a in varying else tensor(constants[a].value)
 
 
 def _relaxed(graph: Graph, i: int, node: Node, sources: tuple[int, ...]) -> BoundLayer:
+    """Bound layer of a node with one varying source: unary, max pool, amax; opaque if no relaxation is known."""
     if node.op.curve is not None:
         return BoundUnary(i, node, sources)
     if node.op in (
@@ -75,7 +76,7 @@ def _relaxed(graph: Graph, i: int, node: Node, sources: tuple[int, ...]) -> Boun
 
 
 def _taps(graph: Graph, i: int, node: Node, source: int) -> BoundMaxPool:
-    """relu and max_pool as one: 0 is one more tap."""
+    """Bound layer of a max pool; a relu directly below it is merged into it, as one more tap of value 0."""
     before = graph.nodes[source]
     fused = node.op.name == "max_pool" and before.op.name == "relu"
     return BoundMaxPool(i, node, before.operands()[0] if fused else source, node.params["window"], fused)

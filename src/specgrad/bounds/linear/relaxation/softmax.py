@@ -28,15 +28,15 @@ from specgrad.rounding.arithmetic import Arithmetic, growth
 from specgrad.rounding.ball import SLACK
 from specgrad.scalar import Array
 
-from .bound_layers import BoundRelaxed, Ends
+from .bound_layers import BoundRelaxed, Interval
 from .formulas import LinearRelaxation, shares
 
 LAYOUT = (RESHAPE, BROADCAST, STOP_GRADIENT)
-FARTHEST = 500.0  # exp of it, times any number of cells, is a float64; beyond, y is at least 0 and that is all
+MAX_EXPONENT = 500.0  # exp of it, times any number of cells, is a float64; beyond, y is at least 0 and that is all
 
 
 class SoftmaxNodes(NamedTuple):
-    """The nodes of a softmax: what it is taken of, the numerator's exponent, exp, the sum, and layout between them.
+    """Positions of the nodes of a softmax: its source, exponent, exp, sum, and the layout nodes between them.
 
     shift   from the maximum that was subtracted to the exponent's second argument; empty: nothing was
     total   from the sum to the divisor
@@ -50,8 +50,8 @@ class SoftmaxNodes(NamedTuple):
     total: tuple[int, ...]
 
 
-def parts_of(graph: Graph, i: int) -> SoftmaxNodes | None:
-    """The parts, if node i is exp(z) over the sum of all of it along an axis.
+def match_softmax(graph: Graph, i: int) -> SoftmaxNodes | None:
+    """Return the nodes of the softmax if node i is exp(z) / sum of exp(z) along one axis; else None.
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.softmax(sg.relu(x), 0), (3, 2))
@@ -68,8 +68,10 @@ def parts_of(graph: Graph, i: int) -> SoftmaxNodes | None:
     return _exponentials(graph, e, total)
 
 
-def sum_of(graph: Graph, i: int) -> SoftmaxNodes | None:
-    """The parts, if node i is a sum of exp(x - max x) along the axis of the maximum; it is at least 1."""
+def match_exp_sum(graph: Graph, i: int) -> SoftmaxNodes | None:
+    """Return the softmax nodes if node i is a sum of exp(x - max x) along the maximum's axis, hence at least 1; else
+    None.
+    """
     node = graph.nodes[i]
     if node.op is not SUM or len(node.params["axes"]) != 1 or graph.nodes[node.operands()[0]].op is not EXP:
         return None
@@ -78,15 +80,18 @@ def sum_of(graph: Graph, i: int) -> SoftmaxNodes | None:
 
 
 def _exponentials(graph: Graph, e: int, total: tuple[int, ...]) -> SoftmaxNodes:
+    """Softmax nodes from the position of exp and the nodes of its sum."""
     (axis,), (z,) = graph.nodes[total[0]].params["axes"], graph.nodes[e].operands()
-    shift = below_maximum(graph, z)
+    shift = match_shift_by_max(graph, z)
     if shift is not None and graph.nodes[shift[0]].params["axes"] == (axis,):
         return SoftmaxNodes(graph.nodes[z].operands()[0], z, e, axis, shift, total)
     return SoftmaxNodes(z, z, e, axis, (), total)
 
 
-def below_maximum(graph: Graph, i: int) -> tuple[int, ...] | None:
-    """From the maximum to the second argument, if node i is x - max x, which is never positive."""
+def match_shift_by_max(graph: Graph, i: int) -> tuple[int, ...] | None:
+    """Return the nodes from the maximum to the subtrahend if node i is x - max x, which is never positive;
+    else None.
+    """
     node = graph.nodes[i]
     if node.op is not SUB or not all(isinstance(a, int) for a in node.args):
         return None
@@ -95,36 +100,38 @@ def below_maximum(graph: Graph, i: int) -> tuple[int, ...] | None:
 
 
 class BoundSoftmax(BoundRelaxed):
-    """Every cell along the axis is a tap of every cell: lines have the axis of taps in front."""
+    """Softmax as one layer: every cell along the axis is a tap of every cell, so lines have an axis of taps
+    in front.
+    """
 
     def __init__(self, position: int, node: Node, parts: SoftmaxNodes) -> None:
         super().__init__(position, node, (parts.source,))
         self.parts, self.axis = parts, parts.axis
 
     def read(self, x: Tensor) -> Tensor:
-        """(boxes, *shape) as (taps, boxes, *shape): tap j of cell i is x_j."""
+        """Expand (boxes, *shape) to (taps, boxes, *shape): tap j of cell i is x_j."""
         return x.movedim(self.axis + 1, 0).unsqueeze(self.axis + 2).expand(x.shape[self.axis + 1], *x.shape)
 
-    def through(self, slope: Tensor, v: Tensor) -> Tensor:
+    def error_through(self, slope: Tensor, v: Tensor) -> Tensor:
         return (slope.abs() * self.read(v)).sum(0)
 
-    def lines(self, ends: Ends, left: Tensor | None = None) -> LinearRelaxation:
+    def relaxation(self, ends: Interval, candidate_taps: Tensor | None = None) -> LinearRelaxation:
         low, high = ends
-        return softmax_lines(self.read(low), self.read(high), low, high, self._own(low))
+        return softmax_relaxation(self.read(low), self.read(high), low, high, self._own(low))
 
     def _own(self, x: Tensor) -> Tensor:
-        """Where a tap is the cell itself, (taps, boxes, *shape)."""
+        """Bool mask (taps, boxes, *shape): whether a tap is the cell itself."""
         n = x.shape[self.axis + 1]
         view = [n, *(1,) * x.ndim]
         view[self.axis + 2] = n
         return torch.eye(n, dtype=torch.bool).view(view).expand(n, *x.shape)
 
-    def interval(self, ends: Ends) -> Ends:
-        """The least and the greatest value on the box."""
+    def interval(self, ends: Interval) -> Interval:
+        """Least and greatest value of the softmax on a box of its source."""
         low, high = ends
-        return flat(*differences(self.read(low), self.read(high), low, high, self._own(low)))
+        return softmax_interval(*differences(self.read(low), self.read(high), low, high, self._own(low)))
 
-    def spread(self, positive: Tensor, negative: Tensor, lines: LinearRelaxation) -> Tensor:
+    def source_coefficients(self, positive: Tensor, negative: Tensor, lines: LinearRelaxation) -> Tensor:
         part = positive * lines.lower_slope.unsqueeze(2) + negative * lines.upper_slope.unsqueeze(2)
         return part.sum(self.axis + 3).movedim(0, self.axis + 2)
 
@@ -132,34 +139,35 @@ class BoundSoftmax(BoundRelaxed):
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
-def differences(low: Tensor, high: Tensor, own_low: Tensor, own_high: Tensor, own: Tensor) -> Ends:
-    """Ends of d_j = x_j - x_i, outward; 0 for the cell itself."""
+def differences(low: Tensor, high: Tensor, own_low: Tensor, own_high: Tensor, own: Tensor) -> Interval:
+    """Interval of d_j = x_j - x_i, rounded outward; 0 for the cell itself."""
     least, most = low - own_high, high - own_low
     step = slack_constants.OUTWARD * torch.maximum(least.abs(), most.abs())
     return torch.where(own, 0.0, least - step), torch.where(own, 0.0, most + step)
 
 
 def _rounding(taps: int) -> float:
+    """Relative bound of our own rounding in sums over `taps` exponentials."""
     return slack_constants.SOFTMAX * (taps + 8)
 
 
-def flat(least: Tensor, most: Tensor) -> Ends:
-    """y between 1/sum exp(greatest d) and 1/sum exp(least d)."""
+def softmax_interval(least: Tensor, most: Tensor) -> Interval:
+    """Interval of y: from 1/sum exp(greatest d) to 1/sum exp(least d)."""
     eta = _rounding(len(least))
-    low = (1 - eta) / torch.exp(most.clamp(max=FARTHEST)).sum(0)
-    high = (1 + eta) / torch.exp(least.clamp(max=FARTHEST)).sum(0)
-    return torch.where(most.amax(0) > FARTHEST, 0.0, low), high.clamp(max=1.0)
+    low = (1 - eta) / torch.exp(most.clamp(max=MAX_EXPONENT)).sum(0)
+    high = (1 + eta) / torch.exp(least.clamp(max=MAX_EXPONENT)).sum(0)
+    return torch.where(most.amax(0) > MAX_EXPONENT, 0.0, low), high.clamp(max=1.0)
 
 
-def softmax_lines(low: Tensor, high: Tensor, own_low: Tensor, own_high: Tensor, own: Tensor) -> LinearRelaxation:
-    """Of every cell, slopes for each tap in front: (taps, ...), the cell's own among them.
+def softmax_relaxation(low: Tensor, high: Tensor, own_low: Tensor, own_high: Tensor, own: Tensor) -> LinearRelaxation:
+    """Relaxation of every softmax cell; slopes (taps, ...) include the cell's own.
 
     low, high           of every tap, (taps, ...)
     own_low, own_high   of the cell itself
     """
     least, most = differences(low, high, own_low, own_high, own)
     reach = torch.maximum(low.abs(), high.abs()) + torch.maximum(own_low.abs(), own_high.abs())
-    bottom, top = flat(least, most)
+    bottom, top = softmax_interval(least, most)
     middle = low / 2 + high / 2
     sides = []
     for side, (slope, offset), even in ((-1, _below(least, most), bottom), (1, _above(middle, least, most), top)):
@@ -173,8 +181,10 @@ def softmax_lines(low: Tensor, high: Tensor, own_low: Tensor, own_high: Tensor, 
 
 
 def _below(least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
-    """Slopes of the differences and an offset: 2*sqrt(a) - a*q(d), q(d) = sum of chords, for some a > 0."""
-    eta, least, most = _rounding(len(least)), least.clamp(max=FARTHEST), most.clamp(max=FARTHEST)
+    """Lower plane: slopes of the differences and an offset, 2*sqrt(a) - a*q(d), q(d) = sum of chords, for some a
+    > 0.
+    """
+    eta, least, most = _rounding(len(least)), least.clamp(max=MAX_EXPONENT), most.clamp(max=MAX_EXPONENT)
     ends, size = (torch.exp(least), torch.exp(most)), torch.maximum(least.abs(), most.abs())
     chord = torch.where(most > least, (ends[1] - ends[0]) / torch.where(most > least, most - least, 1.0), 0.0)
     offset = torch.maximum(ends[0] - chord * least, ends[1] - chord * most)  # exp is convex: any slope will do
@@ -182,12 +192,12 @@ def _below(least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
     total = offset.sum(0) + slack
     q = total + (chord * (least / 2 + most / 2)).sum(0)
     a = 1 / q**2
-    down = torch.where(most.amax(0) >= FARTHEST, -torch.inf, 2 * a.sqrt() * (1 - eta) - a * (total + slack))
+    down = torch.where(most.amax(0) >= MAX_EXPONENT, -torch.inf, 2 * a.sqrt() * (1 - eta) - a * (total + slack))
     return -a * chord, down
 
 
 def _above(middle: Tensor, least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
-    """Slopes of the differences and an offset: k*r(d) + c, the chord of exp over the range of r."""
+    """Upper plane: slopes of the differences and an offset, k*r(d) + c, the chord of exp over the range of r."""
     eta, size = _rounding(len(least)), torch.maximum(least.abs(), most.abs())
     weights, entropy, defect = shares(middle, torch.ones_like(middle) > 0, torch.zeros_like(middle[0]), 1.0)
     h = -(entropy - 2 * defect * (entropy + 1)) + defect * size.amax(0)
@@ -203,8 +213,8 @@ def _above(middle: Tensor, least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]
 # --- rounding ---------------------------------------------------------------------------------------------------------
 
 
-def relative_error(arithmetic: Arithmetic, moved: Array, axis: int) -> Array:
-    """How far a computed exponential, and so a sum of them before its own roundings, may be off, relative to it.
+def exp_relative_error(arithmetic: Arithmetic, moved: Array, axis: int) -> Array:
+    """Relative error bound of a computed exponential, and so of a sum of them before its own roundings.
 
     moved    how far an exponent may be from the exact one: exp(z + d) = exp(z)*exp(d). The worst of all cells counts.
     """
@@ -215,14 +225,14 @@ def relative_error(arithmetic: Arithmetic, moved: Array, axis: int) -> Array:
     return np.asarray((np.exp(worst) * (1 + own) - 1 + slack_constants.OUTWARD) * slack_constants.SUMS)
 
 
-def total_error(arithmetic: Arithmetic, relative: Array, taps: int) -> tuple[Array, float]:
-    """The same for the sum of `taps` exponentials in any order, and what underflow may add to it."""
+def exp_sum_error(arithmetic: Arithmetic, relative: Array, taps: int) -> tuple[Array, float]:
+    """(relative error, underflow) bounds of the sum of `taps` computed exponentials in any order."""
     u = max(arithmetic.u, slack_constants.U)
     return np.asarray((1 + relative) * (1 + growth(taps + 2, u)) - 1), 4 * (taps + 1) * arithmetic.format.tiny
 
 
 def quotient_error(arithmetic: Arithmetic, relative: Array, taps: int, largest: Array, least_total: Array) -> Array:
-    """How far e'/s' may be from e/S: e' = e*(1 + a), s' = S*(1 + b), two roundings of the quotient and a store.
+    """Bound of abs(e'/s' - e/S): e' = e*(1 + a), s' = S*(1 + b), two roundings of the quotient and a store.
 
     Relative to y = e/S that is (1 + a)*(1 + c)/(1 - b) - 1; infinite where that, or a divisor, leaves its range.
 
@@ -231,7 +241,7 @@ def quotient_error(arithmetic: Arithmetic, relative: Array, taps: int, largest: 
     True
     """
     form = arithmetic.format
-    total, lost = total_error(arithmetic, relative, taps)
+    total, lost = exp_sum_error(arithmetic, relative, taps)
     off = (1 + relative) * (1 + growth(3.0, max(arithmetic.u, slack_constants.U))) / (1 - total) - 1
     error = largest * off + (lost + 4 * form.tiny) / least_total * 2
     known = (total < 0.5) & (1 / least_total <= 2.0**60) & np.isfinite(error)

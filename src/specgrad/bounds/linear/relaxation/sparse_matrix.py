@@ -6,18 +6,20 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-MOST = 1 << 22  # weights of a matrix that is looked at
-SHARE = 1 / 8  # of cells that a source may be read by
+MAX_WEIGHTS = 1 << 22  # weights of a matrix that is looked at
+MAX_READER_SHARE = 1 / 8  # of cells that a source may be read by
 
 
 class SparseMatrix(NamedTuple):
-    """Per source: the cells that read it and their weights, (readers, sources), filled up with weights 0."""
+    """A sparse matrix by columns: per source the cells that read it and their weights, (readers, sources), padded
+    by 0.
+    """
 
     cells: Tensor
     weights: Tensor
 
-    def pulled(self, a: Tensor) -> Tensor:
-        """(..., cells) to (..., sources): the transpose of the map.
+    def adjoint(self, a: Tensor) -> Tensor:
+        """Apply the transpose: (..., cells) to (..., sources).
 
         >>> import torch
         >>> matrix = torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 3.0], [0.0, 0.0, 5.0]])
@@ -30,8 +32,8 @@ class SparseMatrix(NamedTuple):
         return total
 
 
-def thin_of(matrix: Tensor, share: float = SHARE) -> SparseMatrix | None:
-    """Of weights (cells, sources); None where some source is read by too many."""
+def sparse_of(matrix: Tensor, share: float = MAX_READER_SHARE) -> SparseMatrix | None:
+    """Convert weights (cells, sources) to sparse form; None if some source feeds more than `share` of the cells."""
     there = matrix != 0
     most = int(there.sum(0).max()) if matrix.numel() else 0
     if not 0 < most <= share * len(matrix):

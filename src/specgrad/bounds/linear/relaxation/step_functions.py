@@ -1,4 +1,4 @@
-"""floor, ceil, round and sign: lines between which a staircase lies.
+"""Relaxations of step functions: floor, ceil, round and sign.
 
 Above a staircase lie the points where a step begins, below it those where one ends; all steps of a whole-number
 staircase begin on one line of slope 1. So four points say everything, for example of floor on 0.25..3.5:
@@ -23,16 +23,16 @@ from specgrad.ops.elementwise import SIGN
 from specgrad.ops.integer_rounding import CEIL, FLOOR, ROUND
 from specgrad.rounding import slack_constants
 
-from .bound_layers import BoundUnary, Ends
+from .bound_layers import BoundUnary, Interval
 from .formulas import LinearRelaxation, best_line
 
-FIRST = {FLOOR: 0.0, CEIL: -1.0, ROUND: -0.5, SIGN: 0.0}
+STEP_OFFSET = {FLOOR: 0.0, CEIL: -1.0, ROUND: -0.5, SIGN: 0.0}
 """The value v begins at v + FIRST; of sign, all values begin at 0."""
-STEEPEST = 2.0**30  # of a line: beyond, its offset would be all rounding
+MAX_SLOPE = 2.0**30  # of a line: beyond, its offset would be all rounding
 
 
-def stairs(op: Op, low: Tensor, high: Tensor, tiny: float = 0.0) -> LinearRelaxation:
-    """The lines whose distance from the staircase is least at the middle of the box.
+def step_relaxation(op: Op, low: Tensor, high: Tensor, tiny: float = 0.0) -> LinearRelaxation:
+    """Relaxation of a step function on low..high: the lines nearest to it at the middle of the box.
 
     >>> lines = stairs(FLOOR, torch.tensor([0.25]).double(), torch.tensor([3.5]).double())
     >>> [round(float(t), 9) for t in lines]
@@ -44,19 +44,19 @@ def stairs(op: Op, low: Tensor, high: Tensor, tiny: float = 0.0) -> LinearRelaxa
         points, values = _corners(op, low, high, side, tiny)
         k = 0 if side > 0 else 2  # the first step up, or the last one
         run, rise = points[k + 1] - points[k], values[k + 1] - values[k]
-        steep = torch.where(run > 0, rise / torch.where(run > 0, run, 1.0), 0.0).clamp(max=STEEPEST)
+        steep = torch.where(run > 0, rise / torch.where(run > 0, run, 1.0), 0.0).clamp(max=MAX_SLOPE)
         slopes = torch.stack([torch.zeros_like(low), torch.ones_like(low), steep])
         sides += best_line(points, values, slopes, side, 0.0, slack)
     return LinearRelaxation(*sides)
 
 
 def _corners(op: Op, low: Tensor, high: Tensor, side: int, tiny: float) -> tuple[Tensor, Tensor]:
-    """The ends of the box, and between them where the first and the last step begin (above), or end (below)."""
-    first, last = (apply(op, _snapped(end, side, tiny)) for end in (low, high))
+    """(points, values), each (4, ...), of the ends of the box and of the first and last step's corners on one side."""
+    first, last = (apply(op, _flushed_to_zero(end, side, tiny)) for end in (low, high))
     value = (first + 1, last) if side > 0 else (first, last - 1)
     if op is SIGN:
         value = (last, last) if side > 0 else (first, first)
-    at = [(v + (side < 0)) * (op is not SIGN) + FIRST[op] - side * tiny for v in value]
+    at = [(v + (side < 0)) * (op is not SIGN) + STEP_OFFSET[op] - side * tiny for v in value]
     jumps = last > first
     points = [
         torch.where(jumps, torch.minimum(torch.maximum(p, low), high), e) for p, e in zip(at, (low, high), strict=True)
@@ -65,18 +65,18 @@ def _corners(op: Op, low: Tensor, high: Tensor, side: int, tiny: float) -> tuple
     return torch.stack([low, *points, high]), torch.stack([first, *values, last])
 
 
-def _snapped(end: Tensor, side: int, tiny: float) -> Tensor:
-    """An end that may count as zero, where that is farther out."""
+def _flushed_to_zero(end: Tensor, side: int, tiny: float) -> Tensor:
+    """Replace an end below `tiny` in size by 0, where that is farther out."""
     inside = (end < 0) & (end > -tiny) if side > 0 else (end > 0) & (end < tiny)
     return torch.where(inside, 0.0, end)
 
 
 class BoundStep(BoundUnary):
-    """A staircase of its source; numbers below `tiny` may be read as zero."""
+    """floor, ceil, round or sign of its source; numbers below `tiny` in size may be read as zero."""
 
     def __init__(self, position: int, node: Node, sources: tuple[int, ...], tiny: float) -> None:
         super().__init__(position, node, sources)
         self.tiny = tiny
 
-    def lines(self, ends: Ends, left: Tensor | None = None) -> LinearRelaxation:
-        return stairs(self.node.op, *ends, self.tiny)
+    def relaxation(self, ends: Interval, candidate_taps: Tensor | None = None) -> LinearRelaxation:
+        return step_relaxation(self.node.op, *ends, self.tiny)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
-from specgrad.bounds.linear.intermediate.tighten import output_ends
+from specgrad.bounds.linear.intermediate.tighten import output_bounds
 from specgrad.bounds.linear.relaxation import formulas as relax
 from specgrad.bounds.linear.relaxation.bound_layers import BoundMaxPool, BoundUnary, tensor
 from specgrad.graph.graph import Graph, Node
@@ -128,7 +128,7 @@ def _case_by_trees(
         )  # which have no folds, as the checker: it is slow to say what they closed
         if (
             refine
-            and any(map(forward.state.fold, forward.layers))
+            and any(map(forward.state.duplicate_fold, forward.layers))
             and all(cut is None or cut.node == boxes.input for cut in tree.cuts)
         ):
             some = replace(case, alternatives=tuple(case.alternatives[k] for k in numbers))
@@ -157,7 +157,7 @@ def _one_leaf(
 def _boxes(forward: ForwardPass, case: Case, numbers: Sequence[int]) -> Boxes:
     """Bounds as the checker knows them: without relus that are others."""
     forward = copy(forward)
-    forward.state = replace(forward.state, folds=dict.fromkeys(forward.layers), kept_lines={})
+    forward.state = replace(forward.state, folds=dict.fromkeys(forward.layers), cached_relaxations={})
     some = [case.alternatives[k] for k in numbers]
     rows = torch.from_numpy(np.concatenate([a.rows for a in some]))
     targets = torch.tensor([target(limit) for a in some for limit in a.limits], dtype=torch.float64)
@@ -194,7 +194,7 @@ def _proof(
     forward: ForwardPass, alternative: Alternative, common: Mapping[int, Slopes], deep: tuple[int, ...]
 ) -> Proof:
     """The row that excludes the alternative best; slopes optimised for it where crown's own leave it open."""
-    bounds = output_ends(forward, alternative.rows)[0]
+    bounds = output_bounds(forward, alternative.rows)[0]
     margins = [b - as_float(limit) for b, limit in zip(bounds, alternative.limits, strict=True)]
     best = int(np.argmax(margins))
     weights = tuple(int(k == best) for k in range(len(margins)))
@@ -242,7 +242,7 @@ def _common_slopes(forward: ForwardPass) -> dict[int, Slopes]:
     for i, node in enumerate(forward.graph.nodes):
         if node.op.name in ("relu", "max_pool") or node.op.name in CURVES:
             (source,) = node.operands()
-            low, high = (tensor(end)[None] for end in forward.ends(source))
+            low, high = (tensor(end)[None] for end in forward.interval(source))
             if node.op.name == "max_pool":
                 slopes[i] = _max(node, source, (low, high))
             else:
@@ -252,7 +252,7 @@ def _common_slopes(forward: ForwardPass) -> dict[int, Slopes]:
 
 def _curve(node: Node, low: Tensor, high: Tensor) -> Slopes:
     """crown's slopes, or the points of a grid whose tangents are nearest to them; CHORD where that is nearer."""
-    lines = BoundUnary(0, node, (0,)).lines((low, high))
+    lines = BoundUnary(0, node, (0,)).relaxation((low, high))
     if CURVES[node.op.name](node.params).is_piecewise_linear:
         return Slopes(_whole(lines.lower_slope[0]), _whole(lines.upper_slope[0]), SCALE)
     lower, upper = (_points(node, low[0], high[0], s[0]) for s in (lines.lower_slope, lines.upper_slope))
@@ -278,6 +278,6 @@ def _relu(low: Tensor, high: Tensor) -> Slopes:
 def _max(node: Node, source: int, ends: Any) -> Slopes:
     """Taps in the order of the window's relation; those that lie in the padding everywhere are left out."""
     taps = BoundMaxPool(0, node, source, node.params["window"], with_zero=False)
-    lines = taps.lines(ends)
+    lines = taps.relaxation(ends)
     kept = [taps.window.number(tap.position) for tap in taps.window.taps()]
     return Slopes(_whole(lines.lower_slope[kept, 0]), _whole(lines.upper_slope[kept, 0]), SCALE)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
-from specgrad.bounds.linear.intermediate.tighten import output_ends
+from specgrad.bounds.linear.intermediate.tighten import output_bounds
 from specgrad.graph.graph import Graph
 from specgrad.proof.base.executions import executions
 from specgrad.proof.base.split_tree import Split, Tree
@@ -264,7 +264,7 @@ class TreeProver:
             forward = root_forward(self.graph, leaf.low.astype(float), leaf.high.astype(float), **self.options)
         chosen = []
         for rows, limits in self.rows:
-            bounds = output_ends(forward, rows.astype(float))[0]
+            bounds = output_bounds(forward, rows.astype(float))[0]
             margins = [b - as_float(limit) for b, limit in zip(bounds.tolist(), limits, strict=True)]
             chosen.append(int(np.argmax(margins)))
         return Bounder(forward) if forward.varies else None, chosen

@@ -53,10 +53,10 @@ class Losses:
         layer = state.layers[i]
         if not isinstance(layer, BoundUnary) or layer.sources[0] not in self.slopes:
             return
-        low, high = state.ends[layer.sources[0]]
-        lines = state.lines(i)
+        low, high = state.intervals[layer.sources[0]]
+        lines = state.relaxation(i)
         gap = (lines.upper_slope - lines.lower_slope) * (low / 2 + high / 2) + lines.upper - lines.lower
         width = self.slopes[layer.sources[0]] * (self.high - self.low)[:, None].float()
         share = (width / width.sum(2, keepdim=True)).nan_to_num(0.0, 0.0, 0.0).to(gap)
-        lost = flat(part.whole, 2).abs() * flat(gap.clamp(min=0))[:, None]
+        lost = flat(part.total, 2).abs() * flat(gap.clamp(min=0))[:, None]
         self.by_input += lost @ share

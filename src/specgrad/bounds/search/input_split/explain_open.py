@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
 from specgrad.bounds.linear.propagation.backward import ObjectiveParts, State, backward
-from specgrad.bounds.linear.relaxation.bound_layers import Ends
+from specgrad.bounds.linear.relaxation.bound_layers import Interval
 from specgrad.graph.ir.interpreter import evaluate
 from specgrad.proof.base.split_tree import OpenPart
 
@@ -34,7 +34,7 @@ def explained(boxes: Boxes, part: OpenPart) -> tuple[bool, tuple[str, float] | N
     if low.shape[1] <= FEW:
         margins, _, _, state, *_ = boxes.bounds(low, high)
     else:
-        state = boxes.root.state.on(_cut(boxes, low, high, part))
+        state = boxes.root.state.with_intervals(_cut(boxes, low, high, part))
         seeds = {boxes.output: boxes.rows.reshape(1, -1, *boxes.shapes[boxes.output])}
         margins = backward(state, seeds) - boxes.targets
     best = margins.new_full((1, boxes.count), -torch.inf).scatter_reduce_(1, boxes.owner[None], margins, "amax")
@@ -43,14 +43,14 @@ def explained(boxes: Boxes, part: OpenPart) -> tuple[bool, tuple[str, float] | N
     return losses(boxes.root, state, boxes.rows[k], float(boxes.targets[k]))
 
 
-def _cut(boxes: Boxes, low: Tensor, high: Tensor, part: OpenPart) -> dict[int, Ends]:
+def _cut(boxes: Boxes, low: Tensor, high: Tensor, part: OpenPart) -> dict[int, Interval]:
     """The ends of what was cut: of inputs by the box, of other cells by the sides of their cuts."""
     shape = boxes.shapes[boxes.input]
-    ends: dict[int, Ends] = {boxes.input: (low.reshape(1, *shape), high.reshape(1, *shape))}
+    ends: dict[int, Interval] = {boxes.input: (low.reshape(1, *shape), high.reshape(1, *shape))}
     for cut, side in part.cuts:
         if cut.node == boxes.input or cut.tap is not None:
             continue
-        first, last = (end.clone() for end in ends.get(cut.node, boxes.root.state.ends[cut.node]))
+        first, last = (end.clone() for end in ends.get(cut.node, boxes.root.state.intervals[cut.node]))
         flat = (last if side == 0 else first).view(-1)
         flat[cut.cell] = flat[cut.cell].clamp(max=cut.at) if side == 0 else flat[cut.cell].clamp(min=cut.at)
         ends[cut.node] = first, last
@@ -62,17 +62,17 @@ def losses(root: ForwardPass, state: State, row: Tensor, target: float) -> tuple
     (inside,), (output,) = root.graph.input_positions, root.graph.output_positions
     seeds = {output: row.reshape(1, 1, *root.graph.nodes[output].shape)}
     exact = {i: torch.zeros_like(e) for i, e in state.errors.items()}
-    free = replace(state, errors=exact, kept_lines={}, chains={}, charges={}, folds={})
+    free = replace(state, errors=exact, cached_relaxations={}, chains={}, cached_costs={}, folds={})
     steps: list[tuple[int, Tensor, list[Tensor], Any]] = []
 
     def told(i: int, part: ObjectiveParts, pulled: list[Tensor], constant: Any, lost: Any) -> None:
-        steps.append((i, part.whole, pulled, constant - lost))
+        steps.append((i, part.total, pulled, constant - lost))
 
     bound = float(backward(free, seeds, told)[0, 0])
     slopes = next((a for i, a, _, _ in steps if i == inside), None)
     if slopes is None or not np.isfinite(bound):
         return bound > target, None
-    low, high = (end[0] for end in state.ends[inside])
+    low, high = (end[0] for end in state.intervals[inside])
     corner = torch.where(slopes[0, 0] > 0, low, high)
     values = _values(root, inside, corner)
     lost_at: dict[int, float] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from specgrad.bounds.linear.relaxation.bound_layers import Ends
+from specgrad.bounds.linear.relaxation.bound_layers import Interval
 
 MOST = 1 << 30  # bytes; boxes beyond that start from what is known of the whole
 
@@ -20,13 +20,13 @@ class IntervalCache:
     (True, True, [[1.0]])
     """
 
-    def __init__(self, whole: Ends, most: int = MOST) -> None:
+    def __init__(self, whole: Interval, most: int = MOST) -> None:
         self.low, self.high = (outward(end, side) for end, side in zip(whole, (-1, 1), strict=True))
         self.readers = torch.zeros(1, dtype=torch.int64)
         self.free: list[int] = []
         self.most = most // (8 * max(1, self.low.shape[1]))
 
-    def take(self, slots: Tensor) -> Ends:
+    def take(self, slots: Tensor) -> Interval:
         """What was put there, in float64."""
         low, high = self.low[slots].double(), self.high[slots].double()
         for slot in slots.tolist():

@@ -25,11 +25,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specgrad.bounds.linear.intermediate.bound_users import open_cells, readers_of
+from specgrad.bounds.linear.intermediate.bound_users import open_cells, range_readers
 from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
 from specgrad.bounds.linear.propagation.backward import ObjectiveParts, State, backward
-from specgrad.bounds.linear.propagation.duplicate_relus import unread
-from specgrad.bounds.linear.relaxation.bound_layers import BoundJoint, BoundOpaque, Ends
+from specgrad.bounds.linear.propagation.duplicate_relus import irrelevant_cells
+from specgrad.bounds.linear.relaxation.bound_layers import BoundJoint, BoundOpaque, Interval
 from specgrad.graph.graph import Node
 from specgrad.proof.base.split_tree import OpenPart, Split, Tree
 from specgrad.properties.property import Case
@@ -97,14 +97,17 @@ class Boxes:
         self.slack = root.slack(self.output, rows[None])[0]
         self.joint = any(isinstance(layer, BoundJoint) for layer in root.layers.values())  # these ask for whole batches
         self.narrowed = list(self._narrowed())
-        self.lays_losses = math.prod(self.shapes[self.input]) <= FEW and not any(map(root.state.fold, root.layers))
+        self.lays_losses = math.prod(self.shapes[self.input]) <= FEW and not any(
+            map(root.state.duplicate_fold, root.layers)
+        )
         self.widest = max(math.prod(layer.node.shape) for layer in root.layers.values())
         self.batch = max(1, min(BATCH, CELLS // (max(len(rows), 8) * self.widest)))
 
-    def whole(self) -> Ends:
+    def whole(self) -> Interval:
         """The ends of all cells that are narrowed, (1, columns), on the whole box."""
         ends = [
-            [flat(e)[:, n.cells] for n in self.narrowed for e in (self.root.state.ends[n.node][k],)] for k in (0, 1)
+            [flat(e)[:, n.cells] for n in self.narrowed for e in (self.root.state.intervals[n.node][k],)]
+            for k in (0, 1)
         ]
         low, high = (torch.cat(e, 1) if e else torch.zeros((1, 0), dtype=torch.float64) for e in ends)
         return low, high
@@ -112,14 +115,14 @@ class Boxes:
     def _narrowed(self) -> Iterator[Narrowed]:
         """Nodes whose ranges others read, and the cells that the whole box leaves open."""
         start = 0
-        for i, readers in sorted(readers_of(self.root.graph).items()):
+        for i, readers in sorted(range_readers(self.root.graph).items()):
             layer = self.root.layers.get(i)
             if layer is None or isinstance(layer, BoundOpaque):
                 continue
-            open_ = open_cells(readers, *self.root.ends(i)).flatten()
+            open_ = open_cells(readers, *self.root.interval(i)).flatten()
             if self.root.state.readers.get(i) == 1:  # its only reader may do without some of them
                 (reader,) = (j for j, n in enumerate(self.root.graph.nodes) if i in n.operands())
-                open_[unread(self.root.state, reader, self.root.state.fold(reader)).numpy()] = False
+                open_[irrelevant_cells(self.root.state, reader, self.root.state.duplicate_fold(reader)).numpy()] = False
             cells = np.flatnonzero(open_)
             if len(cells):
                 yield Narrowed(i, readers, torch.from_numpy(cells), slice(start, start + len(cells)))
@@ -127,21 +130,21 @@ class Boxes:
 
     @torch.no_grad()
     def bounds(
-        self, low: Tensor, high: Tensor, kept: Ends | None = None
-    ) -> tuple[Tensor, Tensor, Tensor, State, Ends, Tensor]:
+        self, low: Tensor, high: Tensor, kept: Interval | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, State, Interval, Tensor]:
         """Of boxes (N, inputs): margins (N, rows), slopes (N, rows, inputs), which of them hold an execution.
 
         kept   ends of the cells that are narrowed, (N, columns), known before; None: those of the whole box. What is
                known now is the last result but one; the last is what the rows lose to lines, (N, rows, inputs)
         """
-        ends: dict[int, Ends] = {self.input: tuple(e.reshape(-1, *self.shapes[self.input]) for e in (low, high))}  # type: ignore[dict-item]
+        ends: dict[int, Interval] = {self.input: tuple(e.reshape(-1, *self.shapes[self.input]) for e in (low, high))}  # type: ignore[dict-item]
         first, last = (k.expand(len(low), -1).clone() for k in kept or self.whole())
         alive, kept = torch.ones(len(low), dtype=torch.bool), (first, last)
         losses = Losses(low, high, len(self.rows), self.lays_losses)
         for layer in self.narrowed:
             ends[layer.node], fits = self._narrow(layer, ends, kept, losses)
             alive &= fits
-        state, slopes = self.root.state.on(ends), dict[int, Tensor]()
+        state, slopes = self.root.state.with_intervals(ends), dict[int, Tensor]()
 
         def told(i: int, part: ObjectiveParts, *_: Any) -> None:
             _noted(slopes, self.input, i, part)
@@ -163,10 +166,12 @@ class Boxes:
         seeds = rows.reshape(len(rows), rows.shape[1], *self.root.graph.nodes[i].shape)
         return {i: seeds.expand(boxes, *seeds.shape[1:]) if self.joint and len(seeds) == 1 else seeds}
 
-    def _narrow(self, layer: Narrowed, ends: Mapping[int, Ends], kept: Ends, losses: Losses) -> tuple[Ends, Tensor]:
+    def _narrow(
+        self, layer: Narrowed, ends: Mapping[int, Interval], kept: Interval, losses: Losses
+    ) -> tuple[Interval, Tensor]:
         """The box of a node on every box of inputs, entered in `kept`; False where nothing is left of it."""
         i, cells, shape = layer.node, layer.cells, self.root.graph.nodes[layer.node].shape
-        low, high = (flat(end).expand(len(kept[0]), -1).clone() for end in self.root.state.ends[i])
+        low, high = (flat(end).expand(len(kept[0]), -1).clone() for end in self.root.state.intervals[i])
         low[:, cells], high[:, cells] = (k[:, layer.columns] for k in kept)
         open_ = open_cells(layer.readers, *(e.reshape(-1, *shape).numpy() for e in (low, high)))
         mask = flat(torch.from_numpy(open_))[:, cells]
@@ -176,7 +181,9 @@ class Boxes:
             part = {j: (a[some], b[some]) for j, (a, b) in ends.items()}
             slopes: dict[int, Tensor] = {}
             told = partial(_noted, slopes, self.input) if losses.is_kept else None
-            both = backward(self.root.state.on(part), self._seeds(i, torch.cat([one, -one], 1), len(some)), told)
+            both = backward(
+                self.root.state.with_intervals(part), self._seeds(i, torch.cat([one, -one], 1), len(some)), told
+            )
             losses.enter(i, low.shape[1], some, where, slopes.get(self.input))
             at = some[:, None], where  # fmax and fmin: a NaN says nothing
             low[at], high[at] = torch.fmax(low[at], both[:, :count]), torch.fmin(high[at], -both[:, count:])
@@ -195,8 +202,8 @@ class Boxes:
             start = stop
 
     def excluded(
-        self, low: Tensor, high: Tensor, kept: Ends | None = None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Ends, Tensor]:
+        self, low: Tensor, high: Tensor, kept: Interval | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Interval, Tensor]:
         """Margins of alternatives (N, alternatives), the rest of them as `bounds` has it."""
         margins, a, alive, state, kept, losses = self.bounds(low, high, kept)
         best = margins.new_full((len(low), self.count), -torch.inf)
@@ -322,7 +329,7 @@ def split_inputs(
 def _noted(slopes: dict[int, Tensor], node: int, i: int, part: ObjectiveParts, *_: Any) -> None:
     """Hear of the objectives of one node."""
     if i == node:
-        slopes[i] = part.whole
+        slopes[i] = part.total
 
 
 class DeferredBoxes:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
-from specgrad.bounds.linear.intermediate.tighten import output_ends
+from specgrad.bounds.linear.intermediate.tighten import output_bounds
 from specgrad.proof.base.split_tree import Split, Tree
 
 from ..shared.float32_bounds import QuickLines
@@ -36,7 +36,7 @@ def narrowed(forward: ForwardPass, deadline: float, steps: int = 15, progress: P
         if not any(other < z for other in inputs):
             continue
         cells = np.flatnonzero(bounder.unstable(z).numpy())
-        low, high = (end[0].numpy().copy() for end in bounder.state.ends[z])
+        low, high = (end[0].numpy().copy() for end in bounder.state.intervals[z])
         for start in range(0, len(cells), BATCH):
             if time.monotonic() > deadline:
                 break
@@ -50,7 +50,7 @@ def narrowed(forward: ForwardPass, deadline: float, steps: int = 15, progress: P
             if progress is not None:
                 progress("narrowing boxes", number, len(inputs))
         forward.narrow(z, low, high)
-        forward.state.kept_lines.clear()
+        forward.state.cached_relaxations.clear()
         bounder = Bounder(forward)
     return bounder
 
@@ -160,7 +160,7 @@ def branch(
     begun = time.monotonic()
     deadline = begun + seconds
     if bounder.output not in bounder.state.layers:  # nothing varies but by rounding, so nothing can be cut
-        fixed = output_ends(bounder.forward, rows.numpy())[0]
+        fixed = output_bounds(bounder.forward, rows.numpy())[0]
         least = torch.as_tensor(np.asarray(fixed), dtype=torch.float64)
         return Outcome(least, len(rows), bool((least >= targets).all()), [Tree() for _ in rows], [None] * len(rows))
     trees = [Tree() for _ in rows]
@@ -241,7 +241,7 @@ class OpenSubproblems:
 
 def _batch(bounder: Bounder) -> int:
     """How many problems at once."""
-    cells = sum(bounder.state.ends[z][0].numel() for z in bounder.points)
+    cells = sum(bounder.state.intervals[z][0].numel() for z in bounder.points)
     return max(BATCH, min(MOST, CELLS // max(1, cells)))
 
 

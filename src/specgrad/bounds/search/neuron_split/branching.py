@@ -9,7 +9,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specgrad.bounds.linear.relaxation.bound_layers import BoundJoint, BoundMaxPool, BoundUnary, Ends, split
+from specgrad.bounds.linear.relaxation.bound_layers import (
+    BoundJoint,
+    BoundMaxPool,
+    BoundUnary,
+    Interval,
+    positive_negative,
+)
 from specgrad.bounds.linear.relaxation.formulas import LinearRelaxation, largest
 from specgrad.op import apply
 from specgrad.proof.base.split_tree import Split
@@ -54,7 +60,7 @@ class Kink:
         if self.i not in seen:
             room = torch.minimum(self.point - low, high - self.point)
             return flat(torch.where(inside, self._pooled(seen) * room, 0.0))
-        positive, negative = split(seen[self.i])
+        positive, negative = positive_negative(seen[self.i])
         down, below, up, above = lines.of(self.i, problems.slopes)
         node = self.bounder.graph.nodes[self.i]
         points = torch.full_like(low, self.point), low, high
@@ -66,12 +72,14 @@ class Kink:
 
     def _pooled(self, seen: Mapping[int, Tensor]) -> Tensor:
         """Of a relu that max_pool has taken over: how much the objective sees of the windows that read a cell."""
-        total = torch.zeros_like(self.bounder.state.ends[self.z][0].float())
+        total = torch.zeros_like(self.bounder.state.intervals[self.z][0].float())
         for i, layer in self.bounder.state.layers.items():
             if isinstance(layer, BoundMaxPool) and layer.sources == (self.z,) and i in seen:
                 ones = torch.ones((layer.window.taps_count, 1, *layer.node.shape))
                 each = seen[i].abs().unsqueeze(1)
-                total = total + layer.spread(each, 0 * each, LinearRelaxation(ones, ones[0], ones, ones[0])).squeeze(1)
+                total = total + layer.source_coefficients(
+                    each, 0 * each, LinearRelaxation(ones, ones[0], ones, ones[0])
+                ).squeeze(1)
         return total
 
     def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
@@ -79,7 +87,7 @@ class Kink:
         assert isinstance(layer, BoundUnary)
         low, high = (flat(end)[boxes, cells] for end in self.bounder.ends(problems, self.z))
         half = (low.clamp(min=self.point), high) if side else (low, high.clamp(max=self.point))
-        return lines.changed(self.i, boxes, cells, layer.lines(half), len(problems))
+        return lines.changed(self.i, boxes, cells, layer.relaxation(half), len(problems))
 
     def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
         return problems.cut(self.z, boxes, cells, self.point, side)
@@ -113,14 +121,14 @@ class Winner:
     def maximum(self) -> Maximum:
         return self.bounder.maxima[self.i]
 
-    def _ends(self, problems: Problems) -> Ends:
+    def _ends(self, problems: Problems) -> Interval:
         """(boxes, taps, windows)."""
         read = [z for z in self.maximum.reads if isinstance(z, int) and z in problems.limits]
         ends = {z: self.bounder.ends(problems, z) for z in read}
-        low, high = self.maximum.ends({**self.bounder.state.ends, **ends})
+        low, high = self.maximum.ends({**self.bounder.state.intervals, **ends})
         return low.expand(len(problems), *low.shape[1:]), high.expand(len(problems), *high.shape[1:])
 
-    def _side(self, problems: Problems, boxes: Tensor, windows: Tensor, side: int) -> tuple[Ends, Tensor]:
+    def _side(self, problems: Problems, boxes: Tensor, windows: Tensor, side: int) -> tuple[Interval, Tensor]:
         """Ends of the windows' taps (k, taps), and who may not win on one side."""
         low, high = (end[boxes, :, windows] for end in self._ends(problems))
         tap = self._tap(low, high, problems.left[self.i][boxes, :, windows])
@@ -164,7 +172,7 @@ class Axis:
         a = flat(seen[self.x]).abs() if self.x in seen else torch.zeros_like(first)
         return torch.where(first < last, a * (last - first) / 2, 0.0)
 
-    def _ends(self, problems: Problems) -> Ends:
+    def _ends(self, problems: Problems) -> Interval:
         first, last = flat(problems.known[self.x], 2).unbind(1)
         return first, last
 

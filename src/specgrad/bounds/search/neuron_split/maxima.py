@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from specgrad.bounds.linear.propagation.backward import State
-from specgrad.bounds.linear.relaxation.bound_layers import BoundLayer, BoundMaxPool, BoundReduceMax, Ends
+from specgrad.bounds.linear.relaxation.bound_layers import BoundLayer, BoundMaxPool, BoundReduceMax, Interval
 from specgrad.bounds.linear.relaxation.multi_input import BoundMaximum
 
 from ..shared.float32_bounds import flat
@@ -51,7 +51,7 @@ class Maximum:
     def taps(self) -> int:
         return len(self.index)
 
-    def ends(self, ends: Mapping[int, Ends]) -> Ends:
+    def ends(self, ends: Mapping[int, Interval]) -> Interval:
         """(boxes, taps, windows) in the order of a maximum."""
         low, high = (self._read([r if isinstance(r, Tensor) else ends[r][k] for r in self.reads]) for k in (0, 1))
         return (low, high) if self.sign > 0 else (-high, -low)
@@ -109,7 +109,7 @@ def maxima(state: State) -> dict[int, Maximum]:
     """Every maximum that has a window with more than one tap that may win."""
     every = {i: _maximum(layer) for i, layer in state.layers.items()}
     known = {i: m for i, m in every.items() if m is not None and m.index.numel()}
-    return {i: m for i, m in known.items() if bool((m.room(*m.ends(state.ends), m.inside[None]) > 0).any())}
+    return {i: m for i, m in known.items() if bool((m.room(*m.ends(state.intervals), m.inside[None]) > 0).any())}
 
 
 def _maximum(layer: BoundLayer) -> Maximum | None:

@@ -31,8 +31,8 @@ from specgrad.bounds.linear.relaxation.bound_layers import (
     BoundJoint,
     BoundLinear,
     BoundMaxPool,
+    positive_negative,
     rows_dot,
-    split,
 )
 from specgrad.rounding import slack_constants
 
@@ -49,11 +49,11 @@ class BoundMultiNeuron(BoundJoint):
         conv = state.layers[state.layers[relu].sources[0]]
         assert isinstance(conv, BoundLinear)
         super().__init__(relu, state.layers[relu].node, conv.sources)
-        self.window, self.charge = conv.node.params["window"], state.charge(conv.position)
+        self.window, self.charge = conv.node.params["window"], state.rounding_cost(conv.position)
         self.taps = BoundMaxPool(0, conv.node, 0, self.window, False)
         self.weight = conv.args[1].flatten(1)  # (channels, cells read)
         self.bias = conv.args[2] if len(conv.args) > 2 else self.weight.new_zeros(len(self.weight))
-        self._cut(*(self.read(end)[0] for end in state.ends[conv.sources[0]]))
+        self._cut(*(self.read(end)[0] for end in state.intervals[conv.sources[0]]))
         self.vector = torch.zeros(())  # the last m, (rows, positions, cells read)
         self.moved = torch.zeros(rows, *self.size.shape, dtype=torch.float64, requires_grad=True)
 
@@ -93,7 +93,7 @@ class BoundMultiNeuron(BoundJoint):
 
     # --- bounds -----------------------------------------------------------------------------------------------------
 
-    def back(self, a: Tensor, known: BoundContext) -> BackwardBound:
+    def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
         rows = a[0].movedim(2, -1).flatten(1, -2)  # (rows, positions, channels)
         start = self._slopes(rows, self.whole)[0][:, :, 0]
         m = start + start.square().mean((1, 2), keepdim=True).sqrt() * self.moved
@@ -102,12 +102,12 @@ class BoundMultiNeuron(BoundJoint):
         rest = slope - m.unsqueeze(2)
         least = (rest * self.middle).sum(-1) - (rest.abs() * self.reach).sum(-1) + constant
         lost = self._own * self._sizes(rows, m) + rows_dot(a.abs(), self.charge)[0]
-        pulled = self.spread(m, known.box(self.sources[0])[0].shape[1:])
+        pulled = self.spread(m, context.interval(self.sources[0])[0].shape[1:])
         return BackwardBound([pulled], (least.amin(2).sum(1) - lost)[None])
 
     def _slopes(self, rows: Tensor, lines: relax.LinearRelaxation) -> tuple[Tensor, Tensor]:
         """sum_c A_c*relu_c >= slope.x + constant on every piece: (rows, positions, pieces, cells), (..., pieces)."""
-        positive, negative = split(rows.unsqueeze(2))
+        positive, negative = positive_negative(rows.unsqueeze(2))
         s = positive * lines.lower_slope + negative * lines.upper_slope
         return s @ self.weight, s @ self.bias + (negative * lines.upper).sum(-1) + (positive * lines.lower).sum(-1)
 

@@ -31,22 +31,22 @@ class FoldedBounds:
         for i, z, cells in folded.relus:
             layer = self.state.layers[i]
             assert isinstance(layer, BoundUnary)
-            self.root[i] = self.state._moved(i, layer, layer.lines(self.state.ends[z]))
-            self.ends[i] = [flat(end)[:, cells] for end in self.state.ends[z]]
+            self.root[i] = self.state._offset_by_errors(i, layer, layer.relaxation(self.state.intervals[z]))
+            self.ends[i] = [flat(end)[:, cells] for end in self.state.intervals[z]]
 
     @torch.no_grad()
     def lower(self, rows: Tensor, sign: Tensor, chosen: Tensor) -> Tensor:
         """A lower bound per problem, for every float32 execution whose z have the signs."""
         bounder, nodes = self.bounder, self.bounder.graph.nodes
         seeds = {bounder.output: rows.reshape(len(rows), 1, *nodes[bounder.output].shape)}
-        state = replace(self.state, kept_lines={})
+        state = replace(self.state, cached_relaxations={})
         for (i, z, cells), span in zip(self.folded.relus, self.folded.spans, strict=True):
             signs, t = sign[:, span], chosen[:, span].double().nan_to_num(0.0, 0.0, 0.0).clamp(min=0)
             if bool(signs.any()):
                 seed = rows.new_zeros((len(rows), 1, *nodes[z].shape))
                 seed.view(len(rows), -1)[:, cells] = -signs * t
                 seeds[z] = seed
-            state.kept_lines[i] = self._lines(i, cells, signs, t)
+            state.cached_relaxations[i] = self._lines(i, cells, signs, t)
         return backward(state, seeds)[:, 0] - bounder.forward.slack(bounder.output, rows[None])[0]
 
     def _lines(self, i: int, cells: Tensor, sign: Tensor, chosen: Tensor) -> LinearRelaxation:
@@ -57,7 +57,10 @@ class FoldedBounds:
         low, high = torch.where(sign > 0, 0.0, self.ends[i][0]), torch.where(sign < 0, 0.0, self.ends[i][1])
         lines = relax.relu(low, high)
         below = torch.where(sign == 0, chosen.clamp(max=1), lines.lower_slope)
-        parts, shape = self.state._moved(i, layer, lines._replace(lower_slope=below), cells), self.root[i].lower.shape
+        parts, shape = (
+            self.state._offset_by_errors(i, layer, lines._replace(lower_slope=below), cells),
+            self.root[i].lower.shape,
+        )
         whole = [part.expand(len(sign), *shape[1:]).clone() for part in self.root[i]]
         for into, part in zip(whole, parts, strict=True):
             into.view(len(sign), -1)[:, cells] = part

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specgrad.bounds.linear.propagation.adam import LEAST
-from specgrad.bounds.linear.propagation.backward import State, descend
+from specgrad.bounds.linear.propagation.adam import EPSILON
+from specgrad.bounds.linear.propagation.backward import State, propagate_in_reverse
 from specgrad.bounds.linear.relaxation.bound_layers import BoundLinear, BoundOpaque, BoundUnary
 
 from ..shared.float32_bounds import FastBackward, flat
@@ -46,14 +46,14 @@ def can_fold(state: State) -> bool:
     plain = all(isinstance(layer, BoundLinear) or (type(layer) is BoundOpaque and not layer.sources) for layer in rest)
     if not plain or not relus or len({layer.sources[0] for layer in relus}) < len(relus):
         return False
-    inputs = sum(state.ends[layer.position][0].numel() for layer in rest if isinstance(layer, BoundOpaque))
+    inputs = sum(state.intervals[layer.position][0].numel() for layer in rest if isinstance(layer, BoundOpaque))
     count = sum(len(open_cells(state, layer.sources[0])) for layer in relus)
     return 0 < count * (inputs + count) <= LARGEST
 
 
 def open_cells(state: State, z: int) -> Tensor:
     """The flat cells of a node that may have either sign."""
-    low, high = (end[0].flatten() for end in state.ends[z])
+    low, high = (end[0].flatten() for end in state.intervals[z])
     return torch.nonzero((low < 0) & (high > 0))[:, 0]
 
 
@@ -106,7 +106,7 @@ class ReducedNetwork:
                 cells = open_cells(state, z)
                 self.relus.append((i, z, cells))
                 self.spans.append(slice(count, count := count + len(cells)))
-                ends.append([end[0].flatten()[cells] for end in state.ends[z]])
+                ends.append([end[0].flatten()[cells] for end in state.intervals[z]])
         self.count = count
         low, high = (torch.cat(each) for each in zip(*ends, strict=True))
         self.low, self.high = low.float(), high.float()
@@ -149,13 +149,13 @@ class ReducedNetwork:
             else:
                 _, z, open_ = self.relus[self.numbers[i]]
                 cells[:, self.spans[self.numbers[i]]] = flat(a)[:, open_]
-                low = self.state.ends[z][0]
+                low = self.state.intervals[z][0]
                 pulled, constant = [a * (low >= 0)], 0.0
             for s, part in zip(self.state.layers[i].sources, pulled, strict=True):
                 parts[s] = parts[s] + part if s in parts else part
             return constant, 0.0
 
-        total = descend(self.state.layers, parts, step, torch.zeros(len(rows)), 0.0)[0]
+        total = propagate_in_reverse(self.state.layers, parts, step, torch.zeros(len(rows)), 0.0)[0]
         return Objectives(torch.cat([inputs[i] for i in sorted(inputs)], 1)[:, self.moving], cells, total)
 
     # --- bounds -----------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class ReducedNetwork:
             second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
             n = step + 1
             length = DECAY**step / (1 - 0.9**n) * math.sqrt(1 - 0.999**n)
-            chosen = torch.addcdiv(chosen, first * rate, second.sqrt().add_(LEAST), value=length).clamp_(min=0)
+            chosen = torch.addcdiv(chosen, first * rate, second.sqrt().add_(EPSILON), value=length).clamp_(min=0)
             chosen = torch.where(sign == 0, chosen.clamp(max=1), chosen)
         return ImprovedBounds(best, kept, self._scores(signs, kept, above))
 

@@ -125,7 +125,7 @@ def _lines(root: ForwardPass, case: Case, alternative: Alternative) -> tuple[Ten
 
     def told(i: int, part: ObjectiveParts, *_: Any) -> None:
         if i == inside:
-            slopes[i] = part.whole
+            slopes[i] = part.total
 
     seeds = {output: rows.reshape(1, rows.shape[1], *root.graph.nodes[output].shape)}
     lower = backward(root.state, seeds, told)[0] - root.slack(output, rows)[0]

@@ -30,7 +30,7 @@ from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
 from specgrad.bounds.linear.intermediate.tighten import walk
 from specgrad.bounds.linear.propagation.adam import Adam
 from specgrad.bounds.linear.propagation.backward import State, backward
-from specgrad.bounds.linear.relaxation.bound_layers import BoundRelaxed, BoundUnary, Ends
+from specgrad.bounds.linear.relaxation.bound_layers import BoundRelaxed, BoundUnary, Interval
 from specgrad.bounds.linear.relaxation.formulas import LinearRelaxation
 from specgrad.bounds.linear.relaxation.input_ball import InputBall
 from specgrad.graph.graph import Graph
@@ -61,7 +61,9 @@ def root_forward(
 ) -> ForwardPass:
     """crown's walk over a graph on one box of inputs, and in a ball if there is one, for the deployed network."""
     rules = box_context(graph, True, arithmetic, "torch")
-    forward = ForwardPass(graph, rules, bind_inputs(graph, balls_of((Box(low, high),), rules.arithmetic)), within=ball)
+    forward = ForwardPass(
+        graph, rules, bind_inputs(graph, balls_of((Box(low, high),), rules.arithmetic)), input_ball=ball
+    )
     walk(forward, {})
     return forward
 
@@ -135,12 +137,12 @@ class Problems:
         flat(known, 2)[boxes, 1 - side, cells] = new
         return replace(self, known={**self.known, x: known})
 
-    def allowed(self, z: int) -> Ends:
+    def allowed(self, z: int) -> Interval:
         """The least and the greatest multiplier of every cell: none where its side is not cut."""
         least, most = self.limits[z].unbind(1)
         return torch.where(most < torch.inf, -torch.inf, 0.0), torch.where(least > -torch.inf, torch.inf, 0.0)
 
-    def offsets(self, z: int) -> Ends:
+    def offsets(self, z: int) -> Interval:
         """`least` and `most`, and 0 where there is none, which no multiplier meets."""
         least, most = self.limits[z].unbind(1)
         return least.nan_to_num(neginf=0.0), most.nan_to_num(posinf=0.0)
@@ -202,7 +204,7 @@ class Bounder:
 
     def _open(self, z: int, points: Sequence[float]) -> Tensor:
         """Cells of a node with a point inside their ranges."""
-        low, high = self.state.ends[z]
+        low, high = self.state.intervals[z]
         inside = [(low < c) & (high > c) for c in points]
         return torch.stack(inside).any(0) if inside else low > high
 
@@ -216,7 +218,7 @@ class Bounder:
         limits, slopes, multipliers = {}, {}, {}
         for i, z in self.kinked.items():
             if z < at:
-                low, high = self.state.ends[z]
+                low, high = self.state.intervals[z]
                 shape = (len(rows), *low.shape[1:])
                 ends = torch.tensor([-torch.inf, torch.inf]).view(1, 2, *(1,) * (low.ndim - 1))
                 limits[z] = ends.expand(len(rows), 2, *low.shape[1:]).clone()
@@ -230,7 +232,7 @@ class Bounder:
         return Problems(at, rows, limits, slopes, multipliers, left, pulls, known)
 
     def _root_ends(self, i: int, count: int) -> Tensor:
-        ends = torch.stack([outward(end, side)[0] for end, side in zip(self.state.ends[i], (-1, 1), strict=True)])
+        ends = torch.stack([outward(end, side)[0] for end, side in zip(self.state.intervals[i], (-1, 1), strict=True)])
         return ends.expand(count, *ends.shape).clone()
 
     @cached_property
@@ -239,7 +241,7 @@ class Bounder:
         inputs = [i for i in self.graph.input_positions if i in self.state.layers]
         if len(inputs) != 1:
             return []
-        is_small = len(self.state.ends[inputs[0]][0].flatten()) <= FEW_INPUTS
+        is_small = len(self.state.intervals[inputs[0]][0].flatten()) <= FEW_INPUTS
         cells = sum(len(layer.cells) for layer in self._boxes.narrowed) if is_small else FEW_CELLS + 1
         return inputs + ([layer.node for layer in self._boxes.narrowed] if cells <= FEW_CELLS else [])
 
@@ -269,16 +271,16 @@ class Bounder:
 
     # --- rigorous ---------------------------------------------------------------------------------------------------
 
-    def ends(self, problems: Problems, z: int) -> Ends:
+    def ends(self, problems: Problems, z: int) -> Interval:
         """The box of a node that is cut, in every problem."""
-        low, high = self.state.ends[z]
+        low, high = self.state.intervals[z]
         for part in (problems.limits, problems.known):
             if z in part:
                 least, most = part[z].to(low).unbind(1)
                 low, high = torch.maximum(low, least), torch.minimum(high, most)
         return low, high
 
-    def all_ends(self, problems: Problems) -> dict[int, Ends]:
+    def all_ends(self, problems: Problems) -> dict[int, Interval]:
         """Of every node whose box may be narrower in some problem."""
         changed = {z for z, v in problems.known.items() if bool((v != self._root_ends(z, 1)).any())}
         return {z: self.ends(problems, z) for z in {*problems.limits, *changed}}
@@ -299,18 +301,20 @@ class Bounder:
 
     def _state(self, problems: Problems) -> State:
         """The root's state with the problems' boxes and slopes."""
-        ends = {**self.state.ends, **self.all_ends(problems)}
-        state = replace(self.state, ends=ends, kept_lines={}, left=self.left(problems))
+        ends = {**self.state.intervals, **self.all_ends(problems)}
+        state = replace(self.state, intervals=ends, cached_relaxations={}, candidate_taps=self.left(problems))
         for i, share in problems.slopes.items():
             layer = state.layers[i]
             assert isinstance(layer, BoundRelaxed)
-            fold = state.fold(i)
-            low, high = ends[self.kinked[i]] if fold is None else fold.joined(ends[self.kinked[i]])
-            lines, is_open = layer.lines((low, high)), (low < 0) & (high > 0)
+            fold = state.duplicate_fold(i)
+            low, high = ends[self.kinked[i]] if fold is None else fold.intersect_duplicates(ends[self.kinked[i]])
+            lines, is_open = layer.relaxation((low, high)), (low < 0) & (high > 0)
             below = torch.where(is_open, self.slope(i, share), lines.lower_slope)
             slack = 0.0 if self.bent[i] == (0, 1) else slack_constants.LINE * sum(map(abs, self.bent[i]))  # as rounded
             lower = torch.where(is_open, -slack * torch.maximum(-low, high), lines.lower)
-            state.kept_lines[i] = state._moved(i, layer, LinearRelaxation(below, lower, lines.upper_slope, lines.upper))
+            state.cached_relaxations[i] = state._offset_by_errors(
+                i, layer, LinearRelaxation(below, lower, lines.upper_slope, lines.upper)
+            )
         return state
 
     @torch.no_grad()
@@ -326,11 +330,13 @@ class Bounder:
             if z in pushed:  # the sum is rounded: it stands for another multiplier of the same sign
                 sizes = sizes + flat(pushed[z].abs() * offset).sum(1)
             pushed[z] = pushed[z] + m if z in pushed else m
-            constant = _down(constant + _down(terms.sum(1) - self.state.own(z) * sizes))
+            constant = _down(constant + _down(terms.sum(1) - self.state.own_rounding(z) * sizes))
         seeds |= {z: -p.unsqueeze(1) for z, p in pushed.items()}
         state = self._state(problems)
         lower: Tensor = backward(state, seeds)[:, 0]
-        if any(state.fold(i) is not None for i in state.layers):  # slopes were looked for in the network as it is
+        if any(
+            state.duplicate_fold(i) is not None for i in state.layers
+        ):  # slopes were looked for in the network as it is
             apart = replace(state, folds=dict.fromkeys(state.layers))
             lower = torch.fmax(lower, backward(apart, seeds)[:, 0])
         lower = torch.where(constant == 0, lower, _down(lower + constant))
@@ -347,7 +353,7 @@ class Bounder:
             for s, seed in seeds.items():
                 shaped = -seed.reshape(len(problems), *self.graph.nodes[s].shape)
                 pushed[s] = pushed[s] + shaped if s in pushed else shaped
-            constant = _down(constant + _down(fixed - self.state.own(i) * sizes))
+            constant = _down(constant + _down(fixed - self.state.own_rounding(i) * sizes))
         return pushed, constant
 
     # --- optimised --------------------------------------------------------------------------------------------------

@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specgrad.bounds.linear.propagation.backward import State, descend
+from specgrad.bounds.linear.propagation.backward import State, propagate_in_reverse
 from specgrad.bounds.linear.relaxation.bound_layers import (
     BoundJoint,
     BoundLayer,
     BoundLinear,
     BoundOpaque,
     BoundRelaxed,
-    Ends,
-    split,
+    Interval,
+    positive_negative,
 )
 from specgrad.bounds.linear.relaxation.formulas import LinearRelaxation
 
@@ -39,15 +39,15 @@ class QuickLines:
 
     bent: Mapping[int, tuple[Tensor, Tensor, Tensor, Tensor]]
     others: Mapping[int, LinearRelaxation]
-    ends: Mapping[int, Ends]
-    left: Mapping[int, Tensor] = field(default_factory=dict)
+    intervals: Mapping[int, Interval]
+    candidate_taps: Mapping[int, Tensor] = field(default_factory=dict)
     inputs: Mapping[int, Any] = field(default_factory=dict)
     fast: bool = False
 
-    def box(self, i: int) -> Ends:
-        return self.ends[i]
+    def interval(self, i: int) -> Interval:
+        return self.intervals[i]
 
-    def lines(self, i: int) -> LinearRelaxation:
+    def relaxation(self, i: int) -> LinearRelaxation:
         return self.others[i]
 
     def of(self, i: int, slopes: Mapping[int, Tensor]) -> LinearRelaxation:
@@ -71,7 +71,7 @@ class QuickLines:
     def decided(self, i: int, boxes: Tensor, cells: Tensor, new: LinearRelaxation | None, left: Tensor) -> QuickLines:
         """Of a maximum: other lines (taps, k) of window cells[k] in boxes[k], where it has lines; and who may win."""
         if new is None:
-            return replace(self, left={**self.left, i: left})
+            return replace(self, candidate_taps={**self.candidate_taps, i: left})
         parts = []
         for old, value in zip(self.others[i], new, strict=True):
             taps = old.ndim > self.others[i].lower.ndim
@@ -89,15 +89,15 @@ class FastBackward:
     def __init__(self, state: State) -> None:
         self.state = state
         self.linear = {i: _linear(layer) for i, layer in state.layers.items() if isinstance(layer, BoundLinear)}
-        self.inputs: dict[int, Ends] = {}
+        self.inputs: dict[int, Interval] = {}
         for i, layer in state.layers.items():
             if isinstance(layer, BoundOpaque):
-                low, high = state.ends[i]
+                low, high = state.intervals[i]
                 self.inputs[i] = (low / 2 + high / 2).float().flatten(), (high / 2 - low / 2).float().flatten()
 
     def lines(
         self,
-        split_ends: Mapping[int, Ends],
+        split_ends: Mapping[int, Interval],
         bent: Mapping[int, tuple[float, float]],
         left: Mapping[int, Tensor],
     ) -> QuickLines:
@@ -108,8 +108,8 @@ class FastBackward:
             if not isinstance(layer, BoundRelaxed):
                 continue
             source = layer.sources[0]
-            low, high = split_ends.get(source, self.state.ends[source])
-            lines = layer.lines((low, high), left.get(i))
+            low, high = split_ends.get(source, self.state.intervals[source])
+            lines = layer.relaxation((low, high), left.get(i))
             if i in bent and source in split_ends:
                 (least, most), is_open = bent[i], (low < 0) & (high > 0)
                 of_bent[i] = (
@@ -125,7 +125,7 @@ class FastBackward:
             for i, (low, high) in split_ends.items()
             if i in self.inputs
         }
-        return QuickLines(of_bent, others, {**self.state.ends, **split_ends}, left, inputs)
+        return QuickLines(of_bent, others, {**self.state.intervals, **split_ends}, left, inputs)
 
     def lower(
         self,
@@ -154,24 +154,24 @@ class FastBackward:
                 parts[s] = parts[s] + part if s in parts else part
             return constant, 0.0
 
-        total: Tensor = descend(self.state.layers, parts, step, rows.new_zeros(len(rows)), 0.0)[0]
+        total: Tensor = propagate_in_reverse(self.state.layers, parts, step, rows.new_zeros(len(rows)), 0.0)[0]
         return total
 
     def _back(self, i: int, a: Tensor, lines: QuickLines, slopes: Mapping[int, Tensor]) -> tuple[list[Tensor], Any]:
         if i in self.linear:
             pulled_and_constant: tuple[list[Tensor], Any] = self.linear[i](a)
             return pulled_and_constant
-        positive, negative = split(a)
+        positive, negative = positive_negative(a)
         if i in lines.bent:
             room, start, up, offset = lines.bent[i]
             down = torch.addcmul(start, room, slopes[i])
             return [torch.addcmul(positive * down, negative, up)], flat(negative * offset).sum(1)
         layer = self.state.layers[i]
         wide = a.unsqueeze(1)  # joint layers compute with boxes, which are float64
-        back = layer.back(wide.double() if isinstance(layer, BoundJoint) else wide, lines)
+        back = layer.bound_backward(wide.double() if isinstance(layer, BoundJoint) else wide, lines)
         constant = back.constant - back.lost
         assert isinstance(constant, Tensor)
-        return [part.squeeze(1).float() for part in back.pulled], constant.squeeze(1).float()
+        return [part.squeeze(1).float() for part in back.coefficients], constant.squeeze(1).float()
 
 
 def _linear(layer: BoundLinear) -> Any:
@@ -189,7 +189,7 @@ def _mapped(layer: BoundLayer) -> Any:
     assert isinstance(layer, BoundLinear)
     args = [a.float() if isinstance(a, Tensor) and a.is_floating_point() else a for a in layer.args]
     single = BoundLinear(layer.position, layer.node, layer.sources, args)
-    return lambda a: list(torch.func.vmap(single.pull)(a))
+    return lambda a: list(torch.func.vmap(single.adjoint_fn)(a))
 
 
 def _matrix(layer: BoundLinear) -> Any:
@@ -199,5 +199,5 @@ def _matrix(layer: BoundLinear) -> Any:
     if layer.node.op.name != "contract" or len(shapes) != 1 or cells * math.prod(shapes[0]) > LARGEST_MATRIX:
         return None
     unit = torch.eye(cells, dtype=torch.float64).reshape(1, cells, *layer.node.shape)
-    matrix = layer.pulled(unit)[0].reshape(cells, -1).float()
+    matrix = layer.adjoint(unit)[0].reshape(cells, -1).float()
     return lambda a: [(flat(a) @ matrix).reshape(len(a), *shapes[0])]
