@@ -153,7 +153,7 @@ class Partition:
                 j = links[self.axes[a]]
                 if isinstance(j, int):
                     along.add(j)
-                elif self.graph.nodes[a].shape[self.axes[a]] > 1:  # one cell is sent to whoever reads it
+                elif self.graph.nodes[a].shape[self.axes[a]] > 1:  # one cell is sent to all its readers
                     lost.append(a)
         self._set_axis(p, sorted(along))
         if not lost:

@@ -67,7 +67,7 @@ class RoundingCount:
     """Roundings that a term may have met: `total` in accumulators, `stores` in the format, `operands` of factors.
 
     fronts    the region's parts that end here
-    ordered   roundings node by node with sums of any depth: of our own float64 run, whose sums nobody has stated
+    ordered   roundings node by node with sums of any depth: of our own float64 run, whose sums have no stated depth
     """
 
     total: int = 0

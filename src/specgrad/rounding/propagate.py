@@ -156,7 +156,7 @@ def graph_context(
 
 
 def node_context(graph: Graph, i: int, constants: Collection[int]) -> NodeContext:
-    """Return what the rule of node i is told of its position and arguments."""
+    """Return the context of node i for its rule: name, layer, position, and kinds of its arguments."""
     node = graph.nodes[i]
     kinds = tuple(_kind(graph, a, constants) for a in node.args)
     sources = tuple(-1 - k if isinstance(a, NumberArg) else a for k, a in enumerate(node.args))

@@ -166,6 +166,7 @@ def strided(
 def _strided(
     operator: str, shape: Shape, kernel: Shape, stride: Any, padding: Any, dilation: Any, ceil: bool
 ) -> Window:
+    """Return the window of `strided`, cached by its arguments."""
     rank, shape = len(kernel), tuple(shape)
     if len(shape) < rank:
         raise ShapeError(operator, f"kernel={kernel} needs {rank} spatial axes; got input shape {shape}", rule="W1")
@@ -220,6 +221,7 @@ def pooling(
 def _pooling(
     operator: str, shape: Shape, kernel: Any, rank: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
 ) -> Window:
+    """Return the window of `pooling`, cached by its arguments."""
     sizes = kernel_of(operator, kernel, rank)
     step = sizes if stride is None else stride
     return strided(operator, shape, sizes, stride=step, padding=padding, dilation=dilation, ceil=ceil)
@@ -327,6 +329,7 @@ def window_over(made: str, operator: str, sizes: Shape, asked: dict[str, Any]) -
 def _transposed(
     operator: str, sizes: Shape, kernel: Shape, stride: Any, padding: Any, output_padding: Any, dilation: Any
 ) -> Window:
+    """Return the window of `transposed` over sizes that are numbers, cached by its arguments."""
     rank, sizes, kernel = len(kernel), tuple(sizes), tuple(kernel)
     strides = per_axis(operator, "stride", stride, rank)
     dilations = per_axis(operator, "dilation", dilation, rank)

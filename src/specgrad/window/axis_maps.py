@@ -37,11 +37,14 @@ class Relation(Protocol):
     """Protocol of the maps of one axis; see the top of this file. `rate` is None if the axis has no parts."""
 
     @property
-    def rate(self) -> Fraction | None: ...
+    def rate(self) -> Fraction | None:
+        """Return input cells per output cell; None if the axis has no parts."""
 
-    def part(self, o: int, p: int) -> AxisPart: ...
+    def part(self, o: int, p: int) -> AxisPart:
+        """Return what outputs [o, p) need, clipped to the axis, with the outputs and parameters of that."""
 
-    def free(self, o: int, p: int) -> Interval: ...
+    def free(self, o: int, p: int) -> Interval:
+        """Return the input cells that outputs [o, p) need, on an axis without ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,11 @@ class IdentityMap:
     rate = ONE
 
     def part(self, o: int, p: int) -> AxisPart:
+        """Return the cells [o, p) themselves."""
         return AxisPart((o, p), (o, p))
 
     def free(self, o: int, p: int) -> Interval:
+        """Return the cells [o, p) themselves."""
         return o, p
 
 
@@ -69,9 +74,11 @@ class GlobalMap:
     rate = None
 
     def part(self, o: int, p: int) -> AxisPart:
+        """Return the whole axis, whichever outputs are requested."""
         return AxisPart((0, self.out), (0, self.out), self.local)
 
     def free(self, o: int, p: int) -> Interval:
+        """Return the whole axis, whichever outputs are requested."""
         return 0, self.out
 
 
@@ -83,9 +90,11 @@ class Windowed:
 
     @property
     def rate(self) -> Fraction:
+        """Return input cells per output cell: the stride."""
         return Fraction(self.axis.stride)
 
     def free(self, o: int, p: int) -> Interval:
+        """Return the input cells that outputs [o, p) need, on an axis without ends."""
         a = self.axis
         return a.stride * o - a.lo, a.stride * (p - 1) - a.lo + a.span
 
@@ -107,6 +116,7 @@ class Windowed:
         )
 
     def open(self, o: int, p: int) -> AxisPart:
+        """Return the part of outputs [o, p) on an axis without ends: nothing is padded."""
         a, (first, stop) = self.axis, self.free(o, p)
         return AxisPart((first, stop), (o, p), Strided(stop - first, a.kernel, a.stride, a.dilation, 0, 0, p - o))
 
@@ -119,6 +129,7 @@ class Transposed:
 
     @property
     def rate(self) -> Fraction:
+        """Return input cells per output cell: 1/stride."""
         return Fraction(1, self.axis.stride)
 
     def free(self, o: int, p: int) -> Interval:
@@ -130,12 +141,14 @@ class Transposed:
         return first, max(first + 1, stop)
 
     def part(self, o: int, p: int) -> AxisPart:
+        """Return what outputs [o, p) need, clipped to the axis, with the axis between both."""
         a, (first, stop) = self.axis, self.free(o, p)
         first = max(0, min(first, a.out - 1))
         stop = max(first + 1, min(stop, a.out))
         return AxisPart((first, stop), (o, p), self.between((o, p), (first, stop)))
 
     def open(self, o: int, p: int) -> AxisPart:
+        """Return the part of outputs [o, p) on an axis without ends: nothing is padded."""
         return AxisPart(self.free(o, p), (o, p), self.between((o, p), self.free(o, p)))
 
     def between(self, cells: Interval, outputs: Interval) -> Strided:
@@ -155,12 +168,15 @@ class Sliced:
 
     @property
     def rate(self) -> Fraction:
+        """Return input cells per output cell: the step."""
         return Fraction(self.step)
 
     def free(self, o: int, p: int) -> Interval:
+        """Return the input cells from the first to the last that outputs [o, p) read."""
         return self.start + self.step * o, self.start + self.step * (p - 1) + 1
 
     def part(self, o: int, p: int) -> AxisPart:
+        """Return what outputs [o, p) need, with the range (start, stop, step) there."""
         first, stop = self.free(o, p) if o < p else (0, 0)
         return AxisPart((first, stop), (o, p), (0, stop - first, self.step))
 
@@ -175,6 +191,7 @@ class Padded:
 
     @property
     def rate(self) -> Fraction:
+        """Return input cells per output cell: 1/(gap + 1)."""
         return Fraction(1, self.gap + 1)
 
     def free(self, o: int, p: int) -> Interval:
@@ -183,6 +200,7 @@ class Padded:
         return first, max(first, (p - 1 - self.lo) // (self.gap + 1)) + 1
 
     def part(self, o: int, p: int) -> AxisPart:
+        """Return what outputs [o, p) need, at least one cell if there is any, with the widths (lo, hi, gap) there."""
         if not self.size:
             return AxisPart((0, 0), (o, p), (p - o, 0, self.gap))
         first, stop = self.free(o, p)
@@ -201,12 +219,15 @@ class JoinMap:
 
     @property
     def rate(self) -> Fraction:
+        """Return input cells per output cell: 1/count."""
         return Fraction(1, self.count)
 
     def free(self, o: int, p: int) -> Interval:
+        """Return the input cells that outputs [o, p) come from."""
         return o // self.count, -(-p // self.count)
 
     def part(self, o: int, p: int) -> AxisPart:
+        """Return the input cells that outputs [o, p) come from, and all outputs of those."""
         first, stop = self.free(o, p)
         return AxisPart((first, stop), (first * self.count, stop * self.count))
 
@@ -219,12 +240,15 @@ class SplitMap:
 
     @property
     def rate(self) -> Fraction:
+        """Return input cells per output cell: count."""
         return Fraction(self.count)
 
     def free(self, o: int, p: int) -> Interval:
+        """Return the input cells of rows [o, p)."""
         return o * self.count, p * self.count
 
     def part(self, o: int, p: int) -> AxisPart:
+        """Return the input cells of rows [o, p), and those rows."""
         return AxisPart(self.free(o, p), (o, p))
 
 
@@ -239,6 +263,7 @@ class Interpolated:
 
     @property
     def rate(self) -> Fraction:
+        """Return input cells per output cell: the step."""
         return self.axis.step
 
     def _begin(self, o: int, first: int) -> tuple[int, int]:
@@ -248,6 +273,7 @@ class Interpolated:
         return turns * outs, turns * cells
 
     def free(self, o: int, p: int) -> Interval:
+        """Return the input cells that outputs [o, p) need, on an axis without ends."""
         first, stop = self._looks(o, p)
         return self._begin(o, first)[1], stop
 
@@ -257,6 +283,7 @@ class Interpolated:
         return how(self.axis.source(o)), how(self.axis.source(p - 1)) + more + 1
 
     def part(self, o: int, p: int) -> AxisPart:
+        """Return what outputs [o, p) need, clipped to the axis, with how many outputs that gives."""
         first, last = (min(max(i, 0), self.axis.n - 1) for i in (self._looks(o, p)[0], self._looks(o, p)[1] - 1))
         o, low = self._begin(o, first)
         return AxisPart((low, last + 1), (o, p), p - o)

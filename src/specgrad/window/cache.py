@@ -41,12 +41,15 @@ def remembered(*shapes: int) -> Callable[[Callable[..., Built]], Callable[..., B
     """
 
     def decorate(build: Callable[..., Built]) -> Callable[..., Built]:
+        """Return `build` with a cache."""
         cached = lru_cache(maxsize=4096, typed=True)(build)
 
         def build_uncached(args: tuple[Any, ...]) -> Built:
+            """Build without the cache, symbolic sizes taken as numbers except at `shapes`."""
             return build(*(tuple(a) if i in shapes else whole(a) for i, a in enumerate(args)))
 
         def call(*args: Any) -> Built:
+            """Return the cached result, or build it if the arguments cannot be cached."""
             try:
                 for a in args:
                     if isinstance(a, tuple) and not _has_only_ints(a):

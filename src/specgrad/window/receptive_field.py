@@ -61,6 +61,7 @@ def backwards(step: int, first: int, last: int) -> ReceptiveField | None:
         return None
 
     def span(i: int) -> Span:
+        """Return the first and last output that read input i; None: no output does."""
         low, high = -((last - i) // step), (i - first) // step
         return (low, high) if low <= high else None
 
@@ -108,6 +109,7 @@ def union(a: ReceptiveField | None, b: ReceptiveField | None) -> ReceptiveField 
         return None
 
     def both(o: int) -> Span:
+        """Return the inputs that output o depends on in either field."""
         spans = [s for s in (a.of(o), b.of(o)) if s is not None]
         return (min(s[0] for s in spans), max(s[1] for s in spans)) if spans else None
 

@@ -79,9 +79,11 @@ class Quotient(_Atom):
 
     @property
     def hint(self) -> int:
+        """Return its value while tracing."""
         return int(_floor(hint_of(self.above), hint_of(self.below)))
 
     def at(self, sizes: Sizes) -> Any:
+        """Return its value at these sizes."""
         return _floor(size_at(self.above, sizes), size_at(self.below, sizes))
 
     def __str__(self) -> str:
@@ -101,9 +103,11 @@ class Smaller(_Atom):
 
     @property
     def hint(self) -> int:
+        """Return its value while tracing."""
         return min(hint_of(self.one), hint_of(self.other))
 
     def at(self, sizes: Sizes) -> Any:
+        """Return its value at these sizes."""
         return smaller(size_at(self.one, sizes), size_at(self.other, sizes))
 
     def __str__(self) -> str:
@@ -140,6 +144,7 @@ class Guard:
 
     @property
     def key(self) -> Any:
+        """Return a hashable that is equal for equal decisions."""
         return open_key(self.difference), self.relation, self.held
 
     def holds(self, sizes: Sizes) -> bool:

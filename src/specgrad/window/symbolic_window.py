@@ -35,6 +35,7 @@ class OpenWindow:
 
     @property
     def kernel(self) -> Shape:
+        """Return the taps per axis; () for adaptive cells."""
         kernel: Shape = dict(self.asked).get("kernel", ())
         return kernel
 

@@ -57,18 +57,22 @@ class Window:
 
     @property
     def size(self) -> Shape:
+        """Return the input cells per axis."""
         return tuple(a.size for a in self.axes)
 
     @property
     def out(self) -> Shape:
+        """Return the output cells per axis."""
         return tuple(a.out for a in self.axes)
 
     @property
     def kernel(self) -> Shape:
+        """Return the taps per axis."""
         return tuple(a.kernel for a in self.axes)
 
     @property
     def taps_count(self) -> int:
+        """Return the number of taps of the kernel."""
         return math.prod(self.kernel)
 
     def number(self, position: Shape) -> int:
@@ -82,6 +86,7 @@ class Window:
 
     @property
     def pads_anything(self) -> bool:
+        """Return whether some axis is padded or cropped."""
         return any(p != (0, 0) for p in self.pads)
 
     @property

@@ -53,7 +53,7 @@ def _float32(graph: Graph, i: int, array: Array) -> Array:
 
 
 def rounded_constants(graph: Graph) -> tuple[str, ...]:
-    """Return one sentence that names the constants which deployment rounds, or () if it rounds none."""
+    """Return a tuple of one sentence that names the constants which deployment rounds; () if it rounds none."""
     changed = [graph.nodes[i].name for i, a in graph.constants.items() if _rounds(a)]
     if not changed:
         return ()

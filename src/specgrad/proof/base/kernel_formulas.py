@@ -45,7 +45,7 @@ class Formula:
     spellings  functions of x; ANY stands for any number
     kernel     what the kernel computes, of x and of the axes of the formula's sums; None: what is written, from x on
     held       whether the class *fused* holds what the kernel computes (tests/proof/test_formulas.py)
-    numbers    of the formula, and how near (relatively) a constant is that somebody takes for one
+    numbers    of the formula, and how near (relatively) a constant is that a runtime may take for one
     beside     the operator beside which such constants are looked for
     """
 

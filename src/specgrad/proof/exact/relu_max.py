@@ -14,9 +14,7 @@ from specgrad.window import Window
 from ..base.rationals import ReplayError, cells, larger, objects, rational, total, zeros
 from .rounding_counts import RoundingCount
 
-FLUSH_LOSS_BITS = (
-    60  # 2**-60 stands for 2**-126, the most that underflow or flushing costs one operation: generous, and short
-)
+FLUSH_LOSS_BITS = 60  # 2**-60 stands for 2**-126, the most that underflow or flushing costs one operation
 
 
 @dataclass(frozen=True, eq=False)

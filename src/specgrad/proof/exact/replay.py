@@ -75,7 +75,7 @@ from .rounding_counts import (
 )
 from .rounding_counts import CONSTANT as FIXED
 
-DEFAULT_POINT_SCALE = 1 << 10  # of slopes and points that nobody gave
+DEFAULT_POINT_SCALE = 1 << 10  # of points that the certificate does not give
 SMALLEST = 126  # 2**-126 is its smallest normal number
 
 

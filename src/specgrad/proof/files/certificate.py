@@ -1,4 +1,4 @@
-"""Certificates: a proof that somebody else can check, in exact arithmetic, without trusting whoever found it.
+"""Certificates: proofs that can be checked in exact arithmetic, without trusting the program that found them.
 
 Two files: JSON (what is stated of which network and of which executions, digests) and safetensors (boxes, slopes). The
 checker reads them, compares the digests of the network and of every byte, and replays the bounds over rationals
