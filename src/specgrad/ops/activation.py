@@ -23,6 +23,8 @@ from .elementwise import add, div, greater, greater_equal, mul, neg, number_case
 
 
 def _with_params(**makers: Callable[[Random], Any]) -> Callable[[Random], Case]:
+    """Return a drawer of cases: one random array, and parameters drawn by these functions."""
+
     def case(rng: Random) -> Case:
         return number_cases(1)(rng)[0], {name: make(rng) for name, make in makers.items()}
 
@@ -32,14 +34,15 @@ def _with_params(**makers: Callable[[Random], Any]) -> Callable[[Random], Case]:
 # --- piecewise linear -------------------------------------------------------------------------------------------
 
 
-def _between(x: Array, low: Number | None, high: Number | None) -> Array:
+def _clamped(x: Array, low: Number | None, high: Number | None) -> Array:
+    """Return min(max(x, low), high); None means no limit."""
     y = x if low is None else scalar.maximum(x, scalar.full(x.shape, low, x))
     return y if high is None else -scalar.maximum(-y, scalar.full(x.shape, -high, x))
 
 
 RELU = unary(
     "relu",
-    lambda x: _between(x, 0, None),
+    lambda x: _clamped(x, 0, None),
     lambda x, y, t: select(greater_equal(0, x), 0, t),
     monotone=(0,),
     exact=True,
@@ -58,6 +61,7 @@ def relu(x: Value) -> Value:
 
 
 def _leaky_spec(x: Array, *, slope: Number) -> Array:
+    """Compute leaky_relu by its definition, over any scalar type."""
     above = scalar.compare("leaky_relu", operator.gt, x, scalar.zeros(x.shape, x))
     return np.where(above, x, x * scalar.literal(slope, x))
 
@@ -83,7 +87,7 @@ def leaky_relu(x: Value, slope: Number = 0.01) -> Value:
 
 RELU6 = unary(
     "relu6",
-    lambda x: _between(x, 0, 6),
+    lambda x: _clamped(x, 0, 6),
     lambda x, y, t: select(greater_equal(0, x), 0, select(greater_equal(x, 6), 0, t)),
     monotone=(0,),
     exact=True,
@@ -98,13 +102,14 @@ def relu6(x: Value) -> Value:
 
 
 def _clamp_slope(x: Value, y: Value, t: Value, *, low: Number | None, high: Number | None) -> Value:
+    """Return the slope of clamp at x, times t."""
     inside = t if low is None else select(greater(low, x), 0, t)
     return inside if high is None else select(greater(x, high), 0, inside)
 
 
 CLAMP = unary(
     "clamp",
-    lambda x, *, low, high: _between(x, low, high),
+    lambda x, *, low, high: _clamped(x, low, high),
     _clamp_slope,
     shape=lambda x, *, low, high: x,
     cases=_with_params(low=lambda rng: rng.choice((None, -1, 0)), high=lambda rng: rng.choice((None, 1, 2))),
@@ -123,13 +128,14 @@ def clamp(x: Value, low: Number | None = None, high: Number | None = None) -> Va
 
 
 def _hardswish_slope(x: Value, y: Value, t: Value) -> Value:
+    """Return the slope of hardswish at x, times t."""
     middle = mul(t, div(add(mul(x, 2), 3), 6))
     return select(greater_equal(-3, x), 0, select(greater_equal(x, 3), t, middle))
 
 
 HARDSWISH = unary(
     "hardswish",
-    lambda x: x * _between(x + scalar.literal(3, x), 0, 6) / scalar.literal(6, x),
+    lambda x: x * _clamped(x + scalar.literal(3, x), 0, 6) / scalar.literal(6, x),
     _hardswish_slope,
     cases=lambda rng: ((number_cases(1)(rng)[0][0] * 2,), {}),
     curve=Curve(
@@ -163,7 +169,7 @@ def tanh(x: Value) -> Value:
 
 
 def _sigmoid_spec(x: Array) -> Array:
-    """With m = max(0, -x): exp(-m) / (exp(-m) + exp(-x-m)); no exponent is positive, so nothing overflows."""
+    """Return exp(-m) / (exp(-m) + exp(-x-m)) with m = max(0, -x): no exponent is positive, nothing overflows."""
     m = scalar.maximum(scalar.zeros(x.shape, x), -x)
     a, b = scalar.apply("exp", -m), scalar.apply("exp", -x - m)
     return a / (a + b) if x.dtype == object else np.where(np.isposinf(m), scalar.zeros((), x), a / (a + b))
@@ -190,6 +196,7 @@ def sigmoid(x: Value) -> Value:
 
 
 def _silu_slope(x: Value, y: Value, t: Value) -> Value:
+    """Return the slope of silu at x, times t."""
     s = sigmoid(x)
     return mul(t, mul(s, add(mul(x, sub(1, s)), 1)))
 
@@ -210,7 +217,7 @@ def silu(x: Value) -> Value:
 
 
 def _softplus_spec(x: Array, *, beta: Number) -> Array:
-    """log(1 + exp(z)) = m + log(exp(-m) + exp(z-m)) with z = beta*x and m = max(z, 0)."""
+    """Return log(1 + exp(z)) / beta as (m + log(exp(-m) + exp(z-m))) / beta, z = beta*x, m = max(z, 0)."""
     b = scalar.literal(beta, x)
     z = x * b
     m = scalar.maximum(z, scalar.zeros(x.shape, x))
@@ -239,17 +246,20 @@ def softplus(x: Value, beta: Number = 1) -> Value:
 
 
 def _pi(x: Array) -> Any:
+    """Return pi in the scalar type of x."""
     pi: Any = scalar.pi_like(x.flat[0]) if x.dtype == object and x.size else math.pi
     return pi
 
 
 def _pdf_spec(x: Array) -> Array:
+    """Return exp(-x*x/2) / sqrt(2*pi)."""
     two = scalar.literal(2, x)
     root = scalar.apply("sqrt", np.asarray(_pi(x) * two, dtype=x.dtype)) if x.size else x
     return np.asarray(scalar.apply("exp", -(x * x) / two) / root)
 
 
 def _cdf_spec(x: Array) -> Array:
+    """Return (1 + erf(x / sqrt(2))) / 2, floats by erfc, which is accurate in the lower tail."""
     two = scalar.literal(2, x)
     if x.dtype == object:
         return np.asarray((scalar.apply("erf", x / scalar.call("sqrt", two)) + 1) / two) if x.size else x
@@ -258,10 +268,12 @@ def _cdf_spec(x: Array) -> Array:
 
 
 def _cdf_slope(x: Value, y: Value, t: Value) -> Value:
+    """Return the slope of normal_cdf at x, times t."""
     return mul(t, normal_pdf(x))
 
 
 def _gelu_slope(x: Value, y: Value, t: Value) -> Value:
+    """Return the slope of gelu at x, times t."""
     return mul(t, add(normal_cdf(x), mul(x, normal_pdf(x))))
 
 

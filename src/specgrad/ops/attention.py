@@ -17,12 +17,12 @@ from .max_pool import amax
 
 
 def causal_mask(queries: int, keys: int) -> Array:
-    """Query i looks at the keys 0..i."""
+    """Return the boolean mask (queries, keys) in which query i sees the keys 0..i."""
     return np.tri(queries, keys, dtype=bool)
 
 
 def _masked_softmax(x: Value, mask: Array) -> Value:
-    """The softmax over the keys that the mask admits; the others weigh nothing, and need no infinity."""
+    """Return the softmax over the keys that the mask admits, 0 for the others; no infinity is needed."""
     if not mask.any(axis=-1).all():
         raise ParameterError("attention", "a query whose mask admits no key has no weights", rule="P5")
     seen = mask.astype(np.float32)
@@ -31,7 +31,7 @@ def _masked_softmax(x: Value, mask: Array) -> Value:
 
 
 def _largest(x: Value, seen: Array) -> Value:
-    """The largest admitted cell of a row: the others are lowered to the smallest of all."""
+    """Return the largest admitted cell of every row, axis kept; others are lowered to the row's smallest first."""
     smallest = mul(amax(mul(x, -1), -1, keepdims=True), -1)
     return amax(select(seen, x, smallest), -1, keepdims=True)
 

@@ -29,13 +29,14 @@ Divisor = Literal["padded", "inside"] | Number
 
 
 def _lead(name: str, x: Shape, spatial: Shape, divisor: Divisor) -> Shape:
-    """The leading, mapped axes."""
+    """Return the leading axes of x before the spatial ones; raise ParameterError for an invalid divisor."""
     if divisor not in ("padded", "inside") and (not is_literal(divisor) or divisor == 0):
         raise ParameterError(name, f'divisor must be "padded", "inside" or a number; got {divisor!r}', rule="P5")
     return mapped(name, x, spatial)
 
 
 def _divide(x: Array, win: Window, divisor: Divisor) -> Array:
+    """Return x over the divisor of every window, 0 where there is nothing to count."""
     if divisor == "padded":
         return scalar.divide(x, win.counted())
     if divisor == "inside":
@@ -44,6 +45,7 @@ def _divide(x: Array, win: Window, divisor: Divisor) -> Array:
 
 
 def _avg_spec(x: Array, *, window: Window, divisor: Divisor) -> Array:
+    """Compute avg_pool by its definition, over any scalar type."""
     y = scalar.zeros(x.shape[: x.ndim - window.rank] + window.out, x)
     for tap in window.taps():
         tap.add_to_outputs(y, tap.read_inputs(x))
@@ -51,6 +53,7 @@ def _avg_spec(x: Array, *, window: Window, divisor: Divisor) -> Array:
 
 
 def _spread_spec(gy: Array, *, window: Window, divisor: Divisor) -> Array:
+    """Compute avg_spread by its definition, over any scalar type."""
     share = _divide(gy, window, divisor)
     gx = scalar.zeros(gy.shape[: gy.ndim - window.rank] + window.size, gy)
     for tap in window.taps():
@@ -59,22 +62,23 @@ def _spread_spec(gy: Array, *, window: Window, divisor: Divisor) -> Array:
 
 
 def _case(rng: Random, transpose: bool) -> Case:
+    """Draw random arguments and parameters of avg_pool, or of its adjoint (`transpose`), for the law tests."""
     win = sample_inputs.window(rng, ceil=True, any_axis=True)
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + (win.out if transpose else win.size))
     return (x,), {"window": win, "divisor": rng.choice(("padded", "inside", 3, -2))}
 
 
-HELD = 256  # every format holds the whole numbers up to here; bfloat16 has 8 bits
+MAX_EXACT_INTEGER = 256  # every format holds the whole numbers up to here; bfloat16 has 8 bits
 
 
 def _divisions(window: Window, divisor: Divisor) -> int:
-    """/k, *(1/k) or /kh/kw, after one addition less than there are taps; one more for a divisor that is rounded."""
+    """Return how many roundings the division takes: 1, or 2 if the divisor itself may be rounded."""
     k: Any = window.taps_count if isinstance(divisor, str) else abs(divisor)
-    return 1 if k <= HELD and k == int(k) else 2
+    return 1 if k <= MAX_EXACT_INTEGER and k == int(k) else 2
 
 
 def _outside(x: Array, *, window: Window, divisor: Any) -> Array:
-    """Every cell of a plane: where an average is a product with a matrix, cells that it does not read are times 0."""
+    """Return the sum of every plane: where an average is a matrix product, cells that it does not read meet zeros."""
     return np.asarray(x.sum(tuple(range(x.ndim - window.rank, x.ndim)), keepdims=True))
 
 
@@ -145,7 +149,7 @@ def avg_pool(
 
 
 def adaptive_output(name: str, x: Shape, output: Any, rank: int | None) -> Shape:
-    """`output` per axis; None keeps an axis as it is, as in PyTorch."""
+    """Return the output size per axis; None keeps an axis as it is, as in PyTorch."""
     if not hasattr(output, "__iter__") or None not in output:
         return window.kernel_of(name, output, rank)
     given = window.kernel_of(name, tuple(1 if m is None else m for m in output), rank)
@@ -169,7 +173,7 @@ def adaptive_avg_pool(x: Value, output: PerAxis, *, rank: int | None = None) -> 
 
 
 def spatial_axes(name: str, x: Shape, rank: int) -> Shape:
-    """The last `rank` axes, which must not be empty."""
+    """Return the last `rank` axes; raise ShapeError if one is empty or does not exist."""
     if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank <= len(x):
         raise ShapeError(name, f"rank must lie in 1..{len(x)}; got rank={rank}, input shape {x}", rule="W1")
     axes = tuple(range(len(x) - rank, len(x)))

@@ -1,4 +1,4 @@
-"""Compositions: what networks are written with, made of registered operators and nothing else."""
+"""Compositions of registered operators: padding modes, folds, softmax, normalisation, losses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pad(x: Value, widths: Sequence[tuple[int, int]], *, value: Number = 0, mode:
         (int_of("pad", "every width", lo), int_of("pad", "every width", hi)) for lo, hi in widths
     ]
     if mode != "constant":
-        return _continued(x, pairs, mode, value)
+        return _pad_from_x(x, pairs, mode, value)
     triples = tuple((lo, hi, 0) for lo, hi in pairs)
     y = apply(PAD, x, widths=triples)
     if value == 0:
@@ -46,7 +46,8 @@ def pad(x: Value, widths: Sequence[tuple[int, int]], *, value: Number = 0, mode:
     return select(apply(PAD, fill(x, 1), widths=triples), y, value)
 
 
-def _continued(x: Value, pairs: Sequence[tuple[int, int]], mode: str, value: Number) -> Value:
+def _pad_from_x(x: Value, pairs: Sequence[tuple[int, int]], mode: str, value: Number) -> Value:
+    """Return x padded with cells of its own (reflect, edge, wrap), axis by axis."""
     if value != 0:
         raise ParameterError("pad", f"value={value} has no meaning with mode={mode!r}", rule="P5")
     for axis, (lo, hi) in enumerate(pairs):
@@ -151,6 +152,7 @@ def softmax(x: Value, axis: int = -1) -> Value:
 
 
 def _per_channel(v: Value, rank: int) -> Value:
+    """Reshape a vector per channel to broadcast before `rank` axes."""
     return reshape(v, shape_of(v) + (1,) * rank)
 
 
@@ -183,6 +185,7 @@ def batch_norm(
 
 
 def _normalise(x: Value, axes: Sequence[int], eps: Number) -> Value:
+    """Return (x - mean) / sqrt(var + eps) over these axes."""
     centred = sub(x, mean(x, axes, keepdims=True))
     var = mean(mul(centred, centred), axes, keepdims=True)
     return div(centred, sqrt(add(var, eps)))
@@ -222,6 +225,7 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 def _reduce(operator: str, x: Value, reduction: Reduction) -> Value:
+    """Return the mean, the sum or x itself; raise ParameterError for another reduction."""
     if reduction == "none":
         return x
     if reduction not in ("mean", "sum"):

@@ -28,6 +28,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def _parse(spec: str) -> tuple[str, str, str]:
+    """Return the letters of x, of z and of the result; raise ParameterError for a malformed spec."""
     ins, arrow, out = spec.partition("->")
     x, comma, z = ins.partition(",")
     letters = x + z + out
@@ -41,6 +42,7 @@ def _parse(spec: str) -> tuple[str, str, str]:
 
 
 def _extents(x: Shape, z: Shape, spec: str) -> dict[str, int]:
+    """Return the size of every letter; raise ShapeError if shapes do not fit."""
     a, b, _ = _parse(spec)
     if len(a) != len(x) or len(b) != len(z):
         raise ShapeError("contract", f"{spec!r} does not fit shapes {x} and {z}")
@@ -52,17 +54,20 @@ def _extents(x: Shape, z: Shape, spec: str) -> dict[str, int]:
 
 
 def _shape(x: Shape, z: Shape, *, spec: str) -> Shape:
+    """Return the output shape of contract."""
     extents = _extents(x, z, spec)
     return tuple(extents[c] for c in _parse(spec)[2])
 
 
 def _spec(x: Array, z: Array, *, spec: str) -> Array:
+    """Compute contract by its definition, over any scalar type."""
     if x.dtype == object and 0 in x.shape + z.shape:
         return scalar.zeros(_shape(x.shape, z.shape, spec=spec), x)
     return np.asarray(np.einsum(spec, x, z, optimize=x.dtype != object), dtype=np.result_type(x, z))
 
 
 def _jvp(y: Value, args: Any, dargs: Any, *, spec: str) -> Value | None:
+    """Return the tangent of the output of contract (None: zero)."""
     (x, z), (dx, dz) = args, dargs
     return add_tangents(
         None if dx is None else apply(CONTRACT, dx, z, spec=spec),
@@ -71,6 +76,7 @@ def _jvp(y: Value, args: Any, dargs: Any, *, spec: str) -> Value | None:
 
 
 def _vjp(gy: Value, y: Value, args: Any, *, spec: str) -> tuple[Value, Value]:
+    """Return the cotangents of the arguments of contract."""
     x, z, out = _parse(spec)
     return (
         apply(CONTRACT, gy, args[1], spec=f"{out},{z}->{x}"),
@@ -79,11 +85,13 @@ def _vjp(gy: Value, y: Value, args: Any, *, spec: str) -> tuple[Value, Value]:
 
 
 def _roundings(x: Shape, z: Shape, *, spec: str) -> int:
+    """Return N with abs(error) <= gamma_N * magnitude for each output cell of contract."""
     extents, out = _extents(x, z, spec), _parse(spec)[2]
     return math.prod(n for c, n in extents.items() if c not in out)
 
 
 def _case(rng: Random) -> Case:
+    """Draw random arguments and parameters of contract for the law tests."""
     spec = rng.choice(("ab,bc->ac", "abc,abd->acd", "a,a->", "ab,ab->ab", "a,b->ab", "abc,cd->abd", "ab,ab->b"))
     x, z, _ = _parse(spec)
     extent = {c: rng.choice((1, 2, 3, 0) if rng.random() < 0.2 else (1, 2, 3)) for c in x + z}
@@ -91,6 +99,7 @@ def _case(rng: Random) -> Case:
 
 
 def _footprint(x: Shape, z: Shape, *, spec: str) -> BoxRule:
+    """Return the rule from boxes of the result of contract to the boxes of its arguments that they need."""
     a, b, out = _parse(spec)
     links = [[out.index(c) if c in out else None for c in part] for part in (a, b)]
     return linked([CELL] * len(out), links, [x, z], {"spec": spec})

@@ -32,45 +32,49 @@ from .elementwise import add_tangents
 from .layout import broadcast, reshape, sum_
 
 
-def _split(x: Array, groups: int, rank: int) -> Array:
-    """(*batch, C, *spatial) as (batch, groups, C/groups, *spatial)."""
+def _split_groups(x: Array, groups: int, rank: int) -> Array:
+    """Reshape (*batch, C, *spatial) to (batch, groups, C/groups, *spatial)."""
     channel = x.ndim - rank - 1
     c = x.shape[channel]
     return x.reshape((math.prod(x.shape[:channel]), groups, c // groups, *x.shape[channel + 1 :]))
 
 
-def _cells(x: Array) -> Array:
-    """All spatial axes as one, for a matrix product."""
+def _flatten_spatial(x: Array) -> Array:
+    """Reshape (batch, groups, channels, *spatial) to one spatial axis, for a matrix product."""
     return x.reshape((*x.shape[:3], math.prod(x.shape[3:])))
 
 
-def _weights(w: Array, groups: int) -> Array:
-    """(A, B, *kernel) as (groups, A/groups, B, *kernel)."""
+def _split_weight_groups(w: Array, groups: int) -> Array:
+    """Reshape (A, B, *kernel) to (groups, A/groups, B, *kernel)."""
     return w.reshape((groups, w.shape[0] // groups, *w.shape[1:]))
 
 
 def at(w: Array, position: Shape) -> Array:
-    """The matrices of one tap, as a view."""
+    """Return the weights of one tap, without the kernel axes, as a view."""
     index: Any = (..., *position)
     return np.asarray(w[index])
 
 
 def _biased(y: Array, b: Array | None, rank: int) -> Array:
+    """Return y plus the bias per channel, if there is one."""
     return y if b is None else y + b.reshape(b.shape + (1,) * rank)
 
 
 def _taps(w: Array, groups: int, win: Window) -> Iterator[tuple[Tap, Array]]:
-    grouped = _weights(w, groups)
+    """Yield every tap with its weights, (groups, A/groups, B)."""
+    grouped = _split_weight_groups(w, groups)
     for tap in win.taps():
         yield tap, at(grouped, tap.position)
 
 
 def _check_b(name: str, channels: int, b: tuple[Shape, ...]) -> None:
+    """Raise ShapeError if the bias does not have one entry per channel."""
     if b and b[0] != (channels,):
         raise ShapeError(name, f"b must have shape ({channels},); got {b[0]}", rule="C1")
 
 
 def _check_x(name: str, x: Shape, w: Shape, channels: int, spatial: Shape) -> None:
+    """Raise ShapeError if x does not have these channels and spatial sizes."""
     rank = len(spatial)
     if len(x) < rank + 1 or x[len(x) - rank :] != spatial:
         raise ShapeError(name, f"x must have a channel axis and spatial sizes {spatial}; got x {x}", rule="C1")
@@ -80,10 +84,12 @@ def _check_x(name: str, x: Shape, w: Shape, channels: int, spatial: Shape) -> No
 
 
 def _check_window(name: str, win: Window) -> None:
+    """Raise an error if the window has adaptive axes, which have no weights of their own."""
     refuse_adaptive(name, win, "have no weights of their own: i = s*p + e*t - lo is meant")
 
 
 def _check_w(name: str, w: Shape, win: Window, groups: int, channels: str) -> None:
+    """Raise ShapeError if the weight does not fit the window and the groups."""
     _check_window(name, win)
     if len(w) != win.rank + 2 or w[2:] != win.kernel:
         raise ShapeError(name, f"w must be ({channels}, *{win.kernel}); got {w}", rule="C1")
@@ -95,6 +101,7 @@ def _check_w(name: str, w: Shape, win: Window, groups: int, channels: str) -> No
 
 
 def _conv_shape(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Shape:
+    """Return the output shape of conv."""
     _check_w("conv", w, window, groups, "Cout, Cin/groups")
     _check_x("conv", x, w, w[1] * groups, window.size)
     _check_b("conv", w[0], b)
@@ -102,17 +109,18 @@ def _conv_shape(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> S
 
 
 def _conv_spec(x: Array, w: Array, b: Array | None = None, *, window: Window, groups: int) -> Array:
+    """Compute conv by its definition, over any scalar type."""
     shape = _conv_shape(x.shape, w.shape, window=window, groups=groups)
-    cells = _split(x, groups, window.rank)
+    cells = _split_groups(x, groups, window.rank)
     y = scalar.zeros((cells.shape[0], groups, w.shape[0] // groups, *window.out), x)
     for tap, wt in _taps(w, groups, window):
         read = tap.read_inputs(cells)
-        tap.add_to_outputs(y, (wt @ _cells(read)).reshape(y.shape[:3] + read.shape[3:]))
+        tap.add_to_outputs(y, (wt @ _flatten_spatial(read)).reshape(y.shape[:3] + read.shape[3:]))
     return _biased(y.reshape(shape), b, window.rank)
 
 
 def _bilinear_jvp(op: Op, args: Any, dargs: Any, params: Any) -> Value | None:
-    """d f(x, w, b) = f(dx, w) + f(x, dw, db)."""
+    """Return the tangent of conv or conv_transpose: f(dx, w) + f(x, dw, db)."""
     x, w, dx, dw = args[0], args[1], dargs[0], dargs[1]
     db = dargs[2] if len(dargs) == 3 else None
     terms = [None if dx is None else apply(op, dx, w, **params)]
@@ -125,15 +133,18 @@ def _bilinear_jvp(op: Op, args: Any, dargs: Any, params: Any) -> Value | None:
 
 
 def _spread_bias(b: Value, shape: Shape, rank: int) -> Value:
+    """Broadcast a bias per channel to the output shape."""
     return broadcast(reshape(b, shape_of(b) + (1,) * rank), shape)
 
 
 def _bias_cotangent(gy: Value, rank: int) -> Value:
+    """Return the cotangent of the bias: gy summed over all axes but the channels."""
     ndim = len(shape_of(gy))
     return sum_(gy, [a for a in range(ndim) if a != ndim - rank - 1])
 
 
 def _conv_vjp(gy: Value, y: Value, args: Any, *, window: Window, groups: int) -> tuple[Value, ...]:
+    """Return the cotangents of the arguments of conv."""
     x, w, *b = args
     params: Any = {"window": window, "groups": groups}
     gx, gw = apply(CONV_TRANSPOSE, gy, w, **params), apply(CONV_WEIGHT, x, gy, **params)
@@ -141,12 +152,13 @@ def _conv_vjp(gy: Value, y: Value, args: Any, *, window: Window, groups: int) ->
 
 
 def _multiply_adds(x: Shape, w: Shape, *_: Shape, window: Window, groups: int) -> int:
-    """Multiply-adds of the relation, padded taps included, as everyone counts them."""
+    """Return the multiply-adds, padded taps included, as is usual."""
     batch = math.prod(x[: len(x) - window.rank - 1])
     return batch * math.prod(w) * math.prod(window.out)
 
 
 def _channels_case(rng: Random) -> tuple[Window, int, int, int, Shape]:
+    """Draw (window, groups, input channels, output channels, batch shape)."""
     win = sample_inputs.window(rng)
     groups = rng.choice((1, 1, 2, 3))
     batch = sample_inputs.lead(rng) if win.rank < 3 else rng.choice(((), (2,)))
@@ -154,6 +166,7 @@ def _channels_case(rng: Random) -> tuple[Window, int, int, int, Shape]:
 
 
 def _conv_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of conv for the law tests."""
     win, groups, c_in, c_out, batch = _channels_case(rng)
     x = sample_inputs.numbers(rng, (*batch, c_in, *win.size))
     w = sample_inputs.numbers(rng, (c_out, c_in // groups, *win.kernel))
@@ -162,19 +175,22 @@ def _conv_case(rng: Random) -> Case:
 
 
 def _roundings(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> int:
+    """Return N with abs(error) <= gamma_N * magnitude for each output cell of conv."""
     return w[1] * window.taps_count + len(b)
 
 
 def _window_reach(x: Shape, *_: Shape, window: Window, **__: Any) -> tuple[ReceptiveField | None, ...]:
+    """Return, per spatial axis, which cells of x an output reads."""
     return window.reach()
 
 
 def _conv_outside(x: Array, w: Array, *_: Array, window: Window, groups: int) -> Array:
-    """Every weight of an output channel."""
+    """Return, per output channel, the sum of all its weights: any of them may meet padding."""
     return np.asarray(w.reshape(len(w), -1).sum(1).reshape((-1,) + (1,) * window.rank))
 
 
 def _conv_footprint(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> BoxRule:
+    """Return the rule from boxes of the result of conv to the boxes of its arguments that they need."""
     return over_window(windowed, window, w[0], (x, w, *b), {"groups": groups}, zeros=True)
 
 
@@ -201,6 +217,7 @@ CONV: Op = register(
 
 
 def _transpose_shape(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Shape:
+    """Return the output shape of conv_transpose."""
     _check_w("conv_transpose", w, window, groups, "Cin, Cout/groups")
     _check_x("conv_transpose", x, w, w[0], window.out)
     _check_b("conv_transpose", w[1] * groups, b)
@@ -208,16 +225,18 @@ def _transpose_shape(x: Shape, w: Shape, *b: Shape, window: Window, groups: int)
 
 
 def _transpose_spec(x: Array, w: Array, b: Array | None = None, *, window: Window, groups: int) -> Array:
+    """Compute conv_transpose by its definition, over any scalar type."""
     shape = _transpose_shape(x.shape, w.shape, window=window, groups=groups)
-    cells = _split(x, groups, window.rank)
+    cells = _split_groups(x, groups, window.rank)
     y = scalar.zeros((cells.shape[0], groups, w.shape[1], *window.size), x)
     for tap, wt in _taps(w, groups, window):
         read = tap.read_outputs(cells)
-        tap.add_to_inputs(y, (np.swapaxes(wt, 1, 2) @ _cells(read)).reshape(y.shape[:3] + read.shape[3:]))
+        tap.add_to_inputs(y, (np.swapaxes(wt, 1, 2) @ _flatten_spatial(read)).reshape(y.shape[:3] + read.shape[3:]))
     return _biased(y.reshape(shape), b, window.rank)
 
 
 def _transpose_vjp(gy: Value, y: Value, args: Any, *, window: Window, groups: int) -> tuple[Value, ...]:
+    """Return the cotangents of the arguments of conv_transpose."""
     x, w, *b = args
     params: Any = {"window": window, "groups": groups}
     gx, gw = apply(CONV, gy, w, **params), apply(CONV_WEIGHT, gy, x, **params)
@@ -225,6 +244,7 @@ def _transpose_vjp(gy: Value, y: Value, args: Any, *, window: Window, groups: in
 
 
 def _transpose_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of conv_transpose for the law tests."""
     win, groups, c_out, c_in, batch = _channels_case(rng)
     x = sample_inputs.numbers(rng, (*batch, c_in, *win.out))
     w = sample_inputs.numbers(rng, (c_in, c_out // groups, *win.kernel))
@@ -233,20 +253,23 @@ def _transpose_case(rng: Random) -> Case:
 
 
 def _transpose_roundings(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> int:
+    """Return N with abs(error) <= gamma_N * magnitude for each output cell of conv_transpose."""
     return w[0] // groups * window.taps_count + len(b)
 
 
 def _transpose_reach(x: Shape, *_: Shape, window: Window, groups: int) -> tuple[ReceptiveField | None, ...]:
+    """Return, per trailing output axis, which cells of the data conv_transpose reads (None: all)."""
     return window.reach_back()
 
 
 def _transpose_outside(x: Array, w: Array, *_: Array, window: Window, groups: int) -> Array:
-    """Every weight of an output channel."""
-    channels = np.swapaxes(_weights(w, groups), 1, 2)
+    """Return, per output channel, the sum of all its weights: any of them may meet a zero between cells."""
+    channels = np.swapaxes(_split_weight_groups(w, groups), 1, 2)
     return _conv_outside(x, channels.reshape((-1, *channels.shape[2:])), window=window, groups=groups)
 
 
 def _transpose_footprint(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> BoxRule:
+    """Return the rule from boxes of the result of conv_transpose to the boxes of its arguments that they need."""
     return over_window(transposed, window, w[1] * groups, (x, w, *b), {"groups": groups}, zeros=True)
 
 
@@ -274,6 +297,7 @@ CONV_TRANSPOSE: Op = register(
 
 
 def _weight_shape(x: Shape, gy: Shape, *, window: Window, groups: int) -> Shape:
+    """Return the output shape of conv_weight; raise ShapeError for arguments that do not fit."""
     _check_window("conv_weight", window)
     channel = len(x) - window.rank - 1
     if channel < 0 or len(gy) != len(x) or x[:channel] != gy[:channel]:
@@ -287,18 +311,22 @@ def _weight_shape(x: Shape, gy: Shape, *, window: Window, groups: int) -> Shape:
 
 
 def _weight_spec(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
+    """Compute conv_weight by its definition, over any scalar type."""
     shape = _weight_shape(x.shape, gy.shape, window=window, groups=groups)
-    cells, cotangents = _split(x, groups, window.rank), _split(gy, groups, window.rank)
+    cells, cotangents = _split_groups(x, groups, window.rank), _split_groups(gy, groups, window.rank)
     gw = scalar.zeros((groups, shape[0] // groups, *shape[1:]), x)
     if cells.shape[0] == 0:
         return gw.reshape(shape)
     for tap in window.taps():
-        pairs = _cells(tap.read_outputs(cotangents)) @ np.swapaxes(_cells(tap.read_inputs(cells)), 2, 3)
+        pairs = _flatten_spatial(tap.read_outputs(cotangents)) @ np.swapaxes(
+            _flatten_spatial(tap.read_inputs(cells)), 2, 3
+        )
         at(gw, tap.position)[...] = np.sum(pairs, axis=0)
     return gw.reshape(shape)
 
 
 def _weight_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
+    """Return the tangent of the output of conv_weight (None: zero)."""
     (x, gy), (dx, dgy) = args, dargs
     return add_tangents(
         None if dx is None else apply(CONV_WEIGHT, dx, gy, **params),
@@ -307,22 +335,25 @@ def _weight_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
 
 
 def _weight_vjp(gw: Value, y: Value, args: Any, **params: Any) -> tuple[Value, Value]:
+    """Return the cotangents of the arguments of conv_weight."""
     x, gy = args
     return apply(CONV_TRANSPOSE, gy, gw, **params), apply(CONV, x, gw, **params)
 
 
 def _weight_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of conv_weight for the law tests."""
     win, groups, c_in, c_out, batch = _channels_case(rng)
     x, gy = sample_inputs.numbers(rng, (*batch, c_in, *win.size)), sample_inputs.numbers(rng, (*batch, c_out, *win.out))
     return (x, gy), {"window": win, "groups": groups}
 
 
 def _weight_roundings(x: Shape, gy: Shape, *, window: Window, groups: int) -> int:
+    """Return N with abs(error) <= gamma_N * magnitude for each output cell of conv_weight."""
     return math.prod(x[: len(x) - window.rank - 1]) * math.prod(window.out)
 
 
 def _weight_outside(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
-    """Every cotangent of an output channel."""
+    """Return, per output channel, the sum of its cotangents: any of them may meet padding."""
     channel = gy.ndim - window.rank - 1
     return np.asarray(np.moveaxis(gy, channel, 0).reshape(gy.shape[channel], -1).sum(1)).reshape(
         (-1,) + (1,) * (window.rank + 1)
@@ -354,6 +385,7 @@ CONV_WEIGHT: Op = register(
 
 @window.remembered(1, 2)
 def _rank(name: str, w: Shape, x: Shape, groups: int) -> int:
+    """Return the number of spatial axes of a convolution; raise an error for invalid weights, inputs or groups."""
     w, x = tuple(w), tuple(x)
     if len(w) < 3:
         raise ShapeError(name, f"w needs two channel axes and a kernel; got w {w}", rule="C1")
@@ -367,6 +399,7 @@ def _rank(name: str, w: Shape, x: Shape, groups: int) -> int:
 
 @window.remembered(0, 1)
 def conv_window(x: Shape, w: Shape, stride: Any, padding: Any, dilation: Any, groups: int) -> Window:
+    """Return the window of conv for these shapes and settings."""
     _rank("conv", w, x, groups)
     return window.strided("conv", x, window.whole(tuple(w[2:])), stride=stride, padding=padding, dilation=dilation)
 
@@ -375,6 +408,7 @@ def conv_window(x: Shape, w: Shape, stride: Any, padding: Any, dilation: Any, gr
 def transpose_window(
     x: Shape, w: Shape, stride: Any, padding: Any, output_padding: Any, dilation: Any, groups: int
 ) -> Window:
+    """Return the window of conv_transpose for these shapes and settings; its `size` is the output's."""
     rank = _rank("conv_transpose", w, x, groups)
     return window.transposed(
         "conv_transpose",

@@ -15,7 +15,10 @@ from .layout import broadcast, permute, reshape, slice_, sum_
 
 
 def _parse(equation: str, count: int) -> tuple[list[str], str]:
-    """The letters of every value and of the result; without an arrow those that stand once, in alphabetical order."""
+    """Return the letters of every value and of the result.
+
+    Without an arrow the result has the letters that stand once, in alphabetical order.
+    """
     text = equation.replace(" ", "")
     left, arrow, out = text.partition("->")
     terms = left.split(",")
@@ -33,7 +36,7 @@ def _parse(equation: str, count: int) -> tuple[list[str], str]:
 
 
 def _check_sizes(equation: str, terms: list[str], values: tuple[Value, ...]) -> dict[str, int]:
-    """The size of every letter; a size of 1 is not stretched."""
+    """Return the size of every letter; raise ShapeError for unequal sizes (a size of 1 is not stretched)."""
     sizes: dict[str, int] = {}
     for term, x in zip(terms, values, strict=True):
         if len(term) != len(shape_of(x)):
@@ -45,7 +48,7 @@ def _check_sizes(equation: str, terms: list[str], values: tuple[Value, ...]) -> 
 
 
 def _diagonal(x: Value, term: str) -> tuple[Value, str]:
-    """x[..i..i..] as x[..i]: every (n+1)-th cell of the two axes as one."""
+    """Return x[..i..i..] as x[..i] with its letters: every (n+1)-th cell of the two axes as one."""
     for letter in dict.fromkeys(term):
         while term.count(letter) > 1:
             a = term.index(letter)
@@ -59,8 +62,8 @@ def _diagonal(x: Value, term: str) -> tuple[Value, str]:
     return x, term
 
 
-def _with(x: Value, term: str, letters: str, sizes: dict[str, int]) -> tuple[Value, str]:
-    """The same value along further letters."""
+def _add_letters(x: Value, term: str, letters: str, sizes: dict[str, int]) -> tuple[Value, str]:
+    """Return the value broadcast along further letters in front, and its letters."""
     x = reshape(x, (1,) * len(letters) + shape_of(x))
     return broadcast(x, [sizes[c] for c in letters + term]), letters + term
 
@@ -93,13 +96,13 @@ def einsum(equation: str, *values: Value) -> Value:
         return permute(x, [kept.index(c) for c in out])
     (x, a), (z, b) = parts
     alone = ["".join(c for c in s if c not in t + out) for s, t in ((a, b), (b, a))]
-    x, a = _with(x, a, alone[1], sizes)
-    z, b = _with(z, b, alone[0], sizes)
-    return contract(x, z, _renamed(f"{a},{b}->{out}"))
+    x, a = _add_letters(x, a, alone[1], sizes)
+    z, b = _add_letters(z, b, alone[0], sizes)
+    return contract(x, z, _in_contract_letters(f"{a},{b}->{out}"))
 
 
-def _renamed(equation: str) -> str:
-    """In the letters that contractions have."""
+def _in_contract_letters(equation: str) -> str:
+    """Return the equation in the lowercase letters that contractions take."""
     letters = dict.fromkeys(c for c in equation if c not in ",->")
     if len(letters) > len(LETTERS):
         raise ParameterError("einsum", f"{len(letters)} letters are too many; at most {len(LETTERS)}", rule="P5")

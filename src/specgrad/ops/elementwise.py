@@ -30,7 +30,7 @@ Slope = Callable[..., Value]
 
 
 def same_shape(name: str) -> Callable[..., Shape]:
-    """The common shape; a Python number has shape () and fits every other."""
+    """Return a shape rule that gives the common shape; a Python number has shape () and fits every other."""
 
     def shape(*shapes: Shape) -> Shape:
         of_arrays = [s for s in shapes if s != ()] or [()]
@@ -42,11 +42,13 @@ def same_shape(name: str) -> Callable[..., Shape]:
 
 
 def cellwise(*shapes: Shape, **_: Any) -> tuple[ReceptiveField, ...]:
-    """An output cell reads the same cell of its inputs."""
+    """Return the receptive field of one cell: an output cell reads the same cell of its inputs."""
     return (CELL,) * max(map(len, shapes))
 
 
 def number_cases(count: int, maker: Callable[..., Array] = cases.numbers) -> Callable[[Random], Case]:
+    """Return a drawer of random cases with `count` arrays of one shape for the law tests."""
+
     def case(rng: Random) -> Case:
         shape = cases.lead(rng) + cases.sizes(rng, 1)
         return tuple(maker(rng, shape) for _ in range(count)), {}
@@ -58,28 +60,32 @@ def number_cases(count: int, maker: Callable[..., Array] = cases.numbers) -> Cal
 
 
 def add_tangents(*terms: Value | None) -> Value | None:
-    """The sum of tangents, None being zero."""
+    """Return the sum of tangents; None is zero, in and out."""
     total: Value | None = None
     for t in terms:
         total = t if total is None else total if t is None else add(total, t)
     return total
 
 
-def _scaled(d: Value | None, factor: Value) -> Value | None:
+def _times_or_none(d: Value | None, factor: Value) -> Value | None:
+    """Return d * factor; None, which is zero, stays None."""
     return None if d is None else mul(d, factor)
 
 
 def _div_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
+    """Return the tangent of the output of div (None: zero)."""
     (_, b), (da, db) = args, dargs
     return add_tangents(None if da is None else div(da, b), None if db is None else neg(div(mul(db, y), b)))
 
 
 def _quotient_case(rng: Random) -> Case:
+    """Draw random arguments of div for the law tests; divisors are positive."""
     (x,), _ = number_cases(1)(rng)
     return (x, cases.positive(rng, x.shape)), {}
 
 
 def binary(name: str, f: Callable[[Any, Any], Any], jvp: Any, vjp: Any, **traits: Any) -> Op:
+    """Register a binary elementwise operator with these rules and traits."""
     maker = traits.pop("cases", number_cases(2))
     shape = same_shape(name)
     return register(
@@ -110,14 +116,17 @@ ADD = binary(
 
 
 def _sub_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
+    """Return the tangent of the output of sub (None: zero)."""
     return add_tangents(dargs[0], None if dargs[1] is None else neg(dargs[1]))
 
 
 def _sub_vjp(gy: Value, y: Value, args: Any) -> tuple[Value, Value]:
+    """Return the cotangents of the arguments of sub."""
     return gy, neg(gy)
 
 
 def _div_vjp(gy: Value, y: Value, args: Any) -> tuple[Value, Value]:
+    """Return the cotangents of the arguments of div."""
     return div(gy, args[1]), neg(div(mul(gy, y), args[1]))
 
 
@@ -134,7 +143,7 @@ SUB = binary(
 MUL = binary(
     "mul",
     operator.mul,
-    lambda y, args, dargs: add_tangents(_scaled(dargs[0], args[1]), _scaled(dargs[1], args[0])),
+    lambda y, args, dargs: add_tangents(_times_or_none(dargs[0], args[1]), _times_or_none(dargs[1], args[0])),
     lambda gy, y, args: (mul(gy, args[1]), mul(gy, args[0])),
     linear=((0,), (1,)),
     roundings=lambda *_: 1,
@@ -152,6 +161,7 @@ DIV = binary(
 
 
 def broadcast_binary(op: Op, x: Value, y: Value) -> Value:
+    """Apply a binary operator after broadcasting as NumPy does; an engine's own operator goes first."""
     if (z := by_engine(op.name, x, y)) is not None:
         return z
     if identical(getattr(x, "shape", ("none",)), getattr(y, "shape", ("no other",))):
@@ -185,7 +195,7 @@ def div(x: Value, y: Value) -> Value:
 
 
 def _mask(name: str, test: Callable[[Any, Any], Any]) -> Op:
-    """1 where the comparison holds, else 0; the derivative is zero. A comparison with NaN does not hold."""
+    """Register a comparison: 1 where it holds, else 0, with derivative zero. A comparison with NaN does not hold."""
 
     def spec(a: Array, b: Array) -> Array:
         return np.where(scalar.compare(name, test, a, b), scalar.full((), 1, a), scalar.zeros((), a))
@@ -233,10 +243,12 @@ def equal(x: Value, y: Value) -> Value:
 
 
 def _select_spec(c: Array, a: Array, b: Array) -> Array:
+    """Compute select by its definition, over any scalar type."""
     return np.asarray(np.where(c != 0, a, b))
 
 
 def _select_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
+    """Return the tangent of the output of select (None: zero)."""
     da, db = dargs[1:]
     if da is None and db is None:
         return None
@@ -244,10 +256,12 @@ def _select_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
 
 
 def _select_vjp(gy: Value, y: Value, args: Any) -> tuple[None, Value, Value]:
+    """Return the cotangents of the arguments of select (None: no derivative)."""
     return None, select(args[0], gy, 0), select(args[0], 0, gy)
 
 
 def _select_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of select for the law tests."""
     (a, b), _ = number_cases(2)(rng)
     return (cases.numbers(rng, a.shape, low=0, denominators=(3,)), a, b), {}
 
@@ -283,16 +297,17 @@ def select(c: Value, a: Value, b: Value) -> Value:
 # --- one argument -----------------------------------------------------------------------------------------------
 
 
-def _parameter_free(x: Shape) -> Shape:
+def _same_shape_as_x(x: Shape) -> Shape:
+    """Return the shape of x: the shape rule of a unary operator without parameters."""
     return x
 
 
 def unary(name: str, f: Callable[..., Array], slope: Slope, **fields: Any) -> Op:
-    """An operator with a diagonal Jacobian: slope(x, y, t, **params) is f'(x) * t."""
+    """Register an operator with a diagonal Jacobian: slope(x, y, t, **params) is f'(x) * t."""
     return register(
         Op(
             name=name,
-            shape=fields.pop("shape", _parameter_free),
+            shape=fields.pop("shape", _same_shape_as_x),
             spec=f,
             jvp=lambda y, args, dargs, **params: slope(args[0], y, dargs[0], **params),
             vjp=lambda gy, y, args, **params: (slope(args[0], y, gy, **params),),
@@ -309,24 +324,27 @@ _POSITIVE = number_cases(1, cases.positive)
 
 
 def _perfect_squares(rng: Random) -> Case:
+    """Draw squares of random positive numbers, whose roots are rational."""
     (x,), _ = _POSITIVE(rng)
     return (x * x,), {}
 
 
 def _above_0(xp: Any, low: Any) -> Any:
-    """low where it is positive, else 0, whose reciprocal is no bound at all: infinite."""
+    """Return low where it is positive, else 0, whose reciprocal is infinite: no bound."""
     return xp.where(low > 0, low, xp.zeros_like(low))
 
 
-def _opposite(x: Value, y: Value, t: Value) -> Value:
+def _neg_slope(x: Value, y: Value, t: Value) -> Value:
+    """Return -t."""
     return neg(t)
 
 
-def _by_sign(x: Value, y: Value, t: Value) -> Value:
+def _abs_slope(x: Value, y: Value, t: Value) -> Value:
+    """Return sign(x) * t."""
     return mul(t, sign(x))
 
 
-NEG = unary("neg", lambda x: np.asarray(-x), _opposite, linear="all", exact=True)
+NEG = unary("neg", lambda x: np.asarray(-x), _neg_slope, linear="all", exact=True)
 EXP = unary(
     "exp",
     lambda x: scalar.apply("exp", x),
@@ -364,6 +382,7 @@ SQRT = unary(
 
 
 def _sign_spec(x: Array) -> Array:
+    """Compute sign by its definition, over any scalar type."""
     zero, one = scalar.zeros(x.shape, x), scalar.literal(1, x)
     above, below = (scalar.compare("sign", test, x, zero) for test in (operator.gt, operator.lt))
     signs = np.where(above, one, np.where(below, -one, zero))
@@ -374,7 +393,7 @@ SIGN = unary("sign", _sign_spec, lambda x, y, t: None, monotone=(0,), exact=True
 ABS = unary(
     "abs",
     lambda x: np.asarray(abs(x)),
-    _by_sign,
+    _abs_slope,
     exact=True,
     curve=Curve(steepest=at_most(1.0), kinks=always((0,)), turning=always(0.0)),
 )
@@ -420,6 +439,7 @@ def abs_(x: Value) -> Value:
 
 
 def _power_spec(x: Array, *, exponent: Number) -> Array:
+    """Compute power by its definition, over any scalar type."""
     if exponent == int(exponent):
         n = int(exponent)
         return np.asarray(x**n if n >= 0 else scalar.full(x.shape, 1, x) / x**-n)
@@ -431,16 +451,18 @@ def _power_spec(x: Array, *, exponent: Number) -> Array:
 
 
 def _power_slope(x: Value, y: Value, t: Value, *, exponent: Number) -> Value | None:
-    """exponent * x**(exponent - 1) * t; x**0 is a constant, so x**-1 is never asked for where nothing depends on x."""
+    """Return exponent * x**(exponent - 1) * t; None for exponent 0, so that x**-1 is never computed for it."""
     return None if exponent == 0 else mul(mul(t, power(x, exponent - 1)), exponent)
 
 
 def _power_turning(p: Any) -> float | None:
+    """Return 0 for positive even exponents, at which x**exponent turns; else None."""
     e = float(p["exponent"])
     return 0.0 if e > 0 and e % 2 == 0 else None
 
 
 def _power_curvature(xp: Any, low: Any, high: Any, p: Any) -> Any:
+    """Return a bound of the second derivative of x**exponent on low..high; infinite where there is none."""
     e = float(p["exponent"])
     if e in (0, 1):
         return 0.0 * low
@@ -472,7 +494,10 @@ def power(x: Value, exponent: Number) -> Value:
 
 
 def _root_slope(x: Value, y: Value, t: Value, *, exponent: Number) -> Value:
-    """That of power; at 0, where it would be infinite, 0 ([K1]): neither mode multiplies 0 by infinity."""
+    """Return the slope of x**exponent times t, and 0 at 0, where it would be infinite ([K1]).
+
+    Neither mode multiplies 0 by infinity.
+    """
     flat = equal(x, 0)
     steep = power(select(flat, 1, x), exponent - 1)
     return mul(select(flat, 0, mul(t, steep)), exponent)
@@ -491,8 +516,8 @@ ROOT = unary(
 # --- the larger and the smaller ---------------------------------------------------------------------------------
 
 
-def _shared(first: Op) -> Any:
-    """At a tie the tangent is the mean of both and the cotangent is shared evenly ([K1])."""
+def _sharing_ties(first: Op) -> Any:
+    """Return jvp and vjp of maximum or minimum: at a tie the derivative is shared evenly ([K1])."""
 
     def pick(test: Value, tie: Value, a: Value, b: Value) -> Value:
         return select(tie, div(add(a, b), 2), select(test, a, b))
@@ -512,9 +537,9 @@ def _shared(first: Op) -> Any:
 
 
 LESS = _mask("less", operator.lt)
-MAXIMUM = binary("maximum", scalar.maximum, **_shared(GREATER), monotone=(0, 1), exact=True, largest=True)
+MAXIMUM = binary("maximum", scalar.maximum, **_sharing_ties(GREATER), monotone=(0, 1), exact=True, largest=True)
 MINIMUM = binary(
-    "minimum", lambda a, b: -scalar.maximum(-a, -b), **_shared(LESS), monotone=(0, 1), exact=True, largest=True
+    "minimum", lambda a, b: -scalar.maximum(-a, -b), **_sharing_ties(LESS), monotone=(0, 1), exact=True, largest=True
 )
 
 
@@ -531,7 +556,7 @@ def minimum(x: Value, y: Value) -> Value:
 STOP_GRADIENT = register(
     Op(
         name="stop_gradient",
-        shape=_parameter_free,
+        shape=_same_shape_as_x,
         spec=lambda x: x,
         jvp=no_tangent,
         vjp=no_cotangent,

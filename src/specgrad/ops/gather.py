@@ -26,33 +26,38 @@ from .max_pool import take
 
 
 def _check_axis(name: str, axis: int, shape: Shape) -> None:
+    """Raise ShapeError if the axis does not exist."""
     if not 0 <= axis < len(shape):
         raise ShapeError(name, f"axis {axis} does not exist; got shape {shape}")
 
 
 def _gather_shape(x: Shape, i: Shape, *, axis: int) -> Shape:
+    """Return the output shape of gather."""
     _check_axis("gather", axis, x)
     return x[:axis] + i + x[axis + 1 :]
 
 
 def _scatter_shape(gy: Shape, i: Shape, *, axis: int, size: int) -> Shape:
+    """Return the output shape of scatter; raise ShapeError for arguments that do not fit."""
     if not 0 <= axis <= len(gy) - len(i) or gy[axis : axis + len(i)] != i or size < 0:
         raise ShapeError("scatter", f"values of shape {gy} do not have the indices' shape {i} at axis {axis}")
     return (*gy[:axis], size, *gy[axis + len(i) :])
 
 
 def positions(name: str, i: Array, cells: int) -> Array:
-    """Positions from 0 on; negative ones count from the end."""
+    """Return positions from 0 on, negative ones counted from the end; raise ShapeError outside."""
     if i.size and not (-cells <= i.min() and i.max() < cells):
         raise ShapeError(name, f"indices must lie in -{cells}..{cells - 1}; got {i.min()}..{i.max()}")
     return np.where(i < 0, i + cells, i)
 
 
 def _gather_spec(x: Array, i: Array, *, axis: int) -> Array:
+    """Compute gather by its definition, over any scalar type."""
     return np.take(x, positions("gather", i, x.shape[axis]), axis=axis)
 
 
 def _scatter_spec(gy: Array, i: Array, *, axis: int, size: int) -> Array:
+    """Compute scatter by its definition, over any scalar type."""
     at = positions("scatter", i, size).reshape(-1)
     y = scalar.zeros(_scatter_shape(gy.shape, i.shape, axis=axis, size=size), gy)
     values = gy.reshape(*gy.shape[:axis], at.size, *gy.shape[axis + i.ndim :])
@@ -61,19 +66,21 @@ def _scatter_spec(gy: Array, i: Array, *, axis: int, size: int) -> Array:
 
 
 def _index(rng: Random, cells: int) -> Array:
-    """Positions of rank 0 to 2, some repeated, some from the end, now and then none."""
+    """Draw positions of rank 0 to 2, some repeated, some from the end, now and then none."""
     shape = tuple(rng.choice((1, 2, 3, 0)) for _ in range(rng.randint(0, 2))) if cells else (0,)
     count = math.prod(shape)
     return np.array([rng.randint(-cells, cells - 1) for _ in range(count)], dtype=np.int64).reshape(shape)
 
 
 def _gather_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of gather for the law tests."""
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2))
     axis = rng.randrange(x.ndim)
     return (x, _index(rng, x.shape[axis])), {"axis": axis}
 
 
 def _scatter_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of scatter for the law tests."""
     (x, i), params = _gather_case(rng)
     axis = params["axis"]
     gy = sample_inputs.numbers(rng, x.shape[:axis] + i.shape + x.shape[axis + 1 :])
@@ -81,21 +88,24 @@ def _scatter_case(rng: Random) -> Case:
 
 
 def _gather_reach(x: Shape, i: Shape, *, axis: int) -> tuple[ReceptiveField | None, ...]:
+    """Return, per trailing output axis, which cells of the data gather reads (None: all)."""
     return tuple(None if a == axis else CELL for a in range(len(x))) if len(i) == 1 else ()
 
 
 def _gather_footprint(x: Shape, i: Shape, *, axis: int) -> BoxRule:
-    """The axis itself is read whole: which cells are, only the indices know."""
+    """Return the footprint rule of gather: its axis is read entirely, since indices may point anywhere."""
     after = range(axis + len(i), len(x) + len(i) - 1)
     links = [[*range(axis), None, *after], list(range(axis, axis + len(i)))]
     return linked([IdentityMap()] * (len(x) + len(i) - 1), links, [x, i], {"axis": axis})
 
 
 def _gather_vjp(gy: Value, y: Value, args: Any, *, axis: int) -> tuple[Value, None]:
+    """Return the cotangents of the arguments of gather (None: no derivative)."""
     return scatter(gy, args[1], axis=axis, size=shape_of(args[0])[axis]), None
 
 
 def _scatter_vjp(gy: Value, y: Value, args: Any, *, axis: int, size: int) -> tuple[Value, None]:
+    """Return the cotangents of the arguments of scatter (None: no derivative)."""
     return gather(gy, args[1], axis=axis), None
 
 

@@ -1,7 +1,7 @@
-"""Whole numbers near x, and what is left of a division. All of them jump; between the jumps floor, ceil and round are
-constant, and a remainder moves with its dividend.
+"""Integer rounding (floor, ceil, round, trunc) and remainders (fmod, mod).
 
-Over rationals they are exact, and so they are in floats: a float has an exact floor, and fmod of two floats is a float.
+All of them jump; between the jumps floor, ceil and round are constant, and a remainder moves with its dividend. Over
+rationals they are exact, and so they are in floats: a float has an exact floor, and fmod of two floats is a float.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from .elementwise import (
 )
 
 
-def _step(name: str) -> Op:
-    """A monotone staircase: its derivative is zero, at the jumps too ([K1])."""
+def _staircase(name: str) -> Op:
+    """Register a monotone step function; its derivative is zero, at the jumps too ([K1])."""
     return unary(
         name,
         lambda x: scalar.apply(name, x),
@@ -45,9 +45,9 @@ def _step(name: str) -> Op:
     )
 
 
-FLOOR = _step("floor")
-CEIL = _step("ceil")
-ROUND = _step("round")
+FLOOR = _staircase("floor")
+CEIL = _staircase("ceil")
+ROUND = _staircase("round")
 
 
 @cached_call
@@ -94,7 +94,7 @@ def trunc(x: Value) -> Value:
 
 
 def _fmod_spec(a: Array, b: Array) -> Array:
-    """a - b*trunc(a/b); floats by C's fmod, which is exact."""
+    """Return a - b*trunc(a/b); floats by C's fmod, which is exact."""
     if a.dtype != object:
         return np.asarray(np.fmod(a, b))
     a, b = np.broadcast_arrays(a, b)
@@ -105,18 +105,19 @@ def _fmod_spec(a: Array, b: Array) -> Array:
 
 
 def _quotient(y: Value, a: Value, b: Value) -> Value:
-    """trunc(a/b), a whole number, from the remainder."""
+    """Return trunc(a/b), a whole number, from the remainder y."""
     return round_(div(sub(a, y), b))
 
 
 def _fmod_jvp(y: Value, args: Any, dargs: Any) -> Value:
-    """da - q*db, q = trunc(a/b) being constant between the jumps."""
+    """Return the tangent of fmod: da - q*db, where q = trunc(a/b) is constant between the jumps."""
     (a, b), (da, db) = args, dargs
     moved = None if db is None else neg(mul(db, _quotient(y, a, b)))
     return da if moved is None else moved if da is None else add(da, moved)
 
 
 def _fmod_case(rng: Random) -> Case:
+    """Draw random arguments of fmod for the law tests; divisors are not 0."""
     (a,), _ = number_cases(1)(rng)
     return (a, sample_inputs.positive(rng, a.shape) * rng.choice((1, -1))), {}
 

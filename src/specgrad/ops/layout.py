@@ -27,7 +27,7 @@ Triple = tuple[int, int, int]
 
 
 def axis_of(operator: str, axis: int, ndim: int) -> int:
-    """A possibly negative axis as a position."""
+    """Return a possibly negative axis as a position; raise ShapeError if it does not exist."""
     axis = int_of(operator, "axis", axis)
     if not -ndim <= axis < ndim:
         raise ShapeError(operator, f"axis {axis} does not exist; the value has {ndim} axes")
@@ -35,7 +35,7 @@ def axis_of(operator: str, axis: int, ndim: int) -> int:
 
 
 def axes_of(operator: str, axes: int | Sequence[int] | None, ndim: int) -> Shape:
-    """Axes (None: all) as sorted positions."""
+    """Return axes (None: all) as sorted positions; raise ShapeError for repeated ones."""
     if axes is None:
         return tuple(range(ndim))
     listed = tuple(axes) if hasattr(axes, "__iter__") else (axes,)
@@ -49,19 +49,22 @@ def axes_of(operator: str, axes: int | Sequence[int] | None, ndim: int) -> Shape
 
 
 def _fill_shape(x: Shape, *, value: Number) -> Shape:
+    """Return the output shape of fill."""
     return x
 
 
 def one_reader(*_: Shape, **__: Any) -> int:
-    """No cell of an argument is read by two cells of the result."""
+    """Return 1: no cell of an argument is read by two cells of the result."""
     return 1
 
 
 def no_tangent(y: Value, args: Any, dargs: Any, **_: Any) -> None:
+    """Return None: the operator's derivative is zero."""
     return None
 
 
 def no_cotangent(gy: Value, y: Value, args: Any, **_: Any) -> tuple[None, ...]:
+    """Return a None per argument: the operator's derivative is zero."""
     return (None,) * len(args)
 
 
@@ -94,12 +97,14 @@ def fill(x: Value, value: Number) -> Value:
 
 
 def _reshape_shape(x: Shape, *, shape: Shape) -> Shape:
+    """Return the output shape of reshape; raise ShapeError for arguments that do not fit."""
     if math.prod(x) != math.prod(shape):
         raise ShapeError("reshape", f"{math.prod(x)} cells do not fill shape {shape}; got input shape {x}")
     return shape
 
 
 def _reshape_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of reshape for the law tests."""
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2))
     shape = list(x.shape)
     rng.shuffle(shape)
@@ -107,6 +112,7 @@ def _reshape_case(rng: Random) -> Case:
 
 
 def _reshape_vjp(gy: Value, y: Value, args: Any, **_: Any) -> tuple[Value]:
+    """Return the cotangents of the arguments of reshape."""
     return (reshape(gy, shape_of(args[0])),)
 
 
@@ -129,7 +135,7 @@ RESHAPE = register(
 
 @cached_call
 def reshape(x: Value, shape: Sequence[int]) -> Value:
-    """The same cells, in row-major order, under another shape; one entry may be -1.
+    """Reshape to another shape, cells in row-major order; one entry may be -1.
 
     >>> reshape(np.arange(6.0), (2, -1)).shape
     (2, 3)
@@ -165,12 +171,14 @@ def flatten(x: Value, start: int = 0, end: int = -1) -> Value:
 
 
 def _permute_shape(x: Shape, *, order: Shape) -> Shape:
+    """Return the output shape of permute; raise ShapeError for arguments that do not fit."""
     if sorted(order) != list(range(len(x))):
         raise ShapeError("permute", f"order must name each of {len(x)} axes once; got order={order}")
     return tuple(x[a] for a in order)
 
 
 def _permute_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of permute for the law tests."""
     x = sample_inputs.numbers(rng, sample_inputs.sizes(rng, rng.randint(1, 4)))
     order = list(range(x.ndim))
     rng.shuffle(order)
@@ -178,10 +186,12 @@ def _permute_case(rng: Random) -> Case:
 
 
 def _permute_footprint(x: Shape, *, order: Shape) -> BoxRule:
+    """Return the rule from boxes of the result of permute to the boxes of its arguments that they need."""
     return linked([IdentityMap()] * len(x), [[order.index(a) for a in range(len(x))]], [x], {"order": order})
 
 
 def _permute_vjp(gy: Value, y: Value, args: Any, *, order: Shape) -> tuple[Value]:
+    """Return the cotangents of the arguments of permute."""
     return (permute(gy, tuple(np.argsort(order).tolist())),)
 
 
@@ -217,6 +227,7 @@ def permute(x: Value, order: Sequence[int]) -> Value:
 
 
 def _slice_shape(x: Shape, *, ranges: tuple[Triple, ...]) -> Shape:
+    """Return the output shape of slice; raise ShapeError for arguments that do not fit."""
     if len(ranges) != len(x):
         raise ShapeError("slice", f"{len(ranges)} ranges for {len(x)} axes; got input shape {x}")
     for axis, (n, (start, stop, step)) in enumerate(zip(x, ranges, strict=True)):
@@ -226,11 +237,12 @@ def _slice_shape(x: Shape, *, ranges: tuple[Triple, ...]) -> Shape:
 
 
 def _is_all(x: Shape, ranges: Sequence[Triple]) -> bool:
+    """Return whether the ranges select every cell of this shape."""
     return all(identical(r, (0, n, 1)) for n, r in zip(x, ranges, strict=True))
 
 
 def _slice_vjp(gy: Value, y: Value, args: Any, *, ranges: tuple[Triple, ...]) -> tuple[Value]:
-    """The transpose of a slice puts the cells back where they were: pad with `step-1` gaps."""
+    """Return the cotangent of slice's argument: gy padded, with `step-1` gaps between its cells."""
     widths = []
     for n, m, (start, _, step) in zip(shape_of(args[0]), shape_of(gy), ranges, strict=True):
         covered = (m - 1) * step + 1 if m else 0
@@ -239,6 +251,7 @@ def _slice_vjp(gy: Value, y: Value, args: Any, *, ranges: tuple[Triple, ...]) ->
 
 
 def _slice_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of slice for the law tests."""
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2))
     ranges = []
     for n in x.shape:
@@ -248,6 +261,7 @@ def _slice_case(rng: Random) -> Case:
 
 
 def _slice_reach(x: Shape, *, ranges: tuple[Triple, ...]) -> tuple[ReceptiveField, ...]:
+    """Return, per trailing output axis, which cells of the data slice reads (None: all)."""
     return tuple(strided(step, start, start) for start, _, step in ranges)
 
 
@@ -290,13 +304,14 @@ def slice_(x: Value, *ranges: Any) -> Value:
 
 
 def _pad_shape(x: Shape, *, widths: tuple[Triple, ...]) -> Shape:
+    """Return the output shape of pad; raise ShapeError for arguments that do not fit."""
     if len(widths) != len(x) or any(min(w) < 0 for w in widths):
         raise ShapeError("pad", f"needs widths >= 0 for {len(x)} axes; got widths={widths}")
     return tuple(lo + (n + (n - 1) * gap if n else 0) + hi for n, (lo, hi, gap) in zip(x, widths, strict=True))
 
 
 def _pad_inside(shape: Shape, widths: tuple[Triple, ...]) -> tuple[slice, ...]:
-    """Where the cells of the original stand in the padded array."""
+    """Return the slices of the padded array that hold the original cells."""
     return tuple(
         slice(lo, lo + (n - 1) * (gap + 1) + 1 if n else lo, gap + 1)
         for n, (lo, _, gap) in zip(shape, widths, strict=True)
@@ -304,20 +319,24 @@ def _pad_inside(shape: Shape, widths: tuple[Triple, ...]) -> tuple[slice, ...]:
 
 
 def _pad_spec(x: Array, *, widths: tuple[Triple, ...]) -> Array:
+    """Compute pad by its definition, over any scalar type."""
     y = scalar.zeros(_pad_shape(x.shape, widths=widths), x)
     y[_pad_inside(x.shape, widths)] = x
     return y
 
 
 def _pad_vjp(gy: Value, y: Value, args: Any, *, widths: tuple[Triple, ...]) -> tuple[Value]:
+    """Return the cotangents of the arguments of pad."""
     return (slice_(gy, *_pad_inside(shape_of(args[0]), widths)),)
 
 
 def _pad_reach(x: Shape, *, widths: tuple[Triple, ...]) -> tuple[ReceptiveField | None, ...]:
+    """Return, per trailing output axis, which cells of the data pad reads (None: all)."""
     return tuple(backwards(gap + 1, lo, lo) for lo, _, gap in widths)
 
 
 def _pad_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of pad for the law tests."""
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2))
     return (x,), {"widths": tuple((rng.randint(0, 2), rng.randint(0, 2), rng.choice((0, 0, 1, 2))) for _ in x.shape)}
 
@@ -369,6 +388,7 @@ def unpad(x: Value, padding: Any, *, rank: int | None = None) -> Value:
 
 
 def _concat_shape(*shapes: Shape, axis: int) -> Shape:
+    """Return the output shape of concat; raise ShapeError for arguments that do not fit."""
     first = shapes[0]
     if not 0 <= axis < len(first):
         raise ShapeError("concat", f"axis {axis} does not exist; got input shapes {shapes}")
@@ -379,10 +399,12 @@ def _concat_shape(*shapes: Shape, axis: int) -> Shape:
 
 
 def _concat_jvp(y: Value, args: Any, dargs: Any, *, axis: int) -> Value:
+    """Return the tangent of the output of concat."""
     return apply(CONCAT, *(fill(x, 0) if dx is None else dx for x, dx in zip(args, dargs, strict=True)), axis=axis)
 
 
 def _concat_vjp(gy: Value, y: Value, args: Any, *, axis: int) -> tuple[Value, ...]:
+    """Return the cotangents of the arguments of concat."""
     pieces, start = [], 0
     for x in args:
         stop = start + shape_of(x)[axis]
@@ -392,6 +414,7 @@ def _concat_vjp(gy: Value, y: Value, args: Any, *, axis: int) -> tuple[Value, ..
 
 
 def _concat_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of concat for the law tests."""
     shape = sample_inputs.sizes(rng, rng.randint(1, 3))
     axis = rng.randrange(len(shape))
     parts = [(*shape[:axis], rng.randint(0, 3), *shape[axis + 1 :]) for _ in range(rng.randint(1, 3))]
@@ -399,11 +422,12 @@ def _concat_case(rng: Random) -> Case:
 
 
 def _concat_reach(*shapes: Shape, axis: int) -> tuple[ReceptiveField | None, ...]:
+    """Return, per trailing output axis, which cells of the data concat reads (None: all)."""
     return tuple(None if i == axis else CELL for i in range(len(shapes[0])))
 
 
 def _concat_footprint(*shapes: Shape, axis: int) -> BoxRule:
-    """Along the axis there are no parts: which value has a cell would differ from box to box."""
+    """Return the footprint rule of concat; its axis cannot be split, since arguments would differ from box to box."""
     axes = [GlobalMap(sum(s[axis] for s in shapes)) if a == axis else IdentityMap() for a in range(len(shapes[0]))]
     return linked(axes, [range(len(s)) for s in shapes], shapes, {"axis": axis})
 
@@ -437,6 +461,7 @@ def concat(xs: Sequence[Value], axis: int) -> Value:
 
 @cached_call
 def _concat(axis: int, *xs: Value) -> Value:
+    """Concatenate values; the axis comes first, so that calls can be cached."""
     if not xs:
         raise ShapeError("concat", "needs at least one value")
     return apply(CONCAT, *xs, axis=axis_of("concat", axis, len(shape_of(xs[0]))))
@@ -446,18 +471,21 @@ def _concat(axis: int, *xs: Value) -> Value:
 
 
 def _broadcast_shape(x: Shape, *, shape: Shape) -> Shape:
+    """Return the output shape of broadcast; raise ShapeError for arguments that do not fit."""
     if len(x) != len(shape) or any(n not in (1, m) for n, m in zip(x, shape, strict=True)):
         raise ShapeError("broadcast", f"shape {x} does not broadcast to {shape}")
     return shape
 
 
 def _broadcast_vjp(gy: Value, y: Value, args: Any, *, shape: Shape) -> tuple[Value]:
+    """Return the cotangents of the arguments of broadcast."""
     old = shape_of(args[0])
     grown = tuple(a for a, (n, m) in enumerate(zip(old, shape, strict=True)) if n != m)
     return (reshape(apply(SUM, gy, axes=grown), old),)
 
 
 def _broadcast_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of broadcast for the law tests."""
     shape = sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2)
     return (sample_inputs.numbers(rng, tuple(rng.choice((1, n)) for n in shape)),), {"shape": shape}
 
@@ -498,7 +526,7 @@ def broadcast(x: Value, shape: Sequence[int]) -> Value:
 
 
 def broadcast_together(operator: str, *xs: Value) -> tuple[Value, ...]:
-    """Values brought to their common shape; Python numbers stay as they are."""
+    """Return the values broadcast to their common shape; Python numbers stay as they are."""
     shapes = [shape_of(x) for x in xs if not is_literal(x)]
     if all(identical(s, shapes[0]) for s in shapes):
         return xs
@@ -507,7 +535,7 @@ def broadcast_together(operator: str, *xs: Value) -> tuple[Value, ...]:
 
 
 def common_shape(operator: str, *shapes: Shape) -> Shape:
-    """NumPy's rule for several: per axis from the last, the one size that is not 1.
+    """Return the shape to which all these broadcast by NumPy's rule; raise ShapeError if there is none.
 
     >>> common_shape("add", (2, 1), (3,))
     (2, 3)
@@ -522,23 +550,27 @@ def common_shape(operator: str, *shapes: Shape) -> Shape:
 
 
 def _sum_shape(x: Shape, *, axes: Shape) -> Shape:
+    """Return the output shape of sum; raise ShapeError for arguments that do not fit."""
     if list(axes) != sorted(set(axes)) or any(not 0 <= a < len(x) for a in axes):
         raise ShapeError("sum", f"axes must be sorted positions below {len(x)}; got axes={axes}")
     return tuple(n for a, n in enumerate(x) if a not in axes)
 
 
 def _sum_vjp(gy: Value, y: Value, args: Any, *, axes: Shape) -> tuple[Value]:
+    """Return the cotangents of the arguments of sum."""
     shape = shape_of(args[0])
     return (broadcast(reshape(gy, tuple(1 if a in axes else n for a, n in enumerate(shape))), shape),)
 
 
 def _sum_spec(x: Array, *, axes: Shape) -> Array:
+    """Compute sum by its definition, over any scalar type."""
     if x.dtype == object and x.size == 0:
         return scalar.zeros(_sum_shape(x.shape, axes=axes), x)  # NumPy would answer with the integer 0
     return np.asarray(np.sum(x, axis=axes), dtype=x.dtype)
 
 
 def _sum_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of sum for the law tests."""
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2))
     return (x,), {"axes": tuple(a for a in range(x.ndim) if rng.random() < 0.5)}
 
@@ -575,5 +607,5 @@ def sum_(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = 
 
 
 def keep_axes(y: Value, shape: Shape, axes: Shape) -> Value:
-    """Give reduced axes back, with size 1."""
+    """Reshape a reduced y so that the reduced axes of `shape` are back, with size 1."""
     return reshape(y, tuple(1 if a in axes else n for a, n in enumerate(shape)))

@@ -35,10 +35,12 @@ from .layout import axes_of, broadcast, keep_axes, no_cotangent, no_tangent, res
 
 
 def _window_shape(name: str) -> Callable[..., Shape]:
+    """Return the shape rule of an operator over windows: leading axes of x, then window.out."""
     return lambda x, *, window: mapped(name, x, window.size) + window.out
 
 
 def _case(rng: Random) -> Case:
+    """Draw a random array and window for the law tests."""
     win = sample_inputs.window(rng, ceil=True, any_axis=True)
     return (sample_inputs.numbers(rng, sample_inputs.lead(rng) + win.size, denominators=(1,)),), {"window": win}
 
@@ -47,12 +49,13 @@ def _case(rng: Random) -> Case:
 
 
 def _beats(v: Array, best: Array) -> Array:
-    """Strictly larger, or a NaN where there was none ([P1])."""
+    """Return where v is strictly larger than `best`, or a NaN where that is none ([P1])."""
     larger = scalar.compare("winner", operator.gt, v, best)
     return larger if v.dtype == object else larger | ((v != v) & (best == best))
 
 
 def _winner_spec(x: Array, *, window: Window) -> Array:
+    """Compute winner by its definition, over any scalar type."""
     lead = x.shape[: x.ndim - window.rank]
     position = np.arange(math.prod(window.size)).reshape(window.size)
     index = np.full(lead + window.out, -1, dtype=np.int64)
@@ -85,24 +88,27 @@ WINNER = register(
 
 
 def _take_shape(x: Shape, i: Shape, *, rank: int, empty: bool) -> Shape:
+    """Return the output shape of take; raise ShapeError for arguments that do not fit."""
     if len(x) < rank or len(i) < rank or x[: len(x) - rank] != i[: len(i) - rank]:
         raise ShapeError("take", f"x and i must have the same leading axes before the last {rank}; got {x} and {i}")
     return i
 
 
-def _flat(x: Array, rank: int) -> Array:
-    """The last `rank` axes as one."""
+def _flatten_last(x: Array, rank: int) -> Array:
+    """Reshape x so that its last `rank` axes are one."""
     return x.reshape((*x.shape[: x.ndim - rank], math.prod(x.shape[x.ndim - rank :])))
 
 
 def _check_range(name: str, i: Array, cells: int, *, empty: bool = True) -> None:
+    """Raise ShapeError if an index lies outside 0..cells-1 (-1 is allowed if `empty`)."""
     low = -1 if empty else 0
     if i.size and not (low <= i.min() and i.max() < cells):
         raise ShapeError(name, f"indices must lie in {low}..{cells - 1}; got {i.min()}..{i.max()}")
 
 
 def _take_spec(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
-    flat, where = _flat(x, rank), _flat(i, rank)
+    """Compute take by its definition, over any scalar type."""
+    flat, where = _flatten_last(x, rank), _flatten_last(i, rank)
     _check_range("take", i, flat.shape[-1], empty=empty)
     if not flat.shape[-1]:
         return scalar.zeros(i.shape, x)
@@ -111,21 +117,23 @@ def _take_spec(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
 
 
 def _take_footprint(x: Shape, i: Shape, **params: Any) -> BoxRule:
-    """Which cells of the last axes are read, only the indices know."""
+    """Return the footprint rule of take: the last `rank` axes of x are read entirely, since indices may point anywhere."""
     lead = range(len(x) - params["rank"])
     return linked([CELL] * len(i), [[*lead, *[None] * params["rank"]], range(len(i))], [x, i], params)
 
 
 def _put_shape(gy: Shape, i: Shape, *, size: Shape, empty: bool) -> Shape:
+    """Return the output shape of put; raise ShapeError for arguments that do not fit."""
     if gy != i or len(gy) < len(size):
         raise ShapeError("put", f"values and indices must have one shape with {len(size)} last axes; got {gy} and {i}")
     return gy[: len(gy) - len(size)] + size
 
 
 def _put_spec(gy: Array, i: Array, *, size: Shape, empty: bool) -> Array:
+    """Compute put by its definition, over any scalar type."""
     _check_range("put", i, math.prod(size), empty=empty)
     lead = gy.shape[: gy.ndim - len(size)]
-    values, where = _flat(gy, len(size)), _flat(i, len(size))
+    values, where = _flatten_last(gy, len(size)), _flatten_last(i, len(size))
     flat = scalar.zeros((*lead, math.prod(size)), gy)
     kept = np.nonzero(where >= 0)
     np.add.at(flat, (*kept[:-1], where[kept]), values[kept])
@@ -133,6 +141,7 @@ def _put_spec(gy: Array, i: Array, *, size: Shape, empty: bool) -> Array:
 
 
 def _index_case(rng: Random, transpose: bool) -> Case:
+    """Draw a random array and winners in it, as arguments of take or (`transpose`) of put."""
     (x,), params = _case(rng)
     win = params["window"]
     i = _winner_spec(x, window=win)
@@ -142,10 +151,12 @@ def _index_case(rng: Random, transpose: bool) -> Case:
 
 
 def _take_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
+    """Return the tangent of the output of take (None: zero)."""
     return None if dargs[0] is None else apply(TAKE, dargs[0], args[1], **params)
 
 
 def _take_vjp(gy: Value, y: Value, args: Any, *, rank: int, empty: bool) -> tuple[Value, None]:
+    """Return the cotangents of the arguments of take (None: no derivative)."""
     shape = shape_of(args[0])
     return put(gy, args[1], size=shape[len(shape) - rank :], empty=empty), None
 
@@ -169,10 +180,12 @@ TAKE: Op = register(
 
 
 def _put_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
+    """Return the tangent of the output of put (None: zero)."""
     return None if dargs[0] is None else apply(PUT, dargs[0], args[1], **params)
 
 
 def _put_vjp(gy: Value, y: Value, args: Any, *, size: Shape, empty: bool) -> tuple[Value, None]:
+    """Return the cotangents of the arguments of put (None: no derivative)."""
     return take(gy, args[1], rank=len(size), empty=empty), None
 
 
@@ -219,7 +232,7 @@ def put(gy: Value, i: Value, *, size: Shape, empty: bool = True) -> Value:
 
 
 def _max_spec(x: Array, *, window: Window) -> Array:
-    """The maximum itself; for balls an enclosure of it, though no winner could be named."""
+    """Return the maximum of every window, 0 for an empty one; for balls an enclosure, though no winner is decided."""
     y = scalar.zeros(x.shape[: x.ndim - window.rank] + window.out, x)
     seen = np.zeros(window.out, dtype=bool)
     for tap in window.taps():
@@ -230,10 +243,12 @@ def _max_spec(x: Array, *, window: Window) -> Array:
 
 
 def _max_jvp(y: Value, args: Any, dargs: Any, *, window: Window) -> Value:
+    """Return the tangent of the output of max_pool."""
     return take(dargs[0], apply(WINNER, args[0], window=window), rank=window.rank, empty=window.has_empty)
 
 
 def _max_vjp(gy: Value, y: Value, args: Any, *, window: Window) -> tuple[Value]:
+    """Return the cotangents of the arguments of max_pool."""
     return (put(gy, apply(WINNER, args[0], window=window), size=window.size, empty=window.has_empty),)
 
 
@@ -280,10 +295,11 @@ def max_pool(
     win = window.pooling(
         "max_pool", shape_of(x), kernel, rank=rank, stride=stride, padding=padding, dilation=dilation, ceil=ceil
     )
-    return _pooled(x, win, True) if return_indices else apply(MAX_POOL, x, window=win)
+    return _max_and_index(x, win, True) if return_indices else apply(MAX_POOL, x, window=win)
 
 
-def _pooled(x: Value, win: Window, return_indices: bool) -> Value:
+def _max_and_index(x: Value, win: Window, return_indices: bool) -> Value:
+    """Return max_pool of x, and with `return_indices` also the flat position of each winner."""
     y = apply(MAX_POOL, x, window=win)
     return (y, apply(WINNER, x, window=win)) if return_indices else y
 
@@ -296,20 +312,21 @@ def adaptive_max_pool(x: Value, output: PerAxis, *, return_indices: bool = False
     array([5., 4.])
     """
     sizes = adaptive_output("adaptive_max_pool", shape_of(x), output, rank)
-    return _pooled(x, window.adaptive("adaptive_max_pool", shape_of(x), sizes), return_indices)
+    return _max_and_index(x, window.adaptive("adaptive_max_pool", shape_of(x), sizes), return_indices)
 
 
 # --- max_unpool -------------------------------------------------------------------------------------------------
 
 
 def _last_shape(i: Shape, *, rank: int, cells: int) -> Shape:
+    """Return the output shape of last_writer."""
     return i
 
 
 def _last_spec(i: Array, *, rank: int, cells: int) -> Array:
-    """Keep an index where no later position of the same plane has it, else -1."""
+    """Return indices with -1 for each one that a later position of the same plane repeats."""
     _check_range("last_writer", i, cells)
-    flat = _flat(i, rank)
+    flat = _flatten_last(i, rank)
     kept = np.full(flat.shape, -1, dtype=np.int64)
     for plane in np.ndindex(flat.shape[:-1]):
         last = {int(c): p for p, c in enumerate(flat[plane])}
@@ -319,6 +336,7 @@ def _last_spec(i: Array, *, rank: int, cells: int) -> Array:
 
 
 def _last_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of last_writer for the law tests."""
     shape = sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2)
     cells = [rng.randint(-1, 3) for _ in range(math.prod(shape))]
     return (np.array(cells, dtype=np.int64).reshape(shape),), {"rank": 2, "cells": 4}
@@ -383,31 +401,35 @@ Ties = Literal["all", "split", "first"]
 
 
 def _amax_shape(x: Shape, *, axes: Shape, ties: str) -> Shape:
+    """Return the output shape of amax; raise ShapeError for arguments that do not fit."""
     if any(x[a] == 0 for a in axes):
         raise ShapeError("amax", f"an axis is empty; got axes={axes}, input shape {x}", rule="W1")
     return tuple(n for a, n in enumerate(x) if a not in axes)
 
 
 def _amax_spec(x: Array, *, axes: Shape, ties: str) -> Array:
-    moved = _flat(np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)), len(axes))
+    """Compute amax by its definition, over any scalar type."""
+    moved = _flatten_last(np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)), len(axes))
     if x.dtype != object:
         return np.asarray(np.max(moved, axis=-1))
     return reduce(scalar.maximum, np.moveaxis(moved, -1, 0))
 
 
 def _winners(x: Value, y: Value, axes: Shape) -> Value:
-    """1 at every maximiser; a NaN is one, since it is the maximum of its window ([P1])."""
+    """Return 1 at every maximiser and 0 elsewhere; a NaN is one, since it is the maximum ([P1])."""
     largest = broadcast(keep_axes(y, shape_of(x), axes), shape_of(x))
     return select(equal(x, x), equal(x, largest), 1)
 
 
 def _amax_jvp(y: Value, args: Any, dargs: Any, *, axes: Shape, ties: str) -> Value:
+    """Return the tangent of the output of amax."""
     wins = _winners(args[0], y, axes)
     total = sum_(select(wins, dargs[0], 0), axes)
     return total if ties == "all" else div(total, sum_(wins, axes))
 
 
 def _amax_vjp(gy: Value, y: Value, args: Any, *, axes: Shape, ties: str) -> tuple[Value]:
+    """Return the cotangents of the arguments of amax."""
     wins = _winners(args[0], y, axes)
     share = gy if ties == "all" else div(gy, sum_(wins, axes))
     shape = shape_of(args[0])
@@ -415,6 +437,7 @@ def _amax_vjp(gy: Value, y: Value, args: Any, *, axes: Shape, ties: str) -> tupl
 
 
 def _amax_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of amax for the law tests."""
     x = sample_inputs.numbers(
         rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, rng.randint(1, 3)), denominators=(1,)
     )

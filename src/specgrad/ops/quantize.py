@@ -22,26 +22,28 @@ from . import sample_inputs
 from .elementwise import cellwise, greater, mul, same_shape, select, sub
 from .layout import axis_of, broadcast_together, one_reader, reshape
 
-STORES = ("float16", "bfloat16", "float32", "float64")
+FLOAT_FORMATS = ("float16", "bfloat16", "float32", "float64")
 
 
 # --- to integers ------------------------------------------------------------------------------------------------
 
 
 def _quantize_shape(x: Shape, scale: Shape, zero: Shape, *, low: int | None, high: int | None) -> Shape:
+    """Return the output shape of quantize; raise ParameterError for arguments that do not fit."""
     if low is not None and high is not None and low > high:
         raise ParameterError("quantize", f"low must not exceed high; got low={low}, high={high}", rule="P5")
     return same_shape("quantize")(x, scale, zero)
 
 
 def _quantize_spec(x: Array, scale: Array, zero: Array, *, low: int | None, high: int | None) -> Array:
-    """saturate(round(x/scale) + zero), ties to even."""
+    """Return saturate(round(x/scale) + zero), ties to even."""
     q = np.asarray(scalar.apply("round", np.asarray(x / scale)) + zero)
     q = q if low is None else scalar.maximum(q, scalar.full((), low, q))
     return q if high is None else np.asarray(-scalar.maximum(-q, scalar.full((), -high, q)))
 
 
 def _quantize_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of quantize for the law tests."""
     shape = sample_inputs.lead(rng) + sample_inputs.sizes(rng, 1)
     scale = sample_inputs.numbers(rng, shape, low=1, denominators=(1, 2, 4))
     zero = sample_inputs.numbers(rng, shape, denominators=(1,))
@@ -50,7 +52,7 @@ def _quantize_case(rng: Random) -> Case:
 
 
 def _not_saturated(args: Any, t: Value, low: int | None, high: int | None) -> Value:
-    """t where round(x/scale) + zero lies in low..high, else 0; at the ends it passes, as clamp's does ([K1])."""
+    """Return t where round(x/scale) + zero lies in low..high (ends included, [K1]), else 0."""
     if low is None and high is None:
         return t
     q = apply(QUANTIZE, *args, low=None, high=None)
@@ -59,11 +61,12 @@ def _not_saturated(args: Any, t: Value, low: int | None, high: int | None) -> Va
 
 
 def _quantize_jvp(y: Value, args: Any, dargs: Any, *, low: int | None, high: int | None) -> Value | None:
-    """Flat in x and in the scale; the zero point moves what is not saturated."""
+    """Return the tangent of quantize: that of the zero point where nothing is saturated; zero in x and scale."""
     return None if dargs[2] is None else _not_saturated(args, dargs[2], low, high)
 
 
 def _quantize_vjp(gy: Value, y: Value, args: Any, *, low: int | None, high: int | None) -> tuple[Value | None, ...]:
+    """Return the cotangents of the arguments of quantize (None: no derivative)."""
     return None, None, _not_saturated(args, gy, low, high)
 
 
@@ -83,8 +86,8 @@ QUANTIZE = register(
 )
 
 
-def _along(name: str, x: Value, parameter: Value, axis: int | None) -> Value:
-    """A number, or one number per entry of `axis`, shaped to meet x."""
+def _shaped_along(name: str, x: Value, parameter: Value, axis: int | None) -> Value:
+    """Return a parameter of one number per entry of `axis` in the shape that broadcasts with x; others unchanged."""
     shape, given = shape_of(x), shape_of(parameter)
     if axis is None or len(given) != 1:
         return parameter
@@ -113,7 +116,7 @@ def quantize(
     how = {"zero_point": zero_point, "low": low, "high": high}
     if axis is None and (y := by_engine("quantize", x, scale, **how)) is not None:
         return y
-    given = (_along("quantize", x, p, axis) for p in (scale, zero_point))
+    given = (_shaped_along("quantize", x, p, axis) for p in (scale, zero_point))
     return apply(QUANTIZE, *broadcast_together("quantize", x, *given), low=low, high=high)
 
 
@@ -124,21 +127,23 @@ def dequantize(q: Value, scale: Value, zero_point: Value = 0, *, axis: int | Non
     >>> dequantize(np.array([1.0, 3.0]), 0.5, 1)
     array([0., 1.])
     """
-    return mul(sub(q, _along("dequantize", q, zero_point, axis)), _along("dequantize", q, scale, axis))
+    return mul(sub(q, _shaped_along("dequantize", q, zero_point, axis)), _shaped_along("dequantize", q, scale, axis))
 
 
 # --- to a float format ------------------------------------------------------------------------------------------
 
 
 def _cast_shape(x: Shape, *, dtype: str) -> Shape:
-    if dtype not in STORES:
-        raise ParameterError("cast", f"dtype must be one of {', '.join(STORES)}; got {dtype!r}", rule="P5")
+    """Return the output shape of cast; raise ParameterError for arguments that do not fit."""
+    if dtype not in FLOAT_FORMATS:
+        raise ParameterError("cast", f"dtype must be one of {', '.join(FLOAT_FORMATS)}; got {dtype!r}", rule="P5")
     return x
 
 
 def _cast_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of cast for the law tests."""
     shape = sample_inputs.lead(rng) + sample_inputs.sizes(rng, 1)
-    return (sample_inputs.numbers(rng, shape),), {"dtype": rng.choice(STORES)}
+    return (sample_inputs.numbers(rng, shape),), {"dtype": rng.choice(FLOAT_FORMATS)}
 
 
 CAST = register(

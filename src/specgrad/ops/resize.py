@@ -29,21 +29,22 @@ from ..window.resize import NEAREST, WHERE
 from . import sample_inputs
 from .layout import axes_of
 
-KEEPING = tuple(
+IDENTITY_AT_UNIT_STEP = tuple(
     w for w in WHERE if w != "tf_half_pixel_for_nn"
 )  # with as many cells and a step of 1 they change nothing
 Axes = list[tuple[int, Resized]]
 
 
 def axes_resized(cells: Sequence[int], *, axes: Shape, sizes: Shape, steps: Any, where: str, how: str) -> Axes:
-    """The axes that change, with what becomes of each."""
+    """Return (axis, map from outputs to cells and weights) for each resized axis; raise ShapeError for a misfit."""
     if not len(axes) == len(sizes) == len(steps) == len(cells) or list(axes) != sorted(set(axes)):
         raise ShapeError("resize", f"needs a size and a step per axis; got axes={axes}, sizes={sizes}, steps={steps}")
     given = zip(axes, whole(tuple(cells)), whole(tuple(sizes)), steps, strict=True)
     return [(a, resized(n, m, Fraction(s), where, how)) for a, n, m, s in given]
 
 
-def _changed(shape: Shape, axes: Shape, sizes: Shape) -> Shape:
+def _with_sizes(shape: Shape, axes: Shape, sizes: Shape) -> Shape:
+    """Return `shape` with new sizes on these axes; raise ShapeError if an axis does not exist."""
     if any(not 0 <= a < len(shape) for a in axes):
         raise ShapeError("resize", f"axes {axes} do not exist; got input shape {shape}")
     new = dict(zip(axes, sizes, strict=True))
@@ -51,38 +52,43 @@ def _changed(shape: Shape, axes: Shape, sizes: Shape) -> Shape:
 
 
 def _resize_shape(x: Shape, *, axes: Shape, sizes: Shape, steps: Any, where: str, how: str) -> Shape:
-    shape = _changed(x, axes, sizes)
+    """Return the output shape of resize."""
+    shape = _with_sizes(x, axes, sizes)
     axes_resized([x[a] for a in axes], axes=axes, sizes=sizes, steps=steps, where=where, how=how)
     return shape
 
 
 def _spread_shape(gy: Shape, *, cells: Shape, axes: Shape, sizes: Shape, steps: Any, where: str, how: str) -> Shape:
+    """Return the output shape of resize_spread; raise ShapeError for arguments that do not fit."""
     axes_resized(cells, axes=axes, sizes=sizes, steps=steps, where=where, how=how)
-    if _changed(gy, axes, sizes) != gy:
+    if _with_sizes(gy, axes, sizes) != gy:
         raise ShapeError("resize_spread", f"needs {sizes} cells on axes {axes}; got shape {gy}")
-    return _changed(gy, axes, cells)
+    return _with_sizes(gy, axes, cells)
 
 
 def _weighted(x: Array, axis: int, line: Resized, t: int) -> Array:
-    """x times the weights of tap t along an axis that has the output's cells."""
+    """Return x times the weights of tap t along an axis that has the output's cells."""
     if line.how != "linear":
         return x
     shape = (line.out, *(1,) * (x.ndim - axis - 1))
     if x.dtype != object:
         return np.asarray(x * line.weights[t].reshape(shape).astype(x.dtype))
-    over, under = (np.array([f(w) for w in line.taps[1][t]], dtype=object).reshape(shape) for f in (_over, _under))
+    over, under = (
+        np.array([f(w) for w in line.taps[1][t]], dtype=object).reshape(shape) for f in (_numerator, _denominator)
+    )
     return np.asarray(x * over / under)
 
 
-def _over(w: Fraction) -> int:
+def _numerator(w: Fraction) -> int:
     return w.numerator
 
 
-def _under(w: Fraction) -> int:
+def _denominator(w: Fraction) -> int:
     return w.denominator
 
 
 def _resize_spec(x: Array, **params: Any) -> Array:
+    """Compute resize by its definition, over any scalar type."""
     for axis, line in axes_resized([x.shape[a] for a in params["axes"]], **params):
         taps = [_weighted(np.take(x, cells, axis=axis), axis, line, t) for t, cells in enumerate(line.cells)]
         x = taps[0] if len(taps) == 1 else taps[0] + taps[1]
@@ -90,6 +96,7 @@ def _resize_spec(x: Array, **params: Any) -> Array:
 
 
 def _spread_spec(gy: Array, *, cells: Shape, **params: Any) -> Array:
+    """Compute resize_spread by its definition, over any scalar type."""
     for axis, line in reversed(axes_resized(cells, **params)):
         y = scalar.zeros((*gy.shape[:axis], line.n, *gy.shape[axis + 1 :]), gy)
         for t, at in enumerate(line.cells):
@@ -99,22 +106,27 @@ def _spread_spec(gy: Array, *, cells: Shape, **params: Any) -> Array:
 
 
 def roundings(x: Shape, **params: Any) -> int:
-    """Of one output cell: weights of d axes and their product, a product and a sum per tap of 2**d, or d lines."""
+    """Return N with abs(error) <= gamma_N * magnitude for one output cell.
+
+    It counts weights of d axes and their product, a product and a sum per tap of 2**d, or d passes.
+    """
     d = len(params["axes"])
     return 0 if params["how"] != "linear" else 2 * d + 2 + 2**d
 
 
 def _spread_roundings(gy: Shape, *, cells: Shape, **params: Any) -> int:
-    readers = math.prod(most_readers(line) for _, line in axes_resized(cells, **params))
+    """Return N with abs(error) <= gamma_N * magnitude for each output cell of resize_spread."""
+    readers = math.prod(max_readers(line) for _, line in axes_resized(cells, **params))
     return readers - 1 if params["how"] != "linear" else readers + 2 * len(params["axes"]) + 2
 
 
-def most_readers(line: Resized) -> int:
-    """The most taps that read one cell."""
+def max_readers(line: Resized) -> int:
+    """Return the largest number of taps that read one cell."""
     return int(np.bincount(line.cells.reshape(-1), minlength=1).max())
 
 
 def _params(rng: Random, cells: Shape, first: int) -> dict[str, Any]:
+    """Draw random parameters of resize for these cells, on axes from `first` on."""
     sizes = tuple(rng.randint(1, 7) for _ in cells)
     given = rng.random() < 0.5
     steps = tuple(
@@ -126,17 +138,20 @@ def _params(rng: Random, cells: Shape, first: int) -> dict[str, Any]:
 
 
 def _resize_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of resize for the law tests."""
     lead, cells = sample_inputs.lead(rng), sample_inputs.sizes(rng, rng.choice((1, 1, 2)))
     return (sample_inputs.numbers(rng, lead + cells),), _params(rng, cells, len(lead))
 
 
 def _spread_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of resize_spread for the law tests."""
     lead, cells = sample_inputs.lead(rng), sample_inputs.sizes(rng, rng.choice((1, 1, 2)))
     params = _params(rng, cells, len(lead))
     return (sample_inputs.numbers(rng, lead + params["sizes"]),), {"cells": cells, **params}
 
 
 def _resize_footprint(x: Shape, **params: Any) -> BoxRule:
+    """Return the rule from boxes of the result of resize to the boxes of its arguments that they need."""
     return resized_boxes(x, axes_resized([x[a] for a in params["axes"]], **params), **params)
 
 
@@ -213,7 +228,7 @@ def resize(
     changes = [
         k
         for k, (n, m) in enumerate(zip(cells, wanted, strict=True))
-        if not identical((n,), (m,)) or steps[k] != 1 or where not in KEEPING
+        if not identical((n,), (m,)) or steps[k] != 1 or where not in IDENTITY_AT_UNIT_STEP
     ]
     if not changes:
         return x

@@ -1,4 +1,4 @@
-"""Random valid cases for the laws: small, full of ties, padding, dilation and empty windows."""
+"""Random valid cases for the law tests: small, full of ties, padding, dilation and empty windows."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from ..window import Shape, Window, adaptive, strided
 
 
 def sizes(rng: Random, rank: int, low: int = 1) -> Shape:
-    """Axis sizes that keep the number of cells small at every rank."""
+    """Draw axis sizes that keep the number of cells small at every rank."""
     high = {0: 1, 1: 9, 2: 6, 3: 4}.get(rank, 3)
     return tuple(rng.randint(low, max(low, high)) for _ in range(rank))
 
 
 def lead(rng: Random) -> Shape:
-    """Zero to two leading axes, now and then an empty one ([P4])."""
+    """Draw zero to two leading axes, now and then an empty one ([P4])."""
     return tuple(rng.choice((1, 2, 2, 3, 0)) for _ in range(rng.choice((0, 0, 1, 1, 2))))
 
 
 def numbers(rng: Random, shape: Shape, *, low: int = -3, denominators: tuple[int, ...] = (1, 1, 1, 2, 3)) -> Array:
-    """Exact numbers from a small range, so that ties are common."""
+    """Draw exact numbers from a small range, so that ties are common; an object array of Fractions."""
     count = int(np.prod(shape, dtype=int))
     cells = [Fraction(rng.randint(low, 3), rng.choice(denominators)) for _ in range(count)]
     return exact(np.array(cells, dtype=object).reshape(shape)) if count else np.empty(shape, dtype=object)
 
 
 def positive(rng: Random, shape: Shape) -> Array:
+    """Draw positive exact numbers."""
     return numbers(rng, shape, low=1)
 
 
 def like(rng: Random, x: Any) -> Array:
+    """Draw exact numbers in the shape of x."""
     return numbers(rng, np.shape(x))
 
 
 def window(rng: Random, rank: int | None = None, *, ceil: bool = False, any_axis: bool = False) -> Window:
-    """A window of any rank 1 to 4; padding may exceed the kernel, so some windows are empty."""
+    """Draw a window of rank 1 to 4; padding may exceed the kernel, so some windows are empty."""
     rank = rank or rng.randint(1, 4)
     size = sizes(rng, rank)
     if any_axis and rng.random() < 0.25:

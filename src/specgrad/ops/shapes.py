@@ -24,9 +24,9 @@ def pool(
     ceil: bool = False,
     rank: int | None = None,
 ) -> Shape:
-    """Of every pooling: floor((n + lo + hi - e*(k-1) - 1) / s) + 1 per axis; the stride is the kernel if not said.
+    """Return the output shape of a pooling: floor((n + lo + hi - e*(k-1) - 1) / s) + 1 per axis.
 
-    Rules: [W1] [W2] [W3].
+    The stride defaults to the kernel. Rules: [W1] [W2] [W3].
 
     >>> pool((3, 7, 7), 2, rank=2, ceil=True)
     (3, 4, 4)
@@ -45,7 +45,7 @@ def conv(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Shape:
-    """Of conv(w, b, x): floor((n + lo + hi - e*(k-1) - 1) / s) + 1 per axis. [W1] [W2] [C1].
+    """Return the output shape of conv(w, b, x): floor((n + lo + hi - e*(k-1) - 1) / s) + 1 per axis. [W1] [W2] [C1].
 
     >>> conv((8, 3, 3, 3), (1, 3, 32, 32), stride=2, padding=1)
     (1, 8, 16, 16)
@@ -64,7 +64,7 @@ def conv_transpose(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Shape:
-    """Of conv_transpose(w, b, x): (n-1)*s - lo - hi + e*(k-1) + 1 + output_padding per axis. [W1] [C1] [C2].
+    """Return the output shape of conv_transpose: (n-1)*s - lo - hi + e*(k-1) + 1 + output_padding. [W1] [C1] [C2].
 
     >>> conv_transpose((3, 8, 2, 2), (1, 3, 16, 16), stride=2)
     (1, 8, 32, 32)

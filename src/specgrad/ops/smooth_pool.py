@@ -30,13 +30,14 @@ Padded = Literal["zero", "ignore"]
 
 
 def _smooth_shape(x: Shape, *, window: Window, beta: Number, padded: Padded) -> Shape:
+    """Return the output shape of smooth_max_pool."""
     if padded == "zero":
         refuse_adaptive("smooth_max_pool", window, 'have no padding that could count: padded must be "ignore"')
     return mapped("smooth_max_pool", x, window.size) + window.out
 
 
 def _pivot(z: Array, win: Window, padded: Padded) -> Array:
-    """The largest beta*x of every window: any value would do in exact arithmetic, this one keeps floats finite."""
+    """Return the largest beta*x of every window: the shift that keeps floats finite (any is right in exact numbers)."""
     m = scalar.zeros(z.shape[: z.ndim - win.rank] + win.out, z)
     seen = np.zeros(win.out, dtype=bool) if padded == "ignore" else (win.inside() != math.prod(win.kernel))
     for tap in win.taps():
@@ -47,6 +48,7 @@ def _pivot(z: Array, win: Window, padded: Padded) -> Array:
 
 
 def _smooth_spec(x: Array, *, window: Window, beta: Number, padded: Padded) -> Array:
+    """Compute smooth_max_pool by its definition, over any scalar type."""
     b = scalar.literal(beta, x)
     z = x * b
     m = _pivot(z, window, padded)
@@ -63,6 +65,7 @@ def _smooth_spec(x: Array, *, window: Window, beta: Number, padded: Padded) -> A
 
 
 def _pull_shape(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -> Shape:
+    """Return the output shape of smooth_pull; raise ShapeError for arguments that do not fit."""
     lead = mapped("smooth_pull", x, window.size)
     if v != x or y != lead + window.out:
         raise ShapeError("smooth_pull", f"v must have x's shape and y the output's; got x {x}, y {y}, v {v}")
@@ -70,6 +73,7 @@ def _pull_shape(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -
 
 
 def _pull_spec(x: Array, y: Array, v: Array, *, window: Window, beta: Number) -> Array:
+    """Compute smooth_pull by its definition, over any scalar type."""
     b = scalar.literal(beta, x)
     total = scalar.zeros(y.shape, x)
     for tap in window.taps():
@@ -79,6 +83,7 @@ def _pull_spec(x: Array, y: Array, v: Array, *, window: Window, beta: Number) ->
 
 
 def _push_shape(x: Shape, y: Shape, g: Shape, *, window: Window, beta: Number) -> Shape:
+    """Return the output shape of smooth_push; raise ShapeError for arguments that do not fit."""
     lead = mapped("smooth_push", x, window.size)
     if g != y or y != lead + window.out:
         raise ShapeError("smooth_push", f"g and y must have the output's shape; got x {x}, y {y}, g {g}")
@@ -86,6 +91,7 @@ def _push_shape(x: Shape, y: Shape, g: Shape, *, window: Window, beta: Number) -
 
 
 def _push_spec(x: Array, y: Array, g: Array, *, window: Window, beta: Number) -> Array:
+    """Compute smooth_push by its definition, over any scalar type."""
     b = scalar.literal(beta, x)
     gx = scalar.zeros(x.shape, x)
     for tap in window.taps():
@@ -95,18 +101,22 @@ def _push_spec(x: Array, y: Array, g: Array, *, window: Window, beta: Number) ->
 
 
 def _pull(x: Value, y: Value, v: Value, params: Any) -> Value:
+    """Apply smooth_pull: sum_t exp(beta*(x_t - y_p)) * v_t."""
     return apply(PULL, x, y, v, **params)
 
 
 def _push(x: Value, y: Value, g: Value, params: Any) -> Value:
+    """Apply smooth_push, the adjoint of smooth_pull in v."""
     return apply(PUSH, x, y, g, **params)
 
 
-def _family(params: Any) -> Any:
+def _pull_push_params(params: Any) -> Any:
+    """Return the parameters of smooth_pull and smooth_push among those of smooth_max_pool."""
     return {"window": params["window"], "beta": params["beta"]}
 
 
 def _pull_jvp(y_: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
+    """Return the tangent of the output of smooth_pull (None: zero)."""
     (x, y, v), (dx, dy, dv), beta = args, dargs, params["beta"]
     return add_tangents(
         None if dv is None else _pull(x, y, dv, params),
@@ -116,12 +126,14 @@ def _pull_jvp(y_: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
 
 
 def _pull_vjp(g: Value, y_: Value, args: Any, **params: Any) -> tuple[Value, ...]:
+    """Return the cotangents of the arguments of smooth_pull."""
     (x, y, v), beta = args, params["beta"]
     gv = _push(x, y, g, params)
     return mul(mul(v, gv), beta), mul(mul(g, y_), -beta), gv
 
 
 def _push_jvp(gx: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
+    """Return the tangent of the output of smooth_push (None: zero)."""
     (x, y, g), (dx, dy, dg), beta = args, dargs, params["beta"]
     return add_tangents(
         None if dg is None else _push(x, y, dg, params),
@@ -131,23 +143,27 @@ def _push_jvp(gx: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
 
 
 def _push_vjp(h: Value, gx: Value, args: Any, **params: Any) -> tuple[Value, ...]:
+    """Return the cotangents of the arguments of smooth_push."""
     (x, y, g), beta = args, params["beta"]
     gg = _pull(x, y, h, params)
     return mul(mul(h, gx), beta), mul(mul(g, gg), -beta), gg
 
 
 def _case(rng: Random) -> Case:
+    """Draw a random array, window and beta for the law tests."""
     win = sample_inputs.window(rng)
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + win.size)
     return (x,), {"window": win, "beta": rng.choice((1, 2, -1, 0.5))}
 
 
 def _smooth_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of smooth_max_pool for the law tests."""
     args, params = _case(rng)
     return args, {**params, "padded": rng.choice(("zero", "ignore"))}
 
 
 def _family_case(rng: Random, third: str) -> Case:
+    """Draw random arguments of smooth_pull (third="v") or smooth_push (third="g") for the law tests."""
     (x,), params = _case(rng)
     y = sample_inputs.numbers(rng, x.shape[: x.ndim - params["window"].rank] + params["window"].out)
     return (x, y, sample_inputs.like(rng, x if third == "v" else y)), params
@@ -158,8 +174,8 @@ SMOOTH_MAX_POOL = register(
         name="smooth_max_pool",
         shape=_smooth_shape,
         spec=_smooth_spec,
-        jvp=lambda y, args, dargs, **params: _pull(args[0], y, dargs[0], _family(params)),
-        vjp=lambda gy, y, args, **params: (_push(args[0], y, gy, _family(params)),),
+        jvp=lambda y, args, dargs, **params: _pull(args[0], y, dargs[0], _pull_push_params(params)),
+        vjp=lambda gy, y, args, **params: (_push(args[0], y, gy, _pull_push_params(params)),),
         cases=_smooth_case,
         monotone=(0,),
         largest=True,

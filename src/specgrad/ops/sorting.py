@@ -1,4 +1,4 @@
-"""The k largest (or smallest) cells along an axis, where they stand, and running sums.
+"""Top-k cells along an axis, their positions, and running sums.
 
 top           values, the largest first
 top_index     their positions; of equal cells the first one comes first, or with last=True the last one
@@ -32,6 +32,7 @@ from .max_pool import put
 
 
 def _top_shape(name: str, x: Shape, axis: int, k: int) -> Shape:
+    """Return the output shape of an operator that keeps k cells of an axis; raise ShapeError if k does not fit."""
     if not 0 <= axis < len(x):
         raise ShapeError(name, f"axis {axis} does not exist; got shape {x}")
     if not 0 <= k <= x[axis]:
@@ -39,8 +40,8 @@ def _top_shape(name: str, x: Shape, axis: int, k: int) -> Shape:
     return (*x[:axis], k, *x[axis + 1 :])
 
 
-def _ranked(row: Array, largest: bool) -> list[int]:
-    """Positions of exact numbers in order; balls that overlap have none."""
+def _sorted_positions(row: Array, largest: bool) -> list[int]:
+    """Return positions of exact numbers in order; raise ScalarError for balls that overlap."""
     order = sorted(range(len(row)), key=row.__getitem__, reverse=largest)
     for i, j in pairwise(order):
         a, b = row[i], row[j]
@@ -50,26 +51,29 @@ def _ranked(row: Array, largest: bool) -> list[int]:
 
 
 def ranking(x: Array, axis: int, largest: bool) -> Array:
-    """Positions along an axis in order, equal cells by position; NaN is the largest."""
+    """Return positions along an axis in sorted order, equal cells by position; NaN is the largest."""
     if x.dtype != object:
         keys = (-x, ~np.isnan(x)) if largest else (x, np.isnan(x))
         return np.lexsort(keys, axis=axis)
     lines = np.moveaxis(x, axis, -1)
-    rows = [_ranked(row, largest) for row in lines.reshape(-1, x.shape[axis])] if x.size else []
+    rows = [_sorted_positions(row, largest) for row in lines.reshape(-1, x.shape[axis])] if x.size else []
     return np.moveaxis(np.array(rows, dtype=np.int64).reshape(lines.shape), -1, axis)
 
 
 def _top_index_spec(x: Array, *, axis: int, k: int, largest: bool, last: bool) -> Array:
+    """Compute top_index by its definition, over any scalar type."""
     order = ranking(np.flip(x, axis) if last else x, axis, largest)
     order = x.shape[axis] - 1 - order if last else order
     return np.asarray(np.take(order, np.arange(k), axis=axis), dtype=np.int64)
 
 
 def _top_spec(x: Array, *, axis: int, k: int, largest: bool) -> Array:
+    """Compute top by its definition, over any scalar type."""
     return np.take_along_axis(x, _top_index_spec(x, axis=axis, k=k, largest=largest, last=False), axis=axis)
 
 
 def _case(rng: Random) -> Case:
+    """Draw random arguments and parameters of top for the law tests."""
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, rng.randint(1, 2)))
     axis = rng.randrange(x.ndim)
     return (x,), {"axis": axis, "k": rng.randint(0, x.shape[axis]), "largest": rng.random() < 0.5}
@@ -81,19 +85,22 @@ def _index_case(rng: Random) -> Case:
 
 
 def _others(x: Shape, *, axis: int, **_: Any) -> tuple[ReceptiveField | None, ...]:
+    """Return the receptive field of an operator that reads all of `axis`, and one cell of the others."""
     return tuple(None if a == axis else CELL for a in range(len(x)))
 
 
 def _others_footprint(x: Shape, *, axis: int, **params: Any) -> BoxRule:
+    """Return the footprint rule of an operator that reads all of `axis`, and one cell of the others."""
     return others(x, axis=axis, out=params.get("k", x[axis]), **params)
 
 
 def _top_jvp(y: Value, args: Any, dargs: Any, *, axis: int, k: int, largest: bool) -> Value:
+    """Return the tangent of the output of top."""
     return take_along(dargs[0], apply(TOP_INDEX, args[0], axis=axis, k=k, largest=largest, last=False), axis=axis)
 
 
 def _top_vjp(gy: Value, y: Value, args: Any, *, axis: int, k: int, largest: bool) -> tuple[Value]:
-    """Along the last axis, where put works, and back."""
+    """Return the cotangent of top's argument: gy put back at its positions along the axis."""
     shape = shape_of(args[0])
     order = [a for a in range(len(shape)) if a != axis] + [axis]
     back = [*range(axis), len(shape) - 1, *range(axis, len(shape) - 1)]
@@ -152,7 +159,7 @@ def topk(x: Value, k: int, *, axis: int = -1, largest: bool = True) -> tuple[Val
 
 @cached_call
 def argmax(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = False) -> Value:
-    """Where the largest cell along an axis stands: the first of equal ones, or the last. NaN is larger than all ([P1]).
+    """Return the position of the largest cell along an axis: the first of equal ones, or the last; NaN first ([P1]).
 
     >>> argmax(np.array([[1.0, 5.0, 5.0], [2.0, 0.0, 1.0]]))
     array([1, 0])
@@ -169,7 +176,7 @@ def argmax(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = Fal
 
 @cached_call
 def argmin(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = False) -> Value:
-    """Where the smallest cell along an axis stands: the first of equal ones, or the last; a NaN before all others.
+    """Return the position of the smallest cell along an axis: the first of equal ones, or the last; NaN before all.
 
     >>> argmin(np.array([1.0, 0.0, 0.0]))
     array(1)
@@ -183,15 +190,19 @@ def argmin(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = Fal
 
 
 def _cumsum_shape(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Shape:
+    """Return the output shape of cumsum; raise ShapeError for arguments that do not fit."""
     if not 0 <= axis < len(x):
         raise ShapeError("cumsum", f"axis {axis} does not exist; got shape {x}")
     return x
 
 
-def running(
+def running_sum(
     x: Any, axis: int, exclusive: bool, reverse: bool, add: Callable[..., Any], flip: Any, join: Any, zeros: Any
 ) -> Any:
-    """A running sum by an engine's own, from either end, with or without the cell itself: no subtraction."""
+    """Return a running sum by an engine's functions, from either end, with or without the cell itself.
+
+    Nothing is subtracted.
+    """
     x = flip(x, axis) if reverse else x
     if exclusive and x.shape[axis]:
         kept = (*[slice(None)] * axis, slice(0, x.shape[axis] - 1))
@@ -202,12 +213,14 @@ def running(
 
 
 def _cumsum_spec(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
+    """Compute cumsum by its definition, over any scalar type."""
     zeros: Callable[[Array], Array] = lambda part: scalar.zeros(part.shape, x)
     add: Callable[[Array, int], Array] = lambda v, a: np.cumsum(v, axis=a, dtype=v.dtype)
-    return np.asarray(running(x, axis, exclusive, reverse, add, np.flip, np.concatenate, zeros))
+    return np.asarray(running_sum(x, axis, exclusive, reverse, add, np.flip, np.concatenate, zeros))
 
 
 def _cumsum_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of cumsum for the law tests."""
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, rng.randint(1, 2)))
     return (x,), {
         "axis": rng.randrange(x.ndim),

@@ -1,4 +1,4 @@
-"""Waves: sin and cos. They turn at every multiple of pi/2, so their facts name one peak and the rest follows."""
+"""sin and cos. They turn at every multiple of pi/2, so their curves declare one peak and the rest follows."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from .elementwise import mul, neg, unary
 
 
 def _sine_at_most(xp: Any, low: Any, high: Any, _: Any) -> Any:
-    """abs(sin(x)) <= min(1, abs(x)) on the range, with room for the float64 that this is."""
+    """Return a bound of abs(sin(x)) on low..high: min(1, abs(x)), with room for its own float64 rounding."""
     return 1.001 * xp.maximum(abs(low), abs(high)).clip(max=1.0)
 
 
 def _sine_slope(x: Value, y: Value, t: Value) -> Value:
+    """Return cos(x) * t."""
     return mul(t, cos(x))
 
 
 def _cosine_slope(x: Value, y: Value, t: Value) -> Value:
+    """Return -sin(x) * t."""
     return neg(mul(t, sin(x)))
 
 

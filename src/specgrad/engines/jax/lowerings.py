@@ -23,7 +23,7 @@ from jax.custom_derivatives import SymbolicZero
 from specgrad.errors import ShapeError
 from specgrad.op import Op, Params
 from specgrad.ops.resize import axes_resized
-from specgrad.ops.sorting import running
+from specgrad.ops.sorting import running_sum
 from specgrad.scalar import Number
 from specgrad.window import Resized, Shape
 
@@ -316,7 +316,7 @@ def _top(x: Array, *, axis: int, k: int, largest: bool) -> Array:
 
 def _cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Any:
     add = partial(jnp.cumsum, dtype=x.dtype)
-    return running(x, axis, exclusive, reverse, add, jnp.flip, jnp.concatenate, jnp.zeros_like)
+    return running_sum(x, axis, exclusive, reverse, add, jnp.flip, jnp.concatenate, jnp.zeros_like)
 
 
 def _last_writer(i: Array, *, rank: int, cells: int) -> Array:

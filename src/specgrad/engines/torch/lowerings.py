@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specgrad.ops.sorting import running
+from specgrad.ops.sorting import running_sum
 from specgrad.scalar import Number
 from specgrad.window import OPEN_SIZES, Shape
 
@@ -131,7 +131,7 @@ def _root(x: Shape, *, exponent: Number) -> Kernel:
 
 def _cumsum(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Kernel:
     flip: Kernel = lambda t, a: t.flip(a)
-    return lambda t: running(t, axis, exclusive, reverse, torch.cumsum, flip, torch.cat, torch.zeros_like)
+    return lambda t: running_sum(t, axis, exclusive, reverse, torch.cumsum, flip, torch.cat, torch.zeros_like)
 
 
 def _sum(x: Shape, *, axes: Shape) -> Kernel:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...ops.resize import Axes, axes_resized, most_readers
+from ...ops.resize import Axes, axes_resized, max_readers
 from ...window import Resized, Shape
 from ..base import Kernel
 from .autograd_rules import HALF_TYPES, MAX_HALF_ADDENDS, is_eager, rounded_once
@@ -48,7 +48,7 @@ def lower_resize(x: Shape, **params: Any) -> Kernel:
 
     if native is None:
         return rounded_once(general)
-    many = math.prod(most_readers(line) for _, line in lines) > MAX_HALF_ADDENDS
+    many = math.prod(max_readers(line) for _, line in lines) > MAX_HALF_ADDENDS
     return rounded_once(compute, lambda t: (many and needs_grad(t)) or not is_eager(t))
 
 
