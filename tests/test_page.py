@@ -12,7 +12,7 @@ from specgrad.check.auditing.audit import Audit
 from specgrad.check.auditing.layer import LayerVerdict
 from specgrad.check.pages import MEANINGS, MOST_DRAWN, audit_page
 from specgrad.check.verdicts.judge import SEVERITY, Verdict
-from specgrad.html_page import MOST_NAME, STYLE, legend, named, page, tone_of
+from specgrad.html_page import MAX_NAME_CHARS, STYLE, legend, named, page, tone_of
 from test_picture import contrast
 
 LONG = "/features/denseblock4/denselayer16/conv2/Conv_quantized"
@@ -84,7 +84,7 @@ def test_every_verdict_has_a_meaning_and_a_tone() -> None:
 def test_long_names_keep_both_ends() -> None:
     text = named(LONG)
     shown = re.search(r">([^<]*)</code>", text)[1]
-    assert len(shown) <= MOST_NAME
+    assert len(shown) <= MAX_NAME_CHARS
     assert (LONG.startswith(shown[:8]), LONG.endswith(shown[-8:])) == (True, True)
     assert f'title="{LONG}"' in text
     assert named("conv1") == "<code>conv1</code>"

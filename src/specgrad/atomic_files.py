@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and never over what somebody else wrote."""
+"""Atomic file writes: a file is written entirely or not at all, and never over a file that is not ours."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 Ours = Callable[[bytes], bool]  # whether a file with these bytes was written by us
-MOST_READ = 1 << 28
+MAX_BYTES_READ = 1 << 28
 
 
 def write_whole(path: str | Path, data: str | bytes) -> None:
-    """Write beside the file and rename: whoever stops in between leaves what was there before.
+    """Write a file atomically: to a temporary file beside it, then renamed.
 
-    What kill -9 leaves behind is called .NAME.specgrad-XXXXXXXX.tmp; nobody reads it again.
+    A process that is killed leaves the old file, and a temporary one called .NAME.specgrad-XXXXXXXX.tmp, which is never
+    read.
     """
     target = Path(os.path.realpath(path))
     raw = data.encode("utf-8") if isinstance(data, str) else data
@@ -36,14 +37,14 @@ def write_whole(path: str | Path, data: str | bytes) -> None:
 
 
 def write_pair(path: str | Path, text: bytes, beside: Path, data: bytes) -> None:
-    """Two files that belong together. No system exchanges two at once, so the text alone says which pair is there.
+    """Write two files that belong together; a stop at any time leaves the old pair or the new one.
 
-    The data wait under a name that `partner` finds by the text, the text is exchanged, the data take their place.
-    Whoever stops anywhere in between leaves the old pair or the new one.
+    No system exchanges two files at once, so the text alone says which pair is there. The data wait under a name that
+    `partner` finds by the text, the text is exchanged, the data take their place.
     """
     refuse_misplaced(beside)
-    waiting = _waiting(text, beside)
-    replaced = _waiting(Path(path).read_bytes(), beside) if Path(path).is_file() else waiting
+    waiting = _staged_path(text, beside)
+    replaced = _staged_path(Path(path).read_bytes(), beside) if Path(path).is_file() else waiting
     write_whole(waiting, data)
     try:
         write_whole(path, text)
@@ -56,35 +57,37 @@ def write_pair(path: str | Path, text: bytes, beside: Path, data: bytes) -> None
 
 
 def partner(text: bytes, beside: Path) -> Path:
-    """Where `write_pair` left the data of this text."""
-    waiting = _waiting(text, beside)
+    """Return the path at which `write_pair` left the data of this text."""
+    waiting = _staged_path(text, beside)
     return waiting if waiting.is_file() else beside
 
 
-def _waiting(text: bytes, beside: Path) -> Path:
+def _staged_path(text: bytes, beside: Path) -> Path:
+    """Return the temporary path of the data that belong to this text."""
     target = Path(os.path.realpath(beside))
     return target.with_name(f".{target.name[:100]}.specgrad-{hashlib.sha256(text).hexdigest()[:16]}.new")
 
 
 def _holds(path: str | Path, text: bytes) -> bool:
+    """Return whether the file has exactly these bytes; False if it cannot be read."""
     with suppress(OSError):
         return Path(path).read_bytes() == text
     return False
 
 
 def refuse_foreign(path: Path, is_ours: Ours) -> None:
-    """FileExistsError if there is a file that we did not write."""
+    """Raise FileExistsError if there is a file that we did not write."""
     if path.is_file():
         with path.open("rb") as file:
-            if not is_ours(file.read(MOST_READ)):
+            if not is_ours(file.read(MAX_BYTES_READ)):
                 text = "exists and was not written by specgrad; --force overwrites it"
                 raise FileExistsError(errno.EEXIST, text, str(path))
 
 
 def refuse_misplaced(path: Path, *, folder: bool = False) -> None:
-    """OSError if this cannot be a file, or a folder of files; folders are made as needed.
+    """Raise OSError if this path cannot be a file (or, with `folder`, a folder of files).
 
-    Who may write, and whether the disk has room, only writing shows: then the verdict is already said.
+    Folders are made as needed. Permissions and disk space only show when writing.
     """
     place = path if folder else path.parent
     while folder and not place.exists() and place != place.parent:

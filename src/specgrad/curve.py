@@ -1,4 +1,4 @@
-"""A function of one cell, as bounds and rounding see it: where it turns and bends, and how steep it is."""
+"""Declared facts about a unary function for bounds and rounding: kinks, turning points, slope, curvature."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ Bound = Callable[[Any, Any, Any, Params], Any]
 
 
 def _never(_: Params) -> None:
+    """Return None: the function has no turning point."""
     return None
 
 
 def _nowhere(_: Params) -> Sequence[Any]:
+    """Return (): the function has no kinks."""
     return ()
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Facts about f on a range low..high. They are promises, and the laws test them (tests/laws/test_curves.py).
+    """Declared facts about f on a range low..high; the law tests check them (tests/laws/test_curves.py).
 
     steepest    at least abs(f'); None: nothing is known
     curvature   at least abs(f'') between the kinks; None: f is piecewise linear
@@ -42,14 +44,15 @@ class Curve:
     ulps: tuple[float, str] | None = None
 
     def pieces(self, params: Params) -> Sequence[Any] | None:
-        """The kinks of a piecewise linear function: all that matters of x is between which of them it is; else None."""
+        """Return the kinks of a piecewise linear function, which alone decide its relaxation; None for others."""
         return None if self.curvature is not None else tuple(self.kinks(params))
 
 
 def at_most(bound: float) -> Bound:
-    """The same bound everywhere."""
+    """Return the bound that is the same on every range."""
     return lambda xp, low, high, p: bound
 
 
 def always(value: Any) -> Callable[[Params], Any]:
+    """Return a function that gives `value` for all parameters."""
     return lambda _: value

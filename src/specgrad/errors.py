@@ -8,22 +8,22 @@ from typing import Any
 
 
 def printable(text: object) -> str:
-    """Every control character, escape sequence and invisible mark as its code, so that the text is one visible line.
+    """Return the text as one visible line: control characters, escapes and invisible marks as their codes.
 
     Names and numbers from a file are data: a terminal and a page show them, and never obey them.
 
-    >>> printable("conv\\x1b[2J\\n\\u202e")
-    'conv\\\\x1b[2J\\\\n\\\\u202e'
+    >>> printable("conv\x1b[2J\n\u202e")
+    'conv\\x1b[2J\\n\\u202e'
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(text))
 
 
-MOST_QUOTED = 600
+MAX_QUOTED_CHARS = 600
 
 
 def quoted(text: str) -> str:
-    """The text of an error about a file, which quotes what stands there: one line, and not a long one."""
-    return printable(text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}...")
+    """Return the text of an error that quotes a file: one line of at most MAX_QUOTED_CHARS characters."""
+    return printable(text if len(text) <= MAX_QUOTED_CHARS else f"{text[:MAX_QUOTED_CHARS]}...")
 
 
 class SpecgradError(Exception):
@@ -44,17 +44,18 @@ class SpecgradError(Exception):
             super().add_note(f'  the rule: print(specgrad.rule("{rule}"))')
 
     def add_note(self, note: str) -> None:
-        """Where, and what was built so far; the label stays last, so that a traceback ends with it."""
+        """Add a note before the one that names the rule, so that a traceback ends with the rule."""
         super().add_note(note)
         if self.rule:
             self.__notes__[-2:] = reversed(self.__notes__[-2:])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled with its text and fields: an error of a worker must reach the one who waits for it."""
-        return _again, (type(self), self.args, self.__dict__)
+        """Pickle with text and fields, so that an error of a worker process arrives complete."""
+        return _unpickle, (type(self), self.args, self.__dict__)
 
 
-def _again(kind: type[SpecgradError], args: tuple[Any, ...], fields: dict[str, Any]) -> SpecgradError:
+def _unpickle(kind: type[SpecgradError], args: tuple[Any, ...], fields: dict[str, Any]) -> SpecgradError:
+    """Return an error of this type with these arguments and fields, without calling __init__."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(fields)
     return error
@@ -69,7 +70,7 @@ class ParameterError(SpecgradError, TypeError):
 
 
 class UnsupportedError(SpecgradError, NotImplementedError):
-    """A combination of operator and engine, or of operator and transformation, that has no line."""
+    """A combination of operator and engine, or of operator and transformation, that is not implemented."""
 
 
 class ScalarError(SpecgradError, ArithmeticError):
@@ -77,9 +78,9 @@ class ScalarError(SpecgradError, ArithmeticError):
 
 
 class ContradictionError(AssertionError):
-    """Two answers that exclude each other: one of them is false, and that is nobody's fault but ours.
+    """Raised when two results exclude each other: one of them is false, which is a fault of this library.
 
-    No SpecgradError, so that nobody on the way takes it for "not known".
+    It is no SpecgradError, so that no handler takes it for "not known".
     """
 
 
@@ -120,7 +121,7 @@ class MissingPackageError(SpecgradError, ImportError):
 
 
 def need(module: str, who: str) -> None:
-    """Called before an optional module is imported: it is there, or the error says what to install.
+    """Import an optional module, or raise MissingPackageError that says what to install.
 
     who   what cannot be done without it, and the verb: "balls need"
 

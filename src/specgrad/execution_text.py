@@ -1,4 +1,4 @@
-"""What a correct execution is, in sentences: the field `deployment` of every verdict, report and certificate.
+"""Classes of executions in sentences: the field `deployment` of every verdict, report and certificate.
 
 It imports nothing of the library: provers and checkers say the same words, and share no more than these.
 """
@@ -30,7 +30,7 @@ def sentences(
     rounding: str = "nearest",
     flush: bool | None = True,
 ) -> dict[str, str]:
-    """One sentence per choice that a runtime has; the arguments are those of `specgrad.rounding.Arithmetic`.
+    """Return one sentence per choice that a runtime has; arguments as in `specgrad.rounding.Arithmetic`.
 
     >>> sentences()["format"], sentences(execution="node")["merged"]
     ('float32: weights, inputs and every stored value', 'nothing: the result of every layer is rounded and stored')
@@ -60,7 +60,7 @@ def sentences(
 
 
 def but(deployment: Mapping[str, str]) -> str:
-    """What a verdict's own line says of executions that are excluded for this network in particular.
+    """Return the clause that a verdict adds on executions excluded for this network; "" if there are none.
 
     >>> but({"choices": "executions that ... are excluded"}), but({})
     ('; but executions that ... are excluded', '')

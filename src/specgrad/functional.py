@@ -30,21 +30,21 @@ Size = int | Sequence[int]
 
 
 def _refuse(operator: str, **given: Any) -> None:
-    """[P5] Each argument must keep the one value that we honour: name=(given, honoured)."""
+    """Raise ParameterError unless each argument has the one value that is supported: name=(given, supported) ([P5])."""
     for name, (value, honoured) in given.items():
         if value != honoured:
             raise ParameterError(operator, f"{name}={value!r} is not supported; only {honoured!r}", rule="P5")
 
 
 def _check_rank(operator: str, x: Value, rank: int) -> None:
-    """PyTorch takes one sample or a batch of them."""
+    """Raise ShapeError unless x is one sample or a batch of samples of this rank, as PyTorch takes."""
     ndim = len(shape_of(x))
     if ndim not in (rank + 1, rank + 2):
         raise ShapeError(operator, f"input must have {rank + 1} or {rank + 2} axes; got shape {shape_of(x)}")
 
 
 def _tuple(value: Any, rank: int) -> Any:
-    """A number or a single entry stands for every axis; the operator refuses what is no int."""
+    """Return a value per axis: a number or a single entry is repeated `rank` times."""
     if type(value) is tuple and len(value) == rank:
         return value
     values = tuple(value) if hasattr(value, "__iter__") else (value,)
@@ -52,6 +52,8 @@ def _tuple(value: Any, rank: int) -> Any:
 
 
 def _named(name: str, like: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+    """Return a decorator that gives a generated function its PyTorch name and docstring, and caches its calls."""
+
     def rename(fn: Callable[..., Value]) -> Callable[..., Value]:
         fn.__name__ = fn.__qualname__ = name
         fn.__doc__ = f"torch.nn.functional.{name}; see specgrad.{like}."
@@ -64,6 +66,7 @@ def _named(name: str, like: str) -> Callable[[Callable[..., Value]], Callable[..
 
 
 def _conv(rank: int) -> Callable[..., Value]:
+    """Return torch.nn.functional's convolution of this rank."""
     name = f"conv{rank}d"
 
     @_named(name, "conv")
@@ -99,6 +102,7 @@ def _conv(rank: int) -> Callable[..., Value]:
 
 
 def _conv_transpose(rank: int) -> Callable[..., Value]:
+    """Return torch.nn.functional's transposed convolution of this rank."""
     name = f"conv_transpose{rank}d"
 
     @_named(name, "conv_transpose")
@@ -140,6 +144,7 @@ def _stride(stride: Size | None, rank: int) -> Any:
 
 
 def _max_pool(rank: int) -> Callable[..., Value]:
+    """Return torch.nn.functional's max_pool of this rank."""
     name = f"max_pool{rank}d"
 
     @_named(name, "max_pool")
@@ -167,6 +172,7 @@ def _max_pool(rank: int) -> Callable[..., Value]:
 
 
 def _avg_pool(rank: int) -> Callable[..., Value]:
+    """Return torch.nn.functional's avg_pool of this rank."""
     name = f"avg_pool{rank}d"
 
     @_named(name, "avg_pool")
@@ -194,6 +200,7 @@ def _avg_pool(rank: int) -> Callable[..., Value]:
 
 
 def _lp_pool(rank: int) -> Callable[..., Value]:
+    """Return torch.nn.functional's lp_pool of this rank."""
     name = f"lp_pool{rank}d"
 
     @_named(name, "lp_pool")
@@ -209,6 +216,7 @@ def _lp_pool(rank: int) -> Callable[..., Value]:
 
 
 def _smooth_max_pool(rank: int) -> Callable[..., Value]:
+    """Return smooth_max_pool of this rank with arguments in the manner of max_pool."""
     name = f"smooth_max_pool{rank}d"
 
     def fn(input: Value, kernel_size: Size, beta: Number, stride: Size | None = None, padding: Size = 0) -> Value:
@@ -223,6 +231,7 @@ def _smooth_max_pool(rank: int) -> Callable[..., Value]:
 
 
 def _adaptive_avg(rank: int) -> Callable[..., Value]:
+    """Return torch.nn.functional's adaptive_avg_pool of this rank."""
     name = f"adaptive_avg_pool{rank}d"
 
     @_named(name, "adaptive_avg_pool")
@@ -234,6 +243,7 @@ def _adaptive_avg(rank: int) -> Callable[..., Value]:
 
 
 def _adaptive_max(rank: int) -> Callable[..., Value]:
+    """Return torch.nn.functional's adaptive_max_pool of this rank."""
     name = f"adaptive_max_pool{rank}d"
 
     @_named(name, "adaptive_max_pool")
@@ -245,6 +255,7 @@ def _adaptive_max(rank: int) -> Callable[..., Value]:
 
 
 def _max_unpool(rank: int) -> Callable[..., Value]:
+    """Return torch.nn.functional's max_unpool of this rank."""
     name = f"max_unpool{rank}d"
 
     @_named(name, "max_unpool")

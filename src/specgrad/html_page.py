@@ -1,4 +1,4 @@
-"""One HTML file per report: no network, no scripts, the verdict first, readable in light and dark and on a phone."""
+"""HTML reports in one file: no network, no scripts, the verdict first, for light and dark pages and phones."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ OPEN = (
     "undecided",
     "not checked",
 )
-MOST_NAME = 30
+MAX_NAME_CHARS = 30
 
 
 def tone_of(kind: str) -> str:
-    """
+    """Return "good", "open" or "bad" for a verdict.
+
     >>> tone_of("rounding"), tone_of("unknown"), tone_of("differs")
     ('good', 'open', 'bad')
     """
@@ -37,7 +38,7 @@ def tone_of(kind: str) -> str:
 
 
 def colours(which: int) -> dict[str, str]:
-    """The colours of a page, by name: of light ones (0), of dark ones (1). Texts are 4.5 to 1 on paper and on shade."""
+    """Return the colours of a light page (0) or a dark one (1), by name; texts have a contrast of at least 4.5 to 1."""
     paper, ink, _ = TONES["paper"][which]
     lines = {tone: TONES[tone][which][2] for tone in ("good", "bad", "open")}
     soft, shade, line = TONES["soft"][which][1], ("#f3f5f7", "#161b22")[which], ("#d0d7de", "#3d444d")[which]
@@ -46,6 +47,7 @@ def colours(which: int) -> dict[str, str]:
 
 
 def _variables(which: int) -> str:
+    """Return the colours as CSS variables."""
     return " ".join(f"--{name}: {value};" for name, value in colours(which).items())
 
 
@@ -95,33 +97,34 @@ figure img { image-rendering: pixelated; max-width: 100%; height: auto; border: 
 
 
 def escape(text: str) -> str:
-    """Data as text of the page: nothing is obeyed, nothing is invisible."""
+    """Return data as HTML text: escaped, with control characters made visible."""
     return escape_html("\n".join(map(printable, text.split("\n"))))
 
 
 def named(name: str) -> str:
-    """The name of a layer, shortened in the middle; a pointer over it shows all of it."""
-    short = shortened(name, MOST_NAME)
+    """Return the name of a layer as HTML, shortened in the middle, with the full name as its title."""
+    short = shortened(name, MAX_NAME_CHARS)
     title = "" if short == printable(name) else f' title="{escape(name)}"'
     return f"<code{title}>{escape(short)}</code>"
 
 
 def kind_of(kind: str) -> str:
+    """Return a verdict as HTML in its tone."""
     return f'<span class="verdict {tone_of(kind)}">{escape(kind)}</span>'
 
 
 def wide(table: str) -> str:
-    """What scrolls by itself where the window is narrow."""
+    """Return the HTML in a box that scrolls where the window is narrow."""
     return f'<div class="wide">{table}</div>'
 
 
 def picture(svg: str) -> str:
-    """A drawing inside a page, where its namespace goes without saying: no address stands in a report."""
+    """Return an SVG for use inside a page, without its namespace address."""
     return wide(svg.replace(' xmlns="http://www.w3.org/2000/svg"', "", 1))
 
 
 def legend(meanings: Mapping[str, str], used: Iterable[str]) -> str:
-    """The words of the page that need a sentence."""
+    """Return HTML that explains the words in `used`; "" if none needs it."""
     kinds = [k for k in meanings if k in set(used)]
     rows = "".join(f"<dt>{kind_of(k)}</dt><dd>{escape(meanings[k])}</dd>" for k in kinds)
     return f"<dl>{rows}</dl>" if rows else ""
@@ -133,7 +136,7 @@ FOOT = (
 
 
 def page(title: str, verdict: str, lead: str, body: Sequence[str], foot: str = FOOT) -> str:
-    """The frame of every report."""
+    """Return the HTML of a report: title, verdict, lead, body and footer."""
     return "\n".join(
         [
             '<!doctype html><html lang="en"><meta charset="utf-8">',
@@ -148,22 +151,23 @@ def page(title: str, verdict: str, lead: str, body: Sequence[str], foot: str = F
 
 
 def executions(title: str, said: Mapping[str, str]) -> str:
-    """What a correct execution is, folded away."""
+    """Return HTML, folded away, that says what a correct execution is."""
     rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(text)}</td></tr>" for k, text in said.items())
     return f"<details><summary>{escape(title)}</summary>{wide(f'<table>{rows}</table>')}</details>"
 
 
 def level(x1: float, x2: float, y: float, tone: str = "") -> str:
-    """A horizontal line of a plot."""
+    """Return a horizontal line of a plot as SVG."""
     return f'<line class="{tone}" x1="{x1:.0f}" x2="{x2:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>'
 
 
 def text_at(x: float, y: float, text: str, anchor: str) -> str:
+    """Return a text of a plot as SVG."""
     return f'<text x="{x:.0f}" y="{y:.1f}" text-anchor="{anchor}" font-size="11">{text}</text>'
 
 
 def plot(width: float, height: float, title: str, parts: Sequence[str]) -> str:
-    """An SVG at its own size, which scrolls where the window is narrower."""
+    """Return an SVG at its own size, which scrolls where the window is narrower."""
     size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
     return wide(f'<svg class="plot" {size} role="img"><title>{escape(title)}</title>{"".join(parts)}</svg>')
 
@@ -172,7 +176,7 @@ PLOT_RULES = [line for line in STYLE.splitlines() if line.startswith("svg")]
 
 
 def alone(plotted: str) -> Picture:
-    """A plot as a file of its own: with its colours, its paper and its letters."""
+    """Return a plot as a standalone SVG file, with its colours, background and font."""
     svg = plotted[plotted.index("<svg") : plotted.index("</svg>") + 6]
     head, body = svg.split("</title>", 1)
     width, height = (int(n) + 24 for n in re.findall(r"viewBox=\"0 0 (\d+) (\d+)\"", head)[0])

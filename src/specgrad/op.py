@@ -34,7 +34,7 @@ Case = tuple[tuple[Any, ...], Params]  # arguments (arrays of exact numbers) and
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """Everything the library knows of one operator.
+    """Record of one operator: shape rule, specification, derivative rules, declared traits and random cases.
 
     shape(*shapes, **params)          the output shape, or a ShapeError that names the rule
     spec(*arrays, **params)           the meaning, over any scalar
@@ -101,23 +101,24 @@ class Op:
 
     @cached_property
     def param_names(self) -> frozenset[str]:
+        """Return the names of the operator's parameters: the keyword-only arguments of its shape rule."""
         parameters = inspect.signature(self.shape).parameters.values()
         return frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
 
     def check_params(self, params: Params) -> None:
-        """[P5] Exactly the declared attributes."""
+        """Raise ParameterError unless exactly the declared parameters are given ([P5])."""
         for name in sorted(params.keys() ^ self.param_names):
             problem = "is unknown" if name in params else "is missing"
             raise ParameterError(self.name, f"attribute {name} {problem}", rule="P5")
 
     def linear_groups(self, count: int) -> tuple[tuple[int, ...], ...]:
-        """The linear groups for a call with `count` arguments (trailing ones may be left out)."""
+        """Return the linear groups for a call with `count` arguments (trailing ones may be left out)."""
         groups = (tuple(range(count)),) if self.linear == "all" else self.linear
         kept = (tuple(i for i in g if i < count) for g in groups)
         return tuple(g for g in kept if g)
 
     def boxes(self, shapes: Sequence[Shape], params: Params) -> BoxRule:
-        """Which boxes of the arguments a box of the result needs, and the operator's parameters on them.
+        """Return the rule from boxes of the result to the boxes of the arguments, and the parameters on them.
 
         >>> from specgrad import REGISTRY
         >>> cut = REGISTRY["slice"].boxes([(9,)], {"ranges": ((1, 9, 2),)}).on(((1, 3),))
@@ -131,7 +132,7 @@ class Op:
         )
 
     def rules(self) -> dict[str, bool]:
-        """Which derivative rules this operator has; `specgrad.rule_graphs` shows them.
+        """Return which derivative rules this operator has; `specgrad.rule_graphs` shows them.
 
         >>> from specgrad import REGISTRY
         >>> REGISTRY["max_pool"].rules()
@@ -140,7 +141,7 @@ class Op:
         return {"jvp": self.jvp is not None or self.linear == "all", "vjp": self.vjp is not None}
 
     def tangent(self, y: Value, args: Sequence[Value], dargs: Sequence[Value | None], params: Params) -> Value | None:
-        """The tangent of the output y = op(*args) for tangents of the arguments; None stands for zero, in and out.
+        """Return the tangent of y = op(*args) for tangents of the arguments; None stands for zero, in and out.
 
         On arrays it computes, on graph variables it records: jvp is this rule, node after node.
 
@@ -158,7 +159,7 @@ class Op:
         raise UnsupportedError(self.name, "has no jvp rule")
 
     def cotangents(self, gy: Value, y: Value, args: Sequence[Value], params: Params) -> tuple[Value | None, ...]:
-        """One cotangent per argument for the cotangent gy of the output y; None where there is none.
+        """Return one cotangent per argument for the cotangent gy of the output y; None where there is none.
 
         >>> from specgrad import REGISTRY
         >>> a, b, gy = np.array([2.0]), np.array([5.0]), np.array([1.0])
@@ -179,7 +180,7 @@ class Op:
         return self  # a record is never changed, and graphs know operators by identity
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled by name: an operator is code, and the reader must have it."""
+        """Pickle by name: an operator is code, and the reader must have it."""
         if (OUTSIDE | REGISTRY).get(self.name) is not self:
             raise UnsupportedError(self.name, "is not registered, so it cannot be pickled; register it first")
         return operator_named, (self.name,)
@@ -254,7 +255,7 @@ OUTSIDE: dict[str, Op] = {}
 
 
 def operator_named(name: str) -> Op:
-    """The operator of that name, or an error that says that nobody registered it here."""
+    """Return the operator of that name; raise UnsupportedError if none is registered."""
     op = OUTSIDE.get(name) or REGISTRY.get(name)
     if op is None:
         raise UnsupportedError(name, "is no operator here; import the module that registers it")
@@ -262,16 +263,17 @@ def operator_named(name: str) -> Op:
 
 
 def is_literal(x: Any) -> bool:
-    """A Python number, or an open size: it takes the scalar type of the arrays it meets, and no gradient."""
+    """Return whether x is a Python number or a symbolic size: it takes the scalar type of arrays it meets."""
     return type(x) in OPEN_SIZES if not isinstance(x, Number) else not isinstance(x, np.generic | bool)
 
 
 def number_of(x: Any) -> Any:
-    """An attribute that is a number, given as NumPy's, is that number: 0.5 for np.float32(0.5)."""
+    """Return a number given as NumPy's as Python's: 0.5 for np.float32(0.5); other values unchanged."""
     return x.item() if isinstance(x, np.generic) else x
 
 
 def shape_of(x: Any) -> Shape:
+    """Return the shape of any value as a tuple; () for a number."""
     shape: Shape | None = getattr(x, "shape", None)
     return np.shape(x) if shape is None else shape if isinstance(shape, tuple) else tuple(shape)
 
@@ -288,7 +290,7 @@ _composites: dict[type, dict[str, Callable[..., Value]]] = {}
 
 
 def _find_handler(kind: type) -> Handler | None:
-    """Who computes with values of this type: a graph's trace, an engine, or (None) the specification."""
+    """Return what computes with values of this type: a trace, an engine, or None for the specification."""
     handler: Handler | None = getattr(kind, "__specgrad_apply__", None)
     if handler is None:
         for engine in filter(None, (find(kind) for find in FINDERS)):
@@ -301,9 +303,9 @@ def _find_handler(kind: type) -> Handler | None:
 
 
 def apply(op: Op, *args: Value, **params: Any) -> Value:
-    """Run, or record, one operator: the arguments' type decides.
+    """Run or record one operator; the types of the arguments decide.
 
-    Graph variables record a node; tensors of an engine run that engine's line; NumPy arrays, lists and numbers run
+    Graph variables record a node; tensors of an engine run that engine's kernel; NumPy arrays, lists and numbers run
     the specification.
     """
     for a in args:
@@ -315,15 +317,16 @@ def apply(op: Op, *args: Value, **params: Any) -> Value:
 
 
 def by_engine(name: str, x: Value, *other: Value, **settings: Any) -> Value | None:
-    """What an engine makes of one tensor, two of its own, or one and a plain number, by this name; None: nothing.
+    """Return the result of an engine's native function of this name; None if it has none for these arguments.
 
-    Its line looks at shapes, types and settings, and gives the function to call, or None: the general way must run.
+    Arguments are one tensor, two, or one and a plain number. The engine's selector looks at shapes, types and settings,
+    and gives the function to call, or None: the general way must run.
     """
     y = other[0] if other else x
     table = _composites.get(type(y if type(x) in PLAIN_NUMBERS else x))
     if table is None or name not in table:
         return None
-    if not (type(y) is type(x) or _plain(x) or _plain(y) or _composites.get(type(y)) is table):
+    if not (type(y) is type(x) or _is_plain_number(x) or _is_plain_number(y) or _composites.get(type(y)) is table):
         return None
     native = table[name](x, *other, **settings)
     return None if native is None else record_call(native, x, *other, **settings)
@@ -332,13 +335,16 @@ def by_engine(name: str, x: Value, *other: Value, **settings: Any) -> Value | No
 PLAIN_NUMBERS = (float, int)
 
 
-def _plain(x: Value) -> bool:
-    """A number that every engine takes as it is; longer integers become floats first."""
+def _is_plain_number(x: Value) -> bool:
+    """Return whether every engine takes x as it is: a float, or an int of 32 bits."""
     return type(x) is float or (type(x) is int and abs(x) < 2**31)
 
 
 def _recorder(args: Sequence[Value]) -> Handler | None:
-    """A graph variable among tensors of an engine records, wherever it stands: `tensor * x` is `x * tensor`."""
+    """Return the recording function of a graph variable among the arguments; None if there is none.
+
+    A variable among tensors records, wherever it stands: `tensor * x` is `x * tensor`.
+    """
     for a in args:
         kind = type(a)
         if kind not in _composites and hasattr(kind, "__specgrad_apply__"):
@@ -348,7 +354,7 @@ def _recorder(args: Sequence[Value]) -> Handler | None:
 
 
 def run_spec(op: Op, args: Sequence[Any], params: Params) -> Array:
-    """The specification on NumPy arrays, after the shape rule has agreed."""
+    """Return the specification's result on NumPy arrays, after the shape rule has agreed."""
     op.shape(*(shape_of(a) for a in args), **params)
     arrays: list[Any] = list(args)
     real = [i for i, a in enumerate(args) if i not in op.index_args and not is_literal(a)]
@@ -367,10 +373,12 @@ def run_spec(op: Op, args: Sequence[Any], params: Params) -> Array:
 
 
 def _is_index(x: Any) -> bool:
+    """Return whether x holds signed integers."""
     return np.asarray(x).dtype.kind == "i"
 
 
 def as_index(operator: str, x: Any) -> Array:
+    """Return x as int64; raise ShapeError if it does not hold integers."""
     a = np.asarray(x)
     if a.dtype.kind not in "iu":
         raise ShapeError(operator, f"indices must be integers; got dtype {a.dtype}")

@@ -18,7 +18,7 @@ RULE = re.compile(r'<a id="(\w+)"></a>\n### (.*?)(?=\n## |\n<a id=|\Z)', re.DOTA
 
 @cache
 def rules() -> dict[str, str]:
-    """Every rule of the contract, by its label, in the order of the page.
+    """Return every rule of the contract, by its label, in the order of the page.
 
     >>> list(rules())[:4]
     ['W1', 'W2', 'W3', 'same']
@@ -29,7 +29,7 @@ def rules() -> dict[str, str]:
 
 
 def rule(label: str) -> str:
-    """The rule of the contract with this label, as errors quote it: formula, example, who enforces it.
+    """Return the rule of the contract with this label, as errors quote it: formula, example, enforcement.
 
     >>> print(rule("P4").splitlines()[0])
     [P4] An empty batch gives an empty result

@@ -49,6 +49,7 @@ class Dual:
 
     @staticmethod
     def _split(other: Any) -> tuple[Any, Any]:
+        """Return value and tangent of a number; the tangent of a plain number is 0."""
         return (other.value, other.tangent) if isinstance(other, Dual) else (other, 0)
 
     def __add__(self, other: Any) -> Dual:
@@ -103,6 +104,7 @@ class Dual:
         return Dual(self.value**n, self.value ** (n - 1) * n * self.tangent)
 
     def _chain(self, value: Any, slope: Any) -> Dual:
+        """Return Dual(value, slope * tangent): the chain rule."""
         return Dual(value, slope * self.tangent)
 
     def exp(self) -> Dual:
@@ -141,7 +143,7 @@ class Dual:
 
 
 def pi_like(value: Any) -> Any:
-    """pi in the arithmetic of `value`: a ball for balls, a float for floats."""
+    """Return pi in the arithmetic of `value`: a ball for balls, a float for floats; raise ScalarError for Fractions."""
     if isinstance(value, Dual):
         return pi_like(value.value)
     if isinstance(value, Fraction):
@@ -150,6 +152,7 @@ def pi_like(value: Any) -> Any:
 
 
 def _rational_sqrt(x: Fraction) -> Fraction:
+    """Return the rational square root; raise ScalarError if there is none."""
     if x >= 0:
         n, d = math.isqrt(x.numerator), math.isqrt(x.denominator)
         if n * n == x.numerator and d * d == x.denominator:
@@ -161,7 +164,7 @@ STEPS: dict[str, Callable[[Any], int]] = {"floor": math.floor, "ceil": math.ceil
 
 
 def _nearest(x: Any) -> Any:
-    """A ball rounded to the nearest whole number, the even one of two: both neighbours where x may be a tie."""
+    """Return a ball rounded to the nearest integer, ties to even; the union of both where x may be a tie."""
     half = x * 0 + 1
     up, down = (x + half / 2).floor(), (x - half / 2).ceil()
     if x.rad() == 0 and up != down:
@@ -170,7 +173,7 @@ def _nearest(x: Any) -> Any:
 
 
 def call(name: str, x: Any) -> Any:
-    """One of exp, log, sqrt, tanh, sin, cos, erf, floor, ceil, round of one scalar, by the scalar's own method.
+    """Return one of exp, log, sqrt, tanh, sin, cos, erf, floor, ceil, round of one scalar, by its own method.
 
     >>> call("sqrt", Fraction(9, 4))
     Fraction(3, 2)
@@ -195,7 +198,7 @@ _erf_floats = np.frompyfunc(math.erf, 1, 1)
 
 
 def apply(name: str, x: Array) -> Array:
-    """`call`, cell by cell over an array."""
+    """Return `call` of every cell of an array."""
     x = np.asarray(x)  # arithmetic on an object array of rank 0 gives its bare cell
     if x.dtype == object:
         return _objects([call(name, v) for v in x.flat], x.shape)
@@ -206,6 +209,7 @@ def apply(name: str, x: Array) -> Array:
 
 
 def _objects(values: Sequence[Any], shape: tuple[int, ...]) -> Array:
+    """Return an object array of these values in this shape."""
     out = np.empty(len(values), dtype=object)
     for i, v in enumerate(values):  # a plain assignment would unpack cells that look like sequences
         out[i] = v
@@ -213,7 +217,7 @@ def _objects(values: Sequence[Any], shape: tuple[int, ...]) -> Array:
 
 
 def exact(x: Any) -> Array:
-    """The same numbers as exact rationals; every finite float is one.
+    """Return the numbers as exact rationals; every finite float is one.
 
     >>> exact([0.5, 2])
     array([Fraction(1, 2), Fraction(2, 1)], dtype=object)
@@ -223,13 +227,13 @@ def exact(x: Any) -> Array:
 
 
 def _rational(v: Any) -> Fraction:
-    """A number as it is; a long double is none of Python's numbers, but knows its own."""
+    """Return a number, long doubles included, as an exact Fraction."""
     v = v.item() if isinstance(v, np.generic) else v
     return Fraction(*v.as_integer_ratio()) if isinstance(v, np.longdouble) else Fraction(v)
 
 
 def balls(x: Any) -> Array:
-    """The same numbers as python-flint balls, whose arithmetic encloses the real result (extra: `balls`)."""
+    """Return the numbers as python-flint balls, whose arithmetic encloses the real result (extra: `balls`)."""
     need("flint", "balls need")
     from flint import arb, fmpq
 
@@ -242,7 +246,7 @@ def balls(x: Any) -> Array:
 
 
 def as_array(operator: str, x: Any) -> Array:
-    """NumPy floats as they are; integers, of whatever width, as exact numbers."""
+    """Return floats unchanged and integers of any width as exact numbers; raise ScalarError for other types."""
     a = np.asarray(x)
     if a.dtype.kind == "f":
         return a
@@ -256,7 +260,7 @@ def as_array(operator: str, x: Any) -> Array:
 
 
 def check_same_kind(operator: str, arrays: Sequence[Array], given: Sequence[np.dtype[Any]]) -> None:
-    """Refuse to mix floats with exact numbers: the result would look exact and not be."""
+    """Raise ScalarError if floats and exact numbers are mixed: the result would look exact and not be."""
     if len({a.dtype == object for a in arrays}) > 1:
         kinds = ", ".join("exact" if d.kind == "O" else f"{d} (exact)" if d.kind in "iub" else str(d) for d in given)
         text = f"cannot mix exact numbers and floats; got {kinds}; use specgrad.exact on the floats, or astype(float)"
@@ -264,19 +268,19 @@ def check_same_kind(operator: str, arrays: Sequence[Array], given: Sequence[np.d
 
 
 def zeros(shape: tuple[int, ...], like: Array) -> Array:
-    """Zeros of the scalar type of `like`."""
+    """Return zeros of the scalar type of `like`."""
     return full(shape, 0, like)
 
 
 def full(shape: tuple[int, ...], value: Number, like: Array) -> Array:
-    """`value` everywhere, in the scalar type of `like`."""
+    """Return an array of `value` in the scalar type of `like`."""
     out = np.empty(shape, dtype=like.dtype)
     out[...] = literal(value, like)
     return out
 
 
 def as_float(value: Number) -> float:
-    """The nearest float; a number beyond all floats is refused.
+    """Return the nearest float; raise ScalarError for a number beyond all floats.
 
     >>> as_float(Fraction(1, 4))
     0.25
@@ -289,7 +293,7 @@ def as_float(value: Number) -> float:
 
 
 def literal(value: Number, like: Array) -> Any:
-    """A Python number in the scalar type of `like`, exactly wherever that type can hold it."""
+    """Return a Python number in the scalar type of `like`, exactly wherever that type can hold it."""
     if like.dtype != object:
         return like.dtype.type(as_float(value))
     q = Fraction(value)
@@ -298,29 +302,30 @@ def literal(value: Number, like: Array) -> Any:
 
 
 def divide(x: Array, counts: Array) -> Array:
-    """x / counts, 0 where the count is 0; counts are exact integers."""
+    """Return x / counts, 0 where the count is 0; counts are exact integers."""
     safe = np.where(counts == 0, 1, counts)
     quotient = x / (safe if x.dtype == object else safe.astype(x.dtype))
     return np.where(counts == 0, zeros((), x), quotient)
 
 
-def _decide(operator: str, test: Callable[[Any, Any], bool], a: Any, b: Any) -> bool:
+def _compare_balls(operator: str, test: Callable[[Any, Any], bool], a: Any, b: Any) -> bool:
+    """Return test(a, b) for two scalars; raise ScalarError for balls that overlap."""
     if not (a > b) and not (a <= b):
         raise ScalarError(operator, f"cannot decide which of {a} and {b} is larger; the balls overlap")
     return bool(test(a, b))
 
 
 def compare(operator: str, test: Callable[[Any, Any], Any], a: Array, b: Array) -> NDArray[np.bool_]:
-    """Cell by cell `test(a, b)`; balls that overlap are an error, not a guess."""
+    """Return test(a, b) of every cell; raise ScalarError for balls that overlap."""
     if a.dtype != object:
         return np.asarray(test(a, b), dtype=bool)
     a, b = np.broadcast_arrays(a, b)
-    cells = [_decide(operator, test, p, q) for p, q in zip(a.flat, b.flat, strict=True)]
+    cells = [_compare_balls(operator, test, p, q) for p, q in zip(a.flat, b.flat, strict=True)]
     return np.array(cells, dtype=bool).reshape(a.shape)
 
 
 def maximum(a: Array, b: Array) -> Array:
-    """The larger, cell by cell, NaN propagating; for balls the enclosure of the larger."""
+    """Return the larger of every two cells, NaN if one is; for overlapping balls the enclosure of the larger."""
     a, b = np.broadcast_arrays(a, b)
     if a.dtype != object:
         return np.asarray(np.maximum(a, b))
@@ -337,7 +342,7 @@ def maximum(a: Array, b: Array) -> Array:
 
 
 def short(x: float, digits: int = 3) -> float:
-    """The next decimal of few digits that is not below x.
+    """Return the smallest decimal of `digits` significant digits that is not below x.
 
     >>> short(0.0123400001), short(2.0)
     (0.0124, 2.0)
@@ -348,7 +353,7 @@ def short(x: float, digits: int = 3) -> float:
 
 
 def upward(x: float, digits: int = 4) -> str:
-    """Few digits, not below x: what is printed of a bound is proven too; -x gives one from below.
+    """Return x as text, rounded up to few digits, so that a printed bound is proven too; -x gives one from below.
 
     >>> upward(0.12341), upward(2.0), -float(upward(-0.12349))
     ('0.1235', '2', 0.1234)
@@ -357,7 +362,7 @@ def upward(x: float, digits: int = 4) -> str:
 
 
 def widths(low: Array, high: Array) -> Array:
-    """high - low, not below it: one float64 further where the difference is not exact; infinite where an end is."""
+    """Return upper bounds of high - low: the next float64 where it is not exact, infinite for infinite ends."""
     with np.errstate(invalid="ignore", over="ignore"):
         width = high - low
         exact = (width + low == high) & (high - width == low)

@@ -35,16 +35,16 @@ TONES: dict[str, tuple[Ink, Ink]] = {  # on light pages, on dark ones
     "width3": (("#84aaf5", "#071022", "#3f67ad"), ("#355f9f", "#ffffff", "#94b4e8")),
 }
 """What a thing is called, and its colours; tests/test_picture.py holds every text against its fill (4.5 to 1)."""
-LETTER = 0.56  # of the font size: the mean width of a letter
+LETTER_WIDTH = 0.56  # of the font size: the mean width of a letter
 
 
 def shortened(text: object, most: int) -> str:
-    """Visible letters, at most so many, by leaving out the middle: both ends of a name tell more than its beginning.
+    """Return the text in at most `most` visible letters, by leaving out the middle.
 
     >>> shortened("features.denseblock1.denselayer2.conv1", 22)
     'features.d…ayer2.conv1'
-    >>> shortened("\\x1b[2J", 22)
-    '\\\\x1b[2J'
+    >>> shortened("\x1b[2J", 22)
+    '\\x1b[2J'
     """
     line = printable(text)
     if len(line) <= most:
@@ -54,12 +54,12 @@ def shortened(text: object, most: int) -> str:
 
 
 def fits(text: object, width: float, size: float) -> str:
-    """The text, shortened to a width."""
-    return shortened(text, max(3, int(width / (LETTER * size))))
+    """Return the text shortened to a width at this font size."""
+    return shortened(text, max(3, int(width / (LETTER_WIDTH * size))))
 
 
 def _rules(tones: set[str], which: int) -> str:
-    """The styles of the tones that a picture uses, for light pages (0) or dark ones (1)."""
+    """Return the CSS of the tones that a picture uses, for light pages (0) or dark ones (1)."""
     rules = []
     for tone in sorted(tones):
         fill, ink, line = TONES[tone][which]
@@ -77,14 +77,15 @@ STYLE = (
 
 @dataclass
 class Canvas:
-    """Shapes in the order in which they are drawn, and how far they reach."""
+    """SVG shapes in drawing order, and the extent that they reach."""
 
     parts: list[str] = field(default_factory=list)
     right: float = 0
     bottom: float = 0
     tones: set[str] = field(default_factory=lambda: {"paper"})
 
-    def _reach(self, x: float, y: float, tone: str) -> None:
+    def _extend(self, x: float, y: float, tone: str) -> None:
+        """Extend the drawing's extent to a point, and note the tone as used."""
         self.right, self.bottom = max(self.right, x), max(self.bottom, y)
         self.tones.add(tone)
 
@@ -101,8 +102,8 @@ class Canvas:
         radius: float = 2,
         title: str = "",
     ) -> None:
-        """A rectangle; `title` is what a pointer over it shows."""
-        self._reach(x + width, y + height, tone)
+        """Draw a rectangle; `title` is what a pointer over it shows."""
+        self._extend(x + width, y + height, tone)
         line = 1.8 if heavy else 0.8
         inner = f"><title>{escape(printable(title))}</title></rect>" if title else "/>"
         self.parts.append(
@@ -122,10 +123,10 @@ class Canvas:
         bold: bool = False,
         mono: bool = False,
     ) -> None:
-        """A line whose letters stand on y."""
+        """Draw a line of text with its baseline at y."""
         said = printable(text)
-        length = LETTER * size * len(said)
-        self._reach(x + {"start": length, "middle": length / 2}.get(anchor, 0), y + size / 3, tone)
+        length = LETTER_WIDTH * size * len(said)
+        self._extend(x + {"start": length, "middle": length / 2}.get(anchor, 0), y + size / 3, tone)
         words = f"{tone}{' bold' * bold}{' mono' * mono}"
         self.parts.append(
             f'<text class="{words}" x="{x:.5g}" y="{y:.5g}" font-size="{size:.3g}" text-anchor="{anchor}">'
@@ -142,9 +143,9 @@ class Canvas:
         width: float = 1,
         title: str = "",
     ) -> None:
-        """A line through the points; its last piece runs along an axis where it has an arrow."""
+        """Draw a line through the points; with an arrow, its last piece must be parallel to an axis."""
         for x, y in points:
-            self._reach(x, y, tone)
+            self._extend(x, y, tone)
         line = "M" + "L".join(f"{x:.5g} {y:.5g}" for x, y in points)
         inner = f"><title>{escape(printable(title))}</title></path>" if title else "/>"
         self.parts.append(f'<path class="line {tone}{" dashed" * dashed}" d="{line}" stroke-width="{width:.3g}"{inner}')
@@ -152,19 +153,20 @@ class Canvas:
             self.parts.append(_head(points[-2], points[-1], tone))
 
     def squares(self, corners: Sequence[Point], side: float, tone: str) -> None:
-        """Many squares of one tone, as one shape: small pictures in a small file."""
+        """Draw many squares of one tone as one shape, which keeps the file small."""
         for x, y in corners:
-            self._reach(x + side, y + side, tone)
+            self._extend(x + side, y + side, tone)
         step = f"h{side:.3g}v{side:.3g}h-{side:.3g}z"
         line = "".join(f"M{x:.5g} {y:.5g}{step}" for x, y in corners)
         self.parts.append(f'<path class="area {tone}" d="{line}" stroke-width=".6"/>')
 
     def dot(self, x: float, y: float, tone: str, radius: float = 1.7) -> None:
-        self._reach(x + radius, y + radius, tone)
+        """Draw a filled circle."""
+        self._extend(x + radius, y + radius, tone)
         self.parts.append(f'<circle class="head {tone}" cx="{x:.5g}" cy="{y:.5g}" r="{radius:.3g}"/>')
 
     def picture(self, title: str, *, margin: float = 12) -> Picture:
-        """The whole, on its own paper."""
+        """Return the finished picture on its own background."""
         width, height = self.right + margin, self.bottom + margin
         name = escape(printable(title))
         style = f"{STYLE}{_rules(self.tones, 0)}@media(prefers-color-scheme:dark){{{_rules(self.tones, 1)}}}"
@@ -178,6 +180,7 @@ class Canvas:
 
 
 def _head(before: Point, end: Point, tone: str) -> str:
+    """Return the arrow head at `end` as SVG."""
     (ax, ay), (x, y) = before, end
     dx, dy = (x > ax) - (x < ax), (y > ay) - (y < ay)
     one, other = (x - 5 * dx - 2.6 * dy, y - 5 * dy - 2.6 * dx), (x - 5 * dx + 2.6 * dy, y - 5 * dy + 2.6 * dx)
@@ -203,5 +206,5 @@ class Picture:
 
 
 def is_picture(data: bytes) -> bool:
-    """Whether a file was written by `Picture.save`."""
+    """Return whether a file was written by `Picture.save`."""
     return data.startswith(b'<svg xmlns="http://www.w3.org/2000/svg" class="sgp"')

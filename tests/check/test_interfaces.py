@@ -83,12 +83,18 @@ def test_what_callers_see_is_compared() -> None:
 
 
 PLANTED: dict[str, tuple[str, Any]] = {
-    "types are not compared": ("_ends_apart", lambda what, pairs: (t for t in ENDS(what, pairs) if "called" in t)),
-    "names are not compared": ("_ends_apart", lambda what, pairs: (t for t in ENDS(what, pairs) if "declared" in t)),
-    "open sizes are not compared": ("_unsaid", lambda pairs: True),
+    "types are not compared": (
+        "_declared_differences",
+        lambda what, pairs: (t for t in ENDS(what, pairs) if "called" in t),
+    ),
+    "names are not compared": (
+        "_declared_differences",
+        lambda what, pairs: (t for t in ENDS(what, pairs) if "declared" in t),
+    ),
+    "open sizes are not compared": ("_has_undeclared_sizes", lambda pairs: True),
     "defaults are constants": ("only_one_takes", lambda a, b: []),
 }
-ENDS = interface._ends_apart
+ENDS = interface._declared_differences
 
 
 @pytest.mark.parametrize("mistake", PLANTED)

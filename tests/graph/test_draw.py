@@ -214,7 +214,7 @@ def test_a_notebook_gets_a_picture_and_a_table(monkeypatch) -> None:
     page = graph._repr_html_()
     assert page.startswith("<svg")
     assert "receptive field" in page
-    monkeypatch.setattr(blocks, "MOST_BLOCKS", 1)
+    monkeypatch.setattr(blocks, "MAX_BLOCKS", 1)
     assert graph._repr_html_().startswith("<pre>")
     with pytest.raises(sg.UnsupportedError, match="draws up to 1 boxes, and this graph has more"):
         graph.draw()

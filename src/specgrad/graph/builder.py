@@ -35,7 +35,7 @@ class Index:
 
 
 def _callers_line() -> tuple[str, int, str] | None:
-    """File, line and function of the innermost frame outside this package."""
+    """Return file, line and function of the innermost frame outside this package; None if there is none."""
     frame = sys._getframe(2)
     while frame is not None:
         if not frame.f_code.co_filename.startswith(PACKAGE):
@@ -79,16 +79,18 @@ class GraphBuilder:
         self._names: Counter[str] = Counter()
 
     def _append(self, node: Node) -> Var:
+        """Append a node and return its variable."""
         self.nodes.append(node)
         return Var(self, len(self.nodes) - 1)
 
     def unique(self, base: str) -> str:
+        """Return `base`, with a counter appended if the name is taken."""
         self._names[base] += 1
         count = self._names[base]
         return base if count == 1 else self.unique(f"{base}_{count}")
 
     def input(self, name: str, example: Any) -> Any:
-        """One argument of the graph, by example: an array, a shape or Index(shape), or a structure of them.
+        """Record one argument of the graph, by example: an array, a shape or Index(shape), or a structure of them.
 
         Only shapes are looked at; integer arrays, or Index(shape), make integer inputs (labels, indices).
         The result has the structure of the example, with a variable for each leaf.
@@ -100,14 +102,14 @@ class GraphBuilder:
         return tree
 
     def leaf(self, name: str, shape: Shape, kind: Kind = "real") -> Var:
-        """An input node that is no argument by itself."""
+        """Record an input node that is no argument by itself."""
         shape = tuple(self._size(n) if isinstance(n, str) else n for n in shape)
         self._open = self._open or any(isinstance(n, SymbolicSize) for n in shape)
         name = self.unique(name)
         return self._append(Node(INPUT, (), {}, shape, kind, name, name))
 
     def _size(self, text: str) -> SymbolicSize:
-        """The open size of that name, one for all inputs of the graph."""
+        """Return the symbolic size of that name, one for all inputs of the graph."""
         size = symbolic(text, self.guards)
         (new,) = symbols_in(size)
         known = self.sizes.setdefault(new.name, size)
@@ -117,7 +119,7 @@ class GraphBuilder:
         return known
 
     def call(self, fn: Callable[..., Any], /, *args: Any, name: str | None = None, **options: Any) -> Any:
-        """fn(*args, **options), with `name` before the names of the nodes that it records.
+        """Return fn(*args, **options), with `name` before the names of the nodes that it records.
 
         An error carries the node at which it arose, your own line and the layers built so far.
         """
@@ -129,7 +131,7 @@ class GraphBuilder:
             raise
 
     def build(self, outputs: Any) -> Graph:
-        """The graph from the inputs so far to `outputs`: a variable, or a structure of them (a tuple: several results).
+        """Return the graph from the inputs so far to `outputs`: a variable or a structure (a tuple: several results).
 
         What no output needs is left out, and ids count what stays; names do not change.
         """
@@ -139,12 +141,13 @@ class GraphBuilder:
         return opened(graph, self.guards) if self.sizes else graph
 
     def _output(self, path: str, value: Any) -> Var:
+        """Return an output as a variable of this builder; raise ShapeError for None and texts."""
         if value is None or isinstance(value, str):
             raise ShapeError("build", f"output {path} must be a value; got {value!r}")
-        return self._mine("build", value) if isinstance(value, Var) else self.constant(np.asarray(value))
+        return self._check_own("build", value) if isinstance(value, Var) else self.constant(np.asarray(value))
 
     def constant(self, value: Any, name: str = "constant", *, real: bool = False, owned: bool = False) -> Var:
-        """A copy of an array; the same array is recorded once, unless it changed meanwhile.
+        """Record a copy of an array as a node; the same array is recorded once, unless it changed meanwhile.
 
         real   integers stand for exact numbers, not for an index
         owned  the array is already a graph's own, and no copy is needed
@@ -167,14 +170,16 @@ class GraphBuilder:
         self._seen[id(value), real] = value, var.id
         return var
 
-    def _mine(self, operator: str, var: Var) -> Var:
+    def _check_own(self, operator: str, var: Var) -> Var:
+        """Return the variable; raise SpecgradError if it belongs to another builder."""
         if var.builder is not self:
             raise SpecgradError(operator, f"{var} belongs to another graph; make it an input of this one")
         return var
 
     def _arg(self, op: Op, i: int, a: Value) -> Arg:
+        """Return an argument as a node position or a number; raise ShapeError if numbers and indices are confused."""
         if isinstance(a, Var):
-            var = self._mine(op.name, a)
+            var = self._check_own(op.name, a)
         elif is_literal(a):
             return NumberArg(a)
         else:
@@ -185,8 +190,8 @@ class GraphBuilder:
             raise ShapeError(op.name, f"{var} must be {wanted if i in op.index_args else 'numbers, not an index'}")
         return var.id
 
-    def _named(self, op: Op) -> tuple[str, str]:
-        """Name and layer of a new node, from the scopes around the call."""
+    def _name_and_layer(self, op: Op) -> tuple[str, str]:
+        """Return name and layer of a new node, from the scopes around the call."""
         if self.prefix is not None:
             return self.unique(self.prefix), self.prefix
         scopes = SCOPES.get()
@@ -203,7 +208,7 @@ class GraphBuilder:
     def record(
         self, op: Op, args: Sequence[Value], params: Params, *, name: str | None = None, group: str | None = None
     ) -> Var:
-        """Append one node, after the shape rule has agreed."""
+        """Append one node after its shape rule has agreed, and return its variable."""
         with without_guards() if self._open else nullcontext():
             shape = op.shape(*(shape_of(a) for a in args), **params)
         positions = tuple(self._arg(op, i, a) for i, a in enumerate(args))
@@ -217,7 +222,7 @@ class GraphBuilder:
             kind: Kind = self.nodes[positions[0]].kind if isinstance(positions[0], int) else "real"
         else:
             kind = op.kind
-        name, group = (self.unique(name), group or name) if name else self._named(op)
+        name, group = (self.unique(name), group or name) if name else self._name_and_layer(op)
         line = _callers_line()
         var = self._append(Node(op, positions, params, shape, kind, name, group, line and line[:2]))
         if self._share is not None:
@@ -227,7 +232,7 @@ class GraphBuilder:
     def freeze(
         self, names: tuple[str, ...], inputs: tuple[Tree, ...], outputs: tuple[Tree, ...], single: bool
     ) -> Graph:
-        """Freeze, keeping the inputs and what the outputs need."""
+        """Return the graph of the inputs and of what the outputs need."""
         inputs, outputs = (transform(lambda _, v: v.id, t) for t in (inputs, outputs))
         alive = set(leaves(outputs)) | set(leaves(inputs))
         for position in range(len(self.nodes) - 1, -1, -1):
@@ -250,7 +255,7 @@ class GraphBuilder:
         )
 
     def _explain(self, error: SpecgradError, node: str) -> None:
-        """Add the node, the user's own line and the layers built so far."""
+        """Add notes to an error: the node, the user's own line and the layers built so far."""
         from .drawing.summary import table
 
         line, step = _callers_line(), error.__traceback__
@@ -271,7 +276,7 @@ class GraphBuilder:
 
 
 def _key(value: Any, open_sizes: bool) -> Any:
-    """A parameter as part of a key: numbers and open sizes are compared as they are written, 0.0 is not -0.0."""
+    """Return a parameter as part of a cache key: numbers as they are written, so that 0.0 is not -0.0."""
     if isinstance(value, int | float | Fraction):
         return repr(value)
     if not open_sizes:
@@ -280,13 +285,13 @@ def _key(value: Any, open_sizes: bool) -> Any:
 
 
 def _copy(array: Array) -> Array:
-    """A copy that nobody else can change; repeated cells (strides of 0) stay one cell."""
+    """Return a copy that no caller can change; repeated cells (strides of 0) stay one cell."""
     cells = array[tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)]
     return np.array(cells) if cells.shape == array.shape else np.broadcast_to(np.array(cells), array.shape)
 
 
 def _identical(a: Array, b: Array) -> bool:
-    """Whether two arrays hold the same bits, or the same exact numbers."""
+    """Return whether two arrays hold the same bits, or the same exact numbers."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if a.dtype != object:
@@ -295,10 +300,12 @@ def _identical(a: Array, b: Array) -> bool:
 
 
 def _equal_numbers(p: Any, q: Any) -> bool:
+    """Return whether both are equal ints or equal Fractions, of one type."""
     return type(p) is type(q) and isinstance(p, int | Fraction) and p == q
 
 
 def _example(path: str, example: Any) -> tuple[Shape, Kind]:
+    """Return shape and kind of an example input; raise ShapeError if it is neither array nor shape."""
     if isinstance(example, Index | Var):
         return example.shape, example.kind
     if is_shape(example):

@@ -1,4 +1,4 @@
-"""Why an output has its value: which inputs, which taps, which divisor, read off the window relation."""
+"""Explanation of one output cell: which inputs, taps and divisor it is computed from."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CellExplanation:
 
 
 def _position(graph: Graph, layer: str | None) -> int:
-    """The last node of the layer; the first output of the graph if none is named."""
+    """Return the last node of the layer; the graph's first output if no layer is named."""
     if layer is None:
         return graph.output_positions[0]
     positions = [p for p, n in enumerate(graph.nodes) if layer in (n.group, n.name)]
@@ -60,19 +60,21 @@ def _position(graph: Graph, layer: str | None) -> int:
 
 
 def _check(index: Sequence[int], shape: Shape, layer: str) -> Shape:
+    """Return the index as a tuple; raise ShapeError if it is no cell of this shape."""
     if len(index) != len(shape) or any(not 0 <= i < n for i, n in zip(index, shape, strict=False)):
         raise ShapeError("explain", f"output {tuple(index)} is no cell of {layer}, whose shape is {shape}")
     return tuple(index)
 
 
 def _reads(node: Node, window: Window, spatial: Shape) -> tuple[Read, ...]:
+    """Return (tap, cell that it reads) for each tap of this cell's window; () for a weight's gradient."""
     if node.op.reads == "tap":
         return ()
     return tuple(window.read_by(spatial) if node.op.reads == "transpose" else window.reads(spatial))
 
 
 def _channels(node: Node, nodes: Sequence[Node], index: Shape, window: Window) -> tuple[int, int] | None:
-    """First and last channel that is read for this output."""
+    """Return the first and last channel that a convolution reads for this output; None for other operators."""
     if "groups" not in node.params or node.op.reads == "tap":
         return None
     groups, cin = node.params["groups"], nodes[node.operands()[0]].shape[-window.rank - 1]
@@ -82,7 +84,10 @@ def _channels(node: Node, nodes: Sequence[Node], index: Shape, window: Window) -
 
 
 def _divisor(node: Node, window: Window, spatial: Shape, reads: Sequence[Read]) -> str | None:
-    """What an average divides by; of a spread average, every window that reads the cell."""
+    """Return the divisor of an average as text; None for other operators.
+
+    Of a spread average: those of every window that reads the cell.
+    """
     rule = node.params.get("divisor")
     if rule is None:
         return None
@@ -95,7 +100,7 @@ def _divisor(node: Node, window: Window, spatial: Shape, reads: Sequence[Read]) 
 
 
 def explain(graph: Graph, index: Sequence[int], layer: str | None = None) -> CellExplanation:
-    """What one cell of a layer's output (by default the graph's first output) is computed from.
+    """Return what one cell of a layer's output (by default the graph's first output) is computed from.
 
     >>> import specgrad as sg
     >>> g = sg.trace(lambda x: sg.avg_pool(x, (3,), stride=2, padding=1, count_include_pad=False), (1, 4))
@@ -120,7 +125,7 @@ def explain(graph: Graph, index: Sequence[int], layer: str | None = None) -> Cel
 
 
 def _fields(graph: Graph, position: int, cell: Shape) -> dict[str, tuple[tuple[int, int] | None, ...]]:
-    """Per data input, the cells from which the output can be reached, clipped to the input."""
+    """Return, per data input and axis, the (first, last) cells that the output depends on; None: the entire axis."""
     fields = {}
     for p in sorted(data_inputs(graph)):
         field = receptive_fields(graph.nodes, {p})[position]

@@ -1,4 +1,4 @@
-"""The graph: a program that can be called and printed."""
+"""The graph: a program that can be called, printed, drawn and instantiated at other sizes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Graph(Program):
         return f"Graph({', '.join(self.names)}; {len(self.nodes)} nodes)"
 
     def draw(self, report: Any = None, *, detail: bool = False, columns: int | None = None) -> Picture:
-        """A picture: layers as boxes, shapes on the arrows; notebooks show it, `.save("net.svg")` writes it.
+        """Return a picture: layers as boxes, shapes on the arrows; notebooks show it, `.save("net.svg")` writes it.
 
         report   an audit, bounds (ibp, crown) or radii (keep=True) of this network: verdicts or widths as colours
         detail   a box per operator, not per layer
@@ -64,7 +64,7 @@ class Graph(Program):
         return html(self)
 
     def at(self, **given: Any) -> Self:
-        """The same network at other sizes: `at(N=8)`, or `at(x=(8, 3, 64, 64))` by the shape of an input.
+        """Return the network at other sizes: `at(N=8)`, or `at(x=(8, 3, 64, 64))` by the shape of an input.
 
         What is not given has its default. The result is an ordinary graph, the one that a trace at these sizes gives.
         A size is refused where a rule of some operator refuses it, or where the traced function may go another way.
@@ -78,7 +78,7 @@ class Graph(Program):
         specgrad.errors.ShapeError: graph: input x has size 3 in axis 1; got 2
         """
         if self.open is None:
-            return self._closed(given)
+            return self._check_fixed_sizes(given)
         shapes = {name: value for name, value in given.items() if name not in self.open.defaults}
         sizes = {name: value for name, value in given.items() if name in self.open.defaults}
         by_shape = opening.sizes_of(self.open, shapes)
@@ -88,8 +88,8 @@ class Graph(Program):
                 raise ShapeError("graph", text)
         return self._at(by_shape | sizes)
 
-    def _closed(self, given: dict[str, Any]) -> Self:
-        """Without an open size there is one graph; asking for another says how to get it."""
+    def _check_fixed_sizes(self, given: dict[str, Any]) -> Self:
+        """Return self; raise ShapeError if other sizes are requested, since none is symbolic."""
         shapes = opening.shapes_of(self, tuple(self.inputs), lambda p: self.nodes[p].shape)
         for name, value in given.items():
             if shapes.get(name) != tuple(value if hasattr(value, "__iter__") else (value,)):
@@ -100,20 +100,22 @@ class Graph(Program):
         return self
 
     def _at(self, given: dict[str, int]) -> Self:
+        """Return the graph at these sizes, from a cache."""
         assert self.open is not None
         sizes = opening.checked_sizes(self.open, given)
         key = tuple(sizes.values())
         if any(isinstance(n, SymbolicSize) for n in key):
-            own: Self = self._made(sizes)
+            own: Self = self._instantiated(sizes)
             return own  # called inside another trace, whose guards are its own
         if key not in self.open.known:
-            if len(self.open.known) >= opening.MOST_BOUND:
+            if len(self.open.known) >= opening.MAX_GRAPHS_PER_SIZES:
                 self.open.known.clear()
-            self.open.known[key] = self._made(sizes)
+            self.open.known[key] = self._instantiated(sizes)
         graph: Self = self.open.known[key]
         return graph
 
-    def _made(self, sizes: dict[str, int]) -> Any:
+    def _instantiated(self, sizes: dict[str, int]) -> Any:
+        """Return the graph at these sizes, with the derivatives that were taken of it."""
         assert self.open is not None
         program = opening.instantiate(self.open, sizes)
         graph: Any = program if isinstance(program, Graph) else closed(program)
@@ -122,23 +124,23 @@ class Graph(Program):
         return graph
 
     def fitted(self, args: tuple[Any, ...], shape: Callable[[Any], Shape] = shape_of, *, first: int = 0) -> Self:
-        """The graph at the sizes that these arguments (from number `first` on) have; itself where nothing is open."""
+        """Return the graph at the sizes of these arguments (from number `first` on); self if no size is symbolic."""
         if self.open is None:
             return self
         return self.fitted_to(opening.shapes_of(self.open.program, args, shape, first))
 
     def fitted_to(self, shapes: Mapping[str, Shape]) -> Self:
-        """The graph at the sizes that inputs of these shapes have, by the paths of the inputs."""
+        """Return the graph at the sizes that inputs of these shapes have; shapes by the paths of the inputs."""
         return self if self.open is None else self._at(opening.sizes_of(self.open, shapes))
 
 
 def closed(program: Program) -> Graph:
-    """A program as a graph."""
+    """Return a program as a graph without symbolic sizes."""
     return Graph(**{name: getattr(program, name) for name in Program.__dataclass_fields__})
 
 
 def opened(graph: Graph, guards: Any = ()) -> Graph:
-    """A graph over named sizes as a graph at their defaults, which knows the others."""
+    """Return a graph over named sizes as the graph at their defaults, which can be instantiated at others."""
     opened = SymbolicProgram(graph, tuple({g.key: g for g in guards}.values()))
     at_defaults = closed(opening.instantiate(opened, opened.defaults))
     return replace(at_defaults, open=opened)

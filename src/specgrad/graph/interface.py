@@ -1,4 +1,4 @@
-"""What a model declares to those who call it: names, element types and sizes, and which inputs may be left out."""
+"""Declared interface of a model: names, element types, sizes and optional inputs."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class Interface:
 
     @property
     def demanded(self) -> tuple[End, ...]:
-        """The inputs that every caller must give."""
+        """Return the inputs that every caller must give."""
         return tuple(e for e in self.inputs if not e.default)
 
     @property
     def defaults(self) -> dict[str | None, End]:
-        """The inputs that a caller may leave out, by name."""
+        """Return the inputs that a caller may leave out, by name."""
         return {e.name: e for e in self.inputs if e.default}
 
 
 def interface_of(graph: Graph) -> Interface:
-    """What the file of an imported graph declares; of other graphs, the names and sizes of their inputs.
+    """Return what the file of an imported graph declares; else the names and sizes of the graph's inputs.
 
     >>> import specgrad as sg
     >>> interface_of(sg.trace(sg.relu, ("N", 3))).inputs
@@ -62,7 +62,7 @@ def interface_of(graph: Graph) -> Interface:
 
 
 def only_one_takes(a: Interface, b: Interface) -> list[str]:
-    """Inputs with a default that callers may give to one of two models alone."""
+    """Return a sentence for each model with optional inputs that the other one does not have."""
     said = []
     for which, mine, other in (("first", a, b), ("second", b, a)):
         others = {e.name for e in other.inputs}
@@ -71,28 +71,32 @@ def only_one_takes(a: Interface, b: Interface) -> list[str]:
     return said
 
 
-def interfaces_apart(a: Interface, b: Interface) -> tuple[str, ...]:
-    """Everything that two models declare differently; what one of them leaves unsaid is no difference."""
+def interface_differences(a: Interface, b: Interface) -> tuple[str, ...]:
+    """Return a sentence for each difference in what two models declare; undeclared facts do not differ."""
     said = [*only_one_takes(a, b)]
     mine, others = a.demanded, b.demanded
     names = [[e.name for e in ends] for ends in (mine, others)]
     if names[0] != names[1] and sorted(map(str, names[0])) == sorted(map(str, names[1])):
-        said.append(f"inputs are declared in another order: {_listed(names[0])} and {_listed(names[1])}")
+        said.append(f"inputs are declared in another order: {_names_text(names[0])} and {_names_text(names[1])}")
         others = tuple(sorted(others, key=lambda e: names[0].index(e.name)))
     pairs = [*zip(mine, others, strict=False), *((e, b.defaults[n]) for n, e in a.defaults.items() if n in b.defaults)]
-    said += _ends_apart("input", pairs)
-    if _pattern([p for p, _ in pairs]) != _pattern([q for _, q in pairs]) and not _unsaid(pairs):
-        sizes = [", ".join(_sizes(e) for e in ends) for ends in zip(*pairs, strict=True)]
+    said += _declared_differences("input", pairs)
+    if _size_pattern([p for p, _ in pairs]) != _size_pattern([q for _, q in pairs]) and not _has_undeclared_sizes(
+        pairs
+    ):
+        sizes = [", ".join(_sizes_text(e) for e in ends) for ends in zip(*pairs, strict=True)]
         said.append(f"inputs are declared with sizes {sizes[0]} and {sizes[1]}")
-    said += _ends_apart("output", list(zip(a.outputs, b.outputs, strict=False)))
+    said += _declared_differences("output", list(zip(a.outputs, b.outputs, strict=False)))
     return tuple(said)
 
 
-def _listed(names: Sequence[str | None]) -> str:
+def _names_text(names: Sequence[str | None]) -> str:
+    """Return the names as one text."""
     return ", ".join(map(str, names))
 
 
-def _ends_apart(what: str, pairs: Sequence[tuple[End, End]]) -> Iterator[str]:
+def _declared_differences(what: str, pairs: Sequence[tuple[End, End]]) -> Iterator[str]:
+    """Yield a sentence for each pair whose declared names or types differ."""
     for k, (one, other) in enumerate(pairs):
         if one.name is not None and other.name is not None and one.name != other.name:
             yield f"{what} {k} is called {one.name} and {other.name}"
@@ -100,15 +104,17 @@ def _ends_apart(what: str, pairs: Sequence[tuple[End, End]]) -> Iterator[str]:
             yield f"{what} {one.name or k} is declared as {one.type} and {other.type}"
 
 
-def _unsaid(pairs: Sequence[tuple[End, End]]) -> bool:
+def _has_undeclared_sizes(pairs: Sequence[tuple[End, End]]) -> bool:
+    """Return whether some input or output of the pairs declares no sizes."""
     return any(e.sizes is None for pair in pairs for e in pair)
 
 
-def _pattern(ends: Sequence[End]) -> list[list[Any]]:
-    """Sizes, where open ones are known by where they first stand, not by their names."""
+def _size_pattern(ends: Sequence[End]) -> list[list[Any]]:
+    """Return the sizes per input, symbolic ones numbered by first occurrence instead of named."""
     seen: dict[str, str] = {}
     return [[s if isinstance(s, int) else seen.setdefault(s, f"open {len(seen)}") for s in e.sizes or ()] for e in ends]
 
 
-def _sizes(end: End) -> str:
+def _sizes_text(end: End) -> str:
+    """Return the declared sizes as text."""
     return f"({', '.join(map(str, end.sizes or ()))})"

@@ -1,4 +1,4 @@
-"""A part of a graph: from known values to one node."""
+"""Subgraphs: the part of a graph from known values to one node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .graph import CONSTANT, INPUT, Graph, Node, NumberArg
 
 
 def needed(graph: Graph, position: int, known: Collection[int]) -> list[int]:
-    """The positions between the known ones and `position`, those included, in order."""
+    """Return the positions between the known ones and `position`, both included, in order."""
     positions, stack = {position}, [position]
     while stack:
         at = stack.pop()
@@ -26,7 +26,7 @@ def needed(graph: Graph, position: int, known: Collection[int]) -> list[int]:
 
 
 def section(graph: Graph, position: int, known: Collection[int]) -> tuple[Graph, list[int]]:
-    """The graph that computes one node from the nearest known nodes, and the positions of those, its inputs.
+    """Return the graph that computes one node from the nearest known nodes, and the positions of those, its inputs.
 
     >>> import specgrad as sg
     >>> g = sg.trace(lambda x: sg.relu(sg.neg(sg.exp(x))), (2,))
@@ -37,23 +37,24 @@ def section(graph: Graph, position: int, known: Collection[int]) -> tuple[Graph,
     positions = needed(graph, position, known)
     place = {old: new for new, old in enumerate(positions)}
     inputs = [p for p in positions if graph.nodes[p].op is INPUT or (p in known and p != position)]
-    nodes = tuple(_moved(graph.nodes[p], place, p in inputs) for p in positions)
+    nodes = tuple(_renumbered(graph.nodes[p], place, p in inputs) for p in positions)
     constants = {place[p]: graph.constants[p] for p in positions if p not in inputs and graph.nodes[p].op is CONSTANT}
     names = tuple(nodes[place[p]].name for p in inputs)
     where = tuple(place[p] for p in inputs)
     return Graph(nodes, names, where, (place[position],), True, constants), inputs
 
 
-def _moved(node: Node, place: dict[int, int], is_input: bool) -> Node:
+def _renumbered(node: Node, place: dict[int, int], is_input: bool) -> Node:
+    """Return a node with arguments at their new positions, or as an input of the subgraph."""
     if is_input:
         return Node(INPUT, (), {}, node.shape, node.kind, node.name, node.name)
     return replace(node, args=tuple(a if isinstance(a, NumberArg) else place[a] for a in node.args))
 
 
-def laid_along(graph: Graph, end: int, op: Op, source: int, layout: Collection[Op]) -> tuple[int, ...] | None:
-    """The nodes from a reduction `op` of `source` to `end`, if those only lay it out along the reduced axes again.
+def broadcast_back(graph: Graph, end: int, op: Op, source: int, layout: Collection[Op]) -> tuple[int, ...] | None:
+    """Return the nodes from a reduction `op` of `source` to `end`, if they broadcast it along the reduced axes.
 
-    Whether they do is tried: numbers in the place of its results must stand where the reduction was taken.
+    None if they do not. It is tried: distinct numbers in the place of the results must stand where they were reduced.
     """
     chain = [end]
     while graph.nodes[chain[-1]].op in layout:

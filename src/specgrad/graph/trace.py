@@ -1,4 +1,4 @@
-"""From an ordinary Python function to a graph: run it once on variables that carry only a shape."""
+"""Tracing: run an ordinary Python function once on variables that carry only a shape, and record its graph."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from .graph import Graph, distinct
 
 
 def _argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
+    """Return distinct names for the first `count` arguments: those of fn's signature, else arg0, arg1, ..."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):

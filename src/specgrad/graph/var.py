@@ -1,4 +1,4 @@
-"""The variable of a graph under construction: Python's and NumPy's operators record nodes, or say what to write."""
+"""Variable of a graph under construction: Python's and NumPy's operators on it record nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .graph import Kind, Node
 
 
 class NodeRecorder(Protocol):
-    """What a variable asks of the builder that it belongs to."""
+    """Protocol of the builder that a variable belongs to."""
 
     @property
     def nodes(self) -> Sequence[Node]: ...
@@ -26,6 +26,7 @@ class NodeRecorder(Protocol):
 
 
 def _no_value(what: str, write: str) -> Never:
+    """Raise SpecgradError: a variable has no value yet, and what to write instead."""
     raise SpecgradError("trace", f"a graph variable has no value yet, so {what}; {write}")
 
 
@@ -151,7 +152,7 @@ class Var:
         return elementwise.sub(1, _equal(self, other))
 
     def __getitem__(self, index: Any) -> Value:
-        return _part(self, index)
+        return _index(self, index)
 
     def reshape(self, *shape: Any) -> Value:
         return layout.reshape(self, shape[0] if len(shape) == 1 and hasattr(shape[0], "__iter__") else shape)
@@ -170,16 +171,16 @@ class Var:
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Value:
         ours = UFUNCS.get(ufunc.__name__)
         if method != "__call__":
-            raise _foreign(f"{ufunc.__name__}.{method}")
+            raise _unsupported_numpy(f"{ufunc.__name__}.{method}")
         if ours is None:
-            raise _foreign(ufunc.__name__)
+            raise _unsupported_numpy(ufunc.__name__)
         if kwargs:
             raise UnsupportedError("trace", f"numpy.{ufunc.__name__} takes no {', '.join(kwargs)} on a graph variable")
         return ours(*args)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if function.__name__ not in FUNCTIONS:
-            raise _foreign(function.__name__)
+            raise _unsupported_numpy(function.__name__)
         try:
             return FUNCTIONS[function.__name__](*args, **kwargs)
         except TypeError as error:
@@ -190,14 +191,15 @@ class Var:
 
 
 def _equal(x: Var, other: Any) -> Value:
+    """Return the node x == other; raise SpecgradError for None, texts and bools."""
     if other is None or isinstance(other, str | bool | type | dict):
         text = f"a graph variable cannot be compared with {other!r}; write `is None`, or compare with numbers"
         raise SpecgradError("trace", text)
     return elementwise.equal(x, other)
 
 
-def _part(x: Var, index: Any) -> Value:
-    """x[index] for whole numbers, slices, ... and None: by slice and reshape, and by take where a step is negative."""
+def _index(x: Var, index: Any) -> Value:
+    """Return x[index] for integers, slices, ... and None: by slice and reshape, or take for negative steps."""
     entries = list(index) if isinstance(index, tuple) else [index]
     dots = [i for i, e in enumerate(entries) if e is Ellipsis]
     used = len(entries) - len(dots) - sum(e is None for e in entries)
@@ -206,7 +208,7 @@ def _part(x: Var, index: Any) -> Value:
     at = dots[0] if dots else len(entries)
     entries[at : at + 1] = [slice(None)] * (x.ndim - used)
     sizes = iter(x.shape)
-    ranges = [None if e is None else _range(e, next(sizes)) for e in entries]
+    ranges = [None if e is None else _as_slice(e, next(sizes)) for e in entries]
     if any(r is not None and r.step is not None and r.step < 0 for r in ranges):
         cells = np.arange(whole_number(math.prod(x.shape))).reshape(x.shape)[index]
         flat = layout.reshape(x, (math.prod(x.shape),))
@@ -218,7 +220,8 @@ def _part(x: Var, index: Any) -> Value:
     return y if shape == y.shape else layout.reshape(y, shape)
 
 
-def _range(entry: Any, size: int) -> slice:
+def _as_slice(entry: Any, size: int) -> slice:
+    """Return an index entry as a slice; raise for an entry out of range or of another type."""
     if isinstance(entry, slice):
         return entry
     if isinstance(entry, bool | np.bool_) or not isinstance(entry, int | np.integer):
@@ -231,13 +234,15 @@ def _range(entry: Any, size: int) -> slice:
     return slice(at, at + 1)
 
 
-def _foreign(name: str) -> UnsupportedError:
+def _unsupported_numpy(name: str) -> UnsupportedError:
+    """Return the error for a NumPy function that does not record, with what to write instead."""
     ours = NUMPY_NAMES.get(name, name)
     known = f"write specgrad.{ours}" if ours in REGISTRY else "write it with specgrad's own functions"
     return UnsupportedError("trace", f"numpy.{name} does not record graph variables; {known}")
 
 
 def _permute(x: Value, axes: Sequence[int] | None = None) -> Value:
+    """Return x with axes in this order; reversed if None."""
     return layout.permute(x, tuple(reversed(range(len(x.shape)))) if axes is None else axes)
 
 

@@ -13,7 +13,7 @@ from ..errors import ParameterError
 from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ..graph.ir.interpreter import bind_inputs
 from ..graph.ir.tree import Tree, transform
-from ..graph.subgraph import laid_along
+from ..graph.subgraph import broadcast_back
 from ..op import REGISTRY, Op, is_literal
 from ..ops.elementwise import EQUAL, SELECT
 from ..ops.layout import BROADCAST, RESHAPE, SUM
@@ -119,7 +119,7 @@ def largest_nodes(graph: Graph) -> dict[int, tuple[int, tuple[int, ...]]]:
     for i, node in enumerate(graph.nodes):
         if node.op is EQUAL and all(isinstance(a, int) for a in node.args):
             x, top = node.operands()
-            chain = laid_along(graph, top, AMAX, x, (RESHAPE, BROADCAST))
+            chain = broadcast_back(graph, top, AMAX, x, (RESHAPE, BROADCAST))
             if chain is not None:
                 nodes[i] = (x, graph.nodes[chain[0]].params["axes"])
     return nodes

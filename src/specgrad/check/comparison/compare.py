@@ -24,7 +24,7 @@ from specgrad.equivalence.term_table import TermTable
 from specgrad.errors import ParameterError, ShapeError, SpecgradError
 from specgrad.execution_text import but
 from specgrad.graph.graph import Graph
-from specgrad.graph.interface import Interface, interface_of, interfaces_apart, only_one_takes
+from specgrad.graph.interface import Interface, interface_differences, interface_of, only_one_takes
 from specgrad.graph.ir.interpreter import bind_inputs
 from specgrad.graph.ir.tree import leaves
 from specgrad.rounding import Arithmetic
@@ -355,7 +355,7 @@ def _with_interfaces(done: Comparison, declared: Declared) -> Comparison:
     first, second = declared
     if first is None or second is None:
         return done
-    done = replace(done, interface=interfaces_apart(first, second))
+    done = replace(done, interface=interface_differences(first, second))
     more = "; ".join(only_one_takes(first, second))
     if not more or done.verdict == "differs":
         return done
@@ -379,7 +379,7 @@ def _forms(a: Graph, b: Graph, declared: Declared) -> tuple[Comparison, TermTabl
     table = TermTable()
     form, other = normal_form(a, table), normal_form(b, table)
     one, two = declared
-    alike = one is None or two is None or not interfaces_apart(one, two)
+    alike = one is None or two is None or not interface_differences(one, two)
     places = _places(declared, a)
     at = f", at {places} (others were not looked at)" if places else ""
     if same_node_for_node(a, b):

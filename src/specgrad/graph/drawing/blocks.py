@@ -1,4 +1,4 @@
-"""A graph as boxes to draw: layers, with what follows them cell by cell folded in, and the values between them."""
+"""A graph as boxes to draw: layers, with cellwise layers folded into the one before, and the values between."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from specgrad.window.receptive_field import CELL
 from ..ir.node import CONSTANT, INPUT, Node, Program
 from .summary import data_inputs, layer_text, open_shapes, receptive_fields
 
-MOST_FOLDED = 3
-MOST_BLOCKS = 1500
+MAX_FOLDED_LAYERS = 3
+MAX_BLOCKS = 1500
 
 
 @dataclass
@@ -34,6 +34,7 @@ class Block:
 
     @property
     def derivative(self) -> bool:
+        """Return whether the box belongs to a derivative, whose layers are named jvp(...) or vjp(...)."""
         return "(" in self.name
 
 
@@ -47,23 +48,23 @@ class Net:
 
 
 def shape_text(graph: Program, position: int) -> str:
-    """The shape of a node, with names where sizes are open."""
+    """Return the shape of a node as text, with names for symbolic sizes."""
     node = graph.nodes[position]
     return "x".join(map(str, open_shapes(graph).get(node.name, node.shape))) or "scalar"
 
 
 def blocks_of(graph: Program, *, detail: bool = False) -> tuple[list[Block], list[Net]]:
-    """Boxes in an order in which each follows what it reads, and the values between them."""
+    """Return boxes in topological order, and the values between them."""
     groups = _acyclic(graph, _members(graph, detail))
     if not detail:
-        groups = _folded(graph, groups)
-    groups = _ordered(graph, groups)
+        groups = _fold_cellwise(graph, groups)
+    groups = _topological_order(graph, groups)
     blocks = [_block(graph, layers, detail) for layers in groups]
     return blocks, _nets(graph, blocks)
 
 
 def _members(graph: Program, detail: bool) -> dict[int, str]:
-    """The nodes that are drawn, and their layers: those of the table, which depend on the data."""
+    """Return the drawn nodes with the layer of each (`detail`: their own names): those that depend on the data."""
     data = data_inputs(graph)
     if not data:  # a function of structures alone
         data = set(graph.input_positions)
@@ -76,7 +77,7 @@ Group = list[list[int]]  # the nodes of a box, layer by layer
 
 
 def _acyclic(graph: Program, layer_of: dict[int, str]) -> list[Group]:
-    """Nodes by layer. A layer that reads what was made of it is cut there, so that boxes never wait for each other."""
+    """Return nodes grouped by layer; a layer that reads its own later results is split, so that boxes form no cycle."""
     groups: list[list[int]] = []
     latest: dict[str, int] = {}
     home: dict[int, int] = {}
@@ -88,8 +89,8 @@ def _acyclic(graph: Program, layer_of: dict[int, str]) -> list[Group]:
             mine = latest[layer] = len(groups)
             groups.append([])
             before.append(0)
-            if len(groups) > MOST_BLOCKS:
-                raise UnsupportedError("draw", f"draws up to {MOST_BLOCKS} boxes, and this graph has more: print it")
+            if len(groups) > MAX_BLOCKS:
+                raise UnsupportedError("draw", f"draws up to {MAX_BLOCKS} boxes, and this graph has more: print it")
         groups[mine].append(i)
         home[i] = mine
         new = 0
@@ -103,7 +104,7 @@ def _acyclic(graph: Program, layer_of: dict[int, str]) -> list[Group]:
 
 
 def _readers(graph: Program, groups: Sequence[Group]) -> tuple[dict[int, int], list[set[int]], list[set[int]]]:
-    """The box of every node; the boxes that every box reads, and that read it."""
+    """Return the box of every node, the boxes that every box reads, and those that read it."""
     home = {i: g for g, layers in enumerate(groups) for layer in layers for i in layer}
     reads: list[set[int]] = [set() for _ in groups]
     read_by: list[set[int]] = [set() for _ in groups]
@@ -114,17 +115,17 @@ def _readers(graph: Program, groups: Sequence[Group]) -> tuple[dict[int, int], l
     return home, reads, read_by
 
 
-def _by_cell(node: Node, nodes: Sequence[Node]) -> bool:
-    """Whether each cell of the result reads the same cell of its arguments, and no other."""
+def _is_cellwise(node: Node, nodes: Sequence[Node]) -> bool:
+    """Return whether each cell of the result reads the same cell of its arguments, and no other."""
     shapes = (nodes[a].shape if isinstance(a, int) else () for a in node.args)
     reaches = node.op.receptive_field(*shapes, **node.params)
     return len(reaches) == len(node.shape) and all(r == CELL for r in reaches)
 
 
-def _folded(graph: Program, groups: list[Group]) -> list[Group]:
-    """Layers that go cell by cell over one value stand in the box that makes it, unless others of the network read it.
+def _fold_cellwise(graph: Program, groups: list[Group]) -> list[Group]:
+    """Return the groups with cellwise layers over one value merged into the box that makes it.
 
-    Derivatives may read it: they read what is inside a box.
+    Only if no other box of the network reads that value; derivatives may, they read what is inside a box.
     """
     nodes, outputs = graph.nodes, set(graph.output_positions)
     _, reads, read_by = _readers(graph, groups)
@@ -141,18 +142,18 @@ def _folded(graph: Program, groups: list[Group]) -> list[Group]:
         first = nodes[groups[source][0][-1]]
         others = {r for r in read_by[source] if not derived(r)}
         data = [i for i in layers[0] if nodes[i].op not in (INPUT, CONSTANT)]
-        cellwise = all(_by_cell(nodes[i], nodes) and nodes[i].shape == first.shape for i in data)
+        cellwise = all(_is_cellwise(nodes[i], nodes) and nodes[i].shape == first.shape for i in data)
         free = first.op is not INPUT and not outputs & set(groups[source][0]) and others == {g}
         target = into[source]
-        if cellwise and free and not derived(source) and len(merged[target]) <= MOST_FOLDED:
+        if cellwise and free and not derived(source) and len(merged[target]) <= MAX_FOLDED_LAYERS:
             into[g] = target
             merged[target] += layers
             merged[g] = []
     return [layers for layers in merged if layers]
 
 
-def _ordered(graph: Program, groups: list[Group]) -> list[Group]:
-    """Each after what it reads, else as the network was written; an input right before its first reader."""
+def _topological_order(graph: Program, groups: list[Group]) -> list[Group]:
+    """Return groups in topological order, else as written; an input right before its first reader."""
     _, reads, read_by = _readers(graph, groups)
     waits = [len(r) for r in reads]
 
@@ -175,6 +176,7 @@ def _ordered(graph: Program, groups: list[Group]) -> list[Group]:
 
 
 def _block(graph: Program, layers: Group, detail: bool) -> Block:
+    """Return one box from the nodes of its layers."""
     nodes, outputs = graph.nodes, set(graph.output_positions)
     members = [i for layer in layers for i in layer]
     first = nodes[layers[0][-1]]
@@ -184,6 +186,7 @@ def _block(graph: Program, layers: Group, detail: bool) -> Block:
 
 
 def _nets(graph: Program, blocks: Sequence[Block]) -> list[Net]:
+    """Return the values that cross between boxes."""
     home = {i: b for b, block in enumerate(blocks) for i in block.members}
     readers: dict[int, set[int]] = {}
     for i, b in home.items():

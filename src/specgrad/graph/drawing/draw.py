@@ -19,12 +19,12 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def draw(graph: Program, report: Any = None, *, detail: bool = False, columns: int | None = None) -> Picture:
-    """See `Graph.draw`."""
+    """Return the picture of a graph; see `Graph.draw`."""
     blocks, nets = blocks_of(graph, detail=detail)
     said, legend = ([None] * len(blocks), []) if report is None else annotations_of(graph, blocks, report)
     texts = [_texts(graph, b, s) for b, s in zip(blocks, said, strict=True)]
     heights = [HEAD + LINE * len(t) for t in texts]
-    starts = [k for k in range(1, len(blocks)) if _begins(blocks, k)]
+    starts = [k for k in range(1, len(blocks)) if _starts_derivatives(blocks, k)]
     layout = arranged(heights, [(n.source, n.targets) for n in nets], starts, columns)
     canvas = Canvas()
     title = rows(graph)[1]
@@ -32,20 +32,20 @@ def draw(graph: Program, report: Any = None, *, detail: bool = False, columns: i
     for net, line in zip(nets, layout.lines, strict=True):
         _wire(canvas, blocks, net, line, top, shape_text(graph, net.node))
     for k, block in enumerate(blocks):
-        _box(canvas, block, said[k], texts[k], heights[k], *_moved(layout.corners[k], top))
+        _box(canvas, block, said[k], texts[k], heights[k], *_below_title(layout.corners[k], top))
     _labels(canvas, graph, blocks, nets, layout, heights, top)
     _legend(canvas, _all_tones(blocks, said, legend), top + layout.height + 4, layout.width)
     return canvas.picture(title, margin=10)
 
 
-def _begins(blocks: list[Block], k: int) -> bool:
-    """Whether derivatives begin here, or their own inputs."""
+def _starts_derivatives(blocks: list[Block], k: int) -> bool:
+    """Return whether box k is the first one of the derivatives, or of their own inputs."""
     following = next((b for b in blocks[k:] if not b.is_input), blocks[k])
     return following.derivative and not blocks[k - 1].derivative and not blocks[k - 1].is_input
 
 
 def html(graph: Program) -> str:
-    """For notebooks: the picture, and the table folded away; the table alone where a picture would not help."""
+    """Return HTML for notebooks: the picture and a folded table; the table alone for graphs too large to draw."""
     text = escape("\n".join(map(printable, table(graph).split("\n"))))
     try:
         svg = draw(graph).svg
@@ -55,7 +55,7 @@ def html(graph: Program) -> str:
 
 
 def _title(canvas: Canvas, title: str, width: float) -> float:
-    """As many lines as it needs, broken between its parts."""
+    """Draw the title in as many lines as it needs, broken at commas; return the height used."""
     lines = [""]
     for part in title.split(", "):
         joined = f"{lines[-1]}, {part}".lstrip(", ")
@@ -68,12 +68,13 @@ def _title(canvas: Canvas, title: str, width: float) -> float:
     return 14.0 + 14 * len(lines)
 
 
-def _moved(corner: tuple[float, float], top: float) -> tuple[float, float]:
+def _below_title(corner: tuple[float, float], top: float) -> tuple[float, float]:
+    """Return a corner shifted down by the height of the title."""
     return corner[0], corner[1] + top
 
 
 def _texts(graph: Program, block: Block, said: Annotation | None) -> list[str]:
-    """The small lines of a box: what it computes, what it gives, what is said of it."""
+    """Return the small lines of a box: what it computes, what it gives, and the report's annotation."""
     operator = " + ".join(block.texts)
     lines = [operator] if operator not in ("input", block.name) else []
     if block.is_input:
@@ -88,6 +89,7 @@ def _texts(graph: Program, block: Block, said: Annotation | None) -> list[str]:
 def _box(
     canvas: Canvas, block: Block, said: Annotation | None, texts: list[str], height: float, x: float, y: float
 ) -> None:
+    """Draw one box with its name and small lines."""
     plain = "read" if block.is_input else "back" if block.derivative else "cell"
     tone = said.tone if said else plain
     title = "\n".join([block.name, " + ".join(block.texts), *texts[1:]])
@@ -98,12 +100,13 @@ def _box(
 
 
 def _wire(canvas: Canvas, blocks: list[Block], net: Net, line: Any, top: float, shape: str) -> None:
+    """Draw the lines of one value."""
     tone = "back" if blocks[net.source].derivative else "paper"
     title = f"{blocks[net.source].name}: {shape}"
     for piece in line.trunk:
-        canvas.path([_moved(p, top) for p in piece], tone, title=title)
+        canvas.path([_below_title(p, top) for p in piece], tone, title=title)
     for piece in line.ends:
-        canvas.path([_moved(p, top) for p in piece], tone, arrow=True, title=title)
+        canvas.path([_below_title(p, top) for p in piece], tone, arrow=True, title=title)
     for x, y in line.dots:
         canvas.dot(x, y + top, tone)
 
@@ -117,7 +120,7 @@ def _labels(
     heights: list[float],
     top: float,
 ) -> None:
-    """The shape of what leaves a box, beside the arrow to the next: of the value that goes there, else of any."""
+    """Draw, beside the arrow that leaves each box, the shape of the value that goes to the next box, else of any."""
     leaving: dict[int, list[Net]] = {}
     for net in nets:
         leaving.setdefault(net.source, []).append(net)
@@ -125,7 +128,7 @@ def _labels(
         if k not in leaving:
             continue
         net = next((n for n in leaving[k] if k + 1 in n.targets), leaving[k][0])
-        x, y = _moved(layout.corners[k], top)
+        x, y = _below_title(layout.corners[k], top)
         level = y - GAP / 2 + 3.5 if layout.upward[k] else y + heights[k] + GAP / 2 + 2.5
         text = shape_text(graph, net.node).replace("x", TIMES) if graph.nodes[net.node].shape else "scalar"
         canvas.text(x + WIDE / 2 + 6, level, fits(text, WIDE / 2 - 8, 9), "soft", size=9, anchor="start")
@@ -134,6 +137,7 @@ def _labels(
 def _all_tones(
     blocks: list[Block], said: list[Annotation | None], legend: list[tuple[str, str]]
 ) -> list[tuple[str, str]]:
+    """Return the entries (tone, text) of the legend."""
     plain = any(b.is_input and s is None for b, s in zip(blocks, said, strict=True))
     entries = [("read", "input")] if plain else []
     if not legend:
@@ -143,6 +147,7 @@ def _all_tones(
 
 
 def _legend(canvas: Canvas, entries: list[tuple[str, str]], y: float, width: float) -> None:
+    """Draw the legend."""
     x = 12.0
     for tone, text in entries:
         long = 24 + 5.4 * len(text)

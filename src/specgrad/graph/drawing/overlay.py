@@ -1,8 +1,10 @@
-"""What a report says of the layers of a graph, as tones and short texts; any report that has what these read.
+"""Annotations of a drawn graph from a report: a tone and a short text per box.
 
-layers: objects with name and verdict        an audit: green, amber, red
-layers: boxes by name, with low and high      bounds: the wider, the deeper
-nodes: balls by name, with value and radius   radii of rounding, the same way
+layers: objects with name and verdict (an audit): green, amber, red
+
+layers: boxes by name, with low and high (bounds): the wider, the deeper
+
+nodes: balls by name, with value and radius (radii of rounding): the same way
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ LEGEND = {"good": "explained by rounding", "open": "not examined, or cannot tell
 
 @dataclass(frozen=True)
 class Annotation:
-    """Of one box: its tone and what stands in it."""
+    """Tone and text that a report gives one box."""
 
     tone: str
     text: str
@@ -36,55 +38,64 @@ class Annotation:
 def annotations_of(
     graph: Program, blocks: list[Block], report: Any
 ) -> tuple[list[Annotation | None], list[tuple[str, str]]]:
-    """What the report says of every box, and the legend."""
+    """Return the annotation of every box (None: the report has nothing on it), and the legend."""
     layers = getattr(report, "layers", None)
     if isinstance(layers, Mapping):
-        return _wide(graph, blocks, {name: _width(box.low, box.high) for name, box in layers.items()}, "width")
+        return _width_annotations(
+            graph, blocks, {name: _width(box.low, box.high) for name, box in layers.items()}, "width"
+        )
     if layers is not None:
-        return _judged(graph, blocks, layers)
+        return _verdict_annotations(graph, blocks, layers)
     nodes = getattr(report, "nodes", None)
     if isinstance(nodes, Mapping) and nodes and all(hasattr(ball, "radius") for ball in nodes.values()):
-        return _wide(graph, blocks, {name: _most(ball.radius) for name, ball in nodes.items()}, "radius")
+        return _width_annotations(
+            graph, blocks, {name: _largest(ball.radius) for name, ball in nodes.items()}, "radius"
+        )
     text = "a report with layers (audit, ibp, crown) or with kept nodes (radius with keep=True)"
     raise ParameterError("draw", f"report must be {text}; got {type(report).__name__}")
 
 
 def _names(graph: Program, block: Block) -> list[str]:
-    """Of its layers and nodes, the last first: what is said of a box is said of its result."""
+    """Return the names of a box's nodes and layers, the last first: a box is annotated by its result."""
     nodes = [graph.nodes[i] for i in reversed(block.members)]
     return list(dict.fromkeys(name for n in nodes for name in (n.name, n.group)))
 
 
-def _judged(graph: Program, blocks: list[Block], layers: Any) -> tuple[list[Annotation | None], list[tuple[str, str]]]:
-    """The worst verdict of the layers in a box."""
+def _verdict_annotations(
+    graph: Program, blocks: list[Block], layers: Any
+) -> tuple[list[Annotation | None], list[tuple[str, str]]]:
+    """Return, per box, the worst verdict of its layers, and the legend."""
     by_name = {layer.name: layer.verdict for layer in layers}
     said: list[Annotation | None] = []
     for block in blocks:
         verdicts = [by_name[name] for name in _names(graph, block) if name in by_name]
         worst = max(verdicts, key=lambda v: (ORDER.index(tone_of(v.kind)), v.ratio), default=None)
-        said.append(None if worst is None else Annotation(tone_of(worst.kind), _verdict(worst)))
+        said.append(None if worst is None else Annotation(tone_of(worst.kind), _verdict_text(worst)))
     used = {s.tone for s in said if s is not None}
     return said, [(tone, text) for tone, text in LEGEND.items() if tone in used]
 
 
-def _verdict(verdict: Any) -> str:
+def _verdict_text(verdict: Any) -> str:
+    """Return a verdict as short text, with the share of the allowance that was used."""
     share = f", {verdict.ratio:.2g} of allowed" if 0 < verdict.ratio <= 1 else ""
     return f"{verdict.kind}{share}"
 
 
-def _most(values: Any) -> float:
+def _largest(values: Any) -> float:
+    """Return the largest of these numbers as a float; 0 for none."""
     array = np.asarray(values, dtype=float)
     return float(np.max(array)) if array.size else 0.0
 
 
 def _width(low: Any, high: Any) -> float:
-    return _most(widths(np.asarray(low, dtype=float), np.asarray(high, dtype=float)))
+    """Return the largest width high - low, rounded upward."""
+    return _largest(widths(np.asarray(low, dtype=float), np.asarray(high, dtype=float)))
 
 
-def _wide(
+def _width_annotations(
     graph: Program, blocks: list[Block], widths: dict[str, float], word: str
 ) -> tuple[list[Annotation | None], list[tuple[str, str]]]:
-    """Four steps between the narrowest and the widest box, in powers of ten; red where nothing is known."""
+    """Return, per box, one of four tones by the logarithm of its width, and the legend; red if unbounded."""
     values = [next((widths[n] for n in _names(graph, b) if n in widths), None) for b in blocks]
     known = [v for v in values if v is not None and 0 < v < math.inf]
     low, high = (math.log10(min(known)), math.log10(max(known))) if known else (0.0, 0.0)

@@ -1,8 +1,8 @@
-"""Where boxes stand, and the lines between them: columns of boxes, lanes beside them, a bus above.
+"""Placement of boxes and lines: columns of boxes, lanes beside them, a bus above.
 
 Boxes follow each other down a column, and from column to column; a network whose second half mirrors its first goes
 down and up again, as a U. A value runs straight to the box below, and on a lane of its own to all others. Two values
-share a lane only where they do not meet. Nothing here knows what a box is.
+share a lane only where they do not meet. Nothing here depends on what a box is.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Edges = Sequence[tuple[int, tuple[int, ...]]]  # per value: the box that makes i
 
 WIDE, GAP, LANE, SIDE = 196.0, 24.0, 7.0, 11.0
 PAGE = (595.0, 842.0)  # A4 in points
-MOST_COLUMNS = 12
-MOST_TURNED = 120
-READABLE = 0.72  # of the size on screen: 9 points become 6.5
+MAX_COLUMNS = 12
+MAX_BOXES_U_SHAPED = 120
+MIN_READABLE_SCALE = 0.72  # of the size on screen: 9 points become 6.5
 
 
 @dataclass
 class Wire:
-    """One value on its way: the pieces of its trunk, and the ends that reach a box."""
+    """The lines of one value: the pieces of its trunk, the ends that reach a box, and the dots at branches."""
 
     trunk: list[list[Point]] = field(default_factory=list)
     ends: list[list[Point]] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Wire:
 
 @dataclass
 class Layout:
-    """Upper left corners of boxes, and lines; `scale` is what fits a page."""
+    """Upper left corners of boxes, lines between them, and the size of the drawing in points."""
 
     corners: list[Point]
     lines: list[Wire]
@@ -41,13 +41,14 @@ class Layout:
 
     @property
     def scale(self) -> float:
+        """Return the factor, at most 1, at which the drawing fits an A4 page."""
         return min(PAGE[0] / self.width, PAGE[1] / self.height, 1.0)
 
 
 def arranged(heights: Sequence[float], edges: Edges, starts: Sequence[int] = (), columns: int | None = None) -> Layout:
-    """The arrangement that is largest on a page; `starts` are boxes that a column had better begin with."""
-    most = min(MOST_COLUMNS, len(heights))
-    if columns in (None, 2) and most >= 2 and (turned := _turned(heights, edges, starts)) is not None:
+    """Return the layout that is largest on a page; `starts` are boxes that a column should preferably begin with."""
+    most = min(MAX_COLUMNS, len(heights))
+    if columns in (None, 2) and most >= 2 and (turned := _u_shaped(heights, edges, starts)) is not None:
         return turned
     counts = range(1, most + 1) if columns is None else [max(1, min(columns, most))]
     best: Layout | None = None
@@ -58,10 +59,10 @@ def arranged(heights: Sequence[float], edges: Edges, starts: Sequence[int] = (),
     return best
 
 
-def _turned(heights: Sequence[float], edges: Edges, starts: Sequence[int]) -> Layout | None:
-    """Down and up again, if that brings the two halves together and a page holds it."""
+def _u_shaped(heights: Sequence[float], edges: Edges, starts: Sequence[int]) -> Layout | None:
+    """Return the layout as a U, if that shortens the lines and a page holds it readably; else None."""
     count = len(heights)
-    if count > MOST_TURNED:
+    if count > MAX_BOXES_U_SHAPED:
         return None
     middle = range(max(1, count // 3), min(count, 2 * count // 3 + 2))
     places = [b for b in middle if b in starts] or list(middle)
@@ -70,11 +71,11 @@ def _turned(heights: Sequence[float], edges: Edges, starts: Sequence[int]) -> La
     if _crossing(edges, up.column.index(1)) < 3 or up.bends() > 0.6 * down.bends():
         return None
     layout = up.layout()
-    return layout if layout.scale >= READABLE else None
+    return layout if layout.scale >= MIN_READABLE_SCALE else None
 
 
 def _split(count: int, edges: Edges, starts: Sequence[int], columns: int) -> list[int]:
-    """The first box of every column: near equal columns, where few values cross."""
+    """Return the first box of every column: near equal columns, split where few values cross."""
     firsts = [0]
     for k in range(1, columns):
         ideal = k * count / columns
@@ -86,11 +87,12 @@ def _split(count: int, edges: Edges, starts: Sequence[int], columns: int) -> lis
 
 
 def _crossing(edges: Edges, at: int) -> int:
+    """Return how many values cross from boxes before `at` to later ones."""
     return sum(source < at <= max(targets) for source, targets in edges if targets)
 
 
 class _Routing:
-    """One way of splitting boxes into columns."""
+    """Positions and lines for one way of splitting boxes into columns."""
 
     def __init__(self, heights: Sequence[float], edges: Edges, split: list[int], turned: bool) -> None:
         self.heights, self.edges, self.turned = heights, edges, turned
@@ -108,13 +110,14 @@ class _Routing:
                 y += heights[i] + gap
 
     def bends(self) -> float:
-        """How far values go up or down on lanes."""
+        """Return the total vertical distance that values travel on lanes."""
         pairs = [(s, t) for s, targets in self.edges for t in targets if not self._straight(s, t)]
         return sum(abs(self.top[s] - self.top[t]) for s, t in pairs)
 
     def layout(self) -> Layout:
+        """Return the layout with all lines routed."""
         self._ports()
-        self._plan()
+        self._assign_lanes()
         lanes = [max((lane for lane, _ in used.values()), default=-1) + 1 for used in self.lanes]
         widths = [2 * SIDE + LANE * max(n - 1, 0) if n else (14.0 if c in (0, self.count) else 20.0)
                   for c, n in enumerate(lanes)]  # fmt: skip
@@ -131,10 +134,11 @@ class _Routing:
                       self.begins[-1] + widths[-1], self.tall + above)  # fmt: skip
 
     def _straight(self, source: int, target: int) -> bool:
+        """Return whether the target is the next box in the same column."""
         return target == source + 1 and self.column[source] == self.column[target]
 
     def _ports(self) -> None:
-        """Where lines touch the sides of boxes: readers' ends above each other, results below them on the right."""
+        """Set the heights at which lines enter and leave boxes: entries above each other, exits below on the right."""
         left: dict[int, list[int]] = {}
         right: dict[int, list[int]] = {}
         leaves: dict[int, list[int]] = {}
@@ -155,10 +159,11 @@ class _Routing:
                 self.exit[k] = self._at(source, 0.55, 0.95, i, len(values))
 
     def _at(self, box: int, low: float, high: float, i: int, count: int) -> float:
+        """Return the height of entry i of `count` between two fractions of a box."""
         return self.top[box] + self.heights[box] * (low + (high - low) * (i + 1) / (count + 1))
 
-    def _plan(self) -> None:
-        """A lane in every channel that a value uses, and a bus for one that passes columns."""
+    def _assign_lanes(self) -> None:
+        """Assign a lane in every channel that a value uses, and a bus to values that pass columns."""
         spans: list[dict[int, tuple[float, float]]] = [{} for _ in range(self.count + 1)]
         passing: dict[int, tuple[float, float]] = {}
         for k, (source, targets) in enumerate(self.edges):
@@ -181,9 +186,11 @@ class _Routing:
         self.bus = {k: lane for k, (lane, _) in _lanes(passing, 0.5).items()}
 
     def _x(self, channel: int, k: int) -> float:
+        """Return the x of value k's lane in a channel."""
         return self.begins[channel] + SIDE + LANE * self.lanes[channel][k][0]
 
     def _line(self, k: int, above: float) -> Wire:
+        """Return the lines of value k."""
         source, targets = self.edges[k]
         line = Wire()
         home = self.column[source]
@@ -207,6 +214,7 @@ class _Routing:
         return line
 
     def _end(self, line: Wire, k: int, t: int, x: float, over: float) -> None:
+        """Add to `line` the end that reaches box t, from x."""
         y, column = self.entry[k, t], self.column[t]
         if column > self.column[self.edges[k][0]] + 1:
             far = self._x(column, k)
@@ -220,12 +228,13 @@ class _Routing:
             line.dots.append((x, y))
 
     def _left(self, column: int) -> float:
+        """Return the x of the left side of a column's boxes."""
         following = self.begins[column + 1]
         return following - WIDE
 
 
 def _lanes(spans: dict[int, tuple[float, float]], room: float) -> dict[int, tuple[int, tuple[float, float]]]:
-    """A lane per value, short ones first and nearest; where spans come close they get different lanes."""
+    """Return a lane per value, short spans first; spans closer than `room` get different lanes."""
     taken: list[list[tuple[float, float]]] = []
     lanes = {}
     for k, (low, high) in sorted(spans.items(), key=lambda item: (item[1][1] - item[1][0], item[0])):

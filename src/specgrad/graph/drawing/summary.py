@@ -17,7 +17,7 @@ Field = tuple[ReceptiveField | None, ...] | None  # per trailing axis; None: doe
 
 
 def describe(params: dict[str, Any]) -> str:
-    """Parameters as one reads them: a window as k3 s2 p1, defaults left out.
+    """Return parameters as short text: a window as k3 s2 p1, defaults left out.
 
     >>> describe({"groups": 1, "axis": 1})
     'axis=1'
@@ -33,16 +33,17 @@ def describe(params: dict[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    """A tuple without spaces, a fraction as 16/13."""
+    """Return a value as text: a tuple without spaces, a fraction as 16/13."""
     return f"({','.join(map(_text, value))}{',' * (len(value) == 1)})" if isinstance(value, tuple) else str(value)
 
 
 def data_inputs(graph: Program) -> set[int]:
-    """Bare arguments are data; arguments that are structures hold parameters."""
+    """Return the positions of data inputs: bare arguments are data, structures hold parameters."""
     return {p for tree in graph.inputs for p in leaves(tree) if not is_branch(tree)}
 
 
 def _field(node: Node, nodes: Sequence[Node], fields: list[Field]) -> Field:
+    """Return the receptive field of a node from those of its operands."""
     reaches = node.op.receptive_field(*(nodes[a].shape if isinstance(a, int) else () for a in node.args), **node.params)
     result: Field = None
     for a in node.operands():
@@ -62,7 +63,7 @@ def _field(node: Node, nodes: Sequence[Node], fields: list[Field]) -> Field:
 
 
 def receptive_fields(nodes: Sequence[Node], data: set[int]) -> list[Field]:
-    """For every node, what one of its cells depends on in the data, per trailing axis."""
+    """Return, per node, what one of its cells depends on in the data, per trailing axis (None: nothing)."""
     fields: list[Field] = []
     for i, node in enumerate(nodes):
         if node.op is INPUT:
@@ -73,6 +74,7 @@ def receptive_fields(nodes: Sequence[Node], data: set[int]) -> list[Field]:
 
 
 def _field_text(node: Node, field: Field) -> str:
+    """Return a receptive field as text, such as 3x3; "all" if it covers an axis."""
     if field is None or node.op is INPUT or "(" in node.group:
         return ""  # a derivative depends on the cotangents as well: no field of the data says it all
     if not field or field[-1] is None:
@@ -86,6 +88,7 @@ def _field_text(node: Node, field: Field) -> str:
 
 
 def multiply_adds(node: Node, nodes: Sequence[Node]) -> int:
+    """Return the multiply-adds of one node."""
     if node.op in (INPUT, CONSTANT):
         return 0
     return node.op.multiply_adds(
@@ -94,6 +97,7 @@ def multiply_adds(node: Node, nodes: Sequence[Node]) -> int:
 
 
 def _number(n: int) -> str:
+    """Return a number with separators, "" for 0."""
     return f"{n:,}" if n else ""
 
 
@@ -102,7 +106,7 @@ HEADER: Row = ("name", "operator", "shape", "parameters", "multiply-adds", "rece
 
 
 def _parameters(nodes: Sequence[Node], data: set[int], fields: list[Field]) -> list[set[int]]:
-    """For every node, the parameters it sees: its own inputs and those that reach it without meeting the data."""
+    """Return, per node, the parameters that it uses: those that reach it without meeting the data."""
     seen: list[set[int]] = []
     for i, node in enumerate(nodes):
         if node.op in (INPUT, CONSTANT):
@@ -113,7 +117,7 @@ def _parameters(nodes: Sequence[Node], data: set[int], fields: list[Field]) -> l
 
 
 def layer_text(members: list[Node]) -> str:
-    """The operator of a layer, or the composition that its nodes form and the operators in it that had a choice."""
+    """Return the operator of a layer, or its composition with those operators in it that have settings."""
     last = members[-1]
     derivative = "(" in last.group
     if len(members) == 1 and (derivative or last.group == last.name):
@@ -130,14 +134,14 @@ def layer_text(members: list[Node]) -> str:
 
 
 def _choices(node: Node) -> dict[str, Any]:
-    """What no shape shows: a window, how ties are broken, an exponent."""
+    """Return the settings that no shape shows: a window, how ties are broken, an exponent."""
     free = not node.op.linear  # a linear map is what its shapes and its layer's name say
     words = {k: v for k, v in node.params.items() if isinstance(v, Window) or (free and isinstance(v, str))}
     return words | {k: v for k, v in node.params.items() if free and not node.op.exact and is_literal(v)}
 
 
 def rows(graph: Program, *, detail: bool = False, every: Sequence[Node] | None = None) -> tuple[list[Row], str]:
-    """One row per layer (with detail: per node) that depends on the data, and a line of totals."""
+    """Return one row per layer (`detail`: per node) that depends on the data, and a line of totals."""
     nodes = graph.nodes if every is None else every
     named, at = _open_sizes(graph)
     data = data_inputs(graph)
@@ -166,7 +170,7 @@ def rows(graph: Program, *, detail: bool = False, every: Sequence[Node] | None =
 
 
 def _open_sizes(graph: Program) -> tuple[dict[str, Any], str]:
-    """Shapes in which names stand for open sizes, by node, and the sizes that everything else is counted at."""
+    """Return shapes with names for symbolic sizes, by node, and the sizes used for counts as text."""
     opened = getattr(graph, "open", None)
     if opened is None:
         return {}, ""
@@ -175,17 +179,17 @@ def _open_sizes(graph: Program) -> tuple[dict[str, Any], str]:
 
 
 def open_shapes(graph: Program) -> dict[str, Any]:
-    """Shapes in which names stand for open sizes, by node; none where nothing is open."""
+    """Return shapes with names for symbolic sizes, by node; {} if no size is symbolic."""
     return _open_sizes(graph)[0]
 
 
 def _one_word(size: Any, defaults: dict[str, int]) -> str:
-    """An expression that is long is shown as what it is at the defaults, in brackets."""
+    """Return a size as one word; a long expression as its value at the defaults, in brackets."""
     return f"({size_at(size, defaults)})" if " " in str(size) or "/" in str(size) else str(size)
 
 
 def table(graph: Program, *, detail: bool = False, every: Sequence[Node] | None = None) -> str:
-    """The graph as text. Parameters stand in the row of the layer that uses them first."""
+    """Return the graph as a text table; parameters stand in the row of the layer that uses them first."""
     body, total = rows(graph, detail=detail, every=every)
     everything = [HEADER, *body]
     widths = [max(len(row[c]) for row in everything) for c in range(6)]

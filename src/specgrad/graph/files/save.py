@@ -39,14 +39,14 @@ GRAPH_KEYS = frozenset({"format", "version", "names", "inputs", "outputs", "sing
 OPEN_KEYS = frozenset({"sizes", "names", "inputs", "outputs", "single", "nodes", "guards", "steps"})
 NODE_KEYS = frozenset({"op", "name", "shape", "group", "kind", "args", "params", "exact"})
 REPEATED = " repeated"  # behind the name of an array that is broadcast to an open shape
-MOST_CELLS = 1 << 40
+MAX_CELLS = 1 << 40
 BYTE_BUDGET = 1 << 31
-MOST_EXPONENT = 1 << 10  # an exact power has as many times the digits
+MAX_EXPONENT = 1 << 10  # an exact power has as many times the digits
 FRACTION = re.compile("-?[0-9]{1,4000}(/[1-9][0-9]{0,3999})?")
 
 
 class FileError(SpecgradError, ValueError):
-    """A file that is not what it should be. What it quotes of the file is one line, and not a long one."""
+    """Raised for a file that is not what it should be; what it quotes of the file is one short line."""
 
     def __init__(self, text: str, operator: str = "load") -> None:
         super().__init__(operator, quoted(text))
@@ -56,6 +56,7 @@ class FileError(SpecgradError, ValueError):
 
 
 def _encode(value: Any) -> Any:
+    """Return a parameter as JSON data; raise UnsupportedError for types that cannot be written."""
     if isinstance(value, Window):
         return {"window": [_encode_axis(a) for a in value.axes]}
     if isinstance(value, SymbolicSize | OpenWindow):
@@ -72,10 +73,12 @@ def _encode(value: Any) -> Any:
 
 
 def _encode_axis(axis: Strided | Adaptive) -> dict[str, int]:
+    """Return one axis of a window as JSON data."""
     return {name: getattr(axis, name) for name in type(axis).__dataclass_fields__}
 
 
 def _decode(value: Any) -> Any:
+    """Return the parameter that JSON data stand for; raise FileError for unknown data."""
     if isinstance(value, list):
         return tuple(_decode(v) for v in value)
     if not isinstance(value, dict):
@@ -91,11 +94,13 @@ def _decode(value: Any) -> Any:
     raise FileError(f"unknown parameter {str(value)[:80]}")
 
 
-def _is_whole(value: Any) -> bool:
-    return all(map(_is_whole, value)) if isinstance(value, tuple) else type(value) is int and abs(value) <= MOST_CELLS
+def _is_integer(value: Any) -> bool:
+    """Return whether a value, or every entry of a tuple, is an int of at most MAX_CELLS in size."""
+    return all(map(_is_integer, value)) if isinstance(value, tuple) else type(value) is int and abs(value) <= MAX_CELLS
 
 
 def _is_number(value: Any) -> bool:
+    """Return whether a value is a number and no bool."""
     return isinstance(value, Number) and not isinstance(value, bool)
 
 
@@ -103,16 +108,29 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-WHOLE = ("axes", "axis", "cells", "groups", "k", "order", "ranges", "rank", "shape", "size", "sizes", "widths")
+INTEGER_PARAMETERS = (
+    "axes",
+    "axis",
+    "cells",
+    "groups",
+    "k",
+    "order",
+    "ranges",
+    "rank",
+    "shape",
+    "size",
+    "sizes",
+    "widths",
+)
 PARAMETERS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    **dict.fromkeys(WHOLE, (f"whole numbers up to {MOST_CELLS}", _is_whole)),
+    **dict.fromkeys(INTEGER_PARAMETERS, (f"whole numbers up to {MAX_CELLS}", _is_integer)),
     **dict.fromkeys(("slope", "value"), ("a number", _is_number)),
     **dict.fromkeys(("high", "low"), ("a number or null", lambda v: v is None or _is_number(v))),
     **dict.fromkeys(("how", "padded", "spec", "ties", "where"), ("text", _is_text)),
     "beta": ("a finite number other than 0", lambda v: _is_number(v) and math.isfinite(v) and v != 0),
     "divisor": ("a number or text", lambda v: _is_number(v) or _is_text(v)),
     **dict.fromkeys(("empty", "exclusive", "largest", "last", "reverse"), ("true or false", lambda v: type(v) is bool)),
-    "exponent": (f"a number up to {MOST_EXPONENT}", lambda v: _is_number(v) and abs(v) <= MOST_EXPONENT),
+    "exponent": (f"a number up to {MAX_EXPONENT}", lambda v: _is_number(v) and abs(v) <= MAX_EXPONENT),
     "steps": ("positive numbers", lambda v: type(v) is tuple and all(_is_number(s) and s > 0 for s in v)),
     "window": ("a window", lambda v: isinstance(v, Window)),
 }
@@ -120,6 +138,7 @@ PARAMETERS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def _params(row: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the decoded parameters of a node; raise FileError for values of a wrong type."""
     params = {key: _decode(value) for key, value in row.get("params", {}).items()}
     for key, value in params.items():
         what, right = PARAMETERS.get(key, ("", lambda _: True))
@@ -129,13 +148,17 @@ def _params(row: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _fraction(text: Any) -> Fraction:
-    """A fraction as `str` writes it; its digits are counted before any is read, and there is no exponent."""
+    """Return the fraction that a text such as -7/3 stands for; raise FileError for others.
+
+    Its digits are counted before any is read, and there is no exponent.
+    """
     if not isinstance(text, str) or not FRACTION.fullmatch(text):
         raise FileError(f"a fraction must be whole numbers such as -7/3, of up to 4000 digits; got {str(text)[:40]!r}")
     return Fraction(text)
 
 
-def _known(data: Any, keys: frozenset[str], what: str) -> None:
+def _check_keys(data: Any, keys: frozenset[str], what: str) -> None:
+    """Raise FileError if `data` is no object or has keys outside `keys`."""
     if not isinstance(data, dict):
         raise FileError(f"{what} must be an object; got {type(data).__name__}")
     for key in data.keys() - keys:
@@ -143,15 +166,17 @@ def _known(data: Any, keys: frozenset[str], what: str) -> None:
 
 
 def _shape(data: Any, name: str) -> tuple[int, ...]:
-    if not isinstance(data, list) or not all(type(n) is int and 0 <= n <= MOST_CELLS for n in data):
-        raise FileError(f"the shape of node {name} must be a list of sizes up to {MOST_CELLS}; got {str(data)[:80]}")
+    """Return a shape; raise FileError if it is no list of sizes up to MAX_CELLS."""
+    if not isinstance(data, list) or not all(type(n) is int and 0 <= n <= MAX_CELLS for n in data):
+        raise FileError(f"the shape of node {name} must be a list of sizes up to {MAX_CELLS}; got {str(data)[:80]}")
     return tuple(data)
 
 
 def _decode_axis(fields: dict[str, int]) -> Strided | Adaptive:
+    """Return one axis of a window; raise FileError for fields that are no integers up to MAX_CELLS."""
     kind = Strided if "kernel" in fields else Adaptive
-    if not all(type(n) is int and abs(n) <= MOST_CELLS for n in fields.values()):
-        raise FileError(f"window sizes must be integers up to {MOST_CELLS}; got {str(fields)[:80]}")
+    if not all(type(n) is int and abs(n) <= MAX_CELLS for n in fields.values()):
+        raise FileError(f"window sizes must be integers up to {MAX_CELLS}; got {str(fields)[:80]}")
     return kind(**fields)
 
 
@@ -159,14 +184,16 @@ def _decode_axis(fields: dict[str, int]) -> Strided | Adaptive:
 
 
 def _encode_tree(tree: Tree) -> Any:
+    """Return a structure as JSON data: lists for tuples, tagged objects for dicts."""
     if isinstance(tree, dict):
         return {"dict": [[key, _encode_tree(child)] for key, child in tree.items()]}
     return [_encode_tree(child) for child in tree] if is_branch(tree) else tree
 
 
 def _decode_tree(data: Any) -> Tree:
+    """Return the structure that `_encode_tree` wrote; raise FileError for repeated keys."""
     if isinstance(data, dict):
-        _known(data, frozenset({"dict"}), "a structure")
+        _check_keys(data, frozenset({"dict"}), "a structure")
         tree = {key: _decode_tree(child) for key, child in data["dict"]}
         if len(tree) != len(data["dict"]) or not all(isinstance(key, str | int) for key in tree):
             raise FileError(f"the keys of a structure must be text and unique; got {str(list(tree))[:80]}")
@@ -178,6 +205,7 @@ def _decode_tree(data: Any) -> Tree:
 
 
 def _row(graph: Program, i: int, n: Node) -> dict[str, Any]:
+    """Return one node as JSON data."""
     row: dict[str, Any] = {"op": n.op.name, "name": n.name, "shape": [_encode(size) for size in n.shape]}
     if n.group != n.name:
         row["group"] = n.group
@@ -195,7 +223,7 @@ def _row(graph: Program, i: int, n: Node) -> dict[str, Any]:
 
 
 def to_json(graph: Graph) -> dict[str, Any]:
-    """The graph as JSON data, without float constants; stable, so it can be hashed."""
+    """Return the graph as JSON data, without float constants; stable, so it can be hashed."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -210,8 +238,9 @@ def to_json(graph: Graph) -> dict[str, Any]:
 
 
 def _arg(data: Any, position: int) -> int | NumberArg:
+    """Return one argument of a node; raise FileError if it does not refer to an earlier node."""
     if isinstance(data, dict):
-        _known(data, frozenset({"number"}), f"an argument of node {position}")
+        _check_keys(data, frozenset({"number"}), f"an argument of node {position}")
         value = _decode(data["number"])
         if isinstance(value, bool) or not isinstance(value, Number):
             raise FileError(f"an argument of node {position} must be a number; got {str(value)[:40]!r}")
@@ -222,7 +251,8 @@ def _arg(data: Any, position: int) -> int | NumberArg:
 
 
 def _node(row: dict[str, Any], position: int, nodes: list[Node]) -> Node:
-    _known(row, NODE_KEYS, f"node {position}")
+    """Return the node that a row stands for; raise FileError if it is inconsistent with its operator."""
+    _check_keys(row, NODE_KEYS, f"node {position}")
     name = row["name"]
     if not isinstance(name, str) or not isinstance(row.get("group", name), str):
         raise FileError(f"the name of node {position} must be text; got {type(name).__name__}")
@@ -248,7 +278,7 @@ def _node(row: dict[str, Any], position: int, nodes: list[Node]) -> Node:
 
 
 def _check_kind(op: Op, args: tuple[int | NumberArg, ...], nodes: list[Node], kind: str, name: str) -> None:
-    """Indices stand where the operator wants them, and the output is what the operator makes."""
+    """Raise FileError unless indices stand where the operator takes them, and the output's kind is its own."""
     if op in (INPUT, CONSTANT):
         return
     kinds = ["real" if isinstance(a, NumberArg) else nodes[a].kind for a in args]
@@ -261,7 +291,7 @@ def _check_kind(op: Op, args: tuple[int | NumberArg, ...], nodes: list[Node], ki
 
 
 def _check_ends(nodes: list[Node], names: Any, inputs: Tree, outputs: Tree) -> None:
-    """One name per argument, every input node in one argument, every output a node."""
+    """Raise FileError unless arguments have one name each, inputs occur once, and outputs are nodes."""
     if not isinstance(inputs, tuple) or not isinstance(outputs, tuple):
         raise FileError("inputs and outputs must be lists")
     for p in leaves((inputs, outputs)):
@@ -274,12 +304,12 @@ def _check_ends(nodes: list[Node], names: Any, inputs: Tree, outputs: Tree) -> N
 
 
 def from_json(data: dict[str, Any], arrays: dict[str, Array] | None = None) -> Graph:
-    """The graph of `to_json`, with its float constants by name."""
+    """Return the graph of `to_json`, with its float constants by name."""
     if data.get("format") != FORMAT:
         raise FileError(f"format must be {FORMAT!r}; got {data.get('format')!r}")
     if data.get("version") != VERSION:
         raise FileError(f"version {data.get('version')!r} is not readable here; this is version {VERSION}")
-    _known(data, GRAPH_KEYS, "the graph")
+    _check_keys(data, GRAPH_KEYS, "the graph")
     if type(data["single"]) is not bool or not isinstance(data["nodes"], list):
         raise FileError("is not a specgrad graph: single must be true or false, and nodes a list")
     nodes: list[Node] = []
@@ -304,7 +334,7 @@ def from_json(data: dict[str, Any], arrays: dict[str, Array] | None = None) -> G
 
 
 def _open_to_json(opened: SymbolicProgram) -> dict[str, Any]:
-    """The program over named sizes; its float constants stand with those of the graph, by name."""
+    """Return the program over symbolic sizes as JSON data; its float constants stand with the graph's, by name."""
     if opened.reimport is not None:
         text = "the graph reads its model again for other sizes, which this file could not; save graph.at(...) instead"
         raise UnsupportedError("save", text)
@@ -326,8 +356,8 @@ def _open_to_json(opened: SymbolicProgram) -> dict[str, Any]:
 
 
 def _open(data: Any, graph: Graph, arrays: dict[str, Array]) -> SymbolicProgram:
-    """What is written over named sizes must be, at the default sizes, the graph that stands beside it."""
-    _known(data, OPEN_KEYS, "open")
+    """Return the program over symbolic sizes; raise FileError unless it is, at the defaults, the graph beside it."""
+    _check_keys(data, OPEN_KEYS, "open")
     reader = SymbolicReader(data["sizes"], FileError)
     nodes = [_open_node(row, i, reader) for i, row in enumerate(data["nodes"])]
     constants = {i: _open_constant(row, arrays) for i, row in enumerate(data["nodes"]) if nodes[i].op is CONSTANT}
@@ -346,14 +376,15 @@ def _open(data: Any, graph: Graph, arrays: dict[str, Array]) -> SymbolicProgram:
 
 
 def _open_constant(row: dict[str, Any], arrays: dict[str, Array]) -> Array:
-    """An array, or one that is broadcast to an open shape and stands under a name of its own."""
+    """Return an array, or one that is broadcast to a symbolic shape and has a name of its own in the file."""
     if "of" not in row:
         return _constant(row, arrays)
     return _constant({**row, "name": row["name"] + REPEATED, "shape": _shape(row["of"], row["name"])}, arrays)
 
 
 def _open_node(row: dict[str, Any], position: int, reader: SymbolicReader) -> Node:
-    _known(row, NODE_KEYS | {"of"}, f"open node {position}")
+    """Return the node over symbolic sizes that a row stands for."""
+    _check_keys(row, NODE_KEYS | {"of"}, f"open node {position}")
     op = {"input": INPUT, "constant": CONSTANT}.get(row["op"]) or REGISTRY.get(row["op"])
     if op is None:
         raise UnsupportedError("load", f"operator {row['op']!r} of open node {position} is unknown")
@@ -367,12 +398,14 @@ def _open_node(row: dict[str, Any], position: int, reader: SymbolicReader) -> No
 
 
 def _open_arg(data: Any, position: int, reader: SymbolicReader) -> int | NumberArg:
+    """Return one argument of a node over symbolic sizes."""
     if isinstance(data, dict) and isinstance(data.get("number"), dict) and "size" in data["number"]:
         return NumberArg(reader.size(data["number"]))
     return _arg(data, position)
 
 
 def _step(data: Any) -> tuple[str, Any, tuple[tuple[str, Any], ...]]:
+    """Return one derivative step as (name, wrt, options); raise FileError for an unknown derivative."""
     name, wrt, options = data
     if name not in DERIVATIVES or not set(options) <= {"value"}:
         raise FileError(f"{str(name)[:40]!r} is no derivative; known are {', '.join(DERIVATIVES)}")
@@ -380,6 +413,7 @@ def _step(data: Any) -> tuple[str, Any, tuple[tuple[str, Any], ...]]:
 
 
 def _constant(row: dict[str, Any], arrays: dict[str, Array]) -> Array:
+    """Return the array of a constant; raise FileError if it is missing or has another shape or type."""
     if "exact" in row:
         values = np.empty(len(row["exact"]), dtype=object)
         values[:] = [_fraction(v) for v in row["exact"]]
@@ -398,11 +432,11 @@ def _constant(row: dict[str, Any], arrays: dict[str, Array]) -> Array:
 # --- files ------------------------------------------------------------------------------------------------------
 
 OURS = {"specgrad": "arrays"}  # stands in the header of a graph's arrays
-LONGEST_HEADER = 100_000_000  # that of safetensors
+MAX_HEADER_BYTES = 100_000_000  # that of safetensors
 
 
 def digest(arrays: dict[str, Array]) -> str:
-    """SHA-256 of names, types, shapes and cells, in the order of the names."""
+    """Return the SHA-256 of names, types, shapes and cells, in the order of the names."""
     sha = hashlib.sha256()
     for name in sorted(arrays):
         array = np.asarray(arrays[name], order="C")
@@ -412,31 +446,34 @@ def digest(arrays: dict[str, Array]) -> str:
 
 
 def _metadata(path: Path) -> dict[str, Any]:
-    """The texts in the header of a safetensors file; {"foreign": ...} for anything else."""
+    """Return the texts in the header of a safetensors file; {"foreign": "yes"} for any other file."""
     try:
         with open(path, "rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
-            metadata = json.loads(file.read(min(length, LONGEST_HEADER))).get("__metadata__", {})
+            metadata = json.loads(file.read(min(length, MAX_HEADER_BYTES))).get("__metadata__", {})
         return metadata if isinstance(metadata, dict) else {"foreign": "yes"}
     except (ValueError, struct.error, AttributeError, RecursionError):
         return {"foreign": "yes"}
 
 
 def _is_graph(path: Path) -> bool:
-    """Whether a file begins as `save` begins it."""
+    """Return whether a file begins as `save` begins it."""
     with open(path, "rb") as file:
         return FORMAT.encode() in file.read(80)
 
 
-def _keep(path: Path, ours: bool, force: bool) -> None:
-    """A file that we did not write is kept, unless it is empty or force says otherwise."""
+def _refuse_foreign(path: Path, ours: bool, force: bool) -> None:
+    """Raise FileError for a file that we did not write, unless it is empty or `force` is set."""
     if not (ours or force or path.stat().st_size == 0):
         text = f"{path.name} exists and was not written by this function; choose another name, or pass force=True"
         raise FileError(text, "save")
 
 
 def named_arrays(graph: Graph) -> dict[str, Array]:
-    """The constants by name, and those of the program over open sizes, of which a derivative may have dropped some."""
+    """Return the constants by name, with those of the program over symbolic sizes.
+
+    A derivative may have dropped some of the latter.
+    """
     programs: list[Program] = [graph] if graph.open is None else [graph.open.program, graph]
     arrays: dict[str, Array] = {}
     for program in programs:
@@ -461,22 +498,22 @@ def save(graph: Graph, path: str | Path, *, force: bool = False) -> None:
     text = json.dumps(data, indent=1, allow_nan=False).encode()
     known = path.exists() and _is_graph(path)
     if path.exists():
-        _keep(path, known, force)
+        _refuse_foreign(path, known, force)
     if arrays:
         need("safetensors", "arrays in files need")
         from safetensors.numpy import save as pack
 
         if beside.exists():
             metadata = _metadata(beside)
-            _keep(beside, metadata == OURS or (known and not metadata), force)
+            _refuse_foreign(beside, metadata == OURS or (known and not metadata), force)
         write_pair(path, text, beside, pack(arrays, metadata=OURS))
     else:
         write_whole(path, text)
 
 
 @contextmanager
-def _one_error(path: Path, what: str) -> Iterator[None]:
-    """Whatever the bytes of a file bring about is a FileError; a file that cannot be opened stays an OSError."""
+def _as_file_error(path: Path, what: str) -> Iterator[None]:
+    """Turn any exception about the bytes of a file into a FileError; OSError and ImportError pass."""
     try:
         yield
     except (FileError, OSError, ImportError):
@@ -488,6 +525,7 @@ def _one_error(path: Path, what: str) -> Iterator[None]:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the JSON object of these pairs; raise FileError for a repeated key."""
     entries = dict(pairs)
     if len(entries) != len(pairs):
         raise FileError(f"a key stands twice in one object; got {str([key for key, _ in pairs])[:80]}")
@@ -495,20 +533,22 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(text: str) -> Any:
+    """Raise FileError: NaN and Infinity are no JSON numbers."""
     raise FileError(f"{text} is no JSON number")
 
 
 def _strict_json(text: str | bytes) -> Any:
+    """Return parsed JSON; raise FileError for repeated keys, NaN and Infinity."""
     return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
 
 
 def load(path: str | Path, *, byte_budget: int = BYTE_BUDGET) -> Graph:
-    """Read what `save` wrote; arrays of another graph are refused (files before version 2 carry no digest).
+    """Return the graph that `save` wrote; arrays of another graph are refused (version 1 carries no digest).
 
     byte_budget   no single value, at 8 bytes a cell, and no padded input of a window may need more
     """
     path = Path(path)
-    with _one_error(path, "a specgrad graph"):
+    with _as_file_error(path, "a specgrad graph"):
         raw = path.read_bytes()
         data = _strict_json(raw)
         if not isinstance(data, dict):
@@ -527,7 +567,7 @@ def load(path: str | Path, *, byte_budget: int = BYTE_BUDGET) -> Graph:
 
 
 def _check_budget(node: Node, byte_budget: int) -> None:
-    """The file is not trusted: its sizes are compared with the budget before anybody allocates them."""
+    """Raise FileError if a node needs more than `byte_budget` bytes; sizes of a file are not trusted."""
     sizes, window = [node.shape], node.params.get("window")
     if isinstance(window, Window):
         sizes.append((*node.shape[: len(node.shape) - window.rank], *window.padded))
@@ -537,6 +577,7 @@ def _check_budget(node: Node, byte_budget: int) -> None:
 
 
 def _arrays(path: Path, rows: Any) -> dict[str, Array]:
+    """Return the arrays of a safetensors file by name; {} if the graph needs none."""
     if not path.exists() or not any(row["op"] == "constant" and "exact" not in row for row in rows):
         return {}
     need("safetensors", "arrays in files need")
@@ -561,17 +602,17 @@ def save_params(params: Tree, path: str | Path, *, force: bool = False) -> None:
 
     path, structure = Path(path), _encode_tree(transform(place, params))
     if path.exists():
-        _keep(path, "structure" in _metadata(path), force)
+        _refuse_foreign(path, "structure" in _metadata(path), force)
     write_whole(path, pack(arrays, metadata={"structure": json.dumps(structure)}))
 
 
 def load_params(path: str | Path) -> Tree:
-    """Read what `save_params` wrote."""
+    """Return the structure of arrays that `save_params` wrote."""
     need("safetensors", "arrays in files need")
     from safetensors import safe_open
 
     path = Path(path)
-    with _one_error(path, "a file of parameters"), safe_open(path, framework="np") as file:
+    with _as_file_error(path, "a file of parameters"), safe_open(path, framework="np") as file:
         structure = (file.metadata() or {}).get("structure")
         if structure is None:
             raise FileError(f"{path.name} has no structure; it was not written by save_params")

@@ -1,4 +1,4 @@
-"""Open sizes, windows over them and guards as JSON data."""
+"""Symbolic sizes, windows over them and guards as JSON data."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from specgrad.window import Guard, OpenWindow, SymbolicSize, window_over
 from specgrad.window.symbolic_size import Atom, Quotient, Symbol, from_terms, quotient, smaller
 
-MOST = 1 << 40  # of a number in an expression
-LONGEST = 1000  # terms of an expression
+MAX_NUMBER = 1 << 40  # of a number in an expression
+MAX_TERMS = 1000  # terms of an expression
 
 
 def encode_size(size: SymbolicSize | int) -> Any:
-    """A sum of products: [coefficient, factors] each.
+    """Return a size as JSON data: an int, or a sum of products, [coefficient, factors] each.
 
     >>> from specgrad.window import symbolic
     >>> encode_size(symbolic("N") * 3 + 1)
@@ -25,6 +25,7 @@ def encode_size(size: SymbolicSize | int) -> Any:
 
 
 def _encode_atom(atom: Atom) -> Any:
+    """Return one factor as JSON data: a name, a quotient, or the smaller of two sizes."""
     if isinstance(atom, Symbol):
         return atom.name
     if isinstance(atom, Quotient):
@@ -33,37 +34,38 @@ def _encode_atom(atom: Atom) -> Any:
 
 
 def encode_window(window: OpenWindow) -> Any:
-    """How it was asked for; its sizes follow from that."""
+    """Return a window over symbolic sizes as JSON data: the arguments that it was made with."""
     asked = {name: [encode_size(n) for n in value] if name == "output" else value for name, value in window.asked}
     sizes = [encode_size(n) for n in window.sizes]
     return {"asked": [window.made, window.operator, sizes, asked]}
 
 
 def encode_guard(guard: Guard) -> Any:
+    """Return a guard as JSON data."""
     return [encode_size(guard.difference), guard.relation, guard.held, guard.where]
 
 
 class SymbolicReader:
-    """Reads what stands over these names; `error` is raised where the data is not what it should be."""
+    """Decoder of JSON data over these names; raises `error` where the data are invalid."""
 
     def __init__(self, sizes: dict[str, Any], error: Callable[[str], Exception]) -> None:
         self.error = error
         self.symbols: dict[str, Symbol] = {}
         for name, pair in sizes.items():
             hint, default = pair
-            if not name.isidentifier() or not all(type(n) is int and 0 < n <= MOST for n in (hint, default)):
+            if not name.isidentifier() or not all(type(n) is int and 0 < n <= MAX_NUMBER for n in (hint, default)):
                 raise error(f"an open size must have a name and two numbers; got {str({name: pair})[:80]}")
             self.symbols[name] = Symbol(name, hint, default)
 
     def size(self, data: Any) -> Any:
-        """A size, or a plain number."""
-        if type(data) is int and abs(data) <= MOST:
+        """Return a symbolic size, or a plain number."""
+        if type(data) is int and abs(data) <= MAX_NUMBER:
             return data
-        if not isinstance(data, dict) or list(data) != ["size"] or not 0 < len(data["size"]) <= LONGEST:
+        if not isinstance(data, dict) or list(data) != ["size"] or not 0 < len(data["size"]) <= MAX_TERMS:
             raise self.error(f"a size must be a whole number or an expression; got {str(data)[:80]}")
         total: Any = 0
         for c, atoms in data["size"]:
-            if type(c) is not int or abs(c) > MOST or len(atoms) > LONGEST:
+            if type(c) is not int or abs(c) > MAX_NUMBER or len(atoms) > MAX_TERMS:
                 raise self.error(f"a coefficient must be a whole number; got {str(c)[:80]}")
             term: Any = c
             for atom in atoms:
@@ -72,6 +74,7 @@ class SymbolicReader:
         return total
 
     def _atom(self, data: Any) -> Any:
+        """Return the factor that JSON data stand for."""
         if isinstance(data, str) and data in self.symbols:
             return from_terms({(self.symbols[data],): 1})
         if isinstance(data, dict) and len(data) == 1:
@@ -81,7 +84,7 @@ class SymbolicReader:
         raise self.error(f"an expression must be made of {', '.join(self.symbols)}; got {str(data)[:80]}")
 
     def value(self, data: Any, plain: Callable[[Any], Any]) -> Any:
-        """A parameter of an operator; `plain` reads what has no open size in it."""
+        """Return a parameter of an operator; `plain` decodes what has no symbolic size in it."""
         if isinstance(data, list):
             return tuple(self.value(v, plain) for v in data)
         if isinstance(data, dict) and list(data) == ["size"]:
@@ -93,6 +96,7 @@ class SymbolicReader:
         return plain(data)
 
     def guard(self, data: Any) -> Guard:
+        """Return the guard that JSON data stand for."""
         difference, relation, held, where = data
         size = self.size(difference)
         if not isinstance(size, SymbolicSize) or relation not in ("==", "<") or type(held) is not bool:

@@ -1,4 +1,4 @@
-"""Run a graph, node by node, on whatever values it is given."""
+"""Interpreter: runs a graph node by node on any values: arrays, tensors, graph variables."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ Observer = Callable[[Node, Value], None]
 
 
 def _compute(node: Node, args: tuple[Value, ...]) -> Value:
+    """Apply one node's operator; an error gets a note with the layer and the user's line."""
     try:
         return apply(node.op, *args, **node.params)
     except SpecgradError as error:
@@ -28,7 +29,7 @@ def _compute(node: Node, args: tuple[Value, ...]) -> Value:
 
 
 def evaluate(graph: Program, inputs: dict[int, Value], observe: Observer | None = None) -> dict[int, Value]:
-    """The values of the outputs, by position. A value is let go after its last use.
+    """Return the values of the outputs, by position; each value is released after its last use.
 
     `observe(node, value)` sees every computed node in order.
     """
@@ -51,7 +52,7 @@ def evaluate(graph: Program, inputs: dict[int, Value], observe: Observer | None 
 
 
 def bind_inputs(graph: Program, args: tuple[Any, ...]) -> dict[int, Value]:
-    """The arguments of a call, by position, after their structure and shapes have been checked."""
+    """Return the arguments of a call by position, after a check of their structure and shapes."""
     if len(args) != len(graph.inputs):
         raise ShapeError("graph", f"takes {len(graph.inputs)} arguments ({', '.join(graph.names)}); got {len(args)}")
     values: dict[int, Value] = {}
@@ -65,7 +66,7 @@ def bind_inputs(graph: Program, args: tuple[Any, ...]) -> dict[int, Value]:
 
 
 class Binder:
-    """`bind_inputs` for many calls: where every leaf stands is looked up once."""
+    """`bind_inputs` for many calls: the path to every leaf is computed once."""
 
     def __init__(self, graph: Program) -> None:
         self.graph = graph
@@ -74,10 +75,12 @@ class Binder:
             for number, tree in enumerate(graph.inputs)
             for keys, position in paths(tree)
         ]
-        self.branches = [(n, keys, size) for n, tree in enumerate(graph.inputs) for keys, size in _sizes(tree, ())]
+        self.branches = [
+            (n, keys, size) for n, tree in enumerate(graph.inputs) for keys, size in _branch_sizes(tree, ())
+        ]
 
     def __call__(self, args: tuple[Any, ...]) -> list[Value]:
-        """The leaves of the arguments in the graph's order; wrong ones are refused as by `bind_inputs`."""
+        """Return the leaves of the arguments in the graph's order; raise as `bind_inputs` does for wrong ones."""
         values = []
         try:
             for number, keys, size in self.branches:
@@ -96,27 +99,27 @@ class Binder:
         return values
 
 
-def _sizes(tree: Tree, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], int]]:
-    """Every branch of a structure with the number of its entries."""
+def _branch_sizes(tree: Tree, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], int]]:
+    """Yield the keys to every branch of a structure, and the number of its entries."""
     if isinstance(tree, dict | tuple):
         yield keys, len(tree)
         for key, child in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from _sizes(child, (*keys, key))
+            yield from _branch_sizes(child, (*keys, key))
 
 
 def call(graph: Program, args: tuple[Any, ...], observe: Observer | None = None) -> Any:
-    """The results, in the structure that the traced function returned."""
+    """Return the results of a graph, in the structure that the traced function returned."""
     inputs = bind_inputs(graph, args)
     builder = next((v.builder for v in inputs.values() if hasattr(v, "builder")), None)
-    values = evaluate(graph if builder is None else _recorded(graph, builder), inputs, observe)
-    results = transform(lambda _, position: _apart(graph, values[position]), graph.outputs)
+    values = evaluate(graph if builder is None else _with_recorded_constants(graph, builder), inputs, observe)
+    results = transform(lambda _, position: _copy_if_constant(graph, values[position]), graph.outputs)
     return results[0] if graph.single else results
 
 
-def _recorded(graph: Program, builder: Any) -> Program:
-    """Constants as variables of the trace that the call is part of.
+def _with_recorded_constants(graph: Program, builder: Any) -> Program:
+    """Return the graph with its constants as variables of the trace that the call is part of.
 
-    As arrays they would be computed with on the spot, in their own format: var + eps rounded to float32, and the graph
+    As arrays they would be computed with at once, in their own format: var + eps rounded to float32, and the graph
     another function.
     """
     constants = {
@@ -127,8 +130,11 @@ def _recorded(graph: Program, builder: Any) -> Program:
     return replace(graph, constants={**graph.constants, **constants})
 
 
-def _apart(graph: Program, result: Value) -> Value:
-    """A result that is a constant, or a view of one, is copied: who changes it must not change the graph."""
+def _copy_if_constant(graph: Program, result: Value) -> Value:
+    """Return a copy of a result that shares memory with a constant, else the result itself.
+
+    A caller who changes its result must not change the graph.
+    """
     if isinstance(result, np.ndarray) and any(np.may_share_memory(result, c) for c in graph.constants.values()):
         return result.copy()
     return result

@@ -19,6 +19,7 @@ Kind = Literal["real", "index"]
 
 
 def _outside(*_: Any, **__: Any) -> Any:
+    """Raise AssertionError: inputs and constants are not computed."""
     raise AssertionError("inputs and constants are not computed")
 
 
@@ -39,7 +40,7 @@ Arg = int | NumberArg  # the position of an earlier node, or a number
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One application of one operator."""
+    """One application of one operator to earlier nodes, with its shape, name and layer."""
 
     op: Op
     args: tuple[Arg, ...]
@@ -53,12 +54,13 @@ class Node:
     """File and line of the user's call; not serialized."""
 
     def operands(self) -> tuple[int, ...]:
+        """Return the positions of the arguments that are nodes; numbers are skipped."""
         return tuple(a for a in self.args if not isinstance(a, NumberArg))
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """What a graph consists of.
+    """A flat list of nodes with inputs, outputs and captured constants: the data of a graph.
 
     inputs     one structure of node positions per argument
     outputs    one structure of node positions per result; `single` if the function returned a bare value
@@ -77,7 +79,7 @@ class Program:
         return len(self.nodes)
 
     def node(self, name: str) -> Node:
-        """The node of that name."""
+        """Return the node of that name; raise KeyError if there is none."""
         for n in self.nodes:
             if n.name == name:
                 return n
@@ -85,25 +87,27 @@ class Program:
 
     @property
     def input_positions(self) -> list[int]:
+        """Return the positions of all inputs, in order."""
         return leaves(self.inputs)
 
     @property
     def output_positions(self) -> list[int]:
+        """Return the positions of all outputs, in order; one may occur several times."""
         return leaves(self.outputs)
 
     @property
     def real_outputs(self) -> list[int]:
-        """Outputs that are numbers, as often as they are outputs; positions of winners are not."""
+        """Return the positions of outputs that are numbers, repeated as they are; indices are left out."""
         return [p for p in self.output_positions if self.nodes[p].kind == "real"]
 
 
 def bind(args: tuple[Arg, ...], values: list[Any] | dict[int, Any]) -> tuple[Value, ...]:
-    """The arguments of a node as values."""
+    """Return the arguments of a node as values."""
     return tuple(a.value if isinstance(a, NumberArg) else values[a] for a in args)
 
 
 def distinct(taken: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
-    """`taken`, then `new`; a name that stands before is counted on, so that no argument hides another.
+    """Return `taken`, then `new` with a counter appended to names that are taken already.
 
     >>> distinct(("x", "d_x"), ("d_x", "d_d_x"))
     ('x', 'd_x', 'd_x_2', 'd_d_x')

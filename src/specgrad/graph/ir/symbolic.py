@@ -1,8 +1,8 @@
-"""Graphs whose sizes are open: one list of nodes over named sizes, and the graph that it is at any of them.
+"""Graphs with symbolic sizes: one list of nodes over named sizes, instantiated at any sizes.
 
-Nothing is guessed. Every parameter that depends on a size was computed from that size while tracing (`window.Size`),
-and is computed again from the new one; every shape rule and every window is asked again; and whatever else the traced
-function decided by a size must be decided the same way, or the new size is refused.
+Nothing is guessed. Every parameter that depends on a size was computed from that size while tracing
+(`window.SymbolicSize`), and is computed again from the new one; every shape rule and every window is checked again; and
+whatever else the traced function decided by a size must be decided the same way, or the new size is refused.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .tree import Tree, at_path, leaves, match, paths, transform, walk
 Step = tuple[str, Any, tuple[tuple[str, Any], ...]]  # a derivative by name, its wrt, its options
 DERIVATIVES: dict[str, Callable[..., Any]] = {}
 """jvp, vjp and grad; they enter themselves, for they are made of graphs."""
-MOST_BOUND = 16  # graphs of one open graph that are kept
+MAX_GRAPHS_PER_SIZES = 16  # graphs of one open graph that are kept
 
 
 Made = TypeVar("Made")
 
 
 class PerGraph(Generic[Made]):
-    """What is made of each graph once, for the last few of them."""
+    """Cache of what `make` gives for each graph; it is emptied when MAX_GRAPHS_PER_SIZES graphs are in it."""
 
     def __init__(self, make: Callable[[Any], Made]) -> None:
         self.make = make
@@ -41,16 +41,16 @@ class PerGraph(Generic[Made]):
 
     def __call__(self, graph: Any) -> Made:
         if graph not in self.known:
-            if len(self.known) >= MOST_BOUND:
+            if len(self.known) >= MAX_GRAPHS_PER_SIZES:
                 self.known.clear()
             self.known[graph] = self.make(graph)
         return self.known[graph]
 
 
 class PerSize(Generic[Made]):
-    """What is made of the graph at each size met, looked up by the open sizes of the arguments alone.
+    """Cache of what `make` gives for the graph at each size, keyed by the symbolic sizes of the arguments alone.
 
-    Whoever calls what was made must check the arguments: nothing else of them is looked at where their sizes are known.
+    The caller must check the arguments: nothing else of them is looked at where their sizes are known.
     """
 
     def __init__(self, graph: Any, make: Callable[[Any], Made], *, first: int = 0) -> None:
@@ -72,7 +72,7 @@ class PerSize(Generic[Made]):
         except (AttributeError, IndexError, KeyError, TypeError):
             return self.made(self.fitted(args))
         if key not in self.known:
-            if len(self.known) >= MOST_BOUND:
+            if len(self.known) >= MAX_GRAPHS_PER_SIZES:
                 self.known.clear()
             self.known[key] = self.made(self.fitted(args))
         return self.known[key]
@@ -94,12 +94,12 @@ class SymbolicProgram:
 
     @property
     def defaults(self) -> dict[str, int]:
-        """The names of the open sizes, and what they are unless something is said."""
+        """Return the names of the symbolic sizes and their default values."""
         shapes = (self.program.nodes[p].shape for p in self.program.input_positions)
         return {s.name: s.default for shape in shapes for n in shape for s in symbols_in(n)}
 
     def with_derivative(self, name: str, wrt: Any, options: Mapping[str, Any]) -> SymbolicProgram:
-        """The same sizes, of a derivative."""
+        """Return the symbolic program of a derivative of this one."""
         wrt = tuple(wrt) if isinstance(wrt, list) else wrt
         return replace(self, steps=(*self.steps, (name, wrt, tuple(options.items()))), known={})
 
@@ -108,7 +108,7 @@ class SymbolicProgram:
 
 
 def instantiate(opened: SymbolicProgram, sizes: Mapping[str, int]) -> Any:
-    """The program at these sizes, before derivatives."""
+    """Return the program at these sizes, before derivatives; raise ShapeError if a guard does not hold there."""
     if opened.reimport is not None:
         return opened.reimport(sizes)
     for guard in opened.guards:
@@ -120,7 +120,7 @@ def instantiate(opened: SymbolicProgram, sizes: Mapping[str, int]) -> Any:
 
 
 def at_sizes(program: Program, sizes: Mapping[str, int]) -> Program:
-    """Every node with its parameters and its shape at these sizes; what then changes nothing is left out."""
+    """Return the program with parameters and shapes at these sizes; nodes that then change nothing are left out."""
     nodes: list[Node] = []
     new: list[int] = []
     for node in program.nodes:
@@ -143,7 +143,7 @@ def at_sizes(program: Program, sizes: Mapping[str, int]) -> Program:
 
 
 def _repeated(array: Array, shape: Shape) -> Array:
-    """A captured array that was broadcast to an open shape."""
+    """Return a captured array broadcast to its node's shape; unchanged while that shape is symbolic."""
     return (
         array
         if array.shape == shape or any(isinstance(n, SymbolicSize) for n in shape)
@@ -152,6 +152,7 @@ def _repeated(array: Array, shape: Shape) -> Array:
 
 
 def _node_at(node: Node, new: list[int], nodes: list[Node], sizes: Mapping[str, int]) -> Node:
+    """Return a node at these sizes; raise ShapeError if its shape rule disagrees with the trace."""
     shape = tuple(size_at(n, sizes) for n in node.shape)
     if node.op in (INPUT, CONSTANT):
         return replace(node, shape=shape)
@@ -169,7 +170,7 @@ def _node_at(node: Node, new: list[int], nodes: list[Node], sizes: Mapping[str, 
 
 
 def param_at(value: Any, sizes: Mapping[str, int]) -> Any:
-    """A parameter of an operator at these sizes."""
+    """Return a parameter of an operator at these sizes."""
     if isinstance(value, tuple):
         return tuple(param_at(v, sizes) for v in value)
     return window_at(value, sizes) if isinstance(value, OpenWindow) else size_at(value, sizes)
@@ -179,12 +180,17 @@ def param_at(value: Any, sizes: Mapping[str, int]) -> Any:
 
 
 def sizes_of(opened: SymbolicProgram, shapes: Mapping[str, Shape]) -> dict[str, int]:
-    """The open sizes that inputs of these shapes have; names are those of arguments, or dotted paths into them."""
+    """Return the symbolic sizes that inputs of these shapes have, by name; raise ShapeError for a misfit.
+
+    Shapes are keyed by argument names, or dotted paths into arguments.
+    """
     seen: dict[str, tuple[int, str]] = {}
     for path, given in shapes.items():
         declared = _declared(opened.program, path)
         if len(given) != len(declared):
-            raise ShapeError("graph", f"input {path} has {len(declared)} axes {_shown(declared)}; got {tuple(given)}")
+            raise ShapeError(
+                "graph", f"input {path} has {len(declared)} axes {_shape_text(declared)}; got {tuple(given)}"
+            )
         for axis, (wanted, n) in enumerate(zip(declared, given, strict=True)):
             symbol = wanted.symbol if isinstance(wanted, SymbolicSize) else None
             if symbol is None:
@@ -197,6 +203,7 @@ def sizes_of(opened: SymbolicProgram, shapes: Mapping[str, Shape]) -> dict[str, 
 
 
 def _declared(program: Program, path: str) -> Shape:
+    """Return the declared shape, with symbolic sizes, of the input at this path."""
     for name, tree in zip(program.names, program.inputs, strict=True):
         for leaf, position in walk(tree, name):
             if leaf == path:
@@ -205,22 +212,23 @@ def _declared(program: Program, path: str) -> Shape:
     raise ShapeError("graph", f"there is no input {path!r}; the graph takes {', '.join(program.names)}")
 
 
-def _shown(shape: Shape) -> str:
+def _shape_text(shape: Shape) -> str:
+    """Return a shape as text, sizes by their names."""
     return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
 
 
 def shapes_of(
     program: Program, args: tuple[Tree, ...], shape: Callable[[Any], Shape] = shape_of, first: int = 0
 ) -> dict[str, Shape]:
-    """The shapes of arguments, from the first of them on, by the path of each leaf."""
+    """Return the shapes of arguments, from number `first` on, by the path of each leaf."""
     pairs = zip(program.names[first:], program.inputs[first:], args, strict=False)
     return {path: shape(value) for name, tree, arg in pairs for path, _, value in match(tree, arg, name)}
 
 
 def sizes_of_cells(opened: SymbolicProgram, cells: int) -> dict[str, int]:
-    """The open size with which the only input has that many cells, in whatever shape; {} where the defaults do it.
+    """Return the symbolic size at which the only input has that many cells; {} if the defaults give them.
 
-    Where several sizes are open, or none gives that number, the defaults stay, for whoever checks the number to refuse.
+    With several symbolic sizes, or if no size gives that number, {} too: the caller's check of the number then refuses.
     """
     shape = opened.program.nodes[opened.program.input_positions[0]].shape
     defaults = opened.defaults
@@ -237,7 +245,7 @@ def sizes_of_cells(opened: SymbolicProgram, cells: int) -> dict[str, int]:
 
 
 def checked_sizes(opened: SymbolicProgram, sizes: Mapping[str, Any]) -> dict[str, int]:
-    """All sizes, the defaults for those that are not given."""
+    """Return all sizes, with defaults for the missing ones; raise ShapeError for unknown names or bad values."""
     defaults = opened.defaults
     for name, n in sizes.items():
         if name not in defaults:
@@ -248,4 +256,5 @@ def checked_sizes(opened: SymbolicProgram, sizes: Mapping[str, Any]) -> dict[str
 
 
 def has_open_sizes(program: Program) -> bool:
+    """Return whether some input has a symbolic size."""
     return any(isinstance(n, SymbolicSize) for p in leaves(program.inputs) for n in program.nodes[p].shape)

@@ -12,23 +12,25 @@ Tree = Any
 
 
 def is_branch(tree: Tree) -> bool:
+    """Return whether a structure is a tuple, list or dict."""
     return isinstance(tree, tuple | list | dict)
 
 
 def is_shape(tree: Tree) -> bool:
-    """A tuple of ints, and names of open sizes: a leaf where structures of shapes are meant. () is that of a scalar."""
+    """Return whether a structure is a shape: a tuple of ints and names of symbolic sizes; () is a scalar's."""
     return isinstance(tree, tuple) and all(
         isinstance(n, int | str | SymbolicSize) and not isinstance(n, bool) for n in tree
     )
 
 
 def items(tree: Tree) -> list[tuple[str, Tree]]:
+    """Return (key as text, child) for every entry of a branch."""
     pairs = tree.items() if isinstance(tree, dict) else enumerate(tree)
     return [(str(key), child) for key, child in pairs]
 
 
 def walk(tree: Tree, path: str = "", leaf: Callable[[Tree], bool] | None = None) -> Iterator[tuple[str, Any]]:
-    """Every leaf with its dotted path.
+    """Yield every leaf with its dotted path.
 
     >>> list(walk({"a": (1, 2), "b": 3}))
     [('a.0', 1), ('a.1', 2), ('b', 3)]
@@ -41,11 +43,12 @@ def walk(tree: Tree, path: str = "", leaf: Callable[[Tree], bool] | None = None)
 
 
 def leaves(tree: Tree) -> list[Any]:
+    """Return all leaves in order."""
     return [value for _, value in walk(tree)]
 
 
 def transform(f: Callable[[str, Any], Any], tree: Tree, path: str = "", leaf: Any = None) -> Tree:
-    """The same structure with f(path, leaf) at every leaf."""
+    """Return the structure with f(path, leaf) at every leaf."""
     if not is_branch(tree) or (leaf is not None and leaf(tree)):
         return f(path, tree)
     children = [transform(f, child, f"{path}.{key}" if path else key, leaf) for key, child in items(tree)]
@@ -53,7 +56,7 @@ def transform(f: Callable[[str, Any], Any], tree: Tree, path: str = "", leaf: An
 
 
 def at(tree: Tree, path: str) -> Tree:
-    """The part of a structure that a dotted path names; KeyError where there is none.
+    """Return the part of a structure that a dotted path names; raise KeyError if there is none.
 
     >>> at({"a": (1, {"b": 2})}, "a.1.b")
     2
@@ -64,7 +67,7 @@ def at(tree: Tree, path: str) -> Tree:
 
 
 def paths(tree: Tree, keys: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Every leaf with the keys that lead to it, for `at_path`.
+    """Yield every leaf with the tuple of keys that leads to it, for `at_path`.
 
     >>> list(paths({"a": (1, 2)}))
     [(('a', 0), 1), (('a', 1), 2)]
@@ -77,13 +80,14 @@ def paths(tree: Tree, keys: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, .
 
 
 def at_path(value: Any, keys: tuple[Any, ...]) -> Any:
+    """Return the entry that a tuple of keys leads to."""
     for key in keys:
         value = value[key]
     return value
 
 
 def match(pattern: Tree, tree: Tree, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Leaves of `pattern` with what stands at the same place in `tree`; the structures must agree."""
+    """Yield (path, pattern leaf, part of `tree` there); raise ShapeError if the structures disagree."""
     if not is_branch(pattern):
         yield path, pattern, tree
         return

@@ -33,7 +33,7 @@ Maker = Callable[[str, Shape], Array]
 
 
 class NotProvenError(SpecgradError):
-    """Why nothing is claimed."""
+    """Raised where nothing can be claimed, with the reason."""
 
 
 class Polynomial:
@@ -53,7 +53,8 @@ class Polynomial:
         if left[0] < 0:
             raise NotProvenError("prove_adjoint", "it takes more terms than work= allows")
 
-    def _form(self, other: Any) -> Polynomial:
+    def _as_polynomial(self, other: Any) -> Polynomial:
+        """Return an exact number as a constant polynomial; raise ScalarError for other types."""
         if isinstance(other, Polynomial):
             return other
         if isinstance(other, bool) or not isinstance(other, int | Fraction | np.integer):
@@ -61,13 +62,13 @@ class Polynomial:
         return Polynomial({(): int(other) if isinstance(other, np.integer) else other} if other else {}, self.left)
 
     def __add__(self, other: Any) -> Polynomial:
-        few, many = sorted((self.terms, self._form(other).terms), key=len)
-        return Polynomial(_added(dict(many), few), self.left)
+        few, many = sorted((self.terms, self._as_polynomial(other).terms), key=len)
+        return Polynomial(_add_terms(dict(many), few), self.left)
 
     def __mul__(self, other: Any) -> Polynomial:
         total: Terms = {}
-        for q, b in self._form(other).terms.items():
-            _added(total, {tuple(sorted(p + q)): a * b for p, a in self.terms.items()})
+        for q, b in self._as_polynomial(other).terms.items():
+            _add_terms(total, {tuple(sorted(p + q)): a * b for p, a in self.terms.items()})
         return Polynomial(total, self.left)
 
     __radd__, __rmul__ = __add__, __mul__
@@ -76,28 +77,30 @@ class Polynomial:
         return self * -1
 
     def __sub__(self, other: Any) -> Polynomial:
-        return self + -self._form(other)
+        return self + -self._as_polynomial(other)
 
     def __rsub__(self, other: Any) -> Polynomial:
-        return self._form(other) - self
+        return self._as_polynomial(other) - self
 
     def __truediv__(self, other: Any) -> Polynomial:
-        divisor = self._form(other).terms
+        divisor = self._as_polynomial(other).terms
         if divisor.keys() != {()}:
             raise ScalarError("symbol", "is divided by numbers other than 0 alone")
         return self * (1 / Fraction(divisor[()]))
 
     def _no_value(self, *_: Any) -> Any:
+        """Raise ScalarError: a symbol has no value to look at."""
         raise ScalarError("symbol", "has no value to look at")
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __abs__ = __pow__ = _no_value
 
     def at(self, point: Mapping[str, Array]) -> Any:
+        """Return the value at a point that gives every array by name."""
         return sum(c * math.prod(point[name][k] for name, k in cells) for cells, c in self.terms.items())
 
 
-def _added(total: Terms, terms: Terms) -> Terms:
-    """`total`, with `terms` added into it."""
+def _add_terms(total: Terms, terms: Terms) -> Terms:
+    """Add `terms` into `total`, and return it; terms that cancel are removed."""
     for cells, c in terms.items():
         coefficient = total.get(cells, 0) + c
         if coefficient:
@@ -108,15 +111,16 @@ def _added(total: Terms, terms: Terms) -> Terms:
 
 
 def _total(forms: Iterable[Polynomial], left: list[int]) -> Polynomial:
+    """Return the sum of polynomials."""
     total: Terms = {}
     for form in forms:
-        _added(total, form.terms)
+        _add_terms(total, form.terms)
     return Polynomial(total, left)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What is known of one node: whether <gy, J dx> = <J^T gy, dx> at these shapes, and for which values."""
+    """Verdict on one node: whether <gy, J dx> = <J^T gy, dx> at these shapes, and for which values."""
 
     node: str
     operator: str
@@ -139,7 +143,7 @@ class AdjointProof:
 
     @property
     def proven(self) -> bool:
-        """Every claim is: then so are jvp and vjp of the graph, as far as they chain these rules and nothing else."""
+        """Return whether every claim is proven; then jvp and vjp, as far as they chain these rules, are adjoint too."""
         return all(claim.verdict == "proven" for claim in self.claims)
 
     def __str__(self) -> str:
@@ -147,7 +151,7 @@ class AdjointProof:
 
 
 class AdjointCheck:
-    """Both rules of one call: what they are made of, and what they give on symbols and on numbers."""
+    """Check of one node: both derivative rules, recorded and run on symbols and on numbers."""
 
     def __init__(self, op: Op, rules: Rules, constants: Mapping[str, Array]) -> None:
         self.op, self.rules, self.constants = op, rules, constants
@@ -157,8 +161,8 @@ class AdjointCheck:
             below = frozenset[str]().union(*(self.reads[a] for a in n.operands()))
             self.reads.append(frozenset((n.name,)) if n.op is INPUT else below)
         self.moving = frozenset(d.name for d in rules.dargs.values()) | {"gy"}
-        self.forward = self._paired([(rules.gy, rules.y, rules.dy)])
-        self.reverse = self._paired([(d, d, rules.gargs[k]) for k, d in rules.dargs.items()])
+        self.forward = self._inner_products([(rules.gy, rules.y, rules.dy)])
+        self.reverse = self._inner_products([(d, d, rules.gargs[k]) for k, d in rules.dargs.items()])
         self.needed = self.moving.union(*(self.reads[out.id] for _, out in self.forward + self.reverse))
         if "y" in self.needed:
             raise NotProvenError(op.name, "its rules read the output")
@@ -166,8 +170,8 @@ class AdjointCheck:
         self.indices: set[int] = set()  # the index argument, or the index that both rules compute: any integers
         self._check_composition()
 
-    def _paired(self, triples: list[tuple[Var, Var, Any]]) -> list[tuple[Var, Var]]:
-        """What is multiplied with what; None is zero, and drops out."""
+    def _inner_products(self, triples: list[tuple[Var, Var, Any]]) -> list[tuple[Var, Var]]:
+        """Return the pairs of variables whose products are summed; a rule that gives None is zero and drops out."""
         for _, like, out in triples:
             if out is not None and not (isinstance(out, Var) and out.kind == "real" and out.shape == like.shape):
                 raise NotProvenError(self.op.name, f"a rule gives {out}, not numbers of shape {like.shape}")
@@ -176,6 +180,7 @@ class AdjointCheck:
     # --- the rules are compositions of registered linear operators --------------------------------------------------
 
     def _check_composition(self) -> None:
+        """Raise NotProvenError unless both rules are compositions of registered linear operators."""
         todo, seen = [out.id for _, out in self.forward + self.reverse], set()
         while todo:
             i = todo.pop()
@@ -186,7 +191,7 @@ class AdjointCheck:
             raise NotProvenError(self.op.name, "its rules read more than one index")
 
     def _operands(self, i: int, node: Node) -> list[int]:
-        """The operands in which a node must be linear; what is held fixed, and an index, ends the search.
+        """Return the operands in which a node must be linear; constants and an index end the search.
 
         No node multiplies two operands that move, or that read the same input: so both sides are linear in each input,
         and sums over the cells of an index, which is read once on every path.
@@ -194,7 +199,7 @@ class AdjointCheck:
         op = node.op
         if op is CONSTANT:
             raise NotProvenError(op.name, "a rule reads an array of its own")
-        if node.kind == "index" and self._is_held(i):
+        if node.kind == "index" and self._is_constant(i):
             self.fixed |= self.reads[i]
             return []
         if op is INPUT and node.kind == "real":
@@ -208,11 +213,11 @@ class AdjointCheck:
         for k, a in enumerate(node.args):
             if isinstance(a, NumberArg):
                 continue
-            if k in op.index_args and not op.picks and not self._is_held(a):
+            if k in op.index_args and not op.picks and not self._is_constant(a):
                 raise NotProvenError(op.name, "stands in a rule and may read several cells of the index at once")
             if k in op.index_args or any(k in g for g in groups):
                 kept[k] = a
-            elif self._is_held(a):
+            elif self._is_constant(a):
                 self.fixed |= self.reads[a]
             else:
                 raise NotProvenError(op.name, f"stands in a rule and is not linear in argument {k}")
@@ -222,26 +227,26 @@ class AdjointCheck:
                 _check_jointly_linear(node, {j, k})
         return list(kept.values())
 
-    def _is_held(self, i: int) -> bool:
-        """Made of constants of the graph alone."""
+    def _is_constant(self, i: int) -> bool:
+        """Return whether a node is made of constants of the graph alone."""
         return self.reads[i] <= self.constants.keys()
 
     # --- what they give ---------------------------------------------------------------------------------------------
 
     def sides(self, make: Maker, index: Array | None) -> tuple[list[Any], list[Any]]:
-        """The terms of <gy, J dx> and <J^T gy, dx>, on arrays that are made for every input that is not held fixed."""
-        values: dict[int, Any] = {i: _frozen(index) for i in self.indices}
+        """Return the terms of <gy, J dx> and of <J^T gy, dx>, on arrays that `make` gives for the free inputs."""
+        values: dict[int, Any] = {i: _read_only(index) for i in self.indices}
         for name, var in self.rules.builder.arguments.items():
             if var.id not in values and name in self.needed:
                 value_of = self._constant if name in self.fixed else make
-                values[var.id] = _frozen(value_of(name, var.shape))
+                values[var.id] = _read_only(value_of(name, var.shape))
 
         def value(i: int) -> Any:
             if i not in values:
                 node = self.nodes[i]
                 for a in node.operands():
                     value(a)
-                values[i] = _frozen(run_spec(node.op, bind(node.args, values), node.params))
+                values[i] = _read_only(run_spec(node.op, bind(node.args, values), node.params))
                 if (given := values[i].shape) != node.shape:
                     raise NotProvenError(node.op.name, f"gives {given} where its shape rule says {node.shape}")
             return values[i]
@@ -253,10 +258,12 @@ class AdjointCheck:
         return products(self.forward), products(self.reverse)
 
     def _constant(self, name: str, _: Shape) -> Array:
+        """Return a constant of the graph in exact numbers; integers unchanged."""
         value = self.constants[name]
         return value if value.dtype.kind == "i" else exact(value)
 
-    def settle(self, work: int) -> tuple[Verdict, str]:
+    def decide(self, work: int) -> tuple[Verdict, str]:
+        """Return the verdict and its text: both sides are expanded over symbols and compared."""
         left, symbols = [work], dict[str, Array]()
 
         def symbol(name: str, shape: Shape) -> Array:
@@ -264,7 +271,7 @@ class AdjointCheck:
                 symbols[name] = _array(shape, lambda k: Polynomial({((name, k),): 1}, left))
             return symbols[name]
 
-        for index in self._patterns(symbol):
+        for index in self._test_indices(symbol):
             forward, reverse = (_total(side, left) for side in self.sides(symbol, index))
             wrong = (forward - reverse).terms
             if wrong:
@@ -274,16 +281,18 @@ class AdjointCheck:
         self._check_numbers(forward, index)
         return "proven", self._scope()
 
-    def _patterns(self, symbol: Maker) -> Iterator[Array | None]:
-        """Indices that settle all: a sum over cells, S(i) = sum_p s_p(i_p), is 0 everywhere if it is 0 at one constant
-        index and wherever one cell differs from that."""
+    def _test_indices(self, symbol: Maker) -> Iterator[Array | None]:
+        """Yield the indices that decide all: one constant index, and those that differ from it in one cell.
+
+        A sum over cells, S(i) = sum_p s_p(i_p), is 0 everywhere if it is 0 at these. Without an index: one None.
+        """
         if not self.indices:
             yield None
             return
         shape = self.nodes[min(self.indices)].shape
         taken = self.taken = list[int]()
         for c in range(-1, 1 + max(math.prod(n.shape) for n in self.nodes)):
-            if self._takes(symbol, np.full(shape, c)):
+            if self._accepts_index(symbol, np.full(shape, c)):
                 taken.append(c)
             elif taken:
                 break
@@ -296,7 +305,8 @@ class AdjointCheck:
                 index[cell] = c
                 yield index
 
-    def _takes(self, symbol: Maker, index: Array) -> bool:
+    def _accepts_index(self, symbol: Maker, index: Array) -> bool:
+        """Return whether the rules run with this index."""
         try:
             self.sides(symbol, index)
         except ShapeError:
@@ -306,7 +316,10 @@ class AdjointCheck:
     def _refuted(
         self, cells: tuple[Cell, ...], forward: Polynomial, reverse: Polynomial, index: Any
     ) -> tuple[Verdict, str]:
-        """The smallest product of basis elements on which the sides differ, tried over Fractions too."""
+        """Return "refuted" with the smallest product of basis elements on which the sides differ.
+
+        It is tried over Fractions too; raise NotProvenError if they agree there.
+        """
         unit = lambda name, shape: _array(shape, lambda k: Fraction(int((name, k) in cells)))
         pair = " ".join(f"{name}{list(k)}" for name, k in cells) or "1"
         counts = f"{forward.terms.get(cells, 0)} in <gy, J dx> and {reverse.terms.get(cells, 0)} in <J^T gy, dx>"
@@ -318,7 +331,7 @@ class AdjointCheck:
         return "refuted", text
 
     def _check_numbers(self, form: Polynomial, index: Array | None) -> None:
-        """Symbols must not be another arithmetic: at one point the rules over Fractions give the value of the form."""
+        """Raise NotProvenError unless, at one random point, Fractions give the value of the polynomial."""
         rng, point = Random(0), dict[str, Array]()
 
         def number(name: str, shape: Shape) -> Array:
@@ -329,6 +342,7 @@ class AdjointCheck:
             raise NotProvenError(self.op.name, "its rules compute otherwise on numbers than on symbols")
 
     def _scope(self) -> str:
+        """Return for which values the claim holds, as text."""
         if not self.forward and not self.reverse:
             return "both rules are zero"
         indices = {n.name for n in self.nodes if n.kind == "index"}
@@ -337,14 +351,15 @@ class AdjointCheck:
         return f"for all {free}{index}" + (f", at this {', '.join(held)}" if held else "")
 
 
-def _frozen(a: Any) -> Array:
-    """A view that nobody writes to: a specification that changes its argument would change the other side too."""
+def _read_only(a: Any) -> Array:
+    """Return a view that cannot be written to: a rule that changes its argument would change the other side."""
     view = np.asarray(a).view()
     view.setflags(write=False)
     return view
 
 
 def _array(shape: Shape, cell: Callable[[Shape], Any]) -> Array:
+    """Return an object array with cell(index) in every cell."""
     array = np.empty(shape, dtype=object)
     for k in np.ndindex(shape):
         array[k] = cell(k)
@@ -352,6 +367,7 @@ def _array(shape: Shape, cell: Callable[[Shape], Any]) -> Array:
 
 
 def _check_jointly_linear(node: Node, operands: set[int]) -> None:
+    """Raise NotProvenError unless the node is jointly linear in these operands."""
     groups = (set(g) - set(node.op.index_args) for g in node.op.linear_groups(len(node.args)))
     if operands and not any(operands <= g for g in groups):
         text = f"stands in a rule and is not linear in arguments {sorted(operands)} together"
@@ -359,7 +375,7 @@ def _check_jointly_linear(node: Node, operands: set[int]) -> None:
 
 
 def _claim(graph: Graph, node: Node, moves: list[bool], work: int) -> tuple[Claim, bool]:
-    """The claim about a node of which an argument moves, and whether it moves too: a tangent that is None does not."""
+    """Return the claim about a node with a moving argument, and whether its own tangent may be nonzero."""
     at = {k: a for k, a in enumerate(node.args) if isinstance(a, int)}
     nodes, moving = {k: graph.nodes[a] for k, a in at.items()}, tuple(k for k, a in at.items() if moves[a])
     examples = {k: Index(n.shape) if n.kind == "index" else n.shape for k, n in nodes.items()}
@@ -369,7 +385,7 @@ def _claim(graph: Graph, node: Node, moves: list[bool], work: int) -> tuple[Clai
     rules = None
     try:
         rules = Rules(node.op, given, node.params, moving)
-        verdict, text = AdjointCheck(node.op, rules, constants).settle(work)
+        verdict, text = AdjointCheck(node.op, rules, constants).decide(work)
     except Exception as error:  # whatever goes wrong is no proof
         text = str(error) if isinstance(error, SpecgradError) else repr(error)
     shapes = tuple(n.shape for n in nodes.values())
@@ -377,7 +393,7 @@ def _claim(graph: Graph, node: Node, moves: list[bool], work: int) -> tuple[Clai
 
 
 def prove_adjoint(graph: Graph, *, work: int = 10_000_000) -> AdjointProof:
-    """A proof, node by node, that the tangent rule J and the cotangent rule J^T satisfy <gy, J dx> = <J^T gy, dx>.
+    """Prove, node by node, that the tangent rule J and the cotangent rule J^T satisfy <gy, J dx> = <J^T gy, dx>.
 
     Proven: in exact arithmetic, at the node's shapes and attributes, every input of the graph having a tangent, for all
     dx, gy and arguments; what is held at its value in the graph is named. Both rules must be compositions of registered

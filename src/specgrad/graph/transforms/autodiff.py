@@ -29,14 +29,16 @@ Wrt = int | str | Sequence[int | str] | None
 
 
 class Derivative(Protocol):
+    """A function from graph to graph that also takes a plain Python function."""
+
     @overload
     def __call__(self, graph: Graph, wrt: Wrt = None, **options: Any) -> Graph: ...
     @overload
     def __call__(self, graph: Callable[..., Any], wrt: Wrt = None, **options: Any) -> Callable[..., Any]: ...
 
 
-def _of_functions(derivative: Callable[..., Graph]) -> Derivative:
-    """The same on a plain function: each call traces it on the shapes of its own arguments, which come first."""
+def _also_of_functions(derivative: Callable[..., Graph]) -> Derivative:
+    """Return the transformation extended to plain functions: each call traces the function on its arguments."""
     name = derivative.__name__
 
     @wraps(derivative)
@@ -55,6 +57,7 @@ def _of_functions(derivative: Callable[..., Graph]) -> Derivative:
 
 
 def _parameter_count(name: str, fn: Any) -> int:
+    """Return the number of fn's arguments; raise SpecgradError if it cannot be known."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
@@ -66,7 +69,7 @@ def _parameter_count(name: str, fn: Any) -> int:
 
 
 def selected(graph: Graph, wrt: Wrt) -> tuple[list[tuple[str, Tree]], bool]:
-    """What to differentiate in, with its name, and whether `wrt` named just one thing.
+    """Return the (name, structure) pairs to differentiate in, and whether `wrt` named just one thing.
 
     By default every argument made of numbers; an entry of wrt is a position, a name, or a dotted path into an argument.
     """
@@ -76,7 +79,7 @@ def selected(graph: Graph, wrt: Wrt) -> tuple[list[tuple[str, Tree]], bool]:
     chosen = []
     for w in (wrt,) if isinstance(wrt, int | str) else wrt:
         try:
-            name, tree = arguments[w] if isinstance(w, int) else (w, _named(arguments, w))
+            name, tree = arguments[w] if isinstance(w, int) else (w, _argument_at(arguments, w))
         except (KeyError, IndexError):
             raise ShapeError("wrt", f"there is no argument {w!r}; the graph takes {', '.join(graph.names)}") from None
         if _kinds(graph, tree) != {"real"}:
@@ -86,11 +89,12 @@ def selected(graph: Graph, wrt: Wrt) -> tuple[list[tuple[str, Tree]], bool]:
 
 
 def _kinds(graph: Graph, tree: Tree) -> set[str]:
+    """Return the kinds ("real", "index") of the leaves of a structure."""
     return {graph.nodes[p].kind for p in leaves(tree)}
 
 
-def _named(arguments: list[tuple[str, Tree]], path: str) -> Tree:
-    """The argument of that name, or the part of one that a dotted path names."""
+def _argument_at(arguments: list[tuple[str, Tree]], path: str) -> Tree:
+    """Return the argument of that name, or the part of one that a dotted path names."""
     first, _, rest = path.partition(".")
     whole, parts = ([tree for name, tree in arguments if name == wanted] for wanted in (path, first))
     if len(whole or parts) > 1:
@@ -99,11 +103,12 @@ def _named(arguments: list[tuple[str, Tree]], path: str) -> Tree:
 
 
 def _copy_inputs(t: GraphBuilder, graph: Graph) -> dict[int, Var]:
+    """Record the graph's inputs into `t`; return their variables by position."""
     return {p: t.leaf(graph.nodes[p].name, graph.nodes[p].shape, graph.nodes[p].kind) for p in graph.input_positions}
 
 
 def _new_inputs(t: GraphBuilder, graph: Graph, tree: Tree, prefix: str) -> tuple[Tree, dict[int, Var]]:
-    """Fresh inputs shaped like the nodes of `tree`, as a structure and by position."""
+    """Record inputs shaped like the nodes of `tree`; return their structure, and the variables by position."""
     by_position: dict[int, Var] = {}
 
     def fresh(_: str, position: int) -> Var:
@@ -114,7 +119,7 @@ def _new_inputs(t: GraphBuilder, graph: Graph, tree: Tree, prefix: str) -> tuple
 
 
 def _replay(t: GraphBuilder, graph: Graph, inputs: dict[int, Var]) -> list[Value]:
-    """The primal computation, recorded into `t`."""
+    """Record the primal computation into `t`; return all values by position."""
     layers = _free_layers(graph, [node.name for node in t.nodes])
     values: list[Value] = []
     for i, node in enumerate(graph.nodes):
@@ -129,7 +134,7 @@ def _replay(t: GraphBuilder, graph: Graph, inputs: dict[int, Var]) -> list[Value
 
 
 def _free_layers(graph: Graph, inputs: list[str]) -> dict[str, str]:
-    """New names for layers, where one is called like an input of the derivative: they would be one layer."""
+    """Return new names for layers that are called like an input of the derivative, by old name."""
     groups = dict.fromkeys(n.group for n in graph.nodes if n.op not in (INPUT, CONSTANT))
     if groups.keys().isdisjoint(inputs):
         return {}
@@ -137,7 +142,7 @@ def _free_layers(graph: Graph, inputs: list[str]) -> dict[str, str]:
 
 
 def real_outputs(graph: Graph) -> tuple[Tree, ...]:
-    """Outputs that have a derivative; an output of integers (pooling indices) has none."""
+    """Return the output structures that have a derivative; outputs of integers (pooling indices) are left out."""
     kept = []
     for tree in graph.outputs:
         kinds = {graph.nodes[p].kind for p in leaves(tree)}
@@ -148,7 +153,7 @@ def real_outputs(graph: Graph) -> tuple[Tree, ...]:
     return tuple(kept)
 
 
-@_of_functions
+@_also_of_functions
 def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
     """Forward mode: (inputs, tangents of the inputs in wrt) -> (outputs, tangents of the outputs).
 
@@ -190,13 +195,14 @@ def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
 
 
 def _refuse_overlap(graph: Graph, chosen: list[tuple[str, Tree]]) -> None:
-    """One input has one tangent, so jvp takes it once."""
+    """Raise ShapeError if `chosen` names an input twice: it has one tangent."""
     count = Counter(p for _, tree in chosen for p in set(leaves(tree)))
     for position in (p for p, n in count.items() if n > 1):
         raise ShapeError("wrt", f"{graph.nodes[position].name} is named {count[position]} times; jvp takes it once")
 
 
-def _depends(graph: Graph, sources: set[int]) -> list[bool]:
+def _is_active(graph: Graph, sources: set[int]) -> list[bool]:
+    """Return, per node, whether it depends on `sources` through real values."""
     active = [False] * len(graph.nodes)
     for i, node in enumerate(graph.nodes):
         active[i] = i in sources or (node.kind == "real" and any(active[a] for a in node.operands()))
@@ -206,8 +212,8 @@ def _depends(graph: Graph, sources: set[int]) -> list[bool]:
 def _pull_back(
     t: GraphBuilder, graph: Graph, values: list[Value], seeds: list[tuple[int, Value]], sources: set[int]
 ) -> dict[int, Value]:
-    """Reverse sweep: the cotangents of `sources`, given those of some nodes."""
-    active = _depends(graph, sources)
+    """Return the cotangents of `sources` by a reverse sweep from those of some nodes (`seeds`)."""
+    active = _is_active(graph, sources)
     cotangents: dict[int, Value] = {}
 
     def receive(position: int, g: Value) -> None:
@@ -228,7 +234,7 @@ def _pull_back(
     return {p: cotangents[p] if p in cotangents else fill(values[p], 0) for p in sources}
 
 
-@_of_functions
+@_also_of_functions
 def vjp(graph: Graph, wrt: Wrt = None) -> Graph:
     """Reverse mode: (inputs, cotangents of the outputs) -> (outputs, cotangents of the inputs in wrt).
 
@@ -256,10 +262,11 @@ def vjp(graph: Graph, wrt: Wrt = None) -> Graph:
 
 
 def _cotangent_inputs(t: GraphBuilder, graph: Graph, k: int, tree: Tree) -> Tree:
+    """Record inputs for the cotangents of output k, and return their structure."""
     return transform(lambda path, p: t.leaf(f"g.{path}" if path else f"g{k}", graph.nodes[p].shape), tree)
 
 
-@_of_functions
+@_also_of_functions
 def grad(graph: Graph, wrt: Wrt = None, *, value: bool = False) -> Graph:
     """The gradient of a graph with one scalar output: inputs -> gradient, or (value, gradient) with value=True.
 

@@ -1,4 +1,4 @@
-"""Functions of channels-first values, for those whose arrays have the channels last (NHWC, NDHWC, NLC)."""
+"""Functions of channels-first values, applied to arrays with the channels last (NHWC, NDHWC, NLC)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..ir.tree import transform
 
 
 def channels_last(fn: Callable[..., Any], *, rank: int, data: int | tuple[int, ...] = -1) -> Callable[..., Any]:
-    """fn on arrays with the channels after the `rank` spatial axes, and so its results.
+    """Return fn for arrays with the channels after the `rank` spatial axes; its results have them there too.
 
         (*batch, *spatial, C)  ->  (*batch, C, *spatial)  ->  fn  ->  (*batch, *spatial, C)
 
@@ -43,14 +43,17 @@ def channels_last(fn: Callable[..., Any], *, rank: int, data: int | tuple[int, .
         for at in positions:
             if not -len(args) <= at < len(args):
                 raise ParameterError("channels_last", f"no positional argument {at}; got {len(args)}", rule="P5")
-            turned[at] = _first(args[at], rank)
+            turned[at] = _to_channels_first(args[at], rank)
             axes.add(len(shape_of(args[at])))
-        return transform(lambda _, y: _last(y, rank) if len(shape_of(y)) in axes else y, fn(*turned, **kwargs))
+        return transform(
+            lambda _, y: _to_channels_last(y, rank) if len(shape_of(y)) in axes else y, fn(*turned, **kwargs)
+        )
 
     return call
 
 
-def _first(x: Value, rank: int) -> Value:
+def _to_channels_first(x: Value, rank: int) -> Value:
+    """Permute (*batch, *spatial, C) to (*batch, C, *spatial); raise ShapeError for too few axes."""
     ndim = len(shape_of(x))
     if ndim < rank + 1:
         need = f"{rank} spatial axes and the channels"
@@ -59,7 +62,8 @@ def _first(x: Value, rank: int) -> Value:
     return permute(x, (*range(batch), ndim - 1, *range(batch, ndim - 1)))
 
 
-def _last(y: Value, rank: int) -> Value:
+def _to_channels_last(y: Value, rank: int) -> Value:
+    """Permute (*batch, C, *spatial) to (*batch, *spatial, C)."""
     ndim = len(shape_of(y))
     batch = ndim - rank - 1
     return permute(y, (*range(batch), *range(batch + 1, ndim), batch))

@@ -1,4 +1,4 @@
-"""The derivative rules of one operator, recorded: what jvp and vjp put in the place of one node."""
+"""The derivative rules of one operator as graphs: what jvp and vjp put in the place of one node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..graph import Graph
 
 
 class Rules:
-    """Both rules of one call, in one builder: a value that both of them read is one node.
+    """Both derivative rules of one operator call, recorded in one builder, so that shared values are one node.
 
     given: per argument its shape, an array or Index(shape), or a number. Those in `active` have a tangent (None: all
     but numbers and indices). The tangent `dy` and the cotangents `gargs` are variables, or None: zero.
@@ -33,13 +33,14 @@ class Rules:
         self.gargs = {k: cotangents[k] for k in self.active}
 
     def graph(self, inputs: Callable[[str], bool], outputs: dict[int, Value | None], like: dict[int, Value]) -> Graph:
+        """Return a graph with the inputs whose names satisfy `inputs`; outputs that are None are zeros like `like`."""
         kept = {name: var for name, var in self.builder.arguments.items() if inputs(name)}
         results = tuple(fill(like[k], 0) if v is None else v for k, v in outputs.items())
         return self.builder.freeze(tuple(kept), tuple(kept.values()), results, len(results) == 1)
 
 
 def rule_graphs(op: Op, *given: Any, **params: Any) -> tuple[Graph, Graph]:
-    """The tangent rule and the cotangent rule of an operator, as graphs: they print, run and differentiate.
+    """Return the tangent rule and the cotangent rule of an operator as graphs: they print, run, differentiate.
 
     given: per argument its shape, an array or Index(shape), or a number; params: the operator's attributes.
     Tangent: (x0, .., y, dx0, ..) -> dy. Cotangent: (x0, .., y, gy) -> one cotangent per argument, but for indices.

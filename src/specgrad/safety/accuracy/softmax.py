@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from specgrad.graph.subgraph import laid_along
+from specgrad.graph.subgraph import broadcast_back
 from specgrad.rounding.slack_constants import SLACK
 
 from ...graph.graph import Graph
@@ -53,7 +53,7 @@ def shifted(graph: Graph, i: int) -> tuple[int, tuple[int, ...]] | None:
 
 def _folds(graph: Graph, i: int, source: int, op: Op) -> tuple[int, ...] | None:
     """The axes, if node i is the sum, or the largest, of `source`, each beside the cells that it is taken of."""
-    chain = laid_along(graph, i, op, source, MOVED)
+    chain = broadcast_back(graph, i, op, source, MOVED)
     return None if chain is None else tuple(graph.nodes[chain[0]].params["axes"])
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from specgrad.graph.graph import Graph, Node
-from specgrad.graph.subgraph import laid_along
+from specgrad.graph.subgraph import broadcast_back
 from specgrad.ops.elementwise import DIV, EXP, STOP_GRADIENT, SUB
 from specgrad.ops.layout import BROADCAST, RESHAPE, SUM
 from specgrad.ops.max_pool import AMAX
@@ -62,7 +62,7 @@ def match_softmax(graph: Graph, i: int) -> SoftmaxNodes | None:
     if node.op is not DIV or not all(isinstance(a, int) for a in node.args):
         return None
     e, divisor = node.operands()
-    total = laid_along(graph, divisor, SUM, e, LAYOUT)
+    total = broadcast_back(graph, divisor, SUM, e, LAYOUT)
     if graph.nodes[e].op is not EXP or total is None or len(graph.nodes[total[0]].params["axes"]) != 1:
         return None
     return _exponentials(graph, e, total)
@@ -96,7 +96,7 @@ def match_shift_by_max(graph: Graph, i: int) -> tuple[int, ...] | None:
     if node.op is not SUB or not all(isinstance(a, int) for a in node.args):
         return None
     x, subtracted = node.operands()
-    return laid_along(graph, subtracted, AMAX, x, LAYOUT)
+    return broadcast_back(graph, subtracted, AMAX, x, LAYOUT)
 
 
 class BoundSoftmax(BoundRelaxed):
