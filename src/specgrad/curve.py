@@ -13,7 +13,6 @@ Bound = Callable[[Any, Any, Any, Params], Any]
 
 def _never(_: Params) -> None:
     """Return None: the function has no turning point."""
-    return None
 
 
 def _nowhere(_: Params) -> Sequence[Any]:

@@ -12,8 +12,8 @@ def printable(text: object) -> str:
 
     Names and numbers from a file are data: a terminal and a page show them, and never obey them.
 
-    >>> printable("conv\x1b[2J\n\u202e")
-    'conv\\x1b[2J\\n\\u202e'
+    >>> printable("conv\\x1b[2J\\n\\u202e")
+    'conv\\\\x1b[2J\\\\n\\\\u202e'
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(text))
 

@@ -43,8 +43,8 @@ def shortened(text: object, most: int) -> str:
 
     >>> shortened("features.denseblock1.denselayer2.conv1", 22)
     'features.d…ayer2.conv1'
-    >>> shortened("\x1b[2J", 22)
-    '\\x1b[2J'
+    >>> shortened("\\x1b[2J", 22)
+    '\\\\x1b[2J'
     """
     line = printable(text)
     if len(line) <= most:

@@ -102,7 +102,7 @@ class _Lowering:
 def _identifiers(names: list[str]) -> list[str]:
     """Return a distinct Python identifier for each name; fx writes Python and runs it, and names are data.
 
-    >>> _identifiers(["x", "0", "if", "a.b", "a_b", "\u00b2", ""])
+    >>> _identifiers(["x", "0", "if", "a.b", "a_b", "\\u00b2", ""])
     ['x', 'input_0', 'input_if', 'a_b', 'a_b_', 'input__', 'input_']
     """
     identifiers: dict[str, None] = {}
