@@ -117,7 +117,7 @@ def _take_spec(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
 
 
 def _take_footprint(x: Shape, i: Shape, **params: Any) -> BoxRule:
-    """Return the footprint rule of take: the last `rank` axes of x are read entirely, since indices may point anywhere."""
+    """Return the footprint rule of take: the last `rank` axes of x are read entirely, for any index."""
     lead = range(len(x) - params["rank"])
     return linked([CELL] * len(i), [[*lead, *[None] * params["rank"]], range(len(i))], [x, i], params)
 
