@@ -35,7 +35,7 @@ import compared  # noqa: E402
 import models  # noqa: E402
 from specgrad.bounds import Box  # noqa: E402
 from specgrad.check import compare  # noqa: E402
-from specgrad.check.comparison.box_difference import farthest  # noqa: E402
+from specgrad.check.comparison.box_difference import bound_difference  # noqa: E402
 from specgrad.equivalence.normal_form import normal_form  # noqa: E402
 from specgrad.equivalence.term_table import TermTable  # noqa: E402
 from specgrad.interop import from_onnx  # noqa: E402
@@ -141,7 +141,7 @@ def on_boxes() -> None:
 def box_row(a: Any, b: Any, x: np.ndarray, eps: float) -> str:
     table, start = TermTable(), time.process_time()
     forms = [normal_form(from_onnx(model), table) for model in (a, b)]
-    far = farthest(*forms, table, (Box.around(x, eps),), Arithmetic(), False, lambda: None)
+    far = bound_difference(*forms, table, (Box.around(x, eps),), Arithmetic(), False, lambda: None)
     spent = time.process_time() - start
     exact = f"{far.witness_difference:.3g} | {far.max_difference:.3g} | {far.how} | {far.independent_bound:.3g}"
     return f"{exact} | {far.max_execution_difference:.3g} | {spent:.1f}"

@@ -12,7 +12,7 @@ pytest.importorskip("onnxruntime")
 
 import models  # noqa: E402
 from specgrad.check import audit, runtime  # noqa: E402
-from specgrad.check.models.run_torch import exported  # noqa: E402
+from specgrad.check.models.run_torch import export_onnx  # noqa: E402
 from specgrad.errors import ParameterError  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("kept_workers")
@@ -39,7 +39,7 @@ RELU_TO_ABS = 'node.op_type = "Abs"'
 @pytest.fixture(scope="module")
 def unet() -> tuple[bytes, np.ndarray]:
     module, x = models.SMALL["unet"]()
-    return exported(module, [x.numpy()]), x.numpy()
+    return export_onnx(module, [x.numpy()]), x.numpy()
 
 
 def nodes(file: bytes, kind: str) -> list[str]:

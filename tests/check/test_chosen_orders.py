@@ -16,7 +16,7 @@ from specgrad.rounding import FORMATS, Arithmetic, radius
 pytest.importorskip("torch")
 from networks import KINDS, network
 from specgrad.check.models.emulate import Executor, slopes
-from specgrad.check.models.summation_orders import blocks, candidates, in_runs, longest_run, rounding_to
+from specgrad.check.models.summation_orders import candidate_sums, longest_run, rounding_to, sum_in_runs, sum_terms
 from specgrad.graph.ir.tree import leaves
 from specgrad.ops.avg_pool import AVG_POOL
 
@@ -45,12 +45,12 @@ def test_runs_are_sums_of_float32(count: int) -> None:
     one = terms[0]
     for row in terms[1:]:
         one = one + row
-    np.testing.assert_array_equal(in_runs(terms.astype(float), count, F32), one)
+    np.testing.assert_array_equal(sum_in_runs(terms.astype(float), count, F32), one)
     pairs = list(terms)
     while len(pairs) > 1:
         joined = [a + b for a, b in zip(pairs[::2], pairs[1::2], strict=False)]
         pairs = joined + pairs[2 * len(joined) :]
-    np.testing.assert_array_equal(in_runs(terms.astype(float), 1, F32), pairs[0])
+    np.testing.assert_array_equal(sum_in_runs(terms.astype(float), 1, F32), pairs[0])
 
 
 def wrong_sums(seeds: range) -> list[int]:
@@ -60,7 +60,7 @@ def wrong_sums(seeds: range) -> list[int]:
         lead, window = drawn_windows.under_axes(Random(seed), empty=True)
         x = np.random.default_rng(seed).integers(-9, 10, (*lead, *window.size)).astype(float)
         graph = sg.trace(lambda x, w=window: sg.apply(AVG_POOL, x, window=w, divisor=1), x.shape)
-        ((where, terms),) = blocks(graph.nodes[-1], [x], lambda v: v)
+        ((where, terms),) = sum_terms(graph.nodes[-1], [x], lambda v: v)
         total = np.zeros(graph.nodes[-1].shape)
         total[where] = terms.sum(0)
         for at in np.ndindex(total.shape):
@@ -102,7 +102,7 @@ def test_no_term_meets_more_roundings_than_the_depth(count: int, depth: int | No
         return
     for run in {length, 1}:
         terms = np.array([[Counted(1)] for _ in range(count)], dtype=object)
-        assert depth is None or in_runs(terms, run, rounded)[0].met <= depth
+        assert depth is None or sum_in_runs(terms, run, rounded)[0].met <= depth
 
 
 def test_orders_differ_and_hold_the_exact_sum() -> None:
@@ -111,7 +111,7 @@ def test_orders_differ_and_hold_the_exact_sum() -> None:
     terms = F32(rng.normal(size=(200, 4)))
     exact = [sum(map(Fraction, terms[:, k].tolist()), Fraction(0)) for k in range(4)]
     size = [sum(abs(Fraction(v)) for v in terms[:, k].tolist()) for k in range(4)]
-    sums = list(candidates(terms, F32, 0, None))
+    sums = list(candidate_sums(terms, F32, 0, None))
     for y in sums:
         for k in range(4):
             assert abs(Fraction(float(y[k])) - exact[k]) <= 200 * Fraction(2) ** -24 * size[k] * 2

@@ -161,7 +161,10 @@ def test_distances_hold_the_exact_ones(seed: int, work: int, monkeypatch: pytest
     a, b = pair(seed)
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(1, 4)).astype(np.float32)
-    at, box = difference_bounds.apart_at(a, b, (x,)), difference_bounds.over_box(a, b, (Box(x - 0.25, x + 0.25),))
+    at, box = (
+        difference_bounds.difference_at(a, b, (x,)),
+        difference_bounds.difference_over_box(a, b, (Box(x - 0.25, x + 0.25),)),
+    )
     for k in range(5):
         given = x if k == 0 else (x + rng.choice((-0.25, 0.25, 0.125), size=x.shape)).astype(np.float32)
         gaps = [_rational(g, given) for g in (a, b)]

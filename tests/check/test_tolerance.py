@@ -298,7 +298,7 @@ def test_the_exact_value_by_bounds_within_bounds(execution: str, monkeypatch: py
     arithmetic = Arithmetic(execution=execution)
     plain = tolerance(graph, x, arithmetic=arithmetic)
     asked = []
-    monkeypatch.setattr(point_bounds, "NARROW", 0.0)
+    monkeypatch.setattr(point_bounds, "NARROW_SHARE", 0.0)
     monkeypatch.setattr(point_bounds, "crown", lambda *args, **named: asked.append(named) or crown(*args, **named))
     proven = tolerance(graph, x, arithmetic=arithmetic)
     assert [bool(named.get("interm_bounds")) for named in asked] == [False, True]

@@ -81,19 +81,19 @@ class Proven:
 def proven(a: Graph, b: Graph, boxes: tuple[Any, ...], setting: Setting | None = None) -> Proven:
     table, seen = TermTable(), []
     forms = normal_form(a, table), normal_form(b, table)
-    together = claim._together
+    together = claim._joint_differences
 
     def told(*args: Any) -> Iterator[DifferenceBounds]:
         for gap in together(*args):
             seen.append(gap)
             yield gap
 
-    claim._together = told
+    claim._joint_differences = told
     try:
         way = None if setting is None else arithmetic(setting)
-        far = claim.farthest(*forms, table, boxes, way, forms[0].outputs == forms[1].outputs, lambda: None)
+        far = claim.bound_difference(*forms, table, boxes, way, forms[0].outputs == forms[1].outputs, lambda: None)
     finally:
-        claim._together = together
+        claim._joint_differences = together
     return Proven(seen, far)
 
 

@@ -97,7 +97,7 @@ def test_a_winner_alone_is_the_largest_wherever_the_cells_lie() -> None:
     window, ranges, alone = strided("max_pool", (3,), (3,)), [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)], 0
     for cells in product(ranges, repeat=3):
         low, high = np.array(cells, float).T
-        (sure,), (winner,) = delta_rules.only_winner(window, low, high)
+        (sure,), (winner,) = delta_rules.certain_argmax(window, low, high)
         assert not sure or all(corner[winner] == max(corner) for corner in product(*cells)), cells
         assert sure or not any(cells[k][0] > max(cells[k - 1][1], cells[k - 2][1]) for k in range(3)), cells
         alone += sure
@@ -150,23 +150,25 @@ def both_run(monkeypatch: pytest.MonkeyPatch | None = None, mistake: Any = None)
 
 def _one_only(patch: pytest.MonkeyPatch) -> None:
     """The rounding of the second network is dropped, by both ways."""
-    real, calls = strayed.strayed, []
+    real, calls = strayed.execution_deviation, []
 
     def wrong(*args: Any) -> Any:
         calls.append(1)
         found = real(*args)
         return found if len(calls) == 1 else tuple(0 * f for f in found)
 
-    patch.setattr(box_difference, "strayed", wrong)
-    patch.setattr(box_difference, "_of_each", lambda *_: None)
+    patch.setattr(box_difference, "execution_deviation", wrong)
+    patch.setattr(box_difference, "_independent_difference", lambda *_: None)
 
 
 def _half_errors(patch: pytest.MonkeyPatch) -> None:
-    plain = delta_rules.DeltaBuilder.any
+    plain = delta_rules.DeltaBuilder.unconstrained
     patch.setattr(
-        delta_rules.DeltaBuilder, "any", lambda self, low, high: plain(self, low / 2, high / 2 if low.any() else high)
+        delta_rules.DeltaBuilder,
+        "unconstrained",
+        lambda self, low, high: plain(self, low / 2, high / 2 if low.any() else high),
     )
-    patch.setattr(box_difference, "_of_each", lambda *_: None)
+    patch.setattr(box_difference, "_independent_difference", lambda *_: None)
 
 
 @pytest.mark.parametrize("mistake", [_one_only, _half_errors])
@@ -184,14 +186,16 @@ def _flat(patch: pytest.MonkeyPatch) -> None:
 
 def _sure(patch: pytest.MonkeyPatch) -> None:
     """The tap with the largest upper end always wins."""
-    real = delta_rules.only_winner
-    patch.setattr(delta_rules, "only_winner", lambda *args: (np.ones_like(real(*args)[0]), real(*args)[1]))
+    real = delta_rules.certain_argmax
+    patch.setattr(delta_rules, "certain_argmax", lambda *args: (np.ones_like(real(*args)[0]), real(*args)[1]))
 
 
 def _own_range(patch: pytest.MonkeyPatch) -> None:
     """Slopes on the range of the first network alone."""
-    real = carried.carried
-    patch.setattr(box_difference, "carried", lambda a, b, table, ranges: real(a, b, table, (ranges[0], ranges[0])))
+    real = carried.build_difference
+    patch.setattr(
+        box_difference, "build_difference", lambda a, b, table, ranges: real(a, b, table, (ranges[0], ranges[0]))
+    )
 
 
 def _unmoved(patch: pytest.MonkeyPatch) -> None:

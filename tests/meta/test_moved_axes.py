@@ -105,7 +105,7 @@ HUNTS: dict[str, tuple[tuple[str, str, str], Callable[[int], Any]]] = {
         lambda seed: test_smooth.wrong_windows(range(seed, seed + 1)),
     ),
     "terms of averages": (
-        ("specgrad.check.models.summation_orders", "_read", "write_outputs"),
+        ("specgrad.check.models.summation_orders", "_window_terms", "write_outputs"),
         lambda seed: test_chosen_orders.wrong_sums(range(seed, seed + 1)),
     ),
 }

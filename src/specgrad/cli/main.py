@@ -27,7 +27,7 @@ from ..check import conformance as run_conformance
 from ..check.conform.findings_page import PAGE, is_page
 from ..check.conform.findings_page import write as write_page
 from ..check.conform.repro_script import write_scripts
-from ..check.models.recorded import named, read_recorded
+from ..check.models.recorded import name_ends, read_recorded
 from ..check.runtimes import runtime as runtime_named
 from ..declared_errors import MEASURED
 from ..errors import ParameterError, SpecgradError
@@ -204,7 +204,7 @@ def audit(
         if not isinstance(loaded, str):
             raise ParameterError("audit", "what was recorded is judged by an ONNX file; export the module first")
         given = [read_array(file) for file in inputs or ()]
-        values = read_recorded(recorded) if recorded else named(loaded, given, list(map(read_array, outputs or ())))
+        values = read_recorded(recorded) if recorded else name_ends(loaded, given, list(map(read_array, outputs or ())))
         with console.progress(as_json) as step:
             audited = audit_recorded(loaded, values, of=of, **options, progress=step)
     else:

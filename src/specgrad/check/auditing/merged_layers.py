@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from specgrad.rounding import Arithmetic
 
-from ..tolerances.allowance import TIGHT, Allowance, Clock, allowance
+from ..tolerances.allowance import TIGHT_SHARE, Allowance, Clock, allowance
 from ..verdicts.arithmetic_classes import CLASSES, FLOAT32, ArithmeticClass, Probe, reclassify
 from ..verdicts.judge import Verdict, judge_array, worst
 from ..verdicts.observation import Observation
@@ -44,7 +44,7 @@ class MergedLayersJudge:
             return self._consistent(verdict, allowed), allowed
         if (verdict.kind, verdict.fault == "shape") != ("differs", False) or self.accept is None or self.formats:
             return verdict, allowed
-        if allowed.is_short:  # then classes are narrow too, by the short forms of factors that are nearly known
+        if allowed.is_forward_tight:  # then classes are narrow too, by the short forms of factors that are nearly known
             other = reclassify(verdict, observed, self.arithmetic, probe, self.accept)
             return (other if other.kind != "differs" else _unexplained(verdict, ())), allowed
         return self._by_class(observed, verdict), allowed
@@ -57,7 +57,7 @@ class MergedLayersJudge:
         return Verdict("cannot tell" if self.outputs_only else "rounding", verdict.ratio, detail=text)
 
     def _allowed(self, observed: Observation, arithmetic: Arithmetic) -> Allowance:
-        tight = 0.0 if self.outputs_only else TIGHT
+        tight = 0.0 if self.outputs_only else TIGHT_SHARE
         return allowance(observed.graph, observed.inputs, arithmetic, self.clock, observed.backend, self.formats, tight)
 
     def _by_class(self, observed: Observation, verdict: Verdict) -> Verdict:

@@ -1,10 +1,10 @@
-"""Two networks on a box of inputs: how far apart they are somewhere, and how far apart they are nowhere.
+"""Bound the difference of two networks over a box of inputs, of exact outputs and of executions.
 
 What holds at once is intersected, cell by cell: the bounds of each network by itself, linear bounds of the one graph
 that subtracts them, and the difference carried from layer to layer (specgrad.check.comparison.difference_network).
-An execution is not farther from exact values than executions of its network stray
-(specgrad.check.comparison.execution_deviation), so two are not farther apart than the exact outputs and what both
-stray. The class is named by the arithmetic; both get the same input.
+An execution is not farther from exact values than executions of its network deviate
+(specgrad.check.comparison.execution_deviation), so two are not farther apart than the exact outputs and both
+deviations. The class is named by the arithmetic; both get the same input.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from specgrad.graph.ir.tree import leaves
 from specgrad.rounding import Arithmetic
 from specgrad.scalar import Array, upward
 
-from .difference_bounds import DifferenceBounds, known_ends, over_box
-from .difference_network import carried
-from .execution_deviation import executed, strayed
-from .search import seek
+from .difference_bounds import DifferenceBounds, difference_over_box, nan_to_unbounded
+from .difference_network import build_difference
+from .execution_deviation import bound_executions, execution_deviation
+from .search import search_witness
 
-SLACK = 1 + 2.0**-48  # a few sums of ours
+SUM_SLACK = 1 + 2.0**-48  # a few sums of ours
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class BoxDifference:
         return {**finite, "witness_difference": self.witness_difference, "how": self.how}
 
 
-def farthest(
+def bound_difference(
     a: NormalForm,
     b: NormalForm,
     table: TermTable,
@@ -80,93 +80,101 @@ def farthest(
     same: bool,
     clock: Any,
 ) -> BoxDifference:
-    """Both networks on the boxes, one per input (an array: an input that does not move).
+    """Return bounds of the difference of two networks over the boxes, one per input (an array: a fixed input).
 
-    arithmetic   the class of executions; None: of them nothing is said
+    arithmetic   the class of executions; None: executions are not bounded
     same         the exact outputs are known to be equal
-    clock        tells how many seconds are left; None: any number
+    clock        returns how many seconds remain; None: any number
     """
-    alone = [_alone(form.graph, boxes, arithmetic or Arithmetic(), clock) for form in (a, b)]
-    each = _of_each(*(bounds for bounds, _ in alone))
+    alone = [_bound_network(form.graph, boxes, arithmetic or Arithmetic(), clock) for form in (a, b)]
+    each = _independent_difference(*(bounds for bounds, _ in alone))
     gaps = [] if each is None else [each]
     if same:
         nothing = tuple(np.zeros(a.graph.nodes[p].shape) for p in a.graph.real_outputs)
         gaps.append(DifferenceBounds(nothing, nothing, "one function"))
     else:
-        gaps += _together(a, b, table, boxes, [bounds for bounds, _ in alone], clock)
-    most = _met([gap.most for gap in gaps])
+        gaps += _joint_differences(a, b, table, boxes, [bounds for bounds, _ in alone], clock)
+    most = _intersection([gap.most for gap in gaps])
     largest, how = _largest(most), min(gaps, key=lambda gap: gap.largest).how
-    apart = math.inf if arithmetic is None else _executions(a.graph, b.graph, boxes, alone, most, each, clock)
-    least, inputs = seek(a.graph, b.graph, boxes, clock) if largest else (0.0, ())
+    apart = math.inf if arithmetic is None else _execution_difference(a.graph, b.graph, boxes, alone, most, each, clock)
+    least, inputs = search_witness(a.graph, b.graph, boxes, clock) if largest else (0.0, ())
     return BoxDifference(largest, apart, least, inputs, how, math.inf if each is None else each.largest)
 
 
 def _largest(ends: tuple[Array, ...]) -> float:
+    """Return the largest cell of all arrays."""
     return max((float(e.max(initial=0.0)) for e in ends), default=0.0)
 
 
-def _met(ends: list[tuple[Array, ...]]) -> tuple[Array, ...]:
+def _intersection(ends: list[tuple[Array, ...]]) -> tuple[Array, ...]:
+    """Return the smallest of several upper bounds, per output and cell."""
     return tuple(np.min(np.stack(cells), axis=0) for cells in zip(*ends, strict=True))
 
 
 # --- exact outputs ----------------------------------------------------------------------------------------------------
 
 
-def _alone(graph: Graph, boxes: tuple[Any, ...], arithmetic: Arithmetic, clock: Any) -> tuple[Bounds | None, Any]:
-    """One network as it is executed, which exact arithmetic is a case of."""
+def _bound_network(
+    graph: Graph, boxes: tuple[Any, ...], arithmetic: Arithmetic, clock: Any
+) -> tuple[Bounds | None, Any]:
+    """Return bounds of all executions of one network, exact arithmetic included, and its forward pass; or Nones."""
     try:
-        return executed(graph, boxes, arithmetic, clock())
+        return bound_executions(graph, boxes, arithmetic, clock())
     except SpecgradError:
         return None, None
 
 
-def _of_each(a: Bounds | None, b: Bounds | None) -> DifferenceBounds | None:
-    """The bounds of both, subtracted: of executions as well."""
+def _independent_difference(a: Bounds | None, b: Bounds | None) -> DifferenceBounds | None:
+    """Return the bounds of both networks, subtracted; they hold for executions as well. None if unknown."""
     if a is None or b is None:
         return None
-    pairs = list(zip(_ends(a), _ends(b), strict=True))
+    pairs = list(zip(_output_bounds(a), _output_bounds(b), strict=True))
     with np.errstate(invalid="ignore"):
         low = tuple(np.nextafter(p[0] - q[1], -np.inf) for p, q in pairs)
         high = tuple(np.nextafter(p[1] - q[0], np.inf) for p, q in pairs)
-    return DifferenceBounds(*known_ends(low, high), "each network by itself")
+    return DifferenceBounds(*nan_to_unbounded(low, high), "each network by itself")
 
 
-def _ends(bounds: Bounds) -> list[tuple[Array, Array]]:
+def _output_bounds(bounds: Bounds) -> list[tuple[Array, Array]]:
+    """Return (low, high) of every real output."""
     return [(numpy_of(box.low), numpy_of(box.high)) for box in leaves(bounds.outputs) if box is not None]
 
 
-def _together(
+def _joint_differences(
     a: NormalForm, b: NormalForm, table: TermTable, boxes: tuple[Any, ...], alone: list[Bounds | None], clock: Any
 ) -> Iterator[DifferenceBounds]:
+    """Yield bounds of the exact difference: from layer to layer, and of the graph that subtracts the outputs."""
     known = [{} if bounds is None else bounds.layers for bounds in alone]
-    made = carried(a, b, table, (known[0], known[1]))
+    made = build_difference(a, b, table, (known[0], known[1]))
     try:
         bounds = crown(made.graph, (*boxes, *made.boxes), deployed=False, seconds=clock())
     except SpecgradError:
         pass
     else:
-        ends = _ends(bounds)
+        ends = _output_bounds(bounds)
         yield DifferenceBounds(
             tuple(low for low, _ in ends), tuple(high for _, high in ends), "carried from layer to layer"
         )
-    yield over_box(a.graph, b.graph, boxes, clock())
+    yield difference_over_box(a.graph, b.graph, boxes, clock())
 
 
 # --- executions -------------------------------------------------------------------------------------------------------
 
 
-def _executions(
+def _execution_difference(
     a: Graph, b: Graph, boxes: tuple[Any, ...], alone: list[Any], most: tuple[Array, ...], each: Any, clock: Any
 ) -> float:
+    """Return an upper bound of the difference of two executions over all cells; inf if unknown."""
     ends = [] if each is None else [each.most]
-    one, other = (_stray(g, boxes, walked, clock) for g, (_, walked) in zip((a, b), alone, strict=True))
+    one, other = (_deviation_or_none(g, boxes, walked, clock) for g, (_, walked) in zip((a, b), alone, strict=True))
     if one is not None and other is not None:
-        ends.append(tuple((m + p + q) * SLACK for m, p, q in zip(most, one, other, strict=True)))
-    return _largest(_met(ends)) if ends else math.inf
+        ends.append(tuple((m + p + q) * SUM_SLACK for m, p, q in zip(most, one, other, strict=True)))
+    return _largest(_intersection(ends)) if ends else math.inf
 
 
-def _stray(graph: Graph, boxes: tuple[Any, ...], walked: Any, clock: Any) -> tuple[Array, ...] | None:
+def _deviation_or_none(graph: Graph, boxes: tuple[Any, ...], walked: Any, clock: Any) -> tuple[Array, ...] | None:
+    """Return the deviation of executions from exact values, per output; None if unknown."""
     try:
-        return None if walked is None else strayed(graph, boxes, walked, clock())
+        return None if walked is None else execution_deviation(graph, boxes, walked, clock())
     except SpecgradError:
         return None

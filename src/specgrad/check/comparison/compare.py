@@ -31,13 +31,13 @@ from specgrad.rounding import Arithmetic
 from specgrad.rounding.stated import deployment_of
 from specgrad.scalar import Array, Number
 
-from ..models.emulate import MOST_MULTIPLY_ADDS, Executor, multiply_adds
+from ..models.emulate import MAX_MULTIPLY_ADDS, Executor, multiply_adds
 from ..models.input_box import box_around, box_of
 from ..models.load import graph_of, is_file
 from ..tolerances.tolerance import tolerance, words_of
 from ..verdicts.first_divergence import first_difference
-from .box_difference import BoxDifference, farthest
-from .difference_bounds import DifferenceBounds, apart_at
+from .box_difference import BoxDifference, bound_difference
+from .difference_bounds import DifferenceBounds, difference_at
 
 Progress = Callable[[str, int, int], None]
 LISTED = 100_000  # cells of an input that are listed
@@ -262,7 +262,7 @@ def compare(
         if boxes is not None and first.real_outputs:
             told("the box", 3, 4)
             rounds = None if any(formats) else arithmetic
-            far = farthest(form, other, table, _checked(first, boxes), rounds, done.verdict == "same", run.left)
+            far = bound_difference(form, other, table, _checked(first, boxes), rounds, done.verdict == "same", run.left)
             done = run.with_box(done, far)
         if done.verdict == "differs":
             done = replace(
@@ -439,7 +439,7 @@ class _WitnessSearch:
         for about, inputs in self._tried():
             self.told(f"at {about}", 2, 4)
             try:
-                apart = apart_at(self.a, self.b, inputs)
+                apart = difference_at(self.a, self.b, inputs)
             except SpecgradError as error:
                 return replace(so_far, points=tuple(points), notes=(f"nothing was evaluated: {error}",))
             points.append(self._point(about, inputs, apart))
@@ -455,7 +455,7 @@ class _WitnessSearch:
         """An input of the box may show what no other did."""
         if so_far.verdict != "cannot tell" or not far.witness_difference:
             return replace(so_far, box=far)
-        point = self._point("an input of the box", far.inputs, apart_at(self.a, self.b, far.inputs))
+        point = self._point("an input of the box", far.inputs, difference_at(self.a, self.b, far.inputs))
         text = "their outputs differ over real numbers, shown at an input"
         return replace(so_far, verdict="differs", method=text, points=(*so_far.points, point), box=far)
 
@@ -490,7 +490,7 @@ class _WitnessSearch:
         """Executions of both at the input given, where they are farther apart than one of the two tolerances."""
         if self.arithmetic.dtype not in ("float32", "float64") or not self.a.real_outputs or self.late():
             return None
-        if multiply_adds(self.a) + multiply_adds(self.b) > MOST_MULTIPLY_ADDS:
+        if multiply_adds(self.a) + multiply_adds(self.b) > MAX_MULTIPLY_ADDS:
             return None
         about, drawn = self._tried()[0]
         inputs = tuple(x if x.dtype.kind in "iu" else x.astype(self.arithmetic.dtype) for x in drawn)

@@ -1,4 +1,4 @@
-"""Nodes of one graph recorded in another, as they stand: constants that hold the same are one node."""
+"""Record nodes of one graph in another under construction; constants of equal content become one node."""
 
 from __future__ import annotations
 
@@ -15,34 +15,36 @@ from specgrad.scalar import Array
 Constants = dict[Any, Var]
 
 
-def entered(builder: GraphBuilder, graph: Graph) -> list[Var]:
-    """The inputs of a graph, under their names."""
+def record_inputs(builder: GraphBuilder, graph: Graph) -> list[Var]:
+    """Record the inputs of a graph under their names, and return them."""
     pairs = zip(graph.names, graph.inputs, strict=True)
     return leaves([builder.input(name, transform(lambda _, p: _example(graph.nodes[p]), tree)) for name, tree in pairs])
 
 
 def _example(node: Node) -> Any:
+    """Return an array or an index of the shape and kind of an input, for tracing."""
     return Index(node.shape) if node.kind == "index" else np.empty(node.shape)
 
 
-def plain(
+def copy_node(
     builder: GraphBuilder, constants: Constants, graph: Graph, i: int, inputs: Sequence[Var], values: Sequence[Var]
 ) -> Var:
-    """Node i, where the nodes before it are `values`."""
+    """Return node i of `graph` recorded in the builder; `values` are its copies of the nodes before it."""
     node = graph.nodes[i]
     if node.op is INPUT:
         return inputs[graph.input_positions.index(i)]
     if node.op is CONSTANT:
         return _constant(builder, constants, np.asarray(graph.constants[i]), node)
-    return record(builder, node, [x.value if isinstance(x, NumberArg) else values[x] for x in node.args])
+    return record_node(builder, node, [x.value if isinstance(x, NumberArg) else values[x] for x in node.args])
 
 
-def record(builder: GraphBuilder, node: Node, args: Sequence[Any]) -> Var:
-    """The node on other arguments, under its name."""
+def record_node(builder: GraphBuilder, node: Node, args: Sequence[Any]) -> Var:
+    """Return `node` recorded on other arguments, under its name."""
     return builder.record(node.op, args, node.params, name=node.name, group=node.group)
 
 
 def _constant(builder: GraphBuilder, constants: Constants, array: Array, node: Node) -> Var:
+    """Return a recorded constant, the same node for equal content."""
     bits = tuple(array.flat) if array.dtype == object else array.tobytes()
     key = node.kind, str(array.dtype), array.shape, node.shape, bits
     if key not in constants:

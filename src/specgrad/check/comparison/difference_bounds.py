@@ -1,4 +1,4 @@
-"""How far apart are two networks, over real numbers: at an input, over a box? Intervals that hold what is between them.
+"""Interval bounds of a(x) - b(x) for two networks over real numbers, at one input or over a box.
 
 Small networks are evaluated over balls, which enclose every real result; others, and boxes, by linear bounds of one
 graph that holds both and subtracts their outputs (specgrad.bounds.crown_bounds, without rounding).
@@ -28,7 +28,7 @@ from ..tolerances.point_bounds import REAL
 
 @dataclass(frozen=True, eq=False)
 class DifferenceBounds:
-    """Per output of numbers and cell, a - b lies between low and high.
+    """Bounds of a - b: per real output and cell, it lies between low and high.
 
     values   what the first network gives at the input, next to its exact values; nothing for a box
     how      what was computed with
@@ -41,17 +41,17 @@ class DifferenceBounds:
 
     @property
     def most(self) -> tuple[Array, ...]:
-        """No less than abs(a - b)."""
+        """Upper bounds of abs(a - b), per output and cell."""
         return tuple(np.maximum(abs(p), abs(q)) for p, q in zip(self.low, self.high, strict=True))
 
     @property
     def least(self) -> tuple[Array, ...]:
-        """No more than abs(a - b)."""
+        """Lower bounds of abs(a - b), per output and cell; 0 where no difference is proven."""
         return tuple(np.maximum(0.0, np.maximum(p, -q)) for p, q in zip(self.low, self.high, strict=True))
 
     @property
     def farthest(self) -> tuple[int, tuple[int, ...]]:
-        """The output, and its cell, with the largest proven difference; where none is proven, with the most."""
+        """(output, index) of the largest proven difference; if none is proven, of the largest upper bound."""
         for ends in (self.least, self.most):
             sizes = [e.max(initial=0.0) for e in ends]
             k = int(np.argmax(sizes))
@@ -62,15 +62,17 @@ class DifferenceBounds:
 
     @property
     def differs(self) -> bool:
+        """Whether a difference is proven in some cell."""
         return any((e > 0).any() for e in self.least)
 
     @property
     def largest(self) -> float:
+        """The largest upper bound of abs(a - b) over all cells."""
         return max((float(e.max(initial=0.0)) for e in self.most), default=0.0)
 
 
 def difference(a: Graph, b: Graph) -> Graph:
-    """One graph with the inputs of a: its outputs of numbers less those of b.
+    """Return one graph with the inputs of a whose outputs are the real outputs of a minus those of b.
 
     >>> import specgrad as sg
     >>> both = difference(sg.trace(lambda x: 2 * x, (1,)), sg.trace(lambda x: x + x, (1,)))
@@ -90,29 +92,33 @@ def difference(a: Graph, b: Graph) -> Graph:
 
 
 def _example(graph: Graph, position: int) -> Any:
+    """Return an array or an index of the shape and kind of an input, for tracing."""
     node = graph.nodes[position]
     return Index(node.shape) if node.kind == "index" else np.empty(node.shape)
 
 
-def apart_at(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:
-    """The difference at one input, each float being the number that it is."""
+def difference_at(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:
+    """Return bounds of the difference at one input, whose floats are taken as exact numbers."""
     if work(a) + work(b) <= WORK:
         try:
             need("flint", "balls need")
-            return _over_balls(a, b, inputs)
+            return _difference_over_balls(a, b, inputs)
         except (MissingPackageError, ScalarError, ZeroDivisionError, OverflowError, ValueError):
             pass  # a comparison that balls do not decide, a constant that is no number: bounds hold for either answer
-    first, second = (_report(g, inputs) for g in (a, b))
+    first, second = (_exact_bounds(g, inputs) for g in (a, b))
     low = tuple(np.nextafter(p[0] - q[1], -np.inf) for p, q in zip(first, second, strict=True))
     high = tuple(np.nextafter(p[1] - q[0], np.inf) for p, q in zip(first, second, strict=True))
     values = tuple(p[0] / 2 + p[1] / 2 for p in first)
-    rough = DifferenceBounds(*known_ends(low, high), "float64, each network by itself", values)
+    rough = DifferenceBounds(*nan_to_unbounded(low, high), "float64, each network by itself", values)
     if rough.differs:
         return rough
-    return replace(over_box(a, b, tuple(Box(x, x) if x.dtype.kind == "f" else x for x in inputs)), values=values)
+    return replace(
+        difference_over_box(a, b, tuple(Box(x, x) if x.dtype.kind == "f" else x for x in inputs)), values=values
+    )
 
 
-def _over_balls(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:
+def _difference_over_balls(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:
+    """Return bounds of the difference from both networks evaluated over balls of BITS bits."""
     import flint
 
     before, flint.ctx.prec = flint.ctx.prec, BITS
@@ -124,16 +130,16 @@ def _over_balls(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBoun
         values = tuple(np.array([float(v.mid()) for v in x.flat]).reshape(x.shape) for x in first)
     finally:
         flint.ctx.prec = before
-    return DifferenceBounds(*known_ends(low, high), f"balls of {BITS} bits", values)
+    return DifferenceBounds(*nan_to_unbounded(low, high), f"balls of {BITS} bits", values)
 
 
-def known_ends(low: tuple[Array, ...], high: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """NaN is an end about which nothing is known."""
+def nan_to_unbounded(low: tuple[Array, ...], high: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """Return the bounds with NaN replaced by -inf (low) and inf (high)."""
     return tuple(np.where(np.isnan(x), -np.inf, x) for x in low), tuple(np.where(np.isnan(x), np.inf, x) for x in high)
 
 
-def _report(graph: Graph, inputs: tuple[Array, ...]) -> list[tuple[Array, Array]]:
-    """Ends of every output of numbers, in exact arithmetic, with the rounding of float64 counted."""
+def _exact_bounds(graph: Graph, inputs: tuple[Array, ...]) -> list[tuple[Array, Array]]:
+    """Return (low, high) of every real output in exact arithmetic, rounding of our float64 included."""
     given = iter(inputs)
     args = tuple(transform(lambda _, p: next(given), tree) for tree in graph.inputs)
     report = radius(graph, *args, arithmetic=REAL, backend="torch")
@@ -142,8 +148,8 @@ def _report(graph: Graph, inputs: tuple[Array, ...]) -> list[tuple[Array, Array]
         return [(np.nextafter(v.value - v.radius, -np.inf), np.nextafter(v.value + v.radius, np.inf)) for v in outputs]
 
 
-def over_box(a: Graph, b: Graph, boxes: tuple[Any, ...], seconds: float | None = None) -> DifferenceBounds:
-    """The difference anywhere in the boxes, one per input (an array: an input that does not move)."""
+def difference_over_box(a: Graph, b: Graph, boxes: tuple[Any, ...], seconds: float | None = None) -> DifferenceBounds:
+    """Return bounds of the difference for all inputs in `boxes`, one per input (an array: a fixed input)."""
     both = difference(a, b)
     given = iter(boxes)
     args = tuple(transform(lambda _, p: next(given), tree) for tree in both.inputs)
@@ -152,4 +158,6 @@ def over_box(a: Graph, b: Graph, boxes: tuple[Any, ...], seconds: float | None =
     except SpecgradError:
         bounds, how = ibp(both, *args, deployed=False), "interval bounds of the difference"
     outputs = [box for box in leaves(bounds.outputs) if box is not None]
-    return DifferenceBounds(*known_ends(tuple(box.low for box in outputs), tuple(box.high for box in outputs)), how)
+    return DifferenceBounds(
+        *nan_to_unbounded(tuple(box.low for box in outputs), tuple(box.high for box in outputs)), how
+    )

@@ -1,4 +1,4 @@
-"""An input of a box at which two networks are far apart: signs of gradients, then a rigorous evaluation."""
+"""Search an input of a box at which two networks differ much: gradient signs, then a rigorous evaluation."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from specgrad.graph.graph import Graph
 from specgrad.graph.ir.tree import leaves
 from specgrad.scalar import Array
 
-from .difference_bounds import apart_at, difference
+from .difference_bounds import difference, difference_at
 
 STARTS, STEPS = 3, 12
 Clock = Callable[[], float | None]
 
 
-def seek(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> tuple[float, tuple[Array, ...]]:
-    """No more than the distance of exact outputs at an input of the box, and that input; 0 where nothing is shown."""
+def search_witness(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> tuple[float, tuple[Array, ...]]:
+    """Return a proven lower bound of the difference at an input of the box, and that input; (0, ()) if none."""
     need("torch", "a search by gradients needs")
     try:
-        _, inputs = max(_tried(a, b, boxes, clock), key=lambda pair: pair[0])
-        least = max(float(e.max(initial=0.0)) for e in apart_at(a, b, inputs).least)
+        _, inputs = max(_candidates(a, b, boxes, clock), key=lambda pair: pair[0])
+        least = max(float(e.max(initial=0.0)) for e in difference_at(a, b, inputs).least)
     except (SpecgradError, ValueError):  # no time for an input, or no number there
         return 0.0, ()
     return (least, inputs) if least > 0 else (0.0, ())
 
 
-def _tried(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> Iterator[tuple[float, tuple[Array, ...]]]:
-    """From the middle and from corners, along the signs of the gradient of the output that is farthest apart."""
+def _candidates(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> Iterator[tuple[float, tuple[Array, ...]]]:
+    """Yield (difference, input): from the middle and from corners, steps along signs of the gradient."""
     import torch
 
     both = compile(difference(a, b), "torch").double()
-    ends = [_ends(box) for box in boxes]
+    ends = [_box_bounds(box) for box in boxes]
     rng = np.random.default_rng(0)
     for start in range(STARTS):
         xs = [_start(low, high, rng if start else None) for low, high in ends]
@@ -53,19 +53,22 @@ def _tried(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> Iterator
                 break
             (cells[at] * cells.detach()[at].sign()).backward()
             reach = 1 - step / STEPS
-            xs = [_moved(x, g.grad, *e, reach) for x, g, e in zip(xs, given, ends, strict=True)]
+            xs = [_step(x, g.grad, *e, reach) for x, g, e in zip(xs, given, ends, strict=True)]
 
 
-def _ends(box: Any) -> tuple[Array, Array]:
+def _box_bounds(box: Any) -> tuple[Array, Array]:
+    """Return (low, high) of a box; of an array, itself twice."""
     return (end_of(box.low), end_of(box.high)) if isinstance(box, Box) else (np.asarray(box), np.asarray(box))
 
 
 def _start(low: Array, high: Array, rng: Any) -> Array:
+    """Return the middle of the box (rng None) or a random corner."""
     if low is high:
         return low
     share = 0.5 if rng is None else rng.integers(0, 2, low.shape)
     return np.clip(low + (high - low) * share, low, high)
 
 
-def _moved(x: Array, slope: Any, low: Array, high: Array, reach: float) -> Array:
+def _step(x: Array, slope: Any, low: Array, high: Array, reach: float) -> Array:
+    """Return x moved along the signs of `slope` by the share `reach` of the box, kept inside."""
     return x if slope is None else np.clip(x + np.sign(slope.numpy()) * (high - low) * reach, low, high)

@@ -23,7 +23,7 @@ from ...rounding import Arithmetic
 from ...rounding.stated import deployment_of
 from ...scalar import Array
 from ..models.checkpoint import Checkpoint, digest_of
-from ..models.emulate import MOST_MULTIPLY_ADDS, Executor, multiply_adds
+from ..models.emulate import MAX_MULTIPLY_ADDS, Executor, multiply_adds
 from .box_margins import over_box
 from .decision import Decision, parse
 from .flip_search import FlipSearch
@@ -216,7 +216,7 @@ def _searcher(
     plain = used.dtype == "float32" and used.operands is None
     chosen = installed(names) if plain else ()
     asked = Runtimes(chosen, samples.graph, samples.source, seconds) if chosen else None
-    apart = question.is_uniform and multiply_adds(samples.graph) <= MOST_MULTIPLY_ADDS
+    apart = question.is_uniform and multiply_adds(samples.graph) <= MAX_MULTIPLY_ADDS
     return FlipSearch(question, Executor(samples.graph, used) if apart else None, asked)
 
 

@@ -22,7 +22,7 @@ from specgrad.process import Process
 from specgrad.scalar import Array
 
 from ..models.inputs import as_declared
-from ..models.run_onnx import real_inputs, whole_file
+from ..models.run_onnx import read_with_weights, real_inputs
 from ..runtimes import RUNTIMES
 
 ONNXRUNTIME = """import onnxruntime
@@ -118,7 +118,7 @@ class Runtimes:
         if "file" not in self._engines:
             from specgrad.interop import to_onnx
 
-            self._engines["file"] = to_onnx(self.graph) if self.source is None else whole_file(self.source)
+            self._engines["file"] = to_onnx(self.graph) if self.source is None else read_with_weights(self.source)
         file = self._engines["file"]
         given = dict(zip([i.name for i in real_inputs(file)], inputs, strict=True))
         return file.SerializeToString(), as_declared(file, given)[0]

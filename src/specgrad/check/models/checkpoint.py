@@ -1,4 +1,4 @@
-"""A record of long work, one JSON object per line: what is done stays done, whoever stops the run.
+"""An append-only JSON-lines file of finished work, from which a stopped run resumes.
 
 The first line says what the run is about: its kind ("preserve"), and a digest of model, data and options; a run with
 another digest is refused, not mixed in. Every further line is one finished piece with its number. A line is written
@@ -24,14 +24,14 @@ FORMAT = "specgrad/record/1"
 
 
 class RecordError(SpecgradError, ValueError):
-    """A record file that belongs to something else, or is damaged in the middle."""
+    """A checkpoint file that belongs to another run, or is damaged in the middle."""
 
     def __init__(self, text: str) -> None:
         super().__init__("record", quoted(text))
 
 
 def digest_of(parts: Iterable[bytes | str | Array]) -> str:
-    """One digest of texts, bytes and arrays; an array counts with its type and shape.
+    """Return one SHA-256 digest of texts, bytes and arrays; an array counts with its type and shape.
 
     >>> digest_of(["a", np.zeros(2)]) == digest_of(["a", np.zeros((2, 1))])
     False
@@ -49,7 +49,7 @@ def digest_of(parts: Iterable[bytes | str | Array]) -> str:
 
 
 class Checkpoint:
-    """The pieces that a run has finished, by number; None as path: nothing is kept.
+    """The finished pieces of a run, by number; with path None nothing is written.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "run.jsonl"
@@ -78,7 +78,7 @@ class Checkpoint:
         self._file = target.open("ab")
 
     def _resume(self, path: Path, head: Mapping[str, Any]) -> None:
-        """What was finished; the end of a line that was not is cut off."""
+        """Read the finished pieces; cut off an incomplete last line. Raise RecordError for another run's file."""
         data = path.read_bytes()
         lines = data.split(b"\n")
         whole, torn = lines[:-1], lines[-1]
@@ -98,7 +98,7 @@ class Checkpoint:
             write_whole(path, data[: len(data) - len(torn)])
 
     def add(self, number: int, piece: Mapping[str, Any]) -> None:
-        """One finished piece, on the disk before this returns."""
+        """Record one finished piece; it is on the disk before this returns."""
         self.done[number] = dict(piece)
         if self._file is not None:
             self._file.write(_line({"number": number, **piece}))
@@ -114,16 +114,18 @@ class Checkpoint:
 
 
 def is_record(data: bytes) -> bool:
-    """Whether a file begins as a record does."""
+    """Return whether a file begins as a checkpoint does."""
     first = _parsed(data.partition(b"\n")[0])
     return first is not None and first.get("record") == FORMAT
 
 
 def _line(data: Mapping[str, Any]) -> bytes:
+    """Return data as one line of JSON."""
     return json.dumps(data, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
 def _parsed(text: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in a line; None if it is none."""
     try:
         data = json.loads(text)
     except ValueError:

@@ -1,9 +1,9 @@
-"""One execution of a graph by node, in a declared arithmetic, with an order chosen for every cell's sum.
+"""Emulate one execution of a graph by node, in a declared arithmetic, with chosen summation orders.
 
 Every execution here belongs to the class "by node", and so to "fused": each node's result is rounded and stored; the
 terms of a cell are added as they come, backwards, sorted, in pairs, or in float64; a division by a constant may be a
-product with its rounded reciprocal. Which one a cell takes is told by `directions`: as large as possible where the sign
-is +1, as small as possible where it is -1. That is how two executions are driven apart.
+product with its rounded reciprocal. Which one a cell takes depends on `directions`: as large as possible where the
+sign is +1, as small as possible where it is -1. That is how two executions are driven apart.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from specgrad.rounding import Arithmetic
 from specgrad.rounding.propagate import constant_nodes
 from specgrad.scalar import Array
 
-from .summation_orders import blocks, candidates, rounding_to
+from .summation_orders import candidate_sums, rounding_to, sum_terms
 
-MOST_MULTIPLY_ADDS = 100_000_000
+MAX_MULTIPLY_ADDS = 100_000_000
 
 
 def multiply_adds(graph: Graph) -> int:
-    """Of all nodes; an execution takes some 20 passes over them, in NumPy."""
+    """Return the multiply-adds of all nodes; an emulated execution takes some 20 passes over them, in NumPy."""
     shapes = [n.shape for n in graph.nodes]
     return sum(n.op.multiply_adds(*(shapes[a] for a in n.operands()), **n.params) for n in graph.nodes if n.op.kernel)
 
 
 class Executor:
-    """A graph in an arithmetic, node by node."""
+    """Runs a graph in an arithmetic, node by node."""
 
     def __init__(self, graph: Graph, arithmetic: Arithmetic) -> None:
         self.graph, self.arithmetic = graph, arithmetic
@@ -42,7 +42,7 @@ class Executor:
         self.constant = constant_nodes(graph)
 
     def run(self, inputs: Sequence[Array], directions: Mapping[int, Array]) -> list[Array]:
-        """The outputs, as float64 arrays of numbers of the format."""
+        """Return the outputs, as float64 arrays of numbers of the format; `directions`: node -> sign per cell."""
         with np.errstate(all="ignore"):  # what overflows is infinite, and nobody's proof rests on it
             return self._run(inputs, directions)
 
@@ -51,48 +51,49 @@ class Executor:
         given = dict(zip(graph.input_positions, inputs, strict=True))
         for i, node in enumerate(graph.nodes):
             if node.op in (INPUT, CONSTANT):
-                values.append(self._held(given[i] if node.op is INPUT else graph.constants[i], node))
+                values.append(self._stored(given[i] if node.op is INPUT else graph.constants[i], node))
                 continue
             args = [self._number(a) if isinstance(a, NumberArg) else values[a] for a in node.args]
-            values.append(self._computed(i, node, args, directions.get(i)))
+            values.append(self._compute(i, node, args, directions.get(i)))
         return [values[p] for p in graph.output_positions]
 
-    def _held(self, array: Any, node: Node) -> Array:
-        """An array in the format; positions as they are."""
+    def _stored(self, array: Any, node: Node) -> Array:
+        """Return an array rounded to the format; indices unchanged."""
         if node.kind == "index":
             return np.asarray(array)
         return np.asarray(self.store(np.asarray(array).astype(np.float64)))
 
     def _number(self, a: NumberArg) -> float:
+        """Return a bare number rounded to the format."""
         return float(self.store(np.asarray(float(a.value))))
 
-    def _computed(self, i: int, node: Node, args: list[Any], direction: Array | None) -> Array:
-        """The node's result: of several sums each cell takes the one that its direction asks for."""
+    def _compute(self, i: int, node: Node, args: list[Any], direction: Array | None) -> Array:
+        """Return the node's result; of several summation orders each cell takes the one of its direction."""
         if node.kind == "index":
             return np.asarray(run_spec(node.op, args, node.params))
         if node.op.kernel:
             args = [*map(self.factor, args[:2]), *args[2:]]
         sign = np.sign(direction) if direction is not None else np.zeros(node.shape)
-        parts = blocks(node, args, self.inner) if node.op.roundings is not None else None
+        parts = sum_terms(node, args, self.inner) if node.op.roundings is not None else None
         if parts is None:
             options = [self.store(np.asarray(run_spec(node.op, args, node.params), np.float64))]
-            return _taken([*options, *self._by_reciprocal(node, args)], sign)
-        view = _by_channels(node)
+            return _choose_by_sign([*options, *self._by_reciprocal(node, args)], sign)
+        view = _shape_by_channels(node)
         result, signs = np.zeros(view), sign.reshape(view)
         for where, terms in parts:
-            sums = list(candidates(terms, self.inner, int(node.op.name != "sum"), self.arithmetic.depth))
-            result[where] = _taken([self.store(self._divided(node, s)) for s in sums], signs[where])
+            sums = list(candidate_sums(terms, self.inner, int(node.op.name != "sum"), self.arithmetic.depth))
+            result[where] = _choose_by_sign([self.store(self._divide_average(node, s)) for s in sums], signs[where])
         return result.reshape(node.shape)
 
     def _by_reciprocal(self, node: Node, args: list[Any]) -> list[Array]:
-        """A quotient with a constant divisor, as a product."""
+        """Return [x * (1/c)] for a quotient x / c with constant c; else []."""
         if node.op.name != "div" or not (isinstance(node.args[1], NumberArg) or node.args[1] in self.constant):
             return []
         product = self.inner(args[0] * self.inner(np.divide(1.0, args[1])))
         return [np.broadcast_to(self.store(product), node.shape)]
 
-    def _divided(self, node: Node, total: Array) -> Array:
-        """The divisor of an average, after its sum."""
+    def _divide_average(self, node: Node, total: Array) -> Array:
+        """Return the sum divided by an average's divisor; unchanged for other nodes."""
         if node.op.name != "avg_pool":
             return total
         window, divisor = node.params["window"], node.params["divisor"]
@@ -101,8 +102,8 @@ class Executor:
         return np.asarray(np.where(by == 0, 0.0, self.inner(total / np.where(by == 0, 1, by).astype(float))))
 
 
-def _by_channels(node: Node) -> tuple[int, ...]:
-    """The shape of a result with one batch axis, where its channels are to be found as the second."""
+def _shape_by_channels(node: Node) -> tuple[int, ...]:
+    """Return the result's shape with batch axes merged into one, so that channels are the second axis."""
     if node.op.name not in ("conv", "conv_transpose"):
         return node.shape
     rank = node.params["window"].rank
@@ -110,8 +111,8 @@ def _by_channels(node: Node) -> tuple[int, ...]:
     return (int(np.prod(node.shape[:lead])), *node.shape[lead:])
 
 
-def _taken(options: list[Array], sign: Array) -> Array:
-    """The largest option where the sign is positive, the smallest where negative, the first where it is 0."""
+def _choose_by_sign(options: list[Array], sign: Array) -> Array:
+    """Return, per cell, the largest option where the sign is positive, the smallest where negative, else the first."""
     if len(options) == 1:
         return np.array(options[0])
     stacked = np.stack(options)
@@ -119,7 +120,7 @@ def _taken(options: list[Array], sign: Array) -> Array:
 
 
 def slopes(graph: Graph, inputs: Sequence[Array], row: Array) -> dict[int, Array]:
-    """d(row . outputs)/d(node) at the exact point, for every node that has one; PyTorch's autograd, float64."""
+    """Return d(row . outputs)/d(node) for every node that has one, in float64, by PyTorch's autograd."""
     import torch
 
     kinds = [n.kind for n in graph.nodes]

@@ -1,4 +1,4 @@
-"""The inputs that a claim is about: cells close to those of an input, or between two numbers, or a box."""
+"""The box of inputs that a statement is about: around an input, between two numbers, or given."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from specgrad.bounds import Box
 from specgrad.errors import ParameterError
 from specgrad.scalar import Array, Number
 
-WHO = "compare"
+COMMAND = "compare"
 
 
 def box_of(box: Any, *others: Any) -> tuple[Any, ...]:
-    """A box, or a structure of them, as one entry per input."""
+    """Return a box, or a structure of them, as one entry per input; raise ParameterError if `others` are given too."""
     if any(other is not None for other in others):
-        raise ParameterError(WHO, "give a box, or eps, low and high; got both", rule="P5")
+        raise ParameterError(COMMAND, "give a box, or eps, low and high; got both", rule="P5")
     boxes = box if isinstance(box, tuple) else (box,)
     if not any(isinstance(each, Box) for each in boxes):
-        raise ParameterError(WHO, f"box must be a Box, or a tuple with one; got {type(box).__name__}", rule="P5")
+        raise ParameterError(COMMAND, f"box must be a Box, or a tuple with one; got {type(box).__name__}", rule="P5")
     return boxes
 
 
 def box_around(
     given: tuple[Array, ...], eps: Number | None, low: Number | None, high: Number | None
 ) -> tuple[Any, ...] | None:
-    """Inputs of floats as boxes, others as they are; None: nothing was asked for.
+    """Return floating-point inputs as boxes, others unchanged; None if neither eps, low nor high is given.
 
     >>> (box,) = box_around((np.float32([0.5, 1]),), 0.25, None, 1)
     >>> box.low, box.high
@@ -36,19 +36,19 @@ def box_around(
     if eps is None and low is None and high is None:
         return None
     if eps is not None and not 0 <= eps < math.inf:
-        raise ParameterError(WHO, f"eps must be a number that is not negative; got {eps}", rule="P5")
+        raise ParameterError(COMMAND, f"eps must be a number that is not negative; got {eps}", rule="P5")
     if eps is None and (low is None or high is None):
-        raise ParameterError(WHO, "give eps, or both low and high", rule="P5")
+        raise ParameterError(COMMAND, "give eps, or both low and high", rule="P5")
     if low is not None and high is not None and not -math.inf < low <= high < math.inf:
-        raise ParameterError(WHO, f"low must not exceed high; got {low} and {high}", rule="P5")
+        raise ParameterError(COMMAND, f"low must not exceed high; got {low} and {high}", rule="P5")
     if not any(x.dtype.kind == "f" for x in given):
-        raise ParameterError(WHO, "no input holds floats, so nothing moves", rule="P5")
+        raise ParameterError(COMMAND, "no input holds floats, so nothing moves", rule="P5")
     least, most = _outward(low, -math.inf), _outward(high, math.inf)
     return tuple(_box(x, _outward(eps, math.inf), least, most) if x.dtype.kind == "f" else x for x in given)
 
 
 def _outward(x: Number | None, side: float) -> float | None:
-    """As a float that is not short of it."""
+    """Return x as a float, rounded towards `side` (an infinity)."""
     if x is None:
         return None
     near = float(x)
@@ -57,6 +57,7 @@ def _outward(x: Number | None, side: float) -> float | None:
 
 
 def _box(x: Array, eps: float | None, low: float | None, high: float | None) -> Box:
+    """Return the box of one input: within eps of it and in low..high, or low..high alone."""
     if eps is None:
         assert low is not None
         assert high is not None  # what is asked for

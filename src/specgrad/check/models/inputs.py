@@ -1,4 +1,4 @@
-"""Inputs of a model, in the types that it declares."""
+"""Inputs of a model, converted to the types that it declares."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from specgrad.errors import ParameterError, need
 from specgrad.scalar import Array
 from specgrad.window import Shape
 
-GIVEN = ("float16", "float32")  # what callers may give
-FED = (*GIVEN, "float64")
+CALLER_FLOATS = ("float16", "float32")  # what callers may give
+FEEDABLE_FLOATS = (*CALLER_FLOATS, "float64")
 QUANTISED = ("int8", "uint8", "int16", "uint16", "int32")  # and these, where a file declares that very type
 
 
 def normal_inputs(shapes: Iterable[Shape], seed: int = 0) -> list[Array]:
-    """Standard normal numbers, float32: what a model is run on where nobody gives inputs."""
+    """Return standard normal float32 arrays: the inputs of a model if none are given."""
     rng = np.random.default_rng(seed)
     return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
 
 
 def check_floats(inputs: Mapping[str, Array] | Sequence[Array], besides: Sequence[str] = ()) -> None:
+    """Raise ParameterError for an input that is neither float16, float32 nor one of the types `besides`."""
     for a in inputs.values() if isinstance(inputs, Mapping) else inputs:
-        if a.dtype.name not in (*GIVEN, *besides):
+        if a.dtype.name not in (*CALLER_FLOATS, *besides):
             raise ParameterError("audit", f"inputs must be float32; got {a.dtype}", rule="P5")
 
 
 def as_declared(file: Any, given: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """The inputs in the types of an ONNX file, and a note for each that was converted."""
+    """Return the inputs in the types that an ONNX file declares, and a note for each that was converted."""
     need("onnx", "ONNX files need")
     from onnx import helper
 
@@ -40,14 +41,14 @@ def as_declared(file: Any, given: Mapping[str, Array]) -> tuple[dict[str, Array]
         if a.dtype == wanted:
             continue
         check_floats([a])
-        feeds[name] = _converted(name, a, wanted)
+        feeds[name] = _convert(name, a, wanted)
         notes.append(f"input {name} was converted from {a.dtype} to {wanted}")
     return feeds, tuple(notes)
 
 
-def _converted(name: str, a: Array, wanted: np.dtype[Any]) -> Array:
-    """Floats are rounded; whole numbers of an integer type must be in its range."""
-    if wanted.name in FED:
+def _convert(name: str, a: Array, wanted: np.dtype[Any]) -> Array:
+    """Return `a` in the declared type: floats are rounded; integers must be in its range, else ParameterError."""
+    if wanted.name in FEEDABLE_FLOATS:
         with np.errstate(over="ignore"):
             return a.astype(wanted)
     if wanted.kind in "iu" and (a.astype(np.float64) == a.astype(wanted).astype(np.float64)).all():

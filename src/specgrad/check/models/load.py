@@ -1,4 +1,4 @@
-"""The meaning of whatever is called a model, at the sizes of its inputs."""
+"""Load a model as a graph at the sizes of its inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specgrad.window import Shape
 
 
 def graph_of(model: Any, inputs: Sequence[Any], who: str, arithmetic: Arithmetic) -> tuple[Graph, dict[str, str]]:
-    """The graph that takes these inputs, and by name the nodes that the model itself computes with fewer digits.
+    """Return the graph that takes these inputs, and {node: format} of nodes that the model computes with fewer digits.
 
     model   a Graph, an ONNX file (path, bytes or ModelProto) or a PyTorch module. Operators without a meaning here are
             refused by name, and so are graphs from which a partial import left them out
@@ -25,7 +25,7 @@ def graph_of(model: Any, inputs: Sequence[Any], who: str, arithmetic: Arithmetic
         graph = _from_file(model, inputs, who)
         formats = graph.formats
     elif isinstance(model, Graph):
-        _refuse_parts(model, who)
+        _refuse_partial_import(model, who)
         graph, formats = model.fitted(tuple(inputs)), getattr(model, "formats", {})
         for name, pattern, tree in zip(graph.names, graph.inputs, inputs, strict=False):
             for path, position, given in match(pattern, tree, name):
@@ -37,7 +37,7 @@ def graph_of(model: Any, inputs: Sequence[Any], who: str, arithmetic: Arithmetic
         raise ParameterError(who, text, rule="P5")
     digits = arithmetic.format.digits
     fewer = {name: f for name, f in formats.items() if f not in FORMATS or FORMATS[f].digits < digits}
-    if not any(n.name in fewer and _computes(n) for n in graph.nodes):
+    if not any(n.name in fewer and _does_arithmetic(n) for n in graph.nodes):
         fewer = {}
     if not fewer:
         _refuse_halves(graph, who, digits)
@@ -45,7 +45,7 @@ def graph_of(model: Any, inputs: Sequence[Any], who: str, arithmetic: Arithmetic
 
 
 def graph_in_one_format(model: Any, inputs: Sequence[Any], who: str, arithmetic: Arithmetic) -> Graph:
-    """As `graph_of`, of models that compute in the format of the arithmetic alone.
+    """Return the graph of a model that computes in the arithmetic's format alone; others are refused.
 
     Bounds over boxes are of one format: they do not say what overflows in float16, or wraps in int32.
     """
@@ -56,29 +56,31 @@ def graph_in_one_format(model: Any, inputs: Sequence[Any], who: str, arithmetic:
     return graph
 
 
-def _computes(node: Node) -> bool:
-    """Bytes that are given, cropped, turned and cast are merely moved, and so are halves."""
+def _does_arithmetic(node: Node) -> bool:
+    """Return whether a node computes; crops, transposes and casts merely move numbers."""
     return not (node.op.exact or node.op is INPUT or node.op is CONSTANT)
 
 
 def _from_module(module: Any, inputs: Sequence[Any]) -> tuple[Graph, dict[str, str]]:
+    """Return the graph of a PyTorch module, and the format of its nodes if it is a half module."""
     need("torch", "PyTorch modules need")
-    from .run_torch import HALVES, half_of, meaning_of, own_type
+    from .run_torch import HALVES, float_type, half_type, meaning_of
 
-    kind = own_type(module)  # a meaning does not depend on the numbers, and tracing asks for this type
+    kind = float_type(module)  # a meaning does not depend on the numbers, and tracing asks for this type
     given = [np.asarray(a).astype(kind) if np.asarray(a).dtype.kind == "f" else np.asarray(a) for a in inputs]
-    graph, half = meaning_of(module, given), half_of(module)
+    graph, half = meaning_of(module, given), half_type(module)
     return graph, {} if half is None else {n.name: HALVES[half] for n in graph.nodes if n.kind == "real"}
 
 
-def _refuse_parts(graph: Graph, who: str) -> None:
+def _refuse_partial_import(graph: Graph, who: str) -> None:
+    """Raise UnsupportedError for a graph from which unsupported nodes were left out."""
     if left_out := getattr(graph, "unexamined", ()):
         names = ", ".join(f"{u.operator} {u.layer}" for u in left_out[:3])
         raise UnsupportedError(who, f"the graph leaves out what has no meaning here: {names}")
 
 
 def _refuse_halves(graph: Graph, who: str, digits: int) -> None:
-    """A graph of half constants that does not say what computes in halves."""
+    """Raise ParameterError for a graph with float16 constants that does not say what computes in float16."""
     for i, array in graph.constants.items():
         if array.dtype == np.float16 and digits > FORMATS["float16"].digits:
             text = f"constant {graph.nodes[i].name!r} is of float16, so the model computes in it somewhere"
@@ -86,11 +88,12 @@ def _refuse_halves(graph: Graph, who: str, digits: int) -> None:
 
 
 def is_file(model: Any) -> bool:
-    """An ONNX model: a path, the bytes of a file, or a ModelProto."""
+    """Return whether `model` is an ONNX model: a path, the bytes of a file, or a ModelProto."""
     return isinstance(model, str | Path | bytes) or hasattr(model, "SerializeToString")
 
 
 def _from_file(model: Any, inputs: Sequence[Any], who: str) -> Any:
+    """Return the graph of an ONNX file at the shapes of the inputs."""
     need("onnx", "ONNX files need")
     from specgrad.interop import from_onnx
     from specgrad.interop.onnx import input_dims
@@ -106,7 +109,7 @@ def _from_file(model: Any, inputs: Sequence[Any], who: str) -> Any:
 
 
 def _check_shape(name: str, shape: Shape, dims: Sequence[int | None] | None, who: str) -> None:
-    """Open sizes fit any; whoever gives several points without saying so is told how to say it."""
+    """Raise ShapeError unless `shape` fits `dims` (None: any); hint at --points if its first axis counts points."""
 
     def fits(given: Shape) -> bool:
         return dims is None or (
@@ -121,7 +124,7 @@ def _check_shape(name: str, shape: Shape, dims: Sequence[int | None] | None, who
 
 
 def points_of(model: Any, inputs: tuple[Tree, ...], who: str) -> list[tuple[Tree, ...]]:
-    """Inputs whose first axis counts points, one point after the other.
+    """Return the points, one after the other, of inputs whose first axis counts points.
 
     A point keeps that axis, with length 1, unless the model takes an axis less.
 
@@ -144,7 +147,7 @@ def points_of(model: Any, inputs: tuple[Tree, ...], who: str) -> list[tuple[Tree
 
 
 def _takes_less(model: Any, number: int, tree: Tree) -> dict[str, bool]:
-    """Per leaf of an argument, whether the model takes an axis less than it has."""
+    """Return {path: whether the model takes an axis less than that leaf of argument `number` has}."""
     if isinstance(model, Graph):
         pattern = model.inputs[number] if number < len(model.inputs) else None
         ranks = {path: len(model.nodes[position].shape) for path, position in walk(pattern)}
@@ -159,4 +162,5 @@ def _takes_less(model: Any, number: int, tree: Tree) -> dict[str, bool]:
 
 
 def _shapes(inputs: tuple[Tree, ...]) -> str:
+    """Return the shapes of all inputs as text."""
     return ", ".join(str(np.shape(leaf)) for leaf in leaves(inputs))

@@ -1,4 +1,4 @@
-"""What a deployed model has shown."""
+"""The result of running a model: its outputs, and the values of the layers that were observed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specgrad.window import Shape
 
 @dataclass(frozen=True)
 class UnsupportedLayer:
-    """A layer that has no meaning here: its operator, what would be needed, its multiply-adds where they are known."""
+    """A layer that specgrad does not support: its operator, why, and its multiply-adds if they are known."""
 
     operator: str
     shape: Shape
@@ -23,7 +23,7 @@ class UnsupportedLayer:
 
 @dataclass(frozen=True)
 class ModelRun:
-    """What ran, what it means, and which values the runtime showed.
+    """A model run: what ran, its graph, and which values the runtime showed.
 
     graph    the meaning of what the runtime was given
     known    the runtime's values by position in the graph; inputs included
@@ -47,5 +47,5 @@ class ModelRun:
 
     @property
     def computed_in(self) -> Mapping[str, str]:
-        """`formats`, or what the imported graph says."""
+        """The formats of nodes that are not float32: `formats`, or those of the imported graph."""
         return self.formats or getattr(self.graph, "formats", {})

@@ -1,4 +1,4 @@
-"""What another device has computed, as arrays by the names of the model's values: a phone, a GPU, a customer."""
+"""Tensors that another device computed (a phone, a GPU, a customer), by the names of the model's values."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from specgrad.scalar import Array
 from ..cases.op_case import OpCase
 from ..runtimes import RUNTIMES, NotOffered, Runtime, base_and_device
 from .model_run import ModelRun
-from .run_onnx import by_layer, declared_by, known_values, real_inputs, whole_file
+from .run_onnx import by_layer, known_values, read_with_weights, real_inputs, shapes_and_types
 
 
-def _nobody(question: OpCase) -> str:
+def _refuse_question(question: OpCase) -> str:
+    """Raise NotOffered: a recorded device cannot be run again."""
     raise NotOffered("the device cannot be asked")
 
 
-RECORDED = Runtime("recorded", (), _nobody, flush=True)
+RECORDED = Runtime("recorded", (), _refuse_question, flush=True)
 """A device that nobody can ask again and nobody named: functions have the largest error that any runtime has."""
 
 
@@ -60,7 +61,7 @@ def known_faults(device: Runtime, graph: Graph) -> tuple[str, ...]:
 
 
 def read_recorded(path: Path) -> dict[str, Array]:
-    """An .npz file, or a folder of .npy files: `a/b.npy` and `a%2Fb.npy` are both the value a/b."""
+    """Return arrays by name, from an .npz file or a folder of .npy files (`a/b.npy` or `a%2Fb.npy`: value a/b)."""
     try:
         if path.is_dir():
             files = {f: unquote(f.relative_to(path).with_suffix("").as_posix()) for f in sorted(path.rglob("*.npy"))}
@@ -72,9 +73,9 @@ def read_recorded(path: Path) -> dict[str, Array]:
         raise ParameterError("--recorded", text) from None
 
 
-def named(source: Any, inputs: Sequence[Array], outputs: Sequence[Array]) -> dict[str, Array]:
-    """Inputs and outputs in the order of the model, under their names in the file."""
-    file = whole_file(source)
+def name_ends(source: Any, inputs: Sequence[Array], outputs: Sequence[Array]) -> dict[str, Array]:
+    """Return inputs and outputs, given in the model's order, by their names in the file."""
+    file = read_with_weights(source)
     values: dict[str, Array] = {}
     for what, ends, arrays in (
         ("inputs", real_inputs(file), inputs),
@@ -89,12 +90,12 @@ def named(source: Any, inputs: Sequence[Array], outputs: Sequence[Array]) -> dic
 
 
 def run_recorded(source: Any, recorded: Mapping[str, Array]) -> list[ModelRun]:
-    """The recorded values in the place of a run, or of several: one per point."""
+    """Return recorded values as model runs, one per recorded point."""
     from specgrad.interop import from_onnx
     from specgrad.interop.onnx import input_dims
     from specgrad.interop.onnx.read.unsupported_nodes import declared_values
 
-    file = whole_file(source)
+    file = read_with_weights(source)
     names = [i.name for i in real_inputs(file)]
     _refuse_missing("inputs", names, recorded)
     values = {n: np.asarray(a) for n, a in recorded.items()}
@@ -108,7 +109,7 @@ def run_recorded(source: Any, recorded: Mapping[str, Array]) -> list[ModelRun]:
     foreign = sorted(set(values) - computed - set(names))
     points = split_points({n: a for n, a in values.items() if n not in foreign}, input_dims(file))
     shapes = {n: points[0][n].shape for n in names}
-    declared = {**declared_values(file, shapes), **declared_by(points[0])}
+    declared = {**declared_values(file, shapes), **shapes_and_types(points[0])}
     graph = from_onnx(source, input_shapes=shapes, partial=True, declared=declared)
     outputs = [o.name for o in file.graph.output]
     missing = [n for n in outputs if n not in values]
@@ -128,7 +129,7 @@ def run_recorded(source: Any, recorded: Mapping[str, Array]) -> list[ModelRun]:
 def split_points(
     values: Mapping[str, Array], dims: Mapping[str, Sequence[int | None] | None]
 ) -> list[dict[str, Array]]:
-    """What was recorded at each of several points: the inputs have one more axis in front, or more than a batch of 1.
+    """Return what was recorded at each of several points: inputs have an axis more in front, or a larger batch than 1.
 
     dims   the sizes that the model declares for its inputs
 
@@ -153,7 +154,7 @@ def split_points(
 
 
 def _points_of(shape: Sequence[int], dims: Sequence[int | None] | None) -> tuple[int, str]:
-    """How many points an input holds, and along which axis: one in front, or a batch that is 1 in the model."""
+    """Return how many points an input holds, and how: "front" (an axis more), "batch" (a batch of points) or "one"."""
     if dims is not None and len(shape) == len(dims) + 1:
         return shape[0], "front"
     is_batch = dims is not None and len(shape) == len(dims) > 0 and dims[0] == 1 != shape[0]
@@ -161,6 +162,7 @@ def _points_of(shape: Sequence[int], dims: Sequence[int | None] | None) -> tuple
 
 
 def _refuse_shapes(graph: Graph, known: Mapping[int, Array]) -> None:
+    """Raise ParameterError for a recorded array that has another shape than in the model."""
     for p, array in known.items():
         node = graph.nodes[p]
         if array.shape != node.shape:
@@ -169,6 +171,7 @@ def _refuse_shapes(graph: Graph, known: Mapping[int, Array]) -> None:
 
 
 def _refuse_missing(what: str, names: Sequence[str], recorded: Mapping[str, Array]) -> None:
+    """Raise ParameterError if a named value was not recorded."""
     missing = [n for n in names if n not in recorded]
     if missing:
         text = f"the {what} {_listed(missing)} of the model were not recorded; got {_listed(sorted(recorded))}"
@@ -176,4 +179,5 @@ def _refuse_missing(what: str, names: Sequence[str], recorded: Mapping[str, Arra
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:
+    """Return names joined by commas, at most `most` of them."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "") or "none"

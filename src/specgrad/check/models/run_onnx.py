@@ -1,4 +1,4 @@
-"""Bring a model to a runtime twice: as it is, and with every layer's output exposed."""
+"""Run a model on a runtime twice: as it is, and with every layer's output exposed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .model_run import ModelRun, UnsupportedLayer
 
 
 def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float) -> ModelRun:
-    """Run the model; the runtime decides how it must be written."""
+    """Run a model on a runtime and return the values that it showed; a module is exported to ONNX where needed."""
     is_module = not isinstance(model, str | Path | bytes) and hasattr(model, "state_dict")
     if is_module:
         check_floats(inputs)
@@ -37,9 +37,9 @@ def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float
         raise ParameterError("audit", f"{text}, or torch with a PyTorch module", rule="P5")
     if is_module:
         need("torch", "PyTorch modules need")
-        from .run_torch import exported
+        from .run_torch import export_onnx
 
-        return run_file(exported(model, inputs), runtime, inputs, seconds, type(model).__name__, model)
+        return run_file(export_onnx(model, inputs), runtime, inputs, seconds, type(model).__name__, model)
     title = Path(model).name if isinstance(model, str | Path) else "model"
     return run_file(model, runtime, inputs, seconds, title)
 
@@ -47,8 +47,8 @@ def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float
 def run_file(
     source: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float, title: str, module: Any = None
 ) -> ModelRun:
-    """An ONNX file on a runtime that reads ONNX files. Nodes without a meaning here are passed over."""
-    file = whole_file(source)
+    """Run an ONNX file on a runtime and return its values; nodes that specgrad does not support are skipped."""
+    file = read_with_weights(source)
     names = [i.name for i in real_inputs(file)]
     if len(names) != len(inputs):
         raise ParameterError("audit", f"the model takes {len(names)} inputs ({', '.join(names)}); got {len(inputs)}")
@@ -56,12 +56,12 @@ def run_file(
     with Process(seconds=seconds, environment=runtime.environment) as process:
 
         def expose(values: Sequence[str]) -> tuple[ProcessResult, dict[str, Array]]:
-            return _exposed(process, runtime, file, feeds, values)
+            return _run_exposing(process, runtime, file, feeds, values)
 
         graph = _meaning(source, file, feeds, lambda values: expose(values)[1])
         answer, _ = expose(())
         given = {n for u in graph.unexamined for n in u.gives}
-        shown, values = expose([n for n, p in graph.values.items() if _is_shown(graph, p) or n in given])
+        shown, values = expose([n for n, p in graph.values.items() if _is_computed(graph, p) or n in given])
         whole = {n: p for n, p in graph.values.items() if graph.nodes[p].op.name == "quantize"}
         apart = expose(list(whole))[1] if whole else {}
     notes = converted
@@ -76,18 +76,18 @@ def run_file(
     return ModelRun(title, graph, known, by_layer(file, graph, known), answer, notes, meaning, merged=merged)
 
 
-def _exposed(
+def _run_exposing(
     process: Process, runtime: Runtime, file: Any, feeds: Mapping[str, Array], values: Sequence[str]
 ) -> tuple[ProcessResult, dict[str, Array]]:
-    """One run with these values as further outputs; what the runtime gave, by name."""
+    """Run the file with `values` as further outputs; return the outcome and the arrays by name."""
     own = [o.name for o in file.graph.output]
     extra = [n for n in dict.fromkeys(values) if n not in own and n not in feeds]
-    answer = process.run(runtime.model, feeds, [_bytes(_exposing(file, extra))])
+    answer = process.run(runtime.model, feeds, [_bytes(_with_outputs(file, extra))])
     return answer, dict(zip([*own, *extra], answer.arrays, strict=False))
 
 
 def _meaning(source: Any, file: Any, feeds: Mapping[str, Array], run: Callable[[Sequence[str]], Any]) -> Any:
-    """The graph. What unexamined nodes give has the shape that ONNX infers, or else the one that the runtime shows."""
+    """Return the file as a graph; unsupported nodes get shapes from ONNX's inference, or from the runtime."""
     from specgrad.interop import from_onnx
     from specgrad.interop.onnx.read.unsupported_nodes import declared_values
 
@@ -99,25 +99,25 @@ def _meaning(source: Any, file: Any, feeds: Mapping[str, Array], run: Callable[[
     graph = from_onnx(source, input_shapes=shapes, partial=True, declared=declared)
     if any(n not in graph.values for u in graph.unexamined for n in u.gives):
         given = run([n for node in file.graph.node for n in node.output if n and n not in declared])
-        graph = from_onnx(source, input_shapes=shapes, partial=True, declared={**declared, **declared_by(given)})
+        graph = from_onnx(source, input_shapes=shapes, partial=True, declared={**declared, **shapes_and_types(given)})
     return graph
 
 
-def declared_by(arrays: Mapping[str, Array]) -> dict[str, tuple[Shape, int]]:
-    """Shape and ONNX element type of arrays."""
+def shapes_and_types(arrays: Mapping[str, Array]) -> dict[str, tuple[Shape, int]]:
+    """Return {name: (shape, ONNX element type)} of arrays."""
     from onnx import helper
 
     return {n: (a.shape, helper.np_dtype_to_tensor_dtype(a.dtype)) for n, a in arrays.items()}
 
 
 def known_values(graph: Any, arrays: Mapping[str, Array]) -> dict[int, Array]:
-    """Arrays by position in the graph; true and false are the numbers 1 and 0."""
+    """Return arrays by their position in the graph; booleans as the numbers 1 and 0."""
     numbers = {n: a.astype(np.float32) if a.dtype.kind == "b" else a for n, a in arrays.items()}
     return {graph.values[n]: a for n, a in numbers.items() if n in graph.values}
 
 
 def _module_meaning(module: Any, inputs: Sequence[Array]) -> tuple[Graph | None, str]:
-    """What the module means, or why the export cannot be compared with it."""
+    """Return the module as a graph and ""; or None, and why the export cannot be compared with it."""
     from .run_torch import meaning_of
 
     try:
@@ -127,13 +127,13 @@ def _module_meaning(module: Any, inputs: Sequence[Array]) -> tuple[Graph | None,
 
 
 def real_inputs(model: Any) -> list[Any]:
-    """Inputs that are not initializers under another name."""
+    """Return the inputs of an ONNX model that are not initializers."""
     initial = {t.name for t in model.graph.initializer}
     return [i for i in model.graph.input if i.name not in initial]
 
 
-def whole_file(source: Any) -> Any:
-    """The model with external data inside, so that its bytes are all a runtime needs; read as `from_onnx` reads it."""
+def read_with_weights(source: Any) -> Any:
+    """Return the ONNX model with external data inside, so that its bytes are all a runtime needs."""
     need("onnx", "ONNX files need")
     from specgrad.interop.onnx.file import BYTE_BUDGET, gathered, read_model
 
@@ -141,16 +141,18 @@ def whole_file(source: Any) -> Any:
 
 
 def _bytes(model: Any) -> Array:
+    """Return the serialised model as an array of bytes."""
     return np.frombuffer(model.SerializeToString(), np.uint8)
 
 
-def _is_shown(graph: Graph, position: int) -> bool:
+def _is_computed(graph: Graph, position: int) -> bool:
+    """Return whether a node computes numbers: neither an input nor a constant nor an index."""
     node = graph.nodes[position]
     return node.kind == "real" and node.op is not INPUT and node.op is not CONSTANT
 
 
-def _exposing(model: Any, values: Sequence[str]) -> Any:
-    """A copy whose outputs are its own, then these."""
+def _with_outputs(model: Any, values: Sequence[str]) -> Any:
+    """Return a copy of the model with these values as further outputs."""
     import onnx
 
     copy = onnx.ModelProto()
@@ -160,7 +162,7 @@ def _exposing(model: Any, values: Sequence[str]) -> Any:
 
 
 def by_layer(model: Any, graph: Any, known: Mapping[int, Array]) -> dict[str, int | UnsupportedLayer]:
-    """Named after the node where it has a name, in the order of the file; a name that is taken gets a number."""
+    """Return {unique layer name: position in the graph, or the unsupported node}, in the file's order."""
     from specgrad.interop.onnx.read.unsupported_nodes import multiply_adds
 
     passed = {u.gives: u for u in graph.unexamined}
@@ -172,15 +174,16 @@ def by_layer(model: Any, graph: Any, known: Mapping[int, Array]) -> dict[str, in
         if skipped is not None:
             shape = shapes.get(node.output[0], ())
             layer = UnsupportedLayer(skipped.operator, shape, skipped.reason, multiply_adds(node, shapes))
-            by_name[_free(node, node.output[0], by_name)] = layer
+            by_name[_unused_name(node, node.output[0], by_name)] = layer
             continue
         for output in node.output:
             position = graph.values.get(output)
-            if position is not None and position in known and _is_shown(graph, position):
-                by_name[_free(node, output, by_name)] = position
+            if position is not None and position in known and _is_computed(graph, position):
+                by_name[_unused_name(node, output, by_name)] = position
     return by_name
 
 
-def _free(node: Any, output: str, taken: Collection[str]) -> str:
+def _unused_name(node: Any, output: str, taken: Collection[str]) -> str:
+    """Return the node's name, else its output's, numbered until it is not in `taken`."""
     names = itertools.chain((node.name or output, output), (f"{output} #{k}" for k in itertools.count(2)))
     return next(n for n in names if n not in taken)

@@ -1,4 +1,4 @@
-"""PyTorch modules in audits: as they run, what they mean, and as torch.onnx exports them."""
+"""Run PyTorch modules in audits: as they are, as graphs, and as torch.onnx exports them."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ HALVES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
 def _tensors(inputs: Sequence[Array], dtype: torch.dtype | None = None) -> list[torch.Tensor]:
-    """Floats in the given type, unless it is None."""
+    """Return the inputs as tensors; floats converted to `dtype`, unless it is None."""
     tensors = [torch.from_numpy(np.array(a)) for a in inputs]
     return [t.to(dtype) if dtype is not None and t.is_floating_point() else t for t in tensors]
 
 
-def half_of(module: torch.nn.Module) -> torch.dtype | None:
-    """The half format that all numbers of the module are in; None if they are not."""
+def half_type(module: torch.nn.Module) -> torch.dtype | None:
+    """Return the half format of all of the module's floating-point numbers; None if they are not all in one."""
     types = {p.dtype for p in itertools.chain(module.parameters(), module.buffers()) if p.is_floating_point()}
     return next((t for t in HALVES if types == {t}), None)
 
 
-def own_type(module: torch.nn.Module) -> str:
-    """NumPy's name for what the module's numbers are: float32 where it has none, or NumPy lacks theirs."""
+def float_type(module: torch.nn.Module) -> str:
+    """Return NumPy's name of the type of the module's parameters; float32 if there are none, or NumPy lacks it."""
     types = [p.dtype for p in itertools.chain(module.parameters(), module.buffers()) if p.is_floating_point()]
     return {torch.float64: "float64", torch.float16: "float16"}.get(types[0], "float32") if types else "float32"
 
 
 def meaning_of(module: torch.nn.Module, inputs: Sequence[Array]) -> Graph:
-    """The module as a graph; a half module is that of its own numbers, which float32 holds."""
-    if half_of(module) is not None:
-        module, inputs = copy.deepcopy(module).float(), _numbers(_tensors(inputs, half_of(module)))
+    """Return the module as a graph; a half module's parameters are converted to float32, which holds them."""
+    if half_type(module) is not None:
+        module, inputs = copy.deepcopy(module).float(), _numbers(_tensors(inputs, half_type(module)))
     graph: Graph = from_torch(module, *_tensors(inputs))
     return graph
 
 
 def _numbers(tensors: Sequence[torch.Tensor]) -> list[Array]:
-    """Arrays of the same numbers; NumPy has no bfloat16."""
+    """Return tensors as arrays; halves become float32, since NumPy has no bfloat16."""
     return [(t.float() if t.dtype in HALVES else t).detach().numpy().copy() for t in tensors]
 
 
 @contextmanager
 def _without_log(name: str) -> Iterator[None]:
-    """The exporter logs and warns about packages that it could use, such as torchvision."""
+    """Silence warnings of the exporter about packages that it could use, such as torchvision."""
     log = logging.getLogger(name)
     level = log.level
     log.setLevel(logging.ERROR)
@@ -68,19 +68,19 @@ def _without_log(name: str) -> Iterator[None]:
         log.setLevel(level)
 
 
-def exported(module: torch.nn.Module, inputs: Sequence[Array]) -> bytes:
-    """The bytes that torch.onnx writes for the module."""
+def export_onnx(module: torch.nn.Module, inputs: Sequence[Array]) -> bytes:
+    """Return the bytes of the ONNX file that torch.onnx writes for the module."""
     need("onnx", "torch.onnx needs")
     need("onnxscript", "torch.onnx needs")
     with warnings.catch_warnings(), _without_log("torch.onnx"):
         warnings.simplefilter("ignore")
-        program: Any = torch.onnx.export(module, tuple(_tensors(inputs, half_of(module))), dynamo=True, verbose=False)
+        program: Any = torch.onnx.export(module, tuple(_tensors(inputs, half_type(module))), dynamo=True, verbose=False)
     return bytes(program.model_proto.SerializeToString())
 
 
 def run_module(module: torch.nn.Module, inputs: Sequence[Array]) -> ModelRun:
-    """The module in this process, its layers watched by forward hooks."""
-    graph, half = meaning_of(module, inputs), half_of(module)
+    """Run the module in this process and return its layers' outputs, observed by forward hooks."""
+    graph, half = meaning_of(module, inputs), half_type(module)
     given = _numbers(_tensors(inputs, half))
     seen: dict[str, Array] = {}
     calls: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Sums in chosen orders: the terms of a node's cells, and what different trees make of them.
+"""Sums in chosen orders: the terms of a node's cells, and the results of different summation trees.
 
 A term is rounded to the format of the accumulators, and so is every partial sum; float64 holds both, and rounding a
 float64 result to 24 digits or fewer is rounding the exact one (Figueroa: 53 >= 2 * 24 + 2).
@@ -18,11 +18,11 @@ from specgrad.scalar import Array
 
 Rounding = Callable[[Array], Array]
 Block = tuple[Any, Array]  # where in the node's cells (channels second), and terms (count, *cells there)
-MOST_CELLS = 1 << 23  # of the terms of one block
+MAX_TERMS = 1 << 23  # of the terms of one block
 
 
 def rounding_to(form: Format) -> Rounding:
-    """To the nearest number of a format, ties to even; infinity beyond the largest.
+    """Return a function that rounds to the nearest number of a format, ties to even; infinity beyond the largest.
 
     >>> from specgrad.rounding import FORMATS
     >>> rounding_to(FORMATS["bfloat16"])(np.array([1.00390625, 1.01171875, 1e39]))
@@ -42,6 +42,7 @@ def rounding_to(form: Format) -> Rounding:
 
 
 def _cast(x: Array, name: str) -> Array:
+    """Return x rounded to a NumPy type, in float64."""
     with np.errstate(over="ignore"):  # what is too large is infinite, as the format has it
         return x.astype(name).astype(np.float64)
 
@@ -49,24 +50,24 @@ def _cast(x: Array, name: str) -> Array:
 # --- orders -----------------------------------------------------------------------------------------------------------
 
 
-def candidates(terms: Array, rounded: Rounding, own: int, depth: int | None) -> Iterator[Array]:
-    """The sum over the first axis by different trees, in each of which no term meets more than `depth` roundings.
+def candidate_sums(terms: Array, rounded: Rounding, extra_roundings: int, depth: int | None) -> Iterator[Array]:
+    """Yield the sum over the first axis by different trees, none with more than `depth` roundings of a term.
 
-    own    roundings of a term before or after the sum: its product, or the division of an average
+    extra_roundings   roundings of a term before or after the sum: its product, or the division of an average
     """
     yield rounded(terms.sum(0))  # accumulators of float64
     count = len(terms)
-    length = longest_run(count, depth, own)
+    length = longest_run(count, depth, extra_roundings)
     if count < 2 or length == 0:
         return
-    for ordered in (terms, terms[::-1], *_sorted(terms)):
-        yield in_runs(ordered, length, rounded)
+    for ordered in (terms, terms[::-1], *_sorted_orders(terms)):
+        yield sum_in_runs(ordered, length, rounded)
     if length > 1:
-        yield in_runs(terms, 1, rounded)
+        yield sum_in_runs(terms, 1, rounded)
 
 
-def _sorted(terms: Array) -> Iterator[Array]:
-    """Cell by cell: rising, falling, the largest absolute values first and last."""
+def _sorted_orders(terms: Array) -> Iterator[Array]:
+    """Yield the terms sorted cell by cell: rising, falling, by magnitude rising and falling."""
     rising = np.sort(terms, axis=0)
     yield rising
     yield rising[::-1]
@@ -75,10 +76,10 @@ def _sorted(terms: Array) -> Iterator[Array]:
     yield by_size[::-1]
 
 
-def longest_run(count: int, depth: int | None, own: int) -> int:
-    """Terms that may be added one after the other before the runs are joined in pairs; 0: no tree is so flat.
+def longest_run(count: int, depth: int | None, extra_roundings: int) -> int:
+    """Return how many terms may be added one by one before runs are added in pairs; 0 if no tree is flat enough.
 
-    A term meets `own` roundings of its own, one per addition in its run, and one per joining.
+    A term meets `extra_roundings`, one per addition in its run, and one per joining.
 
     >>> longest_run(4608, None, 1), longest_run(4608, 293, 1), longest_run(8, 3, 1)
     (4608, 289, 0)
@@ -86,13 +87,13 @@ def longest_run(count: int, depth: int | None, own: int) -> int:
     if depth is None:
         return count
     for length in range(min(count, depth), 0, -1):
-        if own + length - 1 + math.ceil(math.log2(math.ceil(count / length))) <= depth:
+        if extra_roundings + length - 1 + math.ceil(math.log2(math.ceil(count / length))) <= depth:
             return length
     return 0
 
 
-def in_runs(terms: Array, length: int, rounded: Rounding) -> Array:
-    """Runs of that many terms one after the other, all runs joined in pairs; a zero added changes nothing."""
+def sum_in_runs(terms: Array, length: int, rounded: Rounding) -> Array:
+    """Return the sum: runs of `length` terms added one by one, then all runs in pairs; added zeros change nothing."""
     runs = math.ceil(len(terms) / length)
     short = runs * length - len(terms)
     filled = np.concatenate([terms, np.zeros((short, *terms.shape[1:]))]) if short else terms
@@ -109,22 +110,22 @@ def in_runs(terms: Array, length: int, rounded: Rounding) -> Array:
 # --- terms ------------------------------------------------------------------------------------------------------------
 
 
-def blocks(node: Node, args: list[Array], rounded: Rounding) -> Iterator[Block] | None:
-    """The cells of a node as sums, block by block; None where it is no sum, or too large to be taken apart."""
+def sum_terms(node: Node, args: list[Array], rounded: Rounding) -> Iterator[Block] | None:
+    """Yield (cells, terms) blocks of a node that sums; None if it is no sum, or too large to be taken apart."""
     if node.op.name in ("conv", "conv_transpose"):
-        return _convolved(node, args, rounded)
+        return _convolution_terms(node, args, rounded)
     if node.op.name == "contract":
-        return _contracted(node.params["spec"], args[0], args[1], rounded)
+        return _contraction_terms(node.params["spec"], args[0], args[1], rounded)
     if node.op.name == "sum":
         axes = node.params["axes"]
         return iter([(..., np.moveaxis(args[0], axes, range(len(axes))).reshape(-1, *node.shape))])
     if node.op.name == "avg_pool":
-        return iter([(..., _read(args[0], node))])
+        return iter([(..., _window_terms(args[0], node))])
     return None
 
 
-def _read(x: Array, node: Node) -> Array:
-    """What the taps of a window read, one after the other; 0 outside."""
+def _window_terms(x: Array, node: Node) -> Array:
+    """Return what the taps of a window read, (taps, *cells); 0 outside."""
     taps = list(node.params["window"].taps())
     terms = np.zeros((len(taps), *node.shape))
     for k, tap in enumerate(taps):
@@ -132,20 +133,21 @@ def _read(x: Array, node: Node) -> Array:
     return terms
 
 
-def _contracted(spec: str, x: Array, z: Array, rounded: Rounding) -> Iterator[Block] | None:
+def _contraction_terms(spec: str, x: Array, z: Array, rounded: Rounding) -> Iterator[Block] | None:
+    """Yield the products of a contraction as one block; None above MAX_TERMS."""
     ins, _, out = spec.partition("->")
     first, _, second = ins.partition(",")
     summed = "".join(sorted(set(first + second) - set(out)))
     sizes = dict(zip(first + second, x.shape + z.shape, strict=True))
     cells = math.prod(sizes[c] for c in out)
-    if math.prod(sizes[c] for c in summed) * cells > MOST_CELLS:
+    if math.prod(sizes[c] for c in summed) * cells > MAX_TERMS:
         return None
     terms = np.einsum(f"{ins}->{summed}{out}", x, z)
     return iter([(..., rounded(terms.reshape(-1, *(sizes[c] for c in out))))])
 
 
-def _convolved(node: Node, args: list[Array], rounded: Rounding) -> Iterator[Block]:
-    """Group by group, as many output channels at once as fit; channels of the result are its second axis."""
+def _convolution_terms(node: Node, args: list[Array], rounded: Rounding) -> Iterator[Block]:
+    """Yield blocks of products of a convolution: group by group, as many output channels at once as fit."""
     (x, w, *b), groups, window = args, node.params["groups"], node.params["window"]
     transposed = node.op.name == "conv_transpose"
     rank = window.rank
@@ -156,7 +158,7 @@ def _convolved(node: Node, args: list[Array], rounded: Rounding) -> Iterator[Blo
     ins, outs = w.shape[1:3]
     taps = [t.transposed() if transposed else t for t in window.taps()]
     count = len(taps) * ins + len(b)
-    some = max(1, MOST_CELLS // max(1, count * len(x) * math.prod(spatial)))
+    some = max(1, MAX_TERMS // max(1, count * len(x) * math.prod(spatial)))
     for g in range(groups):
         for first in range(0, outs, some):
             here = slice(first, min(first + some, outs))

@@ -1,4 +1,4 @@
-"""The pair for numpy.testing.assert_allclose(a, b, rtol=rtol, atol=atol) that no two executions of a class can fail."""
+"""The pair (rtol, atol) for numpy.testing.assert_allclose that no two executions of a class can fail."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from specgrad.rounding.arithmetic import Format
 from specgrad.scalar import Array, short
 
-WORTH = 0.75  # a relative part is worth its line where the pair allows at most this much of what atol alone would
-OWN = 2.0**-50  # roundings of ours in one product and two sums
+MAX_PAIR_SHARE = 0.75  # rtol > 0 is used if the pair allows at most this share of what atol alone would
+ROUNDING_SLACK = 2.0**-50  # roundings of ours in one product and two sums
 
 
 def allclose_pair(
     between: Sequence[Array], least: Sequence[Array], sizes: Sequence[Array], form: Format
 ) -> tuple[float, float]:
-    """(rtol, atol) with between <= atol + rtol*least in every cell, as short decimals; (0, inf) if unbounded.
+    """Return (rtol, atol) with between <= atol + rtol*least in every cell, as short decimals; (0, inf) if unbounded.
 
     between   no two executions are farther apart
     least     no execution is smaller in absolute value
@@ -43,21 +43,21 @@ def allclose_pair(
     wide = np.where(far > 0, far * (1 + 8 * form.u) + 4 * form.smallest, 0.0)
     known, mean = near > 0, float(size.mean())
     steepest = float((wide[known] / near[known]).max(initial=0.0))
-    rtol = short(_lowest(lambda r: _rest(wide, near, r) + r * mean, steepest))
-    atol = short(_rest(wide, near, rtol))
-    if rtol < form.tiny or not atol + rtol * mean <= WORTH * top:
+    rtol = short(_argmin_convex(lambda r: _required_atol(wide, near, r) + r * mean, steepest))
+    atol = short(_required_atol(wide, near, rtol))
+    if rtol < form.tiny or not atol + rtol * mean <= MAX_PAIR_SHARE * top:
         return 0.0, short(top)
     return rtol, atol
 
 
-def _rest(far: Array, near: Array, rtol: float) -> float:
-    """What atol must add to rtol."""
+def _required_atol(far: Array, near: Array, rtol: float) -> float:
+    """Return the least atol with far <= atol + rtol*near in every cell."""
     part = rtol * near
-    return max(float((far - part + OWN * (far + part)).max()), 0.0)
+    return max(float((far - part + ROUNDING_SLACK * (far + part)).max()), 0.0)
 
 
-def _lowest(f: Callable[[float], float], high: float) -> float:
-    """Where a convex function of 0 .. high is least, about."""
+def _argmin_convex(f: Callable[[float], float], high: float) -> float:
+    """Return approximately where a convex function on 0..high is least, by ternary search."""
     low = 0.0
     for _ in range(60):
         left, right = low + (high - low) / 3, high - (high - low) / 3

@@ -1,4 +1,4 @@
-"""What several layers together may be off by: the radius carried forwards, and the tolerance where that is narrower.
+"""The allowance of several layers together: the forward radius, and the tolerance where that is narrower.
 
 Both are proven of every execution of the arithmetic, so in every cell the smaller one holds.
 """
@@ -19,27 +19,28 @@ from specgrad.scalar import Array
 
 from ..verdicts.judge import expected_balls
 
-TIGHT = 1e-3  # of the largest value: where layers are judged one by one the whole need not be known better
-LEAST = 2.0**-149  # the smallest number of float32
+TIGHT_SHARE = 1e-3  # of the largest value: where layers are judged one by one the whole need not be known better
+SMALLEST_FLOAT32 = 2.0**-149  # the smallest number of float32
 
 
 class Clock:
-    """How long the tolerances of one audit may take, all of them together."""
+    """The time in seconds that all tolerances of one audit may take together."""
 
     def __init__(self, seconds: float) -> None:
         self.left = seconds
 
     def spend(self, start: float) -> None:
+        """Subtract the time since `start`."""
         self.left -= time.monotonic() - start
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """One ball per result, why they are no narrower, and whether radii carried forwards were narrow already."""
+    """One ball per result, why they are no narrower, and whether the forward radii alone were tight."""
 
     balls: list[Ball]
     why: str = ""
-    is_short: bool = False
+    is_forward_tight: bool = False
 
     @property
     def largest(self) -> float:
@@ -48,12 +49,12 @@ class Allowance:
 
     @property
     def is_useful(self) -> bool:
-        """Whether every result has a ball that says something: radii are mostly smaller than the largest value."""
+        """Whether the median radius of every result is below its largest value."""
         return self.is_within(1.0)
 
     def is_within(self, share: float) -> bool:
-        """Whether radii are mostly below a share of the largest value of their result."""
-        sizes = [share * np.abs(b.value).max(initial=LEAST) for b in self.balls]
+        """Return whether the median radius of every result is below `share` of its largest value."""
+        sizes = [share * np.abs(b.value).max(initial=SMALLEST_FLOAT32) for b in self.balls]
         return all(b.radius.size == 0 or np.median(b.radius) < s for b, s in zip(self.balls, sizes, strict=True))
 
 
@@ -64,9 +65,9 @@ def allowance(
     clock: Clock,
     backend: str = "numpy",
     formats: Mapping[str, str] | None = None,
-    tight: float = TIGHT,
+    tight: float = TIGHT_SHARE,
 ) -> Allowance:
-    """The forward radius of every result; where that is wide, and the clock allows it, the tolerance too.
+    """Return the forward radius of every result; where that is wide, and time remains, intersected with the tolerance.
 
     tight   the share of the largest value up to which a forward radius is good enough
 
@@ -79,16 +80,16 @@ def allowance(
     (True, 'no time is left for a tolerance: the forward radius')
     """
     forwards = expected_balls(graph, given, arithmetic, backend, formats)
-    short = all(_is_tight(ball, TIGHT) for ball in forwards)
+    short = all(_is_tight(ball, TIGHT_SHARE) for ball in forwards)
     if all(_is_tight(ball, tight) for ball in forwards):
         return Allowance(forwards, is_short=short)
-    why = _refused(graph, given, formats)
+    why = _why_no_tolerance(graph, given, formats)
     if not why and clock.left <= 0:
         why = "no time is left for a tolerance"
     if not why:
         start = time.monotonic()
         try:
-            return Allowance(_narrowed(graph, given, arithmetic, forwards, clock.left), is_short=short)
+            return Allowance(_intersect_tolerance(graph, given, arithmetic, forwards, clock.left), is_short=short)
         except SpecgradError as error:
             why = f"no tolerance is known ({error})"
         finally:
@@ -97,13 +98,14 @@ def allowance(
 
 
 def _is_tight(ball: Ball, share: float) -> bool:
+    """Return whether all radii are at most `share` of the largest value; true for integers and positions."""
     if ball.whole or ball.value.dtype.kind != "f":
         return True  # whole numbers and positions are as narrow as they can be
     return bool((ball.radius <= share * np.abs(ball.value).max(initial=0.0)).all())
 
 
-def _refused(graph: Graph, given: Sequence[Array], formats: Mapping[str, str] | None) -> str:
-    """What tolerances are not known for, in words."""
+def _why_no_tolerance(graph: Graph, given: Sequence[Array], formats: Mapping[str, str] | None) -> str:
+    """Return why no tolerance is known for this graph, in words; "" if one is."""
     if formats:
         return "tolerances are of float32 models"
     if any(node.kind == "index" for node in (graph.nodes[p] for p in graph.input_positions)):
@@ -113,21 +115,22 @@ def _refused(graph: Graph, given: Sequence[Array], formats: Mapping[str, str] | 
     return "" if find_spec("torch") else "tolerances need torch"
 
 
-def _narrowed(
+def _intersect_tolerance(
     graph: Graph, given: Sequence[Array], arithmetic: Arithmetic, forwards: Sequence[Ball], seconds: float
 ) -> list[Ball]:
-    """In every cell the ball that is smaller. Each has a centre of its own."""
+    """Return, per cell, the smaller of the forward ball and the tolerance, each around its own centre."""
     from .tolerance import tolerance
 
     proven = tolerance(graph, *given, arithmetic=arithmetic, seconds=seconds)
     narrow = dict(zip(graph.real_outputs, zip(proven.exact, proven.tolerances, strict=True), strict=True))
     return [
-        _smaller(ball, *narrow[p]) if p in narrow and not ball.whole else ball
+        _smaller_ball(ball, *narrow[p]) if p in narrow and not ball.whole else ball
         for p, ball in zip(graph.output_positions, forwards, strict=True)
     ]
 
 
-def _smaller(ball: Ball, exact: Array, distance: Array) -> Ball:
+def _smaller_ball(ball: Ball, exact: Array, distance: Array) -> Ball:
+    """Return, per cell, the ball or (exact, distance), whichever has the smaller radius."""
     better = distance < ball.radius
     value, radius = np.where(better, exact, ball.value), np.where(better, distance, ball.radius)
     return replace(ball, value=value, radius=radius, expansion=None)

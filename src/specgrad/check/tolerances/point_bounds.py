@@ -1,4 +1,4 @@
-"""What is proven of a graph's outputs at one input: between which numbers every execution lies, and the exact value.
+"""Bounds of a graph's outputs at one input: of every execution, and of the exact value.
 
 Linear bounds at a single point (specgrad.bounds.crown_bounds), with everything that rounding can add, give ends low
 and high: every execution of the class lies between them, and so does the exact value e. The same bounds with no
@@ -28,36 +28,37 @@ from specgrad.rounding import Arithmetic, RadiusReport, radius
 from specgrad.scalar import Array
 
 REAL = Arithmetic("real", execution="node")
-NARROW = 2.0**-10  # how well the exact value is to be known, as a share of what is allowed
-WHOLE = 2.0**53
-OPEN = np.array(np.inf)
+NARROW_SHARE = 2.0**-10  # how well the exact value is to be known, as a share of what is allowed
+MAX_EXACT_INTEGER = 2.0**53
+UNBOUNDED = np.array(np.inf)
 
 
 @dataclass(frozen=True, eq=False)
-class Ends:
-    """Per output of numbers, a lower and an upper bound of every cell."""
+class OutputBounds:
+    """Lower and upper bounds of every cell, one array per real output."""
 
     low: list[Array]
     high: list[Array]
 
-    def met(self, other: Ends) -> Ends:
-        """Both hold."""
+    def intersect(self, other: OutputBounds) -> OutputBounds:
+        """Return the intersection of two bounds that both hold; NaN counts as unknown."""
         low = [np.fmax(a, b) for a, b in zip(self.low, other.low, strict=True)]
-        return Ends(low, [np.fmin(a, b) for a, b in zip(self.high, other.high, strict=True)])
+        return OutputBounds(low, [np.fmin(a, b) for a, b in zip(self.high, other.high, strict=True)])
 
-    def narrow(self, beside: Ends) -> bool:
-        """Whether these are far narrower than the others."""
+    def is_much_narrower(self, beside: OutputBounds) -> bool:
+        """Return whether every cell is at most NARROW_SHARE as wide as in `beside`."""
         pairs = zip(_widths(self), _widths(beside), strict=True)
-        return all((own <= NARROW * wide).all() for own, wide in pairs)
+        return all((own <= NARROW_SHARE * wide).all() for own, wide in pairs)
 
 
-def _widths(ends: Ends) -> list[Array]:
-    return [less(high, low) for low, high in zip(ends.low, ends.high, strict=True)]
+def _widths(ends: OutputBounds) -> list[Array]:
+    """Return high - low of every output, rounded up."""
+    return [upper_difference(high, low) for low, high in zip(ends.low, ends.high, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """The answer at one input.
+    """What is proven at one input.
 
     values, distance, between   per output of numbers: see above; values are those v in the middle
     layers                      how much each layer contributes to the largest distance; they sum to it
@@ -72,10 +73,11 @@ class Point:
 
     @property
     def largest(self) -> float:
+        """The largest distance over all outputs and cells."""
         return max(float(d.max(initial=0.0)) for d in self.distance)
 
 
-def at_point(
+def bound_point(
     graph: Graph,
     inputs: tuple[Any, ...],
     arithmetic: Arithmetic,
@@ -83,7 +85,7 @@ def at_point(
     formats: Mapping[str, str] | None = None,
     seconds: float | None = None,
 ) -> Point:
-    """The graph must have an output of numbers.
+    """Return what is proven of the outputs at one input; the graph must have a real output.
 
     formats   nodes that are computed in another format: only radii know them, so nothing is carried backwards
     seconds   after which nothing more is carried backwards
@@ -91,17 +93,17 @@ def at_point(
     deadline = time.monotonic() + (np.inf if seconds is None else seconds)
     report = radius(graph, *inputs, arithmetic=arithmetic, backend="torch", stored=stored, formats=formats)
     forward, within = None, None
-    ends, unbounded = _radii(report), report.unbounded
+    ends, unbounded = _forward_bounds(report), report.unbounded
     if not formats and time.monotonic() < deadline:
-        back, bounds, forward = _backwards(graph, inputs, deadline, arithmetic=arithmetic, stored=stored)
-        ends, unbounded = ends.met(back), bounds.unbounded
+        back, bounds, forward = _backward_bounds(graph, inputs, deadline, arithmetic=arithmetic, stored=stored)
+        ends, unbounded = ends.intersect(back), bounds.unbounded
         within = {name: box for name, box in bounds.layers.items() if name not in unbounded}
     names = [graph.nodes[i].name for i in forward.layers] if forward is not None else []
     report = radius(graph, *inputs, arithmetic=REAL, backend="torch", keep=names)
-    exact = _radii(report)
-    if not exact.narrow(ends) and time.monotonic() < deadline:
-        exact = exact.met(_backwards(graph, inputs, deadline, deployed=False, interm_bounds=within)[0])
-    measured = map(_measured, ends.low, ends.high, exact.low, exact.high)
+    exact = _forward_bounds(report)
+    if not exact.is_much_narrower(ends) and time.monotonic() < deadline:
+        exact = exact.intersect(_backward_bounds(graph, inputs, deadline, deployed=False, interm_bounds=within)[0])
+    measured = map(_measure, ends.low, ends.high, exact.low, exact.high)
     values, distance, between = zip(*measured, strict=True)
     point = Point(values, distance, between, {}, unbounded)
     if forward is None or forward.unbounded or not 0 < point.largest < np.inf:
@@ -110,69 +112,77 @@ def at_point(
     return replace(point, layers=_contributions(forward, point, ends, inside))
 
 
-def _backwards(graph: Graph, inputs: tuple[Any, ...], deadline: float, **options: Any) -> tuple[Ends, Bounds, Any]:
-    """Every output by itself, met with the boxes of a walk; the walk's own answer."""
+def _backward_bounds(
+    graph: Graph, inputs: tuple[Any, ...], deadline: float, **options: Any
+) -> tuple[OutputBounds, Bounds, Any]:
+    """Return backward bounds of every output, intersected with forward ones; the crown result; its forward pass."""
     from specgrad.bounds.linear.intermediate.tighten import output_bounds
 
     sizes = [math.prod(graph.nodes[p].shape) for p in graph.real_outputs]
     walked: list[Any] = []
     options["seconds"] = None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())
-    bounds = crown(graph, _boxes(graph, inputs), np.zeros((0, sum(sizes))), on_forward=walked.append, **options)
+    bounds = crown(
+        graph, _degenerate_boxes(graph, inputs), np.zeros((0, sum(sizes))), on_forward=walked.append, **options
+    )
     low, high = output_bounds(walked[0])
     shapes = [graph.nodes[p].shape for p in graph.real_outputs]
     parts = [np.split(end, np.cumsum(sizes)[:-1]) for end in (low, high)]
-    ends = Ends(*([a.reshape(s) for a, s in zip(part, shapes, strict=True)] for part in parts))
+    ends = OutputBounds(*([a.reshape(s) for a, s in zip(part, shapes, strict=True)] for part in parts))
     names = [graph.nodes[p].name for p in graph.real_outputs]
     known = [
-        Box(-OPEN, OPEN) if n in bounds.unbounded else bounds.layers[n] for n in names
+        Box(-UNBOUNDED, UNBOUNDED) if n in bounds.unbounded else bounds.layers[n] for n in names
     ]  # of those nothing is proven
-    return ends.met(_ends(known)), bounds, walked[0]
+    return ends.intersect(_from_boxes(known)), bounds, walked[0]
 
 
-def _boxes(graph: Graph, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Every input of numbers as the box that holds it alone; positions, and what float64 does not hold, stay arrays."""
+def _degenerate_boxes(graph: Graph, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return real inputs as boxes of one point; indices, and numbers that float64 does not hold, as arrays."""
 
     def box(_: str, position: int) -> Any:
         given = arrays[position]
         value = given.astype(np.float64)
-        held = given.dtype.kind == "f" or (given.dtype.kind in "iu" and np.abs(value).max(initial=0) < WHOLE)
+        held = given.dtype.kind == "f" or (
+            given.dtype.kind in "iu" and np.abs(value).max(initial=0) < MAX_EXACT_INTEGER
+        )
         return Box(value, value) if graph.nodes[position].kind == "real" and held else given
 
     arrays = bind_inputs(graph, inputs)
     return tuple(transform(box, tree) for tree in graph.inputs)
 
 
-def _radii(report: RadiusReport) -> Ends:
+def _forward_bounds(report: RadiusReport) -> OutputBounds:
+    """Return the bounds of the real outputs from forward radii."""
     with np.errstate(invalid="ignore"):  # an infinite value with an infinite radius
-        return _ends([box_of(ball) for ball in leaves(report.outputs) if ball.value.dtype.kind == "f"])
+        return _from_boxes([box_of(ball) for ball in leaves(report.outputs) if ball.value.dtype.kind == "f"])
 
 
-def _ends(boxes: list[Box]) -> Ends:
-    return Ends([box.low for box in boxes], [box.high for box in boxes])
+def _from_boxes(boxes: list[Box]) -> OutputBounds:
+    """Return boxes as output bounds."""
+    return OutputBounds([box.low for box in boxes], [box.high for box in boxes])
 
 
-def _measured(low: Array, high: Array, near: Array, far: Array) -> tuple[Array, Array, Array]:
-    """A value next to the exact one, the distance and what lies between two executions, rounded outward."""
+def _measure(low: Array, high: Array, near: Array, far: Array) -> tuple[Array, Array, Array]:
+    """Return (value next to the exact one, distance, largest difference of two executions), rounded outward."""
     near, far = np.fmax(near, low), np.fmin(far, high)  # the exact value is between all of them
     if (near > far).any():  # no `assert`: a contradiction is a fault of ours, and must not come out as a small distance
         raise ContradictionError("bounds of one value exclude each other")
     with np.errstate(invalid="ignore", over="ignore"):
         value = np.where(near == far, near, near / 2 + far / 2)
-        distance = np.maximum(less(high, np.fmin(near, value)), less(np.fmax(far, value), low))
-        return value, distance, np.minimum(less(high, low), 2 * distance)
+        distance = np.maximum(upper_difference(high, np.fmin(near, value)), upper_difference(np.fmax(far, value), low))
+        return value, distance, np.minimum(upper_difference(high, low), 2 * distance)
 
 
-def less(a: Array, b: Array) -> Array:
-    """a - b, not short of it; 0 where both are the same, infinities too; inf where nothing is known."""
+def upper_difference(a: Array, b: Array) -> Array:
+    """Return a - b rounded up, at least 0; 0 where both are equal, infinities included; inf where unknown."""
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.nextafter(a - b, np.inf)
     return np.where(a == b, 0.0, np.where(np.isnan(apart), np.inf, np.maximum(apart, 0.0)))
 
 
-def _contributions(forward: Any, point: Point, ends: Ends, values: Mapping[str, Array]) -> dict[str, float]:
-    """What each layer takes from the bound of the cell that is farthest off, the largest first; they sum to `largest`.
+def _contributions(forward: Any, point: Point, ends: OutputBounds, values: Mapping[str, Array]) -> dict[str, float]:
+    """Return {layer: its share of the largest distance}, the largest first; they sum to `point.largest`.
 
-    The bound was met with others, and the exact value is known as float64 has it: so they are shares of the largest.
+    The bound was intersected with others, and the exact value is known as float64 has it: so they are shares.
     """
     from specgrad.bounds.linear.intermediate.loss_by_layer import losses
 

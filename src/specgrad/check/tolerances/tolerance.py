@@ -21,9 +21,9 @@ from specgrad.scalar import Array, upward
 from ..models.load import graph_of, points_of
 from ..verdicts.known_effects import describe_formats
 from .allclose import allclose_pair
-from .point_bounds import Point, at_point
+from .point_bounds import Point, bound_point
 
-OWN = 2.0**-50  # roundings of ours in one difference
+ROUNDING_SLACK = 2.0**-50  # roundings of ours in one difference
 Progress = Callable[[str, int, int], None]
 
 
@@ -111,7 +111,7 @@ class Tolerance:
     def _pair(self) -> tuple[float, float]:
         sizes = [np.abs(v) for v in self.exact]
         with np.errstate(invalid="ignore"):
-            least = [np.fmax((s - d) * (1 - OWN), 0.0) for s, d in zip(sizes, self.tolerances, strict=True)]
+            least = [np.fmax((s - d) * (1 - ROUNDING_SLACK), 0.0) for s, d in zip(sizes, self.tolerances, strict=True)]
         coarsest = min((FORMATS[name] for name in self.formats), key=lambda form: form.digits)
         return allclose_pair(self.pairwise_tolerances, least, sizes, coarsest)
 
@@ -258,8 +258,8 @@ def tolerance(
         if progress is not None:
             progress("tolerance", k, len(each))
         left = None if seconds is None else start + seconds - time.monotonic()
-        answers.append(at_point(graph, one, arithmetic, stored, formats, left))
-    return _joined(graph, formats, arithmetic, answers, points, time.monotonic() - start)
+        answers.append(bound_point(graph, one, arithmetic, stored, formats, left))
+    return _merge_points(graph, formats, arithmetic, answers, points, time.monotonic() - start)
 
 
 def _array(given: Any) -> Array:
@@ -273,7 +273,7 @@ def _array(given: Any) -> Array:
     return x
 
 
-def _joined(
+def _merge_points(
     graph: Graph,
     formats: Mapping[str, str],
     arithmetic: Arithmetic,

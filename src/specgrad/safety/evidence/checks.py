@@ -20,7 +20,7 @@ from specgrad.bounds.search.network.float32_model import (
 from specgrad.check import audit_recorded, preserve, tolerance
 from specgrad.check.decisions.decision import parse
 from specgrad.check.models.recorded import recorded_of, split_points
-from specgrad.check.models.run_onnx import real_inputs, whole_file
+from specgrad.check.models.run_onnx import read_with_weights, real_inputs
 from specgrad.declared_errors import declared
 from specgrad.errors import SpecgradError, UnsupportedError
 from specgrad.graph.graph import Graph
@@ -76,7 +76,7 @@ class EvidenceRequest:
     @cached_property
     def file(self) -> Any:
         """The model as ONNX has it."""
-        return whole_file(str(self.model))
+        return read_with_weights(str(self.model))
 
     @cached_property
     def points(self) -> list[dict[str, Array]]:
