@@ -10,7 +10,7 @@ import pytest
 
 from specgrad.check.auditing.audit import Audit
 from specgrad.check.auditing.layer import LayerVerdict
-from specgrad.check.pages import MEANINGS, MOST_DRAWN, audit_page
+from specgrad.check.pages import MAX_UNFOLDED_LAYERS, MEANINGS, audit_page
 from specgrad.check.verdicts.judge import SEVERITY, Verdict
 from specgrad.html_page import MAX_NAME_CHARS, STYLE, legend, named, page, tone_of
 from test_picture import contrast
@@ -133,7 +133,7 @@ def test_the_network_is_drawn_and_long_ones_are_folded() -> None:
     short = audit_page(replace(AUDIT, layers=layers), graph)
     assert "<details open><summary>layers coloured" in short
     assert 'class="area bad"' in short
-    long = audit_page(replace(AUDIT, layers=LAYERS * MOST_DRAWN), graph)
+    long = audit_page(replace(AUDIT, layers=LAYERS * MAX_UNFOLDED_LAYERS), graph)
     assert "<details><summary>layers coloured" in long
     assert "layers coloured" not in audit_page(AUDIT)
 

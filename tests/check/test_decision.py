@@ -42,7 +42,7 @@ def test_comparisons_say_the_same_as_the_decision(name: str, shape: tuple[int, .
         equal = by_hand(name, first) == by_hand(name, second)
         asked = decision.comparisons(first)
         rows = asked.rows(first.size) @ second.ravel()
-        assert bool(asked.keep(rows).all()) == equal, (first, second)
+        assert bool(asked.hold(rows).all()) == equal, (first, second)
         assert decision.of(first).tolist() == by_hand(name, first)
         same += equal
     assert 0 < same < 600
@@ -52,7 +52,7 @@ def test_places_name_the_decisions_that_turn() -> None:
     y = np.array([[[3.0, 0.0], [0.0, 3.0]]])
     asked = Decision("argmax").comparisons(y)
     other = np.array([[[3.0, 4.0], [0.0, 3.0]]])
-    kept = asked.keep(asked.rows(4) @ other.ravel())
+    kept = asked.hold(asked.rows(4) @ other.ravel())
     assert set(asked.place[~kept].tolist()) == {1}
 
 
@@ -64,7 +64,7 @@ def test_a_threshold_is_held_as_it_is_and_as_the_format_has_it(level: str) -> No
     low, high = sorted((exact, stored))
     for y in (np.float64(stored), float(low), float(high), float(low) * (1 - 1e-12), float(high) * (1 + 1e-12)):
         asked = decision.comparisons(np.array([y]))
-        kept = bool(asked.keep(asked.rows(1) @ np.array([y]))[0])
+        kept = bool(asked.hold(asked.rows(1) @ np.array([y]))[0])
         value = Fraction(float(y))
         assert kept == ((value > exact) == (value > stored)), (value, exact, stored)
 
@@ -92,6 +92,6 @@ def test_the_axis_of_classes_may_be_another() -> None:
         last = replace(parse(name), axis=-1)
         assert last.of(y).tolist() == by_hand(name, np.moveaxis(y, -1, 1))
         cells = last.comparisons(y)
-        assert cells.keep(cells.rows(y.size) @ y.ravel()).all()
+        assert cells.hold(cells.rows(y.size) @ y.ravel()).all()
     with pytest.raises(ParameterError, match="no axis 7"):
         replace(parse("argmax"), axis=7).of(y)

@@ -186,7 +186,7 @@ def test_what_callers_may_give_is_said_beside_the_same() -> None:
 
 
 def test_a_verdict_without_its_places_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(COMPARE, "_places", lambda declared, graph: "")
+    monkeypatch.setattr(COMPARE, "_caller_choices", lambda declared, graph: "")
     assert len(claimed()) == len(CROSSED) + len(open_pairs())
 
 

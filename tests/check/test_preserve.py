@@ -150,13 +150,13 @@ def test_planted_margins_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) 
     decision = at_share(graph, 0.6)
     (s,) = preserve(graph, LEVEL, decision, runtimes=()).samples
     assert s.verdict == "differs"
-    right = margins.at_point
+    right = margins.margins_at
 
     def wrong(question: Any, inputs: Any) -> Any:
         m = right(question, inputs)
         return replace(m, low=PLANTED[name](m))
 
-    monkeypatch.setattr(preserving, "at_point", wrong)
+    monkeypatch.setattr(preserving, "margins_at", wrong)
     (s,) = preserve(graph, LEVEL, decision, runtimes=()).samples
     assert s.verdict == "proven"
     assert falls_below(graph, decision)
@@ -174,13 +174,13 @@ def test_an_execution_that_leaves_a_bound_is_a_fault_of_ours(monkeypatch: pytest
     """Bounds too narrow, on a sample that stays open: the search itself notices."""
     graph = level_net()
     decision = at_share(graph, 0.1)
-    right = margins.at_point
+    right = margins.margins_at
 
     def wrong(question: Any, inputs: Any) -> Any:
         m = right(question, inputs)
         return replace(m, low=m.low + 0.7 * m.tolerance)
 
-    monkeypatch.setattr(preserving, "at_point", wrong)
+    monkeypatch.setattr(preserving, "margins_at", wrong)
     with pytest.raises(ContradictionError, match="leaves what is proven"):
         preserve(graph, LEVEL, decision, runtimes=())
 
@@ -447,7 +447,7 @@ def test_a_record_resumes_and_holds_the_same(tmp_path: Path, monkeypatch: pytest
     """Stopped after two samples, it goes on with the third; the result is that of a run that was not stopped."""
     graph, x = near_ones(0, 4)
     path, calls = tmp_path / "run.jsonl", []
-    right = margins.at_point
+    right = margins.margins_at
 
     def counted(question: Any, inputs: Any) -> Any:
         calls.append(1)
@@ -455,7 +455,7 @@ def test_a_record_resumes_and_holds_the_same(tmp_path: Path, monkeypatch: pytest
             raise KeyboardInterrupt
         return right(question, inputs)
 
-    monkeypatch.setattr(preserving, "at_point", counted)
+    monkeypatch.setattr(preserving, "margins_at", counted)
     with pytest.raises(KeyboardInterrupt):
         preserve(graph, x, checkpoint=path, runtimes=())
     again = preserve(graph, x, checkpoint=path, runtimes=())

@@ -1,4 +1,4 @@
-"""Reports as one HTML file each: no network, no scripts, the verdict first."""
+"""Audit and conformance reports as one HTML file each: no network, no scripts, the verdict first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .conform.broken_rule import TEXT
 from .conform.conformance import Conformance, Finding
 from .verdicts.judge import SEVERITY, Verdict
 
-MOST_DRAWN = 24  # layers of a picture that is shown without being asked for
+MAX_UNFOLDED_LAYERS = 24  # layers of a picture that is shown without being asked for
 MEANINGS = {
     "exact": "every number is the one that exact arithmetic gives",
     "rounding": "every number is within the proven radius: correct executions may differ that much",
@@ -31,12 +31,13 @@ MEANINGS = {
 
 
 def _versions(versions: object) -> str:
+    """Return package versions as escaped text in parentheses; "" if there are none."""
     text = ", ".join(f"{k} {v}" for k, v in dict(versions).items())  # type: ignore[call-overload]
     return escape(f" ({text})") if text else ""
 
 
 def _bar(v: Verdict) -> str:
-    """How much of the allowance was used; a full red bar where it was exceeded."""
+    """Return an HTML bar of the share of the allowance that was used; full and red if it was exceeded."""
     share = 100 if v.ratio > 1 else max(100 * v.ratio, 1 if v.ratio > 0 else 0)
     text = "&gt; 1" if v.ratio > 1 else f"{v.ratio:.2g}"
     tone = ' class="bad"' if v.ratio > 1 else ""
@@ -44,7 +45,7 @@ def _bar(v: Verdict) -> str:
 
 
 def _cell(v: Verdict) -> str:
-    """The worst element: where, what, what it must be."""
+    """Return the worst cell as HTML: its index, its value, the expected one; or the verdict's detail."""
     if v.kind not in ("differs", "rounding", "other arithmetic") or not v.index:
         return escape(v.detail)
     place = ", ".join(map(str, v.index))
@@ -53,6 +54,7 @@ def _cell(v: Verdict) -> str:
 
 
 def _row(number: int, layer: LayerVerdict) -> str:
+    """Return the HTML table row of one layer."""
     v = layer.verdict
     shape = "&times;".join(map(str, layer.shape))
     judged = f'<td>{kind_of(v.kind)}</td><td>{named(layer.name)}</td><td class="used">{_bar(v)}</td>'
@@ -60,7 +62,7 @@ def _row(number: int, layer: LayerVerdict) -> str:
 
 
 def _plot(layers: Sequence[LayerVerdict]) -> str:
-    """used / allowed per layer on a logarithmic scale, the allowance as a line."""
+    """Return an SVG plot of error over allowance per layer on a logarithmic scale, the allowance as a line."""
     layers = [layer for layer in layers if layer.verdict.kind != "not examined"]
     if not layers:
         return ""
@@ -92,7 +94,7 @@ def _plot(layers: Sequence[LayerVerdict]) -> str:
 
 
 def _attribution(a: Attribution | None) -> str:
-    """Which layers explain the difference at the output."""
+    """Return the HTML table of layers that explain the difference at the output; "" for None."""
     if a is None:
         return ""
     rows = "".join(
@@ -110,17 +112,18 @@ def _attribution(a: Attribution | None) -> str:
 
 
 def _difference(d: Difference) -> str:
+    """Return a difference as escaped text: absolute, relative and in units in the last place."""
     return escape(f"{d.absolute:.2g}, relative {d.relative:.2g}, {d.ulps:.3g} ulp")
 
 
 def _link(audit: Audit, layer: LayerVerdict) -> str:
-    """The name of a layer, and the way to its row."""
+    """Return the layer's name as a link to its table row."""
     row = next((k for k, other in enumerate(audit.layers) if other.name == layer.name), None)
     return named(layer.name) if row is None else f'<a href="#layer-{row}">{named(layer.name)}</a>'
 
 
 def _summary(audit: Audit) -> str:
-    """How many layers have which verdict, and who used the most of what is allowed."""
+    """Return how many layers have which verdict, and the layer that used the largest share of its allowance."""
     kinds = [layer.verdict.kind for layer in audit.layers]
     counts = ", ".join(f"{kinds.count(k)} {kind_of(k)}" for k in dict.fromkeys((*MEANINGS, *kinds)) if k in kinds)
     used = [layer for layer in audit.layers if 0 < layer.verdict.ratio <= 1]
@@ -131,21 +134,21 @@ def _summary(audit: Audit) -> str:
 
 
 def _picture(audit: Audit, graph: Graph | None) -> str:
-    """The network with its verdicts as colours; folded away where it is long."""
+    """Return a drawing of the network coloured by verdicts, folded if it is long; "" without a graph."""
     if graph is None or not audit.layers:
         return ""
     try:
         drawn = picture(graph.draw(audit).svg)
     except SpecgradError as error:  # a picture is not worth a report
         drawn = f"<p>None: {escape(str(error))}</p>"
-    unfolded = " open" * (len(audit.layers) <= MOST_DRAWN)
+    unfolded = " open" * (len(audit.layers) <= MAX_UNFOLDED_LAYERS)
     return (
         f"<h2>The network</h2><details{unfolded}><summary>layers coloured by their verdicts</summary>{drawn}</details>"
     )
 
 
 def audit_page(audit: Audit, graph: Graph | None = None) -> str:
-    """One audit: the layer to look at, the table of layers, the plot, the graph, the minimal reproduction."""
+    """Return the HTML page of one audit: layer to look at, table, plot, graph, minimal reproduction."""
     first = audit.first_divergent
     if audit.export is not None:
         lead = f"The export changes layer {_link(audit, audit.export)}: {_cell(audit.export.verdict)}"
@@ -183,7 +186,7 @@ def audit_page(audit: Audit, graph: Graph | None = None) -> str:
 
 
 def layer_table(audit: Audit) -> str:
-    """Every layer with its verdict, and a plot of how much of its allowance each used."""
+    """Return an HTML table of every layer with its verdict, and a plot of the shares of their allowances."""
     rows = "".join(_row(k, layer) for k, layer in enumerate(audit.layers))
     head = "<tr><th>verdict<th>layer<th>used of allowed<th>operator<th>shape<th>worst element</tr>"
     words = legend(MEANINGS, [layer.verdict.kind for layer in audit.layers])
@@ -191,6 +194,7 @@ def layer_table(audit: Audit) -> str:
 
 
 def _finding(finding: Finding) -> str:
+    """Return one finding as folded HTML with its script."""
     about = TEXT[finding.rule]
     title = f"<b>{escape(finding.operator)}</b> [{escape(finding.rule)}] {escape(about)}"
     text = f"<p><code>{escape(str(finding.question))}</code><br>{escape(str(finding.verdict))}</p>"
@@ -199,7 +203,7 @@ def _finding(finding: Finding) -> str:
 
 
 def conformance_page(result: Conformance) -> str:
-    """One runtime: counts per operator, and every finding with its script."""
+    """Return the HTML page of one runtime: counts per operator, and every finding with its script."""
     kinds = [k for k in SEVERITY if any(c[k] for c in result.counts.values())]
     head = "<th>operator" + "".join(f'<th class="number">{escape(k)}' for k in kinds) + "<th>worst used of allowed"
     rows = []

@@ -1,4 +1,4 @@
-"""Which layer explains the difference at the output?
+"""Attribute the difference at the output to layers, to first order.
 
 A runtime computes every layer with an error of its own: e = its value - the layer's exact value on the runtime's own
 inputs. To first order those errors add up at the output, each pushed through the rest of the network, J e. With d the
@@ -73,6 +73,7 @@ class Attribution:
         return sum(self.shares.values())
 
     def largest(self, count: int = 5) -> list[tuple[str, float]]:
+        """Return the `count` layers with the largest absolute shares."""
         return sorted(self.shares.items(), key=lambda item: -abs(item[1]))[:count]
 
     def to_json(self) -> dict[str, Any]:
@@ -86,7 +87,7 @@ class Attribution:
 
 
 def difference(got: Array, exact: Array) -> Difference:
-    """At the cell where the two are furthest apart; cells that are not finite are left out.
+    """Return the largest finite difference of two arrays, with its index.
 
     >>> difference(np.float32([1.0, 2.5]), np.array([1.0, 2.0]))
     Difference(absolute=0.5, relative=0.25, ulps=2097152.0, index=(1,))
@@ -105,7 +106,7 @@ def difference(got: Array, exact: Array) -> Difference:
 
 
 def attribute(deployed: ModelRun, expected: Mapping[str, Ball], backend: str) -> Attribution | None:
-    """None where there is no difference to explain, or no way to follow it."""
+    """Return the attribution of the output's difference to layers; None if there is none, or it cannot be followed."""
     graph, known = deployed.graph, deployed.known
     positions = {name: p for name, p in deployed.layers.items() if isinstance(p, int) and name in expected}
     outputs = [p for p in graph.real_outputs if p in known]
@@ -121,7 +122,9 @@ def attribute(deployed: ModelRun, expected: Mapping[str, Ball], backend: str) ->
     if not size or not math.isfinite(size):
         return None
     try:
-        shares, spread = _pulled(graph, positions, errors, outputs, ends, inputs, backend, _sizes(deployed, expected))
+        shares, spread = _shares_and_deviation(
+            graph, positions, errors, outputs, ends, inputs, backend, _error_deviations(deployed, expected)
+        )
     except SpecgradError:  # an operator without a derivative stands in the way
         return None
     worst = max(range(len(outputs)), key=lambda k: float(np.abs(ends[k]).max(initial=0.0)))
@@ -135,24 +138,26 @@ def attribute(deployed: ModelRun, expected: Mapping[str, Ball], backend: str) ->
 
 
 def _number_or_index(graph: Graph, position: int, array: Array) -> Array:
-    """Bytes of a quantised model are numbers; positions stay what they are."""
+    """Return an input as float64, or as int64 if it is an index."""
     return array.astype(np.int64 if graph.nodes[position].kind == "index" else np.float64)
 
 
 def _error(got: Array, exact: Array) -> Array:
+    """Return got - exact in float64; 0 where it is not finite."""
     with np.errstate(all="ignore"):
         error = got.astype(np.float64) - exact
     return np.where(np.isfinite(error), error, 0.0)
 
 
 def values_of(graph: Graph, positions: Sequence[int], inputs: Sequence[Array], backend: str) -> dict[int, Array]:
-    """The exact values of these nodes, up to float64."""
+    """Return {position: value in float64} of these nodes."""
     ordered = tuple(dict.fromkeys(positions))
     wanted = Graph(graph.nodes, graph.names, graph.inputs, ordered, False, graph.constants)
     return dict(zip(ordered, _run(wanted, inputs, backend), strict=True))
 
 
 def _run(graph: Graph, inputs: Sequence[Array], backend: str) -> Sequence[Array]:
+    """Return the outputs of a graph in float64, by NumPy or PyTorch."""
     if backend != "torch":
         return tuple(np.asarray(v) for v in in_float64(graph)(*inputs))
     need("torch", 'backend="torch" needs')
@@ -163,8 +168,8 @@ def _run(graph: Graph, inputs: Sequence[Array], backend: str) -> Sequence[Array]
     return tuple(r.numpy() for r in results)
 
 
-def with_errors(graph: Graph, positions: Sequence[int], outputs: Sequence[int]) -> Graph:
-    """The same graph with an input more for each of these nodes, which is added to its value."""
+def with_error_inputs(graph: Graph, positions: Sequence[int], outputs: Sequence[int]) -> Graph:
+    """Return a copy of `graph` with one extra input per node in `positions`; it is added to that node's value."""
     t = GraphBuilder()
     values: list[Any] = []
     errors = {}
@@ -183,7 +188,7 @@ def with_errors(graph: Graph, positions: Sequence[int], outputs: Sequence[int]) 
     return t.freeze(names, inputs, tuple(values[p] for p in outputs), False)
 
 
-def _pulled(
+def _shares_and_deviation(
     graph: Graph,
     positions: Mapping[str, int],
     errors: Mapping[str, Array],
@@ -193,10 +198,10 @@ def _pulled(
     backend: str,
     sizes: Mapping[str, Array],
 ) -> tuple[dict[str, float], float]:
-    """<J^T d, e> per layer; and the estimated deviation where abs(d) is largest."""
+    """Return <J^T d, e> per layer, and the estimated standard deviation where abs(d) is largest."""
     places = list(dict.fromkeys(positions.values()))
     count = len(inputs)
-    reverse = vjp(with_errors(graph, places, outputs), wrt=tuple(range(count, count + len(places))))
+    reverse = vjp(with_error_inputs(graph, places, outputs), wrt=tuple(range(count, count + len(places))))
     zeros = [np.zeros(graph.nodes[p].shape) for p in places]
 
     def pull(cotangents: Sequence[Array]) -> dict[int, Array]:
@@ -211,15 +216,15 @@ def _pulled(
 
 
 def _one_hot(ends: Sequence[Array]) -> list[Array]:
-    """1 at the cell of the largest difference, 0 elsewhere."""
+    """Return arrays with 1 at the cell of the largest difference, 0 elsewhere."""
     hot = [np.zeros(d.shape) for d in ends]
     k = max(range(len(ends)), key=lambda i: float(np.abs(ends[i]).max(initial=0.0)))
     hot[k].flat[int(np.argmax(np.abs(ends[k])))] = 1.0
     return hot
 
 
-def _sizes(deployed: ModelRun, expected: Mapping[str, Ball]) -> dict[str, Array]:
-    """The standard deviation of a layer's own error: N random roundings give sqrt(N/3), not N, times u."""
+def _error_deviations(deployed: ModelRun, expected: Mapping[str, Ball]) -> dict[str, Array]:
+    """Return the estimated standard deviation of each layer's own error: N random roundings give sqrt(N/3) u."""
     sizes = {}
     for name, ball in expected.items():
         position = deployed.layers[name]
@@ -232,6 +237,7 @@ def _sizes(deployed: ModelRun, expected: Mapping[str, Ball]) -> dict[str, Array]
 
 
 def _roundings(part: Graph, i: int) -> int:
+    """Return how many roundings node i has per cell."""
     node = part.nodes[i]
     if node.op.roundings is None or node.op in (INPUT, CONSTANT):
         return 1

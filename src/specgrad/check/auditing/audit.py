@@ -1,4 +1,4 @@
-"""A whole model on a runtime: the first layer that rounding does not explain, then all layers together.
+"""Audit a whole model on a runtime: find the first layer that rounding does not explain, then judge all together.
 
 Every layer is judged on the runtime's own inputs to it, so that one wrong layer does not blame its neighbours.
 """
@@ -28,11 +28,11 @@ from ..verdicts.run_case import arithmetic_of, fused_arithmetic_of
 from .attribution import Attribution, attribute
 from .blind_spots import BlindSpots, find_blind_spots
 from .coverage import Coverage, coverage
-from .layer import AuditContext, LayerVerdict, backend, operator_of
+from .layer import AuditContext, LayerVerdict, operator_of, reference_backend
 from .reproduce import reproduce
 
 Progress = Callable[[str, int, int], None]
-TOLERANCE_SECONDS, ALONE_SECONDS = 10.0, 60.0
+TOLERANCE_SECONDS, OUTPUTS_ONLY_SECONDS = 10.0, 60.0
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Audit:
         return f"{self.verdict}: {'outputs alone' if self.outputs_only else self.coverage}; whole model: {self.whole}"
 
     def _differences(self, layer: str) -> dict[str, Any]:
-        """What a layer's row says of differences."""
+        """Return the entries of a layer's row about differences; {} if there are none."""
         a = self.attribution
         if a is None or layer not in a.shares:
             return {}
@@ -113,6 +113,7 @@ class Audit:
 
 
 def _is_bad(kind: Kind) -> bool:
+    """Return whether a verdict is worse than a refusal."""
     return SEVERITY.index(kind) > SEVERITY.index("refuses")
 
 
@@ -147,7 +148,7 @@ def audit(
     check_floats(arrays, QUANTISED)
     deployed = deploy(model, target, arrays, seconds)
     clock = Clock(TOLERANCE_SECONDS if tolerance_seconds is None else tolerance_seconds)
-    return _judged(AuditContext(deployed, target, allowed, clock), require_coverage, progress)
+    return _audit_run(AuditContext(deployed, target, allowed, clock), require_coverage, progress)
 
 
 def audit_recorded(
@@ -176,21 +177,21 @@ def audit_recorded(
     points = [replace(d, notes=(*d.notes, *known_faults(device, d.graph))) for d in points]
     alone = all(p in (*d.graph.input_positions, *d.graph.output_positions) for d in points for p in d.known)
     if tolerance_seconds is None:
-        tolerance_seconds = ALONE_SECONDS if alone else TOLERANCE_SECONDS
+        tolerance_seconds = OUTPUTS_ONLY_SECONDS if alone else TOLERANCE_SECONDS
     clock = Clock(tolerance_seconds)
     judging = [AuditContext(d, device, allowed, clock, alone) for d in points]
     audited = (
-        _judged(judging[0], require_coverage, progress)
+        _audit_run(judging[0], require_coverage, progress)
         if len(points) == 1
-        else _of_points(judging, require_coverage, progress)
+        else _judge_points(judging, require_coverage, progress)
     )
     if alone and not _is_bad(audited.verdict):
-        return replace(audited, blind_spots=_blind([judge for judge in judging if judge.expected]))
+        return replace(audited, blind_spots=_blind_spots([judge for judge in judging if judge.expected]))
     return audited
 
 
-def _of_points(judging: Sequence[AuditContext], require_coverage: bool, progress: Progress | None) -> Audit:
-    """Point after point; where outputs alone are known, as many as there is time for tolerances."""
+def _judge_points(judging: Sequence[AuditContext], require_coverage: bool, progress: Progress | None) -> Audit:
+    """Return the merged audit of several points; with outputs only, of as many as the tolerances' time allows."""
     audits: list[Audit] = []
     clock, cost = judging[0].clock, 0.0
     for i, judge in enumerate(judging):
@@ -199,25 +200,25 @@ def _of_points(judging: Sequence[AuditContext], require_coverage: bool, progress
         if progress is not None:
             progress(f"point {i}", i, len(judging))
         before = clock.left
-        audits.append(_judged(judge, require_coverage, None))
+        audits.append(_audit_run(judge, require_coverage, None))
         cost = before - clock.left
-    audited = together(audits)
+    audited = merge_audits(audits)
     if len(audits) == len(judging):
         return audited
     text = f"{len(audits)} of {len(judging)} points were judged: a tolerance takes {cost:.2g} s"
     return replace(audited, notes=(*audited.notes, text))
 
 
-def together(audits: Sequence[Audit]) -> Audit:
-    """The audits of several points as one: of every layer the worst verdict, with the point where it was."""
+def merge_audits(audits: Sequence[Audit]) -> Audit:
+    """Return the audits of several points as one: of every layer the worst verdict, with its point."""
     worst_one = max(audits, key=lambda a: (SEVERITY.index(a.verdict), a.whole.ratio))
     columns = zip(*(a.layers for a in audits), strict=True)
-    layers = [replace(column[0], verdict=_at_point([layer.verdict for layer in column])) for column in columns]
-    return replace(worst_one, layers=tuple(layers), whole=_at_point([a.whole for a in audits]))
+    layers = [replace(column[0], verdict=_worst_with_point([layer.verdict for layer in column])) for column in columns]
+    return replace(worst_one, layers=tuple(layers), whole=_worst_with_point([a.whole for a in audits]))
 
 
-def _at_point(verdicts: Sequence[Verdict]) -> Verdict:
-    """The worst, its cell after the number of its point; of several classes the widest, which explains all points."""
+def _worst_with_point(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the worst verdict, its index prefixed by the point; of several classes, the widest."""
     classes = [c.name for c in CLASSES]
     rank = {v: (SEVERITY.index(v.kind), classes.index(v.arithmetic) if v.arithmetic else -1, v.ratio) for v in verdicts}
     i = max(range(len(verdicts)), key=lambda k: rank[verdicts[k]])
@@ -226,8 +227,8 @@ def _at_point(verdicts: Sequence[Verdict]) -> Verdict:
     return replace(verdict, index=index, detail=f"{verdict.detail} (point {i})" if verdict.detail else "")
 
 
-def _blind(points: Sequence[AuditContext]) -> BlindSpots | None:
-    """What could hide from the outputs of all points; None where not all of them could be judged."""
+def _blind_spots(points: Sequence[AuditContext]) -> BlindSpots | None:
+    """Return what could stay undetected at the outputs of all points; None if some could not be judged."""
     if not points:
         return None
     graph = points[0].deployed.graph
@@ -236,10 +237,11 @@ def _blind(points: Sequence[AuditContext]) -> BlindSpots | None:
     if any(name not in judge.expected for judge in points for name in outputs):
         return None
     each = [(judge.given, [judge.expected[str(name)] for name in outputs]) for judge in points]
-    return find_blind_spots(graph, each, backend(graph))
+    return find_blind_spots(graph, each, reference_backend(graph))
 
 
-def _judged(judging: AuditContext, require_coverage: bool, progress: Progress | None) -> Audit:
+def _audit_run(judging: AuditContext, require_coverage: bool, progress: Progress | None) -> Audit:
+    """Return the audit of one model run: every layer, then the whole model."""
     deployed, target = judging.deployed, judging.target
     names = deployed.layers if deployed.answer.outcome == "answers" else {}
     step = progress or (lambda *_: None)
@@ -257,7 +259,7 @@ def _judged(judging: AuditContext, require_coverage: bool, progress: Progress | 
         target.name,
         target.versions(),
         tuple(layers),
-        judging.whole(used, layers),
+        judging.model_verdict(used, layers),
         deployed.notes,
         _judge_export(deployed, judging.given),
         reproduce(deployed, bad, target) if isinstance(bad, int) and target.model else "",
@@ -273,12 +275,12 @@ def _judged(judging: AuditContext, require_coverage: bool, progress: Progress | 
 
 
 def _judge_export(deployed: ModelRun, inputs: Sequence[Array]) -> LayerVerdict | None:
-    """Where the exported file stops meaning what the module means."""
+    """Return the first layer that the exported file computes differently from the module; None if there is none."""
     if deployed.module is None:
         return None
     from ..verdicts.first_divergence import first_difference
 
-    difference = first_difference(deployed.module, deployed.graph, inputs, backend(deployed.graph))
+    difference = first_difference(deployed.module, deployed.graph, inputs, reference_backend(deployed.graph))
     if difference is None:
         return None
     position, verdict = difference

@@ -1,8 +1,8 @@
-"""What a verdict on outputs alone cannot see: faults that move no output by more than its allowance.
+"""Find the blind spots of a verdict on outputs alone: faults that move no output by more than its allowance.
 
 Faults that layers often have are planted in the model, one at a time, and computed exactly (float64) at the inputs of
-the audit. A device with such a fault is off by its effect, and by roundings besides, which may take about the allowance
-away again; so it counts as seen where the effect is more than twice the allowance of some cell, and may hide elsewhere.
+the audit. A device with such a fault is off by its effect, and by roundings besides, which may take about the
+allowance away again. So a fault counts as detected where the effect is more than twice the allowance of some cell.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from specgrad.scalar import Array
 from ..verdicts.mutations import faulty_graphs
 from .attribution import values_of
 
-SECONDS = 20.0
-MOST = 8  # faults that are listed by name on a screen
+MAX_SECONDS = 20.0
+MAX_LISTED_FAULTS = 8  # faults that are listed by name on a screen
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class BlindSpots:
     undetected: tuple[str, ...]
 
     def sentences(self) -> list[str]:
-        """For people."""
+        """Return the blind spots as sentences for a report."""
         points = f"{self.points} points, " if self.points > 1 else ""
         said = [
             f"judged from outputs alone ({points}{self.cells} cells): a fault that moves none of them by more than is "
@@ -57,8 +57,12 @@ class BlindSpots:
             return said
         text = f"of {self.tried} usual faults, planted one at a time, {self.detected} would be seen"
         if self.undetected:
-            more = f" and {len(self.undetected) - MOST} more" if len(self.undetected) > MOST else ""
-            text += f"; these could hide: {', '.join(self.undetected[:MOST])}{more}"
+            more = (
+                f" and {len(self.undetected) - MAX_LISTED_FAULTS} more"
+                if len(self.undetected) > MAX_LISTED_FAULTS
+                else ""
+            )
+            text += f"; these could hide: {', '.join(self.undetected[:MAX_LISTED_FAULTS])}{more}"
         return [*said, text]
 
     def to_json(self) -> dict[str, Any]:
@@ -67,9 +71,9 @@ class BlindSpots:
 
 
 def find_blind_spots(
-    graph: Graph, points: Sequence[tuple[Sequence[Array], Sequence[Ball]]], backend: str, seconds: float = SECONDS
+    graph: Graph, points: Sequence[tuple[Sequence[Array], Sequence[Ball]]], backend: str, seconds: float = MAX_SECONDS
 ) -> BlindSpots:
-    """Inputs and allowances of every point -> what could hide at all of them.
+    """Return the faults that stay undetected at all points, each given by its inputs and the outputs' balls.
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.avg_pool(sg.relu(x), (2,), stride=2, padding=((1, 0),)), (1, 3))
@@ -86,7 +90,7 @@ def find_blind_spots(
         if time.monotonic() > end:
             break
         tried += 1
-        if not any(_shows(faulty, inputs, balls, backend) for inputs, balls in points):
+        if not any(_is_detected(faulty, inputs, balls, backend) for inputs, balls in points):
             undetected.append(text)
     ends = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     return BlindSpots(
@@ -94,8 +98,8 @@ def find_blind_spots(
     )
 
 
-def _shows(faulty: Graph, inputs: Sequence[Array], balls: Sequence[Ball], backend: str) -> bool:
-    """Whether some cell leaves its allowance, however its own roundings go."""
+def _is_detected(faulty: Graph, inputs: Sequence[Array], balls: Sequence[Ball], backend: str) -> bool:
+    """Return whether the fault moves some output cell by more than twice its allowance."""
     try:
         values = values_of(faulty, faulty.output_positions, inputs, backend)
     except SpecgradError:  # nothing runs a model that is wrong in this way

@@ -1,4 +1,4 @@
-"""How much of a model was judged: layers, and multiply-adds."""
+"""Coverage of an audit: how many layers and multiply-adds were judged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..models.model_run import ModelRun, UnsupportedLayer
 
 @dataclass(frozen=True)
 class Coverage:
-    """Layers that were judged, of all; multiply-adds likewise. `uncounted`: layers whose multiply-adds nobody knows."""
+    """Layers and multiply-adds that were judged, of all; `uncounted` names layers whose multiply-adds are unknown."""
 
     layers: int
     of_layers: int
@@ -25,6 +25,7 @@ class Coverage:
 
     @property
     def is_whole(self) -> bool:
+        """Whether every layer was judged."""
         return self.layers == self.of_layers
 
     def __str__(self) -> str:
@@ -41,7 +42,7 @@ class Coverage:
 
 
 def coverage(deployed: ModelRun, judged: Iterable[str]) -> Coverage:
-    """What the sections of the judged layers consist of, against the graph and the nodes that were passed over."""
+    """Return the coverage of a run by the judged layers; unsupported nodes count as not judged."""
     graph, names = deployed.graph, set(judged)
     positions = {p for name, p in deployed.layers.items() if name in names and isinstance(p, int)}
     seen = {p for at in positions for p in needed(graph, at, deployed.known) if p == at or p not in deployed.known}
@@ -52,4 +53,5 @@ def coverage(deployed: ModelRun, judged: Iterable[str]) -> Coverage:
 
 
 def _count(graph: Graph, positions: Iterable[int]) -> int:
+    """Return the multiply-adds of the nodes at these positions."""
     return sum(multiply_adds(graph.nodes[p], graph.nodes) for p in positions)

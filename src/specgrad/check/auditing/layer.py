@@ -1,4 +1,4 @@
-"""One layer's output against its meaning on the values that the runtime itself fed it; and the model as a whole."""
+"""Judge one layer's output against its meaning on the inputs that the runtime itself fed it; and the whole model."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from ..verdicts.observation import Observation
 from ..verdicts.rewritten_formulas import without_choices, without_formula_interiors
 from ..verdicts.run_case import arithmetic_of, fused_arithmetic_of
 from .merged_layers import MergedLayersJudge
-from .reproduce import prober
+from .reproduce import probe_of
 
 
 @dataclass(frozen=True)
 class LayerVerdict:
-    """One layer by its own name in the user's model, with the verdict on its output."""
+    """One layer by its name in the user's model, with the verdict on its output."""
 
     name: str
     operator: str
@@ -52,7 +52,7 @@ class LayerVerdict:
     """The format that the model says: "float16", "int8", ..."""
 
     def row(self) -> dict[str, Any]:
-        """For tables and --json."""
+        """Return the layer as a row of tables and of --json."""
         v = self.verdict
         row: dict[str, Any] = {
             "layer": self.name,
@@ -69,32 +69,35 @@ class LayerVerdict:
 
 
 def operator_of(graph: Graph, position: int) -> str:
-    """The operator, or the composition that this node closes."""
+    """Return the operator of a node, or the composition of operators that this node completes."""
     group = graph.nodes[position].group
     return layer_text([n for n in graph.nodes[: position + 1] if n.group == group and n.op not in (INPUT, CONSTANT)])
 
 
 def as_float64(values: Sequence[Array]) -> list[Array]:
+    """Return floating-point arrays in float64, others unchanged."""
     return [np.asarray(v, np.float64) if v.dtype.kind == "f" else v for v in values]
 
 
-LARGE = 10**7  # cells and multiply-adds: up to there NumPy is as quick, and PyTorch takes two seconds to import
+MAX_NUMPY_WORK = (
+    10**7
+)  # cells and multiply-adds: up to there NumPy is as quick, and PyTorch takes two seconds to import
 
 
-def backend(graph: Graph) -> str:
-    """The float64 reference by PyTorch where it is installed and the model is large: real sizes need its speed.
+def reference_backend(graph: Graph) -> str:
+    """Return "torch" for the float64 reference of a large model if it is installed; else "numpy".
 
     >>> import specgrad as sg
-    >>> backend(sg.trace(sg.relu, (1, 8)))
+    >>> reference_backend(sg.trace(sg.relu, (1, 8)))
     'numpy'
     """
     work = sum(multiply_adds(n, graph.nodes) + math.prod(n.shape) for n in graph.nodes)
-    return "torch" if work > LARGE and find_spec("torch") else "numpy"
+    return "torch" if work > MAX_NUMPY_WORK and find_spec("torch") else "numpy"
 
 
 @dataclass(frozen=True)
 class AuditContext:
-    """What is judged, on which runtime, and what may explain it.
+    """What one audit judges: a model run, its runtime, and what may explain differences.
 
     accept     classes of arithmetic that may explain a layer beside float32
     clock      how long tolerances may take
@@ -111,10 +114,11 @@ class AuditContext:
 
     @cached_property
     def backend(self) -> str:
-        return backend(self.deployed.graph)
+        """The backend of the float64 reference, "torch" or "numpy"."""
+        return reference_backend(self.deployed.graph)
 
     def layer(self, name: str, layer: int | UnsupportedLayer) -> LayerVerdict:
-        """The verdict on one layer, by its position in the graph."""
+        """Return the verdict on one layer, given by its position in the graph or as unsupported."""
         if isinstance(layer, UnsupportedLayer):
             return LayerVerdict(name, layer.operator, layer.shape, Verdict("not examined", detail=layer.reason))
         graph, known = self.deployed.graph, self.deployed.known
@@ -126,17 +130,17 @@ class AuditContext:
             return LayerVerdict(name, operator, node.shape, verdict)
         formats = self.deployed.computed_in
         if is_one_layer(part) or any(n.name in formats for n in part.nodes):
-            verdict = self._alone(name, layer, part, inputs)
+            verdict = self._judge_layer(name, layer, part, inputs)
         else:
-            verdict = self._together(name, layer, part, inputs)
+            verdict = self._judge_merged(name, layer, part, inputs)
         if verdict.kind == "differs" and verdict.fault in ("value", "infinity", "nan"):
-            verdict = self._rewritten(verdict, name, layer)
+            verdict = self._judge_rewritten(verdict, name, layer)
         form = formats.get(node.name)
         dtype = form if form in HALVES else known[layer].dtype.name
         return LayerVerdict(name, operator, node.shape, verdict, dtype)
 
-    def _alone(self, name: str, position: int, part: Graph, inputs: Sequence[int]) -> Verdict:
-        """One layer, or layers in other formats than float32."""
+    def _judge_layer(self, name: str, position: int, part: Graph, inputs: Sequence[int]) -> Verdict:
+        """Return the verdict on a single layer, or on layers in other formats than float32."""
         deployed, graph, known = self.deployed, self.deployed.graph, self.deployed.known
         given = _as_numbers(graph, inputs, known)
         arithmetic = arithmetic_of(self.target) if is_one_layer(part) else fused_arithmetic_of(self.target)
@@ -149,25 +153,25 @@ class AuditContext:
         verdict = explain_by_known_effects(verdict, *look, graph, inputs, deployed.computed_in)
         if verdict.kind == "differs" and not any(n.name in deployed.computed_in for n in part.nodes):
             observed = Observation(part, given, [known[position]], [name], self.backend)
-            verdict = reclassify(verdict, observed, arithmetic, prober(deployed, position, self.target), self.accept)
+            verdict = reclassify(verdict, observed, arithmetic, probe_of(deployed, position, self.target), self.accept)
         return verdict
 
-    def _together(self, name: str, position: int, part: Graph, inputs: Sequence[int]) -> Verdict:
-        """Several layers of which the last was read."""
+    def _judge_merged(self, name: str, position: int, part: Graph, inputs: Sequence[int]) -> Verdict:
+        """Return the verdict on several layers of which only the last was observed."""
         graph, known = self.deployed.graph, self.deployed.known
         observed = Observation(part, _as_numbers(graph, inputs, known), [known[position]], [name], self.backend)
         judge = MergedLayersJudge(
             fused_arithmetic_of(self.target), self.clock, self.accept, outputs_only=self.outputs_only
         )
-        verdict, allowed = judge.judge(observed, prober(self.deployed, position, self.target))
+        verdict, allowed = judge.judge(observed, probe_of(self.deployed, position, self.target))
         self.expected[name] = replace(allowed.balls[0], expansion=None)
         return verdict
 
     def _from_integers(self, name: str, position: int, inputs: Sequence[int]) -> Verdict | None:
-        """A layer whose dequantised inputs the runtime computes again; None where that explains nothing."""
+        """Return the verdict if the runtime recomputes dequantised inputs from integers; None if unexplained."""
         graph, known = self.deployed.graph, self.deployed.known
         starts = without_dequantised(graph, inputs, known), from_integers_alone(graph, position, known)
-        for start, (formats, words) in itertools.product(filter(None, starts), _ways(self.deployed)):
+        for start, (formats, words) in itertools.product(filter(None, starts), _format_variants(self.deployed)):
             part, sources = section(graph, position, start)
             given = _as_numbers(graph, sources, start)
             (ball,) = expected_balls(part, given, fused_arithmetic_of(self.target), self.backend, formats)
@@ -176,8 +180,8 @@ class AuditContext:
                 return replace(verdict, detail=words)
         return None
 
-    def _rewritten(self, verdict: Verdict, name: str, position: int) -> Verdict:
-        """As a formula that was computed from its own x; or as a rewriting that no class has."""
+    def _judge_rewritten(self, verdict: Verdict, name: str, position: int) -> Verdict:
+        """Return the verdict if the runtime rewrote a formula or moved a constant; else unchanged."""
         graph, known = self.deployed.graph, self.deployed.known
         arithmetic = fused_arithmetic_of(self.target)
         formula, from_x = without_formula_interiors(graph, position, known)
@@ -197,7 +201,7 @@ class AuditContext:
         return verdict
 
     def merged(self) -> list[LayerVerdict]:
-        """Each quantised value from the quantised values before it, in the run that exposed nothing else."""
+        """Return the verdict on each quantised value, from the run that exposed nothing but quantised values."""
         deployed = self.deployed
         inputs = {p: deployed.known[p] for p in deployed.graph.input_positions if p in deployed.known}
         known = {**inputs, **dict(deployed.merged.values())}
@@ -215,8 +219,8 @@ class AuditContext:
         positions = [p for p in self.deployed.graph.input_positions if p in self.deployed.known]
         return as_float64([self.deployed.known[p] for p in positions])
 
-    def whole(self, classes: Collection[str], layers: Sequence[LayerVerdict]) -> Verdict:
-        """The outputs of the model as it is, nothing exposed, against what all layers together allow.
+    def model_verdict(self, classes: Collection[str], layers: Sequence[LayerVerdict]) -> Verdict:
+        """Return the verdict on the outputs of the whole model, nothing exposed.
 
         classes   those that were seen in layers and accepted: the allowance is that of the widest
         layers    what was judged before: all there is to say, where outputs alone are known
@@ -237,7 +241,7 @@ class AuditContext:
         said = " and ".join(BY_NAME[c].text for c in sorted(set(classes))) or FLOAT32
         names = [f"output {i}" for i in range(len(deployed.answer.arrays))]
         observed = Observation(deployed.graph, self.given, deployed.answer.arrays, names, self.backend)
-        for formats, _ in _ways(deployed):
+        for formats, _ in _format_variants(deployed):
             verdict, _ = MergedLayersJudge(arithmetic, self.clock, None, formats, self.outputs_only, said).judge(
                 observed
             )
@@ -248,7 +252,7 @@ class AuditContext:
         return verdict
 
     def _is_judged(self, layers: Sequence[LayerVerdict]) -> bool:
-        """Whether every output is one of the layers, and was judged from inputs alone."""
+        """Return whether every output is among the layers, and was judged from the inputs alone."""
         graph, known = self.deployed.graph, self.deployed.known
         judged = {self.deployed.layers.get(layer.name) for layer in layers}
         sources = {i for p in graph.output_positions for i in section(graph, p, known)[1]}
@@ -256,23 +260,23 @@ class AuditContext:
 
 
 def _as_numbers(graph: Graph, positions: Sequence[int], known: Mapping[int, Array]) -> list[Array]:
-    """What the runtime showed, as float64; integers of a quantised model are numbers, positions are not."""
+    """Return what the runtime showed at these positions, in float64; indices stay integers."""
     return [known[p] if graph.nodes[p].kind == "index" else known[p].astype(np.float64) for p in positions]
 
 
-def _ways(deployed: ModelRun) -> list[tuple[Mapping[str, str], str]]:
-    """The formats that nodes are computed in, and how merged dequantised values may go besides, in words."""
+def _format_variants(deployed: ModelRun) -> list[tuple[Mapping[str, str], str]]:
+    """Return (formats of nodes, words) for each way to compute merged dequantised values."""
     ways: list[tuple[Mapping[str, str], str]] = [(deployed.computed_in, "")]
     other = multiplied_out(deployed.graph, deployed.computed_in)
     return ways if other == deployed.computed_in else [*ways, (other, MULTIPLIED_OUT)]
 
 
 def _has_arithmetic_before(part: Graph) -> bool:
-    """Whether layers before the last one round: what is merely moved says nothing new."""
+    """Return whether layers before the last one round; moving data says nothing new."""
     last = part.nodes[part.output_positions[0]].group
     return any(n.op not in (INPUT, CONSTANT) and not n.op.exact and n.group != last for n in part.nodes)
 
 
 def is_one_layer(part: Graph) -> bool:
-    """Whether the values read are those of neighbouring layers, and nothing between them is left out."""
+    """Return whether all computing nodes belong to one layer."""
     return len({n.group for n in part.nodes if n.op not in (INPUT, CONSTANT)}) <= 1

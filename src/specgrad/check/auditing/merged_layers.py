@@ -1,7 +1,7 @@
-"""The verdict on several layers of which only the last was read: a part of a model, or all of it.
+"""Judge several layers of which only the last was observed: a part of a model, or all of it.
 
-Nobody saw what stands between, so the allowance is all that there is: the verdict says what is consistent with it, in
-which arithmetic, and how much is allowed. A fault whose effect stays below that is not seen.
+The values between were not observed, so the allowance is all that there is: the verdict says what is consistent with
+it, in which arithmetic, and how much is allowed. A fault whose effect stays below that is not detected.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ..verdicts.arithmetic_classes import CLASSES, FLOAT32, ArithmeticClass, Pro
 from ..verdicts.judge import Verdict, judge_array, worst
 from ..verdicts.observation import Observation
 
-NAMED = 1 / 8  # of the largest value: an arithmetic that allows more would explain most faults too, and is not named
+MAX_NAMED_SHARE = 1 / 8  # of the largest value: a class that allows more would explain most faults too
 
 
 @dataclass(frozen=True)
 class MergedLayersJudge:
-    """How results of several layers are judged.
+    """Judges results of several layers of which only the last was observed.
 
     accept     classes of arithmetic that may explain them beside float32; None: no class is looked for
     formats    name of a node -> what it is computed in, where that is not float32
@@ -37,9 +37,9 @@ class MergedLayersJudge:
     name: str = FLOAT32
 
     def judge(self, observed: Observation, probe: Probe | None = None) -> tuple[Verdict, Allowance]:
-        """The verdict, and what float32 allows."""
+        """Return the verdict, and the allowance in float32."""
         allowed = self._allowed(observed, self.arithmetic)
-        verdict = _compared(observed, allowed)
+        verdict = _judge_outputs(observed, allowed)
         if verdict.kind == "rounding":
             return self._consistent(verdict, allowed), allowed
         if (verdict.kind, verdict.fault == "shape") != ("differs", False) or self.accept is None or self.formats:
@@ -50,27 +50,29 @@ class MergedLayersJudge:
         return self._by_class(observed, verdict), allowed
 
     def _consistent(self, verdict: Verdict, allowed: Allowance) -> Verdict:
+        """Return the verdict "rounding" in words; "cannot tell" if the allowance exceeds the values."""
         if allowed.is_useful:
-            return replace(verdict, detail=f"consistent with {self.name} in any order: {_share(verdict)}")
+            return replace(verdict, detail=f"consistent with {self.name} in any order: {_error_of_allowed(verdict)}")
         why = f" ({allowed.why})" if allowed.why else ""
         text = f"within what {self.name} in any order allows, but that is larger than the values{why}"
         return Verdict("cannot tell" if self.outputs_only else "rounding", verdict.ratio, detail=text)
 
     def _allowed(self, observed: Observation, arithmetic: Arithmetic) -> Allowance:
+        """Return the allowance of the observed results in an arithmetic."""
         tight = 0.0 if self.outputs_only else TIGHT_SHARE
         return allowance(observed.graph, observed.inputs, arithmetic, self.clock, observed.backend, self.formats, tight)
 
     def _by_class(self, observed: Observation, verdict: Verdict) -> Verdict:
-        """What float32 does not explain, by the first class that does."""
+        """Return the verdict by the first arithmetic class that explains what float32 does not."""
         accept, too_wide = self.accept or (), []
         for c in CLASSES if observed.multiplies else ():
             if c.whole is None or c.evidence == "probe":  # nobody can be asked
                 continue
             arithmetic = replace(c.whole, execution=self.arithmetic.execution, ulps=self.arithmetic.ulps)
             allowed = self._allowed(observed, arithmetic)
-            other = _compared(observed, allowed)
-            if other.kind in ("exact", "rounding") and allowed.is_within(NAMED):
-                return _named(c, verdict, other, c.name in accept)
+            other = _judge_outputs(observed, allowed)
+            if other.kind in ("exact", "rounding") and allowed.is_within(MAX_NAMED_SHARE):
+                return _explained_by(c, verdict, other, c.name in accept)
             if other.kind != "differs":
                 too_wide.append(c)
         if any(c.name in accept for c in too_wide):
@@ -78,17 +80,18 @@ class MergedLayersJudge:
         return _unexplained(verdict, too_wide)
 
 
-def _named(c: ArithmeticClass, verdict: Verdict, other: Verdict, accepted: bool) -> Verdict:
-    failed = f"not explained by {FLOAT32} ({_share(verdict)})"
+def _explained_by(c: ArithmeticClass, verdict: Verdict, other: Verdict, accepted: bool) -> Verdict:
+    """Return the verdict for results that class `c` explains: "rounding" if accepted, else "other arithmetic"."""
+    failed = f"not explained by {FLOAT32} ({_error_of_allowed(verdict)})"
     if accepted:
-        text = f"{c.text}, accepted: {_share(other)}; {failed}"
+        text = f"{c.text}, accepted: {_error_of_allowed(other)}; {failed}"
         return replace(other, kind="rounding", arithmetic=c.name, detail=text)
-    text = f"{failed}; by {c.text} yes ({_share(other)}); --accept {c.name} would allow it"
+    text = f"{failed}; by {c.text} yes ({_error_of_allowed(other)}); --accept {c.name} would allow it"
     return replace(verdict, kind="other arithmetic", arithmetic=c.name, detail=text)
 
 
 def _unexplained(verdict: Verdict, too_wide: Collection[ArithmeticClass]) -> Verdict:
-    """The verdict in words; what allows nearly everything has shown nothing."""
+    """Return the verdict "differs" in words; classes that are too wide are named and explain nothing."""
     where = f"{verdict.result}[{', '.join(map(str, verdict.index))}]"
     place = f"{where} is {verdict.actual!r}, must be {verdict.expected!r} within {verdict.allowed:.3g}"
     names = ", ".join(c.text for c in too_wide)
@@ -96,11 +99,12 @@ def _unexplained(verdict: Verdict, too_wide: Collection[ArithmeticClass]) -> Ver
     return replace(verdict, detail=f"not explained by {FLOAT32} in any order{rest}: {place}")
 
 
-def _compared(observed: Observation, allowed: Allowance) -> Verdict:
+def _judge_outputs(observed: Observation, allowed: Allowance) -> Verdict:
+    """Return the worst verdict over all results against the allowance."""
     pairs = zip(observed.names, observed.outputs, allowed.balls, strict=True)
     return worst([judge_array(name, got, ball) for name, got, ball in pairs])
 
 
-def _share(v: Verdict) -> str:
-    """As in "3e-06 of 0.023 allowed", at the worst cell."""
+def _error_of_allowed(v: Verdict) -> str:
+    """Return the error and its allowance at the worst cell, as in "3e-06 of 0.023 allowed"."""
     return v.detail or f"{abs(v.actual - v.expected):.2g} of {v.allowed:.2g} allowed"

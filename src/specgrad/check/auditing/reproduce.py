@@ -1,4 +1,4 @@
-"""From the layer of a model that differs to a minimal script, where the runtime also fails on the layer alone."""
+"""Turn a differing layer of a model into a minimal script, if the runtime also fails on the layer alone."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from ..verdicts.arithmetic_classes import Probe
 from ..verdicts.probe import LayerProbe
 from ..verdicts.run_case import RuntimeExaminer, arithmetic_of
 
-WINDOWED = ("conv", "conv_transpose", "max_pool", "avg_pool")
-PLAIN = ("relu", "sigmoid", "tanh", "exp", "add", "mul", "hardswish")
+WINDOW_OPERATORS = ("conv", "conv_transpose", "max_pool", "avg_pool")
+SIMPLE_OPERATORS = ("relu", "sigmoid", "tanh", "exp", "add", "mul", "hardswish")
 
 
 def _attributes(node: Node) -> dict[str, Any] | None:
-    """The attributes of a question for this node; None if there is no such question."""
-    if node.op.name in PLAIN:
+    """Return the attributes of a test case for this node; None if there is no such case."""
+    if node.op.name in SIMPLE_OPERATORS:
         return {}
     window = node.params.get("window")
-    if not isinstance(window, Window) or node.op.name not in WINDOWED:
+    if not isinstance(window, Window) or node.op.name not in WINDOW_OPERATORS:
         return None
     attributes = window.attributes()
     if attributes is None:
@@ -47,7 +47,7 @@ def _attributes(node: Node) -> dict[str, Any] | None:
 
 
 def _values(graph: Graph, node: Node, deployed: ModelRun) -> list[Array] | None:
-    """The arguments of the node: the runtime's own values, and constants of the model."""
+    """Return the arguments of the node: the runtime's values, and constants; None if some are unknown."""
     values: list[Array] = []
     for a in node.args:
         if isinstance(a, NumberArg):
@@ -59,8 +59,8 @@ def _values(graph: Graph, node: Node, deployed: ModelRun) -> list[Array] | None:
     return values
 
 
-def question_of(deployed: ModelRun, position: int) -> OpCase | None:
-    """The layer alone, on the values it met, as a question; None where the layer is more than one operator."""
+def case_of(deployed: ModelRun, position: int) -> OpCase | None:
+    """Return the layer alone, on the values it got, as a test case; None if it is more than one operator."""
     node = deployed.graph.nodes[position]
     attributes, values = _attributes(node), _values(deployed.graph, node, deployed)
     if attributes is None or values is None:
@@ -69,9 +69,9 @@ def question_of(deployed: ModelRun, position: int) -> OpCase | None:
     return OpCase(node.op.name, attributes, dict(zip(names, values, strict=False)), data="from the model")
 
 
-def prober(deployed: ModelRun, position: int, runtime: Runtime) -> Probe | None:
-    """Asks the runtime about the layer alone; None where it is more than one operator, or no file was run."""
-    question = question_of(deployed, position) if runtime.model else None
+def probe_of(deployed: ModelRun, position: int, runtime: Runtime) -> Probe | None:
+    """Return a probe that runs the layer alone; None if it is more than one operator, or no file was run."""
+    question = case_of(deployed, position) if runtime.model else None
     if question is None:
         return None
 
@@ -83,8 +83,8 @@ def prober(deployed: ModelRun, position: int, runtime: Runtime) -> Probe | None:
 
 
 def reproduce(deployed: ModelRun, position: int, runtime: Runtime, seconds: float = 20) -> str:
-    """A minimal script, or "" where the layer alone does not show the fault."""
-    question = question_of(deployed, position)
+    """Return a minimal script of the layer's fault; "" if the layer alone does not show it."""
+    question = case_of(deployed, position)
     if question is None:
         return ""
     with Process(environment=runtime.environment) as process:

@@ -40,10 +40,10 @@ from .box_difference import BoxDifference, bound_difference
 from .difference_bounds import DifferenceBounds, difference_at
 
 Progress = Callable[[str, int, int], None]
-LISTED = 100_000  # cells of an input that are listed
+MAX_LISTED_CELLS = 100_000  # cells of an input that are listed
 NODE_FOR_NODE = "node for node, weights bit for bit"
 REWRITTEN = "by rewriting over exact numbers"
-STRETCHED = (1.0, 16.0, 1 / 16)  # normal numbers times these are tried where the inputs given show nothing
+INPUT_SCALES = (1.0, 16.0, 1 / 16)  # normal numbers times these are tried where the inputs given show nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +177,7 @@ class Comparison:
             weights = {"max_difference": self.weights.max_difference, "largest": self.weights.largest}
             weights |= {"layers": list(self.weights.layers)}
         witness = self.witness
-        small = witness is not None and sum(x.size for x in witness.inputs) <= LISTED
+        small = witness is not None and sum(x.size for x in witness.inputs) <= MAX_LISTED_CELLS
         return {
             "method": self.method,
             "interface": list(self.interface),
@@ -241,8 +241,8 @@ def compare(
     same: by rewriting over exact numbers
     """
     start, arithmetic = time.monotonic(), arithmetic or Arithmetic()
-    told = progress or (lambda *_: None)
-    told("reading", 0, 4)
+    report = progress or (lambda *_: None)
+    report("reading", 0, 4)
     boxes = None if box is None else box_of(box, eps, low, high)
     about = "the input given" if inputs else None if boxes is None else "the middle of the box"
     inputs = inputs or (() if boxes is None else tuple(_middle(each) for each in boxes))
@@ -250,19 +250,21 @@ def compare(
     declared = _declared(a, first), _declared(b, second)
     boxes = boxes or box_around(given, eps, low, high)
     shapes = {n.name: n.shape for n in (first.nodes[p] for p in first.input_positions)}
-    done = _different_ends(first, second)
+    done = _shape_difference(first, second)
     if done is None:
-        told("normal forms", 1, 4)
-        done, table, form, other = _forms(first, second, declared)
-        run = _WitnessSearch(first, second, given, about, arithmetic, start, seconds, told)
+        report("normal forms", 1, 4)
+        done, table, form, other = _compare_forms(first, second, declared)
+        run = _WitnessSearch(first, second, given, about, arithmetic, start, seconds, report)
         if done.verdict != "same":
             done = run.points(done)
         elif done.method.startswith(REWRITTEN) and not any(formats):
             done = replace(done, executed=run.executed())
         if boxes is not None and first.real_outputs:
-            told("the box", 3, 4)
+            report("the box", 3, 4)
             rounds = None if any(formats) else arithmetic
-            far = bound_difference(form, other, table, _checked(first, boxes), rounds, done.verdict == "same", run.left)
+            far = bound_difference(
+                form, other, table, _check_boxes(first, boxes), rounds, done.verdict == "same", run.remaining_seconds
+            )
             done = run.with_box(done, far)
         if done.verdict == "differs":
             done = replace(
@@ -277,14 +279,15 @@ def compare(
 
 
 def _middle(box: Any) -> Any:
+    """Return the middle of a box in float32; an array unchanged."""
     if not isinstance(box, Box):
         return box
     low, high = end_of(box.low), end_of(box.high)
     return np.clip((low / 2 + high / 2).astype(np.float32), low, high)
 
 
-def _checked(graph: Graph, boxes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """One per input, of its shape."""
+def _check_boxes(graph: Graph, boxes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the boxes; raise an error unless there is one per input, of its shape."""
     bind_inputs(graph, tuple(box.low if isinstance(box, Box) else box for box in boxes))
     return boxes
 
@@ -292,8 +295,8 @@ def _checked(graph: Graph, boxes: tuple[Any, ...]) -> tuple[Any, ...]:
 def _graphs(
     a: Any, b: Any, inputs: tuple[Any, ...], arithmetic: Arithmetic
 ) -> tuple[Graph, Graph, tuple[Array, ...], list[Mapping[str, str]]]:
-    """Both meanings at the shapes of the inputs, the inputs of b in the order of a's where the names say so."""
-    given = tuple(leaves(tuple(numpy_of(x) for x in inputs))) if inputs else _generated(a)
+    """Return both models as graphs, b's inputs in a's order if names allow; the inputs; formats other than float32."""
+    given = tuple(leaves(tuple(numpy_of(x) for x in inputs))) if inputs else _random_inputs(a)
     first, fewer = graph_of(a, given, "compare", arithmetic)
     try:
         second, less = graph_of(b, given, "compare", arithmetic)
@@ -307,14 +310,15 @@ def _graphs(
 
 
 def _ordered_as(first: Graph, second: Graph) -> Graph:
+    """Return `second` with its inputs in the order of `first`, if they have the same names."""
     if first.names == second.names or set(first.names) != set(second.names):
         return second
     order = [second.names.index(name) for name in first.names]
     return replace(second, names=first.names, inputs=tuple(second.inputs[k] for k in order), open=None)
 
 
-def _generated(model: Any) -> tuple[Array, ...]:
-    """Normal numbers of the shapes that a model declares."""
+def _random_inputs(model: Any) -> tuple[Array, ...]:
+    """Return normal numbers of the shapes that a model declares; zeros for indices."""
     if is_file(model):
         from specgrad.interop import from_onnx
 
@@ -328,7 +332,8 @@ def _generated(model: Any) -> tuple[Array, ...]:
     )
 
 
-def _different_ends(a: Graph, b: Graph) -> Comparison | None:
+def _shape_difference(a: Graph, b: Graph) -> Comparison | None:
+    """Return the verdict "differs" if shapes or kinds of inputs or outputs differ; else None."""
     for what, one, two in (
         ("inputs", a.input_positions, b.input_positions),
         ("outputs", a.output_positions, b.output_positions),
@@ -344,14 +349,14 @@ Declared = tuple[Interface | None, Interface | None]
 
 
 def _declared(model: Any, graph: Graph) -> Interface | None:
-    """What a model declares, open sizes included; a PyTorch module declares nothing."""
+    """Return the interface that a model declares, open sizes included; None for a PyTorch module."""
     if hasattr(model, "state_dict"):
         return None
     return interface_of(model if isinstance(model, Graph) else graph)
 
 
 def _with_interfaces(done: Comparison, declared: Declared) -> Comparison:
-    """What only one model lets its callers give is a difference; other names, types and open sizes are said."""
+    """Return the comparison with differences of the interfaces; an input that only one model takes is "differs"."""
     first, second = declared
     if first is None or second is None:
         return done
@@ -362,8 +367,8 @@ def _with_interfaces(done: Comparison, declared: Declared) -> Comparison:
     return replace(done, verdict="differs", method=f"{more}; at the defaults: {done.verdict}, {done.method}")
 
 
-def _places(declared: Declared, graph: Graph) -> str:
-    """What the models leave to their callers, and where it was looked at; "": nothing is left to them.
+def _caller_choices(declared: Declared, graph: Graph) -> str:
+    """Return which defaults and sizes the models leave to their callers, as compared; "" if none.
 
     An imported graph is that of its defaults and of its sizes: an operator may have read them as plain numbers.
     """
@@ -375,12 +380,13 @@ def _places(declared: Declared, graph: Graph) -> str:
     return " and ".join([*said, *([f"the sizes {shapes}"] if is_open else [])])
 
 
-def _forms(a: Graph, b: Graph, declared: Declared) -> tuple[Comparison, TermTable, NormalForm, NormalForm]:
+def _compare_forms(a: Graph, b: Graph, declared: Declared) -> tuple[Comparison, TermTable, NormalForm, NormalForm]:
+    """Return the verdict by structure and by normal forms, with the table and both normal forms."""
     table = TermTable()
     form, other = normal_form(a, table), normal_form(b, table)
     one, two = declared
     alike = one is None or two is None or not interface_differences(one, two)
-    places = _places(declared, a)
+    places = _caller_choices(declared, a)
     at = f", at {places} (others were not looked at)" if places else ""
     if same_node_for_node(a, b):
         shown = NODE_FOR_NODE if alike and not at else f"the same operators on the same values, weights bit for bit{at}"
@@ -396,26 +402,28 @@ def _forms(a: Graph, b: Graph, declared: Declared) -> tuple[Comparison, TermTabl
 
 
 def _notes(a: Graph, b: Graph, formats: Sequence[Mapping[str, str]], declared: Declared) -> tuple[str, ...]:
+    """Return notes on defaults, on inputs matched by order, and on formats other than float32."""
     notes = []
     if names := sorted({str(name) for each in declared if each is not None for name in each.defaults}):
         notes.append(f"{', '.join(names)} may be given or left out: what is said holds at the defaults")
     if a.names != b.names:
         notes.append(f"inputs were matched by their order: {', '.join(a.names)} with {', '.join(b.names)}")
-    kinds = [{*f.values(), *_wider(g)} for f, g in zip(formats, (a, b), strict=True)]
+    kinds = [{*f.values(), *_wider_formats(g)} for f, g in zip(formats, (a, b), strict=True)]
     if kinds[0] != kinds[1]:
         said = [", ".join(sorted(k)) or "none" for k in kinds]
         notes.append(f"formats other than float32, which are no part of the meaning: {said[0]} and {said[1]}")
     return tuple(notes)
 
 
-def _wider(graph: Graph) -> set[str]:
+def _wider_formats(graph: Graph) -> set[str]:
+    """Return {"float64"} if the graph has such nodes; else an empty set."""
     formats: Mapping[str, str] = getattr(graph, "formats", {})
     return {"float64"} & set(formats.values())
 
 
 @dataclass(frozen=True, eq=False)
 class _WitnessSearch:
-    """The search for an input that sets two networks apart."""
+    """Searches an input at which two networks differ."""
 
     a: Graph
     b: Graph
@@ -424,20 +432,23 @@ class _WitnessSearch:
     arithmetic: Arithmetic
     start: float
     seconds: float | None
-    told: Progress
+    report: Progress
 
-    def late(self) -> bool:
+    def is_late(self) -> bool:
+        """Return whether the time is over."""
         return self.seconds is not None and time.monotonic() - self.start > self.seconds
 
-    def left(self) -> float | None:
+    def remaining_seconds(self) -> float | None:
+        """Return how many seconds remain; None without a limit."""
         return None if self.seconds is None else max(0.0, self.seconds - (time.monotonic() - self.start))
 
     def points(self, so_far: Comparison) -> Comparison:
+        """Return the comparison with the inputs that were tried, and "differs" if one shows a difference."""
         points: list[PointDifference] = []
         if not self.a.real_outputs:
             return replace(so_far, method="the normal forms differ, and no output holds numbers")
-        for about, inputs in self._tried():
-            self.told(f"at {about}", 2, 4)
+        for about, inputs in self._candidate_inputs():
+            self.report(f"at {about}", 2, 4)
             try:
                 apart = difference_at(self.a, self.b, inputs)
             except SpecgradError as error:
@@ -446,24 +457,24 @@ class _WitnessSearch:
             if points[-1].lower > 0:
                 text = "their outputs differ over real numbers, shown at an input"
                 return replace(so_far, verdict="differs", method=text, points=tuple(points))
-            if self.late():
+            if self.is_late():
                 break
         text = "the normal forms differ, and no input that was tried shows a difference"
         return replace(so_far, method=text, points=tuple(points))
 
     def with_box(self, so_far: Comparison, far: BoxDifference) -> Comparison:
-        """An input of the box may show what no other did."""
+        """Return the comparison with the box; an input of the box may show a difference."""
         if so_far.verdict != "cannot tell" or not far.witness_difference:
             return replace(so_far, box=far)
         point = self._point("an input of the box", far.inputs, difference_at(self.a, self.b, far.inputs))
         text = "their outputs differ over real numbers, shown at an input"
         return replace(so_far, verdict="differs", method=text, points=(*so_far.points, point), box=far)
 
-    def _tried(self) -> list[tuple[str, tuple[Array, ...]]]:
-        """The inputs given, then normal numbers of several sizes."""
+    def _candidate_inputs(self) -> list[tuple[str, tuple[Array, ...]]]:
+        """Return (words, inputs) to try: those given, then normal numbers of several sizes."""
         tried = [] if self.about is None else [(self.about, self.given)]
         rng = np.random.default_rng(0)
-        for size in STRETCHED:
+        for size in INPUT_SCALES:
             drawn = tuple(
                 x if x.dtype.kind in "iu" else (size * rng.normal(size=x.shape)).astype(np.float32) for x in self.given
             )
@@ -471,14 +482,18 @@ class _WitnessSearch:
         return tried
 
     def _point(self, about: str, inputs: tuple[Array, ...], apart: DifferenceBounds) -> PointDifference:
+        """Return the difference at one input, and whether rounding could explain it."""
         k, place = apart.farthest
         least, most = (float(e[k][place]) for e in (apart.least, apart.most))
         value = float(apart.values[k][place]) if apart.values else math.nan
         point = PointDifference(inputs, about, least, max(most, apart.largest), k, place, value, apart.how)
-        if self.late():
+        if self.is_late():
             return point
         try:
-            both = [tolerance(g, *inputs, arithmetic=self.arithmetic, seconds=self.left()) for g in (self.a, self.b)]
+            both = [
+                tolerance(g, *inputs, arithmetic=self.arithmetic, seconds=self.remaining_seconds())
+                for g in (self.a, self.b)
+            ]
         except SpecgradError:
             return point
         allowed = [p + q for p, q in zip(both[0].tolerances, both[1].tolerances, strict=True)]
@@ -488,28 +503,33 @@ class _WitnessSearch:
 
     def executed(self) -> ExecutedApart | None:
         """Executions of both at the input given, where they are farther apart than one of the two tolerances."""
-        if self.arithmetic.dtype not in ("float32", "float64") or not self.a.real_outputs or self.late():
+        if self.arithmetic.dtype not in ("float32", "float64") or not self.a.real_outputs or self.is_late():
             return None
         if multiply_adds(self.a) + multiply_adds(self.b) > MAX_MULTIPLY_ADDS:
             return None
-        about, drawn = self._tried()[0]
+        about, drawn = self._candidate_inputs()[0]
         inputs = tuple(x if x.dtype.kind in "iu" else x.astype(self.arithmetic.dtype) for x in drawn)
         try:
-            values = [self._ran(g, inputs) for g in (self.a, self.b)]
+            values = [self._execute(g, inputs) for g in (self.a, self.b)]
             if all(np.array_equal(p, q) for p, q in zip(*values, strict=True)):
                 return None
-            both = [tolerance(g, *inputs, arithmetic=self.arithmetic, seconds=self.left()) for g in (self.a, self.b)]
+            both = [
+                tolerance(g, *inputs, arithmetic=self.arithmetic, seconds=self.remaining_seconds())
+                for g in (self.a, self.b)
+            ]
         except SpecgradError:
             return None
-        return _farthest_beyond(about, values, [t.tolerances for t in both])
+        return _largest_beyond_tolerance(about, values, [t.tolerances for t in both])
 
-    def _ran(self, graph: Graph, inputs: tuple[Array, ...]) -> list[Array]:
+    def _execute(self, graph: Graph, inputs: tuple[Array, ...]) -> list[Array]:
+        """Return the real outputs of an emulated execution."""
         outputs = Executor(graph, self.arithmetic).run(inputs, {})
         return [y for p, y in zip(graph.output_positions, outputs, strict=True) if p in graph.real_outputs]
 
     def by_value(self, done: Comparison) -> str | None:
+        """Return the first layer whose values the other network has nowhere; None if there is none."""
         witness = done.witness
-        if witness is None or self.late():
+        if witness is None or self.is_late():
             return None
         try:
             parted = first_difference(self.a, self.b, witness.inputs, "torch")
@@ -518,7 +538,7 @@ class _WitnessSearch:
         return None if parted is None else self.a.nodes[parted[0]].group
 
 
-def _farthest_beyond(
+def _largest_beyond_tolerance(
     about: str, values: Sequence[Sequence[Array]], tolerances: Sequence[Sequence[Array]]
 ) -> ExecutedApart | None:
     """The cell where executions are farthest apart, among those where that is more than one of the tolerances."""

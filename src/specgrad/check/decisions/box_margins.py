@@ -1,4 +1,4 @@
-"""The decision of a sample on every input of a box around it, on every execution: what `certify` proves."""
+"""Prove the decision of a sample for every input of a box around it, on every execution, by `certify`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from specgrad.bounds.search.network.witnesses import held_run
 from specgrad.properties.property import Alternative, Case, Property
 from specgrad.scalar import Array
 
-from .margins import DecisionMargins, DecisionProblem, forward, narrowed
+from .margins import DecisionMargins, DecisionProblem, output_ball, tighten_by_crown
 
 
-def over_box(
+def margins_over_box(
     question: DecisionProblem,
     inputs: Sequence[Array],
     eps: Fraction,
@@ -26,29 +26,29 @@ def over_box(
     whole: bool,
     source: Any = None,
 ) -> tuple[DecisionMargins, list[dict[str, Any]]]:
-    """The margins over the box; and, where one is found, an input in it that is decided differently.
+    """Return the margins over the box, and executions of an input in it that is decided differently, if found.
 
     Linear bounds of every comparison first; what they leave open is a property for `certify`, with one alternative
     per comparison.
     whole    inputs are bytes or other integers: only such an input can be shown
     source   the ONNX file or PyTorch module that the graph was read from: who is asked at the other input
     """
-    ball = forward(question, inputs)
+    ball = output_ball(question, inputs)
     comparisons = question.decision.comparisons(ball.value, question.arithmetic.dtype)
     unknown = np.full(len(comparisons), np.inf)
     margins = DecisionMargins(ball.value.ravel(), comparisons, -unknown, unknown, ball.shape)
     if not np.isfinite(ball.value).all():
         return margins, []
-    cells = [_ends(x, eps, limits) for x in inputs]
-    boxes = [_outer(x, *ends) for x, ends in zip(inputs, cells, strict=True)]
-    margins = narrowed(question, margins, boxes)
-    if margins.kept.all() or len(inputs) > 1 or len(question.graph.output_positions) > 1:
+    cells = [_exact_box(x, eps, limits) for x in inputs]
+    boxes = [_float_box(x, *ends) for x, ends in zip(inputs, cells, strict=True)]
+    margins = tighten_by_crown(question, margins, boxes)
+    if margins.proven.all() or len(inputs) > 1 or len(question.graph.output_positions) > 1:
         return margins, []
-    return _certified(question, margins, inputs[0], cells[0], seconds, whole, source)
+    return _certify_open(question, margins, inputs[0], cells[0], seconds, whole, source)
 
 
-def _ends(x: Array, eps: Fraction, limits: tuple[Any, Any]) -> tuple[list[Fraction], list[Fraction]]:
-    """The box of a sample, exactly, kept between the limits."""
+def _exact_box(x: Array, eps: Fraction, limits: tuple[Any, Any]) -> tuple[list[Fraction], list[Fraction]]:
+    """Return exact (low, high) of a sample's box, within the limits."""
     middle = [Fraction(float(v)) for v in x.ravel()]
     low, high = (None if e is None else Fraction(e) for e in limits)
     lows = [v - eps if low is None else max(v - eps, low) for v in middle]
@@ -56,18 +56,19 @@ def _ends(x: Array, eps: Fraction, limits: tuple[Any, Any]) -> tuple[list[Fracti
     return lows, highs
 
 
-def _outer(x: Array, low: list[Fraction], high: list[Fraction]) -> Box:
-    """The same in float64, rounded outward."""
+def _float_box(x: Array, low: list[Fraction], high: list[Fraction]) -> Box:
+    """Return a box in float64, rounded outward."""
     ends = [_down(v) for v in low], [-_down(-v) for v in high]
     return Box(*(np.array(end).reshape(x.shape) for end in ends))
 
 
 def _down(value: Fraction) -> float:
+    """Return the largest float64 number that is not above `value`."""
     near = float(value)
     return near if Fraction(near) <= value else float(np.nextafter(near, -np.inf))
 
 
-def _certified(
+def _certify_open(
     question: DecisionProblem,
     margins: DecisionMargins,
     x: Array,
@@ -76,7 +77,8 @@ def _certified(
     whole: bool,
     source: Any,
 ) -> tuple[DecisionMargins, list[dict[str, Any]]]:
-    open_ = np.flatnonzero(~margins.kept)
+    """Return the margins after `certify` on the open comparisons, and executions that it shows to differ."""
+    open_ = np.flatnonzero(~margins.proven)
     some = margins.comparisons.only(open_)
     pairs = zip(some.rows(margins.value.size), some.demand().tolist(), strict=True)
     alternatives = tuple(Alternative(row[None], (Fraction(limit),)) for row, limit in pairs)
@@ -93,14 +95,16 @@ def _certified(
         return margins, []
     point = verdict.counterexample
     other = np.rint(point.x) if whole else point.x
-    shown = _shown(question, margins, x, other) if case.has(other) else []
+    shown = _differing_executions(question, margins, x, other) if case.has(other) else []
     if shown and not whole:
         shown[-1]["asked"] = [{"who": run.who, "outcome": run.outcome} for run in point.runs]
     return margins, shown
 
 
-def _shown(question: DecisionProblem, margins: DecisionMargins, x: Array, other: Array) -> list[dict[str, Any]]:
-    """The execution at the sample and the one at the other input, if they decide differently; neither is excluded."""
+def _differing_executions(
+    question: DecisionProblem, margins: DecisionMargins, x: Array, other: Array
+) -> list[dict[str, Any]]:
+    """Return the executions at the sample and at the other input as JSON, if they decide differently; else []."""
     network, decision = DeployedNetwork(question.graph), question.decision
     runs: dict[str, tuple[Array, Array | None]] = {"torch at the sample": (held_run(network, x), None)}
     runs["torch at an input within eps"] = held_run(network, other), other

@@ -1,4 +1,4 @@
-"""A decision: what a program makes of a network's outputs, as comparisons of cells that must not turn.
+"""Decisions from a network's outputs (argmax, top-k, thresholds), as comparisons of cells that must not flip.
 
     argmax        the largest along the axis of classes, the first of equal ones; one decision per remaining cell
     top-K         the set of the K largest along that axis, the first of equal ones
@@ -23,8 +23,8 @@ from ...rounding import FORMATS
 from ...scalar import Array
 from ...window import Shape
 
-KNOWN = "argmax, top-K (top-5), threshold:T (threshold:0.5), mask, mask:T"
-FIXED = -1
+DECISION_NAMES = "argmax, top-K (top-5), threshold:T (threshold:0.5), mask, mask:T"
+THRESHOLD = -1
 """In place of a second cell: the threshold."""
 
 
@@ -47,37 +47,38 @@ class Comparisons:
         return len(self.larger)
 
     def only(self, which: Array) -> Comparisons:
+        """Return the comparisons selected by a mask or by indices."""
         larger, smaller, sign = self.larger[which], self.smaller[which], self.sign[which]
         return Comparisons(larger, smaller, sign, self.strict[which], self.place[which], self.limits)
 
     def rows(self, outputs: int) -> Array:
-        """The comparisons as linear objectives of all outputs, without the threshold."""
+        """Return the comparisons as linear objectives (comparisons, outputs), without the threshold."""
         rows = np.zeros((len(self), outputs))
         k = np.arange(len(self))
         rows[k, self.larger] = self.sign
-        second = self.smaller != FIXED
+        second = self.smaller != THRESHOLD
         rows[k[second], self.smaller[second]] = -1.0
         return rows
 
     def demand(self) -> Array:
-        """What a row must exceed (or reach, where not strict): 0, or the threshold on the side that is harder."""
+        """Return what each row must exceed (or reach, if not strict): 0, or the threshold on the harder side."""
         low, high = _below(self.limits[0]), -_below(-self.limits[1])
-        return np.where(self.smaller != FIXED, 0.0, np.where(self.sign > 0, high, -low))
+        return np.where(self.smaller != THRESHOLD, 0.0, np.where(self.sign > 0, high, -low))
 
     def margins(self, y: Array) -> Array:
-        """How far outputs are on the right side."""
+        """Return how far outputs y are on the right side of each comparison."""
         with np.errstate(invalid="ignore"):
-            second = np.where(self.smaller == FIXED, 0.0, y[np.maximum(self.smaller, 0)])
+            second = np.where(self.smaller == THRESHOLD, 0.0, y[np.maximum(self.smaller, 0)])
             return np.asarray(self.sign * y[self.larger] - second - self.demand())
 
-    def keep(self, rows: Array) -> Array:
-        """Where values, or lower bounds, of the rows leave the comparison as it is; NaN never does."""
+    def hold(self, rows: Array) -> Array:
+        """Return which comparisons hold, given values or lower bounds of the rows; false for NaN."""
         demand = self.demand()
         return np.asarray(np.where(self.strict, rows > demand, rows >= demand))
 
 
 def _below(level: Fraction) -> float:
-    """The largest float64 number that is not above."""
+    """Return the largest float64 number that is not above `level`."""
     near = float(level)
     return near if Fraction(near) <= level else float(np.nextafter(near, -np.inf))
 
@@ -110,7 +111,7 @@ class Decision:
         return named if self.axis is None else f"{named} along axis {self.axis}"
 
     def said(self) -> str:
-        """What stays the same, in words."""
+        """Return what stays the same, in words."""
         return {
             "argmax": "the largest output, the first of equal ones",
             "top": f"the set of the {self.count} largest outputs, the first of equal ones",
@@ -119,7 +120,7 @@ class Decision:
         }[self.kind]
 
     def of(self, y: Array) -> Array:
-        """The decisions that these outputs, as they are, lead to: one row each, classes or 0 and 1."""
+        """Return the decisions that outputs y lead to: one row each, classes or 0 and 1."""
         if self._is_by_level(y.shape):
             return np.asarray(y.ravel().astype(float) > float(self.level)).astype(int)
         cells = self.by_class(y)
@@ -128,7 +129,7 @@ class Decision:
         return np.asarray(np.argmax(cells, axis=0))
 
     def comparisons(self, y: Array, dtype: str = "float32") -> Comparisons:
-        """What must hold so that every execution decides as these outputs do."""
+        """Return what must hold so that every execution decides as outputs y do."""
         if not y.size:
             raise ParameterError("preserve", f"the output has shape {y.shape}: nothing is decided", rule="P5")
         if self._is_by_level(y.shape):
@@ -136,32 +137,34 @@ class Decision:
             limits = sorted((self.level, _stored(self.level, dtype)))
             above = y.ravel() > float(limits[1])
             sign = np.where(above, 1.0, -1.0)
-            return Comparisons(cells, np.full(y.size, FIXED), sign, above, cells, (limits[0], limits[1]))
+            return Comparisons(cells, np.full(y.size, THRESHOLD), sign, above, cells, (limits[0], limits[1]))
         index = self.by_class(np.arange(y.size).reshape(y.shape))
         cells = self.by_class(y)
-        kept = self._kept(cells)
+        kept = self._checked_count(cells)
         ranked = _ranked(cells)
         pairs: Any = np.broadcast_arrays(ranked[:kept, None], ranked[None, kept:], np.arange(cells[0].size))
         b, w, p = (each.ravel() for each in pairs)
         return Comparisons(index[b, p], index[w, p], np.ones(b.size), w < b, p)
 
     def _is_by_level(self, shape: Shape) -> bool:
+        """Return whether cells are compared with a threshold, not with each other."""
         one = len(shape) < 2 or shape[self._axis(shape)] == 1
         return self.kind == "threshold" or (self.kind == "mask" and one)
 
     def _axis(self, shape: Shape) -> int:
-        """Of the classes: as given, else the second, or the only one."""
+        """Return the axis of classes: the given one, else the second, or the only one."""
         axis = self.axis if self.axis is not None else min(1, len(shape) - 1)
         if not -len(shape) <= axis < len(shape) or not shape:
             raise ParameterError("preserve", f"the output of shape {shape} has no axis {axis} of classes", rule="P5")
         return axis
 
     def by_class(self, y: Array) -> Array:
-        """(classes, decisions)."""
+        """Return y as (classes, decisions)."""
         moved = np.moveaxis(y, self._axis(y.shape), 0)
         return moved.reshape(len(moved), -1)
 
-    def _kept(self, cells: Array) -> int:
+    def _checked_count(self, cells: Array) -> int:
+        """Return how many classes are selected; raise ParameterError if that is all of them."""
         if self.count >= len(cells) or not cells.size:
             text = f"{self} of {len(cells)} classes, shape {cells.shape}: nothing is decided"
             raise ParameterError("preserve", text, rule="P5")
@@ -169,12 +172,12 @@ class Decision:
 
 
 def _ranked(cells: Array) -> Array:
-    """Classes from the largest value down, the first of equal ones first."""
+    """Return class indices from the largest value down, the first of equal ones first."""
     return np.argsort(-cells, axis=0, kind="stable")
 
 
 def _stored(level: Fraction, dtype: str) -> Fraction:
-    """What the format makes of a threshold: a program may compare with either."""
+    """Return a threshold rounded to the format: a program may compare with either."""
     form = FORMATS[dtype]
     if not level or form.digits >= FORMATS["float64"].digits:
         return Fraction(float(level))
@@ -183,7 +186,7 @@ def _stored(level: Fraction, dtype: str) -> Fraction:
 
 
 def parse(text: Any) -> Decision:
-    """A decision by its name.
+    """Return a decision by its name.
 
     >>> str(parse("top-5")), str(parse("threshold:0.5")), str(parse("mask"))
     ('top-5', 'threshold:0.5', 'mask')
@@ -200,10 +203,11 @@ def parse(text: Any) -> Decision:
         return Decision("top", count=int(word[4:]))
     if word in ("threshold", "mask") and (level := _number(number)) is not None:
         return Decision("threshold" if word == "threshold" else "mask", level=level)
-    raise ParameterError("preserve", f"unknown decision {str(text)[:40]!r}; there are {KNOWN}", rule="P5")
+    raise ParameterError("preserve", f"unknown decision {str(text)[:40]!r}; there are {DECISION_NAMES}", rule="P5")
 
 
 def _number(text: str) -> Fraction | None:
+    """Return a threshold as an exact Fraction; None if it is no number or too long."""
     try:
         value = Fraction(text)
         return value if abs(value) < 2**100 and len(text) < 40 else None

@@ -1,4 +1,4 @@
-"""Two executions that decide differently: real runtimes, and orders chosen to drive a comparison either way."""
+"""Search two executions that decide differently: real runtimes, and summation orders that push a comparison."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from specgrad.scalar import Array
 from ..models.emulate import Executor, slopes
 from .decision import Comparisons
 from .margins import DecisionMargins, DecisionProblem
-from .runtime_pool import OURS, Runtimes
+from .runtime_pool import OWN_ENGINES, Runtimes
 
-MOST_AIMS = 4  # comparisons that are driven either way
-HOPELESS = 0.5  # of a margin is left after all that orders can take
-SHOWN = 20  # outputs of an execution that are kept where there are more
+MAX_TARGETS = 4  # comparisons that are driven either way
+HOPELESS_SHARE = 0.5  # of a margin is left after all that orders can take
+MAX_SHOWN_OUTPUTS = 20  # outputs of an execution that are kept where there are more
 
 
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """A concrete execution: who ran it, the outputs, what they decide, and whether our own code computed them."""
+    """One execution: its name, its outputs, their decision, and whether our own code computed them."""
 
     name: str
     outputs: Array
@@ -31,10 +31,10 @@ class Execution:
     is_ours: bool
 
     def to_json(self, place: int, cells: Array) -> dict[str, object]:
-        """What it decided in one place, and the outputs: all of them where they are few, else those that decide."""
+        """Return its decision at one place, and the outputs: all if they are few, else those at `cells`."""
         decided = self.decision[place]
         flat = self.outputs.ravel()
-        few = np.arange(flat.size) if flat.size <= SHOWN else np.unique(cells)
+        few = np.arange(flat.size) if flat.size <= MAX_SHOWN_OUTPUTS else np.unique(cells)
         return {
             "name": self.name,
             "decision": decided.tolist(),
@@ -43,7 +43,7 @@ class Execution:
 
 
 class FlipSearch:
-    """The search for one sample at a time.
+    """Searches two executions with different decisions, for one sample at a time.
 
     runtimes    None: only chosen orders
     executor    None: only runtimes (the model is too large to be taken apart)
@@ -53,13 +53,13 @@ class FlipSearch:
         self.question, self.executor, self.runtimes = question, executor, runtimes
 
     def search(self, inputs: Sequence[Array], margins: DecisionMargins) -> tuple[list[Execution], list[str]]:
-        """Two executions of the class that differ, or none; and runtimes whose outputs are outside the class."""
+        """Return two executions of the class that differ, or []; and runtimes whose outputs are outside the class."""
         runs: list[Execution] = []
         outside: list[str] = []
-        for run in itertools.chain(self._real(inputs), self._chosen(inputs, margins)):
+        for run in itertools.chain(self._runtime_executions(inputs), self._emulated_executions(inputs, margins)):
             if not np.isfinite(run.outputs).all():
                 continue
-            if leaves(margins, run.outputs):
+            if violates_bounds(margins, run.outputs):
                 if run.is_ours:
                     raise ContradictionError(f"{run.name} leaves what is proven of every execution at a sample")
                 outside.append(run.name)
@@ -70,22 +70,24 @@ class FlipSearch:
             runs.append(run)
         return [], outside
 
-    def _made(self, name: str, outputs: Sequence[Array], is_ours: bool) -> Execution:
+    def _execution(self, name: str, outputs: Sequence[Array], is_ours: bool) -> Execution:
+        """Return outputs as an execution with its decision."""
         decided = np.asarray(outputs[self.question.output], np.float64)
         return Execution(name, decided, self.question.decision.of(decided), is_ours)
 
-    def _real(self, inputs: Sequence[Array]) -> Iterator[Execution]:
+    def _runtime_executions(self, inputs: Sequence[Array]) -> Iterator[Execution]:
+        """Yield the execution of each runtime."""
         if self.runtimes is not None:
             for name, outputs in self.runtimes.run(inputs).items():
-                yield self._made(name, outputs, name.partition(" ")[0] in OURS)
+                yield self._execution(name, outputs, name.partition(" ")[0] in OWN_ENGINES)
 
-    def _chosen(self, inputs: Sequence[Array], margins: DecisionMargins) -> Iterator[Execution]:
-        """Every comparison that is open, the nearest first, driven one way and the other."""
+    def _emulated_executions(self, inputs: Sequence[Array], margins: DecisionMargins) -> Iterator[Execution]:
+        """Yield executions that push the open comparisons, the nearest first, one way and the other."""
         if self.executor is None:
             return
         start, outputs = self.question.offset()
-        open_ = np.flatnonzero(~margins.kept)
-        for k in open_[np.argsort(margins.margin[open_], kind="stable")][:MOST_AIMS]:
+        open_ = np.flatnonzero(~margins.proven)
+        for k in open_[np.argsort(margins.margin[open_], kind="stable")][:MAX_TARGETS]:
             aim = margins.comparisons.only(np.array([k]))
             row = np.zeros(outputs)
             row[start : start + margins.value.size] = aim.rows(margins.value.size)[0]
@@ -93,19 +95,20 @@ class FlipSearch:
             for push, word in ((-1, "against"), (1, "for")):
                 directions = {i: push * s for i, s in steep.items()}
                 name = f"every sum in the order that speaks most {word} {_named(aim)}"
-                run = self._made(name, self.executor.run(inputs, directions), True)
+                run = self._execution(name, self.executor.run(inputs, directions), True)
                 yield run
-                if push < 0 and aim.margins(run.outputs.ravel())[0] > HOPELESS * margins.margin[k]:
+                if push < 0 and aim.margins(run.outputs.ravel())[0] > HOPELESS_SHARE * margins.margin[k]:
                     return  # what is farther from turning will not turn either
 
 
 def _named(aim: Comparisons) -> str:
+    """Return a comparison in words: "output 3 over output 5"."""
     first, second = int(aim.larger[0]), int(aim.smaller[0])
     return f"output {first}" + (f" over output {second}" if second >= 0 else "")
 
 
-def leaves(margins: DecisionMargins, outputs: Array) -> bool:
-    """Whether outputs lie outside the proven ends of a comparison."""
+def violates_bounds(margins: DecisionMargins, outputs: Array) -> bool:
+    """Return whether outputs lie outside the proven bounds of some comparison."""
     c, y = margins.comparisons, outputs.ravel()
     rows = c.sign * y[c.larger] - np.where(c.smaller >= 0, y[np.maximum(c.smaller, 0)], 0.0)
     slack = 4 * np.spacing(np.abs(rows))

@@ -1,4 +1,4 @@
-"""The report of `preserve` as one HTML file: how margins compare with tolerances, and every sample that is open."""
+"""The report of `preserve` as one HTML file: margins over tolerances, and every sample that is open."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .preserve import PreserveResult, Sample
 
 KINDS = ("proven", "not proven", "differs")
 LOW, HIGH, PER_DECADE = -6, 8, 2  # of log10(margin / tolerance); what lies beyond stands in the outer bars
-LEAST, MOST = -2, 2  # decades that are drawn in any case
-MOST_ROWS = 200
-MOST_OUTPUTS = 6
+FIRST_DECADE, LAST_DECADE = -2, 2  # decades that are drawn in any case
+MAX_ROWS = 200
+MAX_OUTPUTS = 6
 FOOT = (
     "The margin is how far a decision is from turning, in exact arithmetic; the tolerance is what a correct execution "
     "may take from it. Where the margin is larger, no correct runtime can change the decision."
@@ -23,9 +23,9 @@ FOOT = (
 
 
 def preserved_page(result: PreserveResult) -> str:
-    """Counts, the distribution, the open samples, the nearest of the proven."""
+    """Return the HTML page: counts, distribution, open samples, and the nearest of the proven ones."""
     body = [
-        f"<p>{escape(result.model)}: {escape(result.decision.said())}{_moved(result)}.</p>",
+        f"<p>{escape(result.model)}: {escape(result.decision.said())}{_eps_text(result)}.</p>",
         *(f"<p>{escape(note)}</p>" for note in result.notes),
         f"<h2>Margin over tolerance</h2>{plot(result.samples)}",
         f"<h2>Not proven, or shown to differ</h2>{_table([s for s in result.samples if s.verdict != 'proven'])}",
@@ -35,16 +35,18 @@ def preserved_page(result: PreserveResult) -> str:
     return page(f"{result.decision} of {result.model}", result.verdict, escape(f"{result}."), body, FOOT)
 
 
-def _moved(result: PreserveResult) -> str:
+def _eps_text(result: PreserveResult) -> str:
+    """Return the words for the box around a sample; "" without one."""
     return "" if result.eps is None else f", on every input within {escape(str(result.eps))} of the sample"
 
 
 def _nearest(samples: Sequence[Sample]) -> list[Sample]:
+    """Return the 20 proven samples with the smallest margin over tolerance."""
     return sorted((s for s in samples if s.verdict == "proven"), key=lambda s: s.ratio)[:20]
 
 
 def bar_of(ratio: float) -> int:
-    """Which bar of the plot a ratio belongs to; the first holds all that is smaller, the last all that is larger.
+    """Return the plot bar of a ratio; the first holds all smaller ratios, the last all larger ones.
 
     >>> bar_of(0.0), bar_of(1.0) - bar_of(0.99), bar_of(float("inf")) == PER_DECADE * (HIGH - LOW) - 1
     (0, 1, True)
@@ -56,7 +58,7 @@ def bar_of(ratio: float) -> int:
 
 
 def plot(samples: Sequence[Sample]) -> str:
-    """How many samples have which margin over tolerance, half a decade a bar; right of the line is proven."""
+    """Return an SVG histogram of samples by margin over tolerance, half a decade a bar; right of the line is proven."""
     bars: list[dict[str, int]] = [dict.fromkeys(KINDS, 0) for _ in range(PER_DECADE * (HIGH - LOW))]
     for s in samples:
         bars[bar_of(s.ratio)][s.verdict] += 1
@@ -83,16 +85,18 @@ def plot(samples: Sequence[Sample]) -> str:
 
 
 def _decades(bars: Sequence[dict[str, int]]) -> tuple[int, int]:
-    """From which power of 10 to which there are samples, at least LEAST to MOST."""
+    """Return the first and last power of 10 that are drawn, at least FIRST_DECADE to LAST_DECADE."""
     used = [k for k, bar in enumerate(bars) if any(bar.values())] or [PER_DECADE * -LOW]
-    return min(LEAST, LOW + used[0] // PER_DECADE), max(MOST, LOW + used[-1] // PER_DECADE + 1)
+    return min(FIRST_DECADE, LOW + used[0] // PER_DECADE), max(LAST_DECADE, LOW + used[-1] // PER_DECADE + 1)
 
 
 def _is_cut(bars: Sequence[dict[str, int]], first: int, last: int) -> bool:
+    """Return whether an outer bar that is drawn holds samples beyond it."""
     return (first == LOW and any(bars[0].values())) or (last == HIGH and any(bars[-1].values()))
 
 
 def _bar(x: float, step: float, bottom: float, unit: float, bar: dict[str, int], k: int) -> list[str]:
+    """Return the SVG rectangles of one bar, stacked by verdict."""
     parts, y = [], bottom
     low, high = (10 ** (LOW + (k + i) / PER_DECADE) for i in (0, 1))
     for kind, count in bar.items():
@@ -107,6 +111,7 @@ def _bar(x: float, step: float, bottom: float, unit: float, bar: dict[str, int],
 
 
 def _legend(samples: Sequence[Sample]) -> str:
+    """Return the legend with counts as HTML."""
     words = []
     for kind in KINDS:
         count = sum(s.verdict == kind for s in samples)
@@ -115,17 +120,19 @@ def _legend(samples: Sequence[Sample]) -> str:
 
 
 def _table(samples: Sequence[Sample]) -> str:
+    """Return the HTML table of samples, at most MAX_ROWS."""
     if not samples:
         return "<p>None.</p>"
     head = (
         '<tr><th class="number">sample<th>decision<th>verdict<th class="number">margin<th class="number">tolerance'
         '<th class="number">margin / tolerance<th>between outputs</tr>'
     )
-    more = f"<p>And {len(samples) - MOST_ROWS} more.</p>" if len(samples) > MOST_ROWS else ""
-    return f'<div class="wide"><table>{head}{"".join(map(_row, samples[:MOST_ROWS]))}</table></div>{more}'
+    more = f"<p>And {len(samples) - MAX_ROWS} more.</p>" if len(samples) > MAX_ROWS else ""
+    return f'<div class="wide"><table>{head}{"".join(map(_row, samples[:MAX_ROWS]))}</table></div>{more}'
 
 
 def _row(s: Sample) -> str:
+    """Return the HTML row of one sample, with the executions that differ folded below."""
     decided = f"{s.unproven} of {s.decisions} open" if s.decision is None else str(s.decision)
     numbers = "".join(f'<td class="number">{_number(v)}</td>' for v in (s.margin, s.tolerance, s.ratio))
     between = " and ".join(map(str, s.between)) or s.reason
@@ -137,13 +144,14 @@ def _row(s: Sample) -> str:
 
 
 def _number(x: float | None) -> str:
+    """Return a number as text, "unknown" for None."""
     return "unknown" if x is None else f"{x:.3g}"
 
 
 def _executions(s: Sample) -> str:
-    """What each decides, and the outputs that they decide by beside each other."""
+    """Return an HTML table of what each execution decides, with the outputs that it decides by."""
     known = list(dict.fromkeys(k for run in s.executions for k in run["outputs"]))
-    names = [str(k) for k in s.between if str(k) in known] or known[:MOST_OUTPUTS]
+    names = [str(k) for k in s.between if str(k) in known] or known[:MAX_OUTPUTS]
     head = "".join(f'<th class="number">output {escape(k)}' for k in names)
     rows = "".join(
         f"<tr><td>{escape(run['name'])}<td>{escape(str(run['decision']))}"
@@ -154,5 +162,5 @@ def _executions(s: Sample) -> str:
 
 
 def _output(x: Any) -> str:
-    """Nine digits tell any two numbers of float32 apart."""
+    """Return an output as text; nine digits distinguish any two float32 numbers."""
     return f"{x:.9g}" if isinstance(x, float) else "" if x is None else str(x)

@@ -1,8 +1,8 @@
 """Lower bounds of every comparison of a decision, over all executions of a class: cheap ones first.
 
-The forward radius of the outputs settles most samples in milliseconds: low(y_c) - high(y_j). What it leaves open is
+The forward radius of the outputs decides most samples in milliseconds: low(y_c) - high(y_j). What it leaves open is
 bounded as one linear objective each, e_c - e_j, carried backwards (specgrad.bounds.crown_bounds): errors that both
-outputs share cancel there. Both hold for exact arithmetic too, and hold the error of their own float64.
+outputs share cancel there. Both hold for exact arithmetic too, and include the error of their own float64.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ...bounds.box import numpy_of
 from ...graph.graph import CONSTANT, INPUT, Graph
 from ...rounding import Arithmetic, Ball, radius
 from ...scalar import Array
-from .decision import FIXED, Comparisons, Decision
+from .decision import THRESHOLD, Comparisons, Decision
 
-MOST_ENTRIES = 1 << 24  # of the rows of one backward pass: 128 MB
+MAX_ROW_ENTRIES = 1 << 24  # of the rows of one backward pass: 128 MB
 
 
 @dataclass(frozen=True)
 class DecisionProblem:
-    """What is asked of every sample.
+    """The graph, the decision and the class of executions for which every sample is judged.
 
     output    the position of the decided output among the graph's outputs
     formats   nodes that the model's file declares in another format: bytes, integers
@@ -45,21 +45,21 @@ class DecisionProblem:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether one format is computed in; bytes that are cropped, turned and cast are merely moved."""
+        """Whether all arithmetic is in one format; bytes that are cropped, transposed and cast merely move."""
         return all(n.op.exact or n.op is INPUT or n.op is CONSTANT for n in self.graph.nodes if n.name in self.formats)
 
     @property
     def rows_at_once(self) -> int:
-        """Rows of one backward pass: each is as large as a layer there."""
+        """How many rows one backward pass may have: each is as large as a layer there."""
         cells = max(math.prod(n.shape) for n in self.graph.nodes)
-        return max(1, MOST_ENTRIES // max(1, cells))
+        return max(1, MAX_ROW_ENTRIES // max(1, cells))
 
-    def outputs(self, values: Any) -> Any:
-        """The one that is decided, of a structure of outputs."""
+    def decided_output(self, values: Any) -> Any:
+        """Return the output that is decided, of a structure of outputs."""
         return leaves(values)[self.output]
 
     def offset(self) -> tuple[int, int]:
-        """Where the decided output begins among all real ones, flat, and how many cells they all have."""
+        """Return where the decided output begins among all real outputs, flattened, and their number of cells."""
         positions = self.graph.real_outputs
         sizes = [int(np.prod(self.graph.nodes[p].shape)) for p in positions]
         decided = positions.index(self.graph.output_positions[self.output])
@@ -68,7 +68,7 @@ class DecisionProblem:
 
 @dataclass(frozen=True, eq=False)
 class DecisionMargins:
-    """What is known of one sample.
+    """What is known of the comparisons of one sample.
 
     value         the reference outputs, flat
     comparisons   what must hold
@@ -83,9 +83,9 @@ class DecisionMargins:
     shape: tuple[int, ...]
 
     @property
-    def kept(self) -> Array:
-        """Which comparisons are proven."""
-        return self.comparisons.keep(self.low)
+    def proven(self) -> Array:
+        """The mask of comparisons that are proven."""
+        return self.comparisons.hold(self.low)
 
     @property
     def margin(self) -> Array:
@@ -102,67 +102,67 @@ class DecisionMargins:
         return np.asarray(np.where(np.isfinite(short), np.maximum(short, 0.0), np.inf))
 
     def worst(self) -> int:
-        """The comparison that is nearest to turning: the smallest margin over tolerance, open ones first."""
+        """Return the comparison nearest to flipping: the smallest margin over tolerance, open ones first."""
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(self.tolerance > 0, self.margin / self.tolerance, np.inf)
-        return int(np.lexsort((np.nan_to_num(ratio, nan=-np.inf), self.kept))[0])
+        return int(np.lexsort((np.nan_to_num(ratio, nan=-np.inf), self.proven))[0])
 
 
-def at_point(question: DecisionProblem, inputs: Sequence[Array]) -> DecisionMargins:
-    """The margins of one sample."""
-    ball = forward(question, inputs)
+def margins_at(question: DecisionProblem, inputs: Sequence[Array]) -> DecisionMargins:
+    """Return the margins of one sample."""
+    ball = output_ball(question, inputs)
     shape = ball.shape
     comparisons = question.decision.comparisons(ball.value, question.arithmetic.dtype)
-    ends = between(comparisons, ball.low.ravel(), ball.high.ravel())
+    ends = row_bounds(comparisons, ball.low.ravel(), ball.high.ravel())
     margins = DecisionMargins(ball.value.ravel(), comparisons, *ends, shape)
     points = [Box(x, x) if x.dtype.kind == "f" else x for x in inputs]
-    return margins if margins.kept.all() or not question.is_uniform else narrowed(question, margins, points)
+    return margins if margins.proven.all() or not question.is_uniform else tighten_by_crown(question, margins, points)
 
 
-def forward(question: DecisionProblem, inputs: Sequence[Array]) -> Ball:
-    """The ball of the decided output."""
+def output_ball(question: DecisionProblem, inputs: Sequence[Array]) -> Ball:
+    """Return the forward ball of the decided output."""
     options: dict[str, Any] = {"stored": question.stored, "formats": question.formats}
     report = radius(question.graph, *inputs, arithmetic=question.arithmetic, backend="torch", **options)
-    ball: Ball = question.outputs(report.outputs)
+    ball: Ball = question.decided_output(report.outputs)
     return ball
 
 
-def between(c: Comparisons, low: Array, high: Array) -> tuple[Array, Array]:
-    """Both ends of every row from the ranges of its cells. A float64 difference has the right sign, 0 included."""
+def row_bounds(c: Comparisons, low: Array, high: Array) -> tuple[Array, Array]:
+    """Return (low, high) of every row from the ranges of its cells; the sign of a difference is exact, 0 included."""
     ends = np.where(c.sign > 0, (low[c.larger], high[c.larger]), (-high[c.larger], -low[c.larger]))
-    second = (np.where(c.smaller == FIXED, 0.0, end[np.maximum(c.smaller, 0)]) for end in (high, low))
+    second = (np.where(c.smaller == THRESHOLD, 0.0, end[np.maximum(c.smaller, 0)]) for end in (high, low))
     with np.errstate(invalid="ignore"):
         below, above = (first - other for first, other in zip(ends, second, strict=True))
-    moved = (below != 0) & (c.smaller != FIXED)
+    moved = (below != 0) & (c.smaller != THRESHOLD)
     below = np.where(moved, np.nextafter(below, -np.inf), below)
     above = np.where(moved, np.nextafter(above, np.inf), above)
     return np.where(np.isnan(below), -np.inf, below), np.where(np.isnan(above), np.inf, above)
 
 
-def narrowed(question: DecisionProblem, margins: DecisionMargins, boxes: Sequence[Any]) -> DecisionMargins:
-    """With the open comparisons carried backwards over these boxes; whichever bound is better stays."""
+def tighten_by_crown(question: DecisionProblem, margins: DecisionMargins, boxes: Sequence[Any]) -> DecisionMargins:
+    """Return the margins with open comparisons bounded backwards over these boxes; the better bound stays."""
     low, high = margins.low.copy(), margins.high.copy()
     start, outputs = question.offset()
-    open_ = np.flatnonzero(~margins.kept)
-    back = Backward(question, boxes)
+    open_ = np.flatnonzero(~margins.proven)
+    back = RowBounder(question, boxes)
     for which in np.array_split(open_, math.ceil(len(open_) / question.rows_at_once)):
         rows = np.zeros((len(which), outputs))
         rows[:, start : start + margins.value.size] = margins.comparisons.only(which).rows(margins.value.size)
-        ends = back.ends(rows)
+        ends = back.bounds(rows)
         low[which] = np.fmax(low[which], ends[0])
         high[which] = np.fmin(high[which], ends[1])
     return DecisionMargins(margins.value, margins.comparisons, low, high, margins.shape)
 
 
-class Backward:
-    """CROWN over boxes: the network is walked once, for whichever rows come first."""
+class RowBounder:
+    """CROWN bounds of rows over boxes; the forward pass is done once, at the first rows."""
 
     def __init__(self, question: DecisionProblem, boxes: Sequence[Any]) -> None:
         self.question, self.boxes = question, tuple(boxes)
         self.walked: list[Any] = []
 
-    def ends(self, rows: Array) -> tuple[Array, Array]:
-        """Both ends of linear objectives of the outputs."""
+    def bounds(self, rows: Array) -> tuple[Array, Array]:
+        """Return (low, high) of linear objectives of the outputs."""
         q = self.question
         if self.walked:
             from specgrad.bounds.linear.intermediate.tighten import output_bounds

@@ -1,7 +1,7 @@
-"""Which decisions can no correct runtime change? Sample by sample: proven, not proven, or shown to differ.
+"""Prove which decisions no correct runtime can change. Sample by sample: proven, not proven, or shown to differ.
 
-proven       every execution that `Preserved.deployment` describes, and exact arithmetic, decides the same
-not proven   margin and tolerance stand beside each other; neither two executions that differ were found
+proven       every execution that `PreserveResult.deployment` describes, and exact arithmetic, decides the same
+not proven   margin and tolerance stand beside each other; no two executions that differ were found
 differs      two executions of the class that decide differently, with their outputs
 """
 
@@ -24,10 +24,10 @@ from ...rounding.stated import deployment_of
 from ...scalar import Array
 from ..models.checkpoint import Checkpoint, digest_of
 from ..models.emulate import MAX_MULTIPLY_ADDS, Executor, multiply_adds
-from .box_margins import over_box
+from .box_margins import margins_over_box
 from .decision import Decision, parse
 from .flip_search import FlipSearch
-from .margins import DecisionMargins, DecisionProblem, at_point
+from .margins import DecisionMargins, DecisionProblem, margins_at
 from .runtime_pool import Runtimes, installed
 from .samples import Samples, samples_of
 
@@ -37,7 +37,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample's verdict.
+    """The verdict on one sample.
 
     decision     a class, a list of classes, 0 or 1; None where there are many decisions
     decisions    how many there are, and `unproven` how many of them are not proven
@@ -75,7 +75,7 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class PreserveResult:
-    """All samples, and what the verdicts are about."""
+    """The verdicts on all samples, with the model, the decision and the class of executions."""
 
     model: str
     decision: Decision
@@ -167,7 +167,7 @@ def preserve(
         raise UnsupportedError("preserve", "eps needs a model that computes in one format; this one has integer sums")
     said: dict[str, Any] = {"decision": str(asked), "arithmetic": repr(used), "output": question.output}
     said |= {"eps": str(width), "limits": [str(low), str(high)], "stored": sorted(stored)}
-    searcher = _searcher(question, samples, used, runtimes, seconds)
+    searcher = _flip_search(question, samples, used, runtimes, seconds)
     said["runtimes"] = list(searcher.runtimes.names) if searcher.runtimes is not None else []
     source = model if hasattr(model, "state_dict") else samples.source
     run = _SampleRunner(question, samples, width, (low, high), searcher, seconds, source)
@@ -186,7 +186,7 @@ def preserve(
 
 
 def _output(samples: Samples, asked: int | str | None) -> int:
-    """The number of the decided output among all."""
+    """Return the number of the decided output among all outputs."""
     graph = samples.graph
     names = [graph.nodes[p].name for p in graph.output_positions]
     real = [k for k, p in enumerate(graph.output_positions) if graph.nodes[p].kind == "real"]
@@ -204,15 +204,16 @@ def _output(samples: Samples, asked: int | str | None) -> int:
 
 
 def _digest(samples: Samples, said: Mapping[str, Any]) -> str:
+    """Return a digest of samples, options and version, which a checkpoint must match."""
     from ... import __version__
 
     return digest_of([samples.digest(), repr(sorted(said.items())), __version__])
 
 
-def _searcher(
+def _flip_search(
     question: DecisionProblem, samples: Samples, used: Arithmetic, names: Collection[str] | None, seconds: float
 ) -> FlipSearch:
-    """Real runtimes execute float32; other classes are driven apart by chosen orders alone."""
+    """Return the search for executions that differ; runtimes take part in plain float32 only."""
     plain = used.dtype == "float32" and used.operands is None
     chosen = installed(names) if plain else ()
     asked = Runtimes(chosen, samples.graph, samples.source, seconds) if chosen else None
@@ -222,7 +223,7 @@ def _searcher(
 
 @dataclass
 class _SampleRunner:
-    """One sample after the other."""
+    """Judges one sample after the other."""
 
     question: DecisionProblem
     samples: Samples
@@ -233,6 +234,7 @@ class _SampleRunner:
     source: Any = None
 
     def sample(self, number: int) -> Sample:
+        """Return the verdict on one sample."""
         start = time.monotonic()
         inputs = self.samples.numbers(number)
         if not all(np.isfinite(x).all() for x in inputs):
@@ -242,17 +244,18 @@ class _SampleRunner:
         if self.eps is not None:
             whole = self.samples.arrays[0].dtype.kind in "iub"
             asked = self.eps, self.limits, self.seconds, whole, self.source
-            margins, executions = over_box(self.question, inputs, *asked)
+            margins, executions = margins_over_box(self.question, inputs, *asked)
         else:
-            margins = at_point(self.question, inputs)
-            if not margins.kept.all() and np.isfinite(margins.value).all():
+            margins = margins_at(self.question, inputs)
+            if not margins.proven.all() and np.isfinite(margins.value).all():
                 pair, outside = self.searcher.search(self.samples.fed(number), margins)
-                executions = _shown(pair, margins)
+                executions = _differing_pair(pair, margins)
         if not np.isfinite(margins.value).all():
             return self._unknown(number, start, "the exact outputs are not known to be finite")
         return self._judged(number, margins, executions, outside, time.monotonic() - start)
 
     def _unknown(self, number: int, start: float, reason: str) -> Sample:
+        """Return the verdict "not proven" with its reason."""
         return Sample(number, "not proven", None, 0, 0, None, None, [], time.monotonic() - start, reason)
 
     def _judged(
@@ -263,9 +266,10 @@ class _SampleRunner:
         outside: list[str],
         seconds: float,
     ) -> Sample:
+        """Return the verdict on a sample from its margins and the executions that were found."""
         c, k = margins.comparisons, margins.worst()
         decided = self.question.decision.of(margins.value.reshape(margins.shape))
-        unproven = len(np.unique(c.place[~margins.kept]))
+        unproven = len(np.unique(c.place[~margins.proven]))
         verdict: Kind = "differs" if executions else "not proven" if unproven else "proven"
         return Sample(
             number,
@@ -287,8 +291,8 @@ class _SampleRunner:
             self.searcher.runtimes.close()
 
 
-def _shown(pair: list[Any], margins: DecisionMargins) -> list[dict[str, Any]]:
-    """Two executions at a place where they differ."""
+def _differing_pair(pair: list[Any], margins: DecisionMargins) -> list[dict[str, Any]]:
+    """Return two executions as JSON, at a decision where they differ; [] for none."""
     if not pair:
         return []
     differs = pair[0].decision != pair[1].decision
@@ -300,4 +304,5 @@ def _shown(pair: list[Any], margins: DecisionMargins) -> list[dict[str, Any]]:
 
 
 def _finite(x: float) -> float | None:
+    """Return x, or None if it is not finite."""
     return float(x) if np.isfinite(x) else None

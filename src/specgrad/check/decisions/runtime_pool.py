@@ -1,7 +1,7 @@
-"""The real runtimes that are installed, each asked for one sample's outputs, in float32.
+"""Installed runtimes with one model: each is run on a sample and gives its outputs, in float32.
 
 PyTorch and JAX run the graph; ONNX Runtime and OpenVINO run the model's own file, or the graph written as one, in a
-process of their own. One that is missing, refuses or fails is left out: nothing rests on its silence.
+process of their own. One that is missing, refuses or fails is left out: no verdict rests on it.
 """
 
 from __future__ import annotations
@@ -36,29 +36,32 @@ def run(model, /, **inputs):
         results += session.run(None, inputs)
     return results
 """
-KNOWN = ("torch", "onnxruntime", "openvino-f32", "jax")
-OURS = ("torch", "jax")  # run by our engines, not by the model's own file
+KNOWN_RUNTIMES = ("torch", "onnxruntime", "openvino-f32", "jax")
+OWN_ENGINES = ("torch", "jax")  # run by our engines, not by the model's own file
 PROGRAMS = {"onnxruntime": ONNXRUNTIME, "openvino-f32": RUNTIMES["openvino-f32"].model}
 VARIANTS = {"onnxruntime": ("", " without optimisation"), "openvino-f32": ("",)}
 
 
 def installed(names: Collection[str] | None = None) -> tuple[str, ...]:
-    """The runtimes to ask: those that are here, or those that are named."""
+    """Return the runtimes to run: those installed, or those named; raise ParameterError for others."""
     for name in names or ():
-        if name not in KNOWN:
-            raise ParameterError("preserve", f"unknown runtime {name!r}; there are {', '.join(KNOWN)}", rule="P5")
-        if not _is_here(name):
+        if name not in KNOWN_RUNTIMES:
+            raise ParameterError(
+                "preserve", f"unknown runtime {name!r}; there are {', '.join(KNOWN_RUNTIMES)}", rule="P5"
+            )
+        if not _is_installed(name):
             raise ParameterError("preserve", f"runtime {name} is not installed", rule="P5")
-    return tuple(n for n in KNOWN if _is_here(n)) if names is None else tuple(names)
+    return tuple(n for n in KNOWN_RUNTIMES if _is_installed(n)) if names is None else tuple(names)
 
 
-def _is_here(name: str) -> bool:
+def _is_installed(name: str) -> bool:
+    """Return whether a runtime's packages are installed and importable."""
     return RUNTIMES[name].installed() and all(find_spec(p) is not None for p in RUNTIMES[name].packages)
 
 
 @dataclass
 class Runtimes:
-    """Some runtimes with one model; they are started when first asked.
+    """Some runtimes with one model; they are started when first used.
 
     source    an ONNX file (path, bytes, ModelProto) that the graph was read from; None: the graph is written
     """
@@ -71,7 +74,7 @@ class Runtimes:
     _processes: dict[str, Process] = field(default_factory=dict)
 
     def run(self, inputs: Sequence[Array]) -> dict[str, list[Array]]:
-        """The outputs by the runtime's name and version."""
+        """Return {runtime and version: outputs} of one sample."""
         results: dict[str, list[Array]] = {}
         for name in self.names:
             title = f"{name} {version(RUNTIMES[name].packages[0])}"
@@ -83,7 +86,7 @@ class Runtimes:
         return results
 
     def _engine(self, name: str, inputs: Sequence[Array]) -> list[Array] | None:
-        """The graph on PyTorch or JAX, in float32."""
+        """Return the outputs of the graph on PyTorch or JAX, in float32; None if it refuses."""
         try:
             if name not in self._engines:
                 self._engines[name] = compile(self.graph, name)
@@ -101,7 +104,7 @@ class Runtimes:
             return None
 
     def _file(self, name: str, inputs: Sequence[Array]) -> dict[str, list[Array]]:
-        """A runtime that reads ONNX files."""
+        """Return {variant: outputs} of a runtime that reads ONNX files; {} if it fails."""
         try:
             file, feeds = self._fed(inputs)
         except SpecgradError:  # what ONNX has no words for is not run there
@@ -115,6 +118,7 @@ class Runtimes:
         return {v: list(answer.arrays[k * each : (k + 1) * each]) for k, v in enumerate(VARIANTS[name])}
 
     def _fed(self, inputs: Sequence[Array]) -> tuple[bytes, Mapping[str, Array]]:
+        """Return the bytes of the ONNX file, and its inputs by name."""
         if "file" not in self._engines:
             from specgrad.interop import to_onnx
 
@@ -124,6 +128,7 @@ class Runtimes:
         return file.SerializeToString(), as_declared(file, given)[0]
 
     def close(self) -> None:
+        """End the processes."""
         for process in self._processes.values():
             process.close()
         self._processes.clear()

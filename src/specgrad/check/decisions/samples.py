@@ -1,4 +1,4 @@
-"""A model and its data, sample by sample: shapes, types, and which array goes to which input."""
+"""Fit a model and its data together, sample by sample: shapes, types, and which array goes to which input."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class Samples:
         return len(self.arrays[0])
 
     def fed(self, number: int) -> list[Array]:
-        """One sample as it is given to a runtime."""
+        """Return one sample as it is given to a runtime."""
         pairs = zip(self.arrays, self.batched, strict=True)
         return [a[number : number + 1] if batched else a[number] for a, batched in pairs]
 
     def numbers(self, number: int) -> list[Array]:
-        """The same as numbers: bytes and integers are float64 numbers, positions stay integers."""
+        """Return one sample as numbers: float64, also for bytes and integers; indices stay integers."""
         kinds = [self.graph.nodes[p].kind for p in self.graph.input_positions]
         return [x if k == "index" else x.astype(np.float64) for k, x in zip(kinds, self.fed(number), strict=True)]
 
     def digest(self) -> str:
-        """Of the graph, its weights and the data."""
+        """Return a digest of the graph, its weights and the data."""
         from specgrad.graph.files.save import to_json
 
         text = repr(to_json(self.graph))
@@ -57,7 +57,7 @@ class Samples:
 
 
 def samples_of(model: Any, data: Any, arithmetic: Arithmetic) -> Samples:
-    """Fit a model and its data together.
+    """Return a model and its data, fitted together.
 
     model   a Graph, an ONNX file (path, bytes, ModelProto), or a PyTorch module
     data    an array whose first axis numbers the samples, or one such array per input, by name
@@ -71,7 +71,7 @@ def samples_of(model: Any, data: Any, arithmetic: Arithmetic) -> Samples:
 
 
 def _declared(model: Any, data: Any) -> dict[str, Dims]:
-    """The inputs by name, with their sizes as far as they are known; of a module, what the data have."""
+    """Return {input: sizes} (None: open or unknown); of a module, the names that the data have."""
     if isinstance(model, Graph):
         program = model.open.program if model.open is not None else model
         shapes = [program.nodes[p].shape for p in program.input_positions]
@@ -86,7 +86,7 @@ def _declared(model: Any, data: Any) -> dict[str, Dims]:
 
 
 def _fitted(declared: Mapping[str, Dims], data: Any) -> tuple[tuple[Array, ...], tuple[bool, ...]]:
-    """The arrays in the order of the inputs, and whether a sample is a batch of one."""
+    """Return the arrays in the order of the inputs, and per input whether a sample is a batch of one."""
     named = {name: np.asarray(a) for name, a in _named(list(declared), data).items()}
     _check_counts(named)
     batched = tuple(_is_batched(name, dims, named[name].shape) for name, dims in declared.items())
@@ -94,6 +94,7 @@ def _fitted(declared: Mapping[str, Dims], data: Any) -> tuple[tuple[Array, ...],
 
 
 def _named(inputs: list[str], data: Any) -> dict[str, Any]:
+    """Return {input: array}, matched by name, or the only array for the only input."""
     if not isinstance(data, Mapping):
         if len(inputs) != 1:
             text = f"the model takes {len(inputs)} inputs ({', '.join(inputs)}): give one array per input, by name"
@@ -108,6 +109,7 @@ def _named(inputs: list[str], data: Any) -> dict[str, Any]:
 
 
 def _check_counts(arrays: Mapping[str, Array]) -> None:
+    """Raise an error unless all arrays hold numbers and have the same number of samples."""
     for name, a in arrays.items():
         if a.dtype.kind not in "fiub":
             raise ParameterError("preserve", f"array {name} must hold numbers; got {a.dtype}", rule="P5")
@@ -119,7 +121,7 @@ def _check_counts(arrays: Mapping[str, Array]) -> None:
 
 
 def _is_batched(name: str, dims: Dims, shape: tuple[int, ...]) -> bool:
-    """Whether a sample is a[i:i+1], for an input with a batch axis, or a[i]."""
+    """Return whether a sample is a[i:i+1], for an input with a batch axis, or a[i]."""
     if dims is None or len(dims) == len(shape):
         if dims is not None and dims[0] not in (None, 1):
             text = f"input {name} takes batches of {dims[0]}; give data with one more axis in front, a batch each"
@@ -131,7 +133,7 @@ def _is_batched(name: str, dims: Dims, shape: tuple[int, ...]) -> bool:
 
 
 def _in_float32(graph: Graph, arithmetic: Arithmetic) -> Graph:
-    """Constants that a function captured in float64 are rounded once: that is the network which is meant."""
+    """Return the graph with constants rounded to float32: that is the network which is meant."""
     if arithmetic.dtype != "float32":
         return graph
     constants = {i: a.astype(np.float32) if a.dtype.kind in "fO" else a for i, a in graph.constants.items()}

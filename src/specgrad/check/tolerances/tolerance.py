@@ -1,4 +1,4 @@
-"""How much may a correct runtime differ? For every output of a model, at given inputs, a proven bound."""
+"""Bound how much a correct runtime may differ: a proven tolerance for every output of a model at given inputs."""
 
 from __future__ import annotations
 
@@ -189,22 +189,25 @@ class Tolerance:
 
 
 def _cell(cell: OutputCell) -> dict[str, Any]:
+    """Return one output cell as JSON."""
     numbers = {"exact": _number(cell.exact), "tolerance": _number(cell.tolerance), "ulps": _number(cell.ulps)}
     return {"output": cell.output, "index": list(cell.index), "point": cell.point, **numbers}
 
 
 def _number(x: float) -> float | None:
+    """Return x, or None if it is not finite."""
     return x if math.isfinite(x) else None
 
 
 def _listed(array: Array) -> Any:
+    """Return nested lists of an array's cells, None for those that are not finite."""
     cells = array.astype(object)
     cells[~np.isfinite(array)] = None
     return cells.tolist()
 
 
 def words_of(a: Arithmetic) -> str:
-    """A class of executions in a few words.
+    """Return a class of executions in a few words.
 
     >>> words_of(Arithmetic(operands="tf32", depth=64))
     'float32 with tf32 operands, fused, sums at most 64 roundings deep'
@@ -216,6 +219,7 @@ def words_of(a: Arithmetic) -> str:
 
 
 def _roundings(count: int) -> str:
+    """Return "1 rounding", "2 roundings", ..."""
     return f"{count} rounding{'s' if count > 1 else ''}"
 
 
@@ -263,7 +267,7 @@ def tolerance(
 
 
 def _array(given: Any) -> Array:
-    """An input with the type that it has, which a module may ask for."""
+    """Return an input as an array in its own type; raise ParameterError unless it holds finite numbers."""
     x = given.detach().cpu() if hasattr(given, "detach") else given
     x = np.asarray(x.float() if str(getattr(x, "dtype", "")) == "torch.bfloat16" else x)
     if x.dtype.kind not in "fiubO" or (x.dtype.kind == "f" and not np.isfinite(x).all()):
@@ -281,6 +285,7 @@ def _merge_points(
     points: bool,
     seconds: float,
 ) -> Tolerance:
+    """Return the tolerance of one point, or of several stacked along a first axis."""
     farthest = max(answers, key=lambda answer: answer.largest)
     exact, distance, between = (
         tuple(np.stack(arrays) if points else arrays[0] for arrays in zip(*per_answer, strict=True))
@@ -305,6 +310,7 @@ def _merge_points(
 
 
 def _notes(graph: Graph, formats: Mapping[str, str], arithmetic: Arithmetic) -> tuple[str, ...]:
+    """Return notes on what the tolerance rests on or leaves out."""
     notes = []
     if arithmetic.depth is not None:
         text = f"that no term of a sum meets more than {_roundings(arithmetic.depth)}"
