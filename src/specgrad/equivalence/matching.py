@@ -58,7 +58,7 @@ def same_node_for_node(a: Graph, b: Graph) -> bool:
 
 @dataclass(frozen=True)
 class Weights:
-    """The pair of constants, of two networks of one structure, that differ the most: by `max_difference`, at most.
+    """The pair of constants that differ the most, by at most `max_difference`, of two networks of one structure.
 
     largest   the largest absolute value of the constant of the first network
     layers    the layers of both

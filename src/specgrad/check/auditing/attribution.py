@@ -36,7 +36,7 @@ from ..verdicts.judge import in_float64
 
 @dataclass(frozen=True)
 class Difference:
-    """The largest difference of an array, and what it is relative to the exact value there."""
+    """The largest difference of two arrays: absolute, relative to the exact value there, in ulps, and its index."""
 
     absolute: float
     relative: float
@@ -52,7 +52,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Attribution:
-    """The difference at the output, and what every layer has to do with it.
+    """The difference at the output, and the share of it that each layer's own error explains.
 
     output     the largest difference of the model's outputs from their exact values
     difference per layer, the largest difference from the exact values of the whole model

@@ -37,7 +37,7 @@ TOLERANCE_SECONDS, OUTPUTS_ONLY_SECONDS = 10.0, 60.0
 
 @dataclass(frozen=True)
 class Audit:
-    """The layers in order, the model as a whole, and what was compared."""
+    """The result of an audit: verdicts on the layers in order and on the whole model, and what was compared."""
 
     model: str
     runtime: str
@@ -64,13 +64,14 @@ class Audit:
 
     @property
     def first_divergent(self) -> LayerVerdict | None:
-        """The layer to look at."""
+        """The first layer that rounding does not explain, or that the export changes; None if there is none."""
         if self.export is not None or self.outputs_only:
             return self.export
         return next((layer for layer in self.layers if _is_bad(layer.verdict.kind)), None)
 
     @property
     def verdict(self) -> Kind:
+        """The worst verdict of all layers and of the whole model; "cannot tell" if too little was judged."""
         layers = [layer.verdict for layer in self.layers] + ([self.export.verdict] if self.export is not None else [])
         if layers and worst(layers).kind == "other arithmetic":
             return "other arithmetic"  # which also explains the whole
@@ -161,7 +162,7 @@ def audit_recorded(
     tolerance_seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Audit:
-    """As `audit`, for what any other device has computed.
+    """Audit tensors that were recorded on another device; no runtime is started.
 
     recorded   the values of the model's inputs, and of any other values, by their names in the ONNX file; the more
                there are, the closer a fault is located. Several points (runs) at once: every array has one more axis in

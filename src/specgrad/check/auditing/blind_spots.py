@@ -28,7 +28,7 @@ MAX_LISTED_FAULTS = 8  # faults that are listed by name on a screen
 
 @dataclass(frozen=True)
 class BlindSpots:
-    """How sharp the verdict is.
+    """How sensitive a verdict on outputs alone is: planted faults that it detects, and those that stay hidden.
 
     points             inputs that the model ran on
     cells              output cells that were judged, of all points

@@ -36,7 +36,7 @@ SUM_SLACK = 1 + 2.0**-48  # a few sums of ours
 
 @dataclass(frozen=True, eq=False)
 class BoxDifference:
-    """What is known of two networks on a box.
+    """Bounds of the difference of two networks over a box.
 
     max_difference             no input of the box sets their exact outputs farther apart; inf: nothing is known
     max_execution_difference   no two executions of the class, one of each network, at one input of the box, are
@@ -55,6 +55,7 @@ class BoxDifference:
     independent_bound: float = math.inf
 
     def sentences(self, words: str, excluded: str = "") -> list[str]:
+        """Return the bounds as lines of text; `words` names the class of executions."""
         lines = [f"in the box: exact outputs are at most {upward(self.max_difference)} apart ({self.how})"]
         if self.witness_difference > 0:
             lines[0] += f", and {self.witness_difference:.4g} at some input"

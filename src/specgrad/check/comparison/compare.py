@@ -1,4 +1,4 @@
-"""Are two models one function? If not, how far apart are they, and in which layer do they part?
+"""Compare two models: are they one function? If not, how large is the difference, and which layer diverges first?
 
 The same: node for node, or by normal forms over exact numbers (specgrad.equivalence). Different: at an input where
 the proven interval of the difference, over real numbers, leaves 0 out; or one lets its callers give more. Whether
@@ -48,7 +48,7 @@ INPUT_SCALES = (1.0, 16.0, 1 / 16)  # normal numbers times these are tried where
 
 @dataclass(frozen=True, eq=False)
 class PointDifference:
-    """One input: the difference at an output cell is between `lower` and `upper`, where the first network has `value`.
+    """The difference at one input and output cell: between `lower` and `upper`; the first network has `value`.
 
     within_rounding  whether float32 executions of both could give equal outputs: their tolerances meet everywhere
                      (None: not known). It does not say that the functions are the same
@@ -76,7 +76,7 @@ class PointDifference:
 
 @dataclass(frozen=True)
 class ExecutedApart:
-    """Executions of two spellings of one function that are farther apart than one of the two may be from exact values.
+    """Executions of two equal functions that differ by more than one of the two may be off from exact values.
 
     values      what an execution of the first model gives at an output cell, and one of the second
     tolerances  no execution of the first, of the second, is farther from the exact value there
@@ -89,6 +89,7 @@ class ExecutedApart:
     tolerances: tuple[float, float]
 
     def sentence(self, words: str) -> str:
+        """Return the difference as a sentence; `words` names the class of executions."""
         (a, b), (p, q) = self.values, self.tolerances
         place = f"output {self.output}[{', '.join(map(str, self.index))}]"
         ran = f"at {self.about} an execution of the first has {a:.6g} as {place}, one of the second {b:.6g}"
@@ -102,7 +103,7 @@ class ExecutedApart:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What is proven of two models.
+    """The result of `compare`: what is proven of two models.
 
     verdict    "same": one function over real numbers, at these shapes; "differs": shown at an input, or the models take
                or give different things; "cannot tell": neither was shown
@@ -149,6 +150,7 @@ class Comparison:
         return "\n".join(self.sentences())
 
     def sentences(self) -> list[str]:
+        """Return the comparison as lines of text."""
         lines = [f"{self.verdict}: {self.method}", *(f"interface: {text}" for text in self.interface)]
         if self.executed is not None:
             lines.append(self.executed.sentence(words_of(self.arithmetic)))
@@ -197,10 +199,12 @@ class Comparison:
 
 
 def _between(p: PointDifference) -> str:
+    """Return the bound of the difference as text."""
     return f"{p.upper:.3g} at most" if p.lower == 0 else f"{p.lower:.6g} at least"
 
 
 def _rounding(p: PointDifference) -> str:
+    """Return whether rounding could explain the difference, as text."""
     if p.within_rounding:
         return f"within rounding of float32 ({p.allowed:.2g} there): outputs alone cannot tell them apart"
     return f"beyond rounding of float32 ({p.allowed:.2g} there)"
@@ -218,7 +222,7 @@ def compare(
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Whether two models are one function over real numbers, or how far apart they are.
+    """Return whether two models are one function over real numbers, or how far apart they are.
 
     a, b        Graphs, ONNX files (paths, bytes, ModelProtos) or PyTorch modules
     inputs      one input of the models; none: the middle of the box, or normal numbers of a fixed seed
@@ -502,7 +506,7 @@ class _WitnessSearch:
         return replace(point, within_rounding=within if within or beyond else None, allowed=float(allowed[k][place]))
 
     def executed(self) -> ExecutedApart | None:
-        """Executions of both at the input given, where they are farther apart than one of the two tolerances."""
+        """Return executions at the given input that differ by more than one of the tolerances; or None."""
         if self.arithmetic.dtype not in ("float32", "float64") or not self.a.real_outputs or self.is_late():
             return None
         if multiply_adds(self.a) + multiply_adds(self.b) > MAX_MULTIPLY_ADDS:
@@ -541,7 +545,7 @@ class _WitnessSearch:
 def _largest_beyond_tolerance(
     about: str, values: Sequence[Sequence[Array]], tolerances: Sequence[Sequence[Array]]
 ) -> ExecutedApart | None:
-    """The cell where executions are farthest apart, among those where that is more than one of the tolerances."""
+    """Return the cell of the largest difference of executions among those above a tolerance; or None."""
     cells = []
     for k, (p, q, r, s) in enumerate(zip(*values, *tolerances, strict=True)):
         with np.errstate(invalid="ignore"):

@@ -132,7 +132,7 @@ def preserve(
     checkpoint: str | Path | None = None,
     progress: Progress | None = None,
 ) -> PreserveResult:
-    """For every sample: does each execution of the class decide the same?
+    """Return, for every sample, whether each execution of the class decides the same.
 
     model       a Graph, an ONNX file (path, bytes, ModelProto) or a PyTorch module
     data        an array whose first axis numbers the samples, or one per input by name; bytes and integers are numbers

@@ -82,14 +82,14 @@ def allowance(
     forwards = expected_balls(graph, given, arithmetic, backend, formats)
     short = all(_is_tight(ball, TIGHT_SHARE) for ball in forwards)
     if all(_is_tight(ball, tight) for ball in forwards):
-        return Allowance(forwards, is_short=short)
+        return Allowance(forwards, is_forward_tight=short)
     why = _why_no_tolerance(graph, given, formats)
     if not why and clock.left <= 0:
         why = "no time is left for a tolerance"
     if not why:
         start = time.monotonic()
         try:
-            return Allowance(_intersect_tolerance(graph, given, arithmetic, forwards, clock.left), is_short=short)
+            return Allowance(_intersect_tolerance(graph, given, arithmetic, forwards, clock.left), is_forward_tight=short)
         except SpecgradError as error:
             why = f"no tolerance is known ({error})"
         finally:

@@ -29,7 +29,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class OutputCell:
-    """One output cell: `point` counts the inputs where several were given."""
+    """One output cell with its exact value and tolerance; `point` is the input's number if several were given."""
 
     output: str
     index: tuple[int, ...]
@@ -45,7 +45,7 @@ class OutputCell:
 
 @dataclass(frozen=True, eq=False)
 class Tolerance:
-    """What is proven of every execution of a class, at one input, or at several: then arrays have one axis in front.
+    """The result of `tolerance`, proven of every execution of a class at one input, or at several (one axis in front).
 
     names       of the outputs that hold numbers
     formats     of their values: that of the arithmetic, or what the model declares
@@ -232,7 +232,7 @@ def tolerance(
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Tolerance:
-    """The largest distance of any execution's outputs from the exact ones, at the inputs given.
+    """Return the largest distance of any execution's outputs from the exact ones, at the given inputs.
 
     model       a Graph, an ONNX file (path, bytes, ModelProto) or a PyTorch module
     arithmetic  the executions that are meant; None: float32, fused (docs/reference/executions.md)

@@ -39,7 +39,7 @@ SEVERITY: tuple[Kind, ...] = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of one answer.
+    """The verdict on one answer, with its worst cell.
 
     ratio   the largest error over its allowance (0: exact)
     fault   for "differs": shape, type, nan, infinity, index or value
