@@ -47,6 +47,7 @@ class TermApplication:
 
     @property
     def shapes(self) -> list[Shape]:
+        """The shapes of the arguments."""
         return [self.table.values[a].shape for a in self.args]
 
 

@@ -70,6 +70,7 @@ class Weights:
 
     @property
     def relative(self) -> float:
+        """The difference relative to the largest absolute value; inf if that is 0."""
         return self.max_difference / self.largest if self.largest else float("inf")
 
 

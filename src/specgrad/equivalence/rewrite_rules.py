@@ -43,16 +43,19 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 @rule("add")
 def _add(c: TermApplication) -> int:
+    """Return the normal form of a sum."""
     return linear_combination(c.table, c.shape, [(1, _broadcast_constant(c, 0)), (1, _broadcast_constant(c, 1))])
 
 
 @rule("sub")
 def _sub(c: TermApplication) -> int:
+    """Return the normal form of a difference."""
     return linear_combination(c.table, c.shape, [(1, _broadcast_constant(c, 0)), (-1, _broadcast_constant(c, 1))])
 
 
 @rule("neg")
 def _neg(c: TermApplication) -> int:
+    """Return the normal form of a negation."""
     return linear_combination(c.table, c.shape, [(-1, c.args[0])])
 
 
@@ -110,11 +113,13 @@ def _power(c: TermApplication) -> int | None:
 
 @rule("reshape")
 def _reshape(c: TermApplication) -> int:
+    """Return the normal form of a reshape."""
     return reshape_to(c.table, c.args[0], c.shape)
 
 
 @rule("permute")
 def _permute(c: TermApplication) -> int:
+    """Return the normal form of a permutation."""
     return permute_to(c.table, c.args[0], tuple(c.params["order"]))
 
 
@@ -129,6 +134,7 @@ def _broadcast(c: TermApplication) -> int | None:
 
 @rule("pad")
 def _pad(c: TermApplication) -> int | None:
+    """Return the normal form of a padding; None for a constant."""
     if not c.table.values[c.args[0]].terms:
         return None
     return pad_value(c.table, c.args[0], tuple(tuple(w) for w in c.params["widths"]))
@@ -136,6 +142,7 @@ def _pad(c: TermApplication) -> int | None:
 
 @rule("slice")
 def _slice(c: TermApplication) -> int | None:
+    """Return the normal form of a slice; None for a constant."""
     if not c.table.values[c.args[0]].terms:
         return None
     return slice_value(c.table, c.args[0], tuple(tuple(r) for r in c.params["ranges"]))
@@ -161,6 +168,7 @@ rule("avg_pool")(linear_maps.avg_pool)
 
 @rule("sum")
 def _sum(c: TermApplication) -> int:
+    """Return the normal form of a sum over axes."""
     return linear_maps.sum_over_axes(c.table, c.args[0], tuple(c.params["axes"]))
 
 
@@ -188,16 +196,19 @@ def _clamp_limit(end: Any, low: Any, high: Any, without: Any) -> Any:
 
 @rule("relu")
 def _relu(c: TermApplication) -> int:
+    """Return the normal form of relu, a clamp at 0."""
     return clamp_value(c.table, c.args[0], Fraction(0), None)
 
 
 @rule("relu6")
 def _relu6(c: TermApplication) -> int:
+    """Return the normal form of relu6, a clamp to 0..6."""
     return clamp_value(c.table, c.args[0], Fraction(0), Fraction(6))
 
 
 @rule("clamp")
 def _clamp(c: TermApplication) -> int | None:
+    """Return the normal form of a clamp; None if low > high."""
     low = _finite_limit(c.params["low"], -math.inf)
     high = _finite_limit(c.params["high"], math.inf)
     if low is not None and high is not None and low > high:
@@ -216,11 +227,13 @@ def _finite_limit(x: Any, none: float) -> Fraction | None:
 
 @rule("maximum")
 def _maximum(c: TermApplication) -> int | None:
+    """Return max(x, v) with a constant v as a clamp; else None."""
     return _with_constant_operand(c, lambda x, v: clamp_value(c.table, x, v, None))
 
 
 @rule("minimum")
 def _minimum(c: TermApplication) -> int | None:
+    """Return min(x, v) with a constant v as a clamp; else None."""
     return _with_constant_operand(c, lambda x, v: clamp_value(c.table, x, None, v))
 
 

@@ -229,15 +229,18 @@ def _term(word: str, item: Any, parsed: Parsed) -> LinearExpression:
 
 
 def _sum(word: str, items: list[Any], parsed: Parsed) -> LinearExpression:
+    """Return the sum of terms."""
     return combine(*((1, term) for term in _terms(word, items, parsed)))
 
 
 def _difference(word: str, items: list[Any], parsed: Parsed) -> LinearExpression:
+    """Return the first term minus all others; of one term, its negation."""
     first, *rest = _terms(word, items, parsed)
     return combine((1, first), *((-1, term) for term in rest)) if rest else first.times(Fraction(-1))
 
 
 def _product(word: str, items: list[Any], parsed: Parsed) -> LinearExpression:
+    """Return the product of terms; raise PropertyError if more than one is not constant."""
     total = LinearExpression({}, Fraction(1))
     for term in _terms(word, items, parsed):
         if total.terms and term.terms:

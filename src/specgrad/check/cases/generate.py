@@ -64,10 +64,12 @@ def _pool(rng: Random, *options: str) -> Shapes:
 
 
 def _max_pool(rng: Random) -> Shapes:
+    """Draw attributes and array shapes of a max pooling."""
     return _pool(rng, "dilation", "ceil")
 
 
 def _avg_pool(rng: Random) -> Shapes:
+    """Draw attributes and array shapes of an average pooling."""
     a, shapes = _pool(rng, "ceil")
     rule = rng.choice(("", "", "", "inside", "inside", "divisor"))
     if rule:
@@ -76,11 +78,13 @@ def _avg_pool(rng: Random) -> Shapes:
 
 
 def _lp_pool(rng: Random) -> Shapes:
+    """Draw attributes and array shapes of an Lp pooling."""
     a, shapes = _pool(rng, "dilation", "ceil")
     return a | {"p": rng.choice((1, 2, 3))}, shapes
 
 
 def _smooth_max_pool(rng: Random) -> Shapes:
+    """Draw attributes and array shapes of a smooth maximum pooling."""
     a, shapes = _pool(rng)
     return a | {"beta": rng.choice((0.5, 1.0, 4.0, -2.0)), "padded": rng.choice(("zero", "ignore"))}, shapes
 
@@ -99,6 +103,7 @@ def _winograd_conv(rng: Random) -> Shapes:
 
 
 def _conv(rng: Random) -> Shapes:
+    """Draw attributes and array shapes of a convolution."""
     if rng.random() < 0.2:
         return _winograd_conv(rng)
     rank = rng.choice((1, 2, 2, 2, 3))
@@ -115,6 +120,7 @@ def _conv(rng: Random) -> Shapes:
 
 
 def _conv_transpose(rng: Random) -> Shapes:
+    """Draw attributes and array shapes of a transposed convolution."""
     rank = rng.choice((1, 2, 2, 2, 3))
     groups, cin, cout = _channels(rng)
     kernel = _per_axis(rng, rank, (1, 2, 3, 3, 4))
@@ -133,27 +139,32 @@ def _conv_transpose(rng: Random) -> Shapes:
 
 
 def _adaptive(rng: Random) -> Shapes:
+    """Draw attributes and array shapes of an adaptive pooling."""
     rank = rng.choice((1, 2, 2, 3))
     return {"output": _per_axis(rng, rank, (1, 2, 3, 4, 5))}, {"x": (1, rng.choice((1, 2)), *_sizes(rng, rank))}
 
 
 def _global(rng: Random) -> Shapes:
+    """Draw attributes and array shapes of a global pooling."""
     rank = rng.choice((1, 2, 2, 3))
     return {"rank": rank}, {"x": (rng.choice((1, 2)), rng.choice((1, 2, 3)), *_sizes(rng, rank))}
 
 
 def _linear(rng: Random) -> Shapes:
+    """Draw attributes and array shapes of a linear layer."""
     n, cin, cout = rng.choice((1, 2, 5)), rng.choice((1, 7, 64)), rng.choice((1, 3, 10))
     return {}, {"x": (n, cin), "w": (cout, cin)} | ({"b": (cout,)} if rng.random() < 0.6 else {})
 
 
 def _batch_norm(rng: Random) -> Shapes:
+    """Draw attributes and array shapes of a batch normalisation."""
     rank, c = rng.choice((1, 2, 3)), rng.choice((1, 2, 3))
     per_channel = dict.fromkeys(("mean", "var", "weight", "bias"), (c,))
     return {"eps": rng.choice((1e-5, 1e-3, 0.125))}, {"x": (rng.choice((1, 2)), c, *_sizes(rng, rank)), **per_channel}
 
 
 def _upsample(rng: Random) -> Shapes:
+    """Draw attributes and array shapes of a nearest upsampling."""
     rank = rng.choice((1, 2, 2, 3))
     return {"factor": _per_axis(rng, rank, (1, 2, 3))}, {"x": (1, rng.choice((1, 2)), *_sizes(rng, rank, 5))}
 

@@ -30,12 +30,14 @@ Give = Callable[[Array, str], Any]  # an array of numbers of that format, as the
 
 
 def _numpy(a: Array, dtype: str) -> Any:
+    """Return an array in the type `dtype`; raise ParameterError for bfloat16, which NumPy lacks."""
     if dtype == "bfloat16":
         raise ParameterError("arrays", 'NumPy has no bfloat16; give arrays="torch" or "jax"', rule="P5")
     return a.astype(dtype)
 
 
 def _torch(a: Array, dtype: str) -> Any:
+    """Return an array as a PyTorch tensor of type `dtype`."""
     need("torch", "tensors of PyTorch need")
     import torch
 
@@ -43,6 +45,7 @@ def _torch(a: Array, dtype: str) -> Any:
 
 
 def _jax(a: Array, dtype: str) -> Any:
+    """Return an array as a JAX array of type `dtype`."""
     need("jax", "arrays of JAX need")
     import jax.numpy as jnp
 
@@ -80,10 +83,12 @@ class ConformanceSummary:
 
     @property
     def asked(self) -> int:
+        """The number of cases that were run."""
         return self.counts.total()
 
     @property
     def answered(self) -> int:
+        """The number of cases that the kernel did not refuse."""
         return self.asked - self.counts["refuses"]
 
     def __repr__(self) -> str:
@@ -103,6 +108,7 @@ class KernelExaminer(CaseRunner):
         """What the kernel raised at its last question."""
 
     def ask(self, question: OpCase) -> Verdict:
+        """Return the verdict on a case whose data are rounded to the kernel's format."""
         return super().ask(self.rounded(question))
 
     def rounded(self, question: OpCase) -> OpCase:
@@ -114,6 +120,7 @@ class KernelExaminer(CaseRunner):
         return replace(question, arrays=arrays, gradient=g)
 
     def answer(self, question: OpCase) -> ProcessResult:
+        """Call the kernel, or its gradient, on a case and return its results, refusal or exception."""
         self.error = None
         given = [*([] if question.gradient is None else [question.gradient]), *question.arrays.values()]
         args = [self.give(a.copy(), self.arithmetic.dtype) for a in given]

@@ -86,11 +86,13 @@ class PreserveResult:
 
     @property
     def counts(self) -> dict[str, int]:
+        """{verdict: number of samples}."""
         counted = Counter(s.verdict for s in self.samples)
         return {kind: counted[kind] for kind in ("proven", "not proven", "differs")}
 
     @property
     def verdict(self) -> Kind:
+        """ "differs" if a sample does, else "not proven" if one is not, else "proven"."""
         counts = self.counts
         return "differs" if counts["differs"] else "not proven" if counts["not proven"] else "proven"
 
@@ -287,6 +289,7 @@ class _SampleRunner:
         )
 
     def close(self) -> None:
+        """End the processes of runtimes."""
         if self.searcher.runtimes is not None:
             self.searcher.runtimes.close()
 

@@ -47,6 +47,7 @@ class Executor:
             return self._run(inputs, directions)
 
     def _run(self, inputs: Sequence[Array], directions: Mapping[int, Array]) -> list[Array]:
+        """Return the outputs; see `run`."""
         graph, values = self.graph, []
         given = dict(zip(graph.input_positions, inputs, strict=True))
         for i, node in enumerate(graph.nodes):

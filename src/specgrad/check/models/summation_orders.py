@@ -111,7 +111,7 @@ def sum_in_runs(terms: Array, length: int, rounded: Rounding) -> Array:
 
 
 def sum_terms(node: Node, args: list[Array], rounded: Rounding) -> Iterator[Block] | None:
-    """Yield (cells, terms) blocks of a node that sums; None if it is no sum, or too large to be taken apart."""
+    """Return (cells, terms) blocks of a node that sums; None if it is no sum, or too large to be taken apart."""
     if node.op.name in ("conv", "conv_transpose"):
         return _convolution_terms(node, args, rounded)
     if node.op.name == "contract":
@@ -134,7 +134,7 @@ def _window_terms(x: Array, node: Node) -> Array:
 
 
 def _contraction_terms(spec: str, x: Array, z: Array, rounded: Rounding) -> Iterator[Block] | None:
-    """Yield the products of a contraction as one block; None above MAX_TERMS."""
+    """Return the products of a contraction as one block; None above MAX_TERMS."""
     ins, _, out = spec.partition("->")
     first, _, second = ins.partition(",")
     summed = "".join(sorted(set(first + second) - set(out)))

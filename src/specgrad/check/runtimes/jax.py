@@ -30,6 +30,7 @@ def _padding_pairs(q: OpCase) -> tuple[tuple[int, int], ...]:
 
 
 def _conv(q: OpCase) -> str:
+    """Return the source text of a convolution."""
     a = q.attributes
     named = {"rhs_dilation": a["dilation"], "feature_group_count": a["groups"]}
     return _bias(
@@ -64,10 +65,12 @@ def _reduce(q: OpCase, x: str, start: str, combine: str) -> str:
 
 
 def _max_pool(q: OpCase) -> str:
+    """Return the source text of a max pooling."""
     return _reduce(q, "x", "-jnp.inf", "lax.max")
 
 
 def _avg_pool(q: OpCase) -> str:
+    """Return the source text of an average pooling."""
     a, total = q.attributes, _reduce(q, "x", "0.0", "lax.add")
     if a.get("divisor") is not None:
         return f"{total} / {float(a['divisor'])}"
@@ -79,17 +82,20 @@ def _avg_pool(q: OpCase) -> str:
 
 
 def _global(q: OpCase) -> str:
+    """Return the source text of a global pooling."""
     name = {"global_avg_pool": "mean", "global_max_pool": "max"}[q.operator]
     return call_text(f"x.{name}", tuple(range(2, 2 + _rank(q))), keepdims=True)
 
 
 def _batch_norm(q: OpCase) -> str:
+    """Return the source text of a batch normalisation."""
     per = ", ".join(["1", "-1", *"1" * _rank(q)])
     mean, var, weight, bias = (f"{v}.reshape({per})" for v in ("mean", "var", "weight", "bias"))
     return f"(x - {mean}) * lax.rsqrt({var} + {q.attributes['eps']}) * {weight} + {bias}"
 
 
 def _upsample(q: OpCase) -> str:
+    """Return the source text of a nearest upsampling."""
     text = "x"
     for axis, factor in enumerate(q.attributes["factor"], start=2):
         text = f"jnp.repeat({text}, {factor}, axis={axis})"
@@ -97,6 +103,7 @@ def _upsample(q: OpCase) -> str:
 
 
 def _cumsum(q: OpCase) -> str:
+    """Return the source text of a cumulative sum."""
     if q.attributes["exclusive"]:
         raise NotOffered("jax has no exclusive cumsum")
     axis = q.attributes["axis"] % q.arrays["x"].ndim

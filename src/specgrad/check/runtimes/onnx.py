@@ -27,6 +27,7 @@ def _pads(padding: Any, rank: int) -> dict[str, Any]:
 
 
 def _conv(q: OpCase) -> OnnxCall:
+    """Return Conv or ConvTranspose, its attributes, and its further constant inputs."""
     a, kernel = q.attributes, q.arrays["w"].shape[2:]
     attributes = {"kernel_shape": kernel, "strides": a["stride"], "dilations": a["dilation"], "group": a["groups"]}
     attributes |= _pads(a["padding"], len(kernel))
@@ -49,22 +50,26 @@ def _pool(q: OpCase) -> dict[str, Any]:
 
 
 def _max_pool(q: OpCase) -> OnnxCall:
+    """Return MaxPool, its attributes, and its further constant inputs."""
     return "MaxPool", _pool(q), {}
 
 
 def _avg_pool(q: OpCase) -> OnnxCall:
+    """Return AveragePool, its attributes, and its further constant inputs."""
     if q.attributes.get("divisor") is not None:
         raise NotOffered("ONNX has no divisor")
     return "AveragePool", _pool(q) | {"count_include_pad": int(q.attributes.get("count_include_pad", True))}, {}
 
 
 def _upsample(q: OpCase) -> OnnxCall:
+    """Return Resize for a nearest upsampling, its attributes, and its further constant inputs."""
     scales = np.array([1, 1, *q.attributes["factor"]], np.float32)
     named = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     return "Resize", named, {"roi": None, "scales": scales}
 
 
 def _resize(q: OpCase) -> OnnxCall:
+    """Return Resize, its attributes, and its further constant inputs."""
     a, lead = q.attributes, q.arrays["x"].shape[:2]
     mode = {"mode": "linear"} if a["how"] == "linear" else {"mode": "nearest", "nearest_mode": a["how"]}
     sizes = np.array([*lead, *a["sizes"]], np.int64)
@@ -76,12 +81,14 @@ def _resize(q: OpCase) -> OnnxCall:
 
 
 def _cumsum(q: OpCase) -> OnnxCall:
+    """Return CumSum, its attributes, and its further constant inputs."""
     a = q.attributes
     flags = {"exclusive": int(a["exclusive"]), "reverse": int(a["reverse"])}
     return "CumSum", flags, {"axis": np.array(a["axis"], np.int64)}
 
 
 def _clip(q: OpCase) -> OnnxCall:
+    """Return Clip, its attributes, and its further constant inputs."""
     return "Clip", {}, {k: np.float32(v) for k, v in q.attributes.items()}
 
 

@@ -37,6 +37,7 @@ def _pool_padding(question: OpCase, rank: int) -> tuple[int, ...]:
 
 
 def _conv(q: OpCase) -> str:
+    """Return the source text of a convolution or its transpose."""
     rank, a = _rank(q), dict(q.attributes)
     a["padding"] = _symmetric(a["padding"], rank)
     name = {"conv": f"conv{rank}d", "conv_transpose": f"conv_transpose{rank}d"}[q.operator]
@@ -44,6 +45,7 @@ def _conv(q: OpCase) -> str:
 
 
 def _max_pool(q: OpCase) -> str:
+    """Return the source text of a max pooling."""
     rank, a = _rank(q), q.attributes
     named = {"stride": a["stride"], "padding": _pool_padding(q, rank), "dilation": a.get("dilation", 1)}
     named |= {"ceil_mode": a.get("ceil", False), "return_indices": q.operator == "max_pool_indices"}
@@ -51,6 +53,7 @@ def _max_pool(q: OpCase) -> str:
 
 
 def _avg_pool(q: OpCase) -> str:
+    """Return the source text of an average pooling."""
     rank, a = _rank(q), q.attributes
     named = {"stride": a["stride"], "padding": _pool_padding(q, rank), "ceil_mode": a.get("ceil", False)}
     named["count_include_pad"] = a.get("count_include_pad", True)
@@ -62,6 +65,7 @@ def _avg_pool(q: OpCase) -> str:
 
 
 def _lp_pool(q: OpCase) -> str:
+    """Return the source text of an Lp pooling."""
     rank, a = _rank(q), q.attributes
     if any(_symmetric(a["padding"], rank)) or max(a.get("dilation", (1,))) > 1 or a.get("ceil"):
         raise NotOffered("torch's lp_pool has no padding and no dilation, and another rule under ceil")
@@ -70,15 +74,18 @@ def _lp_pool(q: OpCase) -> str:
 
 
 def _adaptive(q: OpCase) -> str:
+    """Return the source text of an adaptive pooling."""
     return call_text(f"F.{q.operator}{_rank(q)}d", X, q.attributes["output"])
 
 
 def _global(q: OpCase) -> str:
+    """Return the source text of a global pooling."""
     name = {"global_avg_pool": "mean", "global_max_pool": "amax"}[q.operator]
     return call_text(f"x.{name}", dim=tuple(range(2, 2 + _rank(q))), keepdim=True)
 
 
 def _batch_norm(q: OpCase) -> str:
+    """Return the source text of a batch normalisation."""
     text = {name: SourceExpression(name) for name in ("mean", "var", "weight", "bias")}
     return call_text("F.batch_norm", X, *text.values(), eps=q.attributes["eps"])
 
@@ -95,6 +102,7 @@ def _resize(q: OpCase) -> str:
 
 
 def _cumsum(q: OpCase) -> str:
+    """Return the source text of a cumulative sum."""
     if q.attributes["exclusive"] or q.attributes["reverse"]:
         raise NotOffered("torch has no exclusive or reverse cumsum")
     return call_text("torch.cumsum", X, q.attributes["axis"])

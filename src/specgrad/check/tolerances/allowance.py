@@ -89,7 +89,9 @@ def allowance(
     if not why:
         start = time.monotonic()
         try:
-            return Allowance(_intersect_tolerance(graph, given, arithmetic, forwards, clock.left), is_forward_tight=short)
+            return Allowance(
+                _intersect_tolerance(graph, given, arithmetic, forwards, clock.left), is_forward_tight=short
+            )
         except SpecgradError as error:
             why = f"no tolerance is known ({error})"
         finally:

@@ -84,6 +84,7 @@ class Tolerance:
 
     @property
     def verdict(self) -> str:
+        """ "bounded", or "unbounded" if some tolerance is infinite."""
         return "bounded" if math.isfinite(self.tolerance) else "unbounded"
 
     @cached_property
@@ -109,6 +110,7 @@ class Tolerance:
 
     @cached_property
     def _pair(self) -> tuple[float, float]:
+        """(rtol, atol), see `rtol`."""
         sizes = [np.abs(v) for v in self.exact]
         with np.errstate(invalid="ignore"):
             least = [np.fmax((s - d) * (1 - ROUNDING_SLACK), 0.0) for s, d in zip(sizes, self.tolerances, strict=True)]
@@ -122,6 +124,7 @@ class Tolerance:
 
     @property
     def atol(self) -> float:
+        """The absolute tolerance that goes with `rtol`."""
         return self._pair[1]
 
     @property

@@ -60,6 +60,7 @@ class RuntimeExaminer(CaseRunner):
         self.arithmetic = arithmetic_of(runtime)
 
     def answer(self, question: OpCase) -> ProcessResult:
+        """Run the case's program in the process and return its result."""
         return self.process.run(self.runtime.program(question), question.inputs())
 
 
