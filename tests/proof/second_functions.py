@@ -106,37 +106,37 @@ class Curve:
 
     def __init__(self, node: Node) -> None:
         op, p = node.op, node.params
-        self.bends: list[Fraction] = []
+        self.breakpoints: list[Fraction] = []
         self.signs, same = [0], lambda v: (v, v)
         slopes: list[Fraction] = []
         if op == "exp":
             self.value, self.slope, self.signs = exp, lambda x, k: exp(x), [1]
         elif op in ("tanh", "sigmoid"):
             f, d = (tanh, tanh_slope) if op == "tanh" else (sigmoid, sigmoid_slope)
-            self.value, self.slope, self.signs, self.bends = f, lambda x, k: d(x), [1, -1], [ZERO]
+            self.value, self.slope, self.signs, self.breakpoints = f, lambda x, k: d(x), [1, -1], [ZERO]
         elif op == "hardswish":
             self.value = lambda x: same(x * min(max(x + 3, ZERO), Fraction(6)) / 6)
             self.slope = lambda x, k: same((ZERO, (2 * x + 3) / 6, ONE)[k])
-            self.signs, self.bends = [0, 1, 0], [Fraction(-3), Fraction(3)]
+            self.signs, self.breakpoints = [0, 1, 0], [Fraction(-3), Fraction(3)]
         elif op in ("leaky_relu", "abs"):
             steep = Fraction(p["slope"]) if op == "leaky_relu" else -ONE
-            self.value, slopes, self.bends = lambda x: same(x if x > 0 else x * steep), [steep, ONE], [ZERO]
+            self.value, slopes, self.breakpoints = lambda x: same(x if x > 0 else x * steep), [steep, ONE], [ZERO]
         else:
             low, high = (0, 6) if op == "relu6" else (p["low"], p["high"])
             ends = [None if e is None else Fraction(e) for e in (low, high)]
             self.value = lambda x: same(_clamped(x, *ends))
-            self.bends = [e for e in ends if e is not None]
-            require(self.bends == sorted(self.bends), "a clamp whose limits are in the wrong order")
+            self.breakpoints = [e for e in ends if e is not None]
+            require(self.breakpoints == sorted(self.breakpoints), "a clamp whose limits are in the wrong order")
             slopes = [ZERO] * (low is not None) + [ONE] + [ZERO] * (high is not None)
         if slopes:
             self.slope, self.signs = lambda x, k: same(slopes[k]), [0] * len(slopes)
-        self.is_straight = not any(self.signs)
+        self.is_piecewise_linear = not any(self.signs)
 
     def pieces(self, low: Fraction, high: Fraction) -> list[tuple[Fraction, Fraction, int]]:
-        borders = [low, *self.bends, high]
+        borders = [low, *self.breakpoints, high]
         found = []
         for k in range(len(self.signs)):
-            p, q = max(low, borders[k]), min(high, borders[k + 1] if k < len(self.bends) else high)
+            p, q = max(low, borders[k]), min(high, borders[k + 1] if k < len(self.breakpoints) else high)
             if p <= q and (k == 0 or borders[k] <= high):
                 found.append((p, q, k))
         return found
@@ -192,7 +192,7 @@ class Curve:
 
     def _asked(self, low: Fraction, high: Fraction, k: int) -> tuple[Fraction, Fraction | None]:
         """The slope that a file asks for, and the point whose tangent has it."""
-        if self.is_straight:
+        if self.is_piecewise_linear:
             return Fraction(k, 1024), None
         require(-1 <= k <= 1024, "a point of a curve is not from -1 to 1024")
         if k == -1:
@@ -202,7 +202,7 @@ class Curve:
         return _short(self.slope(x, self._piece(x))[0]), x
 
     def _piece(self, x: Fraction) -> int:
-        return sum(b < x for b in self.bends)
+        return sum(b < x for b in self.breakpoints)
 
 
 def _clamped(x: Fraction, low: Fraction | None, high: Fraction | None) -> Fraction:

@@ -23,7 +23,7 @@ pytest.importorskip("torch")
 from specgrad.bounds import certify, prove  # noqa: E402
 from specgrad.bounds.search.certificates.find_slopes import certificate  # noqa: E402
 from specgrad.bounds.search.certificates.find_slopes import prove as proofs  # noqa: E402
-from specgrad.declared_errors import ANY  # noqa: E402
+from specgrad.declared_errors import WORST_ULPS  # noqa: E402
 from specgrad.proof.api import check  # noqa: E402
 from specgrad.proof.base.executions import FUNCTIONS as FUNCTION_NAMES  # noqa: E402
 from specgrad.proof.base.executions import MEASURED, ExecutionError, Executions, executions, optimistic  # noqa: E402
@@ -345,7 +345,7 @@ def test_measured_errors_are_those_of_rounding() -> None:
     """One table; and a certificate that declares less is a claim that nobody measured."""
     assert set(MEASURED) == set(FUNCTION_NAMES)
     for name, (units, kind) in MEASURED.items():
-        given = ANY[name] if isinstance(ANY[name], tuple) else (ANY[name], "y")
+        given = WORST_ULPS[name] if isinstance(WORST_ULPS[name], tuple) else (WORST_ULPS[name], "y")
         assert (units, kind) == (Fraction(str(given[0])), given[1])
         assert optimistic(Executions(functions={name: (units, kind)})) == ""
         assert name in optimistic(Executions(functions={name: (units - Fraction(1, 100), kind)}))

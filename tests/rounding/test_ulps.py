@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from specgrad.declared_errors import ANY, LIMIT, MADE_OF, MEASURED, ULPS, WRONG, Bound, as_pair, declared
+from specgrad.declared_errors import LIMIT, MADE_OF, MEASURED, ULPS, WORST_ULPS, WRONG, Bound, as_pair, declared
 from specgrad.rounding import Arithmetic
 from structure import MODULES
 
@@ -89,24 +89,24 @@ def test_versions_are_those_that_were_measured() -> None:
 def test_the_default_is_the_widest_of_all_runtimes() -> None:
     for name, table in ULPS.items():
         for function, bound in table.items():
-            (units, scale), (widest, of) = as_pair(bound), as_pair(ANY[function])
+            (units, scale), (widest, of) = as_pair(bound), as_pair(WORST_ULPS[function])
             assert scale == of, f"{name} declares {function} on another scale"
             assert units <= widest <= LIMIT
-    assert Arithmetic().ulps == ANY == declared()
+    assert Arithmetic().ulps == WORST_ULPS == declared()
 
 
 def test_functions_without_an_entry_follow_from_their_parts_or_are_the_default() -> None:
     for name, (_, table) in MEASURED.items():
-        for function in ANY.keys() - table.keys():
+        for function in WORST_ULPS.keys() - table.keys():
             parts, rule = MADE_OF.get(function, ((), None))
-            made = rule(table) if rule is not None and table.keys() >= set(parts) else ANY[function]
+            made = rule(table) if rule is not None and table.keys() >= set(parts) else WORST_ULPS[function]
             assert declared(name)[function] == made
     assert declared("onnxruntime")["silu"] == (as_pair(declared("onnxruntime")["sigmoid"])[0] + 1, "x")
 
 
 def test_what_is_wrong_is_named_of_known_runtimes_and_functions() -> None:
     assert {name for name, _ in WRONG} <= set(MEASURED)
-    assert {function for _, function in WRONG} <= set(ANY)
+    assert {function for _, function in WRONG} <= set(WORST_ULPS)
 
 
 def test_a_bound_is_a_number_or_a_pair() -> None:
@@ -124,7 +124,7 @@ def declares(text: str) -> list[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Dict):
             pairs = zip(node.keys, node.values, strict=True)
-            named = [(k.value, v) for k, v in pairs if isinstance(k, ast.Constant) and k.value in ANY]
+            named = [(k.value, v) for k, v in pairs if isinstance(k, ast.Constant) and k.value in WORST_ULPS]
             found += [str(name) for name, value in named if _is_bound(value)]
         elif isinstance(node, ast.keyword) and node.arg == "ulps" and _is_bound(node.value):
             found.append("ulps=")
@@ -142,12 +142,12 @@ def _is_bound(node: ast.expr) -> bool:
 def reads_table(text: str) -> bool:
     """Whether a source text takes entries from the table by another way than `declared`."""
     return any(
-        isinstance(node, ast.ImportFrom) and {a.name for a in node.names} & {"ANY", "ULPS"}
+        isinstance(node, ast.ImportFrom) and {a.name for a in node.names} & {"WORST_ULPS", "ULPS"}
         for node in ast.walk(ast.parse(text))
     )
 
 
-MENTIONS = re.compile("|".join([r"\bulps\b", r"\bdeclared_errors\b", *(f'"{name}"' for name in ANY)]))
+MENTIONS = re.compile("|".join([r"\bulps\b", r"\bdeclared_errors\b", *(f'"{name}"' for name in WORST_ULPS)]))
 
 
 def test_no_other_place_declares_an_error_of_a_function() -> None:
@@ -168,5 +168,5 @@ def test_no_other_place_declares_an_error_of_a_function() -> None:
 )
 def test_a_second_table_is_seen(text: str) -> None:
     assert declares(text)
-    assert reads_table("from ..declared_errors import ANY")
+    assert reads_table("from ..declared_errors import WORST_ULPS")
     assert not declares('CALLS = {"exp": "torch.exp", "log": torch.log}')
