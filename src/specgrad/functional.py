@@ -503,6 +503,7 @@ MODES = {"nearest": 0, "nearest-exact": 0, "linear": 1, "bilinear": 2, "trilinea
 
 
 def _factor(f: Any) -> Fraction:
+    """Return a scale factor as a Fraction; raise ParameterError unless it is a positive number."""
     if isinstance(f, bool) or not isinstance(f, int | float | Fraction) or not f > 0 or f == float("inf"):
         raise ParameterError("interpolate", f"scale_factor must be positive numbers; got {f!r}", rule="P5")
     return Fraction(f)

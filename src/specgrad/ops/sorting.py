@@ -80,6 +80,7 @@ def _case(rng: Random) -> Case:
 
 
 def _index_case(rng: Random) -> Case:
+    """Draw random arguments and parameters of top_index for the law tests."""
     args, params = _case(rng)
     return args, {**params, "last": rng.random() < 0.5}
 

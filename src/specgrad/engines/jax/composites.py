@@ -38,10 +38,12 @@ def _has_cells(x: Any, axis: Any) -> bool:
 
 
 def softmax(x: Any, axis: int = -1) -> Kernel | None:
+    """Select jax.nn.softmax; None if x is not floating or the axis is invalid."""
     return rounded_once(jax.nn.softmax) if _has_cells(x, axis) else None
 
 
 def log_softmax(x: Any, axis: int = -1) -> Kernel | None:
+    """Select jax.nn.log_softmax; None if x is not floating or the axis is invalid."""
     return rounded_once(jax.nn.log_softmax) if _has_cells(x, axis) else None
 
 
@@ -52,6 +54,7 @@ def gelu(x: Any, approximate: str = "none") -> Kernel | None:
 
 
 def amin(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split") -> Kernel | None:
+    """Select one minimum over the axes with its own tie rule; None for invalid arguments or empty axes."""
     if not _are_floats(x) or ties not in ("all", "split"):
         return None
     at = axes_of("amin", axes, x.ndim)
@@ -75,6 +78,7 @@ def _normalised(x: Array, lead: Shape, weight: Array | None, bias: Array | None,
 
 
 def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Kernel | None:
+    """Select layer normalisation in few passes; None if shapes or types do not fit."""
     tail = tuple(shape)
     fits = _are_floats(x, weight, bias) and x.size and tail and x.shape[max(0, x.ndim - len(tail)) :] == tail
     if not fits or any(v is not None and v.shape != tail for v in (weight, bias)):
@@ -85,6 +89,7 @@ def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps:
 
 
 def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Kernel | None:
+    """Select group normalisation in few passes; None if shapes or types do not fit."""
     fits = _are_floats(x, weight, bias) and x.ndim >= 2 and x.size and groups >= 1 and x.shape[1] % groups == 0
     if not fits or any(v is not None and v.shape != x.shape[1:2] for v in (weight, bias)):
         return None

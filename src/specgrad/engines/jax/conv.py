@@ -279,11 +279,13 @@ def _biased(y: Array, b: tuple[Array, ...], rank: int) -> Array:
 
 
 def conv(x: Array, w: Array, *b: Array, window: Window, groups: int) -> Array:
+    """Return the convolution of x, any batch axes, plus the bias if given."""
     y = correlate(_flat_batch(x, window.rank), w, steps(window), groups)
     return _biased(y.reshape((*x.shape[: x.ndim - window.rank - 1], *y.shape[1:])), b, window.rank)
 
 
 def conv_transpose(x: Array, w: Array, *b: Array, window: Window, groups: int) -> Array:
+    """Return the transposed convolution of x, any batch axes, plus the bias if given."""
     lead = x.shape[: x.ndim - window.rank - 1]
     flat = _flat_batch(x, window.rank)
     y = _transposed(flat, w, window, groups)
@@ -379,6 +381,7 @@ def _interleaved(parts: list[Array], strides: Shape, counts: Shape) -> Array:
 
 
 def conv_weight(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
+    """Return the gradient of conv in its weight, summed over the batch."""
     x, gy = _flat_batch(x, window.rank), _flat_batch(gy, window.rank)
     if 0 in x.shape or 0 in gy.shape:
         return jnp.zeros((gy.shape[1], x.shape[1] // groups, *window.kernel), x.dtype)

@@ -241,6 +241,7 @@ def _resize_taps(x: Array, axis: int, line: Resized) -> list[tuple[Any, Any]]:
 
 
 def _resize(x: Array, **params: Any) -> Array:
+    """Return x resized, one axis after the other."""
     for axis, line in axes_resized([x.shape[a] for a in params["axes"]], **params):
         first, *others = (jnp.take(x, i, axis=axis) * w for i, w in _resize_taps(x, axis, line))
         x = first + others[0] if others else first
@@ -283,6 +284,7 @@ def _spread_axis(gy: Array, axis: int, line: Resized) -> Array:
 
 
 def _resize_spread(gy: Array, *, cells: Shape, **params: Any) -> Array:
+    """Return the adjoint of `_resize` for inputs of `cells` cells, one axis after the other."""
     for axis, line in reversed(axes_resized(cells, **params)):
         gy = _spread_axis(gy, axis, line)
     return gy

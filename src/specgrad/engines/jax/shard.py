@@ -139,11 +139,13 @@ def _function_of_wrt(forward: ShardedForward, wrt: Wrt, given: Values) -> tuple[
 
 
 def _forward(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
+    """Return the outputs of the graph, flat."""
     values = forward(_split_arguments(forward.graph, derived, args)[0])
     return [values[p] for p in leaves(forward.graph.outputs)]
 
 
 def _jvp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
+    """Return outputs and tangents, flat, with the arguments of specgrad.jvp."""
     given, tangents = _split_arguments(forward.graph, derived, args)
     function, where, chosen = _function_of_wrt(forward, wrt, given)
     named = [p for _, tree in selected(forward.graph, wrt)[0] for p in leaves(tree)]
@@ -153,6 +155,7 @@ def _jvp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[
 
 
 def _vjp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
+    """Return outputs and cotangents, flat, with the arguments of specgrad.vjp."""
     given, cotangents = _split_arguments(forward.graph, derived, args)
     function, where, chosen = _function_of_wrt(forward, wrt, given)
     _, pull, outputs = jax.vjp(function, chosen, has_aux=True)
@@ -160,6 +163,7 @@ def _vjp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[
 
 
 def _grad(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
+    """Return the gradients, flat, with the arguments of specgrad.grad."""
     given, _ = _split_arguments(forward.graph, derived, args)
     function, where, chosen = _function_of_wrt(forward, wrt, given)
     (y,), pull, _ = jax.vjp(function, chosen, has_aux=True)

@@ -126,6 +126,7 @@ def _refuse_ignored(labels: Tensor) -> None:
 
 
 def mse_loss(x: Any, target: Any, *, reduction: Any = "mean") -> Kernel | None:
+    """Select F.mse_loss; None if shapes or types differ."""
     fits = _same_float_type(x, target) and target is not None and x.shape == target.shape and x.numel()
     if fits and reduction in ("mean", "sum", "none"):
         return lambda x, target, *, reduction="mean": F.mse_loss(x, target, reduction=reduction)
@@ -133,6 +134,7 @@ def mse_loss(x: Any, target: Any, *, reduction: Any = "mean") -> Kernel | None:
 
 
 def gelu(x: Any, approximate: str = "none") -> Kernel | None:
+    """Select F.gelu; None for unknown approximations or types."""
     known = approximate in ("none", "tanh") and _same_float_type(x)
     return (lambda x, approximate="none": F.gelu(x, approximate=approximate)) if known else None
 
@@ -156,10 +158,12 @@ def linear(w: Any, b: Any, x: Any) -> Kernel | None:
 
 
 def softmax(x: Any, axis: int = -1) -> Kernel | None:
+    """Select torch.softmax; None if x is not floating or the axis is invalid."""
     return (lambda x, axis=-1: torch.softmax(x, axis)) if _has_cells(x, axis) else None
 
 
 def log_softmax(x: Any, axis: int = -1) -> Kernel | None:
+    """Select torch.log_softmax; None if x is not floating or the axis is invalid."""
     return (lambda x, axis=-1: torch.log_softmax(x, axis)) if _has_cells(x, axis) else None
 
 
@@ -181,6 +185,7 @@ def _takes_affine(x: Any, eps: Any, wanted: Sequence[int], *vectors: Any) -> boo
 
 
 def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Kernel | None:
+    """Select F.layer_norm; None if shapes or types do not fit."""
     tail = tuple(shape)
     fits = isinstance(x, Tensor) and x.is_floating_point() and tail and x.shape[max(0, x.ndim - len(tail)) :] == tail
     return _layer_norm if fits and x.numel() and _takes_affine(x, eps, tail, weight, bias) else None
@@ -198,6 +203,7 @@ _layer_norm_in_float32: Kernel = rounded_once(F.layer_norm)
 
 
 def group_norm(x: Any, groups: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Kernel | None:
+    """Select F.group_norm; None if shapes or types do not fit."""
     fits = isinstance(x, Tensor) and x.is_floating_point() and x.ndim >= 2 and type(groups) is int and groups >= 1
     fits = fits and x.numel() and x.shape[1] % groups == 0 and _takes_affine(x, eps, x.shape[1:2], weight, bias)
     return _group_norm if fits and x.numel() > x.shape[0] * groups else None  # F.group_norm takes no groups of one
@@ -251,6 +257,7 @@ def mean(x: Any, axes: Any = None, *, keepdims: bool = False) -> Kernel | None:
 
 
 def matmul(x: Any, z: Any) -> Kernel | None:
+    """Select torch.matmul for two floating tensors of one type."""
     return _native_matmul if z is not None and _same_float_type(x, z) else None
 
 

@@ -134,6 +134,7 @@ def _folded_weight(x: Tensor, gy: Tensor, win: Window, groups: int, shape: Shape
 
 
 def lower_conv(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Kernel:
+    """Lower conv to PyTorch's own operator, or to one for any rank, padding and batch axes."""
     native = native_conv(window, groups)
     if native is not None and len(x) == window.rank + 2:
         return native
@@ -141,6 +142,7 @@ def lower_conv(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Ke
 
 
 def lower_conv_transpose(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Kernel:
+    """Lower conv_transpose to PyTorch's own operator, or to one for any rank, padding and batch axes."""
     native = native_transpose(window, groups)
     if native is not None and len(x) == window.rank + 2:
         return native
@@ -162,6 +164,8 @@ def _one_batch_axis(convolve: Callable[..., Tensor], x: Shape, window: Window, g
 
 
 def lower_conv_weight(x: Shape, gy: Shape, *, window: Window, groups: int) -> Kernel:
+    """Lower conv_weight, the gradient of conv in its weight."""
+
     def compute(t: Tensor, g: Tensor) -> Tensor:
         if t.dtype != g.dtype:  # under autocast: the product has no cast of its own
             t, g = (v.to(torch.promote_types(t.dtype, g.dtype)) for v in (t, g))

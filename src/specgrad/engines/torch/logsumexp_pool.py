@@ -231,6 +231,7 @@ _smooth_max_pool_with_rules: Callable[..., Tensor] = _SmoothMaxPool.apply
 
 
 def lower_smooth_max_pool(x: Shape, *, window: Window, beta: Number, padded: str) -> Kernel:
+    """Lower smooth_max_pool, the log-sum-exp of every window; half types by float32."""
     window.check_walk()
     params = {"window": window, "beta": beta, "padded": padded}
 

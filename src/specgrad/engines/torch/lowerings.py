@@ -93,6 +93,8 @@ def _clamp(x: Shape, *, low: Any, high: Any) -> Kernel:
 
 
 def _quantize(x: Shape, scale: Shape, zero: Shape, *, low: int | None, high: int | None) -> Kernel:
+    """Lower quantize: clamp(round(x / scale) + zero, low, high)."""
+
     def compute(t: Any, s: Any, z: Any) -> Tensor:
         if not isinstance(t, Tensor):
             t = _tensor_like(t, s if isinstance(s, Tensor) else z)

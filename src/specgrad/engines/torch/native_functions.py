@@ -47,6 +47,7 @@ def _is_cpu_index(i: Any) -> bool:
 
 
 def _is_axis(axis: Any, x: Tensor) -> bool:
+    """Return whether `axis` is an int that names an axis of x."""
     return type(axis) is int and -x.ndim <= axis < x.ndim
 
 
@@ -54,6 +55,7 @@ def _is_axis(axis: Any, x: Tensor) -> bool:
 
 
 def trunc(x: Any) -> Kernel | None:
+    """Select torch.trunc for plain float tensors."""
     return torch.trunc if _is_eager_float(x) else None
 
 
@@ -141,6 +143,7 @@ def take_along(x: Any, i: Any, *, axis: Any) -> Kernel | None:
 
 
 def roll(x: Any, shift: Any, *, axis: Any) -> Kernel | None:
+    """Select torch.roll; None for invalid arguments or a shift that changes nothing."""
     fits = _is_eager_float(x) and type(shift) is int and _is_axis(axis, x) and shift % x.shape[axis]
     return (lambda x, shift, *, axis: torch.roll(x, shift, axis)) if fits else None
 
@@ -167,6 +170,7 @@ MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 
 def pad(x: Any, widths: Any, *, value: Any = 0, mode: str = "constant") -> Kernel | None:
+    """Select F.pad for reflect, edge and wrap; half types by float32 if many padded cells read one."""
     flat = _native_widths(x, widths, mode) if mode in MODES and type(value) is int and not value else None
     if flat is None:
         return None

@@ -77,6 +77,7 @@ def _has_no_ties(x: Tensor, y: Tensor) -> bool:
 
 
 def lower_amax(x: Shape, *, axes: Shape, ties: str) -> Kernel:
+    """Lower amax over `axes`; ties="all" gives every maximiser the full derivative."""
     if not axes:
         return lambda t: t
     if ties == "split":
@@ -92,6 +93,7 @@ def _spatial_axes(x: Any, rank: Any) -> Shape | None:
 
 
 def global_max_pool(x: Any, *, rank: int, keepdims: bool = True, ties: str = "all") -> Kernel | None:
+    """Select amax over the last `rank` axes; None for invalid arguments."""
     axes = _spatial_axes(x, rank)
     if axes is None or ties not in ("all", "split"):
         return None
@@ -101,5 +103,6 @@ def global_max_pool(x: Any, *, rank: int, keepdims: bool = True, ties: str = "al
 
 
 def global_avg_pool(x: Any, *, rank: int, keepdims: bool = True) -> Kernel | None:
+    """Select torch.mean over the last `rank` axes; None for invalid arguments."""
     axes, keep = _spatial_axes(x, rank), bool(keepdims)
     return None if axes is None or not x.numel() else lambda x, **_: torch.mean(x, axes, keep)

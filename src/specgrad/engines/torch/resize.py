@@ -29,6 +29,7 @@ def _taps(t: Tensor, axis: int, line: Resized) -> list[tuple[Tensor, Tensor | No
 
 
 def lower_resize(x: Shape, **params: Any) -> Kernel:
+    """Lower resize to F.interpolate where it is exact, else to gathers and weights, axis by axis."""
     lines = axes_resized([x[a] for a in params["axes"]], **params)
     axes, native = [a for a, _ in lines], _native(x, lines)
 
@@ -82,6 +83,7 @@ def _native(x: Shape, lines: Axes) -> Kernel | None:
 
 
 def lower_resize_spread(gy: Shape, *, cells: Shape, **params: Any) -> Kernel:
+    """Lower the adjoint of resize for inputs of `cells` cells: index_add, axis by axis."""
     lines = axes_resized(cells, **params)
 
     def compute(g: Tensor) -> Tensor:
