@@ -90,9 +90,12 @@ def escapes(seed: int, runs: int = 1, points: int = 6) -> list[str]:
     best, margins, _, alive, known, _ = boxes.excluded(low, high)
     found = broken(seed, boxes, deployed, (low, high), best, margins, alive, runs, points)
     kept = search.IntervalCache(boxes.whole())
-    slots, ends = kept.put(*known), torch.sort(low + (high - low) * torch.from_numpy(rng.random((2, *low.shape))), 0)[0]
+    slots, ends = (
+        kept.store(*known),
+        torch.sort(low + (high - low) * torch.from_numpy(rng.random((2, *low.shape))), 0)[0],
+    )
     parts = torch.maximum(ends[0].float().double(), low), torch.minimum(ends[1].float().double(), high)
-    best, margins, _, alive, *_ = boxes.excluded(*parts, kept.take(slots))  # halves know what the whole knew
+    best, margins, _, alive, *_ = boxes.excluded(*parts, kept.read(slots))  # halves know what the whole knew
     return found + broken(seed, boxes, deployed, parts, best, margins, alive, runs, points)
 
 
@@ -159,8 +162,8 @@ def test_weights_that_are_not_proven_are_noticed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_known_of_another_box_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = search.IntervalCache.take
-    monkeypatch.setattr(search.IntervalCache, "take", lambda self, slots: take(self, slots.roll(1)))
+    take = search.IntervalCache.read
+    monkeypatch.setattr(search.IntervalCache, "read", lambda self, slots: take(self, slots.roll(1)))
     assert any(escapes(seed) for seed in range(4))
 
 
@@ -168,14 +171,14 @@ def test_what_is_kept_loses_nothing() -> None:
     values = torch.from_numpy(np.random.default_rng(0).normal(size=(50, 40)) * 10.0 ** np.arange(-20, 20))
     kept = search.IntervalCache((values[:1] - 1, values[:1] + 1))
     for _ in range(3):
-        slots = kept.put(values, values)
-        (low, high), _ = kept.take(slots), kept.take(slots)
+        slots = kept.store(values, values)
+        (low, high), _ = kept.read(slots), kept.read(slots)
         assert bool((low <= values).all())
         assert bool((high >= values).all())
         assert bool(((high - low) <= 2.0**-22 * values.abs()).all())
     assert len(kept.low) == 64  # a slot is free when both have taken it
     full = search.IntervalCache((values[:1] - 1, values[:1] + 1), most=1)
-    low, high = full.take(full.put(values[1:], values[1:]))
+    low, high = full.read(full.store(values[1:], values[1:]))
     assert torch.equal(low, full.low[:1].double().expand(49, -1))  # no room: what the whole box knows
 
 

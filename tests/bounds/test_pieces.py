@@ -213,7 +213,7 @@ def test_what_does_not_fit_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     forward = root_forward(graph, *box(graph, 0))
     relu = next(i for i, n in enumerate(graph.nodes) if n.op.name == "relu")
     assert fits(forward.state, relu, 1)
-    monkeypatch.setattr(multi_neuron, "MOST_CELLS", 3)
+    monkeypatch.setattr(multi_neuron, "MAX_CELLS_READ", 3)
     assert not fits(forward.state, relu, 1)
     assert piecewise(forward, torch.eye(2), torch.ones(2), np.inf).tolist() == [-np.inf, -np.inf]
 

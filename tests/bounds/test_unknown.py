@@ -47,7 +47,7 @@ def test_one_input_that_rounding_decides_is_set_aside_and_the_rest_is_settled() 
 def test_a_search_that_drops_what_is_stuck_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mistake: what is set aside is forgotten. Then 3x > 3, which is false at x = 1, would hold."""
     asked = above([1.0], [1.0 + 8 * ULP], Fraction(3))
-    monkeypatch.setattr(search.OpenBoxes, "tried", lambda self, network, case: None)
+    monkeypatch.setattr(search.OpenBoxes, "run_candidates", lambda self, network, case: None)
     monkeypatch.setattr("specgrad.bounds.search.certify.attack", lambda *_: None)
     assert certify(threefold(), asked, seconds=ENDS).verdict == "unknown"
     monkeypatch.setattr(search.DeferredBoxes, "add", lambda self, *boxes: None)

@@ -103,7 +103,7 @@ def _candidates(bounder: Bounder, problems: Problems, box: int, rng: Random) -> 
             every.append(
                 tuple(Split(z, c, point) for c in torch.nonzero((low < point) & (high > point))[:, 0].tolist())
             )
-    for i, left in problems.left.items():
+    for i, left in problems.candidate_taps.items():
         several = left[box] & (left[box].sum(0) > 1)
         every.append(tuple(Split(i, w, tap=t) for t, w in torch.nonzero(several).tolist()))
     for x in bounder.renewed[:1]:
@@ -117,10 +117,10 @@ def entered(problems: Problems, box: int, cut: Split, side: int) -> Problems:
     """A problem with one more cut."""
     at = torch.tensor([box])
     if cut.node in problems.known and cut.node not in problems.limits:
-        return problems.halved(cut.node, at, torch.tensor([cut.cell]), torch.tensor([cut.at]), side)
+        return problems.split_input(cut.node, at, torch.tensor([cut.cell]), torch.tensor([cut.at]), side)
     if cut.tap is None:
         return problems.cut(cut.node, at, torch.tensor([cut.cell]), cut.at, side)
-    lost = torch.arange(problems.left[cut.node].shape[1])[None] == cut.tap
+    lost = torch.arange(problems.candidate_taps[cut.node].shape[1])[None] == cut.tap
     return problems.without(cut.node, at, torch.tensor([cut.cell]), lost if side else ~lost)
 
 
@@ -152,7 +152,7 @@ def with_random_numbers(problems: Problems, rng: np.random.Generator) -> Problem
         problems,
         slopes=slopes,
         multipliers=noise(problems.multipliers, rng.normal),
-        pulls=noise(problems.pulls, rng.normal),
+        tap_multipliers=noise(problems.tap_multipliers, rng.normal),
     )
 
 
@@ -282,7 +282,7 @@ def hunt(seeds: Sequence[int], inputs: int = 12, kind: str | None = None) -> Fin
         problems, paths = random_tree(bounder, row, Random(seed))
         alive = torch.ones(len(paths), dtype=torch.bool)
         if seed % 3:
-            problems, alive = bounder.renew(problems)
+            problems, alive = bounder.rebound_layers(problems)
         bounds = [bounder.lower(with_random_numbers(problems, rng)), bounder.lower(problems)]
         bounds.append(bounder.optimised(problems, 6, torch.full((len(paths),), torch.inf))[1])
         best = torch.where(alive, torch.stack(bounds).amax(0), torch.inf).tolist()

@@ -51,23 +51,23 @@ def test_a_wrong_side_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_half_of_an_input_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Problems.halved
+    original = Problems.split_input
     monkeypatch.setattr(
-        Problems, "halved", lambda self, x, b, c, points, side: original(self, x, b, c, points, 1 - side)
+        Problems, "split_input", lambda self, x, b, c, points, side: original(self, x, b, c, points, 1 - side)
     )
     assert is_caught("relu")
 
 
 def test_layers_that_are_bounded_again_on_another_box_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """What follows of one part is taken for what follows of another."""
-    original = Bounder.renew
+    original = Bounder.rebound_layers
 
     def wrong(self: Bounder, problems: Problems) -> Any:
         new, alive = original(self, problems)
         x = self.renewed[0]
         return replace(new, known={z: v if z == x else v.flip(0) for z, v in new.known.items()}), alive
 
-    monkeypatch.setattr(Bounder, "renew", wrong)
+    monkeypatch.setattr(Bounder, "rebound_layers", wrong)
     assert is_caught("relu")
 
 
@@ -76,7 +76,7 @@ def test_a_multiplier_of_the_wrong_sign_is_caught(monkeypatch: pytest.MonkeyPatc
         whole = torch.full_like(self.multipliers[z], torch.inf)
         return -whole, whole
 
-    monkeypatch.setattr(Problems, "allowed", any_sign)
+    monkeypatch.setattr(Problems, "multiplier_range", any_sign)
     assert is_caught("relu")
 
 
@@ -101,13 +101,13 @@ def test_a_winner_on_the_wrong_side_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_loser_that_is_said_to_be_larger_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Maximum.pulled
+    original = Maximum.multiplier_objectives
 
     def wrong(self: Maximum, left: Any, b: Any) -> Any:
         seeds, constant, size = original(self, left, b)
         return {s: -v for s, v in seeds.items()}, -constant, size
 
-    monkeypatch.setattr(Maximum, "pulled", wrong)
+    monkeypatch.setattr(Maximum, "multiplier_objectives", wrong)
     assert is_caught("max_pool")
 
 

@@ -47,7 +47,7 @@ NOTHING_VARIES = "the outputs vary by rounding alone, whatever the input, and th
 
 @dataclass(frozen=True, eq=False)
 class CertifyResult:
-    """The answer, and what it rests on.
+    """Verdict of `certify`, and what it rests on.
 
     margins    per case and alternative: a proven lower bound of (row.y - limit) for the row that excludes it best; none
                of a case that was not reached, and a counterexample ends the list
@@ -77,9 +77,11 @@ class CertifyResult:
 
     @property
     def seconds(self) -> float:
+        """Seconds of all stages together."""
         return sum(self.stages.values())
 
     def to_json(self) -> dict[str, Any]:
+        """The result as a JSON object."""
         data: dict[str, Any] = {"margins": self.margins, "seconds": self.stages, "problems": self.problems}
         data["deployment"] = self.deployment
         if self.notes:
@@ -107,7 +109,7 @@ def certify(
     source: Any = None,
     progress: Progress | None = None,
 ) -> CertifyResult:
-    """Try to settle a property of a network, for the network that float32 executes.
+    """Try to prove or refute a property of a network, for the network that float32 executes.
 
     model       a Graph (its weights are constants), an ONNX file, or a PyTorch module (with a property file, give its
                 input's shape); of a property about several networks, one per name: {"f": "f.onnx", "g": "g.onnx"}
@@ -159,14 +161,14 @@ def certify(
 
 
 def _check_arithmetic(arithmetic: Any) -> None:
-    """Counterexamples are run in float32, so a verdict in another format would mix two."""
+    """Raise ParameterError unless the arithmetic is float32: counterexamples are run in float32."""
     if arithmetic is not None and arithmetic.dtype != "float32":
         text = f"certify answers for dtype='float32'; got {arithmetic.dtype!r}. crown bounds other formats"
         raise ParameterError("certify", text, rule="P5")
 
 
 def _rounded(point: Counterexample | None) -> tuple[str, ...]:
-    """Said where what was run does not lie in the property's set."""
+    """Note if the counterexample's point had to be rounded to float32; else empty."""
     if point is None or not point.rounded:
         return ()
     text = f"{point.rounded} of {len(point.point)} input cells of the counterexample are no float32 numbers"
@@ -174,7 +176,7 @@ def _rounded(point: Counterexample | None) -> tuple[str, ...]:
 
 
 def _disagree(point: Counterexample | None) -> tuple[str, ...]:
-    """Said where rounding decides: not everybody who was asked breaks the property there."""
+    """Note if some runtime does not violate the property at the counterexample; else empty."""
     if point is None or not point.disagree:
         return ()
     whose = ", ".join(run.who for run in point.disagree)
@@ -182,7 +184,7 @@ def _disagree(point: Counterexample | None) -> tuple[str, ...]:
 
 
 def _at_the_input(network: DeployedNetwork | Graph, x: Any, label: int) -> str:
-    """Said where no search was needed, which mostly means that another label was meant; a graph gives positions."""
+    """Text if x itself has another label than was stated; else "". A graph's output is an index."""
     if isinstance(network, Graph):
         position = int(held_run(DeployedNetwork(network), x).item())
         return "" if position == label else f"at the input itself the position is {position}, not {label}"
@@ -191,7 +193,7 @@ def _at_the_input(network: DeployedNetwork | Graph, x: Any, label: int) -> str:
 
 
 def _joined(answers: list[CertifyResult]) -> CertifyResult:
-    """The worst of all cases."""
+    """Combine the results of all cases: the worst verdict, all margins and trees."""
     order = {"violated": 0, "unknown": 1, "holds": 2}
     worst = min(answers, key=lambda a: order[a.verdict])
     margins = tuple(m for a in answers for m in a.margins)
@@ -200,7 +202,7 @@ def _joined(answers: list[CertifyResult]) -> CertifyResult:
 
 
 def target(limit: Fraction) -> float:
-    """The least float64 number above a limit: a bound that reaches it excludes row.y <= limit.
+    """Least float64 number above a limit: a bound that reaches it excludes row.y <= limit.
 
     >>> target(Fraction(0)), target(Fraction(1, 3)) > 1 / 3
     (5e-324, True)
@@ -211,7 +213,7 @@ def target(limit: Fraction) -> float:
 
 
 class _Certifier:
-    """One network, several cases, one deadline."""
+    """Runs the stages of `certify` for one network, several cases and one deadline."""
 
     def __init__(
         self, question: VerificationProblem, deadline: float, progress: Progress | None, arithmetic: Any = None
@@ -224,14 +226,16 @@ class _Certifier:
         self.stages = dict.fromkeys(STAGES, 0.0)
 
     def _left(self) -> float:
+        """Remaining seconds, at least 0."""
         return max(0.0, self.deadline - time.monotonic())
 
     def _say(self, text: str, done: int = 0, total: int = 0) -> None:
+        """Report progress, if somebody listens."""
         if self.progress is not None:
             self.progress(text, done, total)
 
     def answer(self, cases: Sequence[Case]) -> CertifyResult:
-        """The answer for all cases: quick attacks first, as one counterexample answers them all, then proofs in turn.
+        """Return the result for all cases: quick attacks first, then proofs in turn.
 
         A case that the time does not reach is unknown, and so is the whole.
         """
@@ -252,14 +256,14 @@ class _Certifier:
         return replace(verdict, reason="; ".join(filter(None, (verdict.reason, reason))))
 
     def _in_time(self, cases: Sequence[Case]) -> Iterator[Case]:
-        """The first case, and others until the time is over."""
+        """Yield the first case, and others until the deadline."""
         for k, case in enumerate(cases):
             if k and not self._left():
                 return
             yield case
 
     def _settle(self, case: Case) -> CertifyResult:
-        """The answer for one case, after a quick attack."""
+        """Return the result for one case, after the quick attack."""
         if not all(len(a.limits) for a in case.alternatives):
             reason = "an alternative says nothing of the outputs, so no bound excludes it"
             return CertifyResult("unknown", None, ((),), self.stages, 0, reason)
@@ -279,6 +283,7 @@ class _Certifier:
         return self._branch(rest, root, [nearest[k] for k in open_], margins, open_)
 
     def _attack(self, case: Case, effort: Effort) -> Counterexample | None:
+        """Search a counterexample of the case by gradients; None if none is found and confirmed."""
         self._say("attack")
         start = time.monotonic()
         seconds = min(effort.seconds, self._left())
@@ -287,7 +292,7 @@ class _Certifier:
         return counterexample
 
     def _witnessed(self, candidate: Counterexample | None, case: Case) -> Counterexample | None:
-        """What stands of a candidate."""
+        """Confirm a candidate on every runtime; return the counterexample, or None if it does not stand."""
         if candidate is None:
             return None
         counterexample = witnessed(self.question, candidate, case, self.options.get("arithmetic"))
@@ -295,22 +300,27 @@ class _Certifier:
         return counterexample
 
     def _broken(self, counterexample: Counterexample) -> CertifyResult:
+        """Return the result of a counterexample."""
         return CertifyResult("violated", counterexample, ((),), self.stages, 0)
 
     def _bounded(self, case: Case) -> tuple[Case, list[float], list[_Row], Any, str]:
-        """Linear bounds; once more with rows of an alternative together, where one by one they leave it open."""
+        """Linear bounds of a case: (case, margins, nearest rows, forward pass or None, reason), weighted rows added if
+        useful.
+        """
         margins, nearest, root, reason = self._crown(case)
         several = [len(a.limits) > 1 for a in case.alternatives]
         open_ = any(s and not m > 0 for s, m in zip(several, margins, strict=True))
         if root is None or not open_ or not self._left():
             return case, margins, nearest, root, reason
-        from .neuron_split.row_weights import strengthened
+        from .neuron_split.row_weights import add_weighted_rows
 
-        case = strengthened(root, case)
+        case = add_weighted_rows(root, case)
         return case, *self._margins(case, root), root, reason
 
     def _crown(self, case: Case) -> tuple[list[float], list[_Row], Any, str]:
-        """Margins and nearest rows per alternative from one backward pass, and that pass, unless nothing is bounded."""
+        """Margins and nearest rows per alternative by linear bounds, the forward pass (None: cannot be split), and the
+        reason.
+        """
         self._say("linear bounds")
         start = time.monotonic()
         root = self._root(case, *case.outer())
@@ -325,7 +335,7 @@ class _Certifier:
         return margins, nearest, root, ""
 
     def _margins(self, case: Case, root: Any) -> tuple[list[float], list[_Row]]:
-        """Of the nearest row of every alternative, and that row."""
+        """Per alternative the margin of its nearest row, and that row."""
         from ..linear.intermediate.tighten import output_bounds
 
         rows = np.concatenate([a.rows for a in case.alternatives])
@@ -334,7 +344,7 @@ class _Certifier:
         return [margin for margin, _ in closest], [row for _, row in closest]
 
     def _pieces(self, root: Any, nearest: list[_Row], margins: list[float], open_: list[int]) -> list[int]:
-        """Relus that read the same few cells, together; enters margins, and says which alternatives stay open."""
+        """Improve `margins` by multi-neuron bounds; return the alternatives that stay open."""
         from .neuron_split.multi_neuron import piecewise
 
         self._say("pieces")
@@ -346,7 +356,7 @@ class _Certifier:
         return [k for k in open_ if not margins[k] > 0]
 
     def _branch(self, case: Case, root: Any, rows: list[_Row], margins: list[float], open_: list[int]) -> CertifyResult:
-        """Where inputs are few they alone are split; elsewhere kinks and winners, and inputs where none is left."""
+        """Search by splits: of inputs if these are few, else of neurons first, then of inputs."""
         start, count, settled, alone = time.monotonic(), 0, False, False
         share: float | None = None  # halves of a box are halves; sides of a kink are as large as they are
         worst: OpenPart | None = None
@@ -380,7 +390,7 @@ class _Certifier:
         return replace(verdict, reason=reason, open_part=worst, unknown=why)
 
     def _unknown(self, case: Case, root: Any, worst: OpenPart | None, why: OpenReport) -> OpenReport:
-        """Where the search ended; with what is lost in the worst open part, and to what."""
+        """Return the report with the layer that loses most in the worst open part."""
         if worst is None:
             return why
         from .input_split.explain_open import explained
@@ -389,7 +399,7 @@ class _Certifier:
         return replace(why, rounding=why.rounding or rounding, layer=layer)
 
     def _split(self, case: Case, root: Any) -> Any:
-        """Input splits, for all rows of the case; far below a box, rounding is counted anew on a smaller one."""
+        """Search by input splits for all rows of the case; far below the box, rounding is counted on a smaller one."""
         from .input_split.search import split_inputs
 
         def rooted(low: Any, high: Any) -> Any:
@@ -399,7 +409,7 @@ class _Certifier:
         return split_inputs(self.network, case, self._boxes(case, root), self.deadline, self.progress, rooted)
 
     def _root(self, case: Case, low: Array, high: Array) -> Any:
-        """crown's walk over a box of inputs, and over the case's ball where it has one."""
+        """Run crown's forward pass over an input box, and the case's ball if it has one."""
         from .neuron_split.subproblems import input_ball, root_forward
 
         shape = self.graph.nodes[self.graph.input_positions[0]].shape
@@ -407,6 +417,7 @@ class _Certifier:
         return root_forward(self.graph, *ends, ball=input_ball(case), **self.options)
 
     def _boxes(self, case: Case, root: Any) -> Any:
+        """Return batched bounds of all rows of the case."""
         from .input_split.search import Boxes
 
         rows = [(row, limit) for a in case.alternatives for row, limit in zip(a.rows, a.limits, strict=True)]
@@ -414,7 +425,7 @@ class _Certifier:
         return Boxes(root, *_tensors(rows), owner)
 
     def _search(self, root: Any, rows: list[_Row]) -> Any:
-        """Cuts for the row that is nearest to excluding each alternative."""
+        """Search by neuron splits for the nearest row of each alternative."""
         from .neuron_split.branch_and_bound import narrowed
         from .neuron_split.reduced_search import search
 
@@ -424,7 +435,7 @@ class _Certifier:
 
 
 def _open_part(case: Case, outcome: Any, x: int) -> OpenPart | None:
-    """Of a search by cuts: the open part whose margin is least, of all rows; x is the input's position."""
+    """Return the open part with the least margin of a neuron-split search, or None; x is the input's position."""
     parts = [(w[1], tree.path(w[0])) for w, tree in zip(outcome.worst, outcome.trees, strict=True) if w is not None]
     if not parts:
         return None
@@ -447,7 +458,7 @@ def _margin(bound: float, limit: Fraction) -> float:
 
 
 def _nearest(alternative: Alternative, margins: list[float]) -> tuple[float, _Row]:
-    """The margin of the row that is nearest to excluding an alternative, and that row with its limit.
+    """Largest margin of an alternative's rows, and that row with its limit.
 
     An alternative without rows holds every output: nothing excludes it, least of all 0.y > 0.
     """
@@ -458,7 +469,7 @@ def _nearest(alternative: Alternative, margins: list[float]) -> tuple[float, _Ro
 
 
 def _tensors(rows: Sequence[_Row]) -> tuple[Any, Any]:
-    """The rows, and the least numbers that exclude them."""
+    """Rows as one tensor, and the least numbers that exclude them."""
     import torch
 
     targets = [target(limit) for _, limit in rows]

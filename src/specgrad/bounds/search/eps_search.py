@@ -31,7 +31,7 @@ LARGEST = Fraction(2) ** 20
 
 @dataclass(frozen=True, eq=False)
 class LargestEps:
-    """Both ends of the search.
+    """Result of the search for the largest eps: what is proven, and what is violated.
 
     proven           no input within this eps breaks the property, for every execution; None: not even x is proven
     violated         the distance of the nearest counterexample that was found (a root is rounded up, by 2**-64 of it at
@@ -59,6 +59,7 @@ class LargestEps:
         return "holds" if self.proven else "unknown"
 
     def to_json(self) -> dict[str, Any]:
+        """The result as a JSON object."""
         data: dict[str, Any] = {"proven": _number(self.proven), "violated": _number(self.violated, up=True)}
         data |= {"gap": _number(self.gap, up=True), "reason": self.reason}
         data["tried"] = [{"eps": _number(eps), "verdict": verdict} for eps, verdict in self.tried]
@@ -70,7 +71,7 @@ class LargestEps:
 
     @property
     def gap(self) -> Fraction | None:
-        """Between both ends; None where one of them is missing."""
+        """Difference of both ends; None if one is missing."""
         return None if self.proven is None or self.violated is None else self.violated - self.proven
 
     def __str__(self) -> str:
@@ -85,7 +86,7 @@ class LargestEps:
 
 
 def shown(value: Fraction, *, up: bool = False) -> str:
-    """In 6 digits, never beyond what is known: down for what is proven, up for what is broken.
+    """Format with 6 digits, never beyond what is known: rounded down, or up if `up`.
 
     >>> shown(Fraction(1, 3)), shown(Fraction(1, 3), up=True), shown(Fraction(1, 4))
     ('0.333333', '0.333334', '0.25')
@@ -95,7 +96,7 @@ def shown(value: Fraction, *, up: bool = False) -> str:
 
 
 def _number(value: Fraction | None, *, up: bool = False) -> float | None:
-    """The nearest float64 not above, or not below."""
+    """Nearest float64 not above the value, or not below it if `up`; None stays None."""
     if value is None:
         return None
     near = float(value)
@@ -104,7 +105,7 @@ def _number(value: Fraction | None, *, up: bool = False) -> float | None:
 
 
 def _few_digits(value: Fraction) -> Fraction:
-    """The next number below with DIGITS digits."""
+    """Round down to DIGITS digits."""
     context = Context(prec=DIGITS, rounding=ROUND_DOWN)
     return Fraction(context.divide(Decimal(value.numerator), Decimal(value.denominator)))
 
@@ -156,6 +157,8 @@ def largest_eps(
 
 @dataclass
 class _EpsSearch:
+    """Search for the largest eps of one model and input: the proven end rises, the violated end falls."""
+
     model: Any
     x: Any
     label: int
@@ -170,7 +173,7 @@ class _EpsSearch:
     reason: str = ""
 
     def run(self, first: Fraction) -> None:
-        """From 0 up by doubling, then the proven end by bisection, then the broken one."""
+        """Double eps from `first` while it is proven, bisect the proven end, then the violated one."""
         if self._try(Fraction(0)) != "holds":
             self.reason = self.reason or "not even the input itself is proven"
             return
@@ -185,14 +188,16 @@ class _EpsSearch:
             self.reason = "the time was over"
 
     def _proven(self) -> Fraction:
+        """Largest proven eps, 0 if none is."""
         return Fraction(0) if self.low_end is None else self.low_end[0]
 
     def _ceiling(self) -> Fraction | None:
-        """The least eps above the proven one at which nothing was proven."""
+        """Least eps that was tried and not proven, or has a counterexample; None if there is none."""
         open_ = [eps for eps, verdict in self.tried.items() if verdict != "holds"]
         return min([*open_, *([self.high_end[0]] if self.high_end else [])], default=None)
 
     def _raise_proven(self) -> None:
+        """Raise the proven end by bisection."""
         while not self._is_over() and (ceiling := self._ceiling()) is not None:
             middle = _few_digits((self._proven() + ceiling) / 2)
             if ceiling - self._proven() <= CLOSE * ceiling or middle in self.tried:
@@ -200,7 +205,7 @@ class _EpsSearch:
             self._try(middle)
 
     def _look_above(self) -> None:
-        """A counterexample, further and further away."""
+        """Look for a counterexample at growing eps."""
         eps = max(self.tried) * 2
         while self.high_end is None and eps < LARGEST and not self._is_over():
             self._try(eps)
@@ -209,7 +214,7 @@ class _EpsSearch:
             eps *= 2
 
     def _lower_broken(self) -> None:
-        """Between the largest eps that is open and the nearest counterexample."""
+        """Lower the violated end by bisection, down to the largest eps that is not violated."""
         while not self._is_over() and self.high_end is not None and not self._is_close():
             open_ = [e for e, v in self.tried.items() if e < self.high_end[0]]
             middle = _few_digits((max(open_) + self.high_end[0]) / 2)
@@ -218,6 +223,7 @@ class _EpsSearch:
             self._try(middle)
 
     def _try(self, eps: Fraction) -> str:
+        """Certify one eps and move an end; return the verdict."""
         left = max(0.0, self.deadline - time.monotonic())
         if self.progress is not None:
             self.progress(f"eps {shown(eps)}", len(self.tried), 0)
@@ -234,7 +240,7 @@ class _EpsSearch:
         return outcome
 
     def _broken_by(self, verdict: CertifyResult) -> None:
-        """The counterexample's own distance, exactly, which may be less than the eps that was tried."""
+        """Move the violated end to the counterexample's own distance, which may be less than the eps that was tried."""
         point = verdict.counterexample
         assert point is not None
         distance = norm_upper_bound([at - cell for at, cell in self._cells(point)], self.options["norm"])
@@ -247,6 +253,7 @@ class _EpsSearch:
             self.reason = verdict.reason
 
     def _proved(self, eps: Fraction, verdict: CertifyResult) -> str:
+        """Move the proven end to eps, with a certificate if asked for; return the verdict."""
         certificate = None
         if self.certificates:
             from .certificates.prove import NoCertificateError, prove
@@ -266,14 +273,16 @@ class _EpsSearch:
         return "holds"
 
     def _is_over(self) -> bool:
+        """Whether the deadline has passed."""
         return time.monotonic() >= self.deadline
 
     def _is_close(self) -> bool:
+        """Whether both ends are within CLOSE of each other."""
         high = self.high_end
         return high is not None and high[0] - self._proven() <= CLOSE * high[0]
 
     def _is_everything(self, eps: Fraction) -> bool:
-        """Whether a larger eps is the same set: everything between the limits is as near."""
+        """Whether eps already covers all inputs between low and high."""
         low, high = self.options["low"], self.options["high"]
         if low is None or high is None:
             return False
@@ -283,7 +292,7 @@ class _EpsSearch:
         return norm_upper_bound(farthest, self.options["norm"]) <= eps
 
     def _cells(self, point: Counterexample) -> Iterator[tuple[Fraction, Fraction]]:
-        """Cells of a counterexample's point, each beside that of x."""
+        """Yield (cell of the counterexample, cell of x)."""
         if isinstance(self.x, Mapping):
             pairs = [(point.exact[name], array) for name, array in self.x.items()] if point.exact else []
             pairs = pairs or [(np.array(point.point, dtype=object), array) for array in self.x.values()]
@@ -294,6 +303,7 @@ class _EpsSearch:
                 yield at, Fraction(cell)
 
     def answer(self) -> LargestEps:
+        """Return the result."""
         proven, verdict, certificate = self.low_end or (None, None, None)
         broken, point = self.high_end or (None, None)
         reason = "" if self.low_end is not None and self._is_close() else self.reason
@@ -303,5 +313,5 @@ class _EpsSearch:
 
 
 def _each(x: Any) -> Sequence[Any]:
-    """The arrays of several inputs, or of one."""
+    """Return the arrays of several inputs, or of one, as a list."""
     return list(x) if isinstance(x, tuple) else [x]

@@ -17,7 +17,7 @@ def certify_query(
     arithmetic: Any = None,
     progress: Progress | None = None,
 ) -> CertifyResult:
-    """The verdict on a query: it `holds` where the competition says unsat.
+    """Return the verdict on a VNN-LIB query; "holds" is the competition's unsat.
 
     property_path   a VNN-LIB file, 1.0 or 2.0
     networks        name of a network in the query -> an ONNX file or a Graph; where the query declares one network

@@ -58,13 +58,15 @@ Trees = Sequence[tuple[Sequence[int], Tree]]  # of a case: numbers of alternativ
 
 
 def prove(graph: Graph, statement: Property, arithmetic: Any = None) -> list[CaseProof]:
-    """A proof per case, by linear bounds without splits; whether it is one, the checker says."""
+    """Return one candidate proof per case, by linear bounds without splits; only the checker decides whether it is
+    valid.
+    """
     graph = deployed_graph(graph)
     return [_case(graph, case, _options(arithmetic)) for case in statement.cases]
 
 
 def certificate(graph: Graph, statement: Property, arithmetic: Any = None) -> tuple[bytes, bytes]:
-    """The bytes of a certificate's two files, for the executions that `arithmetic` describes."""
+    """Return the bytes of a certificate's two files, for the executions that `arithmetic` describes."""
     meant = Arithmetic() if arithmetic is None else arithmetic
     return encode(deployed_graph(graph), prove(graph, statement, meant), meant)
 
@@ -78,7 +80,7 @@ def prove_by_trees(
     step: Step | None = None,
     refine: bool = True,
 ) -> list[tuple[CaseProof, Proven]]:
-    """A proof per case, every leaf of which the checker's code has accepted, and what it has proven.
+    """Return per case a proof, every leaf of which the checker's code has accepted, and what it proves.
 
     trees    per case; alternatives of no tree are proven on the whole box, or else by cuts that are made here
     refine   cut further where trees leave something open
@@ -90,6 +92,7 @@ def prove_by_trees(
 
 
 def _options(arithmetic: Any) -> dict[str, Any]:
+    """Keyword arguments of `root_forward` for an arithmetic; empty for the default."""
     return {} if arithmetic is None else {"arithmetic": arithmetic}
 
 
@@ -102,6 +105,7 @@ def _case_by_trees(
     step: Step | None,
     refine: bool,
 ) -> tuple[CaseProof, Proven]:
+    """Return the checked proof of one case, by the given trees and by proofs on the whole box, and what it proves."""
     low, high, forward = _walked(graph, case, _options(arithmetic))
     refine = refine and forward.varies
     todo = [(list(numbers), tree) for numbers, tree in given] if forward.varies else []  # else cuts are of no use
@@ -147,7 +151,7 @@ def _case_by_trees(
 def _one_leaf(
     forward: ForwardPass, case: Case, numbers: Sequence[int], arithmetic: Any, deadline: Callable[[], None]
 ) -> Iterator[tuple[list[int], TreeProof, list[ExcludedAlternative]]]:
-    """Proofs on the whole box in whole numbers; none where they have no rule for a node, which rationals may have."""
+    """Yield integer-arithmetic proofs on the whole box; none if some node has no integer rule."""
     if numbers and forward.varies:
         with suppress(ReplayError):
             prover = TreeProver(forward, case, numbers, _boxes(forward, case, numbers), arithmetic)
@@ -155,7 +159,7 @@ def _one_leaf(
 
 
 def _boxes(forward: ForwardPass, case: Case, numbers: Sequence[int]) -> Boxes:
-    """Bounds as the checker knows them: without relus that are others."""
+    """Return batched float bounds of some alternatives as the checker has them: without merging duplicate relus."""
     forward = copy(forward)
     forward.state = replace(forward.state, folds=dict.fromkeys(forward.layers), cached_relaxations={})
     some = [case.alternatives[k] for k in numbers]
@@ -165,12 +169,14 @@ def _boxes(forward: ForwardPass, case: Case, numbers: Sequence[int]) -> Boxes:
 
 
 def _walked(graph: Graph, case: Case, options: Mapping[str, Any]) -> tuple[Array, Array, ForwardPass]:
+    """Return (low, high) of the case's box in float32, and crown's forward pass over it."""
     shape = graph.nodes[graph.input_positions[0]].shape
     low, high = (end.reshape(shape) for end in case.outer())
     return low.astype(np.float32), high.astype(np.float32), root_forward(graph, low, high, **options)
 
 
 def _case(graph: Graph, case: Case, options: Mapping[str, Any]) -> CaseProof:
+    """Return a candidate proof of one case on its whole box."""
     low, high, forward = _walked(graph, case, options)
     return CaseProof(low, high, tuple(_whole_box(forward, case, range(len(case.alternatives))).values()))
 
@@ -178,7 +184,7 @@ def _case(graph: Graph, case: Case, options: Mapping[str, Any]) -> CaseProof:
 def _whole_box(
     forward: ForwardPass, case: Case, numbers: Sequence[int]
 ) -> dict[int, tuple[Array, tuple[Fraction, ...], Proof | int]]:
-    """Proofs of some alternatives without splits."""
+    """Return candidate proofs of some alternatives without splits, by their numbers."""
     common = _common_slopes(forward)
     deep = tuple(i for i in _read_by_lines(forward.graph) if forward.depth.get(i, 0) > 1)
     some = ((k, case.alternatives[k]) for k in numbers)
@@ -186,14 +192,16 @@ def _whole_box(
 
 
 def _read_by_lines(graph: Graph) -> list[int]:
-    """What a relu reads, or a function that bends."""
+    """Positions of the nodes that relus and smooth functions read."""
     return [n.operands()[0] for n in graph.nodes if n.op.name == "relu" or n.op.name in ALWAYS_NONLINEAR]
 
 
 def _proof(
     forward: ForwardPass, alternative: Alternative, common: Mapping[int, Slopes], deep: tuple[int, ...]
 ) -> Proof:
-    """The row that excludes the alternative best; slopes optimised for it where crown's own leave it open."""
+    """Return the proof by the row that excludes the alternative best, with optimised slopes if crown's leave
+    it open.
+    """
     bounds = output_bounds(forward, alternative.rows)[0]
     margins = [b - as_float(limit) for b, limit in zip(bounds, alternative.limits, strict=True)]
     best = int(np.argmax(margins))
@@ -213,20 +221,20 @@ def _proof(
 
 
 def _together(forward: ForwardPass, row: Tensor) -> dict[int, Array]:
-    """Vectors of relus that read the same few cells, as good as a hundred steps make them."""
+    """Return vectors m of multi-neuron relaxations for one row, as integers, by the position of a relu."""
     kept: dict[int, Tensor] = {}
     piecewise(forward, row, torch.full((1,), torch.inf), time.monotonic() + SECONDS, kept)
     return {i: _places(m[0].numpy()) for i, m in kept.items()}
 
 
 def _places(m: Array) -> Array:
-    """Whole numbers of 2**-VECTOR_PLACES; what is too large for the file becomes the largest that fits."""
+    """Round to integer multiples of 2**-VECTOR_PLACES, clamped to int32."""
     most = np.iinfo(np.int32).max
     return np.rint(np.clip(np.nan_to_num(m) * 2.0**VECTOR_FRAC_BITS, -most, most)).astype(np.int32)
 
 
 def _whole(x: Any) -> Array:
-    """Whole numbers over SCALE; what is too large for the file becomes the largest that fits.
+    """Round to integers over SCALE, clamped to int16; NaN becomes 0.
 
     >>> _whole([0.5, -1e9, float("nan")]).tolist()
     [512, -32767, 0]
@@ -237,7 +245,7 @@ def _whole(x: Any) -> Array:
 
 
 def _common_slopes(forward: ForwardPass) -> dict[int, Slopes]:
-    """crown's lines for every node that has lines, by itself; the checker asks for those too that crown knows."""
+    """Return crown's slopes of every relaxed node, by position, also where crown itself merges the node."""
     slopes = {}
     for i, node in enumerate(forward.graph.nodes):
         if node.op.name in ("relu", "max_pool") or node.op.name in CURVES:
@@ -251,7 +259,9 @@ def _common_slopes(forward: ForwardPass) -> dict[int, Slopes]:
 
 
 def _curve(node: Node, low: Tensor, high: Tensor) -> Slopes:
-    """crown's slopes, or the points of a grid whose tangents are nearest to them; CHORD where that is nearer."""
+    """Return slopes of a unary function, or grid points whose tangents are nearest to crown's; CHORD if that
+    is nearer.
+    """
     lines = BoundUnary(0, node, (0,)).relaxation((low, high))
     if CURVES[node.op.name](node.params).is_piecewise_linear:
         return Slopes(_whole(lines.lower_slope[0]), _whole(lines.upper_slope[0]), SCALE)
@@ -260,6 +270,9 @@ def _curve(node: Node, low: Tensor, high: Tensor) -> Slopes:
 
 
 def _points(node: Node, low: Tensor, high: Tensor, wanted: Tensor) -> Array:
+    """Return per cell the grid point (0..SCALE) whose tangent is nearest to slope `wanted`; CHORD if the chord is
+    nearer.
+    """
     share = torch.linspace(0, 1, SCALE + 1, dtype=low.dtype).view(-1, *(1,) * low.ndim)
     grid = (low + (high - low) * share).requires_grad_()
     values = apply(node.op, grid, **node.params)
@@ -271,12 +284,13 @@ def _points(node: Node, low: Tensor, high: Tensor, wanted: Tensor) -> Array:
 
 
 def _relu(low: Tensor, high: Tensor) -> Slopes:
+    """Return the slopes of relu on low..high."""
     lines = relax.relu(low, high)
     return Slopes(_whole(lines.lower_slope[0]), _whole(lines.upper_slope[0]), SCALE)
 
 
 def _max(node: Node, source: int, ends: Any) -> Slopes:
-    """Taps in the order of the window's relation; those that lie in the padding everywhere are left out."""
+    """Return the slopes of a max pool, taps in the window's order, without those that are padding everywhere."""
     taps = BoundMaxPool(0, node, source, node.params["window"], with_zero=False)
     lines = taps.relaxation(ends)
     kept = [taps.window.number(tap.position) for tap in taps.window.taps()]

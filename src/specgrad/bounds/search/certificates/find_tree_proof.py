@@ -45,7 +45,9 @@ Step = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class LeafHint:
-    """What a file gives for a leaf: weights, multipliers (alternatives, cuts of nodes), lower slopes of relus."""
+    """What a certificate gives for a leaf: row weights, multipliers (alternatives, splits of nodes), lower slopes of
+    relus.
+    """
 
     weights: Array
     multipliers: Array
@@ -54,7 +56,7 @@ class LeafHint:
 
 
 class TreeProver:
-    """Proofs of some alternatives of a case by one tree.
+    """Finds proofs of some alternatives of a case by one split tree.
 
     boxes     float bounds of all their rows on boxes of inputs
     numbers   the alternatives
@@ -74,7 +76,7 @@ class TreeProver:
     def proof(
         self, tree: Tree, deadline: Callable[[], None], step: Step | None = None, refine: bool = True
     ) -> tuple[TreeProof, list[ExcludedAlternative]]:
-        """A proof whose leaves the checker's code accepts, and what it says of every alternative.
+        """Return a proof whose leaves the checker's code accepts, and what it proves of every alternative.
 
         refine   cut leaves further that the tree leaves open
 
@@ -116,7 +118,7 @@ class TreeProver:
     def one_leaf(
         self, deadline: Callable[[], None]
     ) -> Iterator[tuple[list[int], TreeProof, list[ExcludedAlternative]]]:
-        """Proofs on the whole box of the alternatives that have one: by the checker's own slopes, then by better ones.
+        """Yield (alternatives, proof, result) on the whole box, by the checker's own slopes, then by optimised ones.
 
         In whole numbers, which are many times as fast as rationals.
         """
@@ -139,18 +141,20 @@ class TreeProver:
                 return
 
     def _of(self, proof: TreeProof, some: Sequence[int]) -> TreeProof:
-        """What a proof of one leaf says of some alternatives."""
+        """Restrict a proof of one leaf to some alternatives."""
         owner = [k for k, (_, limits) in enumerate(self.rows) for _ in limits]
         columns = [n for n, k in enumerate(owner) if k in some]
         slopes = {i: s[:, list(some)] for i, s in proof.slopes.items()}
         return replace(proof, weights=proof.weights[:, columns], slopes=slopes)
 
     def _error(self, each: ProvenLeaf) -> OpenLeafError:
+        """Return the OpenLeafError of a leaf, with its alternative of the least margin."""
         assert each.margins is not None
         least = min(each.margins)
         return OpenLeafError(self.graph, each.leaf, self.numbers[each.margins.index(least)], least)
 
     def _said(self, margins: Sequence[tuple[Fraction, ...] | None]) -> list[ExcludedAlternative]:
+        """Return per alternative what is proven: rows, limits, least margin of all leaves, number of leaves."""
         least = [min(some) for some in zip(*(m for m in margins if m is not None), strict=True)]
         return [
             ExcludedAlternative(tuple(map(tuple, rows.tolist())), tuple(limits), margin, len(margins))
@@ -165,7 +169,9 @@ class TreeProver:
         anew: Collection[int],
         asked: Collection[int],
     ) -> TreeProof:
-        """A tree with what is known of its leaves, which have other names; enters hints for those asked about."""
+        """Return the proof object of a tree with what is known of its leaves; computes hints for the leaves
+        in `asked`.
+        """
         arrays = arrays_of(tree)
         bare = TreeProof(*arrays, NOTHING, taps=taps_of(tree))
         parts = [part for part, cut in tree.preorder() if cut is None]
@@ -192,7 +198,7 @@ class TreeProver:
         )
 
     def _blank(self, leaf: Leaf, chosen: Sequence[int] | None = None) -> LeafHint:
-        """Weights alone: of all rows, of a leaf that nobody asks about, or of the chosen one per alternative."""
+        """Return a hint with weights only: of all rows, or of the chosen row of every alternative."""
         each = [np.ones(len(limits), np.int64) for _, limits in self.rows]
         weights = np.concatenate(each) if chosen is None else self._chosen(chosen)
         none = (
@@ -201,11 +207,11 @@ class TreeProver:
         return LeafHint(weights, next(none), pulls=next(none))
 
     def _none(self, relu: int) -> Array:
-        """Slopes of a relu that is settled on a leaf's box."""
+        """Zero slopes of a relu that is stable on a leaf's box, (alternatives, *shape)."""
         return np.zeros((len(self.rows), *self.graph.nodes[relu].shape), np.int64)
 
     def _hints(self, some: Sequence[Leaf]) -> list[LeafHint]:
-        """What the float bounds know of leaves."""
+        """Return what the float bounds suggest for leaves."""
         sides = [leaf.sides(self.graph) for leaf in some]
         cut = [n for n, leaf in enumerate(some) if sides[n] or leaf.winners()]
         plain = sorted({*range(len(some))} - {*cut})
@@ -224,7 +230,9 @@ class TreeProver:
         return [hints[n] for n in range(len(some))]
 
     def _cut_hints(self, key: bytes, some: Sequence[Leaf]) -> list[LeafHint]:
-        """Slopes and multipliers of leaves of one box of inputs, for the row that is nearest to excluding there."""
+        """Return slopes and multipliers for leaves of one input box, optimised for the row nearest to
+        excluding there.
+        """
         if key not in self._bounders:
             self._bounders = {key: self._bounder(some[0])}
         bounder, chosen = self._bounders[key]
@@ -242,8 +250,8 @@ class TreeProver:
         for n, leaf in enumerate(some):
             boxes = torch.arange(n * count, (n + 1) * count)
             for cut, side in leaf.path():
-                if cut.tap is not None and cut.node in problems.left:
-                    lost = torch.arange(problems.left[cut.node].shape[1]) == cut.tap
+                if cut.tap is not None and cut.node in problems.candidate_taps:
+                    lost = torch.arange(problems.candidate_taps[cut.node].shape[1]) == cut.tap
                     cells = torch.full_like(boxes, cut.cell)
                     problems = problems.without(cut.node, boxes, cells, lost if side else ~lost)
                 elif cut.tap is None and cut.node in problems.limits:
@@ -255,7 +263,8 @@ class TreeProver:
         return [self._cut_hint(problems, n * count, leaf, chosen) for n, leaf in enumerate(some)]
 
     def _bounder(self, leaf: Leaf) -> tuple[Bounder | None, list[int]]:
-        """Float bounds on a leaf's box, and the row of every alternative that is nearest to excluding it there.
+        """Return float bounds on a leaf's box (None if the output does not vary), and the best row of every
+        alternative.
 
         There are none where the output does not vary: nothing on the way to it matters.
         """
@@ -270,6 +279,7 @@ class TreeProver:
         return Bounder(forward) if forward.varies else None, chosen
 
     def _cut_hint(self, problems: Problems, at: int, leaf: Leaf, chosen: Sequence[int]) -> LeafHint:
+        """Return the hint of one leaf from its optimised subproblems, which start at index `at`."""
         mine, cuts = slice(at, at + len(self.rows)), leaf.sides(self.graph)
         pulls = np.zeros((len(self.rows), len(cuts)), np.int64)
         for k, (cut, side) in enumerate(cuts):
@@ -286,22 +296,22 @@ class TreeProver:
         return LeafHint(self._chosen(chosen), pulls, slopes, self._lost(problems, mine, leaf))
 
     def _chosen(self, chosen: Sequence[int]) -> Array:
-        """Weights that take one row of every alternative."""
+        """Return weights that select one row of every alternative."""
         rows = zip(self.rows, chosen, strict=True)
         return np.concatenate([np.eye(len(limits), dtype=np.int64)[n] for (_, limits), n in rows])
 
     def _lost(self, problems: Problems, mine: slice, leaf: Leaf) -> Array:
-        """Multipliers of taps that lose, at the last cut that says so."""
+        """Return multipliers of taps that lose, (alternatives, losers), each at the last split that says so."""
         losers = leaf.losers(self.graph)
         pulls = np.zeros((len(self.rows), len(losers)), np.int64)
         for k, (cut, t) in enumerate(losers):
-            if cut.node in problems.pulls and (cut, t) not in losers[k + 1 :]:
+            if cut.node in problems.tap_multipliers and (cut, t) not in losers[k + 1 :]:
                 inside = {place: tap for tap, place in taps_inside(self.graph.nodes[cut.node], cut.cell).items()}
-                pulls[:, k] = _places(problems.pulls[cut.node][mine, inside[t], cut.cell])
+                pulls[:, k] = _places(problems.tap_multipliers[cut.node][mine, inside[t], cut.cell])
         return pulls
 
     def _weights(self, some: Sequence[Leaf]) -> Array:
-        """Per leaf and row: one row where that excludes its alternative, several together elsewhere."""
+        """Return weights (leaves, rows): one row where that excludes its alternative, several together elsewhere."""
         if all(len(limits) == 1 for _, limits in self.rows):
             return np.ones((len(some), len(self.rows)), np.int64)
         low, high = _tensors(some)
@@ -318,7 +328,7 @@ class TreeProver:
         return weights
 
     def _refine(self, tree: Tree, open_: Sequence[tuple[int, Leaf]]) -> None:
-        """Cut every open leaf by who wins a window that is cut already, or across the input that promises most."""
+        """Split every open leaf by an undecided winner, or else at the input that promises most; changes `tree`."""
         for part, leaf in open_:
             if (winner := undecided(self.graph, leaf)) is not None:
                 tree.divide(part, winner)
@@ -333,7 +343,7 @@ class TreeProver:
 
 
 def _way(tree: Tree, anew: Collection[int], part: int) -> list[int]:
-    """Parts from here up to the one whose box roundings are counted on."""
+    """Parts from this one up to the part on whose box roundings are counted."""
     way = [part]
     while way[-1] and way[-1] not in anew:
         way.append(tree.parents[way[-1]])
@@ -341,7 +351,7 @@ def _way(tree: Tree, anew: Collection[int], part: int) -> list[int]:
 
 
 def _above(tree: Tree, parts: Collection[int]) -> tuple[Tree, list[int]]:
-    """The tree as far as these parts need it, and the numbers in the whole tree of its parts.
+    """Return the subtree that these parts need, and the number of each of its parts in the full tree.
 
     >>> tree = Tree()
     >>> for part in (0, 1, 2):
@@ -367,7 +377,7 @@ def _above(tree: Tree, parts: Collection[int]) -> tuple[Tree, list[int]]:
 
 
 def _common(tree: Tree, parts: Collection[int]) -> set[int]:
-    """Parts that hold all of these, each as low as what lies with it at most NEAR cuts below one part allows.
+    """Return common ancestors that cover these parts, each as low as possible, at most NEAR splits above them.
 
     >>> tree = Tree()
     >>> for part in (0, 2, 4, 6):
@@ -385,7 +395,9 @@ def _common(tree: Tree, parts: Collection[int]) -> set[int]:
 
 
 def undecided(graph: Graph, leaf: Leaf) -> Split | None:
-    """By the first tap that may win a window of which another has lost: the search's lines have gaps between taps."""
+    """Return a split by the first tap that may still win a split window with several candidates; None if there
+    is none.
+    """
     left: dict[tuple[int, int], set[int]] = {}
     for cut, side in leaf.winners():
         taps = left.setdefault((cut.node, cut.cell), set(taps_inside(graph.nodes[cut.node], cut.cell)))
@@ -395,13 +407,13 @@ def undecided(graph: Graph, leaf: Leaf) -> Split | None:
 
 
 def _places(b: torch.Tensor) -> Array:
-    """Multipliers as a file has them: whole, not negative."""
+    """Round multipliers to the integers of a certificate file: not negative, clamped to int32."""
     most = np.iinfo(np.int32).max
     return np.minimum(np.rint(b.double().clamp(min=0).numpy() * 2.0**MULTIPLIER_FRAC_BITS), most).astype(np.int64)
 
 
 def behind_bends(graph: Graph) -> tuple[int, ...]:
-    """What bends reads and another bend feeds: of the rest, intervals are as good as backward bounds on a whole box."""
+    """Positions of nodes that nonlinear functions read and that other nonlinear functions feed."""
     behind: set[int] = set()
     for i, node in enumerate(graph.nodes):
         if node.op.name in NONLINEAR or behind & set(node.operands()):
@@ -410,10 +422,12 @@ def behind_bends(graph: Graph) -> tuple[int, ...]:
 
 
 def _can_be_cut(leaf: Leaf) -> bool:
+    """Whether some input of the leaf's box is not a single number."""
     return bool((leaf.low < leaf.high).any())
 
 
 def _tensors(some: Sequence[Leaf]) -> tuple[torch.Tensor, torch.Tensor]:
+    """(low, high) of the leaves' boxes, each (leaves, inputs), in float64."""
     low, high = (
         np.stack([end.ravel() for end in ends]).astype(np.float64)
         for ends in zip(*((x.low, x.high) for x in some), strict=True)

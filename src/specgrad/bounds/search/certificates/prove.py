@@ -12,7 +12,7 @@ from specgrad.errors import SpecgradError, need
 
 
 class NoCertificateError(SpecgradError, ValueError):
-    """There is none, and why; the property may hold all the same."""
+    """Raised if no certificate was found, with the reason; the property may hold all the same."""
 
     def __init__(self, text: str) -> None:
         super().__init__("prove", text)
@@ -32,7 +32,7 @@ def prove(
     seconds: float = 60.0,
     progress: Any = None,
 ) -> Any:
-    """A certificate of a property, which the checker has replayed; a NoCertificateError says why there is none.
+    """Return a certificate of a property that the checker has replayed; raise NoCertificateError if none is found.
 
     model, statement, low, high, norm, arithmetic, shape, progress   as for `certify`
     trees     how to divide the executions: `Verdict.trees`, or None: linear bounds of the whole box are tried first,
@@ -82,7 +82,7 @@ def prove(
 
 
 def _certifiable(model: Any, statement: Any, **limits: Any) -> tuple[Any, Any]:
-    """The graph and the property; what a certificate has no words for is refused."""
+    """Return graph and property; raise NoCertificateError for properties that certificates cannot state."""
     from ..statement.problem import question_of
 
     asked = question_of(model, statement, **limits)
@@ -95,7 +95,7 @@ def _certifiable(model: Any, statement: Any, **limits: Any) -> tuple[Any, Any]:
 
 
 def _searched(graph: Any, question: Any, arithmetic: Any, seconds: float, progress: Any, error: Exception) -> Any:
-    """How a search divides the executions, where the whole box is not enough."""
+    """Return the split trees that `certify` finds; raise NoCertificateError if it does not prove the property."""
     from ..certify import certify
 
     verdict = certify(graph, question, seconds=seconds, arithmetic=arithmetic, progress=progress)
@@ -116,7 +116,8 @@ def second_opinion(
     progress: Any = None,
     **limits: Any,
 ) -> tuple[Any, Any]:
-    """A verdict on a property by a tree of cuts that another tool found, and a certificate if it holds, else None.
+    """Check a split tree that another tool found: return the verdict, and a certificate if the property holds, else
+    None.
 
     splits   the path of a text (docs/reference/certificate.md)
 

@@ -1,4 +1,4 @@
-"""Which input to cut: what half a box gains, from the slopes of a bound and from the layers that lose most of it.
+"""Scores for the input to split: what half a box gains, from a bound's slopes and the layers that lose most of it.
 
 Of a row's bound a.x + c over a box, half the box across input j has abs(a_j)*w_j/2 more, in one of its halves. That is
 not all: where a cell c of a hidden layer lies between two lines, the bound loses abs(A_c)*g_c there, g_c being what is
@@ -25,7 +25,8 @@ from ..shared.float32_bounds import flat
 
 @dataclass
 class Losses:
-    """Of boxes (N, inputs): slopes of hidden cells (N, cells, inputs) by node; what every row loses by input.
+    """Slopes of hidden cells over the inputs, (N, cells, inputs) by node, and what every row loses, by input, on N
+    boxes.
 
     is_kept   whether they are asked for: relus that are taken together lose less than their cells say
     """
@@ -40,7 +41,9 @@ class Losses:
         self.by_input = self.low.new_zeros((len(self.low), self.rows, self.low.shape[1]))
 
     def enter(self, node: int, cells: int, some: Tensor, where: Tensor, slopes: Tensor | None) -> None:
-        """Slopes (boxes, 2 * some cells, *inputs) of both ends of cells `where` (boxes, some cells) of a node."""
+        """Store slopes (boxes, 2 * some cells, *inputs) of both bounds of cells `where` (boxes, some cells) of
+        a node.
+        """
         if slopes is None or not self.is_kept:
             return
         shape = (len(self.low), cells, self.low.shape[1])
@@ -49,7 +52,7 @@ class Losses:
         known[some[:, None], where] = (lower + upper).float()
 
     def lose(self, i: int, part: ObjectiveParts, state: State) -> None:
-        """What the lines of node i cost each row."""
+        """Add to `by_input` what the relaxation of node i costs each row."""
         layer = state.layers[i]
         if not isinstance(layer, BoundUnary) or layer.sources[0] not in self.slopes:
             return

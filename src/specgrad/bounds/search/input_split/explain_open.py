@@ -1,4 +1,4 @@
-"""What is lost in a part that a search leaves open, and to what.
+"""Explain an open part: what its bound loses, and at which layer.
 
 A bound of row.y on a box is a chain of steps, layer by layer. At the corner x where the line over the inputs is least,
 
@@ -24,14 +24,14 @@ from specgrad.proof.base.split_tree import OpenPart
 
 from .search import Boxes
 
-FEW = 16  # inputs, up to which every layer is bounded again on the part
+MAX_INPUTS_TO_REBOUND = 16  # inputs, up to which every layer is bounded again on the part
 
 
 @torch.no_grad()
 def explained(boxes: Boxes, part: OpenPart) -> tuple[bool, tuple[str, float] | None]:
-    """Whether the part would be excluded if nothing were rounded; the layer that loses most there, and its share."""
+    """Whether the part would be excluded without rounding; and (layer, share) of the largest loss there, or None."""
     low, high = (torch.tensor([end], dtype=torch.float64) for end in (part.low, part.high))
-    if low.shape[1] <= FEW:
+    if low.shape[1] <= MAX_INPUTS_TO_REBOUND:
         margins, _, _, state, *_ = boxes.bounds(low, high)
     else:
         state = boxes.root.state.with_intervals(_cut(boxes, low, high, part))
@@ -44,7 +44,7 @@ def explained(boxes: Boxes, part: OpenPart) -> tuple[bool, tuple[str, float] | N
 
 
 def _cut(boxes: Boxes, low: Tensor, high: Tensor, part: OpenPart) -> dict[int, Interval]:
-    """The ends of what was cut: of inputs by the box, of other cells by the sides of their cuts."""
+    """Intervals of what was split: of inputs by the part's box, of other cells by the sides of their splits."""
     shape = boxes.shapes[boxes.input]
     ends: dict[int, Interval] = {boxes.input: (low.reshape(1, *shape), high.reshape(1, *shape))}
     for cut, side in part.cuts:
@@ -58,7 +58,9 @@ def _cut(boxes: Boxes, low: Tensor, high: Tensor, part: OpenPart) -> dict[int, I
 
 
 def losses(root: ForwardPass, state: State, row: Tensor, target: float) -> tuple[bool, tuple[str, float] | None]:
-    """Of one box, state.ends: whether row.y > target there but for rounding, and the layer that loses most."""
+    """Whether row.y > target holds on the state's box without rounding; and (layer, share) of the largest loss, or
+    None.
+    """
     (inside,), (output,) = root.graph.input_positions, root.graph.output_positions
     seeds = {output: row.reshape(1, 1, *root.graph.nodes[output].shape)}
     exact = {i: torch.zeros_like(e) for i, e in state.errors.items()}
@@ -89,7 +91,7 @@ def losses(root: ForwardPass, state: State, row: Tensor, target: float) -> tuple
 
 
 def _values(root: ForwardPass, inside: int, corner: Tensor) -> dict[int, Tensor]:
-    """Of every node at one input, in float64; NaN where a node has no such number."""
+    """Value of every node at one input, in float64, by position; NaN where a node has no number."""
     numbers = {id(node): i for i, node in enumerate(root.graph.nodes)}
     values: dict[int, Tensor] = {inside: corner}
     given = {inside: corner.numpy().reshape(root.graph.nodes[inside].shape)}

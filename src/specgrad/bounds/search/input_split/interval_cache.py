@@ -1,4 +1,6 @@
-"""What is known of the hidden cells of many boxes, in float32, rounded outward: kept once for both parts of a box."""
+"""Cache of the hidden cells' intervals on open boxes, in float32, rounded outward; stored once for both parts of
+a box.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +9,27 @@ from torch import Tensor
 
 from specgrad.bounds.linear.relaxation.bound_layers import Interval
 
-MOST = 1 << 30  # bytes; boxes beyond that start from what is known of the whole
+MAX_CACHE_BYTES = 1 << 30  # bytes; boxes beyond that start from what is known of the whole
 
 
 class IntervalCache:
-    """Ends by slot. Slot 0 is the whole box, and stays; any other is free when both parts have taken it.
+    """Intervals by slot. Slot 0 is the whole box and stays; any other is freed when both parts have read it.
 
     >>> kept = IntervalCache((torch.tensor([[-1.0]]), torch.tensor([[1.0]])))
-    >>> slots = kept.put(torch.tensor([[0.1]], dtype=torch.float64), torch.tensor([[0.1]], dtype=torch.float64))
-    >>> low, high = kept.take(slots)
-    >>> bool(low < 0.1), bool(high > 0.1), kept.take(torch.tensor([0]))[1].tolist()
+    >>> slots = kept.store(torch.tensor([[0.1]], dtype=torch.float64), torch.tensor([[0.1]], dtype=torch.float64))
+    >>> low, high = kept.read(slots)
+    >>> bool(low < 0.1), bool(high > 0.1), kept.read(torch.tensor([0]))[1].tolist()
     (True, True, [[1.0]])
     """
 
-    def __init__(self, whole: Interval, most: int = MOST) -> None:
+    def __init__(self, whole: Interval, most: int = MAX_CACHE_BYTES) -> None:
         self.low, self.high = (outward(end, side) for end, side in zip(whole, (-1, 1), strict=True))
         self.readers = torch.zeros(1, dtype=torch.int64)
         self.free: list[int] = []
         self.most = most // (8 * max(1, self.low.shape[1]))
 
-    def take(self, slots: Tensor) -> Interval:
-        """What was put there, in float64."""
+    def read(self, slots: Tensor) -> Interval:
+        """(lower, upper) of some slots in float64, each (N, columns); counts as one read of each slot."""
         low, high = self.low[slots].double(), self.high[slots].double()
         for slot in slots.tolist():
             self.readers[slot] -= 1
@@ -35,8 +37,8 @@ class IntervalCache:
                 self.free.append(slot)
         return low, high
 
-    def put(self, low: Tensor, high: Tensor) -> Tensor:
-        """The slots of some ends, (N, columns), each to be taken twice."""
+    def store(self, low: Tensor, high: Tensor) -> Tensor:
+        """Store intervals (N, columns), each to be read twice; return their slots, 0 where the cache is full."""
         while len(self.free) < len(low) and len(self.low) < self.most:
             self._grow()
         slots = torch.tensor([self.free.pop() if self.free else 0 for _ in range(len(low))], dtype=torch.int64)
@@ -47,7 +49,7 @@ class IntervalCache:
         return slots
 
     def _grow(self) -> None:
-        """Twice as many slots."""
+        """Double the number of slots."""
         old = len(self.low)
         self.low, self.high = (torch.cat([t, torch.empty_like(t)]) for t in (self.low, self.high))
         self.readers = torch.cat([self.readers, torch.zeros_like(self.readers)])
@@ -55,7 +57,7 @@ class IntervalCache:
 
 
 def outward(end: Tensor, side: int) -> Tensor:
-    """The float32 numbers next to float64 ones, on the side that loses nothing: below for -1, above for 1."""
+    """Round float64 numbers to float32, never inward: down for side -1, up for side 1."""
     near = end.float()
     beyond = torch.nextafter(near, torch.full_like(near, side * torch.inf))
     return torch.where((near.double() - end) * side < 0, beyond, near)

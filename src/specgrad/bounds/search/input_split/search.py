@@ -45,7 +45,7 @@ Progress = Callable[[str, int, int], None]
 BATCH, CELLS = 512, 1 << 24  # boxes at once; cells of a node, all boxes together
 CHUNK = 1 << 19  # cells of the objectives of one backward pass
 LONG, SHORT = 2.0, 0.5  # seconds of a batch from which on the next one is smaller, or larger
-FEW = 16  # inputs, up to which slopes of hidden cells are asked for
+MAX_INPUTS_FOR_LOSSES = 16  # inputs, up to which slopes of hidden cells are asked for
 DEEP, NEAR = 32, 16  # cuts below a box until a smaller one is begun with; its height above them
 TRIED = 64  # boxes of a batch whose middles and corners are run
 FLAT = 0.3  # where nothing is known of losses, slopes count as this share of the steepest one at least
@@ -55,7 +55,7 @@ STEPS = 25  # of the search for weights of several rows
 
 @dataclass(frozen=True)
 class InputSplitResult:
-    """How a search ended: with a counterexample, settled, or neither; how many boxes it took, and how they were cut.
+    """How a search over input splits ended, how many boxes it bounded, and its split tree.
 
     worst   the open part whose margin is least
     share   of the box that is settled, each cut halving it
@@ -72,7 +72,9 @@ class InputSplitResult:
 
 
 class Narrowed(NamedTuple):
-    """A node whose range others read: the cells of it that the whole box leaves open, and their columns among all."""
+    """A node whose interval others use: its cells that the whole box leaves open, and their columns among all such
+    cells.
+    """
 
     node: int
     readers: list[Node]
@@ -81,7 +83,7 @@ class Narrowed(NamedTuple):
 
 
 class Boxes:
-    """Bounds of all rows of a case on parts of the box of one walk.
+    """Batched bounds of all rows of a case on parts of the box of one forward pass.
 
     rows, targets   a row excludes its alternative where row.y reaches the target
     owner           the alternative of every row
@@ -97,14 +99,14 @@ class Boxes:
         self.slack = root.slack(self.output, rows[None])[0]
         self.joint = any(isinstance(layer, BoundJoint) for layer in root.layers.values())  # these ask for whole batches
         self.narrowed = list(self._narrowed())
-        self.lays_losses = math.prod(self.shapes[self.input]) <= FEW and not any(
+        self.lays_losses = math.prod(self.shapes[self.input]) <= MAX_INPUTS_FOR_LOSSES and not any(
             map(root.state.duplicate_fold, root.layers)
         )
         self.widest = max(math.prod(layer.node.shape) for layer in root.layers.values())
         self.batch = max(1, min(BATCH, CELLS // (max(len(rows), 8) * self.widest)))
 
     def whole(self) -> Interval:
-        """The ends of all cells that are narrowed, (1, columns), on the whole box."""
+        """(lower, upper) of all tightened cells on the whole box, each (1, columns)."""
         ends = [
             [flat(e)[:, n.cells] for n in self.narrowed for e in (self.root.state.intervals[n.node][k],)]
             for k in (0, 1)
@@ -113,7 +115,7 @@ class Boxes:
         return low, high
 
     def _narrowed(self) -> Iterator[Narrowed]:
-        """Nodes whose ranges others read, and the cells that the whole box leaves open."""
+        """Yield the nodes whose intervals others use, with the cells that the whole box leaves open."""
         start = 0
         for i, readers in sorted(range_readers(self.root.graph).items()):
             layer = self.root.layers.get(i)
@@ -132,10 +134,12 @@ class Boxes:
     def bounds(
         self, low: Tensor, high: Tensor, kept: Interval | None = None
     ) -> tuple[Tensor, Tensor, Tensor, State, Interval, Tensor]:
-        """Of boxes (N, inputs): margins (N, rows), slopes (N, rows, inputs), which of them hold an execution.
+        """Bound all rows on boxes low..high (N, inputs).
 
-        kept   ends of the cells that are narrowed, (N, columns), known before; None: those of the whole box. What is
-               known now is the last result but one; the last is what the rows lose to lines, (N, rows, inputs)
+        Returns margins (N, rows), slopes over the inputs (N, rows, inputs), a mask of boxes that hold an execution, the
+        backward state, the intervals of tightened cells, and what rows lose to relaxations, (N, rows, inputs).
+
+        kept   intervals of the tightened cells, (N, columns), known before; None: those of the whole box
         """
         ends: dict[int, Interval] = {self.input: tuple(e.reshape(-1, *self.shapes[self.input]) for e in (low, high))}  # type: ignore[dict-item]
         first, last = (k.expand(len(low), -1).clone() for k in kept or self.whole())
@@ -158,18 +162,18 @@ class Boxes:
         return (lower - self.targets).expand(len(low), -1), a, alive, state, kept, losses.by_input
 
     def _proven(self, reference: Tensor, slack: Tensor) -> Tensor:
-        """A bound of the values that are computed, from one of their reference."""
+        """Bound of the computed values, from one of their reference."""
         return reference - slack - LINE * reference.abs()
 
     def _seeds(self, i: int, rows: Tensor, boxes: int) -> dict[int, Tensor]:
-        """Rows (1, rows, cells) as objectives; every box may have its own copy, where layers ask for that."""
+        """Rows (1, rows, cells) as objectives of node i, copied for every box if layers need that."""
         seeds = rows.reshape(len(rows), rows.shape[1], *self.root.graph.nodes[i].shape)
         return {i: seeds.expand(boxes, *seeds.shape[1:]) if self.joint and len(seeds) == 1 else seeds}
 
     def _narrow(
         self, layer: Narrowed, ends: Mapping[int, Interval], kept: Interval, losses: Losses
     ) -> tuple[Interval, Tensor]:
-        """The box of a node on every box of inputs, entered in `kept`; False where nothing is left of it."""
+        """Interval of a node on every input box, stored in `kept` too; and a mask of boxes where it is not empty."""
         i, cells, shape = layer.node, layer.cells, self.root.graph.nodes[layer.node].shape
         low, high = (flat(end).expand(len(kept[0]), -1).clone() for end in self.root.state.intervals[i])
         low[:, cells], high[:, cells] = (k[:, layer.columns] for k in kept)
@@ -194,7 +198,9 @@ class Boxes:
         return (low.reshape(-1, *shape), high.reshape(-1, *shape)), fits
 
     def _chunks(self, counts: Tensor) -> Iterator[tuple[Tensor, int]]:
-        """Boxes with about as many open cells each, and how many those are at most; none of boxes without any."""
+        """Yield groups of boxes with similar numbers of open cells, and the largest number; boxes without any are left
+        out.
+        """
         order, start = counts.argsort(descending=True), 0
         while start < len(order) and (most := int(counts[order[start]])):
             stop = start + max(1, CHUNK // (2 * most * self.widest))
@@ -204,7 +210,7 @@ class Boxes:
     def excluded(
         self, low: Tensor, high: Tensor, kept: Interval | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Interval, Tensor]:
-        """Margins of alternatives (N, alternatives), the rest of them as `bounds` has it."""
+        """Margins of alternatives (N, alternatives), rows combined where that helps; then as `bounds` returns them."""
         margins, a, alive, state, kept, losses = self.bounds(low, high, kept)
         best = margins.new_full((len(low), self.count), -torch.inf)
         best.scatter_reduce_(1, self.owner.expand(len(low), -1), margins, "amax")
@@ -215,7 +221,8 @@ class Boxes:
 
     @torch.no_grad()
     def _weighted(self, low: Tensor, high: Tensor, margins: Tensor, a: Tensor, state: State) -> Tensor:
-        """Rows of an alternative together: sum_r w_r (row_r.y - target_r) > 0 excludes it for any weights w >= 0.
+        """Margins (N, alternatives) of weighted sums of rows: sum_r w_r (row_r.y - target_r) > 0 excludes for any w >=
+        0.
 
         Weights are found on the lines over the inputs; one more backward pass proves what they give.
         """
@@ -249,7 +256,7 @@ class Boxes:
         return weights
 
     def _own(self, terms: Tensor, limits: Tensor) -> Tensor:
-        """What our roundings of the weighted rows and limits may hide, many times over."""
+        """Bound of our own rounding in weighted rows and limits, (N, alternatives)."""
         ball = self.root.balls[self.output]
         outputs = torch.from_numpy(np.asarray(ball.size, dtype=float)).reshape(1, 1, -1)
         own = (len(self.rows) + 4) * WEIGHTED
@@ -264,7 +271,7 @@ def split_inputs(
     progress: Progress | None = None,
     rooted: Callable[[Tensor, Tensor], Boxes | None] | None = None,
 ) -> InputSplitResult:
-    """Cut the box of a case until every part is excluded, an input is found that breaks it, or the time is over.
+    """Split the box of a case until every part is excluded, a counterexample is found, or the deadline.
 
     rooted   bounds of the parts of another box, whose rounding is that of its own, smaller values; None: not there
     """
@@ -287,7 +294,7 @@ def split_inputs(
         turn += 1
         first = order.argsort(descending=turn % 2 == 0)  # the nearest to done and the farthest, in turn
         taken, rest = first[:size], first[size:]
-        some, parts, deep, known = (low[taken], high[taken]), part[taken], depth[taken], kept.take(slot[taken])
+        some, parts, deep, known = (low[taken], high[taken]), part[taken], depth[taken], kept.read(slot[taken])
         low, high, order, part, slot, depth = (t[rest] for t in (low, high, order, part, slot, depth))
         best, margins, a, alive, known, losses = boxes.excluded(*some, known)
         count += len(taken)
@@ -295,7 +302,7 @@ def split_inputs(
         if bool(open_.any()):
             least, most, best, margins, a, losses = (t[open_] for t in (*some, best, margins, a, losses))
             batch = OpenBoxes(least, most, best, margins, a, boxes.owner, losses)
-            counterexample = batch.tried(network, case)
+            counterexample = batch.run_candidates(network, case)
             if counterexample is not None:
                 return InputSplitResult(counterexample, False, count, tree)
             parts, deep, known = parts[open_], deep[open_], (known[0][open_], known[1][open_])
@@ -305,12 +312,12 @@ def split_inputs(
             batch, parts, deep, known = batch.chosen(~one), parts[~one], deep[~one], (known[0][~one], known[1][~one])
             cut = batch.cut()
             lows, highs = (torch.cat(new) for new in cut[:2])
-            numbers, worst = torch.cat(divided(tree, parts, boxes.input, *cut[2:])), batch.worst.repeat(2)
+            numbers, worst = torch.cat(add_splits(tree, parts, boxes.input, *cut[2:])), batch.worst.repeat(2)
             deeper = deep.repeat(2) + 1
-            slots = kept.put(*known).repeat(2)
+            slots = kept.store(*known).repeat(2)
             stay = deeper < (DEEP if rooted else math.inf)
             if not bool(stay.all()):
-                kept.take(slots[~stay])
+                kept.read(slots[~stay])
                 late.add(lows[~stay], highs[~stay], worst[~stay], numbers[~stay])
             new = lows[stay], highs[stay], worst[stay], numbers[stay], slots[stay], deeper[stay]
             queue = (low, high, order, part, slot, depth)
@@ -327,13 +334,13 @@ def split_inputs(
 
 
 def _noted(slopes: dict[int, Tensor], node: int, i: int, part: ObjectiveParts, *_: Any) -> None:
-    """Hear of the objectives of one node."""
+    """Callback of `backward`: store the coefficients of node `node` in `slopes`."""
     if i == node:
         slopes[i] = part.total
 
 
 class DeferredBoxes:
-    """Boxes that are put off: far below the one whose rounding they are charged with, or one input alone."""
+    """Boxes that wait: far below the box whose rounding they are charged with, or a single input."""
 
     def __init__(self, *boxes: Tensor) -> None:
         """low, high, order and part."""
@@ -344,16 +351,18 @@ class DeferredBoxes:
         return len(self.part)
 
     def all(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(low, high, order, part) of all boxes."""
         return self.low, self.high, self.order, self.part
 
     def add(self, *boxes: Tensor) -> None:
+        """Append boxes: low, high, order, part."""
         if not len(boxes[-1]):
             return
         kept = self.all() if len(self) else tuple(t[:0] for t in boxes)
         self.low, self.high, self.order, self.part = (torch.cat(pair) for pair in zip(kept, boxes, strict=True))
 
     def group(self, tree: Tree) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Take out the last one and all that lie with it in one part, NEAR cuts above."""
+        """Remove and return the last box and all boxes that share its ancestor in the split tree."""
         above = torch.tensor([_above(tree, part) for part in self.part.tolist()])
         mine = above == above[-1]
         taken, rest = ([t[m] for t in self.all()] for m in (mine, ~mine))
@@ -362,7 +371,7 @@ class DeferredBoxes:
         return low, high, order, part
 
     def said(self, tree: Tree) -> tuple[OpenPart | None, float]:
-        """The one whose margin is least, and the share of the whole that none of them is part of."""
+        """The open part with the least margin (None: there is none), and the share of the whole box that is settled."""
         if not len(self):
             return None, 1.0
         k = int(self.order.argmin())
@@ -372,13 +381,14 @@ class DeferredBoxes:
 
 
 def _above(tree: Tree, part: int) -> int:
+    """Ancestor of a part in the split tree, a fixed number of splits above it."""
     for _ in range(NEAR):
         part = max(tree.parents[part], 0)
     return part
 
 
-def divided(tree: Tree, parts: Tensor, node: int, cells: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Enter one cut per part; the numbers of what lies below, and above."""
+def add_splits(tree: Tree, parts: Tensor, node: int, cells: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """Enter one split per part in the tree; return the numbers of the parts below and above."""
     cuts = zip(parts.tolist(), cells.flatten().tolist(), points.flatten().tolist(), strict=True)
     numbers = [tree.divide(part, Split(node, cell, at)) for part, cell, at in cuts]
     below, above = torch.tensor(numbers, dtype=torch.int64).reshape(-1, 2).unbind(1)
@@ -386,7 +396,7 @@ def divided(tree: Tree, parts: Tensor, node: int, cells: Tensor, points: Tensor)
 
 
 class OpenBoxes:
-    """Boxes that no bound excludes: where they may break, and where they are cut.
+    """Boxes that no bound excludes: where they may violate the property, and where they are split.
 
     best     the margin of every alternative; margins and a, of every row: its margin and its slopes over the inputs
     losses   of every row: what it loses to the lines of hidden cells, by the inputs that make those wide
@@ -400,18 +410,18 @@ class OpenBoxes:
         self.near = torch.where(owner == alternative[:, None], margins, -torch.inf)
 
     def chosen(self, some: Tensor) -> OpenBoxes:
-        """Some of the boxes."""
+        """Return some of the boxes."""
         batch = copy(self)
         for name in ("low", "high", "a", "losses", "worst", "near"):
             setattr(batch, name, getattr(self, name)[some])
         return batch
 
     def is_one_input(self) -> Tensor:
-        """Which boxes hold one float32 number per input, so that nothing is left to cut."""
+        """Bool mask of boxes that hold one float32 number per input, so that nothing can be split."""
         return (self.low.float() >= self.high.float()).all(1)
 
     def cut(self) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
-        """Both parts of every box, which hold each of its float32 numbers, the inputs that were cut and where."""
+        """Split every box in two: lows and highs of both parts, the inputs that were split, and where."""
         at = self._axis()[:, None]
         first, last = (end.gather(1, at).numpy().astype(np.float32) for end in (self.low, self.high))
         if (first >= last).any():  # no `assert`: parts that miss a number would be a false proof under python -O
@@ -423,7 +433,7 @@ class OpenBoxes:
         return lows, highs, at, ends
 
     def _axis(self) -> Tensor:
-        """Which input to cut, per box; one that is a single number only where all are."""
+        """Input to split, per box; never a single number unless all inputs are."""
         width, steep = self.high - self.low, self.a.abs()
         if not bool(self.losses.any()):
             steep = torch.maximum(steep, FLAT * steep.amax(2, keepdim=True))
@@ -431,8 +441,8 @@ class OpenBoxes:
         score = torch.where(score.isfinite().all(1, keepdim=True), score, width)  # where nothing is known of the rows
         return torch.where(self.low.float() < self.high.float(), score, -torch.inf).argmax(1)
 
-    def tried(self, network: DeployedNetwork, case: Case) -> Counterexample | None:
-        """The middles of the worst boxes, and the corners where the lines of their nearest rows are least."""
+    def run_candidates(self, network: DeployedNetwork, case: Case) -> Counterexample | None:
+        """Run the network at middles and worst corners of the worst boxes; return a counterexample or None."""
         chosen = self.worst.argsort()[:TRIED]
         slopes = self.a[chosen, self.near[chosen].argmax(1)]
         low, high = self.low[chosen], self.high[chosen]

@@ -32,7 +32,8 @@ __all__ = [
 
 
 def at_the_property(graph: Graph, statement: Any) -> Graph:
-    """Open sizes are those of x, or of as many cells as the property has; a batch is 1 if that fits.
+    """Return the graph with open sizes set to those of x, or to the property's number of cells; a batch is 1 if that
+    fits.
 
     >>> import specgrad as sg
     >>> graph = sg.trace(sg.relu, ("N", 3))
@@ -50,7 +51,7 @@ def at_the_property(graph: Graph, statement: Any) -> Graph:
 
 
 def refuse_other_formats(model: Any) -> None:
-    """Refuse an ONNX file or a PyTorch module that declares tensors of another floating type than float32.
+    """Raise ParameterError if an ONNX file or PyTorch module declares floating tensors other than float32.
 
     Inputs of whole numbers are refused too: a point between them would be a counterexample that nobody can give.
     """
@@ -60,7 +61,7 @@ def refuse_other_formats(model: Any) -> None:
 
 
 def _onnx_types(model: Any) -> Iterator[tuple[str, str]]:
-    """Inputs, weights, constants and casts of another format."""
+    """Yield (what, type) of inputs, weights, constants and casts that are not float32."""
     need("onnx", "ONNX files need")
     from onnx import TensorProto
 
@@ -86,6 +87,7 @@ def _onnx_types(model: Any) -> Iterator[tuple[str, str]]:
 
 
 def _torch_types(model: Any) -> Iterator[tuple[str, str]]:
+    """Yield (name, type) of parameters and buffers that are not float32."""
     for name, value in {**dict(model.named_parameters()), **dict(model.named_buffers())}.items():
         if value.is_floating_point() and str(value.dtype) != "torch.float32":
             yield f"{name!r}", str(value.dtype).removeprefix("torch.")

@@ -28,7 +28,7 @@ from specgrad.scalar import Array
 
 @dataclass(frozen=True, eq=False)
 class NamedNetwork:
-    """One network of a question: its name there ("" where it has none), its graph, and what it was read from.
+    """One network of a problem: its name there ("" if it has none), its graph, and what it was read from.
 
     source   an ONNX file (path or bytes), a PyTorch module, or None
     """
@@ -39,25 +39,27 @@ class NamedNetwork:
 
     @property
     def is_module(self) -> bool:
+        """Whether it was read from a PyTorch module."""
         return hasattr(self.source, "state_dict")
 
     @property
     def inputs(self) -> list[tuple[int, ...]]:
-        """Their shapes, in order."""
+        """Shapes of the inputs, in order."""
         return [self.graph.nodes[p].shape for p in self.graph.input_positions]
 
     @property
     def outputs(self) -> list[tuple[int, ...]]:
+        """Shapes of the outputs, in order."""
         return [self.graph.nodes[p].shape for p in self.graph.output_positions]
 
     def call(self, inputs: Sequence[Any]) -> list[Any]:
-        """The outputs, in order, of inputs in order: arrays, or variables of another trace."""
+        """Outputs, in order, for inputs in order: arrays, or variables of another trace."""
         given = dict(zip(self.graph.input_positions, inputs, strict=True))
         trees = transform(lambda _, p: given[p], self.graph.inputs)
         return leaves(self.graph(*trees))
 
     def cut(self, cells: Any) -> list[Any]:
-        """Its inputs, from their cells one after the other."""
+        """Split flat cells into the inputs, in their shapes."""
         parts, start = [], 0
         for shape in self.inputs:
             parts.append(reshape(cells[start : start + math.prod(shape)], shape))
@@ -66,12 +68,12 @@ class NamedNetwork:
 
 
 def is_plain(graph: Graph) -> bool:
-    """Whether it has one input and one output."""
+    """Whether the graph has one input and one output."""
     return len(graph.input_positions) == 1 and len(graph.output_positions) == 1
 
 
 def joined(networks: Sequence[NamedNetwork], interface: PropertyInterface) -> Graph:
-    """One graph from the variables to the values.
+    """Return one graph from the property's variables to its values.
 
     >>> import specgrad as sg
     >>> both = sg.trace(lambda x, z: (x + z, x - z), (2,), (2,))
@@ -102,7 +104,7 @@ def joined(networks: Sequence[NamedNetwork], interface: PropertyInterface) -> Gr
 
 
 def _chosen(flat: Any, variables: Sequence[int]) -> Any:
-    """Some cells: a slice where they stand side by side."""
+    """Select cells of a flat array, by a slice if they are adjacent."""
     first = variables[0]
     if tuple(variables) == tuple(range(first, first + len(variables))):
         return flat[first : first + len(variables)]
@@ -110,6 +112,7 @@ def _chosen(flat: Any, variables: Sequence[int]) -> Any:
 
 
 def _refuse_indices(network: NamedNetwork) -> None:
+    """Raise ParameterError if an input or output holds integers."""
     graph = network.graph
     for what, positions in (("input", graph.input_positions), ("output", graph.output_positions)):
         for p in positions:
@@ -119,7 +122,7 @@ def _refuse_indices(network: NamedNetwork) -> None:
 
 
 def interface_of(graph: Graph, names: Sequence[str] = ()) -> PropertyInterface:
-    """All cells of all inputs and outputs, one after the other."""
+    """Return the interface of all cells of all inputs and outputs, in order."""
     network = NamedNetwork("", graph)
     inputs = [PropertyTensor(n, s, "") for n, s in zip(_input_names(graph), network.inputs, strict=True)]
     named = list(names) or [graph.nodes[p].name for p in graph.output_positions]
@@ -128,11 +131,12 @@ def interface_of(graph: Graph, names: Sequence[str] = ()) -> PropertyInterface:
 
 
 def _input_names(graph: Graph) -> list[str]:
+    """Names of the graph's inputs."""
     return [graph.nodes[p].name for p in graph.input_positions]
 
 
 def networks_of(interface: PropertyInterface, models: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """A model per network that is declared, in order; one that is `equal-to` another has its model.
+    """Return (name, model) of every declared network in order; one `equal-to` another has that one's model.
 
     >>> inputs = PropertyTensor("A", (1,), "f"), PropertyTensor("B", (1,), "g")
     >>> two = PropertyInterface((0, 1), (), inputs, (), {"g": "f"})
@@ -156,7 +160,7 @@ def networks_of(interface: PropertyInterface, models: Mapping[str, Any]) -> list
 
 
 def check_cells(networks: Sequence[NamedNetwork], question: Property) -> None:
-    """Every network has the cells that the property declares for it: tensor by tensor, or all together."""
+    """Raise ShapeError unless every network has the cells that the property declares for it."""
     interface = question.interface
     if interface is None or not interface.inputs:
         values = question.outputs - (0 if interface is None else len(interface.named_inputs))
@@ -187,7 +191,7 @@ def check_cells(networks: Sequence[NamedNetwork], question: Property) -> None:
 
 
 def outputs_of(networks: Sequence[NamedNetwork], interface: PropertyInterface, x: Array, run: Any) -> Array:
-    """The values at variables x, every network run by itself: run(network, inputs) gives its outputs in order."""
+    """Values at variables x; run(network, inputs) gives each network's outputs in order."""
     flat, values, start = x.reshape(-1), [], 0
     for network in networks:
         count = sum(math.prod(s) for s in network.inputs)

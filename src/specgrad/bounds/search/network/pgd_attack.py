@@ -32,7 +32,7 @@ GEOMETRIC: Callable[[float], float] = lambda t: 0.5 * 2.0 ** (-14 * t)  # or by 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What one runtime computes at an input.
+    """Outputs of one runtime at an input.
 
     who      "torch": specgrad's engine, which searches; "module": the PyTorch module that was given; "onnxruntime"
     y        its outputs, flat; None: it gave none
@@ -47,6 +47,7 @@ class Run:
 
     @property
     def outcome(self) -> str:
+        """The run in words: whether it breaks the property, does not count, or gave no answer."""
         if self.reason:
             return "no answer" if self.y is None else "does not count"
         return "breaks it" if self.breaks else "does not break it"
@@ -58,6 +59,7 @@ class Run:
         return f"{self.who} {self.outcome}: {y}{', ...' if self.y.size > SHOWN else ''}"
 
     def to_json(self) -> dict[str, Any]:
+        """The run as a JSON object."""
         data: dict[str, Any] = {"who": self.who, "outcome": self.outcome}
         data |= {} if self.y is None else {"y": self.y.tolist()}
         return data | ({"reason": self.reason} if self.reason else {})
@@ -65,7 +67,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Counterexample:
-    """An input, the outputs of the deployed network there, and who was asked whether they break the property.
+    """An input, the outputs of the deployed network there, and what every runtime computes.
 
     x       the float32 numbers that the network was run on
     point   the point of the property that they stand for, flat: x itself, or what is rounded to x
@@ -86,25 +88,26 @@ class Counterexample:
 
     @property
     def rounded(self) -> int:
-        """How many cells of the point are no float32 numbers."""
+        """Number of cells of the point that are not float32 numbers."""
         return count_rounded_cells(self.point, self.x)
 
     @property
     def confirmed(self) -> tuple[str, ...]:
-        """Whose outputs break the property."""
+        """Names of the runtimes whose outputs break the property."""
         return tuple(r.who for r in self.runs if r.breaks)
 
     @property
     def disagree(self) -> tuple[Run, ...]:
-        """Whose outputs do not."""
+        """Runs whose outputs do not break the property."""
         return tuple(r for r in self.runs if r.y is not None and not r.breaks and not r.reason)
 
     def said(self) -> list[str]:
-        """What everybody who was asked says, and exact arithmetic, a line each."""
+        """Lines of text: what every runtime and exact arithmetic say."""
         exact = {True: "break it", False: "do not break it", None: "are not known well enough to tell"}[self.exactly]
         return [*map(str, self.runs), f"the exact outputs {exact}"]
 
     def to_json(self) -> dict[str, Any]:
+        """The counterexample as a JSON object."""
         data: dict[str, Any] = {"x": self.x.tolist(), "y": self.y.tolist(), "confirmed": self.confirmed}
         data |= {"asked": [r.to_json() for r in self.runs], "exact_outputs_break_it": self.exactly}
         if self.rounded:
@@ -123,6 +126,7 @@ class DeployedNetwork:
         self.module = compile(self.graph, "torch")
 
     def _output(self, x: Any) -> Any:
+        """The only output at one input, flat."""
         import torch
 
         output = self.module(x)
@@ -131,7 +135,7 @@ class DeployedNetwork:
         return output.reshape(-1)
 
     def run(self, x: Array) -> Array:
-        """The outputs of one input, flat."""
+        """Outputs of one input, flat."""
         import torch
 
         with torch.no_grad():
@@ -139,7 +143,7 @@ class DeployedNetwork:
         return output
 
     def batch(self, x: Any) -> Any:
-        """The outputs of many flat inputs, differentiable."""
+        """Outputs of many flat inputs, differentiable."""
         import torch
 
         return torch.func.vmap(self._output)(x.reshape(-1, *self.shape))
@@ -147,7 +151,7 @@ class DeployedNetwork:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to search: starts per alternative, steps per start, and a limit in seconds for all of it."""
+    """Limits of an attack: starts per alternative, steps per start, seconds for all of it, and the random seed."""
 
     starts: int = 4
     steps: int = 40
@@ -156,7 +160,7 @@ class Effort:
 
 
 def attack(network: DeployedNetwork, case: Case, effort: Effort | None = None) -> Counterexample | None:
-    """A candidate for a counterexample of one case, or None if the search found none.
+    """Search a counterexample candidate of one case by projected gradients; None if none is found.
 
     Every alternative is aimed at from the middle of the box and from random points, by signed gradients of
     max_k (rows_k . y - limit_k), with steps that shrink. Inputs stay on float32 numbers that points of the box are
@@ -184,7 +188,7 @@ def attack(network: DeployedNetwork, case: Case, effort: Effort | None = None) -
 
 
 class _Aims:
-    """The alternatives as tensors: distance(y) is 0 or less where row b of y lies in alternative b."""
+    """Alternatives as tensors."""
 
     def __init__(self, alternatives: tuple[Alternative, ...]) -> None:
         import torch
@@ -198,11 +202,12 @@ class _Aims:
             self.limits[i, : len(a.limits)] = torch.tensor([as_float(v) for v in a.limits])
 
     def distance(self, y: Any) -> Any:
+        """Distance of row b of y from alternative b; 0 or less inside it."""
         return ((self.rows @ y[:, :, None])[:, :, 0] - self.limits).amax(1)
 
 
 def _starts(low: Any, high: Any, count: int, number: int, generator: Any) -> Any:
-    """The middle first, then random points, each other time corners."""
+    """Starting points (count, inputs): the middle for number 0, then random corners and points in turn."""
     import torch
 
     if number == 0:
@@ -214,7 +219,7 @@ def _starts(low: Any, high: Any, count: int, number: int, generator: Any) -> Any
 def _descend(
     network: DeployedNetwork, case: Case, aims: _Aims, x: Any, box: Any, paces: list[float], deadline: float
 ) -> Counterexample | None:
-    """Signed gradient steps, each `pace` of the box wide."""
+    """Take signed gradient steps, each `pace` of the box wide; return a confirmed candidate or None."""
     import torch
 
     low, high = box
@@ -231,7 +236,7 @@ def _descend(
 
 
 def projected(case: Case, x: Any) -> Any:
-    """Points of the box, drawn towards the centre until they lie in the ball of the case, but for float32's rounding.
+    """Move points towards the centre until they lie in the case's ball, up to float32 rounding.
 
     Along the way to the centre a point stays in the box, if the centre lies there; whether it is inside is asked again.
     """
@@ -247,8 +252,9 @@ def projected(case: Case, x: Any) -> Any:
 
 
 def steepest(case: Case, slope: Any, width: Any) -> Any:
-    """The step that goes farthest: every cell by its sign in a box, along the slope in a ball, the steepest cells alone
-    where the sum of distances counts."""
+    """Steepest step for the case's norm: by signs in a box, along the gradient in a 2-ball, in the largest cells for
+    norm 1.
+    """
     import torch
 
     if case.ball is None:
@@ -261,7 +267,7 @@ def steepest(case: Case, slope: Any, width: Any) -> Any:
 
 
 def _confirm(network: DeployedNetwork, case: Case, x: Any, distance: Any) -> Counterexample | None:
-    """The first input whose outputs, computed alone, break the property; the most promising are tried."""
+    """Run the two most promising inputs one by one; return the first that breaks the property, or None."""
     for i in distance.argsort()[:2].tolist():
         counterexample = _alone(network, case, x[i].numpy()) if distance[i] <= 0 else None
         if counterexample is not None:
@@ -270,7 +276,7 @@ def _confirm(network: DeployedNetwork, case: Case, x: Any, distance: Any) -> Cou
 
 
 def confirmed_of(network: DeployedNetwork, case: Case, points: Any) -> Counterexample | None:
-    """The first of some flat inputs that breaks the property; what many at once say is run alone."""
+    """Return the first of some flat inputs that breaks the property when run alone; None if none does."""
     import torch
 
     points = projected(case, points)
@@ -281,7 +287,7 @@ def confirmed_of(network: DeployedNetwork, case: Case, points: Any) -> Counterex
 
 
 def _alone(network: DeployedNetwork, case: Case, x: Array) -> Counterexample | None:
-    """One input by itself, as it would be deployed."""
+    """Run one input as deployed; return a candidate if it breaks the property, else None."""
     x = x + np.float32(0)  # no -0.0: points have one zero
     y = network.run(x)
     point = counterexample_point(case, x, y)

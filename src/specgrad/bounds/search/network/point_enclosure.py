@@ -1,4 +1,4 @@
-"""What is proven of the outputs at one input, so that a run can be held against it.
+"""Enclosure of the outputs at one input, which runs are compared with.
 
 Every execution of a class lies between `low` and `high`: the specification in float64 with every rounding counted
 (specgrad.rounding.radius), met with linear bounds at the point, of the outputs and of rows of them. The exact outputs
@@ -27,13 +27,13 @@ from specgrad.scalar import Array
 
 REAL = Arithmetic("real", execution="node")
 IN_NUMPY = 2**26  # multiply-adds and cells up to which the specification itself is the float64 reference
-MOST_ROWS = 1000  # outputs, or rows of them, that are bounded one by one
+MAX_ROWS = 1000  # outputs, or rows of them, that are bounded one by one
 SECONDS = 5.0  # for linear bounds; when they are over, intervals are left
 
 
 @dataclass(frozen=True, eq=False)
 class Enclosure:
-    """Ends of the outputs at one input, flat: of every execution, of the exact values, and of rows of executions."""
+    """Bounds at one input, flat: low..high of every execution, near..far of exact outputs, least..most of rows."""
 
     low: Array
     high: Array
@@ -45,11 +45,11 @@ class Enclosure:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether something is proven of every output."""
+        """Whether every output has finite bounds."""
         return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
 
     def excludes(self, y: Array) -> str:
-        """The first output, or row of outputs, that no execution of the class computes, in words; "": there is none."""
+        """Describe the first output, or row, of y that no execution computes; "" if there is none."""
         flat = np.ravel(y).astype(np.float64)
         outside = ~((flat >= self.low) & (flat <= self.high)) & ~(np.isinf(self.low) & np.isinf(self.high))
         for k in np.flatnonzero(outside)[:1]:
@@ -62,18 +62,19 @@ class Enclosure:
         return ""
 
     def decides(self, case: Case, point: Sequence[Fraction]) -> bool | None:
-        """Whether the exact outputs break the property; None: the enclosure does not tell."""
+        """Whether the exact outputs break the property; None if the enclosure does not tell."""
         low, high = ([Fraction(v) if np.isfinite(v) else None for v in end.tolist()] for end in (self.near, self.far))
         return case.decided(low, high, point)
 
 
 def _named(row: Array) -> str:
+    """Text of a row of coefficients, its first 4 terms."""
     terms = [f"{row[k]:+g}*Y_{k}" for k in np.flatnonzero(row)[:4]]
     return " ".join([*terms, "..."] if np.count_nonzero(row) > 4 else terms)
 
 
 def enclosed(graph: Graph, x: Array, arithmetic: Arithmetic | None = None, rows: Array | None = None) -> Enclosure:
-    """The enclosure at one input of a graph with one input and one output.
+    """Return the enclosure at one input of a graph with one input and one output.
 
     rows   linear objectives of the outputs, which are bounded besides
     """
@@ -84,10 +85,10 @@ def enclosed(graph: Graph, x: Array, arithmetic: Arithmetic | None = None, rows:
     with np.errstate(invalid="ignore"):  # infinite values with infinite radii
         box = box_of(ball)
     low, high = (np.ravel(end).astype(np.float64) for end in (box.low, box.high))
-    some = np.zeros((0, low.size)) if rows is None or len(rows) > MOST_ROWS else rows
+    some = np.zeros((0, low.size)) if rows is None or len(rows) > MAX_ROWS else rows
     if not graph.real_outputs:  # positions: radii alone speak of them
         return Enclosure(low, high, low, high, some[:0], np.zeros(0), np.zeros(0))
-    cells = np.eye(low.size) if low.size <= MOST_ROWS else np.zeros((0, low.size))
+    cells = np.eye(low.size) if low.size <= MAX_ROWS else np.zeros((0, low.size))
     least, most = _linear(graph, given, meant, np.concatenate([cells, some]))
     n = len(cells)
     if n:
@@ -101,7 +102,7 @@ def enclosed(graph: Graph, x: Array, arithmetic: Arithmetic | None = None, rows:
 
 
 def _linear(graph: Graph, x: Array, arithmetic: Arithmetic, rows: Array) -> tuple[Array, Array]:
-    """Both ends of rows by linear bounds at the point; infinite where they are not to be had."""
+    """(lower, upper) of rows by linear bounds at the point; infinite if they fail."""
     nothing = np.full(len(rows), np.inf)
     if not len(rows):
         return -nothing, nothing
@@ -117,7 +118,7 @@ def _linear(graph: Graph, x: Array, arithmetic: Arithmetic, rows: Array) -> tupl
 
 
 def _exact(graph: Graph, x: Array, backend: str) -> tuple[Array, Array]:
-    """Ends of the exact outputs, flat."""
+    """(lower, upper) of the exact outputs, flat: by ball arithmetic if small enough, else by float64 radii."""
     if work(graph) <= WORK:
         try:
             need("flint", "balls need")
@@ -131,6 +132,7 @@ def _exact(graph: Graph, x: Array, backend: str) -> tuple[Array, Array]:
 
 
 def _over_balls(graph: Graph, x: Array) -> tuple[Array, Array]:
+    """(lower, upper) of the exact outputs by ball arithmetic, rounded outward to float64."""
     import flint
 
     before, flint.ctx.prec = flint.ctx.prec, BITS
@@ -144,5 +146,5 @@ def _over_balls(graph: Graph, x: Array) -> tuple[Array, Array]:
 
 
 def rows_of(case: Case) -> Array:
-    """The different rows of all alternatives of a case."""
+    """Distinct rows of all alternatives of a case."""
     return np.unique(np.concatenate([a.rows for a in case.alternatives]), axis=0)

@@ -1,4 +1,4 @@
-"""Who breaks a property at an input: every runtime that the user could mean is asked, and held against what is proven.
+"""Confirm counterexamples: every runtime that the user could mean is run, and compared with what is proven.
 
 Our own engine finds an input; it is no witness by itself. A counterexample stands if
 
@@ -36,11 +36,11 @@ Runner = Callable[[NamedNetwork, Sequence[Array]], list[Array]]
 
 
 class NoAnswerError(Exception):
-    """A runtime was asked, and this is why there are no outputs."""
+    """Raised if a runtime gives no outputs, with the reason."""
 
 
 def witnessed(question: Any, point: Counterexample, case: Case, arithmetic: Arithmetic | None) -> Counterexample | None:
-    """The counterexample with everybody's answers, by the names of its parts; None where it does not stand.
+    """Return the counterexample with all runtimes' answers; None if it does not stand.
 
     question     a specgrad.bounds.search.statement.problem.VerificationProblem
     arithmetic   the executions that it must be one of; None: float32, fused
@@ -63,19 +63,20 @@ def witnessed(question: Any, point: Counterexample, case: Case, arithmetic: Arit
 
 
 def hold(known: Enclosure, run: Run) -> None:
-    """A run lies in what is proven, or one of both is false."""
+    """Raise ContradictionError if a run lies outside what is proven of every execution."""
     if run.y is not None and (text := known.excludes(run.y)):
         raise ContradictionError(f"{run.who} computes {text} of every execution at the same input")
 
 
 def held_run(network: DeployedNetwork, x: Any) -> Array:
-    """What our engine computes at an input, if that is not proven to be false."""
+    """Return our engine's outputs at an input, checked against what is proven."""
     y = network.run(np.asarray(x))
     hold(enclosed(network.graph, np.asarray(x)), Run(ENGINE, y, False))
     return y
 
 
 def _named(point: Counterexample, interface: PropertyInterface | None) -> Counterexample:
+    """Return the counterexample with inputs and outputs by the property's names."""
     if interface is None:
         return point
     exact = interface.named(np.array(point.point, dtype=object), point.y)
@@ -89,7 +90,7 @@ def _named(point: Counterexample, interface: PropertyInterface | None) -> Counte
 def ask(
     networks: Sequence[NamedNetwork], interface: PropertyInterface | None, point: Counterexample, case: Case
 ) -> list[Run]:
-    """What the modules that were given compute at the point, and ONNX Runtime; every network is run by itself."""
+    """Run the given modules and ONNX Runtime at the point, every network by itself."""
     if not networks:
         return []
     interface = interface or PropertyInterface(tuple(range(point.x.size)))
@@ -106,6 +107,7 @@ def _run(
     who: str,
     runner: Runner,
 ) -> Run:
+    """Run all networks on one runtime; the result says why if there are no outputs."""
     try:
         y = outputs_of(networks, interface, point.x, partial(_fitting, runner))
     except (NoAnswerError, SpecgradError) as error:  # what ONNX has no words for is not run there
@@ -114,7 +116,7 @@ def _run(
 
 
 def _fitting(runner: Runner, network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
-    """Outputs of the network's shapes."""
+    """Return a runner's outputs; raise NoAnswerError if their sizes are not the network's."""
     outputs = runner(network, inputs)
     if [y.size for y in outputs] != [int(np.prod(s)) for s in network.outputs]:
         text = f"{[y.shape for y in outputs]}, where the network has {network.outputs}"
@@ -123,10 +125,12 @@ def _fitting(runner: Runner, network: NamedNetwork, inputs: Sequence[Array]) -> 
 
 
 def _as_given(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
+    """Run a network as it was given: the module, or else ONNX Runtime."""
     return (_on_module if network.is_module else _on_onnxruntime)(network, inputs)
 
 
 def _on_module(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
+    """Outputs of the PyTorch module in float32; raise NoAnswerError if it fails."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -141,7 +145,7 @@ def _on_module(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
 
 
 def _on_onnxruntime(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
-    """In a process of its own: the file that the network was read from; without one, its graph is written as ONNX."""
+    """Outputs of ONNX Runtime in a process of its own, on the given file or on the graph written as ONNX."""
     missing = [package for package in ("onnxruntime", "onnx") if find_spec(package) is None]
     if missing:
         raise NoAnswerError(f"{missing[0]} is not installed")
@@ -156,7 +160,7 @@ def _on_onnxruntime(network: NamedNetwork, inputs: Sequence[Array]) -> list[Arra
 
 
 def _onnx_bytes(network: NamedNetwork) -> tuple[bytes, list[str]]:
-    """A whole ONNX file, external data included, and the names of its inputs."""
+    """Return an ONNX file as bytes, external data included, and the names of its inputs."""
     need("onnx", "ONNX files need")
     from specgrad.interop import to_onnx
     from specgrad.interop.onnx.file import BYTE_BUDGET, gathered, read_model

@@ -1,4 +1,4 @@
-"""Branch and bound: what is open is cut in two until every part is settled; before it, narrower boxes."""
+"""Branch and bound over neuron splits: open subproblems are split in two until every one is proven."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .subproblems import Bounder, Problems
 Progress = Callable[[str, int, int], None]
 BATCH, FIRST_STEPS, STEPS = 64, 40, 15
 LAST_STEPS, LAST_DECAY = 100, 0.93  # where nothing else is left to cut
-MOST, CELLS = 1024, 1 << 17  # problems of small networks at once: each step has a price of its own
+MAX_BATCH, MAX_BATCH_CELLS = 1024, 1 << 17  # problems of small networks at once: each step has a price of its own
 
 
 # --- narrower boxes ---------------------------------------------------------------------------------------------------
 
 
 def narrowed(forward: ForwardPass, deadline: float, steps: int = 15, progress: Progress | None = None) -> Bounder:
-    """Boxes of what may be cut with slopes optimised for every cell and end, layer by layer, while there is time."""
+    """Tighten the intervals of splittable nodes with slopes optimised per cell, layer by layer, until the deadline."""
     bounder = Bounder(forward)
     inputs = sorted(bounder.points)
     for number, z in enumerate(inputs):
@@ -59,14 +59,14 @@ def narrowed(forward: ForwardPass, deadline: float, steps: int = 15, progress: P
 
 
 class Splitter:
-    """Chooses, per problem, the cut that promises most: scored first, the best few tried."""
+    """Chooses the split of every subproblem: candidates are scored, and the best few are tried."""
 
     def __init__(self, bounder: Bounder, tried: int = 3) -> None:
         self.bounder, self.tried, self.choices = bounder, tried, choices(bounder)
         self.axis = next((k for k, choice in enumerate(self.choices) if isinstance(choice, Axis)), -1)
 
     def choose(self, problems: Problems) -> tuple[Tensor, Tensor]:
-        """(which of the choices, which flat cell) per problem; -1 where nothing is left to cut."""
+        """(number of the candidate kind, flat cell) per subproblem; the number is -1 where nothing can be split."""
         if not self.choices:
             return torch.full((len(problems),), -1), torch.zeros(len(problems), dtype=torch.int64)
         lines, candidates, seen = self.bounder.lines(problems), [], dict[int, Tensor]()
@@ -90,10 +90,11 @@ class Splitter:
 
     @torch.no_grad()
     def _estimate(self, problems: Problems, lines: QuickLines, seen: dict[int, Tensor] | None = None) -> Tensor:
+        """Float32 bound per subproblem, without gradients."""
         return self.bounder.estimate(problems, lines, None, seen)
 
     def _try(self, problems: Problems, lines: QuickLines, number: Tensor, cell: Tensor, score: Tensor) -> Tensor:
-        """The worse of the two bounds after a cut, without optimisation."""
+        """Float32 bound of the worse side after a split, without optimisation; -inf where the score is 0."""
         sides = []
         for side in (0, 1):
             after = lines
@@ -104,24 +105,25 @@ class Splitter:
         return torch.where(score > 0, torch.minimum(*sides), -torch.inf)
 
     def divided(self, problems: Problems, number: Tensor, cell: Tensor, side: int) -> Problems:
-        """Every problem with one more cut."""
+        """Return every subproblem with its chosen split, on one side."""
         for k in number.unique().tolist():
             boxes = torch.nonzero(number == k)[:, 0]
             problems = self.choices[k].divided(problems, boxes, cell[boxes], side)
         return problems
 
     def renewed(self, problems: Problems, number: Tensor) -> tuple[Problems, Tensor]:
-        """Every layer bounded again where an input was cut; and which problems hold an execution."""
+        """Recompute all layers of subproblems whose input was split; and a mask of those that hold an execution."""
         alive, mine = torch.ones(len(problems), dtype=torch.bool), number == self.axis
         if not bool(mine.any()):
             return problems, alive
-        new, alive[mine] = self.bounder.renew(problems.chosen(mine))
+        new, alive[mine] = self.bounder.rebound_layers(problems.chosen(mine))
         known = {z: v.clone() for z, v in problems.known.items()}
         for z, v in known.items():
             v[mine] = new.known[z]
         return replace(problems, known=known), alive
 
     def cuts(self, problems: Problems, number: Tensor, cell: Tensor) -> list[Split]:
+        """Return the chosen splits as entries of a split tree."""
         each = enumerate(zip(number.tolist(), cell.tolist(), strict=True))
         return [self.choices[k].cut(problems, box, c) for box, (k, c) in each]
 
@@ -131,10 +133,13 @@ class Splitter:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a search has shown: a lower bound per row, how many problems it took, and whether all targets are met.
+    """Result of a search.
 
-    trees   how every row's executions were divided
-    worst   per row: the number of the open part whose margin is least, and that margin; None where none is open
+    bounds    proven lower bound per row
+    problems  subproblems that were bounded
+    settled   whether every row reaches its target
+    trees     per row: how its executions were split
+    worst     per row: number and margin of the open part with the least margin; None where none is open
     """
 
     bounds: Tensor
@@ -153,7 +158,7 @@ def branch(
     most: int = 1 << 30,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Prove row.y >= target for every row, splitting what is open, until all is settled or the time is over.
+    """Prove row.y >= target for every row by splitting open subproblems, until all are proven or the time is over.
 
     most   how many subproblems may be bounded
     """
@@ -180,7 +185,7 @@ def branch(
         if bool(last.any()):  # no kink and no winner is left: layers once more, and multipliers by smaller steps
             refined, batch = batch.chosen(last), batch.chosen(~last)
             number, cell = number[~last], cell[~last]
-            some, alive = bounder.renew(refined.problems)
+            some, alive = bounder.rebound_layers(refined.problems)
             some, lower = bounder.optimised(some, LAST_STEPS, targets[refined.row], LAST_DECAY)
             lower = torch.maximum(lower, refined.bounds)
             lower = torch.where(alive, lower, torch.fmax(lower, targets[refined.row]))
@@ -218,7 +223,7 @@ def branch(
 
 @dataclass(frozen=True, eq=False)
 class OpenSubproblems:
-    """Problems that are not settled: their bounds, the row each is about, and its part of that row's tree.
+    """Open subproblems with their bounds, the row each is about, and its part of that row's split tree.
 
     refined   whether its multipliers are as good as many small steps make them
     """
@@ -230,29 +235,32 @@ class OpenSubproblems:
     refined: Tensor
 
     def chosen(self, index: Tensor) -> OpenSubproblems:
+        """Return the subproblems at `index`."""
         tensors = (getattr(self, name)[index] for name in ("bounds", "row", "part", "refined"))
         return OpenSubproblems(self.problems.chosen(index), *tensors)
 
     @staticmethod
     def joined(parts: Sequence[OpenSubproblems]) -> OpenSubproblems:
+        """Concatenate several batches."""
         tensors = (torch.cat([getattr(p, name) for p in parts]) for name in ("bounds", "row", "part", "refined"))
         return OpenSubproblems(Problems.joined([p.problems for p in parts]), *tensors)
 
 
 def _batch(bounder: Bounder) -> int:
-    """How many problems at once."""
+    """Number of subproblems to bound at once."""
     cells = sum(bounder.state.intervals[z][0].numel() for z in bounder.points)
-    return max(BATCH, min(MOST, CELLS // max(1, cells)))
+    return max(BATCH, min(MAX_BATCH, MAX_BATCH_CELLS // max(1, cells)))
 
 
 def _entered(trees: list[Tree], batch: OpenSubproblems, cuts: list[Split]) -> Tensor:
-    """The numbers of both parts of every problem in its row's tree: first all of side 0, then all of side 1."""
+    """Enter splits in the rows' trees; return the new part numbers, first all of side 0, then all of side 1."""
     each = zip(batch.row.tolist(), batch.part.tolist(), cuts, strict=True)
     numbers = [trees[row].divide(part, cut) for row, part, cut in each]
     return torch.tensor(numbers, dtype=torch.int64).T.flatten()
 
 
 def _worst(left: OpenSubproblems, row: int, target: float) -> tuple[int, float] | None:
+    """(part number, margin) of the row's open subproblem with the least bound; None if none is open."""
     mine = left.chosen(left.row == row)
     if not len(mine.row):
         return None

@@ -1,4 +1,4 @@
-"""Where a subproblem may be cut, what a cut promises, and the two problems that it makes: kinks, winners, inputs."""
+"""Split candidates of a subproblem and their scores: kinks of functions, winners of maxima, inputs."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ FAR = 2.0**-10  # of what a line gives away at one end alone: a cut to be made i
 
 
 class SplitCandidates(Protocol):
-    """Cuts of one kind at the cells of one node; boxes[k] and cells[k] say where."""
+    """Splits of one kind at the cells of one node; boxes[k] and cells[k] say which."""
 
     def scores(self, problems: Problems, lines: QuickLines, seen: Mapping[int, Tensor]) -> Tensor:
-        """(boxes, cells): how much of the bound the lines may give away there; 0 where there is nothing to cut."""
+        """Scores (boxes, cells): how much of the bound the relaxation may lose there; 0 where nothing can be split."""
 
     def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
-        """The lines on one side."""
+        """Relaxations on one side of a split."""
 
     def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
-        """The problems with one more cut."""
+        """Return the subproblems with one more split, on one side of it."""
 
     def cut(self, problems: Problems, box: int, cell: int) -> Split:
-        """As a tree has it."""
+        """Return the split as an entry of a split tree."""
 
 
 @dataclass(frozen=True, eq=False)
 class Kink:
-    """A point of the input z of function i, where it has a kink: z <= point, or z >= point."""
+    """Split of input z of function i at its kink: z <= point, or z >= point."""
 
     bounder: Bounder
     i: int
@@ -53,7 +53,7 @@ class Kink:
     point: float
 
     def scores(self, problems: Problems, lines: QuickLines, seen: Mapping[int, Tensor]) -> Tensor:
-        """A line is off by what it is off at the kink, or at the nearer end of the range; or at the other, a little."""
+        """Scores by how far the lines are from the function at the kink and at the ends of the interval."""
         ends = self.bounder.ends(problems, self.z)
         inside = (ends[0] < self.point) & (ends[1] > self.point)
         low, high = (end.float() for end in ends)
@@ -71,7 +71,7 @@ class Kink:
         return flat(torch.where(inside, positive * lost[0] - negative * lost[1], 0.0))
 
     def _pooled(self, seen: Mapping[int, Tensor]) -> Tensor:
-        """Of a relu that max_pool has taken over: how much the objective sees of the windows that read a cell."""
+        """For a relu merged into a max pool: summed absolute coefficients of the windows that read each cell."""
         total = torch.zeros_like(self.bounder.state.intervals[self.z][0].float())
         for i, layer in self.bounder.state.layers.items():
             if isinstance(layer, BoundMaxPool) and layer.sources == (self.z,) and i in seen:
@@ -98,49 +98,52 @@ class Kink:
 
 @dataclass(frozen=True, eq=False)
 class Winner:
-    """The tap of a window of maximum i with the largest middle, of those that may win: it wins, or another one does."""
+    """Split of a window of maximum i by its tap with the largest middle: that tap wins, or another one does."""
 
     bounder: Bounder
     i: int
 
     def scores(self, problems: Problems, lines: QuickLines, seen: Mapping[int, Tensor]) -> Tensor:
+        """Scores by the distance of both lines at the middle, times the absolute coefficient of the window."""
         low, high = self._ends(problems)
-        room = self.maximum.room(low, high, problems.left[self.i]).float()
+        room = self.maximum.room(low, high, problems.candidate_taps[self.i]).float()
         if self.i not in seen:
             return 0 * room
         apart = self._apart(lines, low / 2 + high / 2) if self.i in lines.others else room
         return torch.where(room > 0, apart, 0.0) * flat(seen[self.i]).abs()
 
     def _apart(self, lines: QuickLines, middle: Tensor) -> Tensor:
-        """How far both lines are from each other at the middle, (boxes, windows)."""
+        """Distance of both lines from each other at the middle, (boxes, windows)."""
         down, below, up, above = lines.others[self.i]
         slope = flat(up - down, 2).movedim(0, 1)
         return (slope * middle.float()).sum(1) + flat(above - below)
 
     @property
     def maximum(self) -> Maximum:
+        """The maximum that is split."""
         return self.bounder.maxima[self.i]
 
     def _ends(self, problems: Problems) -> Interval:
-        """(boxes, taps, windows)."""
+        """(lower, upper) of every tap, each (boxes, taps, windows)."""
         read = [z for z in self.maximum.reads if isinstance(z, int) and z in problems.limits]
         ends = {z: self.bounder.ends(problems, z) for z in read}
         low, high = self.maximum.ends({**self.bounder.state.intervals, **ends})
         return low.expand(len(problems), *low.shape[1:]), high.expand(len(problems), *high.shape[1:])
 
     def _side(self, problems: Problems, boxes: Tensor, windows: Tensor, side: int) -> tuple[Interval, Tensor]:
-        """Ends of the windows' taps (k, taps), and who may not win on one side."""
+        """Intervals (k, taps) of the windows' taps, and a mask of the taps that lose on one side."""
         low, high = (end[boxes, :, windows] for end in self._ends(problems))
-        tap = self._tap(low, high, problems.left[self.i][boxes, :, windows])
+        tap = self._tap(low, high, problems.candidate_taps[self.i][boxes, :, windows])
         others = torch.ones_like(low, dtype=torch.bool).scatter(1, tap[:, None], False)
         return (low, high), ~others if side else others
 
     def _tap(self, low: Tensor, high: Tensor, left: Tensor) -> Tensor:
+        """Candidate tap with the largest middle, per window."""
         return torch.where(left, low / 2 + high / 2, -torch.inf).argmax(1)
 
     def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
         (low, high), lost = self._side(problems, boxes, cells, side)
-        after = problems.without(self.i, boxes, cells, lost).left[self.i]
+        after = problems.without(self.i, boxes, cells, lost).candidate_taps[self.i]
         left = after[boxes, :, cells]
         if isinstance(self.maximum.layer, BoundJoint):
             return lines.decided(self.i, boxes, cells, None, self.maximum.shaped(after))
@@ -162,22 +165,24 @@ class Winner:
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """An input, cut at its middle. Half a box is better by about abs(A_j)*w_j/2 once its layers are bounded again."""
+    """Split of an input at its middle; half a box gains about abs(A_j)*w_j/2 once its layers are bounded again."""
 
     bounder: Bounder
     x: int
 
     def scores(self, problems: Problems, lines: QuickLines, seen: Mapping[int, Tensor]) -> Tensor:
+        """Scores abs(A_j)*w_j/2 of the inputs, 0 where an input is a single number."""
         first, last = self._ends(problems)
         a = flat(seen[self.x]).abs() if self.x in seen else torch.zeros_like(first)
         return torch.where(first < last, a * (last - first) / 2, 0.0)
 
     def _ends(self, problems: Problems) -> Interval:
+        """First and last float32 number of every input, (boxes, inputs)."""
         first, last = flat(problems.known[self.x], 2).unbind(1)
         return first, last
 
     def _points(self, problems: Problems, boxes: Tensor, cells: Tensor) -> Tensor:
-        """Middles, below the last number."""
+        """Split points: middles, below the last number."""
         first, last = (end[boxes, cells] for end in self._ends(problems))
         before = torch.nextafter(last, torch.full_like(last, -torch.inf))
         return torch.minimum(torch.maximum(first / 2 + last / 2, first), before)
@@ -186,14 +191,14 @@ class Axis:
         return lines  # inputs are compared with inputs alone, by their scores
 
     def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
-        return problems.halved(self.x, boxes, cells, self._points(problems, boxes, cells), side)
+        return problems.split_input(self.x, boxes, cells, self._points(problems, boxes, cells), side)
 
     def cut(self, problems: Problems, box: int, cell: int) -> Split:
         return Split(self.x, cell, float(self._points(problems, torch.tensor([box]), torch.tensor([cell]))))
 
 
 def choices(bounder: Bounder) -> list[SplitCandidates]:
-    """Every maximum whose winner is open, every kink inside a range; and inputs, where there are any of these."""
+    """All split candidates: undecided maxima, kinks inside intervals, and inputs if there are any of these."""
     every: list[SplitCandidates] = [Winner(bounder, i) for i in bounder.maxima]
     for i, z in bounder.kinked.items():
         layer = bounder.state.layers[i]

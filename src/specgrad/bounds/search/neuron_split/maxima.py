@@ -22,12 +22,12 @@ from specgrad.bounds.linear.relaxation.multi_input import BoundMaximum
 
 from ..shared.float32_bounds import flat
 
-PLACES = 24  # of multipliers, below the largest: sums of many of them are exact in float64
+MULTIPLIER_BITS = 24  # of multipliers, below the largest: sums of many of them are exact in float64
 
 
 @dataclass(frozen=True, eq=False)
 class Maximum:
-    """One node that is the largest of several cells; of a minimum everything is mirrored.
+    """One node that is the largest of several cells; a minimum is negated.
 
     reads    per tap, or one for all taps: the node that has its cells in a layer's lines, or a constant (1, cells)
     operands the same nodes as the graph has them: a relu that is part of a max_pool's lines is one of them
@@ -49,26 +49,30 @@ class Maximum:
 
     @property
     def taps(self) -> int:
+        """Number of taps."""
         return len(self.index)
 
     def ends(self, ends: Mapping[int, Interval]) -> Interval:
-        """(boxes, taps, windows) in the order of a maximum."""
+        """(lower, upper) of every tap, each (boxes, taps, windows), negated for a minimum."""
         low, high = (self._read([r if isinstance(r, Tensor) else ends[r][k] for r in self.reads]) for k in (0, 1))
         return (low, high) if self.sign > 0 else (-high, -low)
 
     def _read(self, values: Sequence[Tensor]) -> Tensor:
+        """Gather values of the nodes that are read, (boxes, taps, windows)."""
         if len(values) == 1:
             return flat(values[0])[:, self.index]
         boxes = max(len(v) for v in values)
         return torch.stack([flat(v).expand(boxes, -1) for v in values], 1)
 
     def alone(self, left: Tensor) -> Tensor:
-        """(boxes, taps, windows): the winner, where one tap is left of several."""
+        """Bool (boxes, taps, windows): the winner of windows of which one tap out of several is left."""
         decided = (left.sum(1, keepdim=True) == 1) & (self.inside.sum(0) > 1)
         return left & decided
 
-    def pulled(self, left: Tensor, b: Tensor) -> tuple[dict[int, Tensor], Tensor, Tensor]:
-        """-sum b*(x_t - x_j): objectives of the operands (boxes, *cells), a constant per box, and that in sizes."""
+    def multiplier_objectives(self, left: Tensor, b: Tensor) -> tuple[dict[int, Tensor], Tensor, Tensor]:
+        """-sum b*(x_t - x_j) as objectives of the operands (boxes, cells), a constant per box, and the sum of its
+        terms' sizes.
+        """
         winner = self.alone(left)
         others = b * (winner.any(1, keepdim=True) & self.inside & ~winner).to(b)
         each = self.sign * (others - winner.to(b) * others.sum(1, keepdim=True))
@@ -85,7 +89,9 @@ class Maximum:
         return seeds, constant, size
 
     def room(self, low: Tensor, high: Tensor, left: Tensor) -> Tensor:
-        """(boxes, windows): how far the tap with the largest lower end and the others overlap; 0 where one wins."""
+        """(boxes, windows): overlap of the tap with the largest lower bound with the others; 0 where one
+        surely wins.
+        """
         lows, highs = (torch.where(left, end, -torch.inf) for end in (low, high))
         least, at = lows.max(1, keepdim=True)
         others_low, others_high = (end.scatter(1, at, -torch.inf).amax(1) for end in (lows, highs))
@@ -93,26 +99,27 @@ class Maximum:
         return torch.where(left.sum(1) > 1, room.clamp(min=0), 0.0)
 
     def shaped(self, left: Tensor) -> Tensor:
-        """(boxes, taps, windows) as layers take it: (taps, boxes, *shape)."""
+        """Reshape (boxes, taps, windows) to the layout of layers, (taps, boxes, *shape)."""
         return left.movedim(1, 0).reshape(self.taps, len(left), *self.layer.node.shape)
 
 
 def quantised(pulls: Mapping[int, Tensor]) -> dict[int, Tensor]:
-    """Multipliers whose sums are exact in float64: not negative, whole multiples of one power of two."""
+    """Round multipliers to nonnegative integer multiples of one power of two, so that sums are exact in float64."""
     known = {i: b.double().nan_to_num(0.0, 0.0, 0.0).clamp(min=0) for i, b in pulls.items()}
     most = max((float(b.max()) for b in known.values() if b.numel()), default=0.0)
-    unit = 2.0 ** (math.frexp(most)[1] - PLACES)
+    unit = 2.0 ** (math.frexp(most)[1] - MULTIPLIER_BITS)
     return {i: (b / unit).round() * unit for i, b in known.items()}
 
 
 def maxima(state: State) -> dict[int, Maximum]:
-    """Every maximum that has a window with more than one tap that may win."""
+    """Every maximum with a window that more than one tap may win, by position."""
     every = {i: _maximum(layer) for i, layer in state.layers.items()}
     known = {i: m for i, m in every.items() if m is not None and m.index.numel()}
     return {i: m for i, m in known.items() if bool((m.room(*m.ends(state.intervals), m.inside[None]) > 0).any())}
 
 
 def _maximum(layer: BoundLayer) -> Maximum | None:
+    """Return the layer as a Maximum; None if it is none, or has constants that float64 does not hold."""
     if isinstance(layer, BoundMaximum):
         cells = math.prod(layer.node.shape)
         rest = iter(layer.sources)
@@ -135,11 +142,12 @@ def _maximum(layer: BoundLayer) -> Maximum | None:
 
 
 def _lead(layer: BoundMaxPool) -> tuple[int, ...]:
+    """Leading axes of the node, before those of its window."""
     return tuple(layer.node.shape[: len(layer.node.shape) - layer.window.rank])
 
 
 def _constant(a: object, layer: BoundLayer) -> Tensor | None:
-    """A constant argument (1, cells) as float64; None where it is none."""
+    """A constant argument (1, cells) as float64; None if float64 does not hold it."""
     value = a.double() if isinstance(a, Tensor) else torch.tensor(float(a), dtype=torch.float64)  # type: ignore[arg-type]
     if not isinstance(a, Tensor) and float(value) != a:
         return None

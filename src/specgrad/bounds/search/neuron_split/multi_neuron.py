@@ -36,14 +36,16 @@ from specgrad.bounds.linear.relaxation.bound_layers import (
 )
 from specgrad.rounding import slack_constants
 
-MOST_CELLS = 6  # that one position reads: 64 pieces
-MOST_TERMS = 1 << 23  # rows * positions * pieces * channels at once
+MAX_CELLS_READ = 6  # that one position reads: 64 pieces
+MAX_TERMS = 1 << 23  # rows * positions * pieces * channels at once
 STEPS = 100
 RATE, DECAY = 0.097, 0.97  # of the steps on m, times its root mean square
 
 
 class BoundMultiNeuron(BoundJoint):
-    """relu(conv(x)) as one layer that reads x. Every row has its m: the slope on the whole box, and what it `moved`."""
+    """relu(conv(x)) as one layer that reads x, bounded with one free vector m per row; `moved` is m's
+    optimised change.
+    """
 
     def __init__(self, state: State, relu: int, rows: int) -> None:
         conv = state.layers[state.layers[relu].sources[0]]
@@ -60,12 +62,12 @@ class BoundMultiNeuron(BoundJoint):
     # --- cells ------------------------------------------------------------------------------------------------------
 
     def read(self, x: Tensor) -> Tensor:
-        """(boxes, batch, channels, *size) as (boxes, positions, cells read)."""
+        """Gather (boxes, batch, channels, *size) into (boxes, positions, cells read)."""
         patches = self.taps.read(x).movedim(0, 3)  # (boxes, batch, channels, taps, *out)
         return patches.flatten(2, 3).movedim(2, -1).flatten(1, -2)
 
     def spread(self, m: Tensor, shape: torch.Size) -> Tensor:
-        """The transpose of `read`, for (rows, positions, cells read)."""
+        """Transpose of `read`, for (rows, positions, cells read)."""
         batch, channels, cells = shape[0], shape[1], shape[2:].numel()
         each = m.reshape(len(m), batch, -1, channels, self.window.taps_count).movedim(2, -1)
         index = self.taps.index.flatten()
@@ -73,7 +75,9 @@ class BoundMultiNeuron(BoundJoint):
         return total[..., :-1].reshape(1, len(m), *shape)
 
     def _cut(self, low: Tensor, high: Tensor) -> None:
-        """Middles and radii of the pieces, (positions, pieces, cells read), and the lines of every relu on them."""
+        """Set middles and radii of the pieces, (positions, pieces, cells read), and the relaxations of all relus on
+        them.
+        """
         self.size = torch.maximum(low.abs(), high.abs())
         halves = torch.tensor(list(itertools.product((0.25, 0.75), repeat=low.shape[1])), dtype=low.dtype)
         self.middle = low[:, None] + halves * (high - low)[:, None]
@@ -82,13 +86,14 @@ class BoundMultiNeuron(BoundJoint):
         self.whole = self._lines((low / 2 + high / 2)[:, None], ((high - low) / 2)[:, None])
 
     def _lines(self, middle: Tensor, reach: Tensor) -> relax.LinearRelaxation:
+        """Relaxations of the relus on boxes given by middle and radius."""
         z, r = middle @ self.weight.T + self.bias, reach @ self.weight.abs().T
         slack = self._own * (self.size @ self.weight.abs().T + self.bias.abs())[:, None]
         return relax.relu(z - r - slack, z + r + slack)
 
     @property
     def _own(self) -> float:
-        """More than the roundings of ours that one term meets."""
+        """Upper bound of the relative rounding error of one of our terms."""
         return slack_constants.PIECES * (len(self.size) + len(self.weight) + int(self.weight.shape[1]) + 32)
 
     # --- bounds -----------------------------------------------------------------------------------------------------
@@ -106,20 +111,22 @@ class BoundMultiNeuron(BoundJoint):
         return BackwardBound([pulled], (least.amin(2).sum(1) - lost)[None])
 
     def _slopes(self, rows: Tensor, lines: relax.LinearRelaxation) -> tuple[Tensor, Tensor]:
-        """sum_c A_c*relu_c >= slope.x + constant on every piece: (rows, positions, pieces, cells), (..., pieces)."""
+        """Slope and constant with sum_c A_c*relu_c >= slope.x + constant on every piece: (rows, positions, pieces[,
+        cells]).
+        """
         positive, negative = positive_negative(rows.unsqueeze(2))
         s = positive * lines.lower_slope + negative * lines.upper_slope
         return s @ self.weight, s @ self.bias + (negative * lines.upper).sum(-1) + (positive * lines.lower).sum(-1)
 
     def _sizes(self, rows: Tensor, m: Tensor) -> Tensor:
-        """What the terms of a row add up to in size."""
+        """Sum of the absolute values of a row's terms."""
         each = self.size @ self.weight.abs().T + self.bias.abs()
         sizes: Tensor = 4 * (rows.abs() * each).sum((1, 2)) + 4 * (m.abs() * self.size).sum((1, 2))
         return sizes
 
 
 def fits(state: State, relu: int, rows: int) -> bool:
-    """Whether a relu reads a convolution of few cells in one group, on one batch axis, small enough to be cut."""
+    """Whether a relu reads a convolution of one group with so few cells per position that pieces can be enumerated."""
     if state.layers[relu].node.op.name != "relu":
         return False
     conv = state.layers.get(state.layers[relu].sources[0])
@@ -129,13 +136,13 @@ def fits(state: State, relu: int, rows: int) -> bool:
         return False
     cells = int(conv.args[1][0].numel())
     terms = rows * math.prod(conv.node.shape) * 2**cells
-    return conv.node.params["groups"] == 1 and cells <= MOST_CELLS and terms <= MOST_TERMS
+    return conv.node.params["groups"] == 1 and cells <= MAX_CELLS_READ and terms <= MAX_TERMS
 
 
 def piecewise(
     forward: ForwardPass, rows: Tensor, targets: Tensor, deadline: float, kept: dict[int, Tensor] | None = None
 ) -> Tensor:
-    """Lower bounds of rows (rows, outputs), rigorous for every float32 execution; -inf where nothing can be cut.
+    """Rigorous lower bounds of rows (rows, outputs) by multi-neuron relaxation; -inf where no relu fits.
 
     kept   gets the best m of every row, by the position of a relu
     """
@@ -162,6 +169,7 @@ def piecewise(
 
 
 def _keep(kept: dict[int, Tensor], layers: Sequence[BoundMultiNeuron], better: Tensor) -> None:
+    """Store the layers' vectors m in `kept` for the rows where they are better."""
     for layer in layers:
         old = kept.get(layer.position, layer.vector)
         kept[layer.position] = torch.where(better[:, None, None], layer.vector, old)

@@ -1,4 +1,4 @@
-"""Rigorous bounds of the problems of a folded network, over all cells of the whole one.
+"""Rigorous bounds of the subproblems of a reduced network, over all cells of the full one.
 
 They are those of Bounder.lower where relus alone bend: m*z with m = sign*t is subtracted where the sign of z is fixed,
 which is not negative there, and a relu that is open lies above slope*z for any slope in 0..1. Cells that are decided
@@ -23,7 +23,7 @@ from .subproblems import Bounder
 
 
 class FoldedBounds:
-    """What does not change from problem to problem: the root's lines, and the ranges of open cells."""
+    """Rigorous bounds of subproblems; holds what they share: the root's relaxations and intervals of unstable cells."""
 
     def __init__(self, bounder: Bounder, folded: ReducedNetwork) -> None:
         self.bounder, self.folded, self.state = bounder, folded, bounder.state
@@ -36,7 +36,7 @@ class FoldedBounds:
 
     @torch.no_grad()
     def lower(self, rows: Tensor, sign: Tensor, chosen: Tensor) -> Tensor:
-        """A lower bound per problem, for every float32 execution whose z have the signs."""
+        """Lower bound per subproblem, sound for every float32 execution whose z have the signs."""
         bounder, nodes = self.bounder, self.bounder.graph.nodes
         seeds = {bounder.output: rows.reshape(len(rows), 1, *nodes[bounder.output].shape)}
         state = replace(self.state, cached_relaxations={})
@@ -50,6 +50,7 @@ class FoldedBounds:
         return backward(state, seeds)[:, 0] - bounder.forward.slack(bounder.output, rows[None])[0]
 
     def _lines(self, i: int, cells: Tensor, sign: Tensor, chosen: Tensor) -> LinearRelaxation:
+        """Relaxation of relu i in every subproblem, recomputed at its unstable cells only."""
         if not len(cells):
             return self.root[i]
         layer = self.state.layers[i]

@@ -40,7 +40,7 @@ KEPT = 0.9  # problems that are done leave a batch when this share of it is left
 
 
 def can_fold(state: State) -> bool:
-    """Whether relus are the only layers that are not linear, no two of them read one node, and few cells are open."""
+    """Whether relus are the only nonlinear layers, no two read one node, and few enough cells are unstable."""
     relus = [layer for layer in state.layers.values() if isinstance(layer, BoundUnary) and layer.node.op.name == "relu"]
     rest = [layer for layer in state.layers.values() if layer not in relus]
     plain = all(isinstance(layer, BoundLinear) or (type(layer) is BoundOpaque and not layer.sources) for layer in rest)
@@ -52,26 +52,29 @@ def can_fold(state: State) -> bool:
 
 
 def open_cells(state: State, z: int) -> Tensor:
-    """The flat cells of a node that may have either sign."""
+    """Flat cells of node z whose interval holds both signs."""
     low, high = (end[0].flatten() for end in state.intervals[z])
     return torch.nonzero((low < 0) & (high > 0))[:, 0]
 
 
 @dataclass(eq=False)
 class Objectives:
-    """m, l and k of some rows."""
+    """Coefficients m (inputs) and l (cells) and constant k of some rows, row.y = m e + l relu(z) + k."""
 
     inputs: Tensor
     cells: Tensor
     constant: Tensor
 
     def chosen(self, index: Tensor) -> Objectives:
+        """Return the rows at `index`."""
         return Objectives(self.inputs[index], self.cells[index], self.constant[index])
 
 
 @dataclass(frozen=True, eq=False)
 class BoundWithArgmin:
-    """A bound, and what its gradient needs: coefficients of relus, those of z, where the minimum is."""
+    """A bound per subproblem, and what its gradient needs: coefficients of relu(z) (above), of z (below), the minimiser
+    e.
+    """
 
     bound: Tensor
     above: Tensor
@@ -81,7 +84,7 @@ class BoundWithArgmin:
 
 @dataclass(frozen=True, eq=False)
 class ImprovedBounds:
-    """Bounds, the t that gives them, and what each cell may give away there."""
+    """Bounds per subproblem, the parameters t that give them, and what each cell may lose there."""
 
     bound: Tensor
     chosen: Tensor
@@ -89,7 +92,7 @@ class ImprovedBounds:
 
 
 class ReducedNetwork:
-    """The open cells of one box.
+    """The unstable cells of a relu network on one box, with everything else folded into constants; float32.
 
     relus   (relu, its input, the flat open cells) in order; spans: where each stands among all cells
     """
@@ -124,7 +127,7 @@ class ReducedNetwork:
     # --- what is folded ---------------------------------------------------------------------------------------------
 
     def _units(self, z: int, cells: Tensor) -> Objectives:
-        """Open cells as objectives."""
+        """Cells of node z as objectives, one row each."""
         if not len(cells):
             return Objectives(torch.zeros((0, len(self.moving))), torch.zeros((0, self.count)), torch.zeros(0))
         size = math.prod(self.state.layers[z].node.shape)
@@ -134,7 +137,7 @@ class ReducedNetwork:
 
     @torch.no_grad()
     def objectives(self, at: int, rows: Tensor) -> Objectives:
-        """Rows over the cells of a node, by the inputs and the open cells below it."""
+        """Express rows over the cells of node `at` by the inputs and the unstable cells below it."""
         parts: dict[int, Tensor] = {at: rows.reshape(len(rows), *self.state.layers[at].node.shape)}
         cells = torch.zeros((len(rows), self.count))
         inputs = {i: torch.zeros((len(rows), len(self.quick.inputs[i][1]))) for i in sorted(self.quick.inputs)}
@@ -161,7 +164,7 @@ class ReducedNetwork:
     # --- bounds -----------------------------------------------------------------------------------------------------
 
     def bound(self, objectives: Objectives, sign: Tensor, chosen: Tensor) -> BoundWithArgmin:
-        """Of every problem: sign is -1, 0 or 1 per cell, as float32, and chosen is t."""
+        """Float32 bound of every subproblem; `sign` is -1, 0 or 1 per cell (float32), `chosen` is t."""
         is_open = sign == 0
         down, multiplier = torch.where(is_open, chosen, sign.clamp(min=0)), sign * chosen
         up, offset = torch.where(is_open, self.chord, down), is_open * self.offset
@@ -177,7 +180,7 @@ class ReducedNetwork:
         return BoundWithArgmin(bound - inputs.abs().sum(1), above, below, inputs.sign_().neg_())
 
     def gradient(self, taken: BoundWithArgmin, sign: Tensor, chosen: Tensor) -> Tensor:
-        """By t."""
+        """Gradient of every bound by t."""
         is_open = sign == 0
         upper = is_open & (taken.above < 0)
         slope = torch.where(upper, self.chord, torch.where(is_open, chosen, sign.clamp(min=0)))
@@ -193,7 +196,7 @@ class ReducedNetwork:
     def improved(
         self, objectives: Objectives, sign: Tensor, chosen: Tensor, steps: int, goal: Tensor
     ) -> ImprovedBounds:
-        """The best t of some steps uphill, for every problem until its bound reaches its goal; and what it gives."""
+        """Best t of `steps` Adam steps per subproblem, stopping at its goal, with its bound and scores."""
         best = torch.full((len(sign),), -torch.inf)
         kept, above = chosen.clone(), torch.zeros_like(chosen)
         rows, signs = torch.arange(len(sign)), sign
@@ -224,18 +227,18 @@ class ReducedNetwork:
         return ImprovedBounds(best, kept, self._scores(signs, kept, above))
 
     def _scores(self, sign: Tensor, chosen: Tensor, above: Tensor) -> Tensor:
-        """What each open cell may give away: mostly its upper line, for the lower one has the best slope already."""
+        """What each unstable cell may lose, mostly by its upper line: the lower one has its best slope already."""
         upper = self.offset * -above.clamp(max=0)
         lower = torch.minimum(-chosen * self.low, (1 - chosen) * self.high) * above.clamp(min=0)
         return (sign == 0) * torch.add(upper, lower, alpha=LOWER)
 
     def _mean(self, above: Tensor) -> Tensor:
-        """The mean size of the coefficients of each relu."""
+        """Mean absolute coefficient of each relu, repeated for its cells."""
         means = [above[:, s].abs().mean(1, keepdim=True).expand(-1, s.stop - s.start) for s in self.spans]
         return torch.cat(means, 1)
 
     def position(self, cell: int) -> tuple[int, int]:
-        """The node that a relu reads, and the flat cell of it."""
+        """(node that the relu reads, flat cell of it) of an unstable cell's number."""
         for (_, z, cells), span in zip(self.relus, self.spans, strict=True):
             if cell < span.stop:
                 return z, int(cells[cell - span.start])
@@ -244,7 +247,9 @@ class ReducedNetwork:
     # --- which cell to split ----------------------------------------------------------------------------------------
 
     def split(self, objectives: Objectives, sign: Tensor, better: ImprovedBounds, tried: int) -> Tensor:
-        """Of the cells with the best scores: the one whose sides gain most, as a product; -1 where none is open."""
+        """Cell to split per subproblem: among the `tried` best scores the largest product of both gains; -1 if none is
+        unstable.
+        """
         top = better.scores.topk(min(tried, self.count), 1)
         gains = []
         for cell in top.indices.unsqueeze(2).unbind(1):

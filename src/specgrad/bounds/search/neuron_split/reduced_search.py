@@ -35,7 +35,7 @@ def search(
     most: int = 1 << 30,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Prove row.y >= target for every row, by the fastest search that the network allows.
+    """Prove row.y >= target for every row, by the reduced network if the network allows it, else by `branch`.
 
     most   how many subproblems may be bounded
     """
@@ -49,7 +49,13 @@ def search(
 
 @dataclass(frozen=True, eq=False)
 class OpenReduced:
-    """Problems of a folded network: the row that each is about, its part of that row's tree, signs of cells, t."""
+    """Open subproblems of a reduced network; all fields have one entry per subproblem.
+
+    row, part  the objective row, and the part of that row's split tree
+    sign       -1, 0 or 1 per cell: the split side of its relu
+    chosen     t per cell: slope of an unstable relu, or multiplier of a split one
+    scores     what each cell may lose; bound: the float32 bound
+    """
 
     row: Tensor
     part: Tensor
@@ -63,18 +69,21 @@ class OpenReduced:
 
     @property
     def better(self) -> ImprovedBounds:
+        """Bound, parameters and scores as ImprovedBounds."""
         return ImprovedBounds(self.bound, self.chosen, self.scores)
 
     def take(self, index: Tensor | slice) -> OpenReduced:
+        """Return the subproblems at `index`."""
         return OpenReduced(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
 
     @staticmethod
     def joined(parts: Sequence[OpenReduced]) -> OpenReduced:
+        """Concatenate several batches."""
         return OpenReduced(*(torch.cat([getattr(p, name) for p in parts]) for name in OpenReduced.__dataclass_fields__))
 
 
 class Stack:
-    """What is open; the last problems first, so that few are open at once."""
+    """Open subproblems, last in first out, so that few are open at once."""
 
     def __init__(self) -> None:
         self.parts: list[OpenReduced] = []
@@ -83,10 +92,12 @@ class Stack:
         return sum(map(len, self.parts))
 
     def push(self, problems: OpenReduced) -> None:
+        """Add subproblems on top."""
         if len(problems):
             self.parts.append(problems)
 
     def pop(self, count: int) -> OpenReduced:
+        """Remove and return up to `count` subproblems from the top."""
         taken, missing = list[OpenReduced](), count
         while self.parts and missing:
             last = self.parts.pop()
@@ -99,6 +110,8 @@ class Stack:
 
 
 class _ReducedSearch:
+    """Branch and bound on the unstable relus of one network and box, for several rows with targets."""
+
     def __init__(self, bounder: Bounder, rows: Tensor, targets: Tensor) -> None:
         self.bounder, self.rows, self.targets = bounder, rows, targets
         self.folded = ReducedNetwork(bounder.state, bounder.quick)
@@ -110,6 +123,7 @@ class _ReducedSearch:
         self.size = max(FEWEST, min(MOST, NUMBERS // (self.folded.matrix.shape[1] + 8 * self.folded.count + 1)))
 
     def run(self, deadline: float, most: int, progress: Progress | None) -> Outcome:
+        """Search until all rows are proven, the deadline, or `most` subproblems."""
         begun, root = time.monotonic(), self._root()
         first = self._lower(root)
         self.goals = (self.targets + ABOVE * (root.bound.double() - first).abs()).float()
@@ -135,6 +149,7 @@ class _ReducedSearch:
         return Outcome(torch.maximum(first, bounds), count, not len(left), self.trees, worst)
 
     def _root(self) -> OpenReduced:
+        """One subproblem per row without splits, optimised."""
         shape, folded = (len(self.rows), self.folded.count), self.folded
         slopes = (folded.high > -folded.low).float().expand(shape)
         number, zeros = torch.arange(len(self.rows)), torch.zeros(shape)
@@ -142,16 +157,18 @@ class _ReducedSearch:
         return self._improved(whole, FIRST_STEPS)
 
     def _objectives(self, problems: OpenReduced) -> Objectives:
+        """Objectives of the subproblems' rows in the reduced network."""
         return self.objectives.chosen(problems.row)
 
     def _improved(self, problems: OpenReduced, steps: int) -> OpenReduced:
+        """Return the subproblems with parameters improved by `steps` gradient steps in float32."""
         better = self.folded.improved(
             self._objectives(problems), problems.sign.float(), problems.chosen, steps, self.goals[problems.row]
         )
         return replace(problems, chosen=better.chosen, scores=better.scores, bound=better.bound)
 
     def _halves(self, batch: OpenReduced, cell: Tensor) -> OpenReduced:
-        """Both sides of every problem, entered in its row's tree: first all below 0, then all above."""
+        """Split every subproblem at its cell, in its row's tree too: first all z <= 0, then all z >= 0."""
         numbers = [
             self.trees[row].divide(part, Split(*self.folded.position(c)))
             for row, part, c in zip(batch.row.tolist(), batch.part.tolist(), cell.tolist(), strict=True)
@@ -162,7 +179,7 @@ class _ReducedSearch:
         return replace(both, part=parts, sign=sign, chosen=both.chosen.scatter(1, torch.cat([where, where]), 0.0))
 
     def _unsettled(self, problems: OpenReduced) -> OpenReduced:
-        """What is left when rigorous bounds have closed what float32 takes for closed."""
+        """Return the subproblems that remain open after rigorous bounds of those that float32 takes for proven."""
         near = torch.nonzero(problems.bound > self.goals[problems.row])[:, 0]
         if not len(near):
             return problems
@@ -174,11 +191,12 @@ class _ReducedSearch:
         return problems.take(is_open)
 
     def _lower(self, problems: OpenReduced) -> Tensor:
-        """Rigorous bounds."""
+        """Rigorous lower bound per subproblem."""
         parts = (problems.take(slice(k, k + self.size)) for k in range(0, len(problems), self.size))
         return torch.cat([self.rigorous.lower(self.rows[p.row], p.sign, p.chosen) for p in parts])
 
     def _worst(self, mine: OpenReduced, row: int) -> tuple[int, float] | None:
+        """(part number, margin) of the open subproblem with the least bound; None if there is none."""
         if not len(mine):
             return None
         k = int(mine.bound.argmin())

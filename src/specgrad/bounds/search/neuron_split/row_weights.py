@@ -35,7 +35,7 @@ LARGEST_WHOLE = 1 << 53
 
 
 def weights_of(b: Tensor, a: Tensor, r: Tensor) -> Tensor:
-    """Weights (..., K) of rows with offsets b (..., K) and slopes a (..., K, inputs), at radii r (..., inputs).
+    """Best weights (..., K) of rows with offsets b (..., K) and slopes a (..., K, inputs), at radii r (..., inputs).
 
     >>> slopes = torch.tensor([[-1.0, 0.0, 2.0], [1.0, 1.0, -4.0]], dtype=torch.float64)
     >>> weights_of(torch.ones(2, dtype=torch.float64), slopes, torch.tensor([1.0, 1e-6, 1.0], dtype=torch.float64))
@@ -56,11 +56,12 @@ def weights_of(b: Tensor, a: Tensor, r: Tensor) -> Tensor:
 
 
 def _value(w: Tensor, b: Tensor, lines: Tensor) -> Tensor:
+    """Lower bound of the weighted sum of rows over the unit box."""
     return (w * b).sum(-1) - (w.unsqueeze(-2) @ lines).abs().sum((-1, -2))
 
 
 def _step(w: Tensor, b: Tensor, lines: Tensor, m: float) -> Tensor:
-    """One of Newton's, cut short before a weight is 0."""
+    """Weights after one Newton step with barrier parameter m, shortened so that all stay positive."""
     count = w.shape[-1]
     s = (w.unsqueeze(-2) @ lines).squeeze(-2)
     root = (m * m + s * s).sqrt()
@@ -82,16 +83,18 @@ def _step(w: Tensor, b: Tensor, lines: Tensor, m: float) -> Tensor:
 
 
 @torch.no_grad()
-def strengthened(root: ForwardPass, case: Case) -> Case:
-    """The same case: every alternative of several rows gets the sum of them that is best on the whole box.
+def add_weighted_rows(root: ForwardPass, case: Case) -> Case:
+    """Return `case` with one more row per alternative of several: their weighted sum with the best bound on the whole
+    box.
 
-    Whoever satisfies the rows satisfies the sum, so no alternative changes; but a row that is hard to exclude alone may
-    be easy together with others, such as one that says which inputs are meant.
+    It is implied by the rows, so the set does not change; but a row that is hard to exclude alone may be easy together
+    with others, such as one that says which inputs are meant.
     """
     return replace(case, alternatives=tuple(_with_sum(root, case, a) for a in case.alternatives))
 
 
 def _with_sum(root: ForwardPass, case: Case, alternative: Alternative) -> Alternative:
+    """Return the alternative with the weighted sum of its rows as one more row, if that is exact; else unchanged."""
     if len(alternative.limits) < 2:
         return alternative
     offsets, slopes, radius = _lines(root, case, alternative)
@@ -104,6 +107,7 @@ def _with_sum(root: ForwardPass, case: Case, alternative: Alternative) -> Altern
     row = np.array([float(v) for v in sums]) / 2**BITS
 
     def total(limits: Sequence[Fraction]) -> Fraction:
+        """Weighted sum of limits."""
         return sum((w * limit for w, limit in zip(whole, limits, strict=True)), Fraction(0))
 
     exact = None if alternative.exact is None else (*alternative.exact, total(alternative.exact))
@@ -112,13 +116,13 @@ def _with_sum(root: ForwardPass, case: Case, alternative: Alternative) -> Altern
 
 
 def _summed(weights: Sequence[Fraction], rows: Array) -> list[int]:
-    """2**BITS times the weighted sum: whole numbers, which float64 holds where the rows' are small."""
+    """2**BITS times the weighted sum of the rows, as integers."""
     whole = [int(w * 2**BITS) for w in weights]
     return [sum(w * int(c) for w, c in zip(whole, column, strict=True)) for column in rows.T]
 
 
 def _lines(root: ForwardPass, case: Case, alternative: Alternative) -> tuple[Tensor, Tensor, Tensor]:
-    """Of every row: b and a with row - limit >= b + a.x, where x is counted from the middle of the box; its radii."""
+    """(b, a, r) with row - limit >= b + a.x for every row, x measured from the middle of the box; r are its radii."""
     (inside,), (output,) = root.graph.input_positions, root.graph.output_positions
     rows = torch.from_numpy(alternative.rows)[None]
     slopes: dict[int, Tensor] = {}

@@ -48,7 +48,7 @@ from ..shared.float32_bounds import FastBackward, QuickLines, flat
 from .maxima import maxima, quantised
 
 Chosen = tuple[Mapping[int, Tensor], Mapping[int, Tensor], Mapping[int, Tensor]]  # slopes, multipliers, pulls
-FEW_INPUTS, FEW_CELLS = 64, 4096  # where layers are bounded again when an input is cut
+MAX_INPUTS_TO_REBOUND, MAX_CELLS_TO_REBOUND = 64, 4096  # where layers are bounded again when an input is cut
 RATE, DECAY = 0.097, 0.97  # of the steps on slopes, which lie in 0..1; multipliers take the same steps
 
 
@@ -59,7 +59,7 @@ def root_forward(
     arithmetic: Arithmetic | None = None,
     ball: InputBall | None = None,
 ) -> ForwardPass:
-    """crown's walk over a graph on one box of inputs, and in a ball if there is one, for the deployed network."""
+    """Run crown's forward pass over `graph` on one input box, and in a ball if given, for the deployed network."""
     rules = box_context(graph, True, arithmetic, "torch")
     forward = ForwardPass(
         graph, rules, bind_inputs(graph, balls_of((Box(low, high),), rules.arithmetic)), input_ball=ball
@@ -69,27 +69,28 @@ def root_forward(
 
 
 def input_ball(case: Case) -> InputBall | None:
-    """The ball of a case, as bounds take it."""
+    """Return the norm ball of a case with rounding included, as bounds take it; None if the case has none."""
     outer = case.outer_ball()
     if case.ball is None or outer is None:
         return None
     return InputBall(case.ball.norm, torch.from_numpy(outer[0]), outer[1])
 
 
-PARTS = ("limits", "slopes", "multipliers", "left", "pulls", "known")
+PARTS = ("limits", "slopes", "multipliers", "candidate_taps", "tap_multipliers", "known")
 
 
 @dataclass(frozen=True, eq=False)
 class Problems:
-    """A batch: one objective row each over the cells of node `at`, and what is cut or chosen below it.
+    """A batch of subproblems: one objective row each over the cells of node `at`, with the splits and free parameters
+    below it.
 
-    rows          (boxes, cells of `at`): the objectives, C in the literature
-    limits        node -> (boxes, 2, *shape): least and most of its cells by the cuts, infinite where there is none
-    slopes        bent function -> (boxes, *shape) in 0..1: where between its two slopes the lower line's is (alpha)
-    multipliers   node -> (boxes, *shape): m, positive for z >= least, negative for z <= most (beta)
-    left          maximum -> (boxes, taps, windows): which taps may win
-    pulls         maximum -> (boxes, taps, windows): b, not negative, of taps that have lost (maxima.py)
-    known         node -> (boxes, 2, *shape): ends of the inputs after their cuts, and what follows of other nodes
+    rows             (boxes, cells of `at`): the objectives, C in the literature
+    limits           node -> (boxes, 2, *shape): least and most of its cells by splits, infinite where there is none
+    slopes           nonlinear function -> (boxes, *shape) in 0..1: lower slope between its two slopes (alpha)
+    multipliers      node -> (boxes, *shape): m, positive for z >= least, negative for z <= most (beta)
+    candidate_taps   maximum -> bool (boxes, taps, windows): which taps may win
+    tap_multipliers  maximum -> (boxes, taps, windows): b, not negative, of taps that have lost (maxima.py)
+    known            node -> (boxes, 2, *shape): intervals of split inputs, and what follows for other nodes
     """
 
     at: int
@@ -97,63 +98,73 @@ class Problems:
     limits: Mapping[int, Tensor]
     slopes: Mapping[int, Tensor]
     multipliers: Mapping[int, Tensor]
-    left: Mapping[int, Tensor]
-    pulls: Mapping[int, Tensor]
+    candidate_taps: Mapping[int, Tensor]
+    tap_multipliers: Mapping[int, Tensor]
     known: Mapping[int, Tensor]
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def chosen(self, index: Tensor) -> Problems:
+        """Return the subproblems at `index`."""
         parts = {name: {k: v[index] for k, v in getattr(self, name).items()} for name in PARTS}
         return Problems(self.at, self.rows[index], **parts)
 
     @staticmethod
     def joined(parts: Sequence[Problems]) -> Problems:
+        """Concatenate batches of subproblems of one node."""
+
         def join(name: str) -> dict[int, Tensor]:
+            """Concatenate one dictionary of tensors, key by key."""
             return {k: torch.cat([getattr(p, name)[k] for p in parts]) for k in getattr(parts[0], name)}
 
         rows = torch.cat([p.rows for p in parts])
         return Problems(parts[0].at, rows, **{name: join(name) for name in PARTS})
 
     def without(self, i: int, boxes: Tensor, windows: Tensor, lost: Tensor) -> Problems:
-        """windows[k] of maximum i in boxes[k] without the taps that have lost, (k, taps)."""
-        left = self.left[i].clone()
+        """Return the subproblems with taps `lost` (k, taps) ruled out in windows[k] of maximum i in boxes[k]."""
+        left = self.candidate_taps[i].clone()
         left[boxes, :, windows] &= ~lost
-        return replace(self, left={**self.left, i: left})
+        return replace(self, candidate_taps={**self.candidate_taps, i: left})
 
     def cut(self, z: int, boxes: Tensor, cells: Tensor, point: float, side: int) -> Problems:
-        """cells[k] of node z at a point in boxes[k]: what is at most the point (side 0), or at least (side 1)."""
+        """Return the subproblems with cells[k] of node z split at `point` in boxes[k]: z <= point (side 0) or >= (side
+        1).
+        """
         limits, end = self.limits[z].clone(), 1 - side
         each = flat(limits, 2)
         nearer = torch.maximum if side else torch.minimum
         each[boxes, end, cells] = nearer(each[boxes, end, cells], each.new_tensor(point))
         return replace(self, limits={**self.limits, z: limits})
 
-    def halved(self, x: int, boxes: Tensor, cells: Tensor, points: Tensor, side: int) -> Problems:
-        """Input cells[k] of boxes[k]: the numbers up to points[k] (side 0), or the float32 numbers after it."""
+    def split_input(self, x: int, boxes: Tensor, cells: Tensor, points: Tensor, side: int) -> Problems:
+        """Return the subproblems with input cells[k] of boxes[k] up to points[k] (side 0), or from the next float32 on
+        (side 1).
+        """
         known = self.known[x].clone()
         new = torch.nextafter(points, torch.full_like(points, torch.inf)) if side else points
         flat(known, 2)[boxes, 1 - side, cells] = new
         return replace(self, known={**self.known, x: known})
 
-    def allowed(self, z: int) -> Interval:
-        """The least and the greatest multiplier of every cell: none where its side is not cut."""
+    def multiplier_range(self, z: int) -> Interval:
+        """Least and greatest multiplier of every cell of node z: 0 on a side that no split bounds, else unlimited."""
         least, most = self.limits[z].unbind(1)
         return torch.where(most < torch.inf, -torch.inf, 0.0), torch.where(least > -torch.inf, torch.inf, 0.0)
 
     def offsets(self, z: int) -> Interval:
-        """`least` and `most`, and 0 where there is none, which no multiplier meets."""
+        """Split points `least` and `most` of node z, 0 where there is none (its multiplier is 0 too)."""
         least, most = self.limits[z].unbind(1)
         return least.nan_to_num(neginf=0.0), most.nan_to_num(posinf=0.0)
 
     @property
     def cut_nodes(self) -> list[int]:
+        """Nodes with a finite split point in some subproblem."""
         return [z for z, limits in self.limits.items() if bool(limits.isfinite().any())]
 
 
 def kinks(layer: BoundUnary) -> tuple[float, ...]:
-    """Where a function may be cut: at its kinks as float32 numbers; a cut beside a kink holds as well.
+    """Points where a unary function may be split: its kinks as float32 numbers, 0 for sign; a nearby point is sound
+    too.
 
     sign is cut at 0, where it is 0: -1 or 0 on one side, 0 or 1 on the other.
     """
@@ -165,7 +176,9 @@ def kinks(layer: BoundUnary) -> tuple[float, ...]:
 
 
 def convex_slopes(layer: BoundUnary) -> tuple[float, float] | None:
-    """Of f(z) = max(left*z, right*z): left and right, rounded. Its lower lines are slope*z for all slopes between."""
+    """(left, right) if the function is max(left*z, right*z), else None; slope*z is a lower line for all
+    slopes between.
+    """
     curve, node = layer.node.op.curve, layer.node
     if curve is None or tuple(curve.pieces(node.params) or ()) != (0,):
         return None
@@ -174,12 +187,12 @@ def convex_slopes(layer: BoundUnary) -> tuple[float, float] | None:
 
 
 def _down(x: Tensor) -> Tensor:
-    """Below what a rounded sum stands for."""
+    """Next float64 number below x."""
     return torch.nextafter(x, torch.full_like(x, -torch.inf))
 
 
 class Bounder:
-    """Bounds of subproblems of one box, from crown's walk over it.
+    """Bounds subproblems of one input box, from crown's forward pass over it.
 
     kinked   function -> its input, for those with a kink inside the range of some cell
     points   input -> the kinks of the functions that read it, in order, as float32 numbers
@@ -203,17 +216,19 @@ class Bounder:
         self.quick = FastBackward(self.state)
 
     def _open(self, z: int, points: Sequence[float]) -> Tensor:
-        """Cells of a node with a point inside their ranges."""
+        """Bool mask of the cells of node z with one of the points inside their intervals."""
         low, high = self.state.intervals[z]
         inside = [(low < c) & (high > c) for c in points]
         return torch.stack(inside).any(0) if inside else low > high
 
     def unstable(self, z: int) -> Tensor:
-        """Cells with a kink inside their ranges."""
+        """Bool mask of the cells of node z with a kink inside their intervals."""
         return self._open(z, self.points[z])
 
     def start(self, rows: Tensor, at: int | None = None) -> Problems:
-        """One problem per row, nothing cut, with crown's own slopes."""
+        """Return one subproblem per row over node `at` (default: the output), without splits, with crown's
+        own slopes.
+        """
         at = self.output if at is None else at
         limits, slopes, multipliers = {}, {}, {}
         for i, z in self.kinked.items():
@@ -232,26 +247,32 @@ class Bounder:
         return Problems(at, rows, limits, slopes, multipliers, left, pulls, known)
 
     def _root_ends(self, i: int, count: int) -> Tensor:
+        """Interval of node i on the whole box in float32, rounded outward, (count, 2, *shape)."""
         ends = torch.stack([outward(end, side)[0] for end, side in zip(self.state.intervals[i], (-1, 1), strict=True)])
         return ends.expand(count, *ends.shape).clone()
 
     @cached_property
     def renewed(self) -> list[int]:
-        """The input, which may be cut, and what is bounded again where it is: of small networks with few inputs."""
+        """The input node, then the nodes whose intervals are recomputed after an input split; empty if inputs cannot be
+        split.
+        """
         inputs = [i for i in self.graph.input_positions if i in self.state.layers]
         if len(inputs) != 1:
             return []
-        is_small = len(self.state.intervals[inputs[0]][0].flatten()) <= FEW_INPUTS
-        cells = sum(len(layer.cells) for layer in self._boxes.narrowed) if is_small else FEW_CELLS + 1
-        return inputs + ([layer.node for layer in self._boxes.narrowed] if cells <= FEW_CELLS else [])
+        is_small = len(self.state.intervals[inputs[0]][0].flatten()) <= MAX_INPUTS_TO_REBOUND
+        cells = sum(len(layer.cells) for layer in self._boxes.narrowed) if is_small else MAX_CELLS_TO_REBOUND + 1
+        return inputs + ([layer.node for layer in self._boxes.narrowed] if cells <= MAX_CELLS_TO_REBOUND else [])
 
     @cached_property
     def _boxes(self) -> Boxes:
+        """Batched bounds of hidden nodes on parts of the input box."""
         rows = torch.zeros((1, math.prod(self.graph.nodes[self.output].shape)), dtype=torch.float64)
         return Boxes(self.forward, rows, torch.zeros(1, dtype=torch.float64), [0])
 
-    def renew(self, problems: Problems) -> tuple[Problems, Tensor]:
-        """Problems whose inputs were cut, with every layer bounded again; and which of them hold an execution."""
+    def rebound_layers(self, problems: Problems) -> tuple[Problems, Tensor]:
+        """Recompute the intervals of all layers after input splits; and a bool mask of subproblems that hold an
+        execution.
+        """
         if len(self.renewed) < 2:
             return problems, torch.ones(len(problems), dtype=torch.bool)
         layers, count = self._boxes.narrowed, len(problems)
@@ -272,7 +293,9 @@ class Bounder:
     # --- rigorous ---------------------------------------------------------------------------------------------------
 
     def ends(self, problems: Problems, z: int) -> Interval:
-        """The box of a node that is cut, in every problem."""
+        """(lower, upper) of node z in every subproblem: the root's interval, splits and recomputed
+        bounds intersected.
+        """
         low, high = self.state.intervals[z]
         for part in (problems.limits, problems.known):
             if z in part:
@@ -281,26 +304,28 @@ class Bounder:
         return low, high
 
     def all_ends(self, problems: Problems) -> dict[int, Interval]:
-        """Of every node whose box may be narrower in some problem."""
+        """Intervals of all nodes that may be narrower than at the root in some subproblem."""
         changed = {z for z, v in problems.known.items() if bool((v != self._root_ends(z, 1)).any())}
         return {z: self.ends(problems, z) for z in {*problems.limits, *changed}}
 
     def left(self, problems: Problems) -> dict[int, Tensor]:
-        """Of maxima that are cut: which taps may win, as layers take it."""
-        cut = {i: self.maxima[i] for i, v in problems.left.items() if bool((v != self.maxima[i].inside).any())}
-        return {i: m.shaped(problems.left[i]) for i, m in cut.items()}
+        """Candidate taps of the maxima that are split, bool (taps, boxes, *shape), by position."""
+        cut = {
+            i: self.maxima[i] for i, v in problems.candidate_taps.items() if bool((v != self.maxima[i].inside).any())
+        }
+        return {i: m.shaped(problems.candidate_taps[i]) for i, m in cut.items()}
 
     def decided(self, problems: Problems) -> list[int]:
-        """Maxima with a window that a cut has left one tap of."""
-        return [i for i, v in problems.left.items() if bool(self.maxima[i].alone(v).any())]
+        """Maxima with a window of which splits have left one tap."""
+        return [i for i, v in problems.candidate_taps.items() if bool(self.maxima[i].alone(v).any())]
 
     def slope(self, i: int, share: Tensor) -> Tensor:
-        """The slope of a bent function's lower line, in float64."""
+        """Lower slope of function i at `share` in 0..1 between its two slopes, in float64."""
         left, right = self.bent[i]
         return (left + share.double().clamp(0, 1) * (right - left)).clamp(left, right)
 
     def _state(self, problems: Problems) -> State:
-        """The root's state with the problems' boxes and slopes."""
+        """Return the root's backward state with the subproblems' intervals, candidate taps and slopes."""
         ends = {**self.state.intervals, **self.all_ends(problems)}
         state = replace(self.state, intervals=ends, cached_relaxations={}, candidate_taps=self.left(problems))
         for i, share in problems.slopes.items():
@@ -323,7 +348,7 @@ class Bounder:
         seeds = {problems.at: problems.rows.reshape(len(problems), 1, *self.graph.nodes[problems.at].shape)}
         pushed, constant = self._winners(problems, quantised(self._chosen(problems)[2]))
         for z in problems.cut_nodes:
-            m = problems.multipliers[z].nan_to_num(0.0, 0.0, 0.0).clamp(*problems.allowed(z)).to(problems.rows)
+            m = problems.multipliers[z].nan_to_num(0.0, 0.0, 0.0).clamp(*problems.multiplier_range(z)).to(problems.rows)
             least, most = (end.to(m) for end in problems.offsets(z))
             terms = flat(m.clamp(min=0) * least + m.clamp(max=0) * most)
             sizes, offset = terms.abs().sum(1), torch.maximum(least.abs(), most.abs())
@@ -345,11 +370,11 @@ class Bounder:
         return lower - self.forward.slack(self.output, problems.rows[None])[0]
 
     def _winners(self, problems: Problems, pulls: Mapping[int, Tensor]) -> tuple[dict[int, Tensor], Tensor]:
-        """What multipliers of winners push at the nodes that maxima read, and a constant, rounded down."""
+        """Objectives that tap multipliers add at the nodes that maxima read, and a constant per box, rounded down."""
         pushed: dict[int, Tensor] = {}
         constant = next(iter(pulls.values()), problems.rows).new_zeros(len(problems))
         for i, b in pulls.items():
-            seeds, fixed, sizes = self.maxima[i].pulled(problems.left[i], b)
+            seeds, fixed, sizes = self.maxima[i].multiplier_objectives(problems.candidate_taps[i], b)
             for s, seed in seeds.items():
                 shaped = -seed.reshape(len(problems), *self.graph.nodes[s].shape)
                 pushed[s] = pushed[s] + shaped if s in pushed else shaped
@@ -359,13 +384,13 @@ class Bounder:
     # --- optimised --------------------------------------------------------------------------------------------------
 
     def lines(self, problems: Problems) -> QuickLines:
-        """What stays fixed while slopes and multipliers are looked for."""
+        """Relaxations in float32, without what slopes and multipliers change."""
         return self.quick.lines(self.all_ends(problems), self.bent, self.left(problems))
 
     def estimate(
         self, problems: Problems, lines: QuickLines, chosen: Chosen | None = None, seen: dict[int, Tensor] | None = None
     ) -> Tensor:
-        """The bound in float32, with the problems' own slopes and multipliers or other ones."""
+        """Non-rigorous float32 lower bound per subproblem; `seen` collects coefficients by node."""
         slopes, multipliers, pulls = chosen or self._chosen(problems)
         pushed, constant = self._winners(problems, pulls)
         for z, m in multipliers.items():
@@ -376,19 +401,19 @@ class Bounder:
         return self.quick.lower(problems.at, problems.rows.float(), lines, slopes, pushed, seen) + constant.float()
 
     def _chosen(self, problems: Problems) -> Chosen:
-        """Slopes, multipliers and pulls that count: those of what is cut."""
+        """Slopes, multipliers and tap multipliers that matter: those of what is split."""
         multipliers = {z: problems.multipliers[z] for z in problems.cut_nodes}
-        return dict(problems.slopes), multipliers, {i: problems.pulls[i] for i in self.decided(problems)}
+        return dict(problems.slopes), multipliers, {i: problems.tap_multipliers[i] for i in self.decided(problems)}
 
     def optimised(
         self, problems: Problems, steps: int, targets: Tensor, decay: float = DECAY
     ) -> tuple[Problems, Tensor]:
-        """Better slopes and multipliers, and their rigorous bounds; stops when every bound reaches its target."""
+        """Optimise slopes and multipliers by Adam; return the subproblems with the best and their rigorous bounds."""
         lines = self.lines(problems)
         slopes, multipliers, pulls = chosen = tuple(
             {k: v.clone().requires_grad_(True) for k, v in some.items()} for some in self._chosen(problems)
         )
-        allowed = {z: problems.allowed(z) for z in multipliers}
+        allowed = {z: problems.multiplier_range(z) for z in multipliers}
         adam = Adam([v for some in chosen for v in some.values()], RATE, decay)
         best, kept = torch.full((len(problems),), -torch.inf), problems
         for step in range(steps + 1):
@@ -413,7 +438,7 @@ MARGIN = 1e-4  # float32 bounds this far above their target are taken for proven
 
 
 def _better(kept: Problems, chosen: Sequence[Mapping[int, Tensor]], where: Tensor) -> Problems:
-    """The problems with other slopes, multipliers and pulls, where these are better."""
+    """Return the subproblems with the parameters `chosen` where `where` is true."""
     everywhere = bool(where.all())
 
     def merged(old: Tensor, new: Tensor) -> Tensor:
@@ -422,6 +447,6 @@ def _better(kept: Problems, chosen: Sequence[Mapping[int, Tensor]], where: Tenso
 
     slopes, multipliers, pulls = (
         {k: merged(v, new[k]) if k in new else v for k, v in old.items()}
-        for old, new in zip((kept.slopes, kept.multipliers, kept.pulls), chosen, strict=True)
+        for old, new in zip((kept.slopes, kept.multipliers, kept.tap_multipliers), chosen, strict=True)
     )
-    return replace(kept, slopes=slopes, multipliers=multipliers, pulls=pulls)
+    return replace(kept, slopes=slopes, multipliers=multipliers, tap_multipliers=pulls)

@@ -26,15 +26,18 @@ LARGEST_MATRIX = 1 << 23  # cells of a linear layer that is kept as one matrix
 
 
 def flat(x: Tensor, lead: int = 1) -> Tensor:
-    """(boxes, cells), or more axes in front: a node may have no axes, and there may be no boxes."""
+    """Flatten all axes after the first `lead`: (boxes, cells); works for scalars and for no boxes."""
     return x.reshape(*x.shape[:lead], math.prod(x.shape[lead:]))
 
 
 @dataclass(frozen=True, eq=False)
 class QuickLines:
-    """Of bent functions: the room of their lower slope and where it begins, the upper line. Of others: their lines.
+    """Relaxations of all layers in float32, for non-rigorous backward bounds.
 
-    inputs   middles and radii of inputs that are cut
+    bent       of functions with a free lower slope: (range of the slope, its start, upper slope, upper offset)
+    others     relaxations of all other layers
+    intervals  (lower, upper) of every node
+    inputs     (middle, radius) of inputs that are split
     """
 
     bent: Mapping[int, tuple[Tensor, Tensor, Tensor, Tensor]]
@@ -45,20 +48,24 @@ class QuickLines:
     fast: bool = False
 
     def interval(self, i: int) -> Interval:
+        """(lower, upper) of node i."""
         return self.intervals[i]
 
     def relaxation(self, i: int) -> LinearRelaxation:
+        """Relaxation of layer i without free slopes."""
         return self.others[i]
 
     def of(self, i: int, slopes: Mapping[int, Tensor]) -> LinearRelaxation:
-        """Both lines of a function, whichever kind it is."""
+        """Relaxation of layer i, with its free lower slope (if any) at the share slopes[i]."""
         if i not in self.bent:
             return self.others[i]
         room, start, up, offset = self.bent[i]
         return LinearRelaxation(torch.addcmul(start, room, slopes[i]), torch.zeros_like(start), up, offset)
 
     def changed(self, i: int, boxes: Tensor, cells: Tensor, new: LinearRelaxation, count: int) -> QuickLines:
-        """Other lines at cells[k] of function i in boxes[k], of so many boxes; their slopes are fixed."""
+        """Return a copy with the lines `new` at cells[k] of function i in boxes[k], of `count` boxes; their slopes are
+        fixed.
+        """
         old, single = self.bent.get(i), tuple(t.float() for t in new)
         values = single if old is None else (torch.zeros_like(single[0]), *single[::2], single[3])
         parts = [t.expand(count, *t.shape[1:]).clone() for t in (old or self.others[i])]
@@ -69,7 +76,9 @@ class QuickLines:
         return replace(self, bent={**self.bent, i: (parts[0], parts[1], parts[2], parts[3])})
 
     def decided(self, i: int, boxes: Tensor, cells: Tensor, new: LinearRelaxation | None, left: Tensor) -> QuickLines:
-        """Of a maximum: other lines (taps, k) of window cells[k] in boxes[k], where it has lines; and who may win."""
+        """Return a copy with lines `new` (taps, k) for window cells[k] of maximum i in boxes[k]; None: other candidate
+        taps only.
+        """
         if new is None:
             return replace(self, candidate_taps={**self.candidate_taps, i: left})
         parts = []
@@ -84,7 +93,7 @@ class QuickLines:
 
 
 class FastBackward:
-    """The layers of one box in float32. Objectives have one row per box: (boxes, *shape)."""
+    """Non-rigorous backward bounds on one box in float32; objectives have one row per box: (boxes, *shape)."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -101,7 +110,7 @@ class FastBackward:
         bent: Mapping[int, tuple[float, float]],
         left: Mapping[int, Tensor],
     ) -> QuickLines:
-        """The parts of all lines that slopes and multipliers do not change."""
+        """Return the relaxations on the given intervals, without what slopes and multipliers change."""
         of_bent: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
         others: dict[int, LinearRelaxation] = {}
         for i, layer in self.state.layers.items():
@@ -136,7 +145,7 @@ class FastBackward:
         pushed: Mapping[int, Tensor],
         seen: dict[int, Tensor] | None = None,
     ) -> Tensor:
-        """An estimate per box; `seen` collects the coefficients of relus, maxima and inputs."""
+        """Estimated lower bound per box; `seen` collects coefficients of nonlinear layers and inputs by node."""
         parts: dict[int, Tensor] = {z: -p for z, p in pushed.items()}
         parts[at] = rows.reshape(len(rows), *self.state.layers[at].node.shape)
 
@@ -158,6 +167,7 @@ class FastBackward:
         return total
 
     def _back(self, i: int, a: Tensor, lines: QuickLines, slopes: Mapping[int, Tensor]) -> tuple[list[Tensor], Any]:
+        """Coefficients of the sources of layer i, and a constant per box."""
         if i in self.linear:
             pulled_and_constant: tuple[list[Tensor], Any] = self.linear[i](a)
             return pulled_and_constant
@@ -175,7 +185,7 @@ class FastBackward:
 
 
 def _linear(layer: BoundLinear) -> Any:
-    """(boxes, *shape) -> objectives of the sources, and a constant per box."""
+    """Return the function (boxes, *shape) -> (coefficients of the sources, constant per box) of a linear layer."""
     constant = None if layer.constant is None else layer.constant.float().flatten()
     pull = _matrix(layer) or _mapped(layer)
 
@@ -186,6 +196,7 @@ def _linear(layer: BoundLinear) -> Any:
 
 
 def _mapped(layer: BoundLayer) -> Any:
+    """Return the layer's adjoint in float32, mapped over boxes."""
     assert isinstance(layer, BoundLinear)
     args = [a.float() if isinstance(a, Tensor) and a.is_floating_point() else a for a in layer.args]
     single = BoundLinear(layer.position, layer.node, layer.sources, args)
@@ -193,7 +204,7 @@ def _mapped(layer: BoundLayer) -> Any:
 
 
 def _matrix(layer: BoundLinear) -> Any:
-    """A contraction as one matrix product for all boxes: mapped over boxes it would read its weights for each."""
+    """Return the adjoint of a contraction as one matrix product for all boxes; None if it is none or too large."""
     cells = math.prod(layer.node.shape)
     shapes = [a for a in layer.args if isinstance(a, tuple)]
     if layer.node.op.name != "contract" or len(shapes) != 1 or cells * math.prod(shapes[0]) > LARGEST_MATRIX:

@@ -17,7 +17,7 @@ LEAST = 0.01  # share that is settled, from which on the rest of the time is gue
 
 @dataclass(frozen=True)
 class OpenReport:
-    """Where a search ended.
+    """Where an inconclusive search ended, and why.
 
     problems  sub-problems that were bounded; seconds that it took
     settled   the share of the box of inputs that is settled; None: not known, as where kinks are cut
@@ -37,17 +37,18 @@ class OpenReport:
 
     @property
     def rate(self) -> float:
+        """Subproblems per second."""
         return self.problems / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def more(self) -> float | None:
-        """Seconds, if what is left is like what is settled; None where nobody can say."""
+        """Estimated seconds for the rest, if it is like what is settled; None if there is no estimate."""
         if self.rounding or self.settled is None or not LEAST <= self.settled < 1:
             return None
         return self.seconds * (1 - self.settled) / self.settled
 
     def said(self) -> str:
-        """In sentences.
+        """Describe the report in one line of text.
 
         >>> from specgrad.proof.base.split_tree import Split
         >>> splits = [(Split(0, 1, 0.5), 0), (Split(0, 1, 0.25), 1), (Split(4, 7), 1)]
@@ -74,7 +75,7 @@ class OpenReport:
         return "; ".join(parts)
 
     def _where(self, part: OpenPart) -> list[str]:
-        """The inputs that were cut most, and how many other cells were."""
+        """Texts on the inputs that were split most, and on how many other cells were."""
         cut = Counter(c.cell for c, _ in part.cuts if c.node == self.inside)
         most = sorted(cell for cell, _ in cut.most_common(CELLS))
         said = [f"input {cell} from {part.low[cell]:.4g} to {part.high[cell]:.4g}" for cell in most]
@@ -83,6 +84,7 @@ class OpenReport:
         return said + ([f"{cells} cell{'s' * (cells > 1)} of {'layers' if cells > 1 else 'a layer'}"] if cells else [])
 
     def to_json(self) -> dict[str, Any]:
+        """The report as a JSON object."""
         data: dict[str, Any] = {"problems": self.problems, "rate": self.rate, "settled": self.settled}
         data |= {"seconds_more": self.more, "rounding": self.rounding}
         data["margin"] = None if self.part is None or not math.isfinite(self.part.margin) else self.part.margin
@@ -94,11 +96,12 @@ class OpenReport:
 
 
 def _short(x: float) -> str:
+    """Format a number with two digits, or as an integer from 10 on."""
     return f"{x:,.0f}" if x >= 10 else f"{x:.2g}"
 
 
 def at_work(name: str, worst: float | None, count: int, begun: float) -> str:
-    """What a search says while it goes on: the worst open margin, and subproblems per second.
+    """Progress text of a search: its name, the worst open margin, and subproblems per second.
 
     >>> at_work("input splits", -0.125, 0, time.monotonic() + 9)
     'input splits, worst -0.125'
@@ -109,7 +112,7 @@ def at_work(name: str, worst: float | None, count: int, begun: float) -> str:
 
 
 def share_of(tree: Tree, parts: Iterable[int]) -> float:
-    """What some parts are of the whole, each cut halving it.
+    """Share of the whole box that some parts of a split tree are, each split halving its part.
 
     >>> from specgrad.proof.base.split_tree import Split
     >>> tree = Tree()

@@ -30,12 +30,12 @@ from ..network.pgd_attack import Counterexample, DeployedNetwork, Run
 from ..network.witnesses import witnessed
 
 FLUSHED = Fraction(1, 2**125)
-MOST_WINNERS = 4096  # ways in which the positions that an alternative speaks of may fall
+MAX_WINNER_COMBINATIONS = 4096  # ways in which the positions that an alternative speaks of may fall
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Winners(Alternative):
-    """The region of scores in which given cells win.
+    """Alternative of a property: the region of scores in which given cells win.
 
     lines    the flat cells of each choice in order, (choices, cells)
     winners  which of them wins, per choice
@@ -49,7 +49,7 @@ class Winners(Alternative):
     last: bool
 
     def contains(self, y: Array) -> bool:
-        """By the rule itself; NaN and infinities are nobody's scores.
+        """Whether the given cells win at scores y, by the exact rule of ties; False beside a NaN or infinity.
 
         >>> tie = np.float32([2, 2])
         >>> [winner_of(np.array([[0, 1]]), (k,), 1, last).contains(tie) for last in (False, True) for k in (0, 1)]
@@ -61,7 +61,7 @@ class Winners(Alternative):
         return all(_first(scores[line], self.last) == k for line, k in zip(self.lines, self.winners, strict=True))
 
     def decided(self, low: Sequence[Fraction | None], high: Sequence[Fraction | None]) -> bool | None:
-        """Cells that are larger win, whatever the rule of ties; of ties nothing is said."""
+        """Whether the cells win for all scores in low..high (True), for none (False); None if undecided or by ties."""
         nothing = (Fraction(0),) * len(self.rows)
         if Alternative(self.rows, nothing, strict=frozenset(range(len(nothing)))).decided(low, high):
             return True
@@ -69,11 +69,12 @@ class Winners(Alternative):
 
 
 def _first(scores: Array, last: bool) -> int:
+    """Position of the largest score; of equal ones the first, or the last if `last`."""
     return len(scores) - 1 - int(np.argmax(scores[::-1])) if last else int(np.argmax(scores))
 
 
 def winner_of(lines: Array, winners: tuple[int, ...], sign: int, last: bool, outputs: int | None = None) -> Winners:
-    """The alternative in which these cells win: sign*(s_j - s_k) <= FLUSHED for every other cell j of a line."""
+    """Return the alternative in which these cells win: sign*(s_j - s_k) <= FLUSHED for every other cell j of a line."""
     count = int(lines.max(initial=-1)) + 1 if outputs is None else outputs
     rows = np.zeros((len(winners) * (lines.shape[1] - 1), count))
     at = iter(rows)
@@ -86,7 +87,7 @@ def winner_of(lines: Array, winners: tuple[int, ...], sign: int, last: bool, out
 
 @dataclass(frozen=True, eq=False)
 class ArgmaxSource:
-    """Where output positions come from: `scores` is a node; lines[c] are its cells that output c chooses of."""
+    """Source of ArgMax or ArgMin outputs: `scores` is a node; lines[c] are its cells that output c chooses from."""
 
     scores: int
     lines: Array
@@ -95,7 +96,7 @@ class ArgmaxSource:
 
 
 def choice_of(graph: Graph) -> ArgmaxSource | None:
-    """The choice behind a graph's only output; None where its output is numbers; other positions are refused.
+    """Return the ArgMax or ArgMin behind a graph's only output; None if the output is real. Other indices are refused.
 
     >>> import specgrad as sg
     >>> choice_of(sg.trace(lambda x: sg.argmax(sg.relu(x), 1), (2, 3))).lines.tolist()
@@ -120,7 +121,7 @@ def choice_of(graph: Graph) -> ArgmaxSource | None:
 
 
 def of_scores(graph: Graph, question: Property) -> tuple[Graph, Property]:
-    """The graph up to its scores, and the property that they have where the positions have the given one."""
+    """Return the graph up to the scores, and the property of scores that is equivalent to that of positions."""
     choice = choice_of(graph)
     if choice is None:
         return graph, question
@@ -135,12 +136,13 @@ def of_scores(graph: Graph, question: Property) -> tuple[Graph, Property]:
 
 
 def _winners(case: Case, choice: ArgmaxSource, outputs: int) -> Iterator[Alternative]:
-    """An alternative per way in which the positions that it speaks of may fall."""
+    """Yield an alternative for every combination of winners that satisfies the case."""
     for alternative in case.alternatives:
         spoken = np.flatnonzero(np.any(alternative.rows != 0, axis=0))
         ways = choice.lines.shape[1] ** len(spoken)
-        if ways > MOST_WINNERS:
-            text = f"the property speaks of {len(spoken)} positions at once: {ways} ways, more than {MOST_WINNERS}"
+        if ways > MAX_WINNER_COMBINATIONS:
+            most = MAX_WINNER_COMBINATIONS
+            text = f"the property speaks of {len(spoken)} positions at once: {ways} ways, more than {most}"
             raise UnsupportedError("certify", text)
         refuse_too_many_entries(ways * len(spoken) * choice.lines.shape[1], outputs)
         for fallen in product(range(choice.lines.shape[1]), repeat=len(spoken)):
@@ -149,6 +151,7 @@ def _winners(case: Case, choice: ArgmaxSource, outputs: int) -> Iterator[Alterna
 
 
 def _satisfies(alternative: Alternative, spoken: Array, fallen: Sequence[int]) -> bool:
+    """Whether positions `fallen` of the outputs `spoken` satisfy the alternative."""
     positions: list[Any] = [0] * alternative.rows.shape[1]
     for c, k in zip(spoken, fallen, strict=True):
         positions[c] = k
@@ -158,7 +161,7 @@ def _satisfies(alternative: Alternative, spoken: Array, fallen: Sequence[int]) -
 
 
 def at_positions(question: Any, point: Counterexample, arithmetic: Any) -> Counterexample:
-    """A counterexample of the scores with the positions that the network itself gives there, run by everybody.
+    """Return a counterexample of the scores as one of the positions, run again by every runtime.
 
     question   a specgrad.bounds.search.statement.problem.VerificationProblem
     """
@@ -172,7 +175,7 @@ def at_positions(question: Any, point: Counterexample, arithmetic: Any) -> Count
 
 
 def another_position(x: Any, label: int, eps: Any, graph: Graph, **limits: Any) -> Property | None:
-    """No input within eps of x has another position than `label`; None where the output is not one position."""
+    """Property: no input within eps of x has another position than `label`; None if the output is not one position."""
     choice = choice_of(graph)
     if choice is None or len(choice.lines) != 1:
         return None

@@ -34,7 +34,9 @@ Around = tuple[Any, int, Fraction | float]  # (x, label, eps)
 
 @dataclass(frozen=True, eq=False)
 class VerificationProblem:
-    """Networks by themselves, and joined: one deployed graph from the property's variables to its values."""
+    """A verification problem: the networks, and the merged deployed graph from the property's variables to
+    its values.
+    """
 
     networks: tuple[NamedNetwork, ...]
     graph: Graph
@@ -43,7 +45,7 @@ class VerificationProblem:
 
     @property
     def is_joined(self) -> bool:
-        """Whether the graph is another than that of the only network."""
+        """Whether the graph differs from that of a single network."""
         return self.stated.interface is not None or len(self.networks) > 1
 
 
@@ -57,7 +59,7 @@ def question_of(
     shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
     source: Any = None,
 ) -> VerificationProblem:
-    """The question that arguments of `certify` ask."""
+    """Return the verification problem that the arguments of `certify` describe."""
     around = isinstance(statement, tuple)
     if isinstance(statement, tuple | Property):
         stated: Any = statement
@@ -84,6 +86,7 @@ def question_of(
 
 
 def _around(network: NamedNetwork, stated: Around, limits: dict[str, Any]) -> Property:
+    """Return the robustness property of (x, label, eps)."""
     if len(stated) != 3:
         raise ParameterError("certify", f"a tuple is (x, label, eps); got {len(stated)} entries", rule="P5")
     x, label, eps = stated
@@ -94,13 +97,13 @@ def _around(network: NamedNetwork, stated: Around, limits: dict[str, Any]) -> Pr
 
 
 def graph_and_property(model: Any, statement: Any, **options: Any) -> tuple[Graph, Property]:
-    """What `certify` is asked about: the deployed graph, and a property that fits it."""
+    """Return the deployed graph, and the property that fits it, for the arguments of `certify`."""
     question = question_of(model, statement, **options)
     return question.graph, question.stated
 
 
 def cells_of(x: Any, graph: Graph) -> Array:
-    """An input as one array; of a graph with several, arrays by name or in order, one after the other, flat.
+    """Return an input as one array; several inputs, by name or in order, are concatenated flat.
 
     >>> import specgrad as sg
     >>> cells_of({"b": [3.0], "a": [1.0, 2.0]}, sg.trace(lambda a, b: sg.concat([a, b], 0), (2,), (1,)))
@@ -123,11 +126,12 @@ def cells_of(x: Any, graph: Graph) -> Array:
 
 
 def _is_file(model: Any) -> bool:
+    """Whether the model is a path or bytes of an ONNX file."""
     return isinstance(model, str | Path | bytes)
 
 
 def _source(model: Any, given: Any) -> Any:
-    """What counterexamples are run on besides our engine: the model itself, or what its graph was read from."""
+    """Return what counterexamples are run on besides our engine: the model, or what its graph was read from."""
     if given is None:
         return None if isinstance(model, Graph) else model
     if not isinstance(model, Graph) or not (_is_file(given) or hasattr(given, "state_dict")):
@@ -138,7 +142,7 @@ def _source(model: Any, given: Any) -> Any:
 
 
 def _models(model: Any, stated: Any) -> list[tuple[str, Any]]:
-    """Names and models; one network alone needs no name."""
+    """Return (name, model) pairs; a single network needs no name."""
     interface = stated.interface if isinstance(stated, Property) else None
     if interface is not None and len(interface.networks) > 1:
         needed = [n for n in interface.networks if n not in interface.models]
@@ -150,6 +154,7 @@ def _models(model: Any, stated: Any) -> list[tuple[str, Any]]:
 
 
 def _graph(model: Any, stated: Any, shape: Any, name: str) -> Graph:
+    """Return the model as a graph with all sizes known."""
     if isinstance(model, Graph):
         given = model.fitted_to(_named(model, shape))
         return given.at() if name else at_the_property(given, stated)
@@ -170,7 +175,7 @@ def _graph(model: Any, stated: Any, shape: Any, name: str) -> Graph:
 
 
 def _examples(stated: Any, shape: Any) -> list[Any]:
-    """Inputs of a module that have its shapes."""
+    """Example inputs of a module, in the right shapes."""
     import torch
 
     if shape is not None:
@@ -181,13 +186,14 @@ def _examples(stated: Any, shape: Any) -> list[Any]:
 
 
 def _named(graph: Graph, shape: Any) -> dict[str, tuple[int, ...]]:
+    """Return input shapes by name."""
     if shape is None or isinstance(shape, Mapping):
         return {name: tuple(s) for name, s in (shape or {}).items()}
     return {graph.names[0]: tuple(shape)}
 
 
 def _open_shapes(model: Any, stated: Any, shape: Any, name: str) -> dict[str, Sequence[int]]:
-    """The shapes of the inputs: as given, or where the file leaves sizes open those of x or of the property."""
+    """Return the shapes of inputs, as given; where the file leaves sizes open, those of x or of the property."""
     from specgrad.interop.onnx import input_dims
 
     declared = input_dims(model)
@@ -201,7 +207,7 @@ def _open_shapes(model: Any, stated: Any, shape: Any, name: str) -> dict[str, Se
 
 
 def _shapes_of(stated: Any, name: str, inputs: list[str]) -> dict[str, Sequence[int]]:
-    """What the statement says of the shapes of inputs."""
+    """Return the input shapes that the statement tells, by name."""
     if isinstance(stated, tuple):
         x = stated[0]
         arrays = [x] if len(inputs) == 1 and not isinstance(x, Mapping) else x
@@ -216,7 +222,7 @@ def _shapes_of(stated: Any, name: str, inputs: list[str]) -> dict[str, Sequence[
 
 
 def _with_interface(stated: Property, networks: Sequence[NamedNetwork]) -> Property:
-    """A property that numbers cells alone is about all inputs and outputs of the network, one after the other."""
+    """Return the property with an interface if the network has several inputs or outputs."""
     graph, interface = networks[0].graph, stated.interface
     if interface is None:
         return stated if is_plain(graph) else replace(stated, interface=interface_of(graph))
@@ -228,13 +234,14 @@ def _with_interface(stated: Property, networks: Sequence[NamedNetwork]) -> Prope
 
 
 def _left_out(stated: Property) -> tuple[str, ...]:
+    """Note on alternatives that were left out as empty."""
     if not stated.left_out:
         return ()
     return (f"{stated.left_out} alternatives of the property hold for no input or no output, and were left out",)
 
 
 def check_cases(stated: Property) -> None:
-    """A property in Python may be empty in ways that a file cannot: each would 'hold', and say nothing."""
+    """Raise an error if a property is empty, or its cases have wrong shapes or empty boxes: it would hold vacuously."""
     if not stated.cases:
         raise ParameterError("certify", "the property has no cases, so there is nothing to prove")
     for k, case in enumerate(stated.cases):

@@ -31,8 +31,8 @@ from specgrad.properties.property import Property
 
 Splits = tuple[tuple[tuple[tuple[int, ...], Tree], ...], ...]
 FORMAT, VERSION = "specgrad-splits", 1
-MOST_BYTES = 1 << 28
-MOST_DIGITS = 1000  # of a number, and of its exponent
+MAX_BYTES = 1 << 28
+MAX_DIGITS = 1000  # of a number, and of its exponent
 SIDES = {"below", "above"}
 KINDS = {
     "input": {"input", "at"},
@@ -43,23 +43,23 @@ KINDS = {
 
 
 class SplitsError(SpecgradError, ValueError):
-    """A text that is no tree of cuts for this network and property."""
+    """Raised if a text is not a split tree for this network and property."""
 
     def __init__(self, text: str) -> None:
         super().__init__("splits", text)
 
 
 def read_splits(path: str | Path, graph: Graph, question: Property) -> Splits:
-    """Per case of the property: numbers of alternatives, and the tree that is to exclude them."""
+    """Read a split file: per case, numbers of alternatives and the tree that is to exclude them."""
     with Path(path).open("rb") as file:
-        text = file.read(MOST_BYTES + 1)
-    if len(text) > MOST_BYTES:
-        raise SplitsError(f"{Path(path).name} has over {MOST_BYTES} bytes")
+        text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise SplitsError(f"{Path(path).name} has over {MAX_BYTES} bytes")
     return parse_splits(text, graph, question)
 
 
 def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
-    """As `read_splits`, of a text.
+    """Parse the text of a split file: per case, numbers of alternatives and the tree that is to exclude them.
 
     >>> import specgrad as sg
     >>> from specgrad.properties.property import robustness
@@ -88,28 +88,31 @@ def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
 
 
 def _decimal(text: str) -> Fraction:
-    """Exactly; 1e999999999 would take a gigabyte.
+    """Return a decimal number exactly; refuse very long ones and very large exponents.
 
     >>> _decimal("2.5e-1")
     Fraction(1, 4)
     """
     _, _, exponent = text.lower().partition("e")
-    if len(text) > MOST_DIGITS or abs(int(exponent or 0)) > MOST_DIGITS:
-        raise SplitsError(f"a number has over {MOST_DIGITS} digits, or such an exponent: {text[:20]}")
+    if len(text) > MAX_DIGITS or abs(int(exponent or 0)) > MAX_DIGITS:
+        raise SplitsError(f"a number has over {MAX_DIGITS} digits, or such an exponent: {text[:20]}")
     return Fraction(text)
 
 
 def _no_number(text: str) -> Any:
+    """Raise SplitsError for NaN and infinities."""
     raise SplitsError(f"{text} is no number to cut at")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs as a dictionary; raise SplitsError if a key is repeated."""
     if len(dict(pairs)) != len(pairs):
         raise SplitsError("an entry stands twice in one object")
     return dict(pairs)
 
 
 def _case(data: Any, k: int, count: int, reader: _SplitReader) -> tuple[tuple[tuple[int, ...], Tree], ...]:
+    """Return (alternatives, tree) pairs of one case."""
     if not isinstance(data, list):
         raise SplitsError(f"case {k} must be a list of trees with their alternatives")
     trees, seen = [], set[int]()
@@ -127,7 +130,7 @@ def _case(data: Any, k: int, count: int, reader: _SplitReader) -> tuple[tuple[tu
 
 
 class _SplitReader:
-    """Cuts by the names of one network."""
+    """Reads splits by the node names of one network."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -139,6 +142,7 @@ class _SplitReader:
         self.places: dict[str, Callable[[Any], int]] = {"relu": self._relu, "node": self._node, "max_pool": self._node}
 
     def tree(self, data: Any) -> Tree:
+        """Return the tree of parsed JSON data."""
         tree, todo = Tree(), [(0, data)]
         while todo:
             part, entry = todo.pop()
@@ -148,6 +152,7 @@ class _SplitReader:
         return tree
 
     def _cut(self, entry: Any) -> Split:
+        """Return one split of a JSON object."""
         kind = next((k for k in KINDS if isinstance(entry, dict) and k in entry), None)
         if kind is None or not entry.keys() >= SIDES or not entry.keys() <= KINDS[kind] | SIDES:
             raise SplitsError(
@@ -162,6 +167,7 @@ class _SplitReader:
         return Split(node, self._cell(node, entry.get("cell"), "cell"), self._point(entry.get("at", 0)))
 
     def _winner(self, node: int, cell: int, tap: Any) -> Split:
+        """Return the split of a max pool's window by a tap."""
         if self.graph.nodes[node].op.name != "max_pool":
             raise SplitsError(f"node {self.graph.nodes[node].name} is no max_pool, which has winners")
         inside = taps_inside(self.graph.nodes[node], cell)
@@ -172,6 +178,7 @@ class _SplitReader:
         return Split(node, cell, 0.0, tap)
 
     def _relu(self, given: Any) -> int:
+        """Position of the node that the given relu reads, relus counted in the network's order."""
         if type(given) is not int or not 0 <= given < len(self.relus):
             raise SplitsError(
                 f"relu must be a number from 0 to {len(self.relus) - 1}, in the order of the network; got {given!r:.40}"
@@ -179,6 +186,7 @@ class _SplitReader:
         return self.relus[given]
 
     def _node(self, given: Any) -> int:
+        """Position of a node, given by its unique name or its position."""
         if type(given) is int and 0 <= given < len(self.graph.nodes):
             return given
         places = self.names.get(given, []) if isinstance(given, str) else []
@@ -187,13 +195,14 @@ class _SplitReader:
         return places[0]
 
     def _cell(self, node: int, given: Any, what: str) -> int:
+        """Return a flat cell of a node, checked."""
         size = int(np.prod(self.graph.nodes[node].shape))
         if type(given) is not int or not 0 <= given < size:
             raise SplitsError(f"{what} must be a number from 0 to {size - 1}; got {given!r:.40}")
         return given
 
     def _point(self, given: Any) -> float:
-        """The nearest float32 number."""
+        """Return a split point as the nearest float32 number, checked."""
         if type(given) not in (int, Fraction) or abs(Fraction(given)) > 1 << 127:
             raise SplitsError(f"at must be a number that float32 holds; got {given!r:.40}")
         return float(np.float32(float(given)))
