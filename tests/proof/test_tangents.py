@@ -132,8 +132,8 @@ def kinks_ignored(m: pytest.MonkeyPatch) -> None:
 
     def wrong(self: Any, *given: Any) -> None:
         right(self, *given)
-        if self.f.is_straight:
-            self.bends = []
+        if self.f.is_piecewise_linear:
+            self.breakpoints = []
 
     m.setattr(FunctionTable, "__init__", wrong)
 
