@@ -232,10 +232,10 @@ def _(name: str, rng: Rng, spread: int, share: float) -> Case:
 
 def ends(f: Callable[[Array], Array], x: Array, r: Array, *turning: float) -> dict[str, Array]:
     """The exact range over x - r .. x + r, errors of reading included."""
-    from specgrad.safety.accuracy.sheet import flushed
+    from specgrad.safety.accuracy.sheet import flush_loss
 
     x, r = exact(x), exact(r)
-    r = r + flushed(x, r, FORMAT["t"])
+    r = r + flush_loss(x, r, FORMAT["t"])
     points = [f(x - r), f(x + r)]
     points += [f(np.clip(Fraction(point), x - r, x + r)) for point in turning]
     return {"LOW": np.minimum.reduce(points), "HIGH": np.maximum.reduce(points)}
@@ -318,9 +318,9 @@ def _(name: str, rng: Rng, spread: int, share: float) -> Case:
         function=read,
     )
     x, r = exact(made.values["X"]), exact(made.radii["X"])
-    from specgrad.safety.accuracy.sheet import flushed
+    from specgrad.safety.accuracy.sheet import flush_loss
 
-    r = r + flushed(x, r, FORMAT["t"])
+    r = r + flush_loss(x, r, FORMAT["t"])
     gaps = [abs(x[i + 1] - x[i]) + r[i + 1] + r[i] for i in range(n - 1)] + [Fraction(0)]
     reached = [
         max((gaps[i] for i in range(max(math.floor(s - d), 0), min(math.floor(s + d) + 1, n - 1))), default=Fraction(0))

@@ -47,9 +47,9 @@ def quantised(case: Case, env: dict[str, Any]) -> dict[str, Any]:
     steps = {s.name: s.formula for s in SHEETS["QuantizeLinear"].steps}
     v = steps["V"].value(env)
     e = steps["E_V"].value(env)
-    from specgrad.safety.accuracy.sheet import flushed
+    from specgrad.safety.accuracy.sheet import flush_loss
 
-    e = e + flushed(v, e, env["t"])
+    e = e + flush_loss(v, e, env["t"])
     return {"R_LOW": env["saturate"](v - e), "R_HIGH": env["saturate"](v + e)}
 
 

@@ -204,7 +204,7 @@ def test_a_softmax_whose_logits_range_widely(execution: str) -> None:
 
 def test_only_a_softmax_is_taken_for_one() -> None:
     """Another divisor, another shift, other axes: no bound of softmax."""
-    from specgrad.safety.accuracy.softmax import shifted
+    from specgrad.safety.accuracy.softmax import match_softmax
 
     def parts(x: Any, axis: int, other: int) -> Any:
         z = sg.exp(x - sg.amax(x, axis, keepdims=True))
@@ -212,7 +212,7 @@ def test_only_a_softmax_is_taken_for_one() -> None:
 
     def is_one(net: Any) -> bool:
         graph = sg.trace(net, (3, 3))
-        return shifted(graph, len(graph.nodes) - 1) is not None
+        return match_softmax(graph, len(graph.nodes) - 1) is not None
 
     assert is_one(lambda x: parts(x, 1, 1))
     assert not is_one(lambda x: parts(x, 1, 0))

@@ -27,7 +27,7 @@ from specgrad.errors import UnsupportedError  # noqa: E402
 from specgrad.process import Process  # noqa: E402
 from specgrad.safety.profile import check_profile, model_view, normalise  # noqa: E402
 from specgrad.safety.profile.normaliser import passes  # noqa: E402
-from specgrad.safety.profile.onnx_checker import ask  # noqa: E402
+from specgrad.safety.profile.onnx_checker import run_onnx_code  # noqa: E402
 from specgrad.safety.profile.operator_rules import wrong_slice  # noqa: E402
 
 DTYPES = {TensorProto.FLOAT: np.float32, TensorProto.BOOL: np.bool_, TensorProto.DOUBLE: np.float64}
@@ -38,7 +38,9 @@ WRITTEN, OPTIMISED = ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimi
 def _one_process(monkeypatch: pytest.MonkeyPatch, shared: Process) -> None:
     """ONNX's own code is another process: there is one for all tests."""
     for module in (model_view, sys.modules["specgrad.safety.profile.normaliser.normalise"]):
-        monkeypatch.setattr(module, "ask", lambda model, folder, process: ask(model, folder, shared))
+        monkeypatch.setattr(
+            module, "run_onnx_code", lambda model, folder, process: run_onnx_code(model, folder, shared)
+        )
 
 
 def outputs(data: bytes, feeds: dict[str, Any], level: Any = WRITTEN) -> list[bytes]:
@@ -251,7 +253,7 @@ def test_public_networks_are_written_whole_and_give_the_same_bits(name: str, mon
 def _change(op: str, attribute: str, value: Any) -> Callable[[Any], None]:
     def step(draft: Any) -> None:
         for node in draft.nodes(op):
-            passes.put(node.proto, attribute, value)
+            passes.set_attribute(node.proto, attribute, value)
 
     return step
 
@@ -298,7 +300,7 @@ PLANTED = {
 
 def _clip(draft: Any) -> None:
     for node in draft.nodes("Clip"):
-        passes.put_input(node.proto, 2, draft.constant("six", np.float32(6)))
+        passes.set_input(node.proto, 2, draft.constant("six", np.float32(6)))
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -306,7 +308,7 @@ def test_a_step_that_changes_the_meaning_is_refused(name: str, monkeypatch: pyte
     step, build = PLANTED[name]
     module = sys.modules["specgrad.safety.profile.normaliser.normalise"]
     assert normalise(build()).data
-    monkeypatch.setattr(module, "STEPS", (*passes.STEPS, step))
+    monkeypatch.setattr(module, "PASSES", (*passes.PASSES, step))
     with pytest.raises(UnsupportedError, match=r"one graph|valid ONNX|cannot be read"):
         normalise(build())
 
@@ -314,7 +316,7 @@ def test_a_step_that_changes_the_meaning_is_refused(name: str, monkeypatch: pyte
 def test_without_the_comparison_planted_mistakes_would_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["specgrad.safety.profile.normaliser.normalise"]
     step, build = PLANTED["one bit of a weight"]
-    monkeypatch.setattr(module, "STEPS", (*passes.STEPS, step))
+    monkeypatch.setattr(module, "PASSES", (*passes.PASSES, step))
     monkeypatch.setattr(module, "_check_same", lambda *_: None)
     assert not same_bits(build(), normalise(build()).data)
 
@@ -330,7 +332,7 @@ def test_slices_are_numpys() -> None:
         ends = (*range(-size - 2, size + 3), *far)
         for start, end, step in itertools.product(ends, ends, (-3, -2, -1, 1, 2, 3)):
             cells = row[start:end:step]
-            first, stop, by = passes._exact(start, end, step, size)
+            first, stop, by = passes._canonical_slice(start, end, step, size)
             assert row[first : stop if stop >= -size else None : by] == cells or not cells
             if cells:
                 assert wrong_slice(first, stop, by, size) == "", (size, start, end, step)

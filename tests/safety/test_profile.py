@@ -32,15 +32,15 @@ ANSWERS: dict[bytes, Any] = {}
 @pytest.fixture(autouse=True)
 def _ask_once(monkeypatch: pytest.MonkeyPatch, shared: Process) -> None:
     """ONNX's own code is another process: there is one for all tests, and the same bytes are given to it once."""
-    ask = model_view.ask
+    run_onnx_code = model_view.run_onnx_code
 
     def remembered(model: Any, folder: Any, process: Process) -> Any:
         data = model.SerializeToString()
         if folder is not None or data not in ANSWERS:
-            ANSWERS[data] = ask(model, folder, shared)
+            ANSWERS[data] = run_onnx_code(model, folder, shared)
         return ANSWERS[data]
 
-    monkeypatch.setattr(model_view, "ask", remembered)
+    monkeypatch.setattr(model_view, "run_onnx_code", remembered)
 
 
 def held(model: Any, **options: Any) -> Profile:

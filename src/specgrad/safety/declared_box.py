@@ -1,4 +1,4 @@
-"""A model on a declared box: every cell of every input between two numbers."""
+"""An ONNX model with a box that declares, for every cell of every input, the same two limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..rounding import Arithmetic
 def on_box(
     model: Any, low: float, high: float, sizes: Mapping[str, Sequence[int]] | None, who: str
 ) -> tuple[Graph, tuple[Box, ...]]:
-    """The graph of an ONNX model and a box per input, for bounds in float32.
+    """Return the graph of an ONNX model in one float format, and a box [low, high] per input.
 
     sizes   of inputs that the file leaves open
     """

@@ -1,4 +1,4 @@
-"""Sheets of nodes that are several steps: each step's error by those before it, as `rounding` merges them.
+"""Accuracy sheets of ONNX operators that are several steps (Gemm, means, normalisations, Softmax).
 
 By a step's name D: D is exact, E_D how far an execution's may be, G_D how far errors of the inputs alone move it, C_D
 how far what came into the region moves it (roundings of linear steps are counted once, at the end of their region),
@@ -20,12 +20,13 @@ F, Mean, E_Mean, alpha, beta, e, eps, k, t, u = names("F Mean E_Mean alpha beta 
 mean, total, rows, largest_of, sqrt, exp = names("mean total rows top sqrt exp")
 
 
-def region(count: Expr, size: Expr, most: Expr) -> Expr:
-    """What a region of `count` roundings adds."""
+def region_error(count: Expr, size: Expr, most: Expr) -> Expr:
+    """Return the formula of the rounding error of a fused region: `count` roundings on terms of total size `size`."""
     return growth(count) * size + (2 * count + 1) * t * most * (1 + u) ** count
 
 
 def _gemm() -> Sheet:
+    """Return the sheet of Gemm."""
     product = F(abs(A), E_B) + F(E_A, abs(B)) + F(E_A, E_B)
     size = abs(alpha) * F(abs(A) + E_A, abs(B) + E_B) + abs(beta) * (abs(C) + E_C)
     steps = (
@@ -42,7 +43,7 @@ def _gemm() -> Sheet:
         "Y = alpha*F(A, B) + beta*C",
         ("A", "B", "C"),
         abs(alpha) * product + abs(beta) * E_C,
-        region(R, M, P),
+        region_error(R, M, P),
         LAYERS,
         steps,
         P * (1 + u) ** R,
@@ -51,6 +52,7 @@ def _gemm() -> Sheet:
 
 
 def _means() -> Iterable[Sheet]:
+    """Yield the sheets of ReduceMean and GlobalAveragePool."""
     steps = (
         Quantity("k", "cells of one mean; 2 or more"),
         Quantity("R", "a sum, its quotient, and every way of merging them", k + 2),
@@ -59,58 +61,60 @@ def _means() -> Iterable[Sheet]:
     )
     for name in ("ReduceMean", "GlobalAveragePool"):
         yield Sheet(
-            name, "Y = F(X): the mean over axes", ("X",), F(E_X), region(R, M, P), LAYERS, steps, P * (1 + u) ** R
+            name, "Y = F(X): the mean over axes", ("X",), F(E_X), region_error(R, M, P), LAYERS, steps, P * (1 + u) ** R
         )
 
 
-def _root(value: Expr, error: Expr, own: bool) -> Expr:
-    """The error of sqrt(value), given that of value."""
+def _sqrt_error(value: Expr, error: Expr, own: bool) -> Expr:
+    """Return the formula of the error of sqrt(value), given that of value; `own` adds the error of sqrt itself."""
     moved = larger(sqrt(value + error) - sqrt(value), sqrt(value) - sqrt(value - error))
     return moved + e * u * sqrt(value + error) + t if own else moved
 
 
-def _quotient(c_a: Expr, a: Expr, b: Expr, e_b: Expr) -> Expr:
-    """How far a/b is moved."""
+def _quotient_change(c_a: Expr, a: Expr, b: Expr, e_b: Expr) -> Expr:
+    """Return the formula of how far a/b changes if a changes by c_a and b by e_b."""
     return c_a / (b - e_b) + abs(a) * e_b / (b * (b - e_b))
 
 
 def _batch_norm() -> Sheet:
+    """Return the sheet of BatchNormalization."""
     variance = V + eps
     c_x = E_X + E_Mean
-    least = D - E_D
+    least_divisor = D - E_D
 
-    def carried(e_d: Expr) -> Expr:
-        c_k = _quotient(E_S, S, D, e_d)
+    def propagated_by(e_d: Expr) -> Expr:
+        """Return the error of Y due to errors of the inputs, if the divisor D has the error `e_d`."""
+        c_k = _quotient_change(E_S, S, D, e_d)
         return c_x * abs(S) / D + (abs(X - Mean) + c_x) * c_k + E_B
 
-    given, own, size = names("G_D Q M")
+    g_d, q, size = names("G_D Q M")
     steps = (
         Quantity("V", "input_var; eps = epsilon, S = scale, Mean = input_mean"),
         Quantity("e", "the declared error of sqrt, in units of u"),
         Quantity("D", "sqrt(V + eps), exact", sqrt(variance)),
-        Quantity("G_D", "how far E_V moves D", _root(variance, E_V, own=False)),
+        Quantity("G_D", "how far E_V moves D", _sqrt_error(variance, E_V, own=False)),
         Quantity("Q", "the error of V + eps", E_V + u * (variance + E_V) + lost(1)),
-        Quantity("E_D", "the error of D", _root(variance, own, own=True)),
+        Quantity("E_D", "the error of D", _sqrt_error(variance, q, own=True)),
         Quantity("R", "a difference, a product, a quotient in the factor, a sum", Expr("number", (5,))),
         Quantity("P", "the largest partial result, each factor f as max(1, abs(f)), each divisor as its larger end"),
         Quantity(
             "M",
             "the terms in absolute value",
-            (abs(X) + E_X + abs(Mean) + E_Mean) * (abs(S) + E_S) / least + abs(B) + E_B,
+            (abs(X) + E_X + abs(Mean) + E_Mean) * (abs(S) + E_S) / least_divisor + abs(B) + E_B,
         ),
     )
-    propagated = carried(given)
+    propagated = propagated_by(g_d)
     return Sheet(
         "BatchNormalization",
         "Y = (X - Mean)*S/sqrt(V + eps) + B, per channel (inference)",
         ("X", "S", "B", "Mean", "V"),
         propagated,
-        carried(E_D) - Expr("name", ("propagated",)) + region(R, size, P),
+        propagated_by(E_D) - Expr("name", ("propagated",)) + region_error(R, size, P),
         LAYERS,
         steps,
         P * (1 + u) ** R,
         declared="sqrt",
-        divisor=least,
+        divisor=least_divisor,
         conditions=(("domain", "V + eps - its error > 0; S30: epsilon > 0, input_var >= 0"),),
         notes=(
             "M has abs(X) + abs(Mean), not abs(X - Mean): runtimes fold S/sqrt(V + eps) into a convolution before, or "
@@ -120,10 +124,12 @@ def _batch_norm() -> Sheet:
 
 
 def _softmax() -> Sheet:
+    """Return the sheet of Softmax."""
     Xm, E_m, d, E_d, G_d, z, E_z, G_z, s, E_s, G_s = names("m E_m d E_d G_d z E_z G_z s E_s G_s")  # noqa: N806
-    far = E_X + E_m
+    shift_error = E_X + E_m
 
-    def moved(error: Expr) -> Expr:
+    def exp_change(error: Expr) -> Expr:
+        """Return the formula of how far exp(d) changes if d changes by `error`."""
         return larger(exp(d + error) - exp(d), exp(d) - exp(d - error))
 
     steps = (
@@ -131,12 +137,12 @@ def _softmax() -> Sheet:
         Quantity("m", "the largest cell along the axis", largest_of(X)),
         Quantity("E_m", "its error", larger(largest_of(X + E_X) - Xm, Xm - largest_of(X - E_X))),
         Quantity("d", "X - m, exact", X - Xm),
-        Quantity("G_d", "how far errors of X move it", far),
-        Quantity("E_d", "its error: that of Sub", far + u * (abs(d) + far) + lost(1)),
+        Quantity("G_d", "how far errors of X move it", shift_error),
+        Quantity("E_d", "its error: that of Sub", shift_error + u * (abs(d) + shift_error) + lost(1)),
         Quantity("e", "the declared error of exp, in units of u"),
         Quantity("z", "exp(d), exact", exp(d)),
-        Quantity("G_z", "how far errors of X move it", moved(G_d)),
-        Quantity("E_z", "its error: that of Exp", moved(E_d) + e * u * exp(d + E_d) + t),
+        Quantity("G_z", "how far errors of X move it", exp_change(G_d)),
+        Quantity("E_z", "its error: that of Exp", exp_change(E_d) + e * u * exp(d + E_d) + t),
         Quantity("s", "the sum of z along the axis, exact", total(z)),
         Quantity("G_s", "how far errors of X move it", total(G_z)),
         Quantity("E_s", "its error: that of ReduceSum", total(E_z) + growth(k - 1) * total(z + E_z) + lost(k - 1)),
@@ -148,8 +154,8 @@ def _softmax() -> Sheet:
         "Softmax",
         "Y = exp(X - m)/sum(exp(X - m)), m the largest cell along the axis",
         ("X",),
-        _quotient(G_z, z, s, G_s),
-        _quotient(E_z, z, s, E_s) - Expr("name", ("propagated",)) + region(R, M, P),
+        _quotient_change(G_z, z, s, G_s),
+        _quotient_change(E_z, z, s, E_s) - Expr("name", ("propagated",)) + region_error(R, M, P),
         LAYERS,
         steps,
         declared="exp",
@@ -163,12 +169,15 @@ def _softmax() -> Sheet:
 
 
 def _layer_norm() -> Sheet:
+    """Return the sheet of LayerNormalization."""
     c, C_c, S_c, Q, E_Q, G_Q, G_D, y, C_y, G_y = names("c C_c S_c Q E_Q G_Q G_D y C_y G_y")  # noqa: N806
 
-    def square(reach: Expr) -> Expr:
+    def square_change(reach: Expr) -> Expr:
+        """Return the formula of how far mean(c*c) changes if every c changes by `reach`."""
         return mean(abs(c) * reach + (abs(c) + reach) * reach)
 
-    def scaled(reach: Expr) -> Expr:
+    def scale_and_shift(reach: Expr) -> Expr:
+        """Return the formula of the error of y*S + B if y changes by `reach`."""
         return reach * abs(S) + (abs(y) + reach) * E_S + E_B
 
     steps = (
@@ -177,16 +186,16 @@ def _layer_norm() -> Sheet:
         Quantity("C_c", "how far errors of X move it", E_X + mean(E_X)),
         Quantity("S_c", "its terms in absolute value: k + 4 roundings", abs(X) + E_X + mean(abs(X) + E_X)),
         Quantity("Q", "mean(c*c) + eps, exact", mean(c * c) + eps),
-        Quantity("G_Q", "how far errors of X move it", square(C_c)),
+        Quantity("G_Q", "how far errors of X move it", square_change(C_c)),
         Quantity("P", "the largest partial result, each factor f as max(1, abs(f)), each divisor as its larger end"),
-        Quantity("E_Q", "its error: 3*k + 13 roundings", G_Q + region(3 * k + 13, mean(S_c * S_c) + eps, P)),
+        Quantity("E_Q", "its error: 3*k + 13 roundings", G_Q + region_error(3 * k + 13, mean(S_c * S_c) + eps, P)),
         Quantity("e", "the declared error of sqrt, in units of u"),
         Quantity("D", "sqrt(Q), exact", sqrt(Q)),
-        Quantity("G_D", "how far errors of X move it", _root(Q, G_Q, own=False)),
-        Quantity("E_D", "its error: that of Sqrt", _root(Q, E_Q, own=True)),
+        Quantity("G_D", "how far errors of X move it", _sqrt_error(Q, G_Q, own=False)),
+        Quantity("E_D", "its error: that of Sqrt", _sqrt_error(Q, E_Q, own=True)),
         Quantity("y", "c/D, exact", c / D),
-        Quantity("G_y", "how far errors of X move it", _quotient(C_c, c, D, G_D)),
-        Quantity("C_y", "how far errors of X and of D move it", _quotient(C_c, c, D, E_D)),
+        Quantity("G_y", "how far errors of X move it", _quotient_change(C_c, c, D, G_D)),
+        Quantity("C_y", "how far errors of X and of D move it", _quotient_change(C_c, c, D, E_D)),
         Quantity("R", "of c, a quotient, a product, a sum", k + 8),
         Quantity("M", "the terms in absolute value", S_c / (D - E_D) * (abs(S) + E_S) + abs(B) + E_B),
     )
@@ -194,8 +203,8 @@ def _layer_norm() -> Sheet:
         "LayerNormalization",
         "Y = (X - mean(X))/sqrt(mean((X - mean(X))**2) + eps)*S + B, S = Scale",
         ("X", "S", "B"),
-        scaled(G_y),
-        scaled(C_y) - Expr("name", ("propagated",)) + region(R, M, P),
+        scale_and_shift(G_y),
+        scale_and_shift(C_y) - Expr("name", ("propagated",)) + region_error(R, M, P),
         LAYERS,
         steps,
         declared="sqrt",
@@ -206,12 +215,15 @@ def _layer_norm() -> Sheet:
 
 
 def _mean() -> Sheet:
+    """Return the sheet of Mean, for two inputs."""
     steps = (
         Quantity("R", "a sum of two, its quotient, and every way of merging them", Expr("number", (4,))),
         Quantity("P", "4 times the largest of 1, abs(A) + E_A and abs(B) + E_B"),
         Quantity("M", "the terms in absolute value", (abs(A) + E_A + abs(B) + E_B) / 2),
     )
-    made = Sheet("Mean", "Y = (A + B)/2", ("A", "B"), (E_A + E_B) / 2, region(R, M, P), LAYERS, steps, P * (1 + u) ** R)
+    made = Sheet(
+        "Mean", "Y = (A + B)/2", ("A", "B"), (E_A + E_B) / 2, region_error(R, M, P), LAYERS, steps, P * (1 + u) ** R
+    )
     return replace(made, notes=("Of k inputs, k for 2: R is k + 2.",))
 
 

@@ -1,4 +1,4 @@
-"""Formulas that can be printed and evaluated: what a page shows is what a test computes, over exact numbers."""
+"""Formulas that can be printed and evaluated over exact numbers: a page shows what a test computes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 Env = Mapping[str, Any]
-BINDS = {"+": 1, "-": 1, "*": 2, "/": 2, "**": 4}
-SHOWN = {"+": " + ", "-": " - ", "*": "\N{MIDDLE DOT}", "/": " / "}
+PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "**": 4}
+SYMBOLS = {"+": " + ", "-": " - ", "*": "\N{MIDDLE DOT}", "/": " / "}
 
 
 @dataclass(frozen=True, eq=False)
 class Expr:
-    """A name, a number, a call, or two expressions with a sign between.
+    """A formula: a name, a number, a call, or two formulas with a binary operator (`head`) between them.
 
     >>> n, x = names("n X")
     >>> bound = growth(n) * (abs(x) + 1)
@@ -61,11 +61,11 @@ class Expr:
         return Expr("call", ("abs", self))
 
     def __call__(self, *args: Any) -> Expr:
-        """A name as a function: F(X)."""
+        """Return a call of this name as a function: F(X)."""
         return Expr("call", (self.parts[0], *map(as_expr, args)))
 
     def value(self, env: Env) -> Any:
-        """Over whatever numbers `env` holds: rationals, or arrays of them."""
+        """Evaluate the formula over the numbers of `env` (by name): rationals, or arrays of them."""
         if self.head == "number":
             return self.parts[0]
         if self.head == "name":
@@ -75,35 +75,37 @@ class Expr:
             given = [a.value(env) for a in args]
             return env[name](*given) if name in env else FUNCTIONS[name](env, *given)
         a, b = (p.value(env) for p in self.parts)
-        return SIGNS[self.head](a, b)
+        return OPERATORS[self.head](a, b)
 
     @property
     def code(self) -> str:
-        """As Python."""
+        """The formula as Python text."""
         return self._text(code=True)
 
     @property
     def symbols(self) -> str:
-        """As people write it; gamma(n) = (1 + u)**n - 1."""
+        """The formula in mathematical notation; gamma(n) = (1 + u)**n - 1."""
         return self._text(code=False)
 
     def _text(self, code: bool) -> str:
+        """Return the formula as text: Python (`code`) or mathematical notation."""
         if self.head in ("number", "name"):
             return str(self.parts[0])
         if self.head == "call":
             return self._call(code)
         sides = [p._text(code) for p in self.parts]
-        here = BINDS[self.head]
+        here = PRECEDENCE[self.head]
         for i, part in enumerate(self.parts):
-            inner = BINDS.get(part.head, 9)
+            inner = PRECEDENCE.get(part.head, 9)
             if inner < here or (i == 1 and inner == here and self.head in "-/"):
                 sides[i] = f"({sides[i]})"
-        sign = SHOWN.get(self.head, self.head)
+        sign = SYMBOLS.get(self.head, self.head)
         if code:
             sign = f" {self.head} " if here == 1 else self.head
         return sign.join(sides)
 
     def _call(self, code: bool) -> str:
+        """Return a function call as text."""
         name, *args = self.parts
         inside = [a._text(code) for a in args]
         if not code and name == "abs":
@@ -113,26 +115,28 @@ class Expr:
         return f"{name}({', '.join(inside)})"
 
     def names(self) -> set[str]:
-        """Of everything in it that is no function."""
+        """Return the names in the formula that are no functions."""
         if self.head == "name":
             return {self.parts[0]}
         return {n for p in self.parts if isinstance(p, Expr) for n in p.names()}
 
 
 def as_expr(x: Any) -> Expr:
+    """Return a formula unchanged, and a number as a formula."""
     return x if isinstance(x, Expr) else Expr("number", (x,))
 
 
 def names(text: str) -> list[Expr]:
+    """Return one name formula per word of `text`."""
     return [Expr("name", (word,)) for word in text.split()]
 
 
 def _divide(a: Any, b: Any) -> Any:
-    """Of whole numbers too, exactly."""
+    """Return a / b, exactly as a Fraction if a is an int."""
     return Fraction(a) / b if isinstance(a, int) else a / b
 
 
-SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
@@ -145,29 +149,32 @@ SIGNS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def growth(n: Any) -> Expr:
-    """(1 + u)**n - 1: n roundings in a row."""
+    """Return the formula (1 + u)**n - 1: the relative error of n successive roundings."""
     return Expr("call", ("growth", as_expr(n)))
 
 
 def lost(n: Any) -> Expr:
-    """(n + 1)*2*t*(1 + u)**n: what n operations of one sum, and their operands, lose below the normal numbers."""
+    """Return the formula (n + 1)*2*t*(1 + u)**n: the underflow error of n operations of one sum and their operands."""
     return Expr("call", ("lost", as_expr(n)))
 
 
-def larger(a: Any, b: Any) -> Expr:
+def maximum(a: Any, b: Any) -> Expr:
+    """Return the formula max(a, b)."""
     return Expr("call", ("max", as_expr(a), as_expr(b)))
 
 
-def where(condition: Expr, a: Any, b: Any = 0) -> Expr:
-    """a where the condition, an expression, is below 0; else b."""
+def where_negative(condition: Expr, a: Any, b: Any = 0) -> Expr:
+    """Return the formula: a if `condition` is below 0, else b."""
     return Expr("call", ("below_0", condition, as_expr(a), as_expr(b)))
 
 
 def _growth(env: Env, n: Any) -> Any:
+    """Evaluate `growth(n)` with the u of `env`."""
     return (1 + env["u"]) ** n - 1
 
 
 def _lost(env: Env, n: Any) -> Any:
+    """Evaluate `lost(n)` with the u and t of `env`."""
     return (n + 1) * 2 * env["t"] * (1 + env["u"]) ** n
 
 

@@ -1,4 +1,4 @@
-"""What operators that follow one rounding rule have in common: fused executions, conditions, promises, sources."""
+"""Families of operators that follow one rounding rule: fused executions, conditions, promises, sources."""
 
 from __future__ import annotations
 

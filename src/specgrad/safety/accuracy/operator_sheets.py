@@ -1,4 +1,4 @@
-"""The sheets, one per ONNX operator with a formula of its own; tests/safety holds them against `rounding.radius`."""
+"""Accuracy sheets of ONNX operators by name; tests/safety compares them with `rounding.radius`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .composite_sheets import LAYER_SHEETS
-from .expression import Expr, growth, larger, lost, names, where
+from .expression import Expr, growth, lost, maximum, names, where_negative
 from .families import CHOICES, COPIES, FUNCTIONS, INTEGERS, QUANTISED, QUOTIENTS, SUMS
 from .sheet import Quantity, Sheet
 
@@ -16,14 +16,14 @@ F, LOW, HIGH, K, M, N, e, u, t, propagated = names("F LOW HIGH K M n e u t propa
 ZERO = Expr("number", (0,))
 
 
-def moved(low: Expr, high: Expr) -> Expr:
-    """How far Y is from the two ends of the exact range."""
-    return larger(high - Y, Y - low)
+def range_change(low: Expr, high: Expr) -> Expr:
+    """Return the formula of the largest distance of Y from the ends `low` and `high` of its exact range."""
+    return maximum(high - Y, Y - low)
 
 
 # --- nothing is rounded -----------------------------------------------------------------------------------------------
 
-MOVES = {
+COPY_OPERATORS = {
     "Reshape": "the cells of X in another shape",
     "Flatten": "the cells of X as a matrix",
     "Transpose": "the cells of X, axes permuted",
@@ -46,6 +46,7 @@ MOVES = {
 
 
 def _copy(name: str, meaning: str) -> Sheet:
+    """Return the sheet of an operator that only copies cells of X."""
     notes = ("A constant that is written, by Pad or Trilu, has no error: F(E_X) is 0 there.",) * (
         name in ("Pad", "Trilu")
     )
@@ -53,12 +54,13 @@ def _copy(name: str, meaning: str) -> Sheet:
 
 
 def _copies() -> Iterable[Sheet]:
-    yield from (_copy(name, meaning) for name, meaning in MOVES.items())
+    """Yield the sheets of operators that round nothing: copies, Neg and Concat."""
+    yield from (_copy(name, meaning) for name, meaning in COPY_OPERATORS.items())
     yield Sheet("Neg", "Y = -X", ("X",), E_X, ZERO, COPIES)
     yield Sheet("Concat", "Y = F(A, B): the cells of A, then those of B", ("A", "B"), F(E_A, E_B), ZERO, COPIES)
 
 
-LARGEST = {
+SELECTIONS = {
     "Relu": "max(X, 0)",
     "MaxPool": "the largest cell of a window",
     "GlobalMaxPool": "the largest cell of a plane",
@@ -69,25 +71,26 @@ LARGEST = {
 
 
 def _choices() -> Iterable[Sheet]:
-    for name, meaning in LARGEST.items():
+    """Yield the sheets of operators whose result is one of their inputs: maxima, minima, Abs, Where."""
+    for name, meaning in SELECTIONS.items():
         yield Sheet(
             name,
             f"Y = F(X) = {meaning}",
             ("X",),
-            moved(F(X - E_X), F(X + E_X)),
+            range_change(F(X - E_X), F(X + E_X)),
             ZERO,
             CHOICES,
-            conditions=_RULINGS.get(name, ()),
+            conditions=EXTRA_CONDITIONS.get(name, ()),
             notes=("It is at most the largest E_X of the cells that are compared.",),
         )
     for name, word in (("Max", "larger"), ("Min", "smaller")):
-        ends = moved(F(A - E_A, B - E_B), F(A + E_A, B + E_B))
+        ends = range_change(F(A - E_A, B - E_B), F(A + E_A, B + E_B))
         yield Sheet(name, f"Y = F(A, B) = the {word} of A and B", ("A", "B"), ends, ZERO, CHOICES)
     range_ = (
         Quantity("LOW", "the smallest of abs over X - E_X .. X + E_X: 0 if 0 lies there"),
         Quantity("HIGH", "the largest of abs there"),
     )
-    yield Sheet("Abs", "Y = abs(X)", ("X",), moved(LOW, HIGH), ZERO, CHOICES, range_)
+    yield Sheet("Abs", "Y = abs(X)", ("X",), range_change(LOW, HIGH), ZERO, CHOICES, range_)
     chosen = Quantity("C", "the condition: 0 or 1, known (a comparison whose sides may cross is undecided)")
     yield Sheet(
         "Where",
@@ -103,7 +106,7 @@ def _choices() -> Iterable[Sheet]:
     )
 
 
-_RULINGS = {
+EXTRA_CONDITIONS = {
     "MaxPool": (
         ("empty windows", "a window that reads padding alone: 0 in our contract, -inf or the lowest number elsewhere"),
         ("positions", "the output Indices is undecided where two cells of a window are nearer than their errors"),
@@ -118,19 +121,19 @@ def _sum(
     name: str,
     meaning: str,
     inputs: str,
-    moved_: Expr,
+    propagated_: Expr,
     size: Expr,
     count: tuple[str, Expr],
     widening: Expr | None = None,
 ) -> Sheet:
-    """growth(n)*M + lost(n): one sum of n roundings along its longest path."""
+    """Return the sheet of one sum of n roundings along its longest path: introduced error growth(n)*M + lost(n)."""
     steps = (Quantity("n", count[0], count[1]), Quantity("M", "F on absolute values, errors included", size))
     fits = M * (1 + growth(N))
     return Sheet(
         name,
         meaning,
         tuple(inputs.split()),
-        moved_,
+        propagated_,
         growth(N) * M + lost(N),
         SUMS,
         steps,
@@ -138,11 +141,13 @@ def _sum(
     )
 
 
-def _bilinear(a: Expr, e_a: Expr, b: Expr, e_b: Expr) -> Expr:
+def _bilinear_error(a: Expr, e_a: Expr, b: Expr, e_b: Expr) -> Expr:
+    """Return the formula of the error of F(a, b), linear in each, if a has the error e_a and b has e_b."""
     return F(abs(a), e_b) + F(e_a, abs(b)) + F(e_a, e_b)
 
 
 def _sums() -> Iterable[Sheet]:
+    """Yield the sheets of sums and products: Add, Mul, Conv, MatMul, pools, Resize, DequantizeLinear, ..."""
     for name, sign in (("Add", "+"), ("Sub", "-"), ("Sum", "+")):
         yield Sheet(
             name,
@@ -176,13 +181,13 @@ def _sums() -> Iterable[Sheet]:
     taps = Quantity("k", "cells of the kernel: its sizes multiplied")
     c, group, k, b = names("c group k b")
     bias = Quantity("b", "1 with a bias, else 0")
-    both = _bilinear(X, E_X, W, E_W) + b * E_B
+    both = _bilinear_error(X, E_X, W, E_W) + b * E_B
     size = F(abs(X) + E_X, abs(W) + E_W) + b * (abs(B) + E_B)
     conv = _sum(
         "Conv", "Y = F(X, W) + B", "X W B", both, size, ("products of one sum, and the bias", c * k / group + b)
     )
     channels = Quantity("c", "channels of X"), Quantity("group", "the attribute group")
-    yield _with(conv, (*channels, taps, bias))
+    yield _with_quantities(conv, (*channels, taps, bias))
     back = _sum(
         "ConvTranspose",
         "Y = F(X, W) + B",
@@ -191,17 +196,17 @@ def _sums() -> Iterable[Sheet]:
         size,
         ("products of one sum, and the bias", c * k / group + b),
     )
-    yield _with(back, (*channels, taps, bias))
+    yield _with_quantities(back, (*channels, taps, bias))
     inner = Quantity("K", "the length of the sum: columns of A")
     product = _sum(
         "MatMul",
         "Y = F(A, B) = A B",
         "A B",
-        _bilinear(A, E_A, B, E_B),
+        _bilinear_error(A, E_A, B, E_B),
         F(abs(A) + E_A, abs(B) + E_B),
         ("products of one sum", K),
     )
-    yield _with(product, (inner,))
+    yield _with_quantities(product, (inner,))
     mean = _sum(
         "AveragePool",
         "Y = F(X): the mean over a window",
@@ -211,13 +216,15 @@ def _sums() -> Iterable[Sheet]:
         ("a sum of k cells and its quotient", k + 1),
         k,
     )
-    yield _with(mean, (Quantity("k", "cells of the window, padding included"),))
+    yield _with_quantities(mean, (Quantity("k", "cells of the window, padding included"),))
     total = _sum("ReduceSum", "Y = F(X): the sum over axes", "X", F(E_X), F(abs(X) + E_X), ("additions", k - 1))
-    yield _with(total, (Quantity("k", "cells that are added; 2 or more: a sum of one cell is that cell, and exact"),))
+    yield _with_quantities(
+        total, (Quantity("k", "cells that are added; 2 or more: a sum of one cell is that cell, and exact"),)
+    )
     running = _sum("CumSum", "Y = F(X): sums up to each cell", "X", F(E_X), F(abs(X) + E_X), ("additions", k - 1))
-    yield _with(running, (Quantity("k", "cells along the axis; 2 or more"),))
+    yield _with_quantities(running, (Quantity("k", "cells along the axis; 2 or more"),))
     einsum = replace(product, operator="Einsum", meaning="Y = F(A, B): the equation, as one sum of products")
-    yield _with(einsum, (Quantity("K", "the sizes of all axes that are summed, multiplied"),))
+    yield _with_quantities(einsum, (Quantity("K", "the sizes of all axes that are summed, multiplied"),))
     yield _resize()
     scaled = (
         Quantity("Q", "x - x_zero_point: exact, in integers"),
@@ -237,7 +244,10 @@ def _sums() -> Iterable[Sheet]:
 
 
 def _resize() -> Sheet:
-    """One axis; several are taken one after the other, each reading numbers in the ball of the one before."""
+    """Return the sheet of Resize along one axis.
+
+    Several axes are taken one after the other, each with the error of the one before.
+    """
     d, G, taps = names("d G T")  # noqa: N806
     steps = (
         Quantity(
@@ -270,15 +280,17 @@ def _resize() -> Sheet:
     )
 
 
-def _with(sheet: Sheet, given: tuple[Quantity, ...]) -> Sheet:
-    return replace(sheet, steps=(*given, *sheet.steps))
+def _with_quantities(sheet: Sheet, quantities: tuple[Quantity, ...]) -> Sheet:
+    """Return the sheet with more quantities before its own."""
+    return replace(sheet, steps=(*quantities, *sheet.steps))
 
 
 def _quotients() -> Iterable[Sheet]:
+    """Yield the sheets of Div and Reciprocal."""
     (largest_divisor,) = names("largest_divisor")
     least = abs(B) - E_B
     size = (abs(A) + E_A) / least
-    beyond = where(largest_divisor - abs(B) - E_B, (abs(A) + E_A) * t)
+    beyond = where_negative(largest_divisor - abs(B) - E_B, (abs(A) + E_A) * t)
     steps = (
         Quantity("n", "a/b, or a times the rounded 1/b", Expr("number", (2,))),
         Quantity("largest_divisor", "1/(2*t): a larger divisor has a reciprocal that may be subnormal"),
@@ -292,7 +304,7 @@ def _quotients() -> Iterable[Sheet]:
         growth(N) * M + lost(N) + beyond,
         QUOTIENTS,
         steps,
-        larger(abs(A) + E_A, M) * (1 + growth(N)),
+        maximum(abs(A) + E_A, M) * (1 + growth(N)),
         least,
         conditions=(("integers", "of known integers only, truncated towards 0: abs(Y - a/b) < 1, and not < 1/2"),),
     )
@@ -301,10 +313,10 @@ def _quotients() -> Iterable[Sheet]:
         "Y = 1/B",
         ("B",),
         E_B / (abs(B) * least),
-        growth(N) / least + lost(N) + where(largest_divisor - abs(B) - E_B, t),
+        growth(N) / least + lost(N) + where_negative(largest_divisor - abs(B) - E_B, t),
         QUOTIENTS,
         steps[:2],
-        larger(1, 1 / least) * (1 + growth(N)),
+        maximum(1, 1 / least) * (1 + growth(N)),
         least,
     )
 
@@ -320,10 +332,10 @@ INCREASING = {
     "Softplus": ("softplus", "log(1 + exp(X))", "1+y"),
 }
 SCALES = {
-    "y": larger(abs(LOW), abs(HIGH)),
+    "y": maximum(abs(LOW), abs(HIGH)),
     "1": Expr("number", (1,)),
     "x": abs(X) + E_X,
-    "1+y": 1 + larger(abs(LOW), abs(HIGH)),
+    "1+y": 1 + maximum(abs(LOW), abs(HIGH)),
 }
 DOMAIN = {
     "Log": (("domain", "X - E_X > 0; log(0) = -inf and NaN below 0 are no numbers"),),
@@ -339,6 +351,7 @@ DOMAIN = {
 
 
 def _function(name: str, function: str, meaning: str, scale: str, turning: str = "") -> Sheet:
+    """Return the sheet of a function of one cell; `turning` is the argument of its extremum, "" if it is increasing."""
     ends = (F(X - E_X), F(X + E_X)) if not turning else (None, None)
     at = f" or at its turning point {turning}" if turning else ""
     steps = (
@@ -352,7 +365,7 @@ def _function(name: str, function: str, meaning: str, scale: str, turning: str =
         name,
         f"Y = F(X) = {meaning}",
         ("X",),
-        moved(LOW, HIGH),
+        range_change(LOW, HIGH),
         own,
         FUNCTIONS,
         steps,
@@ -365,6 +378,7 @@ _SCALE_WORDS = {"y": "the result", "1": "1 (absolute)", "x": "the argument", "1+
 
 
 def _functions() -> Iterable[Sheet]:
+    """Yield the sheets of functions of one cell: Exp, Log, Gelu, Sin, Pow, LeakyRelu, ..."""
     yield from (_function(name, *row) for name, row in INCREASING.items())
     yield _function("Gelu", "gelu", "X*Phi(X), approximate=none", "x", "-0.7517915246935645")
     yield _function("HardSwish", "hardswish", "X*min(max(X/6 + 1/2, 0), 1)", "x", "-1.5")
@@ -379,16 +393,16 @@ def _functions() -> Iterable[Sheet]:
         Quantity(
             "L", "0 if 2*p is whole; else abs(p) times the largest abs(log(X)), times 1 + u: the exponent is rounded"
         ),
-        Quantity("n", "roundings, or as many units", larger(e, k) + far),
+        Quantity("n", "roundings, or as many units", maximum(e, k) + far),
         Quantity("LOW", "the smallest exact value over X - E_X .. X + E_X: at an end, or 0 at 0"),
         Quantity("HIGH", "the largest exact value there"),
-        Quantity("S", "the largest result", larger(abs(LOW), abs(HIGH))),
+        Quantity("S", "the largest result", maximum(abs(LOW), abs(HIGH))),
     )
     yield Sheet(
         "Pow",
         "Y = X**p, p one known number",
         ("X",),
-        moved(LOW, HIGH),
+        range_change(LOW, HIGH),
         growth(N) * S + t,
         FUNCTIONS,
         steps,
@@ -398,12 +412,12 @@ def _functions() -> Iterable[Sheet]:
             ("excluded", "(1/x)**n for x**-n; 1/x**n where x**n may be below 2*t"),
         ),
     )
-    slope = where(X - E_X, u * S + lost(1) + t)
+    slope = where_negative(X - E_X, u * S + lost(1) + t)
     yield Sheet(
         "LeakyRelu",
         "Y = X if X >= 0, else alpha*X",
         ("X",),
-        moved(LOW, HIGH),
+        range_change(LOW, HIGH),
         slope,
         CHOICES,
         (
@@ -412,7 +426,7 @@ def _functions() -> Iterable[Sheet]:
             ),
             Quantity("LOW", "the smallest exact value over X - E_X .. X + E_X"),
             Quantity("HIGH", "the largest exact value there"),
-            Quantity("S", "the largest result", larger(abs(LOW), abs(HIGH))),
+            Quantity("S", "the largest result", maximum(abs(LOW), abs(HIGH))),
         ),
         notes=('alpha*X is a product and is rounded: "no error" is false.',),
         promises=("one product",),
@@ -423,6 +437,7 @@ def _functions() -> Iterable[Sheet]:
 
 
 def _integers() -> Iterable[Sheet]:
+    """Yield the sheets of ConvInteger, MatMulInteger and QuantizeLinear."""
     for name, inputs in (("ConvInteger", "conv"), ("MatMulInteger", "matmul")):
         what = (
             "Y = F(x - x_zero_point, w - w_zero_point), exact" if inputs == "conv" else "Y = F(A - a0, B - b0), exact"
@@ -439,7 +454,7 @@ def _integers() -> Iterable[Sheet]:
             + abs(X) * E_S / (abs(S) * least)
             + growth(2) * (abs(X) + E_X) / least
             + lost(2)
-            + where(1 / (2 * t) - abs(S) - E_S, (abs(X) + E_X) * t),
+            + where_negative(1 / (2 * t) - abs(S) - E_S, (abs(X) + E_X) * t),
         ),
         Quantity("R_LOW", "saturate(round(V - E_V) + Z), ties to even"),
         Quantity("R_HIGH", "saturate(round(V + E_V) + Z)"),
@@ -449,7 +464,7 @@ def _integers() -> Iterable[Sheet]:
         "QuantizeLinear",
         "Y = saturate(round(X/S) + Z), ties to even",
         ("X", "S"),
-        moved(low, high),
+        range_change(low, high),
         ZERO,
         QUANTISED,
         steps,

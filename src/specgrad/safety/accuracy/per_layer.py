@@ -40,14 +40,14 @@ from specgrad.rounding.stated import deployment_of
 from specgrad.rounding.stored_constants import exact_error
 from specgrad.scalar import Array, upward
 
-from .softmax import grown, shifted
+from .softmax import match_softmax, quotient_error
 
 WHO = "accuracy"
 
 
 @dataclass(frozen=True)
 class LayerAccuracy:
-    """One node of the model, over the whole box; the numbers are those of its worst cell.
+    """Error bounds of one layer over the whole box; the numbers are those of its worst cell.
 
     total       no execution is farther from the exact value in any cell; inf: nothing is proven
     propagated  how much of that the errors of its inputs are
@@ -68,19 +68,20 @@ class LayerAccuracy:
     output: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """null stands for what is unbounded."""
-        numbers = {k: _number(getattr(self, k)) for k in ("propagated", "introduced", "total", "low", "high")}
-        said = {"layer": self.name, "operator": self.operator, "shape": list(self.shape), "output": self.output}
-        return {**said, **numbers, "worst_index": list(self.worst_index)}
+        """Return the layer as JSON data; null stands for unbounded."""
+        numbers = {k: _finite_or_none(getattr(self, k)) for k in ("propagated", "introduced", "total", "low", "high")}
+        described = {"layer": self.name, "operator": self.operator, "shape": list(self.shape), "output": self.output}
+        return {**described, **numbers, "worst_index": list(self.worst_index)}
 
 
-def _number(x: float) -> float | None:
+def _finite_or_none(x: float) -> float | None:
+    """Return x, or None if it is NaN or infinite."""
     return x if np.isfinite(x) else None
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """What is proven of every execution of a class, layer by layer, for all inputs of a box."""
+    """Proven error bounds of every layer, for all executions of a class and all inputs of a box."""
 
     layers: tuple[LayerAccuracy, ...]
     arithmetic: Arithmetic
@@ -91,14 +92,16 @@ class Accuracy:
 
     @property
     def verdict(self) -> str:
+        """Verdict: "unbounded" if some layer has no finite bound, else "bounded"."""
         return "unbounded" if any(np.isinf(layer.total) for layer in self.layers) else "bounded"
 
     @property
     def outputs(self) -> tuple[LayerAccuracy, ...]:
+        """The layers that are outputs of the model."""
         return tuple(layer for layer in self.layers if layer.output)
 
     def sentences(self) -> list[str]:
-        """What is proven of the outputs, in words."""
+        """Return what is proven of the outputs, one sentence each."""
         if self.verdict == "unbounded":
             names = ", ".join(self.unbounded[:3]) or next(x.name for x in self.layers if np.isinf(x.total))
             return [f"unbounded on this box: nothing is proven of {names}"]
@@ -124,7 +127,7 @@ def accuracy(
     arithmetic: Arithmetic | None = None,
     seconds: float | None = None,
 ) -> Accuracy:
-    """Propagated, introduced and total error of every layer, for all inputs in the boxes.
+    """Return propagated, introduced and total error of every layer, for all inputs in the boxes.
 
     model       a Graph, an ONNX file (path, bytes, ModelProto) or a PyTorch module
     boxes       one per input; inputs are numbers of the format, so they have no error of their own
@@ -143,7 +146,7 @@ def accuracy(
     start, arithmetic = time.monotonic(), arithmetic or Arithmetic()
     middles = [np.asarray(b.low, dtype=np.float32) for b in boxes]
     graph = graph_in_one_format(model, middles, WHO, arithmetic)
-    _check(graph, boxes)
+    _check_inputs(graph, boxes)
     seen: list[Any] = []
     bounds = crown(graph, tuple(boxes), arithmetic=arithmetic, on_forward=seen.append, seconds=seconds)
     layers = tuple(ErrorPropagation(graph, seen[0]).layers())
@@ -151,7 +154,8 @@ def accuracy(
     return Accuracy(layers, arithmetic, bounds.unbounded, deployment_of(arithmetic, graph), (), took)
 
 
-def _check(graph: Graph, boxes: Sequence[Box]) -> None:
+def _check_inputs(graph: Graph, boxes: Sequence[Box]) -> None:
+    """Raise ParameterError if the graph has no real output, an index input, or a box is not finite."""
     if not graph.real_outputs:
         raise ParameterError(WHO, "the model has no output of numbers: positions have no error")
     positions = [graph.nodes[p] for p in graph.input_positions if graph.nodes[p].kind == "index"]
@@ -163,7 +167,7 @@ def _check(graph: Graph, boxes: Sequence[Box]) -> None:
 
 
 class ErrorPropagation:
-    """One walk over a graph whose ranges are known.
+    """Forward pass over a graph with known ranges: error bounds per node, each an array of the node's shape.
 
     total    how far any value of a node may be from the exact one
     inside   of linear nodes: the part of it that came into their region, as the rest of the region sees it
@@ -181,19 +185,20 @@ class ErrorPropagation:
             if i in walked.layers and walked.layers[i].sources:
                 self._visit(i, node)
             elif i in walked.layers:
-                self._begin(i)
+                self._visit_input(i)
         for p in graph.real_outputs:
             if p not in self.before:  # one value all over the box, as of a sign: exact and computed lie in its ball
                 self.total[p] = np.asarray(walked.balls[p].high - walked.balls[p].low) * SLACK
                 self.before[p] = np.zeros(graph.nodes[p].shape)
 
-    def _begin(self, i: int) -> None:
-        """An input is a number of the format; one that is subnormal may be read as 0."""
+    def _visit_input(self, i: int) -> None:
+        """Set the error of an input: 0, or what reading a subnormal number as 0 costs."""
         ball, a = self.walked.balls[i], self.walked.rules.arithmetic
         self.total[i] = np.where(ball.least < a.tiny, np.minimum(ball.size, a.tiny), 0.0) * bool(a.flush)
 
     def _visit(self, i: int, node: Node) -> None:
-        shift = shifted(self.graph, i)
+        """Set the errors of node i from those of its arguments."""
+        shift = match_softmax(self.graph, i)
         if shift is not None and np.isfinite(self.total[shift[0]]).all():
             self._softmax(i, *shift)
             return
@@ -204,8 +209,8 @@ class ErrorPropagation:
             widest = np.asarray(self.walked.balls[i].high - self.walked.balls[i].low) * SLACK
             linear = i in self.walked.local_error_balls
             carried = self._carried(i, node, self._read(i, node, self.total, self.inside))
-            before = self._carried(i, node, self._read(i, node, *self._own_layer(node)))
-            own = self.walked.local_error_balls[i].radius if linear else self._own(i, node)
+            before = self._carried(i, node, self._read(i, node, *self._errors_before_layer(node)))
+            own = self.walked.local_error_balls[i].radius if linear else self._rounding_error(i, node)
             if linear:
                 self.inside[i] = carried
             total = np.where(own == 0, carried, (carried + own) * SLACK)
@@ -213,20 +218,20 @@ class ErrorPropagation:
         self.before[i] = np.fmin(np.where(np.isnan(before), np.inf, before), self.total[i])
 
     def _softmax(self, i: int, d: int, axes: tuple[int, ...]) -> None:
-        """By what is known of d alone; by ranges where those say more."""
+        """Set the errors of the softmax node i from the error of its shifted argument d alone."""
         a = self.walked.rules.arithmetic
-        self.total[i] = grown(self.total[d], axes, a, rounds=True)
+        self.total[i] = quotient_error(self.total[d], axes, a, rounds=True)
         own_layer = self.graph.nodes[d].group == self.graph.nodes[i].group
         before = self.before[d] if own_layer else self.total[d]
-        self.before[i] = np.fmin(grown(before, axes, a, rounds=False), self.total[i])
+        self.before[i] = np.fmin(quotient_error(before, axes, a, rounds=False), self.total[i])
 
-    def _own_layer(self, node: Node) -> tuple[dict[int, Array], dict[int, Array]]:
-        """Errors where the nodes of this layer have none of their own."""
+    def _errors_before_layer(self, node: Node) -> tuple[dict[int, Array], dict[int, Array]]:
+        """Return `total` and `inside`, as if the nodes of this layer rounded nothing."""
         same = {a: b for a, b in self.before.items() if self.graph.nodes[a].group == node.group}
         return {**self.total, **same}, {**self.inside, **same}
 
     def _read(self, i: int, node: Node, total: Mapping[int, Array], inside: Mapping[int, Array]) -> list[Array | None]:
-        """Per argument, the error that this node reads.
+        """Return, per argument, the error that this node reads; None for a number.
 
         What is inside a region lacks the region's roundings. Only a node that counts them itself may read that, a
         linear one. A function of the same layer reads what the region gives, roundings included.
@@ -243,37 +248,41 @@ class ErrorPropagation:
         return reads
 
     def _carried(self, i: int, node: Node, reads: Sequence[Array | None]) -> Array:
+        """Return the propagated error of node i: what the errors that it reads do to its value."""
         if i in self.walked.local_error_balls:
             return np.asarray(self.walked.carried(node, reads))
-        if _divides(node):
-            return self._quotient(node, reads)
+        if _is_quotient(node):
+            return self._quotient_error(node, reads)
         from specgrad.bounds.linear.intermediate.deviation import output_deviation  # which needs torch
 
         apart = {a: r for a, r in zip(node.args, reads, strict=True) if isinstance(a, int) and r is not None}
         return output_deviation(self.walked.rules, node, self.walked.balls, apart, i)
 
-    def _quotient(self, node: Node, reads: Sequence[Array | None]) -> Array:
+    def _quotient_error(self, node: Node, reads: Sequence[Array | None]) -> Array:
+        """Return the propagated error of a/b: (e_a + a*e_b/b)/b, a at its largest and b at its least."""
         first, divisor = node.args
         size = self.walked.balls[first].size if isinstance(first, int) else abs(float(first.value))
         least = self.walked.balls[divisor].least
         e_a, e_b = (0.0 if r is None else r for r in reads)
         return np.asarray(np.broadcast_to(e_a / least + size / least * e_b / least, node.shape)) * SLACK
 
-    def _own(self, i: int, node: Node) -> Array:
-        """What rounding adds to exact inputs; all of the range where no more is known, which `widest` then says."""
+    def _rounding_error(self, i: int, node: Node) -> Array:
+        """Return what rounding adds to exact inputs; inf if no more is known than the range."""
         ball = self.walked.balls[i]
         e = ball.expansion
-        if _divides(node) and e is not None:
+        if _is_quotient(node) and e is not None:
             nothing = np.zeros(node.shape)
             return rounded(self.walked.rules, nothing, nothing, e.size, e.count, e.most).radius
         if node.op.exact:
             known = {a: self.walked.balls[a] for a in node.operands() if a not in self.walked.layers}
             return exact_error(self.walked.rules, node, ball, known)
-        return self._wider(i, node)
+        return self._range_widening(i, node)
 
-    def _wider(self, i: int, node: Node) -> Array:
-        """How much wider the deployed range is than the real one, of the same arguments: the box of the node itself may
-        have been narrowed since, and must not be looked at."""
+    def _range_widening(self, i: int, node: Node) -> Array:
+        """Return by how much the computed range exceeds the exact one, of the same arguments.
+
+        The box of the node itself may have been narrowed since, and is not used.
+        """
         rules, balls, inputs = self.walked.rules, self.walked.balls, self.walked.inputs
         ball = node_ball(self.graph, i, node, balls, inputs, rules)
         real = node_ball(self.graph, i, node, balls, inputs, replace(rules, arithmetic=REAL, undecided=set()))
@@ -281,25 +290,28 @@ class ErrorPropagation:
         return np.where(np.isfinite(real.radius), wider, np.inf) + RANGE * ball.size
 
     def layers(self) -> list[LayerAccuracy]:
-        """The last node of every layer that has an error, or might have."""
-        told = {row[0]: row[1] for row in rows(self.graph)[0]}
+        """Return the errors of every layer, taken at its last node."""
+        operators = {row[0]: row[1] for row in rows(self.graph)[0]}
         last = {node.group: i for i, node in enumerate(self.graph.nodes) if i in self.before}
         ends = set(self.graph.output_positions)
         return [
-            self._layer(name, i, told.get(name, self.graph.nodes[i].op.name), i in ends) for name, i in last.items()
+            self._layer(name, i, operators.get(name, self.graph.nodes[i].op.name), i in ends)
+            for name, i in last.items()
         ]
 
     def _layer(self, name: str, i: int, operator: str, output: bool) -> LayerAccuracy:
+        """Return the errors of one layer at the worst cell of node i."""
         total, before, ball = self.total[i], self.before[i], self.walked.balls[i]
         at = tuple(int(k) for k in np.unravel_index(int(np.argmax(total)), total.shape)) if total.size else ()
         most, share = (float(total[at]), float(before[at])) if total.size else (0.0, 0.0)
         unknown = np.isinf(most)
         ends = (float(ball.low.min(initial=np.inf)), float(ball.high.max(initial=-np.inf)))
-        if shifted(self.graph, i) is not None:
+        if match_softmax(self.graph, i) is not None:
             ends = max(ends[0], -most), min(ends[1], 1 + most)
         introduced = most if unknown else float(np.nextafter(most - share, np.inf)) if most > share else 0.0
         return LayerAccuracy(name, operator, self.graph.nodes[i].shape, share, introduced, most, at, *ends, output)
 
 
-def _divides(node: Node) -> bool:
+def _is_quotient(node: Node) -> bool:
+    """Return whether a node divides by a computed value."""
     return node.op.name == "div" and isinstance(node.args[1], int)

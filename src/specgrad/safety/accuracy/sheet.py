@@ -1,4 +1,4 @@
-"""A sheet: what one ONNX operator adds to the errors that come in, as formulas over exact numbers, with conditions.
+"""Accuracy sheet: error formulas of one ONNX operator over exact numbers, with their conditions.
 
 abs(computed - exact) <= total = propagated + introduced, cell by cell, for every execution of a class. Two losses are
 the same for every operator, and stand in no formula:
@@ -22,7 +22,7 @@ from .expression import Env, Expr
 
 @dataclass(frozen=True)
 class Family:
-    """What operators that follow one rule have in common, in sentences.
+    """Sentences that all operators of one rounding rule share.
 
     fused       how the formula reads where runtimes merge nodes
     conditions  overflow, underflow, NaN and infinities, ties: (word, sentence) each
@@ -38,7 +38,7 @@ class Family:
 
 
 class Quantity(NamedTuple):
-    """A quantity that the formulas read: its name, what it is, and how it is computed if not given by the file."""
+    """A quantity that formulas read: name, meaning, and its formula; None: it comes from the model."""
 
     name: str
     words: str
@@ -47,7 +47,7 @@ class Quantity(NamedTuple):
 
 @dataclass(frozen=True)
 class Sheet:
-    """One operator.
+    """Accuracy sheet of one ONNX operator.
 
     meaning     the exact result Y
     inputs      names of the inputs, in ONNX's order; E_X is the error of X
@@ -75,7 +75,7 @@ class Sheet:
 
 
 class Errors(NamedTuple):
-    """Cell by cell: `fits` is False where nothing is claimed."""
+    """Evaluated errors, cell by cell; `fits` is False where nothing is claimed."""
 
     propagated: Any
     introduced: Any
@@ -84,7 +84,7 @@ class Errors(NamedTuple):
 
 
 def errors(sheet: Sheet, env: Env, flush: bool = True) -> Errors:
-    """The sheet's numbers: exact where those of `env` are.
+    """Evaluate a sheet: propagated, introduced and total error; exact if the numbers of `env` are.
 
     env     X, E_X of every input, the exact result Y, the operator F where formulas call it, sizes, and the format's
             u, t, largest
@@ -100,7 +100,7 @@ def errors(sheet: Sheet, env: Env, flush: bool = True) -> Errors:
     known: dict[str, Any] = dict(env)
     for name in sheet.inputs:
         if flush:
-            known[f"E_{name}"] = known[f"E_{name}"] + flushed(known[name], known[f"E_{name}"], env["t"])
+            known[f"E_{name}"] = known[f"E_{name}"] + flush_loss(known[name], known[f"E_{name}"], env["t"])
     for step in sheet.steps:
         if step.formula is not None:
             known[step.name] = step.formula.value(known)
@@ -113,12 +113,12 @@ def errors(sheet: Sheet, env: Env, flush: bool = True) -> Errors:
     if sheet.divisor is not None:
         fits = fits & (sheet.divisor.value(known) >= env["t"])
     if flush:
-        total = total + flushed(env["Y"], total, env["t"])
+        total = total + flush_loss(env["Y"], total, env["t"])
     return Errors(propagated, introduced, total, fits)
 
 
-def flushed(x: Any, error: Any, t: Any) -> Any:
-    """What a number with this error can lose by being taken as 0."""
+def flush_loss(x: Any, error: Any, t: Any) -> Any:
+    """Return what x, known to within `error`, loses at most if it is below t in size and taken as 0."""
     if np.ndim(x) == 0 and np.ndim(error) == 0:
         return min(abs(x) + error, t) if abs(x) - error < t else 0
     size = abs(x) + error
@@ -126,5 +126,5 @@ def flushed(x: Any, error: Any, t: Any) -> Any:
 
 
 def words(sheet: Sheet) -> Mapping[str, str]:
-    """Every symbol of the formulas that is not the format's, in the order of the steps."""
+    """Return the meaning of every quantity of a sheet, by name."""
     return {step.name: step.words for step in sheet.steps}

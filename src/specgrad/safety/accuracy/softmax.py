@@ -1,4 +1,4 @@
-"""Softmax over a box: what ranges alone do not know.
+"""An error bound of softmax over a box that is tighter than ranges alone give.
 
 Y = z/s with z = exp(d), d = X - max(X) <= 0 and s the sum of z along the axis: z <= 1 <= s, so Y <= 1. Let E be the
 error of a cell of d and T the largest one along the axis. A computed z is exp(d + a)*(1 + b) + c with abs(a) <= E,
@@ -26,39 +26,39 @@ from ...ops.max_pool import AMAX
 from ...rounding import Arithmetic
 from ...scalar import Array
 
-MOVED = (RESHAPE, BROADCAST, STOP_GRADIENT)
+LAYOUT_OPS = (RESHAPE, BROADCAST, STOP_GRADIENT)
 
 
-def shifted(graph: Graph, i: int) -> tuple[int, tuple[int, ...]] | None:
-    """If node i is a softmax, z/sum(z): the position of d = X - max(X), and the axes; else None.
+def match_softmax(graph: Graph, i: int) -> tuple[int, tuple[int, ...]] | None:
+    """Return (position of d = X - max(X), axes) if node i is a softmax z/sum(z); else None.
 
     >>> import specgrad as sg
     >>> graph = sg.trace(sg.softmax, (2, 3))
-    >>> [i for i in range(len(graph.nodes)) if shifted(graph, i)] == [len(graph.nodes) - 1]
+    >>> [i for i in range(len(graph.nodes)) if match_softmax(graph, i)] == [len(graph.nodes) - 1]
     True
     """
     node = graph.nodes[i]
     if node.op.name != "div" or not all(isinstance(a, int) for a in node.args):
         return None
     z, s = node.operands()
-    axes = _folds(graph, s, z, SUM)
+    axes = _reduced_axes(graph, s, z, SUM)
     if axes is None or graph.nodes[z].op.name != "exp":
         return None
     (d,) = graph.nodes[z].operands()
     if graph.nodes[d].op.name != "sub" or not all(isinstance(a, int) for a in graph.nodes[d].args):
         return None
     x, m = graph.nodes[d].operands()
-    return (d, axes) if _folds(graph, m, x, AMAX) == axes else None
+    return (d, axes) if _reduced_axes(graph, m, x, AMAX) == axes else None
 
 
-def _folds(graph: Graph, i: int, source: int, op: Op) -> tuple[int, ...] | None:
-    """The axes, if node i is the sum, or the largest, of `source`, each beside the cells that it is taken of."""
-    chain = broadcast_back(graph, i, op, source, MOVED)
+def _reduced_axes(graph: Graph, i: int, source: int, op: Op) -> tuple[int, ...] | None:
+    """Return the axes if node i is `op` (sum or max) of `source`, broadcast back to its cells; else None."""
+    chain = broadcast_back(graph, i, op, source, LAYOUT_OPS)
     return None if chain is None else tuple(graph.nodes[chain[0]].params["axes"])
 
 
-def grown(error: Array, axes: tuple[int, ...], arithmetic: Arithmetic, rounds: bool) -> Array:
-    """G - 1 and what is lost below t, given the errors of d; without rounding, exp(E + T) - 1."""
+def quotient_error(error: Array, axes: tuple[int, ...], arithmetic: Arithmetic, rounds: bool) -> Array:
+    """Return G - 1 plus underflow (module docstring), from the errors of d; without `rounds`, exp(E + T) - 1."""
     cells = int(np.prod([error.shape[a] for a in axes]))
     far = error + np.max(error, axis=axes, keepdims=True, initial=0.0)
     if not rounds:

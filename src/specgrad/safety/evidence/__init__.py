@@ -1,4 +1,4 @@
-"""Evidence about one model and its target: what was asked, what was found, what it rests on, what it may support."""
+"""Evidence about one model and its target: every check, its result, its assumptions and what it may support."""
 
 from .collect import gather
 from .item import Evidence, Item

@@ -1,4 +1,4 @@
-"""The questions, one function each: what is asked, by which part of the library, and the answer in a sentence."""
+"""The checks of an evidence page, one function each: a question, its verdict, and the answer in sentences."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class EvidenceRequest:
-    """What the applicant gave.
+    """Input of the evidence checks: the model, the recorded tensors and the options.
 
     recorded       values of the target by their names in the file
     data           samples whose decisions are asked about
@@ -70,17 +70,17 @@ class EvidenceRequest:
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """The executions that tolerances and decisions are asked of: fused, with the functions of the target."""
+        """The class of executions that tolerances and decisions are about: fused, with the target's functions."""
         return Arithmetic(ulps=declared(recorded_of(self.of).functions))
 
     @cached_property
     def file(self) -> Any:
-        """The model as ONNX has it."""
+        """The model as an ONNX ModelProto, with its external data."""
         return read_with_weights(str(self.model))
 
     @cached_property
     def points(self) -> list[dict[str, Array]]:
-        """The recorded values at each point."""
+        """The recorded values by name, one dict per recorded input point."""
         values = {name for node in self.file.graph.node for name in node.output}
         return split_points(
             {n: a for n, a in self.recorded.items() if n in values | set(self.inputs)}, input_dims(self.file)
@@ -88,83 +88,90 @@ class EvidenceRequest:
 
     @cached_property
     def inputs(self) -> list[str]:
+        """Names of the model's inputs that are no initializers."""
         return [end.name for end in real_inputs(self.file)]
 
     @property
     def ends(self) -> list[tuple[str, int]]:
-        """The outputs by their names in the file, and where they stand in the graph."""
+        """Names of the outputs in the file, with their node positions in the graph."""
         names = [end.name for end in self.file.graph.output]
         return list(zip(names, self.graph.output_positions, strict=True))
 
     @property
     def outputs(self) -> list[str]:
-        """Of numbers: positions have no distance."""
+        """Names of the outputs that are real numbers; indices have no distance."""
         return [name for name, p in self.ends if self.graph.nodes[p].kind == "real"]
 
     @cached_property
     def graph(self) -> Graph:
-        """The file's meaning, at the sizes that were recorded."""
+        """The graph of the file, at the recorded input sizes."""
         graph: Graph = from_onnx(str(self.model), input_shapes=self.sizes)
         return graph
 
     @property
     def sizes(self) -> dict[str, tuple[int, ...]]:
-        """Of the inputs that were recorded."""
+        """Shapes of the recorded inputs, by name."""
         return {n: np.shape(a) for n, a in self.points[0].items() if n in self.inputs}
 
 
-def model(asked: EvidenceRequest) -> Item:
+def model(request: EvidenceRequest) -> Item:
+    """Check that every operator of the file has a meaning here."""
     question = "Which model is this, and does every operator of it have one meaning?"
     try:
-        graph = asked.graph
+        graph = request.graph
     except SpecgradError as error:
         return Item("model", question, "cannot tell", f"Not every operator has one here: {error}", "semantics")
     details: dict[str, Any] = {
         "graph": network_digest(graph),
         "nodes": len(graph.nodes),
         "inputs": {graph.nodes[p].name: list(graph.nodes[p].shape) for p in graph.input_positions},
-        "outputs": {name: list(graph.nodes[p].shape) for name, p in asked.ends},
+        "outputs": {name: list(graph.nodes[p].shape) for name, p in request.ends},
     }
     ends = ", ".join(f"{n} {'x'.join(map(str, s)) or 'a number'}" for n, s in details["inputs"].items())
     text = f"{details['nodes']} nodes, all with a meaning in docs/reference/contract.md, at inputs {ends}."
     return Item("model", question, "ok", text, "semantics", None, details)
 
 
-def profiled(asked: EvidenceRequest) -> Item:
+def profiled(request: EvidenceRequest) -> Item:
+    """Check the file against the rules of the ONNX safety profile."""
     question = "Does the file keep the rules of the ONNX safety profile, as its texts stand?"
-    result = check_profile(str(asked.model), box=asked.box)
+    result = check_profile(str(request.model), box=request.box)
     counts = Counter(f.severity for f in result.findings)
-    rules = {word: sorted({f.rule for f in result.findings if f.severity == word}, key=_number) for word in counts}
+    rules = {word: sorted({f.rule for f in result.findings if f.severity == word}, key=_rule_number) for word in counts}
     said = [f"{counts[w]} places {w} ({', '.join(rules[w])})" for w in ("broken", "undecided") if counts[w]]
     text = f"{' and '.join(said) or 'No finding, which is not compliance'}. {' '.join(CAVEAT)}"
     return Item("profile", question, result.verdict, text, "semantics", "profile", result.to_json(), {}, result)
 
 
-def _number(rule: str) -> int:
+def _rule_number(rule: str) -> int:
+    """Return the number of a rule: 7 of "S7"."""
     return int(rule[1:])
 
 
-def layers(asked: EvidenceRequest) -> Item:
+def layers(request: EvidenceRequest) -> Item:
+    """Audit the recorded layers of the target."""
     question = "Is what the target computed, layer by layer, rounding of what the model says?"
-    result = audit_recorded(str(asked.model), asked.recorded, of=asked.of, accept=asked.accept, progress=asked.progress)
+    result = audit_recorded(
+        str(request.model), request.recorded, of=request.of, accept=request.accept, progress=request.progress
+    )
     said = dict(result.deployment.get("layers", {}))
     return Item(
         "layers", question, result.verdict, f"{result}.", "replication", "audit", result.to_json(), said, result
     )
 
 
-def outputs(asked: EvidenceRequest) -> Item:
-    """Of the recorded outputs, at the recorded inputs: against exact values, by the tolerance of the whole model."""
+def outputs(request: EvidenceRequest) -> Item:
+    """Compare the recorded outputs with exact values, within the tolerance of the whole model."""
     question = "How far may outputs be from the exact ones, and how far are the target's?"
-    stacked = [np.stack([p[n] for p in asked.points]) for n in asked.inputs]
-    options: dict[str, Any] = {"seconds": asked.seconds, "progress": asked.progress}
-    proven = tolerance(str(asked.model), *stacked, arithmetic=asked.arithmetic, points=True, **options)
+    stacked = [np.stack([p[n] for p in request.points]) for n in request.inputs]
+    options: dict[str, Any] = {"seconds": request.seconds, "progress": request.progress}
+    proven = tolerance(str(request.model), *stacked, arithmetic=request.arithmetic, points=True, **options)
     sentences, beyond = [proven.sentences()[0]], False
-    for name, exact, distance in zip(asked.outputs, proven.exact, proven.tolerances, strict=True):
-        if any(name not in p for p in asked.points):
+    for name, exact, distance in zip(request.outputs, proven.exact, proven.tolerances, strict=True):
+        if any(name not in p for p in request.points):
             sentences.append(f"{name} was not recorded.")
             continue
-        got = np.stack([p[name] for p in asked.points]).astype(np.float64)
+        got = np.stack([p[name] for p in request.points]).astype(np.float64)
         far = np.abs(got - exact)
         is_beyond = bool((~(far <= distance)).any())
         beyond |= is_beyond
@@ -182,24 +189,26 @@ def outputs(asked: EvidenceRequest) -> Item:
     )
 
 
-def decisions(asked: EvidenceRequest) -> Item:
+def decisions(request: EvidenceRequest) -> Item:
+    """Check which decisions on the data no execution of the class can change."""
     question = "Which decisions can no execution of the class change?"
-    if asked.data is None:
+    if request.data is None:
         return Item("decisions", question, NOT_ASKED, "No data were given (--data).", "tolerance")
-    options: dict[str, Any] = {"axis": asked.axis, "seconds": asked.seconds, "progress": asked.progress}
-    result = preserve(str(asked.model), asked.data, asked.decision, arithmetic=asked.arithmetic, **options)
+    options: dict[str, Any] = {"axis": request.axis, "seconds": request.seconds, "progress": request.progress}
+    result = preserve(str(request.model), request.data, request.decision, arithmetic=request.arithmetic, **options)
     details, said = result.to_json(), result.deployment
     return Item("decisions", question, result.verdict, f"{result}.", "tolerance", "preserve", details, said, result)
 
 
-def box(asked: EvidenceRequest) -> Item:
+def box(request: EvidenceRequest) -> Item:
+    """Bound values and output errors for all inputs in the declared box."""
     question = "For every input in the declared box: can a value overflow, and how far may outputs be from exact ones?"
-    if asked.box is None:
+    if request.box is None:
         return Item("box", question, NOT_ASKED, "No box was declared (--box).", "tolerance")
-    where = f"for inputs between {asked.box[0]:g} and {asked.box[1]:g}"
+    where = f"for inputs between {request.box[0]:g} and {request.box[1]:g}"
     try:
-        graph, boxes = on_box(str(asked.model), *asked.box, asked.sizes, "evidence")
-        result = accuracy(graph, *boxes, seconds=asked.seconds)
+        graph, boxes = on_box(str(request.model), *request.box, request.sizes, "evidence")
+        result = accuracy(graph, *boxes, seconds=request.seconds)
     except UnsupportedError as error:
         return Item("box", question, "cannot tell", f"Nothing is known {where}: {error}", "tolerance")
     if result.verdict == "unbounded":
@@ -214,21 +223,22 @@ def box(asked: EvidenceRequest) -> Item:
     return Item("box", question, result.verdict, text, "tolerance", "accuracy", details, result.deployment, result)
 
 
-def certificates(asked: EvidenceRequest) -> list[Item]:
-    """One item per certificate: the checker's word, and nobody else's."""
+def certificates(request: EvidenceRequest) -> list[Item]:
+    """Check every certificate with the exact checker; one item each."""
     question = "Does the exact checker accept this certificate for this network and this property?"
-    if not asked.certificates:
+    if not request.certificates:
         return [Item("certificate", question, NOT_ASKED, "None was given (--certificate, --property).", "tolerance")]
-    return [_certificate(asked, question, *pair) for pair in asked.certificates]
+    return [_certificate(request, question, *pair) for pair in request.certificates]
 
 
-def _certificate(asked: EvidenceRequest, question: str, certificate: Path, statement: Path) -> Item:
+def _certificate(request: EvidenceRequest, question: str, certificate: Path, statement: Path) -> Item:
+    """Check one certificate against the model and its property file."""
     name = f"certificate {certificate.name}"
     try:
-        refuse_other_formats(str(asked.model))
-        graph = at_the_property(asked.graph, read(statement))
-        files = {"network": asked.model.name, "property": statement.name}
-        checked = check_file(certificate, deployed_graph(graph), read(statement), seconds=asked.seconds, files=files)
+        refuse_other_formats(str(request.model))
+        graph = at_the_property(request.graph, read(statement))
+        files = {"network": request.model.name, "property": statement.name}
+        checked = check_file(certificate, deployed_graph(graph), read(statement), seconds=request.seconds, files=files)
     except ReplayError as error:
         verdict = "unknown" if isinstance(error, OutOfTimeError) else "refused"
         details = {"verdict": verdict, "reason": str(error)}

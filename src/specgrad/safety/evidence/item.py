@@ -1,4 +1,4 @@
-"""A question about a model or its target with its answer; all of them together; what they are and what they are not."""
+"""One check of a model or its target with its answer, all of them together, and what they do not claim."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True)
 class Item:
-    """One question.
+    """One check with its verdict and answer.
 
     name        in one word: a section of the page, a key of the JSON
     verdict     a word of the command that answers it, or "not asked"
@@ -59,7 +59,8 @@ class Item:
 
     @property
     def tone(self) -> str:
-        """
+        """Colour of the verdict: "good", "bad", "open", or "none" if it was not asked.
+
         >>> Item("x", "?", "rounding", "", "semantics").tone, Item("x", "?", NOT_ASKED, "", "semantics").tone
         ('good', 'none')
         """
@@ -68,7 +69,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All items of one model, the digests of what was read, and versions."""
+    """All checks of one model, with digests of the files that were read, and versions."""
 
     model: str
     digests: Mapping[str, str]
@@ -78,7 +79,7 @@ class Evidence:
 
     @property
     def verdict(self) -> str:
-        """findings: something is wrong. cannot tell: something is open. What was not asked counts for nothing."""
+        """Verdict of the checks that were asked: "findings" if one is bad, "cannot tell" if one is open, else "ok"."""
         tones = {item.tone for item in self.items}
         return "findings" if "bad" in tones else "cannot tell" if "open" in tones else "ok"
 

@@ -1,4 +1,4 @@
-"""The evidence as one HTML file: what it is, a row per question, then each question with what was found."""
+"""The evidence as one HTML file: its purpose, a table of all checks, then each check with its result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specgrad.html_page import escape, kind_of, named, page, wide
 from ...scalar import upward
 from .item import ASSUMPTIONS, NOT_ASKED, PURPOSE, SUPPORTS, Evidence, Item
 
-MOST = 200  # rows of one table
+MAX_TABLE_ROWS = 200  # rows of one table
 FOOT = "Supporting analysis: what each sentence rests on stands above."
 REMAINS = (
     "Which inputs, which box, which decisions and which properties matter for the function of the system.",
@@ -24,14 +24,14 @@ REMAINS = (
 
 
 def evidence_page(evidence: Evidence) -> str:
-    """Print it, read it on a phone, read it in the dark."""
+    """Return the HTML page."""
     body = [
-        f"<h2>What this is</h2>{_listed(PURPOSE)}",
+        f"<h2>What this is</h2>{_bullet_list(PURPOSE)}",
         f"<h2>Questions and answers</h2>{_summary(evidence.items)}",
         *(_section(item) for item in evidence.items if item.verdict != NOT_ASKED),
         f"<h2>Which executions this holds for</h2>{_executions(evidence.items)}",
-        f"<h2>What it rests on</h2>{_listed(ASSUMPTIONS)}",
-        f"<h2>What remains yours</h2>{_listed(REMAINS)}",
+        f"<h2>What it rests on</h2>{_bullet_list(ASSUMPTIONS)}",
+        f"<h2>What remains yours</h2>{_bullet_list(REMAINS)}",
         f"<h2>Files that were read</h2>{_pairs(('file', 'SHA-256'), evidence.digests)}",
         f"<h2>Versions</h2>{_pairs(('package', 'version'), evidence.versions)}",
     ]
@@ -39,6 +39,7 @@ def evidence_page(evidence: Evidence) -> str:
 
 
 def _lead(evidence: Evidence) -> str:
+    """Return the first sentence of the page, with links to what is wrong, open or not asked."""
     by_tone = {tone: [i for i in evidence.items if i.tone == tone] for tone in ("bad", "open", "none")}
     said = {"bad": "found something wrong", "open": "could not be answered", "none": "not asked"}
     parts = [f"{said[t]}: {', '.join(_link(i) for i in items)}" for t, items in by_tone.items() if items]
@@ -49,14 +50,17 @@ def _lead(evidence: Evidence) -> str:
 
 
 def _link(item: Item) -> str:
+    """Return a link to the section of an item."""
     return f'<a href="#{_anchor(item)}">{escape(item.name)}</a>'
 
 
 def _anchor(item: Item) -> str:
+    """Return the HTML id of an item's section."""
     return escape("".join(c if c.isalnum() else "-" for c in item.name))
 
 
 def _summary(items: Sequence[Item]) -> str:
+    """Return the table of all items."""
     rows = "".join(
         f"<tr><td>{_verdict(i)}</td><td>{_link(i) if i.verdict != NOT_ASKED else escape(i.name)}</td>"
         f"<td>{escape(i.question)}</td><td>{escape(i.answer)}</td><td>{escape(SUPPORTS[i.supports])}</td></tr>"
@@ -66,10 +70,12 @@ def _summary(items: Sequence[Item]) -> str:
 
 
 def _verdict(item: Item) -> str:
+    """Return the verdict of an item as HTML."""
     return escape(NOT_ASKED) if item.verdict == NOT_ASKED else kind_of(item.verdict)
 
 
 def _section(item: Item) -> str:
+    """Return the section of one item: title, answer and details."""
     kind = item.name.partition(" ")[0]
     detail = SECTIONS[kind](item) if item.result is not None or kind == "model" else ""
     title = f'<h2 id="{_anchor(item)}">{kind_of(item.verdict)} &middot; {escape(item.name)}</h2>'
@@ -77,7 +83,7 @@ def _section(item: Item) -> str:
 
 
 def _executions(items: Sequence[Item]) -> str:
-    """Each class once, with the items that are about it."""
+    """Return each class of executions once, with the items that are about it."""
     classes: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for item in items:
         if item.deployment:
@@ -92,6 +98,7 @@ def _executions(items: Sequence[Item]) -> str:
 
 
 def _model(item: Item) -> str:
+    """Return the section of the check "model": digest and interface of the graph."""
     ends = [(named(n), "input", _size(s)) for n, s in item.details.get("inputs", {}).items()]
     ends += [(named(n), "output", _size(s)) for n, s in item.details.get("outputs", {}).items()]
     digest = f"<p>Digest of the graph with every bit of its weights: <code>{escape(item.details['graph'])}</code></p>"
@@ -99,10 +106,12 @@ def _model(item: Item) -> str:
 
 
 def _size(shape: Sequence[int]) -> str:
+    """Return a shape as HTML text."""
     return "&times;".join(map(str, shape)) or "a number"
 
 
 def _profile(item: Item) -> str:
+    """Return the section of the check "profile": findings and unchecked rules."""
     rows = [
         (kind_of(f.severity), escape(f.rule), escape(f.tag), escape(str(f.place)), escape(f.what))
         for f in item.result.findings
@@ -113,10 +122,12 @@ def _profile(item: Item) -> str:
 
 
 def _layers(item: Item) -> str:
+    """Return the section of the check "layers": the audit's table."""
     return layer_table(item.result)
 
 
 def _outputs(item: Item) -> str:
+    """Return the section of the check "outputs": tolerances per output and contributions per layer."""
     p = item.result
     rows = [
         (named(n), escape(f), upward(float(d.max(initial=0.0)), 3), upward(float(b.max(initial=0.0)), 3))
@@ -128,31 +139,46 @@ def _outputs(item: Item) -> str:
 
 
 def _decisions(item: Item) -> str:
+    """Return the section of the check "decisions": one row per sample, smallest margin first."""
     rows = [
-        (str(s.number), kind_of(s.verdict), _known(s.margin), _known(s.tolerance), escape(str(s.decision)))
+        (
+            str(s.number),
+            kind_of(s.verdict),
+            _number_or_unknown(s.margin),
+            _number_or_unknown(s.tolerance),
+            escape(str(s.decision)),
+        )
         for s in sorted(item.result.samples, key=lambda s: s.ratio)
     ]
     text = "<p>Nearest to another decision first. A decision is proven where its margin exceeds its tolerance.</p>"
     return text + _table(("sample", "verdict", "margin", "tolerance", "decision"), rows)
 
 
-def _known(x: float | None) -> str:
+def _number_or_unknown(x: float | None) -> str:
+    """Return a number to three digits, or "unknown" for None."""
     return "unknown" if x is None else f"{x:.3g}"
 
 
 def _box(item: Item) -> str:
+    """Return the section of the check "box": ranges and errors per layer."""
     rows = [
-        (named(x.name), f"{x.low:.3g} to {x.high:.3g}", *(_bound(e) for e in (x.propagated, x.introduced, x.total)))
+        (
+            named(x.name),
+            f"{x.low:.3g} to {x.high:.3g}",
+            *(_bound_text(e) for e in (x.propagated, x.introduced, x.total)),
+        )
         for x in item.result.layers
     ]
     return _table(("layer", "values, about", "propagated error", "introduced error", "total error, at most"), rows)
 
 
-def _bound(x: float) -> str:
+def _bound_text(x: float) -> str:
+    """Return a bound rounded up to three digits, or "unbounded"."""
     return upward(x, 3) if math.isfinite(x) else "unbounded"
 
 
 def _certificate(item: Item) -> str:
+    """Return the section of a certificate: cases, alternatives and margins."""
     checked = item.result
     rows = [
         (str(k + 1), escape(str(a)), f"{proven['margin']:.4g}")
@@ -177,19 +203,21 @@ SECTIONS: Mapping[str, Callable[[Item], str]] = {
 # --- parts of a page --------------------------------------------------------------------------------------------------
 
 
-def _listed(sentences: Iterable[str]) -> str:
+def _bullet_list(sentences: Iterable[str]) -> str:
+    """Return sentences as an HTML list."""
     return f"<ul>{''.join(f'<li>{escape(s)}</li>' for s in sentences)}</ul>"
 
 
 def _pairs(head: tuple[str, str], data: Mapping[str, Any]) -> str:
+    """Return a mapping as an HTML table of two columns."""
     return _table(head, [(escape(k), f"<code>{escape(str(v))}</code>") for k, v in data.items()])
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Cells are HTML already."""
+    """Return an HTML table; cells are HTML already, and rows beyond MAX_TABLE_ROWS are only counted."""
     if not rows:
         return ""
     top = f"<tr>{''.join(f'<th>{escape(h)}' for h in head)}</tr>" if head else ""
-    cells = "".join(f"<tr>{''.join(f'<td>{c}</td>' for c in row)}</tr>" for row in rows[:MOST])
-    more = f"<p>And {len(rows) - MOST:,} more; --json lists all.</p>" if len(rows) > MOST else ""
+    cells = "".join(f"<tr>{''.join(f'<td>{c}</td>' for c in row)}</tr>" for row in rows[:MAX_TABLE_ROWS])
+    more = f"<p>And {len(rows) - MAX_TABLE_ROWS:,} more; --json lists all.</p>" if len(rows) > MAX_TABLE_ROWS else ""
     return wide(f'<table class="slim">{top}{cells}</table>') + more

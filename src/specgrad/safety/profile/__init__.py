@@ -1,4 +1,4 @@
-"""The ONNX safety profile (SONNX): a file held against the rules of its texts, and written so that it keeps them."""
+"""The ONNX safety profile (SONNX): checks a file against its rules, and rewrites it so that it keeps them."""
 
 from ...errors import need
 

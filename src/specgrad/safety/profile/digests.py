@@ -1,4 +1,4 @@
-"""The side file: SHA-256 of the model's bytes and of every tensor's, so that the file need not vouch for itself."""
+"""The side file of a model: SHA-256 of its bytes and of every tensor, so that the file need not vouch for itself."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ...interop.onnx.file import BYTE_BUDGET, DTYPES, ByteBudget, tensor, type_n
 
 FORMAT = "specgrad/digests/1"
 SUFFIX = ".digests.json"
-MOST = 1 << 26  # bytes of a side file
+MAX_SIDE_FILE_BYTES = 1 << 26  # bytes of a side file
 
 
 def side_of(path: Path) -> Path:
-    """The side file of a model, unless another is named."""
+    """Return the default path of a model's side file."""
     return path.with_name(path.name + SUFFIX)
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[tuple[str, TensorProto]]:
-    """Every tensor of a file by a name: initializers, and those in attributes of the main graph's nodes."""
+    """Yield (name, tensor) of every initializer and of every tensor attribute of the main graph's nodes."""
     for proto in model.graph.initializer:
         yield str(proto.name), proto
     for index, node in enumerate(model.graph.node):
@@ -36,7 +36,7 @@ def tensors(model: onnx.ModelProto) -> Iterator[tuple[str, TensorProto]]:
 
 
 def tensor_digest(proto: TensorProto, folder: Path | None, budget: ByteBudget) -> str:
-    """Of type, sizes and cells (little endian, the first axis slowest), however the file stores them.
+    """Return the SHA-256 of type, shape and cells (little endian, row-major), however the file stores them.
 
     >>> a = onnx.helper.make_tensor("a", TensorProto.FLOAT, [2], [1.0, 2.0])
     >>> b = onnx.numpy_helper.from_array(np.float32([1, 2]), "b")
@@ -52,17 +52,17 @@ def tensor_digest(proto: TensorProto, folder: Path | None, budget: ByteBudget) -
 
 
 def digests_of(model: onnx.ModelProto, folder: Path | None, data: bytes) -> dict[str, Any]:
-    """What stands in the side file of a model with these bytes."""
+    """Return the content of the side file of a model with these bytes."""
     budget = ByteBudget(BYTE_BUDGET)
     each = {name: tensor_digest(proto, folder, budget) for name, proto in tensors(model)}
     return {"format": FORMAT, "file": hashlib.sha256(data).hexdigest(), "tensors": each}
 
 
 def read_digests(path: Path) -> dict[str, Any]:
-    """A side file; a ParameterError if it is none."""
+    """Read a side file; ParameterError if it is none."""
     try:
-        if path.stat().st_size > MOST:
-            raise ParameterError("digests", f"{path} has more than {MOST} bytes")
+        if path.stat().st_size > MAX_SIDE_FILE_BYTES:
+            raise ParameterError("digests", f"{path} has more than {MAX_SIDE_FILE_BYTES} bytes")
         content = json.loads(path.read_bytes())
     except OSError as error:
         raise ParameterError("digests", f"cannot read {path}: {error.strerror}") from None
@@ -74,6 +74,7 @@ def read_digests(path: Path) -> dict[str, Any]:
 
 
 def is_digests(content: Any) -> bool:
+    """Return whether parsed JSON has the form of a side file."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         return False
     each = content.get("tensors")
@@ -82,7 +83,7 @@ def is_digests(content: Any) -> bool:
 
 
 def is_side_file(data: bytes) -> bool:
-    """Whether a file with these bytes is one of ours."""
+    """Return whether a file with these bytes is a side file."""
     try:
         return is_digests(json.loads(data))
     except (ValueError, RecursionError):
@@ -90,22 +91,22 @@ def is_side_file(data: bytes) -> bool:
 
 
 def differences(
-    wanted: Mapping[str, Any], model: onnx.ModelProto, folder: Path | None, path: Path | None
+    expected: Mapping[str, Any], model: onnx.ModelProto, folder: Path | None, path: Path | None
 ) -> Iterator[tuple[str, str]]:
-    """Where the model is not the one of the side file: the name of a tensor, or "" for the file, and what differs."""
+    """Yield (tensor name, difference) between a model and its side file; the name is "" for the file itself."""
     data = path.read_bytes() if path is not None else model.SerializeToString()
-    if hashlib.sha256(data).hexdigest() != wanted["file"]:
+    if hashlib.sha256(data).hexdigest() != expected["file"]:
         yield "", "the SHA-256 of the file is not the one of the side file"
-    budget, seen = ByteBudget(BYTE_BUDGET), set()
+    budget, present = ByteBudget(BYTE_BUDGET), set()
     for name, proto in tensors(model):
-        seen.add(name)
+        present.add(name)
         try:
             digest = tensor_digest(proto, folder, budget)
         except SpecgradError:
             continue  # S20 speaks of it
-        if name not in wanted["tensors"]:
+        if name not in expected["tensors"]:
             yield name, "the side file has no digest of this tensor"
-        elif digest != wanted["tensors"][name]:
+        elif digest != expected["tensors"][name]:
             yield name, "the SHA-256 of the tensor is not the one of the side file"
-    for name in sorted(set(wanted["tensors"]) - seen):
+    for name in sorted(set(expected["tensors"]) - present):
         yield name, "the side file has a digest of this tensor, which is not in the model"

@@ -1,4 +1,4 @@
-"""Rules about the file: that it is valid, what versions it names, its parameters, its documentation, its integrity."""
+"""Profile rules about the file: validity, versions, parameters, documentation, integrity."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ PINS = "--normalise writes one opset in which every version is that of its text"
 
 @rule("S1", "E", "REQ-FO-000", REQS, says="A SONNX model is a valid ONNX model.")
 def valid(view: ModelView) -> Iterator[Spot]:
-    said = view.outside
-    if said.ended is not None:
-        yield Spot(f"onnx.checker gave no answer: {said.ended}", undecided=True)
-    if said.checker is not None:
-        yield Spot(f"onnx.checker with full_check says: {said.checker}")
+    """Yield a spot if onnx.checker rejects the file (S1)."""
+    result = view.onnx_result
+    if result.ended is not None:
+        yield Spot(f"onnx.checker gave no answer: {result.ended}", undecided=True)
+    if result.checker is not None:
+        yield Spot(f"onnx.checker with full_check says: {result.checker}")
 
 
 @rule(
@@ -42,6 +43,7 @@ def valid(view: ModelView) -> Iterator[Spot]:
     cure=PINS,
 )
 def versions(view: ModelView) -> Iterator[Spot]:
+    """Yield where an operator's version is ambiguous or not the one of its text (S19)."""
     imports = [o for o in view.expanded.opset_import if o.domain in ONNX_DOMAINS]
     if len(imports) != 1:
         yield Spot(f"the ONNX operators are imported {len(imports)} times", cure="")
@@ -65,6 +67,7 @@ def versions(view: ModelView) -> Iterator[Spot]:
     "infinities and subnormal numbers among them are listed.",
 )
 def parameters(view: ModelView) -> Iterator[Spot]:
+    """Yield the parameters that cannot be read, or hold NaN, infinities or subnormal numbers (S20)."""
     budget = ByteBudget(BYTE_BUDGET)
     for name, proto in view.initializers.items():
         if proto.data_type not in DTYPES:
@@ -74,14 +77,14 @@ def parameters(view: ModelView) -> Iterator[Spot]:
         except SpecgradError as error:
             yield Spot(str(error).removeprefix("from_onnx: "), Location(value=name))
             continue
-        if special := unusual(array):
+        if special := special_values(array):
             yield Spot(f"holds {special}", Location(value=name), undecided=True, cure="see that they are meant")
 
 
-def unusual(array: np.ndarray) -> str:
-    """How many NaN, infinite and subnormal numbers.
+def special_values(array: np.ndarray) -> str:
+    """Return how many NaN, infinite and subnormal numbers an array has, as text; "" if none.
 
-    >>> unusual(np.float32([1, np.inf, 1e-40, 0]))
+    >>> special_values(np.float32([1, np.inf, 1e-40, 0]))
     '1 infinite, 1 subnormal'
     """
     if array.dtype.kind != "f":
@@ -100,6 +103,7 @@ def unusual(array: np.ndarray) -> str:
     says="Inputs and outputs are documented: a doc_string, a denotation of the type, and one of every axis.",
 )
 def documented(view: ModelView) -> Iterator[Spot]:
+    """Yield the inputs and outputs without doc_string or denotations (S21)."""
     for info in (*view.inputs, *view.graph.output):
         dims = info.type.tensor_type.shape.dim
         lacking = {
@@ -111,8 +115,8 @@ def documented(view: ModelView) -> Iterator[Spot]:
             yield Spot(f"has no {', no '.join(absent)}", Location(value=str(info.name)))
 
 
-def _says(view: ModelView, *words: str) -> bool:
-    """Whether a metadata key contains one of these words: the texts name no key."""
+def _has_metadata(view: ModelView, *words: str) -> bool:
+    """Return whether a metadata key contains one of these words; the texts name no key."""
     keys = [str(p.key).lower() for p in view.model.metadata_props if p.value]
     return any(word in key for key in keys for word in words)
 
@@ -127,8 +131,9 @@ def _says(view: ModelView, *words: str) -> bool:
     says="The order of execution and the target are stated: a metadata key with the word order, and one with target.",
 )
 def deployment(view: ModelView) -> Iterator[Spot]:
+    """Yield a spot if no metadata states the order of execution or the target (S22)."""
     for word in ("order", "target"):
-        if not _says(view, word):
+        if not _has_metadata(view, word):
             yield Spot(f"no key of metadata_props states the {word}")
 
 
@@ -142,8 +147,9 @@ def deployment(view: ModelView) -> Iterator[Spot]:
     "names, and each its own.",
 )
 def traceable(view: ModelView) -> Iterator[Spot]:
+    """Yield missing references to requirements, training and environment, and nodes without a unique name (S23)."""
     for word in ("requirement", "training", "environment"):
-        if not _says(view, word):
+        if not _has_metadata(view, word):
             yield Spot(f"no key of metadata_props refers to the {word}")
     uses = Counter(str(n.proto.name) for n in view.nodes)
     for node in view.nodes:
@@ -162,6 +168,7 @@ def traceable(view: ModelView) -> Iterator[Spot]:
     cure=f"--normalise writes one; `--digests FILE` names another than MODEL{SUFFIX}",
 )
 def integrity(view: ModelView) -> Iterator[Spot]:
+    """Yield where file and tensors differ from the digests of the side file (S24)."""
     if view.digests is None:
         yield Spot("there is no side file with digests")
         return
@@ -180,6 +187,7 @@ def integrity(view: ModelView) -> Iterator[Spot]:
     says="Inference only: no training_info, and training_mode is 0.",
 )
 def inference_only(view: ModelView) -> Iterator[Spot]:
+    """Yield training information and training modes (S4)."""
     if len(view.model.training_info):
         yield Spot("the file has training_info")
     for node in view.of("BatchNormalization"):

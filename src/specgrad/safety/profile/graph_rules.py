@@ -1,4 +1,4 @@
-"""Rules about the graph: what is used, what is dead, functions and control flow."""
+"""Profile rules about the graph: determinism, dead nodes, functions, control flow."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ COUNTS = ("NonZero", "Unique", "Compress", "NonMaxSuppression")
     says="Deterministic operators only.",
 )
 def deterministic(view: ModelView) -> Iterator[Spot]:
+    """Yield the nodes that give random numbers (S3)."""
     for node in view.of(*RANDOM):
         yield Spot(f"{node.operator} gives random numbers", node.at())
     for node in view.of("Dropout"):
@@ -41,6 +42,7 @@ def deterministic(view: ModelView) -> Iterator[Spot]:
     cure="--normalise leaves it out",
 )
 def alive(view: ModelView) -> Iterator[Spot]:
+    """Yield the nodes that no output needs (S15)."""
     needed = needed_nodes(view.nodes, [str(o.name) for o in view.graph.output])
     for node in view.nodes:
         if node.index not in needed:
@@ -48,7 +50,7 @@ def alive(view: ModelView) -> Iterator[Spot]:
 
 
 def needed_nodes(nodes: tuple[NodeView, ...], outputs: list[str]) -> set[int]:
-    """Backwards from the outputs."""
+    """Return the indices of the nodes that some output depends on."""
     givers: dict[str, list[NodeView]] = {}
     for node in nodes:
         for name in filter(None, node.proto.output):
@@ -63,7 +65,7 @@ def needed_nodes(nodes: tuple[NodeView, ...], outputs: list[str]) -> set[int]:
 
 
 def reads(node: NodeView) -> Iterator[str]:
-    """Names that a node reads, those of its subgraphs included."""
+    """Yield the names that a node reads, in its subgraphs too."""
     todo = [node.proto]
     while todo:
         at = todo.pop()
@@ -83,6 +85,7 @@ def reads(node: NodeView) -> Iterator[str]:
     "itself, and every output is computed.",
 )
 def well_formed(view: ModelView) -> Iterator[Spot]:
+    """Yield unused inputs and initializers, values with several producers, and nodes out of order (S16)."""
     used = {name for node in view.nodes for name in reads(node)} | {str(o.name) for o in view.graph.output}
     for info in view.inputs:
         if info.name not in used:
@@ -99,6 +102,7 @@ def well_formed(view: ModelView) -> Iterator[Spot]:
 
 
 def _in_order(view: ModelView) -> Iterator[Spot]:
+    """Yield inputs that are not computed before their node, and outputs that are not computed."""
     there = {str(i.name) for i in view.graph.input} | set(view.initializers)
     everything = there | {str(name) for node in view.nodes for name in node.proto.output}
     for node in view.nodes:
@@ -124,8 +128,9 @@ def _in_order(view: ModelView) -> Iterator[Spot]:
     cure="--normalise writes the nodes that a function stands for, where that is possible",
 )
 def functions(view: ModelView) -> Iterator[Spot]:
-    if view.outside.inliner is not None:
-        yield Spot(f"the functions of the file cannot be expanded: {view.outside.inliner}")
+    """Yield the functions that cannot be expanded, overload, or replace an ONNX operator (S17)."""
+    if view.onnx_result.inliner is not None:
+        yield Spot(f"the functions of the file cannot be expanded: {view.onnx_result.inliner}")
     for f in view.model.functions:
         what = f"function {shown(f.domain)} {shown(f.name)}"
         if f.overload:
@@ -147,6 +152,7 @@ def functions(view: ModelView) -> Iterator[Spot]:
     says="No control flow: If, Loop, Scan and SequenceMap are not in the set.",
 )
 def no_control_flow(view: ModelView) -> Iterator[Spot]:
+    """Yield the control flow operators (S18)."""
     for node in view.of(*CONTROL):
         yield Spot(f"{node.operator} is control flow; what is inside it is not checked", node.at())
 
@@ -160,6 +166,7 @@ def no_control_flow(view: ModelView) -> Iterator[Spot]:
     says="Memory and time do not depend on the data: no operator whose result has a size that the values decide.",
 )
 def resources(view: ModelView) -> Iterator[Spot]:
+    """Yield the nodes whose result has a size that depends on values (S25)."""
     for node in view.of(*COUNTS):
         yield Spot(f"the size of what {node.operator} gives depends on the values", node.at())
     for node in view.of("TopK"):

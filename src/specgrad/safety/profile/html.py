@@ -10,12 +10,12 @@ from .report import WORDS, Profile, in_order
 from .rule import Finding
 from .sources import CAVEAT
 
-SHOWN = 200  # findings of one rule
+MAX_FINDINGS_PER_RULE = 200  # findings of one rule
 FOOT = "Supporting analysis by a tool that nobody has qualified; rules are the working group's, not ours."
 
 
 def profile_page(profile: Profile, changes: Sequence[str] = ()) -> str:
-    """One model: what the head says first is what the verdict is not."""
+    """Return the HTML page of one model; `changes` are those of its normalisation."""
     versions = ", ".join(f"{k} {v}" for k, v in profile.versions.items())
     lead = f"{escape(summary(profile))}. {escape(' '.join(CAVEAT))}"
     kinds = {profile.status(r) for r in in_order()}
@@ -33,18 +33,20 @@ def profile_page(profile: Profile, changes: Sequence[str] = ()) -> str:
 
 
 def summary(profile: Profile) -> str:
-    """How many findings of which kind."""
+    """Return the numbers of findings by severity, as text."""
     counts = [(word, sum(f.severity == word for f in profile.findings)) for word in ("broken", "undecided")]
     said = ", ".join(f"{n} {word}" for word, n in counts if n)
     return f"{len(profile.findings)} findings: {said}" if said else "no finding"
 
 
 def _changes(changes: Sequence[str]) -> str:
+    """Return the list of what normalisation changed."""
     items = "".join(f"<li>{escape(text)}</li>" for text in changes)
     return f"<h2>What was written differently</h2><ul>{items}</ul>" if items else ""
 
 
 def _rules(profile: Profile) -> str:
+    """Return the table rows of all rules with their status."""
     rows = []
     for rule in in_order():
         number = len(profile.of(rule))
@@ -62,14 +64,20 @@ def _rules(profile: Profile) -> str:
 
 
 def _findings(rule: str, findings: Sequence[Finding]) -> str:
+    """Return the table of one rule's findings."""
     if not findings:
         return ""
-    rows = "".join(map(_row, findings[:SHOWN]))
-    more = f"<p>and {len(findings) - SHOWN} more (--json lists all)</p>" if len(findings) > SHOWN else ""
+    rows = "".join(map(_row, findings[:MAX_FINDINGS_PER_RULE]))
+    more = (
+        f"<p>and {len(findings) - MAX_FINDINGS_PER_RULE} more (--json lists all)</p>"
+        if len(findings) > MAX_FINDINGS_PER_RULE
+        else ""
+    )
     head = "<tr><th>severity<th>where<th>what<th>what to do</tr>"
     return f'<h3 id="{rule}">{rule}</h3>' + wide(f"<table>{head}{rows}</table>") + more
 
 
 def _row(finding: Finding) -> str:
+    """Return the table row of one finding."""
     cells = (escape(str(finding.place)), escape(finding.what), escape(finding.cure))
     return f"<tr><td>{kind_of(finding.severity)}</td>{''.join(f'<td>{c}</td>' for c in cells)}</tr>"

@@ -1,4 +1,4 @@
-"""What ONNX's own C++ code says of a file, asked in a process of its own: checker, functions, shape inference."""
+"""Runs ONNX's own C++ code on a file in a separate process: checker, function inliner, shape inference."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def run(data):
 
 
 @dataclass(frozen=True)
-class Outside:
-    """The answer.
+class OnnxCodeResult:
+    """What ONNX's checker, inliner and shape inference say of a model.
 
     checker    what onnx.checker objects to; None: nothing
     ended      how the process ended where it gave no answer ("crashes: SIGSEGV"); None: it gave one
@@ -68,16 +68,18 @@ class Outside:
     inferred: Mapping[str, tuple[int, tuple[int | None, ...] | None]] = field(default_factory=dict)
 
 
-def ask(model: onnx.ModelProto, folder: Path | None, process: Process) -> Outside:
-    """Give the model, its external data inside it, to ONNX's code in another process."""
+def run_onnx_code(model: onnx.ModelProto, folder: Path | None, process: Process) -> OnnxCodeResult:
+    """Run ONNX's checker, inliner and shape inference on the model, external data included, in another process."""
     try:
         whole = gathered(model, folder)
         data = np.frombuffer(whole.SerializeToString(), np.uint8)
     except (SpecgradError, ValueError) as error:
-        return Outside(ended=f"the model could not be handed over: {error}")
+        return OnnxCodeResult(ended=f"the model could not be handed over: {error}")
     answer = process.run(PROGRAM, {}, [data])
     if answer.outcome != "answers":
-        return Outside(ended=f"{answer.outcome}: {answer.reason}")
-    said, raw = json.loads(answer.arrays[0].tobytes()), answer.arrays[1].tobytes()
-    inferred = {name: (kind, None if dims is None else tuple(dims)) for name, (kind, dims) in said["inferred"].items()}
-    return Outside(said["checker"], None, said["inliner"], parse(raw) if raw else None, inferred)
+        return OnnxCodeResult(ended=f"{answer.outcome}: {answer.reason}")
+    content, raw = json.loads(answer.arrays[0].tobytes()), answer.arrays[1].tobytes()
+    inferred = {
+        name: (kind, None if dims is None else tuple(dims)) for name, (kind, dims) in content["inferred"].items()
+    }
+    return OnnxCodeResult(content["checker"], None, content["inliner"], parse(raw) if raw else None, inferred)

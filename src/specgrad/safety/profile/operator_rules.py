@@ -1,4 +1,4 @@
-"""Rules about operators: which ones, with every attribute and input written, and conditions of single texts."""
+"""Profile rules about operators: which are allowed, written attributes and inputs, conditions of single texts."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ OPTIONAL = {"Clip": (1, 2), "LSTM": (3, 4, 5, 6, 7)}
     "and not in the set: the texts do not decide.",
 )
 def in_the_set(view: ModelView) -> Iterator[Spot]:
+    """Yield the operators outside the profile's set, and undecided ones (S2)."""
     for node in view.nodes:
         name = node.operator
         elsewhere = not node.is_onnx or (node.proto.domain, name) in view.functions or name in (*RANDOM, *CONTROL)
@@ -39,8 +40,8 @@ def in_the_set(view: ModelView) -> Iterator[Spot]:
             yield Spot(f"{name} is not in the set and has no text", node.at())
 
 
-def unwritten(node: NodeView) -> list[str]:
-    """Attributes that the operator has a value for, and the node does not write.
+def missing_attributes(node: NodeView) -> list[str]:
+    """Return the attributes that have a default (of windows, all) and are not written in the node.
 
     Convolutions and maxima have values for all; padding alone cannot be written beside auto_pad.
     """
@@ -48,7 +49,7 @@ def unwritten(node: NodeView) -> list[str]:
         return []
     names = [name for name, a in node.schema.attributes.items() if a.default_value.type]
     if node.operator in WINDOWS:
-        pads = ["pads"] if node.word("auto_pad", "NOTSET") == "NOTSET" else []
+        pads = ["pads"] if node.text_attribute("auto_pad", "NOTSET") == "NOTSET" else []
         names += [n for n in ("dilations", "kernel_shape", *pads, "strides") if n in node.schema.attributes]
     return sorted(set(names) - {a.name for a in node.proto.attribute})
 
@@ -64,8 +65,9 @@ def unwritten(node: NodeView) -> list[str]:
     cure=WRITES,
 )
 def no_defaults(view: ModelView) -> Iterator[Spot]:
+    """Yield the nodes with attributes that are not written (S5)."""
     for node in view.nodes:
-        if lacking := unwritten(node):
+        if lacking := missing_attributes(node):
             yield Spot(f"{', '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} not written", node.at())
 
 
@@ -81,6 +83,7 @@ def no_defaults(view: ModelView) -> Iterator[Spot]:
     cure=WRITES,
 )
 def no_default_inputs(view: ModelView) -> Iterator[Spot]:
+    """Yield the nodes whose optional inputs are left to a default (S6)."""
     for node in view.of(*OPTIONAL):
         formal = [i.name for i in node.schema.inputs] if node.schema is not None else []
         absent = [formal[i] for i in OPTIONAL[node.operator] if i < len(formal) and not node.input(i)]
@@ -93,6 +96,7 @@ def no_default_inputs(view: ModelView) -> Iterator[Spot]:
 
 
 def _whole_slice(view: ModelView, node: NodeView) -> Iterator[Spot]:
+    """Yield a Slice without axes or steps, or one that does not list all axes."""
     absent = [name for i, name in ((3, "axes"), (4, "steps")) if not node.input(i)]
     if absent:
         yield Spot(f"input {', '.join(absent)} is not given", node.at())
@@ -114,6 +118,7 @@ def _whole_slice(view: ModelView, node: NodeView) -> Iterator[Spot]:
     cure="nothing: --normalise adds no outputs",
 )
 def one_to_one(view: ModelView) -> Iterator[Spot]:
+    """Yield the nodes that leave out inputs or outputs of their operator (S7)."""
     variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
     for node in view.nodes:
         if node.schema is None:
@@ -136,6 +141,7 @@ def one_to_one(view: ModelView) -> Iterator[Spot]:
     cure=WRITES,
 )
 def axis_from_the_front(view: ModelView) -> Iterator[Spot]:
+    """Yield negative axes of Softmax and Concat (S27)."""
     for node in view.of("Softmax", "Concat"):
         if (axis := node.attributes.get("axis", 0)) < 0:
             yield Spot(f"axis is {axis}", node.at())
@@ -149,6 +155,7 @@ def axis_from_the_front(view: ModelView) -> Iterator[Spot]:
     says="BatchNormalization: epsilon is above 0, and no variance is negative.",
 )
 def normalisation(view: ModelView) -> Iterator[Spot]:
+    """Yield BatchNormalization nodes with epsilon <= 0 or negative variances (S30)."""
     for node in view.of("BatchNormalization"):
         epsilon = node.attributes.get("epsilon", 1e-5)
         if not epsilon > 0:
@@ -169,6 +176,7 @@ def normalisation(view: ModelView) -> Iterator[Spot]:
     cure=WRITES,
 )
 def slices(view: ModelView) -> Iterator[Spot]:
+    """Yield the slices whose start, end or step is out of range, or that are empty (S31)."""
     for node in view.of("Slice"):
         shape = view.shape(node.input(0))
         starts, ends = view.ints(node.input(1)), view.ints(node.input(2))
@@ -186,7 +194,7 @@ def slices(view: ModelView) -> Iterator[Spot]:
 
 
 def wrong_slice(start: int, end: int, step: int, size: int) -> str:
-    """What is wrong with one axis of a slice; ends count from 0 to the size, backwards down to before the first cell.
+    """Return what is wrong with one axis of a slice, or "". A backward slice may end before the first cell.
 
     >>> wrong_slice(0, 5, 1, 4), wrong_slice(1, 3, 1, 4), wrong_slice(3, -5, -1, 4)
     ('the end 5 cannot be reached on an axis of 4', '', '')

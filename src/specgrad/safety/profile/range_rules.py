@@ -1,4 +1,4 @@
-"""What values can do on a declared box of inputs: overflow, division by 0, arguments outside a domain."""
+"""Profile rule about values on a declared box of inputs: overflow, division by 0, arguments outside a domain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .model_view import ModelView
 from .rule import NotCheckedError, Spot, rule
 from .sources import NEEDS, REQS
 
-SECONDS = 60.0
+BOUNDS_SECONDS = 60.0
 
 
 @rule(
@@ -28,12 +28,13 @@ SECONDS = 60.0
     cure="a narrower box of inputs, or a guard before the node",
 )
 def ranges(view: ModelView) -> Iterator[Spot]:
+    """Yield the nodes without a finite bound although their inputs have one, on the declared box (S26)."""
     if view.box is None:
         raise NotCheckedError("no --box LO,HI was given")
     low, high = view.box
     try:
         graph, boxes = on_box(gathered(view.expanded, view.folder), low, high, view.sizes, "profile")
-        unbounded = set(crown(graph, boxes, seconds=SECONDS).unbounded)
+        unbounded = set(crown(graph, boxes, seconds=BOUNDS_SECONDS).unbounded)
     except SpecgradError as error:
         raise NotCheckedError(f"nothing is known of the values: {error}") from None
     layers = origins(graph, unbounded)
@@ -45,6 +46,6 @@ def ranges(view: ModelView) -> Iterator[Spot]:
 
 
 def origins(graph: Graph, unbounded: set[str]) -> set[str]:
-    """The layers where a value without bounds comes from values that have some."""
+    """Return the layers in which an unbounded value comes from bounded ones."""
     without = {i for i, n in enumerate(graph.nodes) if n.name in unbounded}
     return {graph.nodes[i].group for i in without if without.isdisjoint(graph.nodes[i].operands())}

@@ -1,4 +1,4 @@
-"""A model held against all rules: the findings, what was not checked, and the verdict."""
+"""Checks a model against all rules: the findings, what was not checked, and the verdict."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ WORDS = {
 
 
 def in_order() -> list[Rule]:
-    """S1 to S31."""
+    """Return all rules, S1 to S31."""
     return sorted(RULES.values(), key=lambda r: int(r.id[1:]))
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What was found in one model.
+    """Result of checking one model against the profile.
 
     verdict    "broken": a rule is; "undecided": only places that the texts do not decide; "no finding"
     unchecked  rules that were not looked at, with the reason
@@ -58,15 +58,16 @@ class Profile:
 
     @property
     def verdict(self) -> str:
+        """Verdict of the model: "broken", "undecided" or "no finding"."""
         severities = {f.severity for f in self.findings}
         return "broken" if "broken" in severities else "undecided" if severities else "no finding"
 
     def of(self, rule: Rule) -> list[Finding]:
-        """The findings of one rule."""
+        """Return the findings of one rule."""
         return [f for f in self.findings if f.rule == rule.id]
 
     def status(self, rule: Rule) -> str:
-        """Of one rule."""
+        """Return the status of one rule: "broken", "undecided", "not checked" or "no finding"."""
         severities = {f.severity for f in self.of(rule)}
         if severities:
             return "broken" if "broken" in severities else "undecided"
@@ -109,7 +110,7 @@ def check_profile(
     shapes: Mapping[str, Sequence[int]] | None = None,
     process: Process | None = None,
 ) -> Profile:
-    """Hold an ONNX model against the rules S1 to S31 of the safety profile SONNX.
+    """Check an ONNX model against the rules S1 to S31 of the safety profile SONNX.
 
     model     a path, the bytes of a file, or a ModelProto; read as if an enemy had written it, and what ONNX's own code
               says of it is asked in another process
@@ -140,7 +141,7 @@ def check_profile(
         except NotCheckedError as reason:
             unchecked[rule.id] = str(reason)
         except MALFORMED as error:  # the last net under files that no rule has met
-            findings.append(rule.fallen(f"could not be looked at: {type(error).__name__}: {error}"))
+            findings.append(rule.failed_check(f"could not be looked at: {type(error).__name__}: {error}"))
     data = path.read_bytes() if path is not None else view.model.SerializeToString()
     name = path.name if path is not None else "model"
     versions = {p: version(p) for p in ("specgrad", "onnx")}
@@ -148,11 +149,12 @@ def check_profile(
 
 
 def _notes(view: ModelView) -> tuple[str, ...]:
+    """Return notes for the reader: unknown nodes, expanded functions, shapes from ONNX's inference alone."""
     notes = [] if view.refusal is None else [f"shapes are those of ONNX's inference alone: {view.refusal}"]
-    if view.passed:
+    if view.unsupported:
         notes.append(
-            f"{len(view.passed)} nodes have no meaning here; what they give has the shapes of ONNX's inference"
+            f"{len(view.unsupported)} nodes have no meaning here; what they give has the shapes of ONNX's inference"
         )
-    if view.outside.expanded is not None:
+    if view.onnx_result.expanded is not None:
         notes.append("the file's functions are expanded: nodes are counted in the expanded graph")
     return tuple(notes)

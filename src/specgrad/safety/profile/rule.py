@@ -1,4 +1,4 @@
-"""A rule: what the text says, in plain words, and a function from a model to the places that break it."""
+"""A rule of the profile: its text in plain words, and a check that yields the places that break it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Severity = Literal["broken", "undecided"]
 
 
 class NotCheckedError(Exception):
-    """Why a rule could not be looked at."""
+    """Raised by a check that cannot run; the text is the reason."""
 
 
 @dataclass(frozen=True)
 class Spot:
-    """One place that breaks a rule.
+    """One place that breaks a rule, as a check yields it.
 
     undecided   the texts contradict each other here, or nothing is known of what they ask for
     cure        what to do, where it is not what the rule says
@@ -33,7 +33,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Finding:
-    """A spot with its rule."""
+    """One place that breaks a rule, together with the rule's data."""
 
     rule: str
     severity: Severity
@@ -52,7 +52,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rule:
-    """One line of the profile.
+    """One rule of the profile.
 
     level    E: breaking it is an error; W: the working group itself is undecided
     tag      their own labels
@@ -69,20 +69,24 @@ class Rule:
 
     @property
     def source(self) -> str:
+        """Names of the texts that the rule comes from."""
         return "; ".join(t.name for t in self.texts)
 
     @property
     def version(self) -> str:
+        """Versions of those texts."""
         return "; ".join(t.version for t in self.texts)
 
     def findings(self, view: ModelView) -> list[Finding]:
+        """Return the findings of this rule in one model."""
         return [self._finding(spot) for spot in self.check(view)]
 
-    def fallen(self, what: str) -> Finding:
-        """Where the check itself could not go on: undecided."""
+    def failed_check(self, what: str) -> Finding:
+        """Return an undecided finding that says that the check itself failed."""
         return self._finding(Spot(printable(what)[:400], undecided=True, cure=""))
 
     def _finding(self, spot: Spot) -> Finding:
+        """Return a spot as a finding of this rule; undecided if the rule or the spot is."""
         severity: Severity = "undecided" if self.level == "W" or spot.undecided else "broken"
         cure = self.cure if spot.cure is None else spot.cure
         return Finding(self.id, severity, self.tag, self.source, self.version, spot.place, spot.what, cure)
@@ -95,7 +99,7 @@ RULES: dict[str, Rule] = {}
 def rule(
     name: str, level: Literal["E", "W"], tag: str, *texts: SourceText, says: str, cure: str = ""
 ) -> Callable[[Check], Check]:
-    """Register the check of a rule."""
+    """Return a decorator that registers a check as the rule of this name."""
 
     def add(check: Check) -> Check:
         RULES[name] = Rule(name, level, tag, texts, says, check, cure)

@@ -1,4 +1,4 @@
-"""The texts that the rules come from, each with the version that was read, and the operators that they name."""
+"""The texts that the rules come from, with the version that was read, and the operators that they name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ READ = "2026-11-15"
 
 @dataclass(frozen=True)
 class SourceText:
-    """A page of the profile's authors. `version` is a commit where one was noted, and otherwise the day of reading."""
+    """A page of the profile's authors, with its commit, or the day of reading if none was noted."""
 
     name: str
     version: str
@@ -32,7 +32,7 @@ MAXPOOL_EJ = SourceText("ericjenn/sonnx ops/maxpool.md", "018bb8e")
 
 
 def spec(name: str) -> SourceText:
-    """An operator's informal specification."""
+    """Return the informal specification of an operator as a source."""
     return SourceText(f"ops/spec/informal/{name}/{name}.md", f"as read {READ}")
 
 

@@ -1,4 +1,4 @@
-"""Rules about types and shapes: all are written in the file, none is left to inference, conversion or broadcasting."""
+"""Profile rules about types and shapes: all are written in the file, none inferred, converted or broadcast."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from .model_view import Location, ModelView, NodeView
 from .rule import Spot, rule
 from .sources import INFORMAL, ISSUES, NEEDS, REQS, RESTRICTIONS, spec
 
-_ALIKE = """
+_ELEMENTWISE = """
 Add Sub Mul Div Pow Max Min Mean Sum Mod Where PRelu BitShift
 Equal Less Greater LessOrEqual GreaterOrEqual And Or Xor
 """
-ALIKE = tuple(_ALIKE.split())
+ELEMENTWISE = tuple(_ELEMENTWISE.split())
 """Operators whose operands meet cell by cell."""
 
 
 @rule("S8", "E", "GR1", RESTRICTIONS, says="No sparse tensors.")
 def dense(view: ModelView) -> Iterator[Spot]:
+    """Yield the sparse tensors (S8)."""
     for sparse in view.graph.sparse_initializer:
         yield Spot("is a sparse initializer", Location(value=str(sparse.values.name)))
     for name, info in view.declared.items():
@@ -44,6 +45,7 @@ def dense(view: ModelView) -> Iterator[Spot]:
     cure=WRITES,
 )
 def typed(view: ModelView) -> Iterator[Spot]:
+    """Yield the values without a written element type (S9)."""
     for node, name in view.intermediates:
         info = view.declared.get(name)
         if info is None or not info.type.tensor_type.elem_type:
@@ -54,17 +56,18 @@ def typed(view: ModelView) -> Iterator[Spot]:
 
 
 def _open_sizes(info: ValueInfoProto) -> list[int]:
-    """Axes without a number above 0; -1 stands for a shape that is not there."""
+    """Return the axes without a size above 0; [-1] if no shape is written."""
     kind = info.type.tensor_type
     return [i for i, d in enumerate(kind.shape.dim) if d.dim_value < 1] if kind.HasField("shape") else [-1]
 
 
 def _dims(info: ValueInfoProto) -> list[Any]:
+    """Return the dimensions of a declared value."""
     return list(info.type.tensor_type.shape.dim)
 
 
 def _is_batch(info: ValueInfoProto, axes: list[int]) -> bool:
-    """Whether the only open size is a name on axis 0."""
+    """Return whether the only open size is a symbol on axis 0."""
     return axes == [0] and bool(info.type.tensor_type.shape.dim[0].dim_param)
 
 
@@ -80,6 +83,7 @@ def _is_batch(info: ValueInfoProto, axes: list[int]) -> bool:
     cure=WRITES,
 )
 def shaped(view: ModelView) -> Iterator[Spot]:
+    """Yield the values without a written shape, or with another one than follows from the inputs (S10)."""
     named: list[tuple[str, Location]] = [(name, node.at(name)) for node, name in view.intermediates]
     named += [(str(i.name), Location(value=str(i.name))) for i in (*view.inputs, *view.graph.output)]
     for name, place in named:
@@ -91,10 +95,11 @@ def shaped(view: ModelView) -> Iterator[Spot]:
             text = f"a size is not above 0{where}" if empty else f"its shape is not written{where}"
             yield Spot(text, place, cure="" if empty else None)
         else:
-            yield from _agrees(view, name, info, place)
+            yield from _declared_shape_spots(view, name, info, place)
 
 
-def _agrees(view: ModelView, name: str, info: ValueInfoProto, place: Location) -> Iterator[Spot]:
+def _declared_shape_spots(view: ModelView, name: str, info: ValueInfoProto, place: Location) -> Iterator[Spot]:
+    """Yield a spot if the written shape is not the inferred one, or nothing could be inferred."""
     written = [d.dim_value or None for d in info.type.tensor_type.shape.dim]
     follows = view.inferred_shape(name)
     if follows is None:
@@ -112,6 +117,7 @@ def _agrees(view: ModelView, name: str, info: ValueInfoProto, place: Location) -
 
 @rule("S11", "W", "need THAV-003", NEEDS, says="Whether the size of the batch may be a name is not decided.")
 def batch(view: ModelView) -> Iterator[Spot]:
+    """Yield the values whose batch size is a symbol (S11)."""
     for name, info in view.declared.items():
         if _is_batch(info, _open_sizes(info)):
             symbol = info.type.tensor_type.shape.dim[0].dim_param
@@ -128,6 +134,7 @@ def batch(view: ModelView) -> Iterator[Spot]:
     cure="write a Cast",
 )
 def one_type(view: ModelView) -> Iterator[Spot]:
+    """Yield the nodes whose operands have different types where the schema asks for one (S12)."""
     for node in view.nodes:
         types: dict[str, dict[int, str]] = {}
         for i, name in enumerate(node.proto.input):
@@ -140,7 +147,7 @@ def one_type(view: ModelView) -> Iterator[Spot]:
 
 
 def _type_parameter(node: NodeView, i: int) -> str:
-    """The letter that stands for an input's type in the schema; base and exponent of Pow are taken together."""
+    """Return the schema's type parameter of input i, or ""; Pow's base and exponent count as one."""
     if node.schema is None or not node.schema.inputs:
         return ""
     formal = node.schema.inputs[min(i, len(node.schema.inputs) - 1)]
@@ -164,7 +171,8 @@ def _type_parameter(node: NodeView, i: int) -> str:
     cure="--normalise writes an Expand",
 )
 def one_shape(view: ModelView) -> Iterator[Spot]:
-    for node in view.of(*ALIKE):
+    """Yield the nodes whose operands are broadcast (S13)."""
+    for node in view.of(*ELEMENTWISE):
         shapes = [view.shape(name) for name in node.proto.input if name]
         if None in shapes:
             yield Spot("the shapes of its operands are not known", node.at(), cure="")
@@ -184,6 +192,7 @@ def one_shape(view: ModelView) -> Iterator[Spot]:
     says="Elements are float16, float, double, signed or unsigned integers of 8 to 64 bits, bool or string.",
 )
 def element_types(view: ModelView) -> Iterator[Spot]:
+    """Yield the values whose element type the profile does not allow (S14)."""
     kinds = {name: int(proto.data_type) for name, proto in view.initializers.items()}
     kinds |= {name: int(info.type.tensor_type.elem_type) for name, info in view.declared.items() if name not in kinds}
     for node, name in view.intermediates:

@@ -1,4 +1,4 @@
-"""Rules about windows: convolutions and maxima. Empty windows are found exactly, by the relation of specgrad.window."""
+"""Profile rules about convolutions and max pooling; empty windows are found exactly, by specgrad.window."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from .sources import CONV, CONV_SA, MAXPOOL, MAXPOOL_EJ, MAXPOOL_SA, TEST_GUIDE
     "alone in the other text), 4 pads of 0 or more, strides and dilations of 1 or more, kernel_shape as the weights.",
 )
 def convolutions(view: ModelView) -> Iterator[Spot]:
+    """Yield what breaks the rules of Conv and ConvInteger (S28)."""
     for node in view.of("Conv", "ConvInteger"):
         x, w = view.shape(node.input(0)), view.shape(node.input(1))
         rank = None if x is None else len(x) - 2
@@ -38,7 +39,8 @@ def convolutions(view: ModelView) -> Iterator[Spot]:
 
 
 def _padding(node: NodeView, rank: int | None) -> Iterator[Spot]:
-    auto = node.word("auto_pad", "NOTSET")
+    """Yield auto_pad, negative pads, and a wrong number of pads."""
+    auto = node.text_attribute("auto_pad", "NOTSET")
     if auto != "NOTSET":
         yield Spot(f"auto_pad is {auto[:40]}", node.at(), cure=WRITES)
     pads = node.attributes.get("pads")
@@ -49,12 +51,14 @@ def _padding(node: NodeView, rank: int | None) -> Iterator[Spot]:
 
 
 def _steps(node: NodeView) -> Iterator[Spot]:
+    """Yield strides and dilations below 1."""
     for name in ("strides", "dilations"):
         if any(s < 1 for s in node.attributes.get(name, ())):
             yield Spot(f"{name} {list(node.attributes[name])} are not all 1 or more", node.at())
 
 
 def _groups(node: NodeView, x: Shape | None) -> Iterator[Spot]:
+    """Yield a group that is neither 1 nor the number of channels; the latter is undecided."""
     group = node.attributes.get("group", 1)
     if group == 1:
         return
@@ -78,6 +82,7 @@ def _groups(node: NodeView, x: Shape | None) -> Iterator[Spot]:
     "empty, and every window has a cell of the input. The texts have three guards on pads, and none of them suffices.",
 )
 def maxima(view: ModelView) -> Iterator[Spot]:
+    """Yield what breaks the rules of MaxPool (S29)."""
     for node in view.of("MaxPool"):
         x = view.shape(node.input(0))
         if x is not None and len(x) != 4:
@@ -93,6 +98,7 @@ def maxima(view: ModelView) -> Iterator[Spot]:
 
 
 def _windows(node: NodeView, x: Shape | None) -> Iterator[Spot]:
+    """Yield windows that read no cell, and guards on pads that are broken."""
     if x is None:
         yield Spot("the shape of its input is not known: no window could be looked at", node.at(), undecided=True)
         return
@@ -110,7 +116,7 @@ def _windows(node: NodeView, x: Shape | None) -> Iterator[Spot]:
 
 
 def _guards(node: NodeView, win: Window) -> Iterator[Spot]:
-    """pads < kernel; pads <= kernel; the dilated kernel is longer than pads. Where some hold, the texts disagree."""
+    """Yield pads that break one of the texts' three guards; undecided if the others hold."""
     for i, pad in enumerate(node.attributes.get("pads", ())):
         axis = win.axes[i % win.rank]
         if not isinstance(axis, Strided):
@@ -124,14 +130,14 @@ def _guards(node: NodeView, win: Window) -> Iterator[Spot]:
 
 
 def padding_of(node: NodeView, rank: int) -> Padding:
-    """auto_pad in our words, or pads as pairs."""
+    """Return auto_pad as a padding of specgrad.window, or pads as (low, high) pairs."""
     pads = node.attributes.get("pads", [0] * 2 * rank)
-    word = AUTO_PADS.get(node.word("auto_pad", "NOTSET"))
+    word = AUTO_PADS.get(node.text_attribute("auto_pad", "NOTSET"))
     return word if word is not None else tuple(zip(pads[:rank], pads[rank:], strict=False))
 
 
 def pool_window(node: NodeView, x: Shape) -> Window:
-    """The windows of a pooling node, by the relation that everything else here uses."""
+    """Return the window of a pooling node over an input of shape x."""
     rank = len(x) - 2
     return window.strided(
         "MaxPool",
@@ -145,7 +151,7 @@ def pool_window(node: NodeView, x: Shape) -> Window:
 
 
 def first_empty(win: Window) -> Shape | None:
-    """An output position whose window is empty: on one axis it is, and 0 on the others; None: every window has a cell.
+    """Return the index of an output whose window is empty (0 on the other axes), or None.
 
     >>> first_empty(window.strided("MaxPool", (1,), (2,), padding=1, dilation=2))
     (0,)

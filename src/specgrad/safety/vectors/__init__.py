@@ -1,4 +1,4 @@
-"""Test vectors by equivalence class: inputs, exact answers and proven radii as files that need no library of ours.
+"""Test vectors by equivalence class: inputs, exact answers and proven radii, as files that need no library of ours.
 
 OPERATORS    the classes of every operator
 vectors      the cases of one of them with their answers

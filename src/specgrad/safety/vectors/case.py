@@ -1,4 +1,4 @@
-"""One case: a node, its arrays; and the classes of an operator, from which cases are drawn.
+"""One test case (an ONNX node with its arrays), and the equivalence classes from which cases are drawn.
 
 The test guide of the ONNX safety profile asks for equivalence classes of six kinds (guidelines/test.md @0eddfae, "Test
 completeness"); a record per operator lists ours, so that what is covered can be counted, and what is not is said.
@@ -33,7 +33,7 @@ FLOATS = ("FLOAT", "DOUBLE", "FLOAT16")
 
 @dataclass(frozen=True)
 class VectorCase:
-    """A node of one ONNX operator.
+    """One test case: a node of one ONNX operator with its arrays.
 
     arguments   its inputs in ONNX's order; None: an optional one that is left out
     attributes  as ONNX names them
@@ -58,16 +58,17 @@ class VectorCase:
 
     @property
     def fed(self) -> dict[str, Array]:
-        """What is given when the model runs."""
+        """Inputs that are given when the model runs, by name."""
         return {k: a for k, a in self.arguments.items() if a is not None and k not in self.stored}
 
-    def noting(self, note: str) -> VectorCase:
+    def with_note(self, note: str) -> VectorCase:
+        """Return the case with this note."""
         return replace(self, note=note)
 
 
 @dataclass(frozen=True)
 class EquivalenceClass:
-    """A class of cases: the word in its tag, what it holds in words, and how its cases are drawn for one type."""
+    """A class of cases of one operator: the word in its tag, a description, and how its cases are drawn per type."""
 
     word: str
     text: str
@@ -78,7 +79,7 @@ class EquivalenceClass:
 
 @dataclass(frozen=True)
 class OperatorClasses:
-    """The classes of one operator: those that are drawn, and those that are known and not drawn, with the reason."""
+    """The equivalence classes of one operator, and the known classes that are not drawn, with the reason."""
 
     operator: str
     zones: tuple[EquivalenceClass, ...]
@@ -86,12 +87,12 @@ class OperatorClasses:
 
     @property
     def listed(self) -> list[tuple[str, str]]:
-        """(type, zone) of every class that is drawn."""
+        """(type, class word) of every class that is drawn."""
         return [(kind, zone.word) for zone in self.zones for kind in zone.types]
 
 
 def tag(operator: str, kind: str, word: str, number: int) -> str:
-    """As the guide writes them.
+    """Return the tag of a case, in the form of the profile's test guide.
 
     >>> tag("MaxPool", "FLOAT", "NAN", 1)
     'E_MAXPOOL_FLOAT_NAN_0001'

@@ -1,4 +1,4 @@
-"""Classes of operators of one cell, with one and with several arguments."""
+"""Equivalence classes of elementwise operators, with one and with several arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from specgrad.scalar import Array
 
 from .case import FLOATS, Draw, EquivalenceClass, Kind, OperatorClasses, VectorCase
-from .sample_values import Type, ends, numbers, pairs
+from .sample_values import Type, extreme_values, numbers, pairs
 
 NAN, INF = float("nan"), float("inf")
 INTEGERS = "integers: the importer reads none here, since they wrap"
@@ -20,34 +20,41 @@ Rows = Callable[[Type], tuple[Array, Array]]
 
 
 def zone(word: str, text: str, kind: Kind, draw: Any, types: tuple[str, ...] = FLOATS) -> EquivalenceClass:
+    """Return a class of float cases; `draw(rng, dtype)` gives its cases."""
     return EquivalenceClass(word, text, kind, types, draw)
 
 
 # --- two arguments ----------------------------------------------------------------------------------------------
 
 
-def _two(operator: str, a: Array, b: Array, **more: Any) -> VectorCase:
+def _binary_case(operator: str, a: Array, b: Array, **more: Any) -> VectorCase:
+    """Return a case of an operator with the arguments a and b."""
     return VectorCase(operator, {"a": a, "b": b}, **more)
 
 
-def _drawn(operator: str, kind: str, shape: tuple[int, ...] = (2, 3, 4)) -> Any:
+def _random_pairs(operator: str, kind: str, shape: tuple[int, ...] = (2, 3, 4)) -> Any:
+    """Return a draw of two cases with random numbers of one kind of data."""
+
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         other = "gaussian" if (operator, kind) == ("Div", "subnormal") else kind
         for _ in range(2):
-            yield _two(operator, numbers(rng, kind, shape, dtype), numbers(rng, other, shape, dtype))
+            yield _binary_case(operator, numbers(rng, kind, shape, dtype), numbers(rng, other, shape, dtype))
 
     return draw
 
 
-def _listed(operator: str, rows: Rows, **more: Any) -> Any:
-    return lambda rng, dtype: [_two(operator, *rows(dtype), **more)]
+def _fixed_rows(operator: str, rows: Rows, **more: Any) -> Any:
+    """Return a draw of one case whose arguments are `rows(dtype)`."""
+    return lambda rng, dtype: [_binary_case(operator, *rows(dtype), **more)]
 
 
-def _shaped(operator: str, shapes: Iterable[tuple[tuple[int, ...], tuple[int, ...]]], note: str = "") -> Any:
+def _random_shapes(operator: str, shapes: Iterable[tuple[tuple[int, ...], tuple[int, ...]]], note: str = "") -> Any:
+    """Return a draw of one Gaussian case per pair of shapes."""
+
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         for first, second in shapes:
             a, b = numbers(rng, "gaussian", first, dtype), numbers(rng, "gaussian", second, dtype)
-            yield _two(operator, a, b, note=note)
+            yield _binary_case(operator, a, b, note=note)
 
     return draw
 
@@ -59,14 +66,14 @@ ZEROS = (0.0, -0.0)
 SIZES = (INF, -INF, 1.5, -2.0, 0.0, -0.0)
 
 
-def _neutral(operator: str) -> Rows:
-    """Neutral and absorbing elements on the right, and on the left where that makes sense."""
+def _neutral_rows(operator: str) -> Rows:
+    """Return rows with neutral and absorbing elements on the right."""
     right = {"Add": ZEROS, "Sub": ZEROS, "Mul": (1.0, 0.0, -1.0), "Div": (1.0, -1.0)}[operator]
     return lambda dtype: pairs((3.25, -0.5, 1.0), right, dtype)
 
 
-def _beyond(operator: str) -> Rows:
-    """Far beyond the largest number, far below the smallest, and to both sides of 1."""
+def _overflow_rows(operator: str) -> Rows:
+    """Return rows whose results lie far beyond the largest number."""
 
     def rows(dtype: Type) -> tuple[Array, Array]:
         f = np.finfo(dtype)
@@ -79,7 +86,9 @@ def _beyond(operator: str) -> Rows:
     return rows
 
 
-def _below(operator: str) -> Rows:
+def _underflow_rows(operator: str) -> Rows:
+    """Return rows whose results lie below the smallest number."""
+
     def rows(dtype: Type) -> tuple[Array, Array]:
         f = np.finfo(dtype)
         large = f.max if operator == "Div" else f.smallest_normal
@@ -88,53 +97,72 @@ def _below(operator: str) -> Rows:
     return rows
 
 
-def _poles(dtype: Type) -> tuple[Array, Array]:
+def _pole_rows(dtype: Type) -> tuple[Array, Array]:
+    """Return all pairs of a few numbers with zeros of both signs as divisors."""
     return pairs((1.5, -2.0, 0.0, -0.0), ZEROS, dtype)
 
 
-def _arithmetic(operator: str) -> OperatorClasses:
+def _binary_classes(operator: str) -> OperatorClasses:
+    """Return the classes of Add, Sub, Mul or Div."""
     zones = [
-        zone("FUNC", "numbers of everyday size, every result another one", "function", _drawn(operator, "gaussian")),
+        zone(
+            "FUNC",
+            "numbers of everyday size, every result another one",
+            "function",
+            _random_pairs(operator, "gaussian"),
+        ),
         zone(
             "WIDE",
             "sizes from 2^-20 to 2^7: small terms are lost, quotients spread",
             "function",
-            _drawn(operator, "wide"),
+            _random_pairs(operator, "wide"),
         ),
-        zone("NEUTRAL", "neutral and absorbing elements", "function", _listed(operator, _neutral(operator))),
+        zone("NEUTRAL", "neutral and absorbing elements", "function", _fixed_rows(operator, _neutral_rows(operator))),
         zone(
             "ZERO",
             "zeros of both signs: the sign of the result is part of the answer",
             "type",
-            _listed(operator, lambda d: pairs((0.0, -0.0), (1.0, -1.0) if operator == "Div" else ZEROS, d), signs=True),
+            _fixed_rows(
+                operator, lambda d: pairs((0.0, -0.0), (1.0, -1.0) if operator == "Div" else ZEROS, d), signs=True
+            ),
         ),
-        zone("SUBNORMAL", "subnormal numbers; results may be flushed", "type", _drawn(operator, "subnormal")),
-        zone("BOUND", "where the type ends, with 1", "type", _listed(operator, lambda d: pairs(ends(d), (1.0,), d))),
+        zone("SUBNORMAL", "subnormal numbers; results may be flushed", "type", _random_pairs(operator, "subnormal")),
+        zone(
+            "BOUND",
+            "where the type ends, with 1",
+            "type",
+            _fixed_rows(operator, lambda d: pairs(extreme_values(d), (1.0,), d)),
+        ),
         zone(
             "OVERFLOW",
             "results far beyond the largest number: infinities",
             "type",
-            _listed(operator, _beyond(operator)),
+            _fixed_rows(operator, _overflow_rows(operator)),
         ),
         zone(
             "INF",
             "infinities with infinities, numbers and zeros",
             "type",
-            _listed(operator, lambda d: pairs(SIZES, SIZES, d)),
+            _fixed_rows(operator, lambda d: pairs(SIZES, SIZES, d)),
         ),
         zone(
             "NAN",
             "NaN with NaN, infinities and numbers; payloads are free",
             "type",
-            _listed(operator, lambda d: pairs((NAN, 1.0, INF), (NAN, -2.0, 0.0), d)),
+            _fixed_rows(operator, lambda d: pairs((NAN, 1.0, INF), (NAN, -2.0, 0.0), d)),
         ),
-        zone("SHAPE", "ranks 0 to 4, sizes of 1", "shape", _shaped(operator, SHAPES)),
-        zone("NULL", "tensors without cells", "shape", _shaped(operator, NONE)),
-        zone("BCAST", "shapes that are stretched", "broadcasting", _shaped(operator, BROADCASTS, STRETCHED)),
+        zone("SHAPE", "ranks 0 to 4, sizes of 1", "shape", _random_shapes(operator, SHAPES)),
+        zone("NULL", "tensors without cells", "shape", _random_shapes(operator, NONE)),
+        zone("BCAST", "shapes that are stretched", "broadcasting", _random_shapes(operator, BROADCASTS, STRETCHED)),
     ]
     if operator in ("Mul", "Div"):
         zones.append(
-            zone("UNDERFLOW", "results below the smallest number", "type", _listed(operator, _below(operator)))
+            zone(
+                "UNDERFLOW",
+                "results below the smallest number",
+                "type",
+                _fixed_rows(operator, _underflow_rows(operator)),
+            )
         )
     if operator == "Div":
         zones.append(
@@ -142,7 +170,7 @@ def _arithmetic(operator: str) -> OperatorClasses:
                 "POLE",
                 "divisors of 0, with both signs: infinities, and NaN for 0/0",
                 "function",
-                _listed(operator, _poles),
+                _fixed_rows(operator, _pole_rows),
             )
         )
     missing = {"INT8 .. UINT64": INTEGERS}
@@ -152,7 +180,8 @@ def _arithmetic(operator: str) -> OperatorClasses:
 # --- the largest ------------------------------------------------------------------------------------------------
 
 
-def _several(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+def _max_counts(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield cases of Max with one to five arguments."""
     for count in (1, 2, 3, 5):
         yield VectorCase("Max", {f"x{i}": numbers(rng, "gaussian", (2, 3), dtype) for i in range(count)})
 
@@ -160,26 +189,31 @@ def _several(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 MAX = OperatorClasses(
     "Max",
     (
-        zone("FUNC", "one to five arguments", "function", _several),
-        zone("TIES", "equal arguments", "function", _drawn("Max", "ties")),
+        zone("FUNC", "one to five arguments", "function", _max_counts),
+        zone("TIES", "equal arguments", "function", _random_pairs("Max", "ties")),
         zone(
             "ZERO",
             "zeros of both signs: the sign of the result is free",
             "type",
-            _listed("Max", lambda d: pairs(ZEROS, ZEROS, d)),
+            _fixed_rows("Max", lambda d: pairs(ZEROS, ZEROS, d)),
         ),
-        zone("SUBNORMAL", "subnormal numbers", "type", _drawn("Max", "subnormal")),
-        zone("BOUND", "where the type ends, with itself", "type", _listed("Max", lambda d: pairs(ends(d), ends(d), d))),
-        zone("INF", "-inf is neutral, +inf absorbs", "type", _listed("Max", lambda d: pairs(SIZES, SIZES, d))),
+        zone("SUBNORMAL", "subnormal numbers", "type", _random_pairs("Max", "subnormal")),
+        zone(
+            "BOUND",
+            "where the type ends, with itself",
+            "type",
+            _fixed_rows("Max", lambda d: pairs(extreme_values(d), extreme_values(d), d)),
+        ),
+        zone("INF", "-inf is neutral, +inf absorbs", "type", _fixed_rows("Max", lambda d: pairs(SIZES, SIZES, d))),
         zone(
             "NAN",
             "NaN propagates [P1]",
             "type",
-            _listed("Max", lambda d: pairs((NAN, 1.0, INF, -INF), (NAN, -2.0, 0.0), d)),
+            _fixed_rows("Max", lambda d: pairs((NAN, 1.0, INF, -INF), (NAN, -2.0, 0.0), d)),
         ),
-        zone("SHAPE", "ranks 0 to 4, sizes of 1", "shape", _shaped("Max", SHAPES)),
-        zone("NULL", "tensors without cells", "shape", _shaped("Max", NONE)),
-        zone("BCAST", "shapes that are stretched", "broadcasting", _shaped("Max", BROADCASTS, STRETCHED)),
+        zone("SHAPE", "ranks 0 to 4, sizes of 1", "shape", _random_shapes("Max", SHAPES)),
+        zone("NULL", "tensors without cells", "shape", _random_shapes("Max", NONE)),
+        zone("BCAST", "shapes that are stretched", "broadcasting", _random_shapes("Max", BROADCASTS, STRETCHED)),
     ),
     {"INT8 .. UINT64": INTEGERS},
 )
@@ -191,24 +225,28 @@ Attributes = Mapping[str, Any]
 Build = Callable[[Array], Iterable[VectorCase]]
 
 
-def _plain(operator: str) -> Build:
+def _unary_case(operator: str) -> Build:
+    """Return a builder of the one case without attributes of an input."""
     return lambda x: [VectorCase(operator, {"x": x})]
 
 
-def _with(operator: str, *attributes: Attributes) -> Build:
+def _unary_with_attributes(operator: str, *attributes: Attributes) -> Build:
+    """Return a builder of one case per set of attributes of an input."""
     return lambda x: [VectorCase(operator, {"x": x}, a) for a in attributes]
 
 
-def _one(build: Build, kind: str, shape: tuple[int, ...] = (3, 4)) -> Any:
+def _random_inputs(build: Build, kind: str, shape: tuple[int, ...] = (3, 4)) -> Any:
+    """Return a draw of the cases of two random inputs of one kind of data."""
     return lambda rng, dtype: [c for _ in range(2) for c in build(numbers(rng, kind, shape, dtype))]
 
 
-def _row(build: Build, values: Callable[[Type], Any]) -> Any:
+def _fixed_inputs(build: Build, values: Callable[[Type], Any]) -> Any:
+    """Return a draw of the cases of one input, `values(dtype)`."""
     return lambda rng, dtype: build(np.array(values(dtype)).astype(dtype))
 
 
-def _around(*points: float) -> Callable[[Type], Any]:
-    """Each point and its neighbours in the type."""
+def _neighbours(*points: float) -> Callable[[Type], Any]:
+    """Return a function of a type: each point with its two neighbours in that type."""
 
     def values(dtype: Type) -> list[Any]:
         given = [dtype.type(p) for p in points]
@@ -217,11 +255,12 @@ def _around(*points: float) -> Callable[[Type], Any]:
     return values
 
 
-def _forms(build: Build, shapes: Iterable[tuple[int, ...]]) -> Any:
+def _inputs_of_shapes(build: Build, shapes: Iterable[tuple[int, ...]]) -> Any:
+    """Return a draw of the cases of one Gaussian input per shape."""
     return lambda rng, dtype: [c for s in shapes for c in build(numbers(rng, "gaussian", s, dtype))]
 
 
-def _unary(
+def _unary_classes(
     operator: str,
     build: Build,
     *more: EquivalenceClass,
@@ -229,6 +268,8 @@ def _unary(
     positive: bool = False,
     missing: Mapping[str, str] | None = None,
 ) -> OperatorClasses:
+    """Return the classes of a function of one cell; `points` are where it changes, `positive` its domain."""
+
     def size(x: Any) -> Any:
         return np.abs(x) if positive else x
 
@@ -242,78 +283,102 @@ def _unary(
             "EDGE",
             f"next to {', '.join(map(str, points))}: where the function changes",
             "function",
-            _row(build, lambda d: size(np.array(_around(*points)(d)))),
+            _fixed_inputs(build, lambda d: size(np.array(_neighbours(*points)(d)))),
         ),
-        zone("ZERO", "zeros of both signs; the sign of a zero is free", "type", _row(build, lambda d: [0.0, -0.0])),
+        zone(
+            "ZERO",
+            "zeros of both signs; the sign of a zero is free",
+            "type",
+            _fixed_inputs(build, lambda d: [0.0, -0.0]),
+        ),
         zone("SUBNORMAL", "subnormal numbers; they may be flushed", "type", drawn("subnormal")),
-        zone("BOUND", "where the type ends", "type", _row(build, lambda d: size(ends(d)))),
+        zone("BOUND", "where the type ends", "type", _fixed_inputs(build, lambda d: size(extreme_values(d)))),
         zone(
             "INF",
             "infinities beside numbers",
             "type",
-            _row(build, lambda d: [INF, 1.0] if positive else [INF, -INF, 1.0]),
+            _fixed_inputs(build, lambda d: [INF, 1.0] if positive else [INF, -INF, 1.0]),
         ),
-        zone("NAN", "NaN stays NaN beside numbers; payloads are free", "type", _row(build, lambda d: [NAN, 1.0, NAN])),
-        zone("SHAPE", "ranks 0 to 4, sizes of 1", "shape", _forms(_sized(build, size), [a for a, _ in SHAPES])),
-        zone("NULL", "tensors without cells", "shape", _forms(build, [a for a, _ in NONE])),
+        zone(
+            "NAN",
+            "NaN stays NaN beside numbers; payloads are free",
+            "type",
+            _fixed_inputs(build, lambda d: [NAN, 1.0, NAN]),
+        ),
+        zone(
+            "SHAPE",
+            "ranks 0 to 4, sizes of 1",
+            "shape",
+            _inputs_of_shapes(_with_size(build, size), [a for a, _ in SHAPES]),
+        ),
+        zone("NULL", "tensors without cells", "shape", _inputs_of_shapes(build, [a for a, _ in NONE])),
         *more,
     )
     return OperatorClasses(operator, zones, missing or {})
 
 
-def _sized(build: Build, size: Callable[[Any], Any]) -> Build:
+def _with_size(build: Build, size: Callable[[Any], Any]) -> Build:
+    """Return a builder that applies `size` to the input first."""
     return lambda x: build(np.asarray(size(x)))
 
 
 NEGATIVE = "negative numbers give NaN"
-RELU = _unary("Relu", _plain("Relu"), missing={"INT8 .. INT64": INTEGERS})
-LEAKY = _unary("LeakyRelu", _with("LeakyRelu", {"alpha": 0.01}, {"alpha": 0.25}))
+RELU = _unary_classes("Relu", _unary_case("Relu"), missing={"INT8 .. INT64": INTEGERS})
+LEAKY = _unary_classes("LeakyRelu", _unary_with_attributes("LeakyRelu", {"alpha": 0.01}, {"alpha": 0.25}))
 TAIL = "the declared error is absolute: relative accuracy of small results is not demanded"
-SIGMOID = _unary(
+SIGMOID = _unary_classes(
     "Sigmoid",
-    _plain("Sigmoid"),
+    _unary_case("Sigmoid"),
     zone(
         "TAIL",
         "small results, far below 0",
         "risk",
-        _row(lambda x: [c.noting(TAIL) for c in _plain("Sigmoid")(x)], lambda d: [-5.0, -10.0, -15.0, -18.0, -50.0]),
+        _fixed_inputs(
+            lambda x: [c.with_note(TAIL) for c in _unary_case("Sigmoid")(x)],
+            lambda d: [-5.0, -10.0, -15.0, -18.0, -50.0],
+        ),
     ),
 )
-TANH = _unary("Tanh", _plain("Tanh"))
-SQRT = _unary(
+TANH = _unary_classes("Tanh", _unary_case("Tanh"))
+SQRT = _unary_classes(
     "Sqrt",
-    _plain("Sqrt"),
+    _unary_case("Sqrt"),
     zone(
         "SQUARES",
         "squares: roots that are exact",
         "function",
-        _row(_plain("Sqrt"), lambda d: [1, 4, 2.25, 0.0625, 144]),
+        _fixed_inputs(_unary_case("Sqrt"), lambda d: [1, 4, 2.25, 0.0625, 144]),
     ),
-    zone("DOMAIN", NEGATIVE, "function", _row(_plain("Sqrt"), lambda d: [-1.0, -np.finfo(d).max, 4.0])),
+    zone("DOMAIN", NEGATIVE, "function", _fixed_inputs(_unary_case("Sqrt"), lambda d: [-1.0, -np.finfo(d).max, 4.0])),
     points=(1.0,),
     positive=True,
 )
-LOG = _unary(
+LOG = _unary_classes(
     "Log",
-    _plain("Log"),
-    zone("DOMAIN", f"{NEGATIVE}, zeros -inf", "function", _row(_plain("Log"), lambda d: [0.0, -0.0, -1.0, 1.0])),
+    _unary_case("Log"),
+    zone(
+        "DOMAIN",
+        f"{NEGATIVE}, zeros -inf",
+        "function",
+        _fixed_inputs(_unary_case("Log"), lambda d: [0.0, -0.0, -1.0, 1.0]),
+    ),
     points=(1.0, 2.71875),
     positive=True,
 )
-EXP = _unary(
+EXP = _unary_classes(
     "Exp",
-    _plain("Exp"),
+    _unary_case("Exp"),
     zone(
         "OVERFLOW",
         "far beyond the last finite result, and far below the smallest",
         "type",
-        _row(_plain("Exp"), lambda d: [12, 90, 710.5, 1e4, -30, -120, -800, -1e4]),
+        _fixed_inputs(_unary_case("Exp"), lambda d: [12, 90, 710.5, 1e4, -30, -120, -800, -1e4]),
     ),
     zone(
         "LAST",
         "around the last finite result (the profile's exp.md states inputs that overflow)",
         "type",
-        _row(_plain("Exp"), lambda d: [11.086, 11.09375, 88.72, 88.72283935546875, 709.78, 709.79]),
+        _fixed_inputs(_unary_case("Exp"), lambda d: [11.086, 11.09375, 88.72, 88.72283935546875, 709.78, 709.79]),
     ),
 )
 
@@ -322,6 +387,8 @@ EXP = _unary(
 
 
 def _clip(low: float | None, high: float | None) -> Build:
+    """Return a builder of a Clip case with these bounds; None leaves a bound out."""
+
     def build(x: Array) -> list[VectorCase]:
         bounds = {k: None if v is None else np.array(v, x.dtype) for k, v in (("min", low), ("max", high))}
         stored = tuple(k for k, v in bounds.items() if v is not None)
@@ -330,18 +397,21 @@ def _clip(low: float | None, high: float | None) -> Build:
     return build
 
 
-def _each(*builds: Build) -> Build:
+def _all_builds(*builds: Build) -> Build:
+    """Return a builder of the cases of all given builders."""
     return lambda x: [c for b in builds for c in b(x)]
 
 
-CLIP = _unary(
+CLIP = _unary_classes(
     "Clip",
     _clip(-1.0, 0.75),
     zone(
         "OPTION",
         "without min, without max, without both; min = max",
         "function",
-        _one(_each(_clip(None, 0.5), _clip(-0.5, None), _clip(None, None), _clip(0.25, 0.25)), "gaussian"),
+        _random_inputs(
+            _all_builds(_clip(None, 0.5), _clip(-0.5, None), _clip(None, None), _clip(0.25, 0.25)), "gaussian"
+        ),
     ),
     points=(-1.0, 0.75),
     missing={
@@ -353,10 +423,11 @@ CLIP = _unary(
 
 
 def _power(*exponents: float) -> Build:
+    """Return a builder of one Pow case per exponent, which is stored in the file."""
     return lambda x: [VectorCase("Pow", {"x": x, "p": np.array(p, x.dtype)}, stored=("p",)) for p in exponents]
 
 
-POW = _unary(
+POW = _unary_classes(
     "Pow",
     _power(2.0, 3.0, -1.0, 0.5, 1.0),
     zone(
@@ -381,25 +452,29 @@ POW = _unary(
 
 
 def _where(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield cases of Where with random conditions."""
     for shape in ((4,), (2, 3), (2, 2, 3)):
         a, b = (numbers(rng, "gaussian", shape, dtype) for _ in range(2))
-        yield _chosen(rng.random(shape) < 0.5, a, b)
+        yield _where_case(rng.random(shape) < 0.5, a, b)
 
 
-def _chosen(test: Array, a: Array, b: Array, note: str = "") -> VectorCase:
+def _where_case(test: Array, a: Array, b: Array, note: str = "") -> VectorCase:
+    """Return a case of Where whose condition is stored in the file."""
     return VectorCase("Where", {"c": test, "a": a, "b": b}, stored=("c",), outputs={"y": a.dtype}, note=note)
 
 
 def _where_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield a case of Where with NaN, infinities and zeros."""
     a, b = pairs((NAN, INF, -INF, 1.0), (NAN, 2.0, -0.0), dtype)
-    yield _chosen(np.arange(a.size) % 2 == 0, a, b)
+    yield _where_case(np.arange(a.size) % 2 == 0, a, b)
 
 
 def _where_stretched(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield cases of Where with broadcast arguments."""
     shapes: list[list[tuple[int, ...]]] = [[(2, 1), (1, 3), (2, 3)], [(3,), (), (2, 3)]]
     for test, *others in shapes:
         a, b = (numbers(rng, "gaussian", s, dtype) for s in others)
-        yield _chosen(rng.random(test) < 0.5, a, b, STRETCHED)
+        yield _where_case(rng.random(test) < 0.5, a, b, STRETCHED)
 
 
 WHERE = OperatorClasses(
@@ -413,7 +488,7 @@ WHERE = OperatorClasses(
 )
 
 CELLS = (
-    *map(_arithmetic, ("Add", "Sub", "Mul", "Div")),
+    *map(_binary_classes, ("Add", "Sub", "Mul", "Div")),
     MAX,
     RELU,
     LEAKY,

@@ -1,4 +1,4 @@
-"""Classes of operators that move cells, and of resizing."""
+"""Equivalence classes of operators that copy cells (Concat, Reshape, Flatten, Slice) and of Resize."""
 
 from __future__ import annotations
 
@@ -10,48 +10,54 @@ import numpy as np
 from ...scalar import Array
 from ...window.resize import NEAREST, WHERE
 from .case import FLOATS, Draw, EquivalenceClass, Kind, OperatorClasses, VectorCase
-from .sample_values import Type, ends, numbers
+from .sample_values import Type, extreme_values, numbers
 
-MOVED = (*FLOATS, "INT8", "UINT8", "INT32")
+COPYABLE_TYPES = (*FLOATS, "INT8", "UINT8", "INT32")
 BORDER = "exact coordinates decide; who computes them in floats may take the other cell, which the radius covers"
 AXES = "the profile allows axes from 0 on only (S27)"
 
 
-def zone(word: str, text: str, kind: Kind, draw: Any, types: tuple[str, ...] = MOVED) -> EquivalenceClass:
+def zone(word: str, text: str, kind: Kind, draw: Any, types: tuple[str, ...] = COPYABLE_TYPES) -> EquivalenceClass:
+    """Return a class of cases; `draw(rng, dtype)` gives its cases."""
     return EquivalenceClass(word, text, kind, types, draw)
 
 
-def counted(shape: tuple[int, ...], dtype: Type, first: int = 0) -> Array:
-    """Every cell another number: each output cell tells where it comes from."""
+def distinct_cells(shape: tuple[int, ...], dtype: Type, first: int = 0) -> Array:
+    """Return an array of consecutive numbers modulo 127: each output cell tells where it comes from."""
     return (np.arange(first, first + int(np.prod(shape))).reshape(shape) % 127).astype(dtype)
 
 
 def _special(dtype: Type) -> Array:
-    row = ends(dtype)
+    """Return the extreme values of a type and, for floats, NaN, infinities and zeros."""
+    row = extreme_values(dtype)
     return row if dtype.kind != "f" else np.concatenate([row, np.array([np.nan, np.inf, -np.inf, 0.0, -0.0], dtype)])
 
 
 # --- concat -----------------------------------------------------------------------------------------------------
 
 
-def _joined(parts: Iterable[Array], axis: int, note: str = "", signs: bool = False) -> VectorCase:
+def _concat_case(parts: Iterable[Array], axis: int, note: str = "", signs: bool = False) -> VectorCase:
+    """Return a case of Concat."""
     return VectorCase("Concat", {f"x{i}": p for i, p in enumerate(parts)}, {"axis": axis}, note=note, signs=signs)
 
 
 def _concat_axes(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield cases of Concat along every axis."""
     for axis in range(3):
         other = [2, 3, 2]
         other[axis] = 4
-        yield _joined([counted((2, 3, 2), dtype), counted(tuple(other), dtype, 50)], axis)
+        yield _concat_case([distinct_cells((2, 3, 2), dtype), distinct_cells(tuple(other), dtype, 50)], axis)
 
 
 def _concat_several(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield cases of Concat with one to five parts."""
     for count in (1, 2, 3, 5):
-        yield _joined([counted((2, i + 1), dtype, 20 * i) for i in range(count)], 1)
+        yield _concat_case([distinct_cells((2, i + 1), dtype, 20 * i) for i in range(count)], 1)
 
 
 def _concat_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    yield _joined([_special(dtype), _special(dtype)[::-1].copy()], 0, signs=dtype.kind == "f")
+    """Yield a case of Concat with special values."""
+    yield _concat_case([_special(dtype), _special(dtype)[::-1].copy()], 0, signs=dtype.kind == "f")
 
 
 CONCAT = OperatorClasses(
@@ -63,14 +69,21 @@ CONCAT = OperatorClasses(
             "NEGAXIS",
             "axes from the end",
             "constraint",
-            lambda rng, d: [_joined([counted((2, 3), d), counted((2, 3), d, 9)], a, AXES) for a in (-1, -2)],
+            lambda rng, d: [
+                _concat_case([distinct_cells((2, 3), d), distinct_cells((2, 3), d, 9)], a, AXES) for a in (-1, -2)
+            ],
         ),
-        zone("RANK1", "rows", "shape", lambda rng, d: [_joined([counted((3,), d), counted((2,), d, 9)], 0)]),
+        zone(
+            "RANK1",
+            "rows",
+            "shape",
+            lambda rng, d: [_concat_case([distinct_cells((3,), d), distinct_cells((2,), d, 9)], 0)],
+        ),
         zone(
             "NULL",
             "parts without cells",
             "shape",
-            lambda rng, d: [_joined([counted((2, 0), d), counted((2, 3), d)], 1)],
+            lambda rng, d: [_concat_case([distinct_cells((2, 0), d), distinct_cells((2, 3), d)], 1)],
         ),
         zone("SPECIAL", "NaN, infinities, zeros and ends of types are handed on", "type", _concat_special),
     ),
@@ -80,13 +93,15 @@ CONCAT = OperatorClasses(
 # --- reshape, flatten, slice ------------------------------------------------------------------------------------
 
 
-def _reshaped(shape: tuple[int, ...], wanted: Iterable[int], **more: Any) -> Callable[[Type], VectorCase]:
+def _reshape_case(shape: tuple[int, ...], target: Iterable[int], **more: Any) -> Callable[[Type], VectorCase]:
+    """Return a maker (by type) of a Reshape case from `shape` to `target`."""
     return lambda d: VectorCase(
-        "Reshape", {"x": counted(shape, d), "shape": np.array([*wanted], np.int64)}, more, stored=("shape",)
+        "Reshape", {"x": distinct_cells(shape, d), "shape": np.array([*target], np.int64)}, more, stored=("shape",)
     )
 
 
-def _all(*makes: Callable[[Type], VectorCase]) -> Any:
+def _draw_each(*makes: Callable[[Type], VectorCase]) -> Any:
+    """Return a draw with one case per maker."""
     return lambda rng, dtype: [make(dtype) for make in makes]
 
 
@@ -97,18 +112,26 @@ RESHAPE = OperatorClasses(
             "FUNC",
             "other sizes, the same order of cells",
             "function",
-            _all(_reshaped((2, 3, 4), (4, 6)), _reshaped((6,), (1, 2, 3)), _reshaped((2, 2), (4,))),
+            _draw_each(_reshape_case((2, 3, 4), (4, 6)), _reshape_case((6,), (1, 2, 3)), _reshape_case((2, 2), (4,))),
         ),
-        zone("INFER", "one size of -1", "function", _all(_reshaped((2, 3, 4), (2, -1)), _reshaped((6,), (-1,)))),
-        zone("KEEP", "sizes of 0 keep the input's", "function", _all(_reshaped((2, 3, 4), (0, 0, 2, 2)))),
-        zone("SCALAR", "to and from a scalar", "shape", _all(_reshaped((1, 1), ()), _reshaped((), (1, 1)))),
-        zone("NULL", "tensors without cells", "shape", _all(_reshaped((2, 0), (0, 3), allowzero=1))),
+        zone(
+            "INFER",
+            "one size of -1",
+            "function",
+            _draw_each(_reshape_case((2, 3, 4), (2, -1)), _reshape_case((6,), (-1,))),
+        ),
+        zone("KEEP", "sizes of 0 keep the input's", "function", _draw_each(_reshape_case((2, 3, 4), (0, 0, 2, 2)))),
+        zone(
+            "SCALAR", "to and from a scalar", "shape", _draw_each(_reshape_case((1, 1), ()), _reshape_case((), (1, 1)))
+        ),
+        zone("NULL", "tensors without cells", "shape", _draw_each(_reshape_case((2, 0), (0, 3), allowzero=1))),
     ),
 )
 
 
-def _flattened(shape: tuple[int, ...], axis: int) -> Callable[[Type], VectorCase]:
-    return lambda d: VectorCase("Flatten", {"x": counted(shape, d)}, {"axis": axis})
+def _flatten_case(shape: tuple[int, ...], axis: int) -> Callable[[Type], VectorCase]:
+    """Return a maker (by type) of a Flatten case."""
+    return lambda d: VectorCase("Flatten", {"x": distinct_cells(shape, d)}, {"axis": axis})
 
 
 FLATTEN = OperatorClasses(
@@ -118,21 +141,28 @@ FLATTEN = OperatorClasses(
             "AXIS",
             "every axis, 0 and the rank too",
             "constraint",
-            _all(*(_flattened((2, 3, 2, 2), a) for a in range(5))),
+            _draw_each(*(_flatten_case((2, 3, 2, 2), a) for a in range(5))),
         ),
-        zone("NEGAXIS", "axes from the end", "constraint", _all(*(_flattened((2, 3, 2), -a) for a in (1, 2, 3)))),
-        zone("RANK", "scalars and rows", "shape", _all(_flattened((), 0), _flattened((4,), 0), _flattened((4,), 1))),
+        zone(
+            "NEGAXIS", "axes from the end", "constraint", _draw_each(*(_flatten_case((2, 3, 2), -a) for a in (1, 2, 3)))
+        ),
+        zone(
+            "RANK",
+            "scalars and rows",
+            "shape",
+            _draw_each(_flatten_case((), 0), _flatten_case((4,), 0), _flatten_case((4,), 1)),
+        ),
     ),
 )
 
 
-def _cut(shape: tuple[int, ...], *where: tuple[int, int, int, int]) -> Callable[[Type], VectorCase]:
-    """start, end, axis, step per axis that is cut."""
+def _slice_case(shape: tuple[int, ...], *where: tuple[int, int, int, int]) -> Callable[[Type], VectorCase]:
+    """Return a maker (by type) of a Slice case; `where` has (start, end, axis, step) per sliced axis."""
 
     def make(dtype: Type) -> VectorCase:
         names = ("starts", "ends", "axes", "steps")
         rows = {n: np.array([w[k] for w in where], np.int64) for k, n in enumerate(names)}
-        return VectorCase("Slice", {"x": counted(shape, dtype), **rows}, stored=names)
+        return VectorCase("Slice", {"x": distinct_cells(shape, dtype), **rows}, stored=names)
 
     return make
 
@@ -145,28 +175,37 @@ SLICE = OperatorClasses(
             "FUNC",
             "parts of every axis",
             "function",
-            _all(_cut((3, 4), (1, 3, 0, 1)), _cut((3, 4), (0, 2, 1, 1)), _cut((3, 4), (1, 3, 0, 1), (1, 2, 1, 1))),
+            _draw_each(
+                _slice_case((3, 4), (1, 3, 0, 1)),
+                _slice_case((3, 4), (0, 2, 1, 1)),
+                _slice_case((3, 4), (1, 3, 0, 1), (1, 2, 1, 1)),
+            ),
         ),
         zone(
             "STEP",
             "every second and third cell",
             "function",
-            _all(_cut((7,), (0, 7, 0, 2)), _cut((3, 8), (1, 8, 1, 3))),
+            _draw_each(_slice_case((7,), (0, 7, 0, 2)), _slice_case((3, 8), (1, 8, 1, 3))),
         ),
         zone(
             "NEGATIVE",
             "starts, ends and axes from the end",
             "constraint",
-            _all(_cut((5,), (-4, -1, 0, 1)), _cut((3, 4), (0, 2, -1, 1))),
+            _draw_each(_slice_case((5,), (-4, -1, 0, 1)), _slice_case((3, 4), (0, 2, -1, 1))),
         ),
         zone(
             "BEYOND",
             "ends beyond the axis are cut off",
             "constraint",
-            _all(_cut((5,), (1, 100, 0, 1)), _cut((5,), (2, FAR, 0, 1))),
+            _draw_each(_slice_case((5,), (1, 100, 0, 1)), _slice_case((5,), (2, FAR, 0, 1))),
         ),
-        zone("SINGLE", "one cell", "shape", _all(_cut((5,), (2, 3, 0, 1)))),
-        zone("NULL", "no cell is left: the profile refuses it (S31)", "shape", _all(_cut((5,), (3, 3, 0, 1)))),
+        zone("SINGLE", "one cell", "shape", _draw_each(_slice_case((5,), (2, 3, 0, 1)))),
+        zone(
+            "NULL",
+            "no cell is left: the profile refuses it (S31)",
+            "shape",
+            _draw_each(_slice_case((5,), (3, 3, 0, 1))),
+        ),
     ),
     {"negative steps": "refused: the importer reads positive steps"},
 )
@@ -175,9 +214,10 @@ SLICE = OperatorClasses(
 # --- resize -----------------------------------------------------------------------------------------------------
 
 
-def _resized(
+def _resize_case(
     x: Array, attributes: Mapping[str, Any], sizes: Any = None, scales: Any = None, note: str = ""
 ) -> VectorCase:
+    """Return a case of Resize by sizes or by scales."""
     arguments: dict[str, Array | None] = {"x": x, "roi": None, "scales": None, "sizes": None}
     if sizes is not None:
         arguments["sizes"] = np.array(sizes, np.int64)
@@ -189,48 +229,54 @@ def _resized(
 MODES = [w for w in WHERE if w not in ("half_pixel_symmetric", "tf_half_pixel_for_nn")]
 
 
-def _nearest(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+def _resize_nearest(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield nearest Resize cases with every coordinate formula and rounding."""
     for where in MODES:
         for how in NEAREST:
             named = {"mode": "nearest", "coordinate_transformation_mode": where, "nearest_mode": how}
-            yield _resized(counted((1, 1, 4), dtype), named, sizes=[1, 1, 7])
+            yield _resize_case(distinct_cells((1, 1, 4), dtype), named, sizes=[1, 1, 7])
 
 
-def _linear(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+def _resize_linear(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield linear Resize cases with every coordinate formula, larger and smaller."""
     for where in MODES:
         for sizes in ([1, 1, 5, 3], [1, 1, 2, 8]):
             named = {"mode": "linear", "coordinate_transformation_mode": where}
-            yield _resized(numbers(rng, "gaussian", (1, 1, 3, 4), dtype), named, sizes=sizes)
+            yield _resize_case(numbers(rng, "gaussian", (1, 1, 3, 4), dtype), named, sizes=sizes)
 
 
 NAMED = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 HALF = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
 
 
-def _factors(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+def _resize_scales(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield Resize cases with scales in place of sizes."""
     for scales in ([1, 1, 2, 2], [1, 1, 3, 1], [1, 1, 0.5, 0.5]):
-        yield _resized(counted((1, 2, 4, 4), dtype), NAMED, scales=scales)
-    yield _resized(numbers(rng, "gaussian", (1, 1, 4, 4), dtype), HALF, scales=[1, 1, 2, 0.5])
+        yield _resize_case(distinct_cells((1, 2, 4, 4), dtype), NAMED, scales=scales)
+    yield _resize_case(numbers(rng, "gaussian", (1, 1, 4, 4), dtype), HALF, scales=[1, 1, 2, 0.5])
 
 
 def _resize_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield Resize cases with NaN and infinities."""
     row = np.array([1, np.nan, 2, np.inf, -np.inf, 3], dtype).reshape(1, 1, 6)
-    yield _resized(row, NAMED, scales=[1, 1, 2])
-    yield _resized(row, HALF, sizes=[1, 1, 12], note="cells of weight 0 may be multiplied or not: open")
+    yield _resize_case(row, NAMED, scales=[1, 1, 2])
+    yield _resize_case(row, HALF, sizes=[1, 1, 12], note="cells of weight 0 may be multiplied or not: open")
 
 
 RESIZE = OperatorClasses(
     "Resize",
     (
-        zone("NEAREST", "one cell, by every formula and every way to round", "function", _nearest, FLOATS),
-        zone("LINEAR", "two axes, larger and smaller, by every formula", "function", _linear, FLOATS),
-        zone("SCALES", "factors in place of sizes", "function", _factors, FLOATS),
+        zone("NEAREST", "one cell, by every formula and every way to round", "function", _resize_nearest, FLOATS),
+        zone("LINEAR", "two axes, larger and smaller, by every formula", "function", _resize_linear, FLOATS),
+        zone("SCALES", "factors in place of sizes", "function", _resize_scales, FLOATS),
         zone(
             "BORDER",
             "coordinates on a border between two cells",
             "risk",
             lambda rng, d: [
-                _resized(counted((1, 1, n), d), {**NAMED, **HALF, "mode": "nearest"}, sizes=[1, 1, m], note=BORDER)
+                _resize_case(
+                    distinct_cells((1, 1, n), d), {**NAMED, **HALF, "mode": "nearest"}, sizes=[1, 1, m], note=BORDER
+                )
                 for n, m in ((7, 1), (10, 5), (9, 3))
             ],
             FLOATS,
@@ -239,14 +285,16 @@ RESIZE = OperatorClasses(
             "KEEP",
             "the same size",
             "shape",
-            lambda rng, d: [_resized(counted((1, 1, 4), d), m, sizes=[1, 1, 4]) for m in (NAMED, HALF)],
+            lambda rng, d: [_resize_case(distinct_cells((1, 1, 4), d), m, sizes=[1, 1, 4]) for m in (NAMED, HALF)],
             FLOATS,
         ),
         zone(
             "ONE",
             "from one cell, and to one",
             "shape",
-            lambda rng, d: [_resized(counted((1, 1, n), d, 1), HALF, sizes=[1, 1, m]) for n, m in ((1, 4), (4, 1))],
+            lambda rng, d: [
+                _resize_case(distinct_cells((1, 1, n), d, 1), HALF, sizes=[1, 1, m]) for n, m in ((1, 4), (4, 1))
+            ],
             FLOATS,
         ),
         zone(
@@ -254,8 +302,8 @@ RESIZE = OperatorClasses(
             "one and three spatial axes",
             "shape",
             lambda rng, d: [
-                _resized(counted((1, 1, 3), d), HALF, sizes=[1, 1, 5]),
-                _resized(counted((1, 1, 2, 2, 2), d), NAMED, sizes=[1, 1, 4, 2, 6]),
+                _resize_case(distinct_cells((1, 1, 3), d), HALF, sizes=[1, 1, 5]),
+                _resize_case(distinct_cells((1, 1, 2, 2, 2), d), NAMED, sizes=[1, 1, 4, 2, 6]),
             ],
             FLOATS,
         ),

@@ -1,4 +1,4 @@
-"""A case as an ONNX file: one node, every shape and type declared."""
+"""A test case as an ONNX model of one node, with every type declared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx import ModelProto, helper, numpy_helper  # noqa: E402 - the line above
 
 
 def model(case: VectorCase, shapes: Mapping[str, Shape] | None = None) -> ModelProto:
-    """The file; `shapes` are those of the outputs, which are left open without."""
+    """Return the model of a case; `shapes` are the output shapes, which are left undeclared if None."""
     given = {k: a for k, a in case.arguments.items() if a is not None}
     names = [k if a is not None else "" for k, a in case.arguments.items()]
     while names and not names[-1]:

@@ -1,4 +1,4 @@
-"""A folder of test vectors: ONNX files, .npy arrays and JSON that need nobody's library to be used."""
+"""A folder of test vectors: ONNX files, .npy arrays and JSON that need no library of ours to be used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ...rounding import Arithmetic
 from ...scalar import Array
 from .case import OPSET, TYPES, EquivalenceClass, OperatorClasses, VectorCase, tag
 from .elementwise import CELLS
-from .expected import KEPT, ExpectedOutput, answers
+from .expected import NO_FLUSH, ExpectedOutput, answers
 from .layout import LAYOUT
 from .model import model
 from .products import PRODUCTS
@@ -37,7 +37,7 @@ INCOMPLETE = (
     "likely faults, each is tried by a few cases, and the classes under `missing` by none. Demonstrating conformance "
     "remains the responsibility of whoever signs."
 )
-FORMS = {
+FORMAT_NOTES = {
     "float64": "cases of type DOUBLE: the same with float64 in place of float32",
     "float16": "cases of type FLOAT16: results stored in float16, sums and products in float32 or wider",
     "integers": "cases of integer types: sums in int32, exact; scales and quotients in the type of the scale",
@@ -49,7 +49,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Vector:
-    """A case with its place and its answers."""
+    """A case with its tag, type, class and expected outputs."""
 
     tag: str
     kind: str
@@ -60,7 +60,7 @@ class Vector:
 
 @dataclass(frozen=True)
 class Pack:
-    """What was written: how many cases, cells and open cells, and the classes of each operator."""
+    """Summary of a written folder: numbers of cases, cells and open cells, and the classes of each operator."""
 
     folder: str
     seed: int
@@ -75,15 +75,15 @@ class Pack:
 
 
 def chosen(names: Sequence[str] | None) -> list[OperatorClasses]:
-    """The records of these operators, by ONNX's names; of all without."""
+    """Return the classes of these operators, by ONNX name; of all if None. ParameterError for unknown names."""
     unknown = [n for n in names or () if n not in OPERATORS]
     if unknown:
         raise ParameterError("vectors", f"no classes of {unknown[0]!r} are known; there are {', '.join(OPERATORS)}")
     return [OPERATORS[n] for n in dict.fromkeys(names or OPERATORS)]
 
 
-def vectors(classes: OperatorClasses, seed: int = 0, arithmetic: Arithmetic = KEPT) -> Iterator[Vector]:
-    """Every case of an operator, the same for the same seed.
+def vectors(classes: OperatorClasses, seed: int = 0, arithmetic: Arithmetic = NO_FLUSH) -> Iterator[Vector]:
+    """Yield every case of an operator with its expected outputs; equal for equal seeds.
 
     >>> [v.tag for v in vectors(OPERATORS["ConvInteger"])][:2]
     ['E_CONVINTEGER_UINT8_FUNC_0001', 'E_CONVINTEGER_UINT8_FUNC_0002']
@@ -105,7 +105,7 @@ def write_pack(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Pack:
-    """Write the vectors of these operators, the index last.
+    """Write the vectors of these operators into a folder, the index last.
 
     seed    other numbers in the same classes
     flush   radii also allow subnormal numbers to count as zero
@@ -114,13 +114,13 @@ def write_pack(
     records = chosen(operators)
     if folder.exists() and any(folder.iterdir()) and not force:
         raise FileExistsError(errno.EEXIST, "is not empty; --force writes into it", str(folder))
-    arithmetic = replace(KEPT, flush=flush)
-    pack = Pack(str(folder), seed, executions={**arithmetic.deployment, **FORMS})
+    arithmetic = replace(NO_FLUSH, flush=flush)
+    pack = Pack(str(folder), seed, executions={**arithmetic.deployment, **FORMAT_NOTES})
     cases: list[dict[str, Any]] = []
     for i, record in enumerate(records):
         if progress is not None:
             progress(record.operator, i, len(records))
-        made = [_written(folder, vector) for vector in vectors(record, seed, arithmetic)]
+        made = [_write_case(folder, vector) for vector in vectors(record, seed, arithmetic)]
         cases += made
         pack.operators[record.operator] = coverage(record, made)
     index = {
@@ -145,7 +145,7 @@ def write_pack(
 
 
 def coverage(record: OperatorClasses, cases: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:
-    """The classes of an operator with how many cases each has; without cases: what is listed."""
+    """Return the classes of an operator with the number of `cases` (index entries) of each, as JSON data."""
     rows: list[dict[str, Any]] = [
         {"type": kind, "zone": z.word, "kind": z.kind, "text": z.text, "cases": _count(cases or (), kind, z.word)}
         for z in record.zones
@@ -160,32 +160,34 @@ def coverage(record: OperatorClasses, cases: Sequence[dict[str, Any]] | None = N
 
 
 def _count(cases: Sequence[dict[str, Any]], kind: str, word: str) -> int:
+    """Return how many cases are of this type and class."""
     return sum((c["type"], c["zone"]) == (kind, word) for c in cases)
 
 
 def _json(data: Any) -> str:
+    """Return JSON text; NaN and infinities are refused."""
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
-def _array(a: Array) -> bytes:
-    """As .npy, version 1.0, little-endian, row by row."""
+def _npy_bytes(a: Array) -> bytes:
+    """Return an array as the bytes of a .npy file, version 1.0."""
     file = io.BytesIO()
     np.lib.format.write_array(file, np.ascontiguousarray(a).reshape(a.shape), version=(1, 0), allow_pickle=False)
     return file.getvalue()
 
 
-def _written(folder: Path, vector: Vector) -> dict[str, Any]:
-    """The files of one case, and its entry in the index."""
+def _write_case(folder: Path, vector: Vector) -> dict[str, Any]:
+    """Write the files of one case, and return its entry in the index."""
     case, place = vector.case, f"{vector.case.operator}/{vector.tag}"
     shapes = {name: a.value.shape for name, a in vector.answers.items()}
     files = {"model.onnx": model(case, shapes).SerializeToString(deterministic=True)}
     files["exact.json"] = _json({name: a.exact for name, a in vector.answers.items()}).encode()
     inputs, outputs = [], []
     for i, (name, array) in enumerate(case.fed.items()):
-        files[f"input_{i}.npy"] = _array(array)
+        files[f"input_{i}.npy"] = _npy_bytes(array)
         inputs.append({"name": name, "file": f"input_{i}.npy", "dtype": array.dtype.name, "shape": [*array.shape]})
     for i, (name, a) in enumerate(vector.answers.items()):
-        files[f"expected_{i}.npy"], files[f"radius_{i}.npy"] = _array(a.value), _array(a.radius)
+        files[f"expected_{i}.npy"], files[f"radius_{i}.npy"] = _npy_bytes(a.value), _npy_bytes(a.radius)
         outputs.append(
             {
                 "name": name,

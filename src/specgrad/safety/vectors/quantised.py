@@ -1,4 +1,4 @@
-"""Classes of quantised operators: to integers and back, and convolution of integers."""
+"""Equivalence classes of quantised operators: QuantizeLinear, DequantizeLinear and ConvInteger."""
 
 from __future__ import annotations
 
@@ -21,81 +21,89 @@ PADDED = (
 
 
 def zone(word: str, text: str, kind: Kind, types: tuple[str, ...], draw: Any) -> EquivalenceClass:
+    """Return a class of cases; `draw(rng, dtype)` gives its cases."""
     return EquivalenceClass(word, text, kind, types, draw)
 
 
-def whole(rng: Draw, dtype: Type, shape: tuple[int, ...] = ()) -> Array:
-    """Numbers of an integer type."""
+def random_integers(rng: Draw, dtype: Type, shape: tuple[int, ...] = ()) -> Array:
+    """Return random numbers over the whole range of an integer type."""
     return np.asarray(numbers(rng, "gaussian", shape, dtype), dtype)
 
 
 # --- to integers ------------------------------------------------------------------------------------------------
 
 
-def _to(x: Array, scale: Any, zero: Array | None, axis: int | None = None, note: str = "") -> VectorCase:
+def _quantize_case(x: Array, scale: Any, zero: Array | None, axis: int | None = None, note: str = "") -> VectorCase:
+    """Return a case of QuantizeLinear."""
     attributes = {} if axis is None else {"axis": axis}
     dtype = np.dtype(np.uint8) if zero is None else zero.dtype
     arguments = {"x": x, "scale": np.asarray(scale, x.dtype), "zero": zero}
     return VectorCase("QuantizeLinear", arguments, attributes, outputs={"y": dtype}, note=note)
 
 
-def _to_func(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    for scale, zero in ((0.03, whole(rng, dtype)), (0.5, np.zeros((), dtype))):
-        yield _to(rng.normal(size=(3, 5)).astype(FLOAT), scale, zero)
+def _quantize_random(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield QuantizeLinear cases of random numbers."""
+    for scale, zero in ((0.03, random_integers(rng, dtype)), (0.5, np.zeros((), dtype))):
+        yield _quantize_case(rng.normal(size=(3, 5)).astype(FLOAT), scale, zero)
 
 
-def _to_ties(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """x/scale is exactly a half: to the even neighbour, and then the zero point."""
+def _quantize_ties(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield cases in which x/scale is exactly a half: it rounds to even, before the zero point is added."""
     halves = (np.arange(-6, 7) + 0.5).astype(FLOAT)
     for zero in (0, 3):
-        yield _to(np.abs(halves) if dtype.kind == "u" else halves, 1.0, np.array(zero, dtype))
-        yield _to(halves * np.float32(0.25), 0.25, np.array(zero + 8, dtype))
+        yield _quantize_case(np.abs(halves) if dtype.kind == "u" else halves, 1.0, np.array(zero, dtype))
+        yield _quantize_case(halves * np.float32(0.25), 0.25, np.array(zero + 8, dtype))
 
 
-def _to_ends(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Next to both ends of the type, and far beyond them."""
+def _quantize_saturating(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield cases next to both limits of the type, and far beyond them."""
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     near = np.array([low - 1.25, low - 0.75, low - 0.25, low, high, high + 0.25, high + 0.75, high + 1.25])
-    yield _to(near.astype(FLOAT), 1.0, np.zeros((), dtype))
-    yield _to(np.array([-1e30, -1e6, 1e6, 1e30], FLOAT), 0.5, np.array(7, dtype))
+    yield _quantize_case(near.astype(FLOAT), 1.0, np.zeros((), dtype))
+    yield _quantize_case(np.array([-1e30, -1e6, 1e6, 1e30], FLOAT), 0.5, np.array(7, dtype))
 
 
-def _to_axis(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+def _quantize_per_axis(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield cases with scales and zero points per entry of each axis."""
     for axis in (0, 1, 2, -1):
         count = (2, 3, 4)[axis]
-        scales, zeros = rng.uniform(0.01, 0.1, count), whole(rng, dtype, (count,))
-        yield _to(rng.normal(size=(2, 3, 4)).astype(FLOAT), scales, zeros, axis)
+        scales, zeros = rng.uniform(0.01, 0.1, count), random_integers(rng, dtype, (count,))
+        yield _quantize_case(rng.normal(size=(2, 3, 4)).astype(FLOAT), scales, zeros, axis)
 
 
-def _to_wide(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    yield _to(np.array([1e-40, -1e-40, 3e-39, 0.0, -0.0], FLOAT), 1.0, np.array(1, dtype))
-    yield _to(np.array([2e-38, -5e-38, 1e-37, 0.0], FLOAT), 2.0**-126, np.array(1, dtype))
+def _quantize_subnormal(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield cases with subnormal numbers, or scales next to them."""
+    yield _quantize_case(np.array([1e-40, -1e-40, 3e-39, 0.0, -0.0], FLOAT), 1.0, np.array(1, dtype))
+    yield _quantize_case(np.array([2e-38, -5e-38, 1e-37, 0.0], FLOAT), 2.0**-126, np.array(1, dtype))
 
 
-def _to_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+def _quantize_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield cases with NaN and infinities."""
     for form in (FLOAT, HALF):
-        yield _to(np.array([np.nan, np.inf, -np.inf, 0.5], form), 0.25, np.array(3, dtype), note=SPECIAL)
+        yield _quantize_case(np.array([np.nan, np.inf, -np.inf, 0.5], form), 0.25, np.array(3, dtype), note=SPECIAL)
 
 
-def _to_half(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    yield _to(rng.normal(size=(3, 5)).astype(HALF), 0.03, whole(rng, dtype))
+def _quantize_half(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield a case with float16 data and scale."""
+    yield _quantize_case(rng.normal(size=(3, 5)).astype(HALF), 0.03, random_integers(rng, dtype))
 
 
-def _to_default(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    yield _to(rng.uniform(0, 9, size=(3, 5)).astype(FLOAT), 0.05, None)
+def _quantize_default(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield a case without a zero point."""
+    yield _quantize_case(rng.uniform(0, 9, size=(3, 5)).astype(FLOAT), 0.05, None)
 
 
 QUANTIZE = OperatorClasses(
     "QuantizeLinear",
     (
-        zone("FUNC", "numbers of everyday size", "function", NARROW, _to_func),
-        zone("TIES", "quotients of exactly a half: to even, then the zero point", "function", NARROW, _to_ties),
-        zone("SATURATE", "next to the ends of the type and far beyond", "function", NARROW, _to_ends),
-        zone("AXIS", "a scale and a zero point per entry of each axis", "constraint", NARROW, _to_axis),
-        zone("SUBNORMAL", "subnormal numbers; scales next to them", "type", BYTES, _to_wide),
-        zone("SPECIAL", "infinities, which saturate, and NaN, which are open", "type", NARROW, _to_special),
-        zone("HALF", "float16 data and scales", "type", BYTES, _to_half),
-        zone("DEFAULT", "no zero point: uint8", "function", ("UINT8",), _to_default),
+        zone("FUNC", "numbers of everyday size", "function", NARROW, _quantize_random),
+        zone("TIES", "quotients of exactly a half: to even, then the zero point", "function", NARROW, _quantize_ties),
+        zone("SATURATE", "next to the ends of the type and far beyond", "function", NARROW, _quantize_saturating),
+        zone("AXIS", "a scale and a zero point per entry of each axis", "constraint", NARROW, _quantize_per_axis),
+        zone("SUBNORMAL", "subnormal numbers; scales next to them", "type", BYTES, _quantize_subnormal),
+        zone("SPECIAL", "infinities, which saturate, and NaN, which are open", "type", NARROW, _quantize_special),
+        zone("HALF", "float16 data and scales", "type", BYTES, _quantize_half),
+        zone("DEFAULT", "no zero point: uint8", "function", ("UINT8",), _quantize_default),
     ),
     {
         "block_size": "refused: scales per block",
@@ -107,58 +115,71 @@ QUANTIZE = OperatorClasses(
 # --- and back ---------------------------------------------------------------------------------------------------
 
 
-def _back(
+def _dequantize_case(
     q: Array, scale: Any, zero: Array | None, axis: int | None = None, form: Type = FLOAT, note: str = ""
 ) -> VectorCase:
+    """Return a case of DequantizeLinear."""
     attributes = {} if axis is None else {"axis": axis}
     arguments = {"q": q, "scale": np.asarray(scale, form), "zero": zero}
     return VectorCase("DequantizeLinear", arguments, attributes, outputs={"y": form}, note=note)
 
 
-def _back_func(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    zero = None if dtype == INT32 else whole(rng, dtype)
+def _dequantize_random(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield DequantizeLinear cases of random numbers."""
+    zero = None if dtype == INT32 else random_integers(rng, dtype)
     for scale in (0.03, 0.5):
-        yield _back(whole(rng, dtype, (3, 5)), scale, zero)
+        yield _dequantize_case(random_integers(rng, dtype, (3, 5)), scale, zero)
 
 
-def _back_ends(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+def _dequantize_limits(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield cases at the limits of the type, with zero points there."""
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     row = np.array([low, low + 1, 0, high - 1, high], dtype)
     for zero in (None,) if dtype == INT32 else (None, low, high):
-        yield _back(row, 0.1, None if zero is None else np.array(zero, dtype))
+        yield _dequantize_case(row, 0.1, None if zero is None else np.array(zero, dtype))
 
 
-def _back_axis(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+def _dequantize_per_axis(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield cases with scales and zero points per entry of each axis."""
     for axis in (0, 1, 2, -1):
         count = (2, 3, 4)[axis]
-        yield _back(whole(rng, dtype, (2, 3, 4)), rng.uniform(0.01, 0.1, count), whole(rng, dtype, (count,)), axis)
+        yield _dequantize_case(
+            random_integers(rng, dtype, (2, 3, 4)),
+            rng.uniform(0.01, 0.1, count),
+            random_integers(rng, dtype, (count,)),
+            axis,
+        )
 
 
-def _back_wide(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Beyond 2^24 an int32 is no float32: it is rounded first."""
+def _dequantize_long(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield cases of int32 beyond 2^24, which are rounded to float32 first."""
     row = np.array([2**24, 2**24 + 1, 2**24 + 3, 2**31 - 1, -(2**31) + 1, 7], dtype)
     for scale in (1.0, 0.5, 0.1):
-        yield _back(row, scale, None)
+        yield _dequantize_case(row, scale, None)
 
 
-def _back_tiny(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    yield _back(np.arange(5).astype(dtype), 1e-40, None)
-    yield _back(np.array([0, 1, 100], dtype), 3e38, None, note="products beyond the largest number overflow")
+def _dequantize_scales(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield cases with a subnormal scale, and one next to the largest number."""
+    yield _dequantize_case(np.arange(5).astype(dtype), 1e-40, None)
+    yield _dequantize_case(np.array([0, 1, 100], dtype), 3e38, None, note="products beyond the largest number overflow")
 
 
-def _back_half(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    yield _back(whole(rng, dtype, (3, 5)), 0.03, whole(rng, dtype), form=HALF)
+def _dequantize_half(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield a case with a float16 scale."""
+    yield _dequantize_case(random_integers(rng, dtype, (3, 5)), 0.03, random_integers(rng, dtype), form=HALF)
 
 
 DEQUANTIZE = OperatorClasses(
     "DequantizeLinear",
     (
-        zone("FUNC", "numbers of the whole type", "function", (*NARROW, "INT32"), _back_func),
-        zone("BOUND", "the ends of the type with zero points at its ends", "type", (*NARROW, "INT32"), _back_ends),
-        zone("AXIS", "a scale and a zero point per entry of each axis", "constraint", NARROW, _back_axis),
-        zone("LONG", "int32 that no float32 holds", "type", ("INT32",), _back_wide),
-        zone("SCALE", "subnormal scales, and one next to the largest number", "type", BYTES, _back_tiny),
-        zone("HALF", "float16 scales", "type", BYTES, _back_half),
+        zone("FUNC", "numbers of the whole type", "function", (*NARROW, "INT32"), _dequantize_random),
+        zone(
+            "BOUND", "the ends of the type with zero points at its ends", "type", (*NARROW, "INT32"), _dequantize_limits
+        ),
+        zone("AXIS", "a scale and a zero point per entry of each axis", "constraint", NARROW, _dequantize_per_axis),
+        zone("LONG", "int32 that no float32 holds", "type", ("INT32",), _dequantize_long),
+        zone("SCALE", "subnormal scales, and one next to the largest number", "type", BYTES, _dequantize_scales),
+        zone("HALF", "float16 scales", "type", BYTES, _dequantize_half),
     ),
     {
         "block_size": "refused: scales per block",
@@ -171,68 +192,96 @@ DEQUANTIZE = OperatorClasses(
 # --- convolution of integers ------------------------------------------------------------------------------------
 
 
-def _conv(
+def _conv_case(
     x: Array, w: Array, x_zero: Array | None, w_zero: Array | None, note: str = "", **attributes: Any
 ) -> VectorCase:
+    """Return a case of ConvInteger."""
     arguments = {"x": x, "w": w, "x_zero": x_zero, "w_zero": w_zero}
     given = {"kernel_shape": w.shape[2:], "strides": [1] * (x.ndim - 2), **attributes}
     return VectorCase("ConvInteger", arguments, given, outputs={"y": INT32}, note=note)
 
 
-def _conv_func(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+def _conv_random(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield ConvInteger cases of random numbers, with weights of both types."""
     for other in (np.dtype(np.uint8), np.dtype(np.int8)):
-        yield _conv(whole(rng, dtype, (1, 2, 4, 4)), whole(rng, other, (3, 2, 2, 2)), None, None)
-        yield _conv(whole(rng, dtype, (2, 1, 5)), whole(rng, other, (2, 1, 3)), whole(rng, dtype), whole(rng, other))
+        yield _conv_case(
+            random_integers(rng, dtype, (1, 2, 4, 4)), random_integers(rng, other, (3, 2, 2, 2)), None, None
+        )
+        yield _conv_case(
+            random_integers(rng, dtype, (2, 1, 5)),
+            random_integers(rng, other, (2, 1, 3)),
+            random_integers(rng, dtype),
+            random_integers(rng, other),
+        )
 
 
 def _conv_padded(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield padded ConvInteger cases; padding is the zero point."""
     five, ones = np.full((1, 1, 1, 1), 5, dtype), np.ones((1, 1, 3, 3), dtype)
-    yield _conv(five, ones, np.array(3, dtype), None, PADDED, pads=[1, 1, 1, 1])
+    yield _conv_case(five, ones, np.array(3, dtype), None, PADDED, pads=[1, 1, 1, 1])
     for pads in ([1, 1, 1, 1], [2, 0, 1, 1], [0, 2, 0, 0]):
-        x, w = whole(rng, dtype, (1, 1, 3, 4)), whole(rng, dtype, (2, 1, 2, 3))
-        yield _conv(x, w, whole(rng, dtype), whole(rng, dtype), PADDED, pads=pads)
+        x, w = random_integers(rng, dtype, (1, 1, 3, 4)), random_integers(rng, dtype, (2, 1, 2, 3))
+        yield _conv_case(x, w, random_integers(rng, dtype), random_integers(rng, dtype), PADDED, pads=pads)
 
 
 def _conv_dilated(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield dilated ConvInteger cases."""
     note = "holes between taps are no taps; the profile's text counts them as 0 - w_zero_point"
     x, w = np.arange(25).astype(dtype).reshape(1, 1, 5, 5), np.full((1, 1, 2, 2), 2, dtype)
-    yield _conv(x, w, None, np.array(1, dtype), note, dilations=[2, 2])
-    w_zero = whole(rng, dtype)
-    yield _conv(whole(rng, dtype, (1, 1, 6, 6)), whole(rng, dtype, (2, 1, 2, 3)), None, w_zero, note, dilations=[3, 2])
+    yield _conv_case(x, w, None, np.array(1, dtype), note, dilations=[2, 2])
+    w_zero = random_integers(rng, dtype)
+    yield _conv_case(
+        random_integers(rng, dtype, (1, 1, 6, 6)),
+        random_integers(rng, dtype, (2, 1, 2, 3)),
+        None,
+        w_zero,
+        note,
+        dilations=[3, 2],
+    )
 
 
 def _conv_strided(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    yield _conv(
-        whole(rng, dtype, (1, 2, 5, 6)), whole(rng, dtype, (2, 2, 2, 2)), whole(rng, dtype), None, strides=[2, 3]
+    """Yield a strided ConvInteger case."""
+    yield _conv_case(
+        random_integers(rng, dtype, (1, 2, 5, 6)),
+        random_integers(rng, dtype, (2, 2, 2, 2)),
+        random_integers(rng, dtype),
+        None,
+        strides=[2, 3],
     )
 
 
 def _conv_grouped(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    x, w = whole(rng, dtype, (1, 4, 4, 4)), whole(rng, dtype, (4, 2, 2, 2))
-    yield _conv(x, w, whole(rng, dtype), whole(rng, dtype), group=2)
+    """Yield a grouped ConvInteger case."""
+    x, w = random_integers(rng, dtype, (1, 4, 4, 4)), random_integers(rng, dtype, (4, 2, 2, 2))
+    yield _conv_case(x, w, random_integers(rng, dtype), random_integers(rng, dtype), group=2)
 
 
 def _conv_channels(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    x, w = whole(rng, dtype, (1, 2, 4, 4)), whole(rng, dtype, (3, 2, 2, 2))
-    yield _conv(x, w, whole(rng, dtype), whole(rng, dtype, (3,)), "a zero point per output channel of w")
+    """Yield a ConvInteger case with a zero point per output channel."""
+    x, w = random_integers(rng, dtype, (1, 2, 4, 4)), random_integers(rng, dtype, (3, 2, 2, 2))
+    yield _conv_case(
+        x, w, random_integers(rng, dtype), random_integers(rng, dtype, (3,)), "a zero point per output channel of w"
+    )
 
 
-def _conv_ends(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+def _conv_limits(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    """Yield a ConvInteger case at the limits of the type."""
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     x, w = np.full((1, 4, 3, 3), high, dtype), np.full((1, 4, 3, 3), low, dtype)
-    yield _conv(x, w, np.array(low, dtype), np.array(high, dtype), "no sum of this size leaves int32")
+    yield _conv_case(x, w, np.array(low, dtype), np.array(high, dtype), "no sum of this size leaves int32")
 
 
 CONV_INTEGER = OperatorClasses(
     "ConvInteger",
     (
-        zone("FUNC", "all numbers of the type, weights of both types", "function", BYTES, _conv_func),
+        zone("FUNC", "all numbers of the type, weights of both types", "function", BYTES, _conv_random),
         zone("PADZERO", "padding is the zero point", "constraint", BYTES, _conv_padded),
         zone("DILATION", "taps that are not neighbours, with a zero point of w", "constraint", BYTES, _conv_dilated),
         zone("STRIDE", "steps larger than 1", "constraint", BYTES, _conv_strided),
         zone("GROUP", "groups of channels", "constraint", BYTES, _conv_grouped),
         zone("CHANNEL", "a zero point per output channel", "function", BYTES, _conv_channels),
-        zone("BOUND", "the ends of the type against its other end", "type", BYTES, _conv_ends),
+        zone("BOUND", "the ends of the type against its other end", "type", BYTES, _conv_limits),
     ),
     {"sums that leave int32": "no text says what then; they need more than 33,000 products"},
 )

@@ -1,4 +1,4 @@
-"""Exact numbers rounded to a type, once and correctly."""
+"""Rounds exact numbers to a float type, once and correctly."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 from specgrad.errors import ScalarError
 from specgrad.rounding import FORMATS, Format
 
-FAR = 20_000  # binary exponents beyond every format
+MAX_EXPONENT = 20_000  # binary exponents beyond every format
 PRECISIONS = (256, 1024, 8192)  # bits of balls, until both ends round to the same number
 
 
 def form_of(dtype: np.dtype[Any]) -> Format:
-    """The format of a float type."""
+    """Return the format of a float type."""
     return FORMATS[dtype.name]
 
 
 def nearest(q: Fraction, form: Format) -> float:
-    """The number of the format that is nearest to q, the even one of two; infinite beyond the largest.
+    """Return the number of the format nearest to q, ties to even; infinite beyond the largest.
 
     >>> nearest(Fraction(1) + Fraction(1, 2**24), FORMATS["float32"])
     1.0
@@ -40,8 +40,8 @@ def nearest(q: Fraction, form: Format) -> float:
     return size if q > 0 else -size
 
 
-def ends(ball: Any) -> tuple[Fraction, Fraction] | None:
-    """The least and the largest number of a ball; None where it is not finite."""
+def interval_of(ball: Any) -> tuple[Fraction, Fraction] | None:
+    """Return (least, largest) number of a ball, or None if it is not finite."""
     if not ball.is_finite():
         return None
     middle, far = (Fraction(*_ratio(part)) for part in (ball.mid(), ball.rad()))
@@ -49,17 +49,20 @@ def ends(ball: Any) -> tuple[Fraction, Fraction] | None:
 
 
 def _ratio(point: Any) -> tuple[int, int]:
-    """A ball of radius 0 as an exact ratio."""
+    """Return a point ball as (numerator, denominator); exponents are limited far beyond every format."""
     mantissa, exponent = (int(part) for part in point.man_exp())
-    exponent = min(max(exponent, -FAR - mantissa.bit_length()), FAR)  # e**(2**100) rounds as e**(2**20) does
+    exponent = min(
+        max(exponent, -MAX_EXPONENT - mantissa.bit_length()), MAX_EXPONENT
+    )  # e**(2**100) rounds as e**(2**20) does
     return (mantissa << exponent, 1) if exponent >= 0 else (mantissa, 1 << -exponent)
 
 
-def nearest_of(low: Fraction, high: Fraction, form: Format) -> float | None:
-    """What every number between two rounds to; None where they do not agree."""
+def nearest_if_unique(low: Fraction, high: Fraction, form: Format) -> float | None:
+    """Return what every number between `low` and `high` rounds to, or None if they differ."""
     first, last = nearest(low, form), nearest(high, form)
     return first if first == last else None
 
 
-def undecided(operator: str) -> ScalarError:
+def undecided_error(operator: str) -> ScalarError:
+    """Return the error for a result whose rounding the largest precision does not decide."""
     return ScalarError(operator, f"{PRECISIONS[-1]} bits do not decide to which number a result rounds")

@@ -12,13 +12,14 @@ import numpy as np
 
 
 def run(path: Path, feeds: dict[str, Any]) -> Any:
+    """Run an ONNX file on the target and return its outputs in order; replace this by your own target."""
     import onnxruntime
 
     return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feeds)
 
 
 def judge(got: Any, expected: Any, radius: Any, signs: bool) -> tuple[str, int]:
-    """What is wrong, or ""; and how many open cells (of infinite radius) have another value than the contract's."""
+    """Return what is wrong with an output ("" if nothing), and how many open cells differ from the contract's value."""
     if got.shape != expected.shape or got.dtype != expected.dtype:
         return f" is {got.dtype}{got.shape}, must be {expected.dtype}{expected.shape}", 0
     g, e = got.astype(np.float64), expected.astype(np.float64)
@@ -38,7 +39,7 @@ def judge(got: Any, expected: Any, radius: Any, signs: bool) -> tuple[str, int]:
 
 
 def run_case(folder: Path, case: dict[str, Any]) -> tuple[str, str]:
-    """(verdict, detail); verdicts are ok, differs and refuses."""
+    """Run one case; return (verdict, detail). Verdicts are ok, differs and refuses."""
     place = folder / case["folder"]
     feeds = {i["name"]: np.load(place / i["file"]) for i in case["inputs"]}
     try:
@@ -56,6 +57,7 @@ def run_case(folder: Path, case: dict[str, Any]) -> tuple[str, str]:
 
 
 def main(folder: Path) -> int:
+    """Run all cases of a folder and print the failures; return the exit code, 1 if some differ."""
     counts = {"ok": 0, "differs": 0, "refuses": 0}
     for case in json.loads((folder / "index.json").read_text(encoding="utf-8"))["cases"]:
         verdict, detail = run_case(folder, case)

@@ -1,4 +1,4 @@
-"""Numbers of every type: at random by the kinds of `specgrad.check.cases.generate`, and those where types end."""
+"""Sample arrays of every type: random numbers by kind of data, and extreme values."""
 
 from __future__ import annotations
 
@@ -16,23 +16,29 @@ from specgrad.window import Shape
 from .case import Draw, VectorCase
 
 Type = np.dtype[Any]
-TRIED = 400  # cells and products of one case: rationals are slow
+MAX_CASE_SIZE = 400  # cells and products of one case: rationals are slow
 
 
 def numbers(rng: Draw, kind: str, shape: Shape, dtype: Type) -> Array:
-    """An array by a kind of data, in a type. Integers take their whole range, or what the kind says."""
+    """Return a random array by kind of data.
+
+    Integers take their whole range unless the kind is "ties" or "integers".
+    """
     if dtype.kind in "iu":
-        ends = np.iinfo(dtype)
+        limits = np.iinfo(dtype)
         if kind in ("ties", "integers"):
             return rng.integers(0, 2 if kind == "ties" else 9, size=shape).astype(dtype)
-        return rng.integers(ends.min, ends.max, size=shape, endpoint=True).astype(dtype)
+        return rng.integers(limits.min, limits.max, size=shape, endpoint=True).astype(dtype)
     if kind == "subnormal":
         return np.asarray(rng.normal(size=shape) * 2.0**8 * np.finfo(dtype).smallest_subnormal).astype(dtype)
     return np.asarray(DATA[kind](rng, shape)).astype(dtype)
 
 
-def ends(dtype: Type) -> Array:
-    """Where a type ends: largest, smallest normal and subnormal numbers, both signs; integers: least and largest."""
+def extreme_values(dtype: Type) -> Array:
+    """Return the largest, smallest normal and subnormal and a few other numbers of a float type, both signs.
+
+    Of integers: the limits, 0 and 1.
+    """
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return np.array([info.min, info.max, 0, 1], dtype)
@@ -42,7 +48,7 @@ def ends(dtype: Type) -> Array:
 
 
 def pairs(a: Iterable[float], b: Iterable[float], dtype: Type) -> tuple[Array, Array]:
-    """Every number of the first with every one of the second.
+    """Return two rows: every number of `a` with every number of `b`.
 
     >>> pairs([1, 2], [3, 4], np.dtype("float32"))[1]
     array([3., 4., 3., 4.], dtype=float32)
@@ -51,8 +57,8 @@ def pairs(a: Iterable[float], b: Iterable[float], dtype: Type) -> tuple[Array, A
     return first.ravel(), second.ravel()
 
 
-def planted(rng: Draw, values: Iterable[float], shape: Shape, dtype: Type) -> Array:
-    """Gaussian numbers, a third of them replaced by the values in turn."""
+def gaussian_with(rng: Draw, values: Iterable[float], shape: Shape, dtype: Type) -> Array:
+    """Return Gaussian numbers of which about a third are replaced by `values` in turn."""
     x = rng.normal(size=shape).astype(dtype)
     some = [*values]
     at = rng.permutation(x.size)[: max(len(some), x.size // 3)]
@@ -60,14 +66,15 @@ def planted(rng: Draw, values: Iterable[float], shape: Shape, dtype: Type) -> Ar
     return x
 
 
-def asked(
+def generated_cases(
     rng: Draw, operator: str, kind: str, count: int, dtype: Type, accept: Accept | None = None
 ) -> Iterator[OpCase]:
-    """Questions of `specgrad.check.cases.generate` that are small, their arrays drawn again in a type."""
+    """Yield small generated operator cases, with arrays of one kind of data and type."""
 
     def small(attributes: Mapping[str, Any], arrays: Mapping[str, Shape]) -> bool:
+        """Return whether a case has few enough cells and products, and is accepted."""
         size = int(np.prod(arrays["x"])) * int(np.prod(arrays.get("w", (1, 1))[1:]))
-        return size <= TRIED and (accept is None or accept(attributes, arrays))
+        return size <= MAX_CASE_SIZE and (accept is None or accept(attributes, arrays))
 
     for _ in range(count):
         q = draw_case(operator, "gaussian", int(rng.integers(2**31)), small)
@@ -76,7 +83,7 @@ def asked(
 
 
 def case_of(q: OpCase, **more: Any) -> VectorCase:
-    """The node of a question."""
+    """Return the ONNX node of a generated operator case."""
     name, attributes, constants = NODES[q.operator](q)
     arguments: dict[str, Array | None] = dict(q.arrays)
     arguments |= {k: None if v is None else np.asarray(v) for k, v in constants.items()}

@@ -37,7 +37,7 @@ class Collected:
 
     @property
     def verdict(self) -> str:
-        """ "findings", "unfinished", "crashed", "cannot tell" (open verdicts, or no good one), else "ok"."""
+        """Verdict: "findings", "unfinished", "crashed", "cannot tell" (open verdicts, or no good one), or "ok"."""
         total = self.total
         if any(total[kind] for kind in self.kind.BAD):
             return "findings"

@@ -47,7 +47,7 @@ class CampaignStatus:
 
     @property
     def verdict(self) -> str:
-        """ "unfinished", "crashed" (some shard did), or "ok"."""
+        """Verdict: "unfinished", "crashed" (some shard did), or "ok"."""
         return "unfinished" if self.left else "crashed" if self.crashed else "ok"
 
     def done_by_segment(self, cells: int) -> list[tuple[float, bool]]:

@@ -1,4 +1,4 @@
-"""A model with nothing left to defaults, inference or convention: it means the same, or it is not written."""
+"""Rewrites a model with nothing left to defaults, inference or convention; proven equal, or not written."""
 
 from .normalise import Normalised, is_normalised, normalise
 

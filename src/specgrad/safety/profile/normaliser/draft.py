@@ -1,4 +1,4 @@
-"""A copy of a model that is being written anew: nodes, fresh names, constants, and a list of what was done."""
+"""A copy of a model that is being rewritten: nodes, fresh names, constants, and a count of the changes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..model_view import ModelView, NodeView
 
 
 class Draft:
-    """The copy, and what is known of the values of the model that it is a copy of."""
+    """The copy, what is known of the original's values, and how often each kind of change was made."""
 
     def __init__(self, view: ModelView, model: onnx.ModelProto) -> None:
         self.view, self.model = view, onnx.ModelProto()
         self.model.CopyFrom(model)
-        self.done: Counter[str] = Counter()
+        self.changes: Counter[str] = Counter()
         self.expanded: dict[str, str] = {}  # what an inserted Expand gives -> what it reads
         graph = self.model.graph
         self.names = {str(t.name) for t in graph.initializer} | {str(i.name) for i in graph.input}
@@ -33,13 +33,13 @@ class Draft:
         return next(int(o.version) for o in self.model.opset_import if o.domain in ("", "ai.onnx"))
 
     def nodes(self, *operators: str) -> Iterator[NodeView]:
-        """The nodes as they are now, with the schemas of the copy's opset; none of another domain."""
+        """Iterate over the present nodes (of these operators), with the schemas of the copy's opset."""
         for i, node in enumerate(self.model.graph.node):
             if not operators or node.op_type in operators:
                 yield NodeView(i, node, onnx.defs.get_schema(node.op_type, self.opset, ""))
 
     def fresh(self, like: str) -> str:
-        """A name that nobody has."""
+        """Return `like`, numbered if the name is in use, and reserve it."""
         name, k = like, 1
         while name in self.names:
             name, k = f"{like}_{k}", k + 1
@@ -47,38 +47,42 @@ class Draft:
         return name
 
     def constant(self, like: str, array: Any) -> str:
-        """A new initializer."""
+        """Add an initializer and return its name."""
         name = self.fresh(like)
         self.model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
         return name
 
-    def whole_numbers(self, like: str, numbers: Sequence[int]) -> str:
+    def int64_constant(self, like: str, numbers: Sequence[int]) -> str:
+        """Add an int64 initializer and return its name."""
         return self.constant(like, np.array(numbers, np.int64))
 
     def shape(self, name: str) -> Shape:
+        """Return the shape of a value of the original; UnsupportedError if it is not known."""
         shape = self.view.shape(name)
         if shape is None:
             raise UnsupportedError("normalise", f"the shape of {name!r} is not known")
         return shape
 
-    def count(self, what: str, times: int = 1) -> None:
+    def count_change(self, what: str, times: int = 1) -> None:
+        """Count a kind of change."""
         if times:
-            self.done[what] += times
+            self.changes[what] += times
 
 
-def put(node: NodeProto, name: str, value: Any) -> None:
-    """An attribute, in place of one of its name."""
-    take(node, name)
+def set_attribute(node: NodeProto, name: str, value: Any) -> None:
+    """Set an attribute of a node, replacing one of that name."""
+    remove_attributes(node, name)
     node.attribute.append(helper.make_attribute(name, value))
 
 
-def take(node: NodeProto, *names: str) -> None:
+def remove_attributes(node: NodeProto, *names: str) -> None:
+    """Remove attributes of a node."""
     kept = [a for a in node.attribute if a.name not in names]
     del node.attribute[:]
     node.attribute.extend(kept)
 
 
-def put_input(node: NodeProto, i: int, name: str) -> None:
-    """Input number i; those before it that are left out are empty names."""
+def set_input(node: NodeProto, i: int, name: str) -> None:
+    """Set input i of a node; missing inputs before it become empty names."""
     node.input.extend([""] * (i + 1 - len(node.input)))
     node.input[i] = name

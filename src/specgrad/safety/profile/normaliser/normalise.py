@@ -1,4 +1,4 @@
-"""The normaliser: write the draft, give every value its type and shape, and prove that it means the same."""
+"""The normaliser: rewrites a draft, writes type and shape of every value, and proves that the meaning is equal."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from specgrad.process import Process
 
 from ..digests import digests_of
 from ..model_view import ModelView
-from ..onnx_checker import ask
+from ..onnx_checker import run_onnx_code
 from ..report import Profile
 from .draft import Draft
 from .opset import pin
-from .passes import STEPS
+from .passes import PASSES
 
 MARK = "specgrad.normalised"
-SHOWN = "both files import to one graph, node for node, at the shapes written"
-MOST_BYTES = 2**31 - 1
-LARGEST = {float(np.finfo(kind).max) for kind in (np.float16, np.float32, np.float64)}
+PROVEN_TEXT = "both files import to one graph, node for node, at the shapes written"
+MAX_MODEL_BYTES = 2**31 - 1
+FORMAT_LIMITS = {float(np.finfo(kind).max) for kind in (np.float16, np.float32, np.float64)}
 
 
 @dataclass(frozen=True)
 class Normalised:
-    """A file that may be written.
+    """A normalised model, ready to be written.
 
     data      its bytes
     digests   its side file's content
@@ -48,24 +48,25 @@ class Normalised:
 
     @property
     def side(self) -> str:
-        """The text of the side file."""
+        """Text of the side file."""
         return json.dumps(self.digests, indent=2) + "\n"
 
     def to_json(self, file: str, before: Profile) -> dict[str, Any]:
-        """With the name of the file, and what was found in the model before."""
+        """Return the changes as JSON data, with the name of the file and the profile of the model before."""
         counts = Counter(f.rule for f in before.findings)
-        said = {"file": file, "changes": dict(self.changes), "shown": SHOWN}
+        said = {"file": file, "changes": dict(self.changes), "shown": PROVEN_TEXT}
         return {**said, "before": {"verdict": before.verdict, "digest": before.digest, "findings": dict(counts)}}
 
     def sentences(self) -> list[str]:
+        """Return the changes, and what was proven, one sentence each."""
         said = [f"{what}: {times}" for what, times in self.changes.items()]
-        return [*said, SHOWN]
+        return [*said, PROVEN_TEXT]
 
 
 def normalise(
     model: Any, *, shapes: Mapping[str, Sequence[int]] | None = None, process: Process | None = None
 ) -> Normalised:
-    """The model with everything written: defaults, types, shapes, padding, axes, broadcasts, one opset; no dead nodes.
+    """Return the model with all written: defaults, types, shapes, padding, axes, broadcasts, opset; no dead nodes.
 
     Functions are expanded by ONNX's own inliner first. What it gives and what is written are imported, and must be one
     graph, node for node, weights bit for bit (specgrad.equivalence; bounds of Clip at the limits of the type count
@@ -82,55 +83,58 @@ def normalise(
     ['kernel_shape', 'dilations', 'strides', 'pads', 'auto_pad', 'ceil_mode', 'storage_order']
     """
     with nullcontext(process) if process is not None else Process(seconds=120) as runner:
-        return _normalised(ModelView(model, shapes=shapes, process=runner), runner)
+        return _normalise_view(ModelView(model, shapes=shapes, process=runner), runner)
 
 
-def _normalised(view: ModelView, process: Process) -> Normalised:
-    _check(view)
+def _normalise_view(view: ModelView, process: Process) -> Normalised:
+    """Run all passes on a copy of the model, and prove that it means the same."""
+    _check_supported(view)
     source = gathered(view.expanded, view.folder)
     draft = Draft(view, source)
-    draft.count("functions expanded", len(view.model.functions))
+    draft.count_change("functions expanded", len(view.model.functions))
     del draft.model.functions[:]
     pin(draft)
-    for step in STEPS:
+    for step in PASSES:
         step(draft)
     _declare(draft, process)
     if not any(p.key == MARK for p in draft.model.metadata_props):
         draft.model.metadata_props.add(key=MARK, value="see the side file")
-    data = _valid(draft.model, process)
+    data = _serialise_valid(draft.model, process)
     _check_same(source, draft.model, view)
     written = onnx.load_from_string(data)
-    return Normalised(data, digests_of(written, None, data), dict(draft.done))
+    return Normalised(data, digests_of(written, None, data), dict(draft.changes))
 
 
 def is_normalised(data: bytes) -> bool:
-    """Whether the normaliser wrote a file with these bytes."""
+    """Return whether the normaliser wrote a file with these bytes."""
     return MARK.encode() in data
 
 
-def _refuse(text: str) -> UnsupportedError:
+def _error(text: str) -> UnsupportedError:
+    """Return the error that says why nothing can be written."""
     return UnsupportedError("normalise", printable(text))
 
 
-def _check(view: ModelView) -> None:
-    if view.outside.ended is not None or view.outside.checker is not None:
-        raise _refuse(f"the file is not valid ONNX: {view.outside.ended or view.outside.checker}")
-    if view.outside.inliner is not None:
-        raise _refuse(f"its functions cannot be expanded: {view.outside.inliner}")
+def _check_supported(view: ModelView) -> None:
+    """Raise UnsupportedError if the file is invalid, has unknown nodes, or inputs with open sizes."""
+    if view.onnx_result.ended is not None or view.onnx_result.checker is not None:
+        raise _error(f"the file is not valid ONNX: {view.onnx_result.ended or view.onnx_result.checker}")
+    if view.onnx_result.inliner is not None:
+        raise _error(f"its functions cannot be expanded: {view.onnx_result.inliner}")
     if view.refusal is not None:
-        raise _refuse(f"the file has no meaning here, so nothing could be compared: {view.refusal}")
-    for name, reason in view.passed.items():
-        raise _refuse(f"the node that gives {name!r} has no meaning here, so nothing could be compared: {reason}")
+        raise _error(f"the file has no meaning here, so nothing could be compared: {view.refusal}")
+    for name, reason in view.unsupported.items():
+        raise _error(f"the node that gives {name!r} has no meaning here, so nothing could be compared: {reason}")
     for info in view.inputs:
         if info.name not in view.shapes and any(d.dim_value < 1 for d in info.type.tensor_type.shape.dim):
-            raise _refuse(f"input {info.name!r} has an open size; give --shape {info.name}=...")
+            raise _error(f"input {info.name!r} has an open size; give --shape {info.name}=...")
 
 
 # --- types and shapes -------------------------------------------------------------------------------------------------
 
 
 def _declare(draft: Draft, process: Process) -> None:
-    """Type and shape of every value: shapes as our reader finds them, types as ONNX's inference does."""
+    """Write type and shape of every value: shapes by our importer, types by ONNX's inference."""
     graph = draft.model.graph
     for info in graph.input:
         _write_shape(info, draft.view.sizes.get(str(info.name)) or draft.shape(str(info.name)))
@@ -139,24 +143,24 @@ def _declare(draft: Draft, process: Process) -> None:
         info.type.tensor_type.ClearField("shape") if not _is_closed(info) else None
     view = ModelView(_with_shapes(draft), process=process)
     if view.refusal is not None:
-        raise _refuse(f"what would be written cannot be read: {view.refusal}")
+        raise _error(f"what would be written cannot be read: {view.refusal}")
     for node, name in view.intermediates:
         shape, kind = view.shape(name), view.inferred_type(name)
         if shape is None or not kind:
-            raise _refuse(f"type or shape of {name!r} (node {node.proto.name!r}) is not known")
+            raise _error(f"type or shape of {name!r} (node {node.proto.name!r}) is not known")
         graph.value_info.append(helper.make_tensor_value_info(name, kind, shape))
     known = {name for name, info in draft.view.declared.items() if info.type.tensor_type.elem_type and _is_closed(info)}
     lacking = sum(name not in known for _, name in view.intermediates if name not in draft.expanded)
-    draft.count("types and shapes of values written", lacking)
+    draft.count_change("types and shapes of values written", lacking)
     for info in graph.output:
         shape = view.shape(str(info.name))
         if shape is None:
-            raise _refuse(f"the shape of output {info.name!r} is not known")
+            raise _error(f"the shape of output {info.name!r} is not known")
         _write_shape(info, shape)
 
 
 def _with_shapes(draft: Draft) -> onnx.ModelProto:
-    """A copy whose outputs have shapes as before, for a reader that needs some."""
+    """Return a copy of the model whose outputs have the original's shapes."""
     copy = onnx.ModelProto()
     copy.CopyFrom(draft.model)
     for info in copy.graph.output:
@@ -165,12 +169,13 @@ def _with_shapes(draft: Draft) -> onnx.ModelProto:
 
 
 def _is_closed(info: onnx.ValueInfoProto) -> bool:
+    """Return whether a declared shape has a positive size on every axis."""
     kind = info.type.tensor_type
     return kind.HasField("shape") and all(d.dim_value > 0 for d in kind.shape.dim)
 
 
 def _write_shape(info: onnx.ValueInfoProto, sizes: Sequence[int]) -> None:
-    """Sizes as numbers; what the file says of its axes stays."""
+    """Write sizes as numbers; denotations of the axes stay."""
     dims = info.type.tensor_type.shape.dim
     said = [d.denotation for d in dims]
     info.type.tensor_type.shape.ClearField("dim")
@@ -184,38 +189,43 @@ def _write_shape(info: onnx.ValueInfoProto, sizes: Sequence[int]) -> None:
 # --- the proof --------------------------------------------------------------------------------------------------------
 
 
-def _valid(model: onnx.ModelProto, process: Process) -> bytes:
-    if model.ByteSize() > MOST_BYTES:
-        raise _refuse(f"the file would have {model.ByteSize()} bytes; {MOST_BYTES} can be written")
-    said = ask(model, None, process)
+def _serialise_valid(model: onnx.ModelProto, process: Process) -> bytes:
+    """Return the bytes of the model; UnsupportedError if it is too large or onnx.checker rejects it."""
+    if model.ByteSize() > MAX_MODEL_BYTES:
+        raise _error(f"the file would have {model.ByteSize()} bytes; {MAX_MODEL_BYTES} can be written")
+    said = run_onnx_code(model, None, process)
     if said.ended is not None or said.checker is not None:
-        raise _refuse(f"what would be written is not valid ONNX: {said.ended or said.checker}")
+        raise _error(f"what would be written is not valid ONNX: {said.ended or said.checker}")
     return bytes(model.SerializeToString())
 
 
 def _check_same(before: onnx.ModelProto, after: onnx.ModelProto, view: ModelView) -> None:
-    """Both are one graph, node for node. Broadcasting is a node of our graphs, whether a file has an Expand or not."""
+    """Raise UnsupportedError unless both files import to one graph, node for node.
+
+    Broadcasting is a node of our graphs, whether a file has an Expand or not.
+    """
     try:
         first, second = (without_limits(from_onnx(m, input_shapes=view.sizes).at()) for m in (before, after))
     except SpecgradError as error:
-        raise _refuse(f"the two files could not be compared: {error}") from None
+        raise _error(f"the two files could not be compared: {error}") from None
     if not same_node_for_node(first, second):
-        raise _refuse(f"the two files do not import to one graph{_first_apart(first, second)}")
+        raise _error(f"the two files do not import to one graph{_first_shape_difference(first, second)}")
 
 
 def without_limits(graph: OnnxGraph) -> OnnxGraph:
-    """Bounds of clamp at the limits of a format are what ONNX writes for none."""
+    """Return the graph with clamp bounds at the limits of a float format removed, as ONNX writes them for none."""
     nodes = tuple(replace(n, params=dict(_bounds(n.params))) if n.op.name == "clamp" else n for n in graph.nodes)
     return replace(graph, nodes=nodes)
 
 
 def _bounds(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the parameters of a clamp, with bounds at the limits of a format as None."""
     for name, value in params.items():
-        yield name, None if value is not None and abs(float(value)) in LARGEST else value
+        yield name, None if value is not None and abs(float(value)) in FORMAT_LIMITS else value
 
 
-def _first_apart(a: OnnxGraph, b: OnnxGraph) -> str:
-    """Where they part, by the names of values that both have."""
+def _first_shape_difference(a: OnnxGraph, b: OnnxGraph) -> str:
+    """Return the first value that both graphs have in different shapes, as text; "" if there is none."""
     for name, p in a.values.items():
         if name in b.values and a.nodes[p].shape != b.nodes[b.values[name]].shape:
             return f": {name!r} has shapes {a.nodes[p].shape} and {b.nodes[b.values[name]].shape}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from specgrad.errors import UnsupportedError
 
 from ..model_view import ONNX_DOMAINS
-from .draft import Draft, put_input, take
+from .draft import Draft, remove_attributes, set_input
 
 PINNED = 25
 """In which every operator of texts.VERSIONS has the version that its text is about."""
@@ -20,7 +20,7 @@ AXES |= dict.fromkeys(("ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"), 18
 
 
 def pin(draft: Draft) -> None:
-    """Write the opset, and the nodes whose form it changes."""
+    """Set the pinned opset, and rewrite the nodes whose form it changes."""
     old = draft.opset
     if old > PINNED:
         raise UnsupportedError("normalise", f"the file has opset {old}; {PINNED} is the newest that is written")
@@ -32,29 +32,30 @@ def pin(draft: Draft) -> None:
     del draft.model.opset_import[:]
     draft.model.opset_import.add(domain="", version=PINNED)
     draft.model.ir_version = IR_VERSION
-    draft.count(f"opset {old} is now {PINNED}", int(old != PINNED))
+    draft.count_change(f"opset {old} is now {PINNED}", int(old != PINNED))
     for node in draft.model.graph.node:
         node.ClearField("domain")
     _move_axes(draft, old)
-    _say_split(draft)
+    _write_split_sizes(draft)
 
 
 def _move_axes(draft: Draft, old: int) -> None:
+    """Move the attribute `axes` to an input, for operators that changed so after opset `old`."""
     for node in draft.nodes(*AXES):
         axes = node.attributes.get("axes")
         if old < AXES[node.operator] and axes is not None:
-            put_input(node.proto, 1, draft.whole_numbers(f"{node.proto.output[0]}_axes", list(axes)))
-            take(node.proto, "axes")
-            draft.count("axes moved from an attribute to an input")
+            set_input(node.proto, 1, draft.int64_constant(f"{node.proto.output[0]}_axes", list(axes)))
+            remove_attributes(node.proto, "axes")
+            draft.count_change("axes moved from an attribute to an input")
 
 
-def _say_split(draft: Draft) -> None:
-    """Sizes of the parts, which versions before 18 allowed to leave out."""
+def _write_split_sizes(draft: Draft) -> None:
+    """Write the part sizes of every Split, which versions before 18 may leave out."""
     for node in draft.nodes("Split"):
         if node.input(1):
             continue
         axis = node.attributes.get("axis", 0)
         sizes = node.attributes.get("split") or [draft.shape(str(name))[axis] for name in node.proto.output]
-        put_input(node.proto, 1, draft.whole_numbers(f"{node.proto.output[0]}_split", list(sizes)))
-        take(node.proto, "split", "num_outputs")
-        draft.count("sizes of a Split written")
+        set_input(node.proto, 1, draft.int64_constant(f"{node.proto.output[0]}_split", list(sizes)))
+        remove_attributes(node.proto, "split", "num_outputs")
+        draft.count_change("sizes of a Split written")

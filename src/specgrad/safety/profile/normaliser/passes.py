@@ -1,4 +1,4 @@
-"""The steps of the normaliser: dead nodes, defaults, padding, axes, optional inputs, broadcasts, names."""
+"""The passes of the normaliser: dead nodes, defaults, padding, axes, optional inputs, broadcasts, names."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from specgrad import window
 
 from ..graph_rules import needed_nodes, reads
 from ..model_view import NodeView
-from ..operator_rules import WINDOWS, unwritten
-from ..type_rules import ALIKE
+from ..operator_rules import WINDOWS, missing_attributes
+from ..type_rules import ELEMENTWISE
 from ..window_rules import padding_of
-from .draft import Draft, put, put_input
+from .draft import Draft, set_attribute, set_input
 
 AXIS: tuple[str, ...] = (
     "Softmax",
@@ -35,97 +35,100 @@ LIMITS = {TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16, Tensor
 
 
 def leave_out_the_dead(draft: Draft) -> None:
-    """Nodes that no output needs. Initializers are constants, and no inputs."""
+    """Remove the nodes that no output needs, and inputs that are initializers."""
     graph = draft.model.graph
     nodes = tuple(draft.nodes())
     needed = needed_nodes(nodes, [str(o.name) for o in graph.output])
-    _keep(draft, graph.node, [n.proto for n in nodes if n.index in needed], "dead nodes left out")
+    _replace_counted(draft, graph.node, [n.proto for n in nodes if n.index in needed], "dead nodes left out")
     initial = {t.name for t in graph.initializer}
     inputs = [i for i in graph.input if i.name not in initial]
-    _keep(draft, graph.input, inputs, "initializers that were inputs too are constants")
+    _replace_counted(draft, graph.input, inputs, "initializers that were inputs too are constants")
 
 
 def leave_out_the_unused(draft: Draft) -> None:
-    """Initializers that nothing reads; those that a step above has put another in place of are not counted."""
+    """Remove the initializers that nothing reads; those that a pass has replaced are not counted."""
     graph = draft.model.graph
     used = {name for n in draft.nodes() for name in reads(n)} | {str(o.name) for o in graph.output}
     before = {name for n in draft.view.nodes for name in reads(n)} | used
-    draft.count("initializers that nothing reads left out", sum(t.name not in before for t in graph.initializer))
+    draft.count_change("initializers that nothing reads left out", sum(t.name not in before for t in graph.initializer))
     _replace(graph.initializer, [t for t in graph.initializer if t.name in used])
 
 
-def _keep(draft: Draft, field: Any, entries: list[Any], what: str) -> None:
-    draft.count(what, len(field) - len(entries))
+def _replace_counted(draft: Draft, field: Any, entries: list[Any], what: str) -> None:
+    """Replace a repeated field by `entries`, and count how many were removed."""
+    draft.count_change(what, len(field) - len(entries))
     _replace(field, entries)
 
 
 def _replace(field: Any, entries: list[Any]) -> None:
+    """Replace a repeated field by copies of `entries`."""
     copies = [type(e).FromString(e.SerializeToString()) for e in entries]
     del field[:]
     field.extend(copies)
 
 
 def write_defaults(draft: Draft) -> None:
-    """Every attribute that has a default, as the schema says it; those of windows from shapes."""
+    """Write every attribute that has a default by the schema; those of windows from shapes."""
     for node in draft.nodes():
         if node.operator in WINDOWS:
             _write_window(draft, node)
-        for name in unwritten(node):
+        for name in missing_attributes(node):
             value = node.schema.attributes[name].default_value
             node.proto.attribute.append(helper.make_attribute(name, helper.get_attribute_value(value)))
-            draft.count("default values written")
+            draft.count_change("default values written")
 
 
 def _write_window(draft: Draft, node: NodeView) -> None:
+    """Write kernel, strides, dilations and pads of a convolution or max pool as numbers."""
     x = draft.shape(node.input(0))
     rank = len(x) - 2
     kernel = node.attributes.get("kernel_shape") or list(draft.shape(node.input(1))[2:])
     given = {"kernel_shape": list(kernel), "dilations": [1] * rank, "strides": [1] * rank}
     for name, value in given.items():
         if name not in node.attributes:
-            put(node.proto, name, value)
-            draft.count("default values written")
-    if (auto := node.word("auto_pad", "NOTSET")) != "NOTSET" or "pads" not in node.attributes:
-        again = NodeView(node.index, node.proto, node.schema)
+            set_attribute(node.proto, name, value)
+            draft.count_change("default values written")
+    if (auto := node.text_attribute("auto_pad", "NOTSET")) != "NOTSET" or "pads" not in node.attributes:
+        updated = NodeView(node.index, node.proto, node.schema)
         win = window.strided(
             node.operator,
             x[2:],
             tuple(kernel),
-            stride=tuple(again.attributes["strides"]),
-            padding=padding_of(again, rank),
-            dilation=tuple(again.attributes["dilations"]),
-            ceil=bool(again.attributes.get("ceil_mode", 0)),
+            stride=tuple(updated.attributes["strides"]),
+            padding=padding_of(updated, rank),
+            dilation=tuple(updated.attributes["dilations"]),
+            ceil=bool(updated.attributes.get("ceil_mode", 0)),
         )
         low, high = zip(*((a.lo, a.hi) for a in win.axes), strict=True)  # type: ignore[union-attr]
-        put(node.proto, "pads", [*low, *high])
-        put(node.proto, "auto_pad", "NOTSET")
-        draft.count("padding written as numbers" if auto != "NOTSET" else "default values written")
+        set_attribute(node.proto, "pads", [*low, *high])
+        set_attribute(node.proto, "auto_pad", "NOTSET")
+        draft.count_change("padding written as numbers" if auto != "NOTSET" else "default values written")
 
 
 def count_axes_from_the_front(draft: Draft) -> None:
-    """axis >= 0, where it is an attribute or a constant input."""
+    """Make negative axes positive, in attributes and constant inputs."""
     for node in draft.nodes(*AXIS):
         axis = node.attributes.get("axis")
         if axis is not None and axis < 0:
-            put(node.proto, "axis", axis + len(draft.shape(node.input(0))))
-            draft.count("negative axes counted from the front")
+            set_attribute(node.proto, "axis", axis + len(draft.shape(node.input(0))))
+            draft.count_change("negative axes counted from the front")
     for node in draft.nodes(*AXES_INPUT, "Unsqueeze"):
         axes = draft.view.ints(node.input(1)) if node.input(1) else None
         if axes and min(axes) < 0:
             rank = len(draft.shape(str(node.proto.output[0]) if node.operator == "Unsqueeze" else node.input(0)))
-            put_input(node.proto, 1, draft.whole_numbers(f"{node.proto.output[0]}_axes", [a % rank for a in axes]))
-            draft.count("negative axes counted from the front")
+            set_input(node.proto, 1, draft.int64_constant(f"{node.proto.output[0]}_axes", [a % rank for a in axes]))
+            draft.count_change("negative axes counted from the front")
 
 
 def give_optional_inputs(draft: Draft) -> None:
-    """Bounds of Clip, which are the limits of the type where they are left out; starts, ends, axes, steps of Slice."""
+    """Write the bounds of Clip (the type's limits by default), and slices over all axes."""
     for node in draft.nodes("Clip"):
         kind = LIMITS.get(draft.view.inferred_type(node.input(0)))  # type: ignore[call-overload]
         for i, name in ((1, "min"), (2, "max")):
             if not node.input(i) and kind is not None:
                 limit = getattr(np.finfo(kind), name)
-                put_input(node.proto, i, draft.constant(f"{node.proto.output[0]}_{name}", np.array(limit, kind)))
-                draft.count("bounds of Clip written")
+                set_input(node.proto, i, draft.constant(f"{node.proto.output[0]}_{name}", np.array(limit, kind)))
+                draft.count_change("bounds of Clip written")
     for node in draft.nodes("Slice"):
         shape, ints = draft.shape(node.input(0)), draft.view.ints
         starts, ends = ints(node.input(1)), ints(node.input(2))
@@ -137,19 +140,21 @@ def give_optional_inputs(draft: Draft) -> None:
             continue
         rows = [(0, n, 1) for n in shape]
         for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-            rows[axis] = _exact(start, end, step, shape[axis])
+            rows[axis] = _canonical_slice(start, end, step, shape[axis])
         written = [list(column) for column in zip(*rows, strict=True)]
-        wanted = [written[0], written[1], list(range(len(shape))), written[2]]
-        if wanted != [starts, ends, axes, steps] or not node.input(4):
-            for i, (name, numbers) in enumerate(zip(("starts", "ends", "axes", "steps"), wanted, strict=True), 1):
-                put_input(node.proto, i, draft.whole_numbers(f"{node.proto.output[0]}_{name}", numbers))
-            draft.count("slices written over all axes")
+        canonical = [written[0], written[1], list(range(len(shape))), written[2]]
+        if canonical != [starts, ends, axes, steps] or not node.input(4):
+            for i, (name, numbers) in enumerate(zip(("starts", "ends", "axes", "steps"), canonical, strict=True), 1):
+                set_input(node.proto, i, draft.int64_constant(f"{node.proto.output[0]}_{name}", numbers))
+            draft.count_change("slices written over all axes")
 
 
-def _exact(start: int, end: int, step: int, size: int) -> tuple[int, int, int]:
-    """The same cells with a start inside and an end that is reached; before the first cell is -size - 1.
+def _canonical_slice(start: int, end: int, step: int, size: int) -> tuple[int, int, int]:
+    """Return (start, end, step) of the same cells with the start inside and an end that is reached.
 
-    >>> _exact(-2, 2**63 - 1, 1, 5), _exact(-1, -(2**63), -2, 5)
+    The end -size - 1 is before the first cell.
+
+    >>> _canonical_slice(-2, 2**63 - 1, 1, 5), _canonical_slice(-1, -(2**63), -2, 5)
     ((3, 5, 1), (4, -6, -2))
     """
     first, stop, _ = slice(start, end, step).indices(size)
@@ -157,44 +162,46 @@ def _exact(start: int, end: int, step: int, size: int) -> tuple[int, int, int]:
 
 
 def expand_broadcasts(draft: Draft) -> None:
-    """An Expand before every operand whose shape is not that of the result."""
+    """Insert an Expand before every operand that is broadcast."""
     nodes, shapes = [], {}
     for node in draft.nodes():
-        operands = range(len(node.proto.input)) if node.operator in ALIKE else (2,) if node.operator == "Gemm" else ()
+        operands = (
+            range(len(node.proto.input)) if node.operator in ELEMENTWISE else (2,) if node.operator == "Gemm" else ()
+        )
         result = draft.view.shape(str(node.proto.output[0])) if operands else None
         for i in operands:
             name = node.input(i)
             if result is None or not name or draft.view.shape(name) in (None, result):
                 continue
             if result not in shapes:
-                shapes[result] = draft.whole_numbers(f"shape_{'x'.join(map(str, result)) or 'scalar'}", result)
+                shapes[result] = draft.int64_constant(f"shape_{'x'.join(map(str, result)) or 'scalar'}", result)
             whole = draft.fresh(f"{name}_expanded")
             nodes.append(helper.make_node("Expand", [name, shapes[result]], [whole], draft.fresh(f"expand_{name}")))
             node.proto.input[i] = whole
             draft.expanded[whole] = name
-            draft.count("broadcasts written as Expand")
+            draft.count_change("broadcasts written as Expand")
         nodes.append(node.proto)
     _replace(draft.model.graph.node, nodes)
 
 
 def name_nodes(draft: Draft) -> None:
-    """A name for every node, and one for each."""
+    """Give every node a unique name."""
     uses = Counter(str(n.name) for n in draft.model.graph.node)
     for i, node in enumerate(draft.model.graph.node):
         if not node.name or uses[str(node.name)] > 1:
             node.name = draft.fresh(f"{node.op_type}_{i}")
-            draft.count("nodes named")
+            draft.count_change("nodes named")
 
 
 def drop_empty_tails(draft: Draft) -> None:
-    """Optional inputs and outputs at the end that are empty names stand for nothing."""
+    """Remove empty names at the end of inputs and outputs."""
     for node in draft.model.graph.node:
         for names in (node.input, node.output):
             while len(names) and not names[-1]:
                 names.pop()
 
 
-STEPS: tuple[Callable[[Draft], None], ...] = (
+PASSES: tuple[Callable[[Draft], None], ...] = (
     leave_out_the_dead,
     write_defaults,
     count_axes_from_the_front,
