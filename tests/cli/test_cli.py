@@ -17,7 +17,7 @@ pytest.importorskip("typer")
 pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
 
-from specgrad.cli.shared.box_option import ends_of  # noqa: E402
+from specgrad.cli.shared.box_option import box_limits  # noqa: E402
 
 
 def specgrad(*args: str, folder: Path) -> tuple[int, str, str]:
@@ -185,6 +185,6 @@ def test_a_missing_package_is_named(folder: Path) -> None:
 @pytest.mark.parametrize("size", [*(f"0.{k}" for k in range(1, 10)), "1/3", "2/3", "1e-400", "16777217.1"])
 def test_a_box_is_not_narrower_than_what_is_typed(size: str) -> None:
     """And no wider than to the next float: -0.3 and 0.3, of which the nearest floats lie inside, among others."""
-    low, high = ends_of(f"-{size},{size}")
+    low, high = box_limits(f"-{size},{size}")
     assert low == -high
     assert Fraction(math.nextafter(high, 0)) < Fraction(size) <= Fraction(high)

@@ -1,1 +1,1 @@
-"""The `specgrad` command: show, audit, conformance, explain. Needs the extra `specgrad[cli]`."""
+"""The `specgrad` command, one module per group of subcommands. Needs the extra `specgrad[cli]`."""

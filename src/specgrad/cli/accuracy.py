@@ -14,10 +14,10 @@ from ..execution_text import but
 from ..scalar import upward
 from .certify import show_deployment
 from .shared import console as screen
-from .shared.box_option import ends_of
+from .shared.box_option import box_limits
 from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
-from .shared.exit_codes import CODES, say
-from .shared.models import load_model, named_inputs, names_of
+from .shared.exit_codes import CODES, print_verdict
+from .shared.models import input_names, load_model, named_inputs
 from .shared.output_files import Json
 from .shared.shape_option import Shapes
 from .shared.table import Column, print_table
@@ -30,7 +30,7 @@ Boxes = Annotated[
 
 
 def register_accuracy(app: typer.Typer) -> None:
-    """Add the command of this file."""
+    """Add the command `accuracy` to the app."""
     app.command(epilog="Example: specgrad accuracy net.onnx --box 0,1 --execution node")(accuracy)
 
 
@@ -52,34 +52,36 @@ def accuracy(
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
     loaded = load_model(model)
     arrays = named_inputs(loaded, [], shape or [])
-    boxes = boxes_of(box, names_of(loaded), arrays)
+    boxes = boxes_of(box, input_names(loaded), arrays)
     with screen.progress(as_json) as step:
         if step is not None:
             step("accuracy", 0, 1)
         proven = run_accuracy(loaded, *boxes, arithmetic=arithmetic, seconds=seconds)
-    say("accuracy", proven.verdict, proven.to_json(), as_json, lambda: show_accuracy(Console(), model, proven))
+    print_verdict(
+        "accuracy", proven.verdict, proven.to_json(), as_json, lambda: show_accuracy(Console(), model, proven)
+    )
     raise typer.Exit(CODES[proven.verdict])
 
 
 def boxes_of(texts: Sequence[str], names: Sequence[str], arrays: Sequence[Any]) -> list[Any]:
-    """One Box per input."""
+    """Return one Box per input, from the texts of --box."""
     from ..bounds import Box
 
-    ends: dict[str, tuple[float, float]] = {}
+    limits: dict[str, tuple[float, float]] = {}
     for text in texts:
         name = text.rpartition("=")[0]
         if name and name not in names:
             raise typer.BadParameter(f"--box: there is no input {name!r}; the model takes {', '.join(names)}")
-        for each in [name] if name else [n for n in names if n not in ends]:
-            ends[each] = ends_of(text)
-    if missing := [n for n in names if n not in ends]:
+        for each in [name] if name else [n for n in names if n not in limits]:
+            limits[each] = box_limits(text)
+    if missing := [n for n in names if n not in limits]:
         raise typer.BadParameter(f"--box: input {missing[0]} has none; give --box {missing[0]}=LO,HI")
     pairs = zip(names, arrays, strict=True)
-    return [Box(*(np.full(np.shape(a), end) for end in ends[n])) for n, a in pairs]
+    return [Box(*(np.full(np.shape(a), limit) for limit in limits[n])) for n, a in pairs]
 
 
 def show_accuracy(console: Console, model: str, proven: Any) -> None:
-    """The verdict, a row per layer, what it holds for."""
+    """Print the verdict, a row per layer, and what it holds for."""
     bounded = proven.verdict == "bounded"
     excluded = but(proven.deployment) if bounded else ""
     screen.line(console, (proven.verdict, "bold green" if bounded else "bold yellow"), f"  {model}{excluded}")
@@ -89,7 +91,7 @@ def show_accuracy(console: Console, model: str, proven: Any) -> None:
     columns += [Column(name, right=True) for name in ("propagated", "introduced", "total")] + [Column("worst cell")]
     body = []
     for layer in proven.layers:
-        numbers = [_shown(n) for n in (layer.propagated, layer.introduced, layer.total)]
+        numbers = [_bound_text(n) for n in (layer.propagated, layer.introduced, layer.total)]
         place = f"[{', '.join(map(str, layer.worst_index))}]" if np.isfinite(layer.total) else ""
         body.append([screen.cell(text) for text in (layer.name, layer.operator, *numbers, place)])
     print_table(console, columns, body)
@@ -97,5 +99,6 @@ def show_accuracy(console: Console, model: str, proven: Any) -> None:
     show_deployment(console, proven.deployment, proven.notes)
 
 
-def _shown(x: float) -> str:
+def _bound_text(x: float) -> str:
+    """Return a bound rounded up, or "unbounded"."""
     return "unbounded" if math.isinf(x) else "0" if x == 0 else upward(x)

@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from .shared import console as screen
-from .shared.exit_codes import CODES, say, say_limits
+from .shared.exit_codes import CODES, print_verdict, warn_unlimited
 from .shared.output_files import Force, Json, check_folder, writing
 from .shared.table import Column, print_table
 
 EXECUTORS = ("processes", "loop", "array", "dask", "ray")
-CELLS = 60  # of the drawn progress
-SHOWN = 40  # groups in a table, findings in a list
+BAR_CELLS = 60  # of the drawn progress
+MAX_SHOWN = 40  # groups in a table, findings in a list
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file: kind, folder, and the keys of its kind.")]
 
 group = typer.Typer(
@@ -32,7 +32,7 @@ group = typer.Typer(
 
 
 def register_campaign(app: typer.Typer) -> None:
-    """Add the commands of this file."""
+    """Add the commands `campaign ...` to the app."""
     app.add_typer(group, name="campaign")
 
 
@@ -51,7 +51,7 @@ def estimate(
         answer = campaign.estimate(asked, step)
     verdict = "crashed" if answer.crashed else "ok"
     data = {"kind": asked.kind, **answer.to_json(price)}
-    say("campaign-estimate", verdict, data, as_json, lambda: show_estimate(Console(), spec, verdict, data))
+    print_verdict("campaign-estimate", verdict, data, as_json, lambda: show_estimate(Console(), spec, verdict, data))
     raise typer.Exit(CODES[verdict])
 
 
@@ -82,7 +82,7 @@ def run(
     if address is not None and executor not in ("dask", "ray"):
         raise typer.BadParameter("--address goes with --executor dask or ray")
     _use_one_thread()
-    say_limits()
+    warn_unlimited()
     start = time.monotonic()
     options: dict[str, Any] = {"executor": executor, "workers": workers, "address": address}
     options |= {"retries": retries, "retry_crashed": retry_crashed}
@@ -92,7 +92,7 @@ def run(
     counts = {"before": done.before, "run": done.run, "crashed": done.crashed, "deaths": done.deaths}
     data = {"kind": asked.kind, "folder": asked.folder, "shards": done.count, **counts}
     data["seconds"] = time.monotonic() - start
-    say("campaign-run", verdict, data, as_json, lambda: show_run(Console(), spec, verdict, data))
+    print_verdict("campaign-run", verdict, data, as_json, lambda: show_run(Console(), spec, verdict, data))
     raise typer.Exit(CODES[verdict])
 
 
@@ -103,7 +103,7 @@ def status(spec: SpecFile, as_json: Json = False) -> None:
 
     there = campaign.standing(campaign.read_spec(spec).folder)
     data = there.to_json()
-    say("campaign-status", there.verdict, data, as_json, lambda: show_status(Console(), there))
+    print_verdict("campaign-status", there.verdict, data, as_json, lambda: show_status(Console(), there))
     raise typer.Exit(CODES[there.verdict])
 
 
@@ -121,7 +121,9 @@ def collect(
     asked = campaign.read_spec(spec)
     with screen.progress(as_json) as step:
         result = campaign.collect(asked, step)
-    say("campaign-collect", result.verdict, result.to_json(), as_json, lambda: show_collected(Console(), spec, result))
+    print_verdict(
+        "campaign-collect", result.verdict, result.to_json(), as_json, lambda: show_collected(Console(), spec, result)
+    )
     if scripts is not None:
         with writing(scripts):
             result.write(scripts, force=force)
@@ -129,13 +131,13 @@ def collect(
 
 
 def _use_one_thread() -> None:
-    """One worker, one core: engines that would start a thread per core fight each other."""
+    """Limit engines to one thread per worker, unless the environment says otherwise."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @contextmanager
 def _bar(quiet: bool) -> Iterator[Callable[[Any], None] | None]:
-    """Shards done, crashed, rate and time left, on stderr, where somebody watches."""
+    """Yield a callback that shows progress on stderr, or None if nobody watches."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -155,7 +157,8 @@ def _bar(quiet: bool) -> Iterator[Callable[[Any], None] | None]:
 
 
 def time_text(seconds: float) -> str:
-    """
+    """Return a time in seconds as text of two units.
+
     >>> time_text(0.25), time_text(75), time_text(7300), time_text(200_000)
     ('0.25 s', '1 min 15 s', '2 h 1 min', '2 d 7 h')
     """
@@ -168,7 +171,8 @@ def time_text(seconds: float) -> str:
 
 
 def rate_text(rate: float | None, left: float | None) -> str:
-    """
+    """Return a rate (shards per second) and the seconds left as text; "" if the rate is unknown.
+
     >>> rate_text(2.0, 75), rate_text(0.02, None), rate_text(None, None)
     ('2 shards/s, 1 min 15 s left', '72 shards/h', '')
     """
@@ -179,15 +183,18 @@ def rate_text(rate: float | None, left: float | None) -> str:
 
 
 def _head(console: Console, verdict: str, text: str) -> None:
+    """Print the first line: the verdict in its colour, and a text."""
     screen.line(console, (verdict, f"bold {screen.colour(verdict)}"), f"  {text}")
 
 
-def _times(count: int, what: str) -> str:
+def _plural(count: int, what: str) -> str:
+    """Return a count with its noun, in the plural unless it is 1."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def show_estimate(console: Console, spec: Path, verdict: str, data: Mapping[str, Any]) -> None:
-    _head(console, verdict, f"{spec}: {data['kind']}, {_times(data['shards'], 'shard')}")
+    """Print the estimated cost."""
+    _head(console, verdict, f"{spec}: {data['kind']}, {_plural(data['shards'], 'shard')}")
     for tried in data["tried"]:
         screen.line(console, f"shard {tried['shard']}: {time_text(tried['seconds'])}")
     for crash in data["crashed"]:
@@ -204,64 +211,66 @@ def show_estimate(console: Console, spec: Path, verdict: str, data: Mapping[str,
 
 
 def show_run(console: Console, spec: Path, verdict: str, data: Mapping[str, Any]) -> None:
-    _head(console, verdict, f"{spec}: {_times(data['shards'], 'shard')} of kind {data['kind']}")
+    """Print what a run did."""
+    _head(console, verdict, f"{spec}: {_plural(data['shards'], 'shard')} of kind {data['kind']}")
     text = f"{data['run']:,} run in {time_text(data['seconds'])}"
     text += f", {data['before']:,} were done before" if data["before"] else ""
     left = data["shards"] - data["run"] - data["before"] - data["crashed"]
     screen.line(console, text + (f", {left:,} left for others" if left else ""))
     if data["deaths"]:
-        screen.line(console, f"{_times(data['deaths'], 'worker')} died, and work went on")
+        screen.line(console, f"{_plural(data['deaths'], 'worker')} died, and work went on")
     if data["crashed"]:
-        screen.line(console, f"{_times(data['crashed'], 'shard')} crashed every time; campaign collect says how")
+        screen.line(console, f"{_plural(data['crashed'], 'shard')} crashed every time; campaign collect says how")
     screen.line(console, f"records: {data['folder']}")
 
 
 def show_status(console: Console, there: Any) -> None:
-    """The bar has the shards in their order: what is full is done, x marks a crash."""
+    """Print the state of a campaign, with a bar of its shards in order; x marks a crash."""
     _head(console, there.verdict, f"{there.kind}, {there.folder}")
     drawn = screen.has_bars(console)
     letters = "·░▒▓█" if drawn else ".:-+#"
-    width = min(CELLS, max(10, console.width - 12))
+    width = min(BAR_CELLS, max(10, console.width - 12))
     cells = ["x" if crashed else letters[int(share * 4)] for share, crashed in there.done_by_segment(width)]
     percent = 100 * len(there.done) / there.count
     screen.line(console, f"{''.join(cells)}  {int(percent * 10) / 10:.3g} %", whole=True)
-    text = f"{len(there.done):,} of {_times(there.count, 'shard')} done, {len(there.crashed):,} crashed"
+    text = f"{len(there.done):,} of {_plural(there.count, 'shard')} done, {len(there.crashed):,} crashed"
     screen.line(console, f"{text}, {there.left:,} left")
     if there.left:
-        said = rate_text(there.rate, there.seconds_left)
-        quiet = f"the last one {time_text(there.idle_seconds)} ago" if there.idle_seconds is not None else "none yet"
-        rests = "nobody seems to be at work; when somebody was: " if there.is_idle and said else ""
-        screen.line(console, f"{rests}{said}; {quiet}" if said else quiet)
+        rate = rate_text(there.rate, there.seconds_left)
+        idle = f"the last one {time_text(there.idle_seconds)} ago" if there.idle_seconds is not None else "none yet"
+        idle_note = "nobody seems to be at work; when somebody was: " if there.is_idle and rate else ""
+        screen.line(console, f"{idle_note}{rate}; {idle}" if rate else idle)
 
 
 def show_collected(console: Console, spec: Path, result: Any) -> None:
-    """Counts by group, crashes, findings."""
-    said = f"{spec}: {result.kind.name}, {result.done:,} of {_times(result.shards, 'shard')}"
-    _head(console, result.verdict, f"{said}, {_times(result.total.total(), 'verdict')}")
+    """Print the counts by group, the crashes and the findings."""
+    head = f"{spec}: {result.kind.name}, {result.done:,} of {_plural(result.shards, 'shard')}"
+    _head(console, result.verdict, f"{head}, {_plural(result.total.total(), 'verdict')}")
     kinds = sorted(result.total, key=lambda k: (k in result.kind.BAD, k not in result.kind.GOOD, k))
     shown = sorted(result.counts.items(), key=lambda item: not any(item[1][k] for k in result.kind.BAD))
     rows = []
-    for name, counts in (*shown[:SHOWN], *([("all", result.total)] if len(shown) > 1 else [])):
+    for name, counts in (*shown[:MAX_SHOWN], *([("all", result.total)] if len(shown) > 1 else [])):
         cells = [screen.cell(f"{counts[k]:,}" if counts[k] else "", _colour(result.kind, k)) for k in kinds]
         rows.append([screen.cell(name), *cells])
     print_table(console, [Column("", folds=True), *(Column(k, right=True) for k in kinds)], rows)
-    if len(shown) > SHOWN:
-        screen.line(console, f"and {len(shown) - SHOWN:,} more rows (--json lists all)")
+    if len(shown) > MAX_SHOWN:
+        screen.line(console, f"and {len(shown) - MAX_SHOWN:,} more rows (--json lists all)")
     left = result.shards - result.done - len(result.crashes)
     if left:
-        screen.line(console, ("unfinished", "yellow"), f" {_times(left, 'shard')} to be run")
-    for crash in result.crashes[:SHOWN]:
+        screen.line(console, ("unfinished", "yellow"), f" {_plural(left, 'shard')} to be run")
+    for crash in result.crashes[:MAX_SHOWN]:
         screen.line(console, ("crashed", "yellow"), f" shard {crash['shard']}: {crash['how']}")
-    if len(result.crashes) > SHOWN:
-        screen.line(console, f"and {len(result.crashes) - SHOWN:,} more shards crashed (--json lists all)")
-    for finding in result.findings[:SHOWN]:
-        screen.line(console, (finding.row["verdict"], "red"), f" {finding.what} ({_times(finding.times, 'time')})")
+    if len(result.crashes) > MAX_SHOWN:
+        screen.line(console, f"and {len(result.crashes) - MAX_SHOWN:,} more shards crashed (--json lists all)")
+    for finding in result.findings[:MAX_SHOWN]:
+        screen.line(console, (finding.row["verdict"], "red"), f" {finding.what} ({_plural(finding.times, 'time')})")
         screen.line(console, f"  {finding.detail}")
         if finding.name:
             screen.line(console, f"  {finding.name}")
-    if len(result.findings) > SHOWN:
-        screen.line(console, f"and {len(result.findings) - SHOWN:,} more findings (--json lists all)")
+    if len(result.findings) > MAX_SHOWN:
+        screen.line(console, f"and {len(result.findings) - MAX_SHOWN:,} more findings (--json lists all)")
 
 
 def _colour(kind: Any, verdict: str) -> str:
+    """Return the colour of a verdict in this kind of campaign."""
     return "red" if verdict in kind.BAD else "green" if verdict in kind.GOOD else "yellow"

@@ -19,13 +19,13 @@ from ..graph.graph import Graph
 from ..scalar import Array
 from .shared import console as screen
 from .shared.counterexample_files import Counterexample, check_counterexample, vnncomp_text, write_counterexample
-from .shared.exit_codes import CANNOT_TELL, CODES, say, write
+from .shared.exit_codes import CANNOT_TELL, CODES, print_and_flush, print_verdict
 from .shared.models import as_graph, load_model, only_shape, read_array, shapes_of
 from .shared.number_option import number_of
 from .shared.output_files import Force, Html, Json, check_certificate_files, check_file, is_report, is_vnncomp, writing
 from .shared.shape_option import Shapes
 
-SHOWN = 20  # alternatives of a case
+MAX_ALTERNATIVES_SHOWN = 20  # alternatives of a case
 SMALLER = "a smaller --eps may hold; --largest searches the largest one that does"
 Statement = Annotated[Path | None, typer.Argument(metavar="PROPERTY", help="A .vnnlib file, or .vnnlib.gz.")]
 Around = Annotated[Path | None, typer.Option("--input", help="A .npy file: the input to stay around.")]
@@ -43,7 +43,7 @@ High = Annotated[str | None, typer.Option(help="No cell moves above this.")]
 
 
 def register_certify(app: typer.Typer) -> None:
-    """Add the commands of this file."""
+    """Add the commands `certify` and `check-certificate` to the app."""
     app.command(epilog="Example: specgrad certify net.onnx robust.vnnlib --seconds 120 --html report.html")(certify)
     example = "Example: specgrad check-certificate net.cert.json net.onnx robust.vnnlib"
     check = app.command("check-certificate", epilog=example)
@@ -111,7 +111,7 @@ def certify(
     network = loaded if isinstance(loaded, str) else as_graph(loaded, files, shape or [])
     source = None if isinstance(loaded, str | Graph) else loaded
     limits: dict[str, Any] = {"low": number_of("--low", low), "high": number_of("--high", high)}
-    limits["shape"] = _shape(loaded, files, shape or []) if isinstance(loaded, str) else None
+    limits["shape"] = _input_shape(loaded, files, shape or []) if isinstance(loaded, str) else None
     options = {**limits, "arithmetic": Arithmetic(execution=execution, operands=operands)}
     if norm != "inf":
         options["norm"] = norm
@@ -124,15 +124,15 @@ def certify(
     )
 
 
-def _shape(model: str, files: Sequence[Path], texts: Sequence[str]) -> Any:
-    """Of the only input, or of each by its name."""
+def _input_shape(model: str, files: Sequence[Path], texts: Sequence[str]) -> Any:
+    """Return the shape of the only input, or shapes by name if there are several; None: the model decides."""
     if len(files) > 1:
         return shapes_of(model, files, texts)
     return only_shape(model, files[0] if files else None, texts)
 
 
 def _check_norm(norm: str, others: dict[str, Any]) -> None:
-    """Refuse what knows boxes alone."""
+    """Raise BadParameter for an unknown norm, or options that only work with boxes."""
     if norm not in ("inf", "2", "1"):
         raise typer.BadParameter(f"--norm must be inf, 2 or 1; got {norm}")
     given = [name for name, value in others.items() if value]
@@ -143,7 +143,7 @@ def _check_norm(norm: str, others: dict[str, Any]) -> None:
 def _run_one(
     model: str,
     network: Any,
-    asked: Any,
+    statement_: Any,
     options: dict[str, Any],
     source: Any,
     seconds: float,
@@ -154,28 +154,31 @@ def _run_one(
     html: Path | None,
     as_json: bool,
 ) -> int:
-    """One verdict; what was asked for and is not there makes a yes a "cannot tell"."""
-    verdict, made = _answered(network, asked, options, source, seconds, splits, as_json)
-    if verdict.verdict == "unknown" and isinstance(asked, tuple) and asked[2] > 0:
+    """Certify one property, print and write the results, and return the exit code.
+
+    A requested certificate that could not be made turns "holds" into "cannot tell".
+    """
+    verdict, made = _find_verdict(network, statement_, options, source, seconds, splits, as_json)
+    if verdict.verdict == "unknown" and isinstance(statement_, tuple) and statement_[2] > 0:
         verdict = replace(verdict, reason="; ".join(filter(None, (verdict.reason, SMALLER))))
     if not as_json:
-        write(lambda: show_verdict(Console(), model, verdict))
+        print_and_flush(lambda: show_verdict(Console(), model, verdict))
     reason = None if certificate is None or made is not None else "only what holds has one"
     if certificate is not None and verdict.verdict == "holds" and made is None:
         with screen.progress(as_json) as step:
-            made, reason = _certificate(network, asked, {**options, "trees": verdict.trees}, seconds, step)
-    shown = None if html is None else _figures(verdict, network, asked, options)
+            made, reason = _find_certificate(network, statement_, {**options, "trees": verdict.trees}, seconds, step)
+    shown = None if html is None else _figures(verdict, network, statement_, options)
     data = {
         **verdict.to_json(),
-        **_said_of(certificate, reason),
+        **_certificate_json(certificate, reason),
         **({} if shown is None else {"report": shown.to_json()}),
     }
-    say("certify", verdict.verdict, data, as_json, lambda: _show_certificate(certificate, reason))
+    print_verdict("certify", verdict.verdict, data, as_json, lambda: _show_certificate(certificate, reason))
     if vnncomp is not None:
         with writing(vnncomp):
-            write_whole(vnncomp, vnncomp_text(verdict, asked))
-    write_counterexample(counterexample, verdict, asked)
-    _write(certificate, made)
+            write_whole(vnncomp, vnncomp_text(verdict, statement_))
+    write_counterexample(counterexample, verdict, statement_)
+    _write_certificate(certificate, made)
     if html is not None and shown is not None:
         from ..bounds.html import certify_page
 
@@ -184,85 +187,94 @@ def _run_one(
     return max(CODES[verdict.verdict], CANNOT_TELL) if reason and verdict.verdict == "holds" else CODES[verdict.verdict]
 
 
-def _answered(
-    network: Any, asked: Any, options: dict[str, Any], source: Any, seconds: float, splits: Path | None, as_json: bool
+def _find_verdict(
+    network: Any,
+    statement_: Any,
+    options: dict[str, Any],
+    source: Any,
+    seconds: float,
+    splits: Path | None,
+    as_json: bool,
 ) -> tuple[Any, Any]:
-    """The verdict, and the certificate that it comes with where a tree was given."""
+    """Return the verdict, and the certificate if it was proven by a given split tree, else None."""
     from ..bounds.search.certificates.prove import second_opinion
     from ..bounds.search.certify import certify as run_certify
 
     with screen.progress(as_json) as step:
         if splits is not None:
-            return second_opinion(network, asked, splits, seconds=seconds, progress=step, **options)
-        return run_certify(network, asked, seconds=seconds, progress=step, source=source, **options), None
+            return second_opinion(network, statement_, splits, seconds=seconds, progress=step, **options)
+        return run_certify(network, statement_, seconds=seconds, progress=step, source=source, **options), None
 
 
-def _figures(verdict: Any, network: Any, asked: Any, options: dict[str, Any]) -> Any:
-    """What the report shows: the boxes are computed again, over the whole question."""
+def _figures(verdict: Any, network: Any, statement_: Any, options: dict[str, Any]) -> Any:
+    """Return the figures of the report; bounds are computed again over the whole box."""
     from ..bounds.report.figures import figures_of
     from ..bounds.search.certify import graph_and_property
 
     limits = {k: v for k, v in options.items() if k != "arithmetic"}
-    graph, question = graph_and_property(network, asked, **limits)
-    original = cells_of(asked[0]) if isinstance(asked, tuple) else None
+    graph, question = graph_and_property(network, statement_, **limits)
+    original = cells_of(statement_[0]) if isinstance(statement_, tuple) else None
     return figures_of(verdict, graph, question, original=original, arithmetic=options["arithmetic"])
 
 
 def _run_largest(
     model: str,
     network: Any,
-    asked: Any,
+    statement_: Any,
     options: dict[str, Any],
     source: Any,
     seconds: float,
     certificate: Path | None,
     as_json: bool,
 ) -> int:
-    """Both ends of the search; the certificate is that of the proven one."""
+    """Search the largest eps, print and write the results, and return the exit code."""
     from ..bounds.search.eps_search import largest_eps
 
-    x, label, first = asked
+    x, label, first = statement_
     with_proof = certificate is not None
     options = {**options, "source": source, "first": first, "certificates": with_proof}
     with screen.progress(as_json) as step:
         answer = largest_eps(network, x, label, seconds=seconds, progress=step, **options)
     reason = "nothing is proven" if with_proof and answer.certificate is None else None
-    data = {**answer.to_json(), **_said_of(certificate, reason)}
+    data = {**answer.to_json(), **_certificate_json(certificate, reason)}
 
     def show() -> None:
         show_largest(Console(), model, answer)
         _show_certificate(certificate, reason)
 
-    say("largest", answer.kind, data, as_json, show)
-    _write(certificate, answer.certificate)
+    print_verdict("largest", answer.kind, data, as_json, show)
+    _write_certificate(certificate, answer.certificate)
     return CODES[answer.kind]
 
 
-def _said_of(certificate: Path | None, reason: str | None) -> dict[str, Any]:
+def _certificate_json(certificate: Path | None, reason: str | None) -> dict[str, Any]:
+    """Return the JSON entry about a requested certificate; {} if none was requested."""
     if certificate is None:
         return {}
     return {"certificate": {"file": None, "reason": reason} if reason else {"file": str(certificate)}}
 
 
 def _show_certificate(certificate: Path | None, reason: str | None) -> None:
+    """Print where the certificate is, or why there is none."""
     if certificate is not None:
         screen.line(Console(), f"no certificate: {reason}" if reason else f"certificate: {certificate}")
 
 
-def _write(path: Path | None, certificate: Any) -> None:
+def _write_certificate(path: Path | None, certificate: Any) -> None:
+    """Write a certificate, if there is one."""
     if path is not None and certificate is not None:
         with writing(path):
             certificate.save(path)
 
 
-def _certificate(
-    network: Any, asked: Any, options: dict[str, Any], seconds: float, step: Any
+def _find_certificate(
+    network: Any, statement_: Any, options: dict[str, Any], seconds: float, step: Any
 ) -> tuple[Any, str | None]:
-    """A proof that the checker accepts, for which there is as much time again; otherwise why there is none."""
+    """Return (certificate, None), or (None, the reason why there is none); it may take `seconds` again."""
     from ..bounds.search.certificates.prove import NoCertificateError, prove
 
     try:
-        return prove(network, asked, seconds=seconds, progress=step, **options), None
+        return prove(network, statement_, seconds=seconds, progress=step, **options), None
     except NoCertificateError as error:
         return None, str(error)
     except ContradictionError:  # then the verdict itself is in doubt
@@ -297,14 +309,14 @@ def check_certificate(
     asked = _statement(statement, [] if x is None else [x], label, eps)
     if not certificate.is_file():
         raise typer.BadParameter(f"no file {certificate}")
-    graph, notes = _network(model, asked, x, shape or [])
-    question = _question(asked, graph, {"low": number_of("--low", low), "high": number_of("--high", high)})
+    graph, notes = _deployed_network(model, asked, x, shape or [])
+    question = _property_of(asked, graph, {"low": number_of("--low", low), "high": number_of("--high", high)})
     files = {
         "network": model,
         "property": str(statement or f"within {eps} of {x}, cell by cell, output {label} stays the largest"),
     }
     if proven:
-        _proven_checker()
+        _require_proven_checker()
     checkers, program = ["specgrad's replay, in Python"], {}
     try:
         checked = check_file(certificate, graph, question, seconds=seconds, files=files, assume=assume_functions)
@@ -317,9 +329,9 @@ def check_certificate(
         verdict = "unknown" if isinstance(error, OutOfTimeError) else "refused"
         colour, reason = "yellow" if verdict == "unknown" else "red", str(error)
         said = (verdict, f"bold {colour}"), f"  {reason}"
-        say("check-certificate", verdict, {"reason": reason}, as_json, lambda: screen.line(Console(), *said))
+        print_verdict("check-certificate", verdict, {"reason": reason}, as_json, lambda: screen.line(Console(), *said))
         raise typer.Exit(CODES[verdict]) from None
-    say(
+    print_verdict(
         "check-certificate",
         "valid",
         checked.to_json(notes) | {"checkers": checkers, **program},
@@ -328,8 +340,8 @@ def check_certificate(
     )
 
 
-def _proven_checker() -> None:
-    """It is asked for, so it must be there."""
+def _require_proven_checker() -> None:
+    """Raise BadParameter if the extracted checker is not built."""
     from ..proof.extracted.run_checker import NoCheckerError, program
 
     try:
@@ -338,8 +350,8 @@ def _proven_checker() -> None:
         raise typer.BadParameter(str(error)) from None
 
 
-def _network(model: str, asked: Any, x: Path | None, texts: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
-    """The deployed graph, without any code that proves things, and what deployment changed."""
+def _deployed_network(model: str, statement_: Any, x: Path | None, texts: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
+    """Return the deployed graph and what deployment changed, without using the prover's code."""
     from ..bounds.search.network.float32_model import (
         at_the_property,
         deployed_graph,
@@ -352,23 +364,24 @@ def _network(model: str, asked: Any, x: Path | None, texts: Sequence[str]) -> tu
         refuse_other_formats(loaded)
         shape = only_shape(loaded, x, texts)
         texts = [] if shape is None else [",".join(map(str, shape))]
-    graph = at_the_property(as_graph(loaded, [], texts), asked)
+    graph = at_the_property(as_graph(loaded, [], texts), statement_)
     return deployed_graph(graph), rounded_constants(graph)
 
 
-def _question(asked: Any, graph: Any, limits: Any) -> Any:
+def _property_of(statement_: Any, graph: Any, limits: Any) -> Any:
+    """Return the property of a file, or robustness around an input."""
     from ..properties.property import robustness
     from ..properties.vnnlib import read
 
-    if not isinstance(asked, tuple):
-        return read(asked)
-    x, label, eps = asked
+    if not isinstance(statement_, tuple):
+        return read(statement_)
+    x, label, eps = statement_
     outputs = int(np.prod(graph.nodes[graph.output_positions[0]].shape))
     return robustness(x, label, eps, outputs, **limits)
 
 
 def show_checked(console: Console, checked: Any, notes: Sequence[str], checkers: Sequence[str]) -> None:
-    """What is proven, of which network, on which box, for which executions."""
+    """Print what a checked certificate proves: network, property, cases and executions."""
     from ..properties.property import towards_zero
 
     line = partial(screen.line, console)
@@ -381,14 +394,15 @@ def show_checked(console: Console, checked: Any, notes: Sequence[str], checkers:
     line(f"property: {checked.files['property']}")
     for k, case in enumerate(checked.cases):
         line(f"case {k + 1} of {len(checked.cases)}: {case.box()}")
-        for a in case.alternatives[:SHOWN]:
+        for a in case.alternatives[:MAX_ALTERNATIVES_SHOWN]:
             line(f"  {a}; margin {towards_zero(a.margin):.6g}{a.leaves_text}")
-        if len(case.alternatives) > SHOWN:
-            line(f"  and {len(case.alternatives) - SHOWN} more; --json lists all")
+        if len(case.alternatives) > MAX_ALTERNATIVES_SHOWN:
+            line(f"  and {len(case.alternatives) - MAX_ALTERNATIVES_SHOWN} more; --json lists all")
     show_deployment(console, checked.deployment, notes)
 
 
 def show_deployment(console: Console, deployment: Mapping[str, str], notes: Sequence[str]) -> None:
+    """Print the class of executions, and notes."""
     screen.line(console, "for every execution with")
     for name, text in deployment.items():
         screen.line(console, f"  {name}: {text}")
@@ -397,7 +411,7 @@ def show_deployment(console: Console, deployment: Mapping[str, str], notes: Sequ
 
 
 def _statement(file: Path | None, x: Sequence[Path], label: int | None, eps: str | None) -> Any:
-    """A file, or (x, label, eps); of several inputs x is a tuple."""
+    """Return the property file, or (x, label, eps) of the options; x is a tuple if there are several inputs."""
     around = {"--input": x or None, "--label": label, "--eps": eps}
     given = [name for name, value in around.items() if value is not None]
     if file is not None:
@@ -409,16 +423,17 @@ def _statement(file: Path | None, x: Sequence[Path], label: int | None, eps: str
     if not x or label is None or eps is None:
         missing = ", ".join(name for name in around if name not in given)
         raise typer.BadParameter(f"give a property file, or --input, --label and --eps; missing: {missing}")
-    arrays = tuple(map(_read, x))
+    arrays = tuple(map(_read_finite, x))
     return arrays[0] if len(arrays) == 1 else arrays, label, number_of("--eps", eps)
 
 
 def cells_of(x: Any) -> Array:
-    """One array, or the cells of several one after the other."""
+    """Return an array unchanged, or the cells of several arrays concatenated."""
     return np.concatenate([a.ravel() for a in x]) if isinstance(x, tuple) else x
 
 
-def _read(path: Path) -> Array:
+def _read_finite(path: Path) -> Array:
+    """Read an .npy file of finite floats; BadParameter otherwise."""
     array = read_array(path)
     if array.dtype.kind != "f" or not np.isfinite(array).all():
         raise typer.BadParameter(f"{path} must hold finite floats; got dtype {array.dtype}")
@@ -426,7 +441,7 @@ def _read(path: Path) -> Array:
 
 
 def show_largest(console: Console, model: str, answer: Any) -> None:
-    """Both ends, and what they rest on."""
+    """Print the proven and the violated eps, and what they rest on."""
     from ..bounds.search.eps_search import shown
 
     line = partial(screen.line, console)
@@ -450,7 +465,7 @@ def show_largest(console: Console, model: str, answer: Any) -> None:
 
 
 def show_verdict(console: Console, model: str, verdict: Any) -> None:
-    """The verdict, then what it rests on."""
+    """Print the verdict, then what it rests on."""
     line = partial(screen.line, console)
     excluded = but(verdict.deployment) if verdict.verdict == "holds" else ""
     line((verdict.verdict, f"bold {screen.colour(verdict.verdict)}"), f"  {model}{excluded}")

@@ -12,7 +12,7 @@ from rich.console import Console
 from .certify import High, Low, show_deployment
 from .shared import console as screen
 from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
-from .shared.exit_codes import CODES, say
+from .shared.exit_codes import CODES, print_verdict
 from .shared.models import load_model, named_inputs
 from .shared.number_option import number_of
 from .shared.output_files import Json
@@ -30,7 +30,7 @@ EXAMPLE = "Example: specgrad compare trained.onnx optimised.onnx --input x.npy -
 
 
 def register_compare(app: typer.Typer) -> None:
-    """Add the command of this file."""
+    """Add the command `compare` to the app."""
     app.command(epilog=EXAMPLE)(compare)
 
 
@@ -61,12 +61,14 @@ def compare(
         done = run_compare(first, second, *arrays, **near, arithmetic=arithmetic, seconds=seconds, progress=step)
     if not inputs:
         done = replace(done, notes=(*done.notes, "no --input was given: normal numbers, seed 0, were tried"))
-    say("compare", done.verdict, done.to_json(), as_json, lambda: show_comparison(Console(), model, other, done))
+    print_verdict(
+        "compare", done.verdict, done.to_json(), as_json, lambda: show_comparison(Console(), model, other, done)
+    )
     raise typer.Exit(CODES[done.verdict])
 
 
 def show_comparison(console: Console, model: str, other: str, done: Any) -> None:
-    """The verdict, then what it rests on."""
+    """Print the verdict, then what it rests on."""
     screen.line(console, (done.verdict, f"bold {screen.colour(done.verdict)}"), f"  {model}  {other}")
     first, *rest = done.sentences()
     for sentence in (first.partition(": ")[2], *rest):

@@ -15,7 +15,7 @@ from ..atomic_files import write_whole
 from .preserve import read_samples
 from .shared import console as screen
 from .shared.box_option import limits_of
-from .shared.exit_codes import CODES, say, strict
+from .shared.exit_codes import CODES, json_data, print_verdict
 from .shared.output_files import Force, Html, Json, check_file, is_report, writing
 from .shared.schemas import schema_name
 from .shared.table import Column, print_table
@@ -27,7 +27,7 @@ EXAMPLE = (
 
 
 def register_evidence(app: typer.Typer) -> None:
-    """Add the command of this file."""
+    """Add the command `evidence` to the app."""
     app.command(epilog=EXAMPLE)(evidence)
 
 
@@ -79,33 +79,36 @@ def evidence(
     if len(certificate or ()) != len(statement or ()):
         raise typer.BadParameter("each --certificate needs its --property, in the same order")
     files = {"recorded": recorded} | ({} if data is None else {"data": data})
-    asked: dict[str, Any] = {"decision": decision, "axis": axis, "accept": accept or (), "seconds": seconds, "of": of}
-    asked |= {"box": limits_of(box, low, high), "data": None if data is None else read_samples(data, None)}
-    asked["certificates"] = list(zip(certificate or (), statement or (), strict=True))
+    options: dict[str, Any] = {"decision": decision, "axis": axis, "accept": accept or (), "seconds": seconds, "of": of}
+    options |= {"box": limits_of(box, low, high), "data": None if data is None else read_samples(data, None)}
+    options["certificates"] = list(zip(certificate or (), statement or (), strict=True))
     with screen.progress(as_json) as step:
-        result = gather(model, read_recorded(recorded), files=files, progress=step, **asked)
-    say("evidence", result.verdict, _data(result), as_json, lambda: _show(Console(), result))
+        result = gather(model, read_recorded(recorded), files=files, progress=step, **options)
+    print_verdict("evidence", result.verdict, _json_with_schemas(result), as_json, lambda: _show(Console(), result))
     if html is not None:
         with writing(html):
             write_whole(html, evidence_page(result))
     raise typer.Exit(CODES[result.verdict])
 
 
-def _data(result: Any) -> dict[str, Any]:
-    """What was found has the schema of the command that finds it."""
+def _json_with_schemas(result: Any) -> dict[str, Any]:
+    """Return the evidence as JSON data; details of each item name the schema of their command."""
     data = result.to_json()
     for row, item in zip(data["items"], result.items, strict=True):
         if item.schema is not None:
-            row["details"] = strict({**row["details"], "schema": schema_name(item.schema), "verdict": _own(item)})
+            row["details"] = json_data(
+                {**row["details"], "schema": schema_name(item.schema), "verdict": _own_verdict(item)}
+            )
     return dict(data)
 
 
-def _own(item: Any) -> str:
-    """The verdict of the command itself: a tolerance may be bounded, and the outputs beyond it."""
+def _own_verdict(item: Any) -> str:
+    """Return the verdict of the command behind an item; a tolerance may be bounded, and the outputs beyond it."""
     return str(getattr(item.result, "verdict", item.verdict))
 
 
 def _show(console: Console, result: Any) -> None:
+    """Print the verdict and a row per item."""
     screen.line(console, (result.verdict, f"bold {screen.colour(result.verdict)}"), f"  evidence for {result.model}")
     rows = [
         [screen.cell(i.verdict, screen.COLOURS.get(i.tone, "")), screen.cell(i.name), screen.cell(i.answer)]

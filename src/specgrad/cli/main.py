@@ -45,9 +45,19 @@ from .evidence import register_evidence
 from .preserve import register_preserve
 from .profile import register_profile
 from .shared import console
-from .shared.exit_codes import CODES, USAGE, YES, open_streams, print_json, report, say, say_limits, tell
+from .shared.exit_codes import (
+    CODES,
+    USAGE,
+    YES,
+    open_streams,
+    print_json,
+    print_quietly,
+    print_verdict,
+    report,
+    warn_unlimited,
+)
 from .shared.help_groups import Grouped
-from .shared.models import known_part, load_model, read_array, read_inputs
+from .shared.models import importable_graph, load_model, read_array, read_inputs
 from .shared.output_files import Force, Html, Json, check_file, check_folder, is_report, writing
 from .shared.schemas import SCHEMAS
 from .shared.shape_option import Shapes
@@ -76,20 +86,23 @@ Accept = Annotated[
 ]
 
 
-def _runtimes(typed: str) -> list[str]:
-    """For a shell that completes."""
+def _complete_runtime(typed: str) -> list[str]:
+    """Return the runtimes that begin with `typed`, for shell completion."""
     return [name for name in RUNTIMES if name.startswith(typed)]
 
 
-def _measured(typed: str) -> list[str]:
+def _complete_measured(typed: str) -> list[str]:
+    """Return the runtimes with measured function errors that begin with `typed`, for shell completion."""
     return [name for name in dict.fromkeys((*RUNTIMES, *MEASURED)) if name.startswith(typed)]
 
 
-def _operators(typed: str) -> list[str]:
+def _complete_operator(typed: str) -> list[str]:
+    """Return the operators that begin with `typed`, for shell completion."""
     return [name for name in OPERATORS if name.startswith(typed)]
 
 
 def _print_version(asked: bool) -> None:
+    """Print the version and exit, if the option is given."""
     if asked:
         from .. import __version__
 
@@ -98,6 +111,7 @@ def _print_version(asked: bool) -> None:
 
 
 def _print_name(asked: bool) -> None:
+    """Print the solver's name and exit, if the option is given."""
     if asked:
         print("specgrad")
         raise typer.Exit(YES)
@@ -130,18 +144,18 @@ def show(
 ) -> None:
     """Layers, shapes, parameters, multiply-adds and receptive fields."""
     check_file(svg, is_picture, force)
-    graph, notes = known_part(load_model(model), inputs or [], shape or [])
+    graph, notes = importable_graph(load_model(model), inputs or [], shape or [])
     body, total = rows(graph, detail=detail)
     data = {"layers": [_as_numbers(row) for row in body], "total": total, "notes": notes}
     picture = None if svg is None else graph.draw(detail=detail)
-    say("show", "ok", data, as_json, lambda: console.show_graph(Console(), graph, detail, notes))
+    print_verdict("show", "ok", data, as_json, lambda: console.show_graph(Console(), graph, detail, notes))
     if svg is not None and picture is not None:
         with writing(svg):
             picture.save(svg)
 
 
 def _as_numbers(row: Row) -> dict[str, Any]:
-    """A row of the table with its counts as numbers and its shape as a list."""
+    """Return a row of the table as JSON data: counts as numbers, the shape as a list."""
     data: dict[str, Any] = dict(zip(HEADER, row, strict=True))
     data |= {k: int(data[k].replace(",", "") or 0) for k in ("parameters", "multiply-adds")}
     data["shape"] = [int(n) for n in data["shape"].split("x")] if data["shape"] != "scalar" else []
@@ -156,7 +170,7 @@ def audit(
         typer.Option(
             help="onnxruntime, openvino, openvino-f32, onnx-reference or torch; "
             "a device too: onnxruntime:CUDAExecutionProvider, openvino:GPU.",
-            autocompletion=_runtimes,
+            autocompletion=_complete_runtime,
         ),
     ] = None,
     inputs: Inputs = None,
@@ -174,7 +188,7 @@ def audit(
         typer.Option(
             help="The runtime that computed what was recorded, for its errors of exp, tanh, ...: onnxruntime, iree, "
             "...; default: the largest of any runtime that was measured.",
-            autocompletion=_measured,
+            autocompletion=_complete_measured,
         ),
     ] = None,
     require_coverage: Annotated[
@@ -195,7 +209,7 @@ def audit(
     loaded = load_model(model)
     if isinstance(loaded, Graph):
         raise ParameterError("audit", "runtimes run no saved graph; write it with specgrad.interop.to_onnx first")
-    _check_sources(runtime, recorded, inputs, outputs, shape)
+    _check_one_source(runtime, recorded, inputs, outputs, shape)
     if runtime is not None and of is not None:
         raise typer.BadParameter("--of goes with --recorded and --outputs: --runtime names the runtime")
     options: dict[str, Any] = {"accept": accept or (), "require_coverage": require_coverage}
@@ -209,34 +223,34 @@ def audit(
             audited = audit_recorded(loaded, values, of=of, **options, progress=step)
     else:
         arrays = read_inputs(loaded, inputs or [], shape or [])
-        say_limits()
+        warn_unlimited()
         with console.progress(as_json) as step:
             audited = run_audit(loaded, runtime, arrays, seconds=seconds, **options, progress=step)
-    say("audit", audited.verdict, audited.to_json(), as_json, lambda: console.show_audit(Console(), audited))
+    print_verdict("audit", audited.verdict, audited.to_json(), as_json, lambda: console.show_audit(Console(), audited))
     if html is not None:
         from ..check.pages import audit_page
 
         with writing(html):
-            write_whole(html, audit_page(audited, _drawn(loaded, inputs or [], shape or [])))
+            write_whole(html, audit_page(audited, _graph_for_report(loaded, inputs or [], shape or [])))
     raise typer.Exit(CODES[audited.verdict])
 
 
-def _drawn(loaded: Any, inputs: list[Path], shape: list[str]) -> Graph | None:
-    """The graph of a file, whose names are those of the layers; None where it cannot be read: a report needs none."""
+def _graph_for_report(loaded: Any, inputs: list[Path], shape: list[str]) -> Graph | None:
+    """Return the graph of an ONNX file for the report, or None if it cannot be imported."""
     try:
-        return known_part(loaded, inputs, shape)[0] if isinstance(loaded, str) else None
+        return importable_graph(loaded, inputs, shape)[0] if isinstance(loaded, str) else None
     except SpecgradError:
         return None
 
 
-def _check_sources(
+def _check_one_source(
     runtime: str | None,
     recorded: Path | None,
     inputs: list[Path] | None,
     outputs: list[Path] | None,
     shape: list[str] | None,
 ) -> None:
-    """Who computed what is judged: one of the three."""
+    """Raise BadParameter unless exactly one of --runtime, --recorded and --outputs is given."""
     if sum((runtime is not None, recorded is not None, bool(outputs))) != 1:
         raise typer.BadParameter("give one of --runtime NAME, --recorded FILE, --outputs FILE")
     if recorded is not None and (inputs or shape):
@@ -250,11 +264,13 @@ def conformance(
     runtime: Annotated[
         str | None,
         typer.Option(
-            help="One of specgrad.check.RUNTIMES: torch, jax, onnxruntime, openvino, ...", autocompletion=_runtimes
+            help="One of specgrad.check.RUNTIMES: torch, jax, onnxruntime, openvino, ...",
+            autocompletion=_complete_runtime,
         ),
     ] = None,
     operator: Annotated[
-        list[str] | None, typer.Option(help="Only this operator; may be given again.", autocompletion=_operators)
+        list[str] | None,
+        typer.Option(help="Only this operator; may be given again.", autocompletion=_complete_operator),
     ] = None,
     count: Annotated[int, typer.Option(min=8, help="Questions per operator.")] = 64,
     seed: Annotated[int, typer.Option(min=0, help="Another seed asks other questions.")] = 0,
@@ -273,18 +289,20 @@ def conformance(
     if described:
         signatures = {name: kernel_signature(name) for name in operator or OPERATORS}
         data = {"operators": {name: signature.to_json() for name, signature in signatures.items()}}
-        say("describe", "ok", data, as_json, lambda: print("\n\n".join(map(str, signatures.values()))))
+        print_verdict("describe", "ok", data, as_json, lambda: print("\n\n".join(map(str, signatures.values()))))
         return
     if runtime is None:
         raise typer.BadParameter("give --runtime NAME, or --describe")
     check_file(html, is_report, force)
     check_folder(scripts)
-    say_limits()
+    warn_unlimited()
     with console.progress(as_json) as step:
         result = run_conformance(
             runtime, operators=operator, count=count, seed=seed, gradients=gradients, progress=step
         )
-    say("conformance", result.verdict, result.to_json(), as_json, lambda: console.show_conformance(Console(), result))
+    print_verdict(
+        "conformance", result.verdict, result.to_json(), as_json, lambda: console.show_conformance(Console(), result)
+    )
     if scripts is not None:
         with writing(scripts):
             write_scripts(result.scripts(), scripts, force=force)
@@ -309,17 +327,17 @@ def runtimes(
     names = [runtime_named(n).name for n in only] if only else [n for n, r in RUNTIMES.items() if r.installed()]
     data: dict[str, Any] = {"runtimes": {n: r.versions() if r.installed() else None for n, r in RUNTIMES.items()}}
     if write is None:
-        say("runtimes", "ok", data, as_json, lambda: console.show_runtimes(Console(), data["runtimes"]))
+        print_verdict("runtimes", "ok", data, as_json, lambda: console.show_runtimes(Console(), data["runtimes"]))
         raise typer.Exit(YES)
     check_folder(write)
     check_file(write / PAGE if write.exists() else None, is_page, force)
-    say_limits()
+    warn_unlimited()
     results = []
     for name in names:
         with console.progress(as_json) as step:
             results.append(run_conformance(name, count=count, seed=seed, progress=step))
     data |= {"page": str(write / PAGE)}
-    say("runtimes", "ok", data, as_json, lambda: console.show_runtimes(Console(), data["runtimes"]))
+    print_verdict("runtimes", "ok", data, as_json, lambda: console.show_runtimes(Console(), data["runtimes"]))
     with writing(write):
         write_page(results, write, force=force)
     raise typer.Exit(YES)
@@ -355,19 +373,21 @@ def explain(
         index = tuple(int(part) for part in output.split(","))
     except ValueError:
         raise typer.BadParameter(f"--output must be whole numbers with commas between; got {output!r}") from None
-    graph, _ = known_part(load_model(what), inputs or [], shape or [])
+    graph, _ = importable_graph(load_model(what), inputs or [], shape or [])
     explanation = run_explain(graph, index, layer)
-    say("explain", "ok", explanation.to_json(), as_json, lambda: console.show_explanation(Console(), explanation))
+    print_verdict(
+        "explain", "ok", explanation.to_json(), as_json, lambda: console.show_explanation(Console(), explanation)
+    )
 
 
 def _explain_rule(label: str | None, as_json: bool) -> None:
-    """A rule of the contract: its formula, an example, who enforces it; without a label, all of them."""
+    """Print a rule of the contract, or the titles of all of them."""
     if label is None:
         titles = {name: text.partition("\n")[0].partition("] ")[2] for name, text in rules().items()}
-        say("rule", "ok", {"rules": titles}, as_json, lambda: console.show_rules(Console(), titles))
+        print_verdict("rule", "ok", {"rules": titles}, as_json, lambda: console.show_rules(Console(), titles))
         return
     text = rule_text(label)
-    say("rule", "ok", {"rule": label.strip("[]"), "text": text}, as_json, lambda: print(text))
+    print_verdict("rule", "ok", {"rule": label.strip("[]"), "text": text}, as_json, lambda: print(text))
 
 
 @app.command(epilog="Example: specgrad schema audit")
@@ -398,7 +418,7 @@ register_vectors(app)
 
 
 def main() -> None:
-    """Run the command; errors are one line on stderr."""
+    """Run the command line; an error is one line on stderr, and the exit code is always set."""
     open_streams()
     if COMPLETION in os.environ:  # the shell asks what could come next
         _command().main(args=[], prog_name="specgrad")
@@ -408,13 +428,13 @@ def main() -> None:
         sys.stdout.flush()  # a full disk shows here at the latest
     except BaseException as error:  # Python itself would end with 1, which is "no"
         if "--debug" in sys.argv[1:]:
-            tell(sys.stderr, "".join(traceback.format_exception(error)), end="")
+            print_quietly(sys.stderr, "".join(traceback.format_exception(error)), end="")
         code = report(error, "--json" in args)
     sys.exit(code)
 
 
 def _command() -> Any:
-    """The commands, each listed with the whole first line of its help, which would be cut otherwise."""
+    """Return the click command, with full first lines of help in its lists."""
     command: Any = typer.main.get_command(app)
     groups = [command]
     for several in groups:
@@ -426,7 +446,7 @@ def _command() -> Any:
 
 
 def _run(args: list[str]) -> int:
-    """Without typer's own frame, which gives an interrupt another code and an empty line."""
+    """Run the command line and return the exit code, without typer's own handling of interrupts."""
     command = _command()
     try:
         try:

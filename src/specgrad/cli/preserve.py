@@ -18,19 +18,19 @@ from ..scalar import Array
 from .certify import High, Low, show_deployment
 from .shared import console as screen
 from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
-from .shared.exit_codes import CODES, say
+from .shared.exit_codes import CODES, print_verdict
 from .shared.models import load_model, read_array
 from .shared.number_option import number_of
 from .shared.output_files import Force, Html, Json, check_file, is_report, writing
 from .shared.table import Column, print_table
 from .tolerance import Stored
 
-SHOWN = 20  # samples that are not proven
+MAX_SAMPLES_SHOWN = 20  # samples that are not proven
 EXAMPLE = "Example: specgrad preserve net.onnx data.npz --decision argmax --checkpoint run.jsonl --html report.html"
 
 
 def register_preserve(app: typer.Typer) -> None:
-    """Add the command of this file."""
+    """Add the command `preserve` to the app."""
     app.command(epilog=EXAMPLE)(preserve)
 
 
@@ -78,7 +78,7 @@ def preserve(
     loaded = load_model(model)
     with screen.progress(as_json) as step:
         result = run_preserve(loaded, samples, decision, progress=step, **options)
-    say("preserve", result.verdict, result.to_json(), as_json, lambda: show_preserved(Console(), result))
+    print_verdict("preserve", result.verdict, result.to_json(), as_json, lambda: show_preserved(Console(), result))
     if html is not None:
         from ..check.decisions.html import preserved_page
 
@@ -88,7 +88,7 @@ def preserve(
 
 
 def read_samples(path: Path, array: str | None) -> Array | dict[str, Array]:
-    """One array, or those of an .npz file by name."""
+    """Return the samples of an .npy file, or those of an .npz file by name."""
     if path.suffix == ".npy":
         return read_array(path)
     if not path.is_file():
@@ -106,7 +106,7 @@ def read_samples(path: Path, array: str | None) -> Array | dict[str, Array]:
 
 
 def show_preserved(console: Console, result: Any) -> None:
-    """The counts, the samples that are not proven, and two executions of the first that differ."""
+    """Print the counts, the samples that are not proven, and two executions of the first that differ."""
     line = partial(screen.line, console)
     excluded = but(result.deployment) if any(s.verdict == "proven" for s in result.samples) else ""
     line((result.verdict, f"bold {screen.colour(result.verdict)}"), f"  {result.model}{excluded}")
@@ -116,14 +116,14 @@ def show_preserved(console: Console, result: Any) -> None:
     proven = [s for s in result.samples if s.verdict == "proven"]
     if proven:
         nearest = min(proven, key=lambda s: s.ratio)
-        line(f"nearest of the proven: sample {nearest.number}, {_pair(nearest)}")
+        line(f"nearest of the proven: sample {nearest.number}, {_margin_text(nearest)}")
     open_ = [s for s in result.samples if s.verdict != "proven"]
     if open_:
         columns = [Column("sample", right=True), Column("decision", folds=True), Column("verdict")]
         columns += [Column("margin", right=True), Column("tolerance", right=True), Column("between", folds=True)]
-        print_table(console, columns, [_row(s) for s in open_[:SHOWN]])
-    if len(open_) > SHOWN:
-        line(f"and {len(open_) - SHOWN} more; --json lists all")
+        print_table(console, columns, [_row(s) for s in open_[:MAX_SAMPLES_SHOWN]])
+    if len(open_) > MAX_SAMPLES_SHOWN:
+        line(f"and {len(open_) - MAX_SAMPLES_SHOWN} more; --json lists all")
     for sample in [s for s in open_ if s.executions][:1]:
         _show_executions(console, sample)
     outside = sorted({name for s in result.samples for name in s.outside})
@@ -132,26 +132,29 @@ def show_preserved(console: Console, result: Any) -> None:
     show_deployment(console, result.deployment, result.notes)
 
 
-def _pair(sample: Any) -> str:
-    return f"margin {_number(sample.margin)}, tolerance {_number(sample.tolerance)}"
+def _margin_text(sample: Any) -> str:
+    """Return margin and tolerance of a sample as text."""
+    return f"margin {_number_or_unknown(sample.margin)}, tolerance {_number_or_unknown(sample.tolerance)}"
 
 
-def _number(x: float | None) -> str:
+def _number_or_unknown(x: float | None) -> str:
+    """Return a number to three digits, or "unknown" for None."""
     return "unknown" if x is None else f"{x:.3g}"
 
 
 def _row(s: Any) -> list[Any]:
+    """Return the table row of one sample."""
     decided = f"{s.unproven} of {s.decisions} open" if s.decision is None else s.decision
     between = " and ".join(map(str, s.between)) if s.between else s.reason
-    cells = [s.number, decided, s.verdict, _number(s.margin), _number(s.tolerance), between]
+    cells = [s.number, decided, s.verdict, _number_or_unknown(s.margin), _number_or_unknown(s.tolerance), between]
     return [screen.cell(c, screen.colour(s.verdict) if k == 2 else "") for k, c in enumerate(cells)]
 
 
 def _show_executions(console: Console, sample: Any) -> None:
-    """Two executions with the outputs that are compared."""
+    """Print two executions of a sample that decide differently, with the outputs that are compared."""
     screen.line(console, f"sample {sample.number}: two executions that differ")
     for run in sample.executions:
         shown = {k: v for k, v in run["outputs"].items() if int(k) in sample.between} or run["outputs"]
-        values = ", ".join(f"y[{k}] = {v!r}" for k, v in list(shown.items())[:SHOWN])
+        values = ", ".join(f"y[{k}] = {v!r}" for k, v in list(shown.items())[:MAX_SAMPLES_SHOWN])
         asked = "".join(f"; {one['who']} {one['outcome']}" for one in run.get("asked", ()))
         screen.line(console, f"  {run['name']}: decides {run['decision']}; {values}{asked}")

@@ -14,22 +14,22 @@ from ..atomic_files import write_whole
 from ..errors import ParameterError, need
 from ..process import Process
 from .shared import console as screen
-from .shared.box_option import ends_of
-from .shared.exit_codes import CODES, say
+from .shared.box_option import box_limits
+from .shared.exit_codes import CODES, print_verdict
 from .shared.models import declared_shapes
 from .shared.output_files import Force, Html, Json, check_file, is_report, writing
-from .shared.shape_option import Shapes, asked_shapes
+from .shared.shape_option import Shapes, requested_shapes
 from .shared.table import Column, print_table
 
 EXAMPLE = "Example: specgrad profile model.onnx --sonnx --box 0,1 --html profile.html"
-SHOWN = 3  # findings of one rule; --json and --html list all
+MAX_FINDINGS_SHOWN = 3  # findings of one rule; --json and --html list all
 Box = Annotated[
     str | None, typer.Option("--box", metavar="LO,HI", help="Every cell of every input lies between these: checks S26.")
 ]
 
 
 def register_profile(app: typer.Typer) -> None:
-    """Add the command of this file."""
+    """Add the command `profile` to the app."""
     app.command(epilog=EXAMPLE)(profile)
 
 
@@ -59,21 +59,23 @@ def profile(
 
     check_file(html, is_report, force)
     _check_target(model, normalise, force)
-    limits = None if box is None else ends_of(box)
+    limits = None if box is None else box_limits(box)
     if not model.is_file():
         raise ParameterError("model", f"no file {model}; give an .onnx file")
-    shapes = asked_shapes(shape, list(declared_shapes(str(model)))) if shape else {}
+    shapes = requested_shapes(shape, list(declared_shapes(str(model)))) if shape else {}
     written, data = None, {}
     with Process(seconds=seconds) as process:
-        asked: Any = {"box": limits, "process": process}
-        checked = room.check_profile(model, digests=digests, shapes=shapes, **asked)
+        options: Any = {"box": limits, "process": process}
+        checked = room.check_profile(model, digests=digests, shapes=shapes, **options)
         if normalise is not None:
             before, written = checked, room.normalise(model, shapes=shapes, process=process)
-            checked = replace(room.check_profile(written.data, digests=written.digests, **asked), model=normalise.name)
+            checked = replace(
+                room.check_profile(written.data, digests=written.digests, **options), model=normalise.name
+            )
             data = written.to_json(normalise.name, before)
     changes = [] if written is None else written.sentences()
     show = lambda: show_profile(Console(), checked, changes)
-    say("profile", checked.verdict, {**checked.to_json(), "normalised": data or None}, as_json, show)
+    print_verdict("profile", checked.verdict, {**checked.to_json(), "normalised": data or None}, as_json, show)
     if normalise is not None and written is not None:
         with writing(normalise):
             write_whole(normalise, written.data)
@@ -87,7 +89,7 @@ def profile(
 
 
 def _check_target(model: Path, target: Path | None, force: bool) -> None:
-    """The file to write is new or ours, and not the one that is read; the same of its side file."""
+    """Raise an error if the file to write is foreign or is the model; likewise its side file."""
     from ..safety.profile.digests import is_side_file, side_of
     from ..safety.profile.normaliser import is_normalised
 
@@ -99,7 +101,7 @@ def _check_target(model: Path, target: Path | None, force: bool) -> None:
 
 
 def show_profile(console: Console, checked: Any, changes: Sequence[str] = ()) -> None:
-    """What the verdict is not, the verdict, every rule that has something to say, and where."""
+    """Print the caveat, the verdict, and every rule with findings."""
     from ..safety.profile import in_order
     from ..safety.profile.html import summary
     from ..safety.profile.sources import CAVEAT
@@ -128,8 +130,11 @@ def show_profile(console: Console, checked: Any, changes: Sequence[str] = ()) ->
 
 
 def _show_findings(console: Console, findings: Any) -> None:
-    for f in findings[:SHOWN]:
+    """Print the first findings of one rule."""
+    for f in findings[:MAX_FINDINGS_SHOWN]:
         cure = f" ({f.cure})" if f.cure else ""
         screen.line(console, (f.rule, screen.colour(f.severity)), f" {f.place}: {f.what}{cure}")
-    if len(findings) > SHOWN:
-        screen.line(console, f"{findings[0].rule} and {len(findings) - SHOWN} more (--json and --html list all)")
+    if len(findings) > MAX_FINDINGS_SHOWN:
+        screen.line(
+            console, f"{findings[0].rule} and {len(findings) - MAX_FINDINGS_SHOWN} more (--json and --html list all)"
+        )

@@ -9,25 +9,25 @@ from typing import Annotated
 import typer
 
 from ..errors import need
-from .shared.exit_codes import say
+from .shared.exit_codes import print_verdict
 from .shared.output_files import Json
 
-NEWEST = 22  # opset: a newer one is read where the version of every operator in force is one that we know
+NEWEST_OPSET = 22  # opset: a newer one is read where the version of every operator in force is one that we know
 REFUSED = {"DeformConv", "ReduceProd"}  # on data; a product of sizes is computed while importing
 OTHER_FORMATS = {"ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger"}
 OTHER_FORMATS |= {"QLinearConv", "QLinearMatMul", "QuantizeLinear"}  # integers: no proof of ours is about them
 
 
 def onnx_opset_versions() -> list[str]:
-    """The least and the largest."""
+    """Return the least and the largest supported opset."""
     need("onnx", "ONNX files need")
     from ..interop.onnx.read.model import OLDEST
 
-    return [str(OLDEST), str(NEWEST)]
+    return [str(OLDEST), str(NEWEST_OPSET)]
 
 
 def onnx_operators() -> list[str]:
-    """Without types: each in every element type that is supported at all."""
+    """Return the supported ONNX operators; each in every supported element type."""
     need("onnx", "ONNX files need")
     from ..interop.onnx.read.node import OPERATORS
 
@@ -35,11 +35,12 @@ def onnx_operators() -> list[str]:
 
 
 def vnnlib_versions() -> list[str]:
-    """The least and the largest; 2.0 is read by a package."""
+    """Return the least and the largest VNN-LIB version that is read; 2.0 needs the package vnnlib."""
     return ["1.0", "1.0" if find_spec("vnnlib") is None else "2.0"]
 
 
 def serialise_assignments() -> list[str]:
+    """Return whether `verify` can serialise assignments: "true" or "false"."""
     return ["false" if find_spec("onnx") is None else "true"]
 
 
@@ -59,6 +60,7 @@ ANSWERS: dict[str, Callable[[], list[str]]] = {
 
 
 def _flag(about: str, *names: str) -> bool:
+    """Return a boolean typer option with this help."""
     option: bool = typer.Option(*names, help=about)
     return option
 
@@ -94,9 +96,9 @@ def supports(
     as_json: Json = False,
 ) -> None:
     """What verify can answer, as VNN-LIB's tools ask it: one capability, a line per entry; --json without one: all."""
-    asked = (opsets, types, operators, versions, hidden, tensors, networks, comparisons, arithmetic, disjunctions)
-    chosen = [name for name, wanted in zip(ANSWERS, (*asked, serialise), strict=True) if wanted]
+    first_flags = (opsets, types, operators, versions, hidden, tensors, networks, comparisons, arithmetic, disjunctions)
+    chosen = [name for name, wanted in zip(ANSWERS, (*first_flags, serialise), strict=True) if wanted]
     if len(chosen) != 1 and not (as_json and not chosen):
         raise typer.BadParameter(f"give one of {', '.join(f'--{name}' for name in ANSWERS)}")
     answers = {name: ANSWERS[name]() for name in chosen or ANSWERS}
-    say("supports", "ok", {"supports": answers}, as_json, lambda: print("\n".join(answers[chosen[0]])))
+    print_verdict("supports", "ok", {"supports": answers}, as_json, lambda: print("\n".join(answers[chosen[0]])))

@@ -10,14 +10,14 @@ from rich.console import Console
 
 from ..errors import ParameterError
 from .shared import console as screen
-from .shared.exit_codes import CODES, say
+from .shared.exit_codes import CODES, print_verdict
 from .shared.models import graph_of_shapes, load_model
 from .shared.output_files import Json
 from .shared.shape_option import Shapes
 
-SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
+ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 UNITS = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30}
-SHOWN = 12  # layers that read everything
+MAX_LAYERS_SHOWN = 12  # layers that read everything
 Model = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
 Size = Annotated[
     str | None, typer.Option("--tile", help="Cells of the first output per tile: 1024, or one per axis: 512,1024.")
@@ -37,7 +37,7 @@ Format = Annotated[
 
 
 def register_tiles(app: typer.Typer) -> None:
-    """Add the command of this file."""
+    """Add the command `tiles` to the app."""
     app.command(epilog="Example: specgrad tiles unet.onnx --shape x=1,3,100000,100000 --tile 1024")(tiles)
 
 
@@ -56,8 +56,8 @@ def tiles(
 
     if tile is not None and memory is not None:
         raise typer.BadParameter("give --tile or --memory, not both")
-    if dtype not in SIZES:
-        raise typer.BadParameter(f"--dtype must be one of {', '.join(SIZES)}; got {dtype!r}")
+    if dtype not in ITEM_BYTES:
+        raise typer.BadParameter(f"--dtype must be one of {', '.join(ITEM_BYTES)}; got {dtype!r}")
     size, most = None if tile is None else numbers_of("--tile", tile, 1), None if memory is None else bytes_of(memory)
     graph = graph_of_shapes(load_model(model), shape or [])
     spatial = None if axes is None else numbers_of("--axes", axes)
@@ -66,14 +66,15 @@ def tiles(
     data: dict[str, Any] = {**halo.to_json(), "plan": None}
     if (size or most) and verdict == "ok":
         sizes: Any = size if size is None or len(size) > 1 else size[0]
-        plan = scale.tiles(graph, sizes, memory=most, itemsize=SIZES[dtype], axes=spatial, passes=passes)
+        plan = scale.tiles(graph, sizes, memory=most, itemsize=ITEM_BYTES[dtype], axes=spatial, passes=passes)
         data["plan"] = plan.to_json()
-    say("tiles", verdict, data, as_json, lambda: show_tiles(Console(), model, verdict, halo, data["plan"]))
+    print_verdict("tiles", verdict, data, as_json, lambda: show_tiles(Console(), model, verdict, halo, data["plan"]))
     raise typer.Exit(CODES[verdict])
 
 
 def numbers_of(option: str, text: str, least: int = 0) -> tuple[int, ...]:
-    """
+    """Return the integers of an option, separated by commas; ParameterError if one is below `least`.
+
     >>> numbers_of("--tile", "512,1024")
     (512, 1024)
     """
@@ -84,7 +85,8 @@ def numbers_of(option: str, text: str, least: int = 0) -> tuple[int, ...]:
 
 
 def bytes_of(text: str) -> int:
-    """
+    """Return a memory size in bytes.
+
     >>> bytes_of("4GB"), bytes_of("1.5 GiB")
     (4000000000, 1610612736)
     """
@@ -95,14 +97,14 @@ def bytes_of(text: str) -> int:
 
 
 def show_tiles(console: Console, model: str, verdict: str, halo: Any, plan: dict[str, Any] | None) -> None:
-    """The halo, the layers beyond any halo, the plan."""
+    """Print the halo, the layers that read everything, and the plan."""
     screen.line(console, (verdict, "bold green" if verdict == "ok" else "bold red"), f"  {model}")
     for axis in halo.axes:
         screen.line(console, str(axis))
-    for layer in halo.whole[:SHOWN]:
+    for layer in halo.whole[:MAX_LAYERS_SHOWN]:
         screen.line(console, str(layer))
-    if len(halo.whole) > SHOWN:
-        screen.line(console, f"and {len(halo.whole) - SHOWN} more layers (--json lists all)")
+    if len(halo.whole) > MAX_LAYERS_SHOWN:
+        screen.line(console, f"and {len(halo.whole) - MAX_LAYERS_SHOWN} more layers (--json lists all)")
     if verdict != "ok":
         screen.line(console, "no tile alone has what these layers read; end the model before them, or try --passes")
     if plan is not None:
@@ -117,7 +119,8 @@ def show_tiles(console: Console, model: str, verdict: str, halo: Any, plan: dict
 
 
 def _amount(count: int) -> str:
-    """
+    """Return a number of bytes as text with three digits.
+
     >>> _amount(304_059_776)
     '304 MB'
     """

@@ -13,13 +13,13 @@ from ..execution_text import but
 from .certify import show_deployment
 from .shared import console as screen
 from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
-from .shared.exit_codes import CODES, say
+from .shared.exit_codes import CODES, print_verdict
 from .shared.models import load_model, named_inputs
 from .shared.output_files import Json
 from .shared.shape_option import Shapes
 from .shared.table import Column, print_table
 
-SHOWN, LEAST = 12, 0.005  # layers, and the least share of one
+MAX_LAYERS_SHOWN, MIN_SHARE_SHOWN = 12, 0.005  # layers, and the least share of one
 Model = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
 Inputs = Annotated[
     list[Path] | None,
@@ -35,7 +35,7 @@ Stored = Annotated[
 
 
 def register_tolerance(app: typer.Typer) -> None:
-    """Add the command of this file."""
+    """Add the command `tolerance` to the app."""
     app.command(epilog="Example: specgrad tolerance resnet18.onnx --input x.npy --execution node")(tolerance)
 
 
@@ -71,12 +71,14 @@ def tolerance(
         )
     if not inputs:
         proven = replace(proven, notes=(*proven.notes, "no --input was given: these are normal numbers, seed 0"))
-    say("tolerance", proven.verdict, proven.to_json(), as_json, lambda: show_tolerance(Console(), model, proven))
+    print_verdict(
+        "tolerance", proven.verdict, proven.to_json(), as_json, lambda: show_tolerance(Console(), model, proven)
+    )
     raise typer.Exit(CODES[proven.verdict])
 
 
 def show_tolerance(console: Console, model: str, proven: Any) -> None:
-    """The number, what it means, where it comes from, what it holds for."""
+    """Print the tolerance, what it means, where it comes from, and what it holds for."""
     bounded = proven.verdict == "bounded"
     number = f"  tolerance {proven.text}" if bounded else ""
     excluded = but(proven.deployment) if bounded else ""
@@ -90,8 +92,9 @@ def show_tolerance(console: Console, model: str, proven: Any) -> None:
 
 
 def _show_layers(console: Console, layers: Any) -> None:
+    """Print the contributions of the layers that have a noticeable share."""
     whole, body = sum(layers.values()), []
-    shown = [name for name in list(layers)[:SHOWN] if layers[name] >= LEAST * whole]
+    shown = [name for name in list(layers)[:MAX_LAYERS_SHOWN] if layers[name] >= MIN_SHARE_SHOWN * whole]
     for name in shown:
         share = f"{100 * layers[name] / whole:.1f} %"
         body.append([screen.cell(name), screen.cell(f"{layers[name]:.3g}"), screen.cell(share)])

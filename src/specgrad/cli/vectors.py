@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from .shared import console as screen
-from .shared.exit_codes import YES, say
+from .shared.exit_codes import YES, print_verdict
 from .shared.output_files import Json, check_folder
 from .shared.table import Column, print_table
 
@@ -24,7 +24,7 @@ Force = Annotated[bool, typer.Option("--force", help="Write into a folder that h
 
 
 def register_vectors(app: typer.Typer) -> None:
-    """Add the command of this file."""
+    """Add the command `vectors` to the app."""
     app.command(epilog="Example: specgrad vectors --operator MaxPool --out maxpool")(vectors)
 
 
@@ -45,17 +45,17 @@ def vectors(
     if listed:
         listing = {c.operator: room.coverage(c) for c in room.chosen(operator)}
         data = {"operators": listing, "incompleteness": room.INCOMPLETE}
-        say("classes", "ok", data, as_json, lambda: show_classes(Console(), listing))
+        print_verdict("classes", "ok", data, as_json, lambda: show_classes(Console(), listing))
         raise typer.Exit(YES)
     check_folder(out)
     with screen.progress(as_json) as step:
         pack = room.write_pack(out or Path(), operator, seed=seed, flush=flush, force=force, progress=step)
-    say("vectors", "ok", pack.to_json(), as_json, lambda: show_pack(Console(), pack))
+    print_verdict("vectors", "ok", pack.to_json(), as_json, lambda: show_pack(Console(), pack))
     raise typer.Exit(YES)
 
 
 def show_classes(console: Console, operators: Any) -> None:
-    """A row per class, then what is known and not drawn."""
+    """Print a row per equivalence class, drawn or missing."""
     body = []
     for name, listing in operators.items():
         zones: dict[str, Any] = {}
@@ -71,7 +71,7 @@ def show_classes(console: Console, operators: Any) -> None:
 
 
 def show_pack(console: Console, pack: Any) -> None:
-    """What was written, how much of what is listed it covers, and what it is not."""
+    """Print what was written, its coverage, and what it does not show."""
     body = []
     for name, listing in pack.operators.items():
         cases = sum(row["cases"] for row in listing["classes"])

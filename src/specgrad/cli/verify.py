@@ -28,13 +28,13 @@ from .shared import console
 from .shared.counterexample_files import (
     WORDS,
     Counterexample,
-    assigned,
+    assigned_tensors,
     assignment_text,
     check_counterexample,
     is_unconfirmed,
     write_counterexample,
 )
-from .shared.exit_codes import CODES, say, tell
+from .shared.exit_codes import CODES, print_quietly, print_verdict
 from .shared.output_files import Force, Json, check_file, check_folder, writing
 from .supports import supports
 
@@ -47,7 +47,7 @@ Networks = Annotated[
 
 
 def register_verify(app: typer.Typer) -> None:
-    """Add the commands of this file."""
+    """Add the commands `verify` and `supports` to the app."""
     app.command(epilog="Example: specgrad verify query.vnnlib --network N=net.onnx --timeout 60")(verify)
     app.command(epilog="Example: specgrad supports --onnx-operators")(supports)
 
@@ -79,50 +79,50 @@ def verify(
     check_counterexample(counterexample, force)
     if not query.is_file():
         raise typer.BadParameter(f"no file {query}")
-    files = implemented(query, network or [])
-    _check_serialised(serialise, query, force)
+    files = network_files(query, network or [])
+    _check_tensor_files(serialise, query, force)
     limits = {"seconds": timeout - (time.monotonic() - start), "arithmetic": Arithmetic(execution=execution)}
-    verdict = _settled(partial(certify_query, query, files), limits, as_json)
+    verdict = _search_within(partial(certify_query, query, files), limits, as_json)
     answer, reason = _answer(verdict, time.monotonic() - start >= timeout)
-    values = assigned(verdict, query) if answer == "sat" else ()
+    values = assigned_tensors(verdict, query) if answer == "sat" else ()
     data = _as_json(query, files, verdict, reason, values, time.monotonic() - start)
     if answer == "unsat" and any(t.kind == "real" for n in read_declarations(query) for t in (*n.inputs, *n.outputs)):
         data["notes"] = [*data.get("notes", ()), REAL]
-    say("verify", answer, data, as_json, lambda: _show(answer, values if serialise is None else (), query))
+    print_verdict("verify", answer, data, as_json, lambda: _show(answer, values if serialise is None else (), query))
     for said in () if as_json else [reason, *data.get("notes", ())]:
         if said:
-            tell(sys.stderr, printable(f"specgrad: {said}"))
+            print_quietly(sys.stderr, printable(f"specgrad: {said}"))
     if answer == "sat":
         write_counterexample(counterexample, verdict, query)
-        _serialise(serialise, values)
+        _write_tensor_files(serialise, values)
     raise typer.Exit(CODES[answer])
 
 
-def implemented(query: Path, texts: Sequence[str]) -> dict[str, str]:
-    """The file of every declared network that is not said to equal another: neither fewer nor more.
+def network_files(query: Path, texts: Sequence[str]) -> dict[str, str]:
+    """Return the ONNX file of every declared network that does not equal another, by name; none may be missing.
 
     VNN-LIB 1.0 names no network, so any name will do; where one file is needed, its name alone will do too.
     """
     from ..properties.assignment import read_declarations
 
     networks = read_declarations(query)
-    wanted = [n.name for n in networks if not n.same_as]
+    needed = [n.name for n in networks if not n.same_as]
     files: dict[str, str] = {}
     for text in texts:
         name, equals, file = text.partition("=")
-        if not equals or (Path(text).is_file() and name not in wanted):  # a path may hold an equals sign
-            name, file = (wanted[0] if len(wanted) == 1 else "N" if not networks else ""), text
+        if not equals or (Path(text).is_file() and name not in needed):  # a path may hold an equals sign
+            name, file = (needed[0] if len(needed) == 1 else "N" if not networks else ""), text
         if not name:
-            raise typer.BadParameter(f"give --network NAME=FILE for each of {', '.join(wanted)}; got {text}")
+            raise typer.BadParameter(f"give --network NAME=FILE for each of {', '.join(needed)}; got {text}")
         if name in files:
             raise typer.BadParameter(f"network {name} has two files: {files[name]} and {file}")
         files[name] = file
     if not networks and len(files) != 1:
         raise typer.BadParameter(f"a VNN-LIB 1.0 query has one network: give --network FILE once; got {len(files)}")
     for name in files if networks else ():
-        if name not in wanted:
-            raise typer.BadParameter(f"the query declares no network {name} to be given; it has {', '.join(wanted)}")
-    missing = [name for name in wanted if name not in files]
+        if name not in needed:
+            raise typer.BadParameter(f"the query declares no network {name} to be given; it has {', '.join(needed)}")
+    missing = [name for name in needed if name not in files]
     if missing:
         raise typer.BadParameter(f"no file for network {missing[0]}: give --network {missing[0]}=FILE")
     for file in files.values():
@@ -132,12 +132,12 @@ def implemented(query: Path, texts: Sequence[str]) -> dict[str, str]:
 
 
 class TimeIsUpError(BaseException):
-    """No Exception: nothing on the way may take it for an error of its own."""
+    """Raised by `alarm`; no Exception, so that nothing on the way takes it for an error of its own."""
 
 
 @contextmanager
 def alarm(seconds: float) -> Iterator[None]:
-    """Whatever is at work then ends, where this system has such a clock."""
+    """Raise TimeIsUpError in the block after `seconds`, on systems that have interval timers."""
     if not hasattr(signal, "setitimer"):
         yield
         return
@@ -154,18 +154,18 @@ def alarm(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _settled(asked: Any, limits: dict[str, Any], as_json: bool) -> Any:
-    """A verdict; None where the search did not end by itself, soon enough after its time to say what is open."""
+def _search_within(search: Any, limits: dict[str, Any], as_json: bool) -> Any:
+    """Run the search and return its verdict, or None if it did not end shortly after its time limit."""
     seconds = max(0.0, limits["seconds"])
     try:
         with alarm(5 + 1.1 * seconds), console.progress(as_json) as step:
-            return asked(**{**limits, "seconds": seconds}, progress=step)
+            return search(**{**limits, "seconds": seconds}, progress=step)
     except TimeIsUpError:
         return None
 
 
 def _answer(verdict: Any, late: bool) -> tuple[str, str]:
-    """The word of the standard, and why it is not a better one."""
+    """Return the word of the standard, and the reason for it."""
     if verdict is None:
         return "timed-out", "the time ended before the search did"
     if is_unconfirmed(verdict):
@@ -176,6 +176,7 @@ def _answer(verdict: Any, late: bool) -> tuple[str, str]:
 
 
 def _show(answer: str, values: Sequence[Any], query: Path) -> None:
+    """Print the answer and, after sat, the assignment."""
     print(answer)
     if values:
         print(assignment_text(values, query), end="")
@@ -184,6 +185,7 @@ def _show(answer: str, values: Sequence[Any], query: Path) -> None:
 def _as_json(
     query: Path, files: Mapping[str, str], verdict: Any, reason: str, values: Sequence[Any], seconds: float
 ) -> dict[str, Any]:
+    """Return the answer as JSON data."""
     data: dict[str, Any] = {"query": str(query), "networks": dict(files), "seconds": seconds}
     data["problems"] = 0 if verdict is None else verdict.problems
     data["deployment"] = {} if verdict is None else verdict.deployment
@@ -207,17 +209,18 @@ def _as_json(
 # --- serialised assignments -------------------------------------------------------------------------------------------
 
 
-def _check_serialised(folder: Path | None, query: Path, force: bool) -> None:
+def _check_tensor_files(folder: Path | None, query: Path, force: bool) -> None:
+    """Raise an error if a tensor file to be written exists and is foreign."""
     from ..properties.assignment import read_declarations
 
     if folder is None or not folder.is_dir():
         return
     for name in [t.name for n in read_declarations(query) for t in (*n.inputs, *n.outputs)] or ["X", "Y"]:
-        check_file(folder / f"{name}.pb", _is_tensor, force)
+        check_file(folder / f"{name}.pb", _is_tensor_file, force)
 
 
-def _is_tensor(data: bytes) -> bool:
-    """A TensorProto, by parsing it."""
+def _is_tensor_file(data: bytes) -> bool:
+    """Return whether these bytes are a TensorProto."""
     from onnx import TensorProto
 
     try:
@@ -226,7 +229,8 @@ def _is_tensor(data: bytes) -> bool:
         return False
 
 
-def _serialise(folder: Path | None, values: Sequence[Any]) -> None:
+def _write_tensor_files(folder: Path | None, values: Sequence[Any]) -> None:
+    """Write one TensorProto file per assigned tensor."""
     if folder is None:
         return
     from onnx import numpy_helper

@@ -10,7 +10,7 @@ import typer
 
 from ..errors import ParameterError
 from ..svg import is_picture
-from .shared.exit_codes import YES, say
+from .shared.exit_codes import YES, print_verdict
 from .shared.output_files import Force, Json, check_file, writing
 
 Size = Annotated[str, typer.Option("--size", help="Cells of the input: 7, or two numbers for a plane: 6,8.")]
@@ -31,7 +31,7 @@ Svg = Annotated[Path | None, typer.Option("--svg", help="Also write the picture 
 
 
 def register_window(app: typer.Typer) -> None:
-    """Add the command of this file."""
+    """Add the command `window` to the app."""
     app.command(epilog="Example: specgrad window --size 7 --kernel 3 --stride 2 --padding 1 --svg window.svg")(window)
 
 
@@ -55,7 +55,7 @@ def window(
 
     check_file(svg, is_picture, force)
     picture = show_window(
-        whole_of("--size", size),
+        integers_of("--size", size),
         one_or_more("--kernel", kernel),
         stride=None if stride is None else one_or_more("--stride", stride),
         padding=padding_of(padding),
@@ -64,19 +64,20 @@ def window(
         operator=operator,
         values=None if values is None else fractions_of("--values", values),
         weights=None if weights is None else fractions_of("--weights", weights),
-        output=None if output is None else whole_of("--output", output),
+        output=None if output is None else integers_of("--output", output),
     )
     data = {**picture.to_json(), "svg": None if svg is None else str(svg)}
-    say("window", "ok", data, as_json, lambda: print(picture))
+    print_verdict("window", "ok", data, as_json, lambda: print(picture))
     if svg is not None:
         with writing(svg):
             picture.save(svg)
     raise typer.Exit(YES)
 
 
-def whole_of(option: str, text: str) -> tuple[int, ...]:
-    """
-    >>> whole_of("--size", "6,8")
+def integers_of(option: str, text: str) -> tuple[int, ...]:
+    """Return the integers of an option, separated by commas.
+
+    >>> integers_of("--size", "6,8")
     (6, 8)
     """
     parts = text.split(",")
@@ -86,25 +87,27 @@ def whole_of(option: str, text: str) -> tuple[int, ...]:
 
 
 def one_or_more(option: str, text: str) -> Any:
-    """One number stands for all axes."""
-    numbers = whole_of(option, text)
+    """Return one integer, which stands for all axes, or a tuple of several."""
+    numbers = integers_of(option, text)
     return numbers if len(numbers) > 1 else numbers[0]
 
 
 def padding_of(text: str) -> Any:
-    """
+    """Return --padding as `show_window` takes it: a number, numbers or pairs per axis, or a word.
+
     >>> padding_of("1"), padding_of("0:1,2"), padding_of("same_upper")
     (1, ((0, 1), 2), 'same_upper')
     """
     if text[:1].isalpha():
         return text
-    parts = [tuple(whole_of("--padding", p.replace(":", ","))) for p in text.split(",")]
+    parts = [tuple(integers_of("--padding", p.replace(":", ","))) for p in text.split(",")]
     pads = tuple(p if len(p) > 1 else p[0] for p in parts)
     return pads[0] if len(pads) == 1 and isinstance(pads[0], int) else pads
 
 
 def fractions_of(option: str, text: str) -> list[Fraction]:
-    """
+    """Return the exact numbers of an option, separated by commas.
+
     >>> fractions_of("--values", "3,1/2,0.25")
     [Fraction(3, 1), Fraction(1, 2), Fraction(1, 4)]
     """
@@ -117,7 +120,7 @@ def fractions_of(option: str, text: str) -> list[Fraction]:
 
 
 def _fraction(text: str) -> Fraction:
-    """Of few digits: 1e999999999 would be a number of that many."""
+    """Return a number exactly; ValueError if it is long or has an exponent, which could be huge."""
     if len(text) > 24 or "e" in text.lower():
         raise ValueError
     return Fraction(text)

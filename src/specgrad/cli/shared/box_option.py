@@ -12,11 +12,11 @@ from specgrad.properties.property import float_above
 from .number_option import number_of
 
 
-def ends_of(text: str) -> tuple[float, float]:
-    """Two numbers, read exactly; the nearest floats that enclose them.
+def box_limits(text: str) -> tuple[float, float]:
+    """Return (low, high) of --box LO,HI as floats that enclose the exact numbers.
 
     >>> from fractions import Fraction
-    >>> ends_of("-1,1/4"), ends_of("0,0.1")[1] >= Fraction(1, 10)
+    >>> box_limits("-1,1/4"), box_limits("0,0.1")[1] >= Fraction(1, 10)
     ((-1.0, 0.25), True)
     """
     low, comma, high = text.rpartition("=")[2].partition(",")
@@ -27,13 +27,13 @@ def ends_of(text: str) -> tuple[float, float]:
 
 
 def limits_of(box: str | None, low: str | None, high: str | None) -> tuple[float, float] | None:
-    """The box of --box, or of --low and --high, as `ends_of` gives it; None where none of the three options is there.
+    """Return (low, high) of --box, or of --low and --high, as floats that enclose them; None without these options.
 
     >>> limits_of(None, "0", "1/4"), limits_of("0,1", None, None), limits_of(None, None, None)
     ((0.0, 0.25), (0.0, 1.0), None)
     """
     if low is None and high is None:
-        return None if box is None else ends_of(box)
+        return None if box is None else box_limits(box)
     if box is not None:
         raise typer.BadParameter("give --box LO,HI, or --low LO and --high HI")
     ends = number_of("--low", low), number_of("--high", high)
@@ -45,6 +45,7 @@ def limits_of(box: str | None, low: str | None, high: str | None) -> tuple[float
 
 
 def _enclosing(words: str, text: str, low: Fraction, high: Fraction) -> tuple[float, float]:
+    """Return the floats that enclose [low, high]; BadParameter if one is infinite."""
     ends = 0.0 - float_above(-low), float_above(high)
     if any(map(math.isinf, ends)):
         raise typer.BadParameter(f"{words} that floats can hold; got {text[:40]!r}")

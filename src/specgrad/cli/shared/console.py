@@ -1,4 +1,4 @@
-"""What the command prints: tables and progress on a terminal, plain text in a pipe."""
+"""What commands print: tables and progress on a terminal, plain text in a pipe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Step = Callable[[str, int, int], None]
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Step | None]:
-    """A bar on stderr that names what is at work; none under --json, or where nobody watches."""
+    """Yield a callback (name, done, total) that shows a bar on stderr, or None under --json or if nobody watches."""
     console = Console(stderr=True)
     if quiet or not sys.stderr.isatty() or not console.is_interactive:
         yield None
@@ -45,39 +45,40 @@ def progress(quiet: bool) -> Iterator[Step | None]:
 
 
 def line(console: Console, *parts: str | tuple[str, str], whole: bool = False) -> None:
-    """One line of texts and (text, style) pairs. Texts are data: no markup, no highlighting, nothing invisible.
+    """Print one line of texts and (text, style) pairs; texts are data, without markup or invisible characters.
 
     In a window it goes on in the next line between words, unless it is to be copied as a `whole`; in a pipe never.
     """
-    text = Text.assemble(*map(_part, parts))
+    text = Text.assemble(*map(_printable_part, parts))
     if whole or not console.is_terminal:
         console.print(text, soft_wrap=True, highlight=False)
     else:
         console.print(text, overflow="fold", highlight=False)
 
 
-def _part(part: str | tuple[str, str]) -> str | tuple[str, str]:
+def _printable_part(part: str | tuple[str, str]) -> str | tuple[str, str]:
+    """Return a text or (text, style) pair with invisible characters escaped."""
     return printable(part) if isinstance(part, str) else (printable(part[0]), part[1])
 
 
 def cell(text: object, style: str = "") -> Text:
-    """The same in a table."""
+    """Return a text as a table cell, with invisible characters escaped."""
     return Text(printable(text), style=style)
 
 
 def colour(kind: str) -> str:
-    """Of a verdict: as on a page, and as its exit code says."""
+    """Return the colour of a verdict."""
     return COLOURS[tone_of(kind)]
 
 
 def bar(ratio: float, width: int = 12) -> str:
-    """How much of the allowance was used; all of it where it was exceeded, by any factor."""
+    """Return a bar of the share of the allowance that was used; full if it was exceeded."""
     filled = max(round(ratio * width), int(ratio > 0)) if ratio <= 1 else width
     return "█" * filled + "·" * (width - filled)
 
 
 def has_bars(console: Console) -> bool:
-    """Where somebody looks, and the letters are there."""
+    """Return whether the console is a terminal whose encoding has the letters of bars."""
     try:
         bar(0.5).encode(console.encoding)
     except UnicodeEncodeError:
@@ -86,6 +87,7 @@ def has_bars(console: Console) -> bool:
 
 
 def show_graph(console: Console, graph: Graph, detail: bool, notes: Sequence[str] = ()) -> None:
+    """Print the table of a graph's layers."""
     body, total = rows(graph, detail=detail)
     columns = [Column(name, folds=i < 2, right=i >= 2) for i, name in enumerate(HEADER)]
     print_table(console, columns, [[cell(text) for text in row] for row in body])
@@ -95,7 +97,7 @@ def show_graph(console: Console, graph: Graph, detail: bool, notes: Sequence[str
 
 
 def show_audit(console: Console, audit: Audit) -> None:
-    """Verdict first, then the layer to look at, then all layers."""
+    """Print the verdict, then the layer to look at, then all layers."""
     versions = ", ".join(f"{k} {v}" for k, v in audit.versions.items())
     line(
         console,
@@ -125,7 +127,7 @@ def show_audit(console: Console, audit: Audit) -> None:
 
 
 def _show_attribution(console: Console, a: Attribution | None) -> None:
-    """The difference at the output, and the layers whose own errors explain most of it."""
+    """Print the difference at the output, and the layers whose own errors explain most of it."""
     if a is None:
         return
     line(console, f"largest difference at the output: {a.output}")
@@ -137,25 +139,27 @@ def _show_attribution(console: Console, a: Attribution | None) -> None:
 
 
 def _show_layers(console: Console, audit: Audit) -> None:
+    """Print the table of an audit's layers."""
     bars = has_bars(console)
     columns = [Column("layer", folds=True), Column("operator", folds=True), Column("shape"), Column("verdict")]
     columns += [Column("used of allowed", folds=True)]
     body = []
     for layer in audit.layers:
         v, shape = layer.verdict, "x".join(map(str, layer.shape))
-        used = cell(f"{bar(v.ratio)} {_used(v)}" if bars else _used(v))
+        used = cell(f"{bar(v.ratio)} {_used_text(v)}" if bars else _used_text(v))
         body.append([cell(layer.name), cell(layer.operator), cell(shape), cell(v.kind, colour(v.kind)), used])
     print_table(console, columns, body)
 
 
-def _used(v: Verdict) -> str:
+def _used_text(v: Verdict) -> str:
+    """Return the used share of the allowance, or what differs."""
     if v.kind in ("exact", "rounding"):
         return f"{v.ratio:.2g}"
     return v.detail or f"{v.actual:.6g} must be {v.expected:.6g} within {v.allowed:.2g}"
 
 
 def show_conformance(console: Console, result: Conformance) -> None:
-    """Counts per operator, then every finding."""
+    """Print the counts per operator, then every finding."""
     versions = ", ".join(f"{k} {v}" for k, v in result.versions.items())
     said = f"  {result.runtime} ({versions}), seed {result.seed}"
     line(console, (result.verdict, f"bold {colour(result.verdict)}"), said)
@@ -174,7 +178,7 @@ def show_conformance(console: Console, result: Conformance) -> None:
 
 
 def show_explanation(console: Console, explanation: CellExplanation) -> None:
-    """The taps of one output, one line each, padded ones marked."""
+    """Print the taps of one output cell, one line each."""
     place = ", ".join(map(str, explanation.index))
     line(console, (f"{explanation.layer}[{place}]", "bold"), f"  {explanation.operator}, shape {explanation.shape}")
     for name, spans in explanation.fields.items():
@@ -190,7 +194,7 @@ def show_explanation(console: Console, explanation: CellExplanation) -> None:
 
 
 def show_runtimes(console: Console, installed: Mapping[str, Mapping[str, str] | None]) -> None:
-    """Every known runtime, and what of it is installed."""
+    """Print every known runtime, and the installed versions."""
     body = []
     for name, versions in installed.items():
         text = "no" if versions is None else ", ".join(f"{k} {v}" for k, v in versions.items())
@@ -199,6 +203,6 @@ def show_runtimes(console: Console, installed: Mapping[str, Mapping[str, str] | 
 
 
 def show_rules(console: Console, titles: Mapping[str, str]) -> None:
-    """Every rule of the contract, by its label."""
+    """Print every rule of the contract, by its label."""
     body = [[cell(label), cell(title)] for label, title in titles.items()]
     print_table(console, [Column("rule"), Column("", folds=True)], body)

@@ -1,4 +1,4 @@
-"""Counterexamples as files: which values a verdict gives to what a property declares, and how they are written."""
+"""Counterexamples as files: the values of the declared tensors, and how they are written."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Counterexample = Annotated[
     typer.Option("--counterexample", help="Write the counterexample here, in the words of the property's VNN-LIB."),
 ]
 WORDS = {"holds": "unsat", "violated": "sat", "unknown": "unknown"}
-OURS = re.compile(rb"\(\(X_0 \S+\)|\S+ (float32|real) \[[0-9,]*\]\n")
+FIRST_LINE = re.compile(rb"\(\(X_0 \S+\)|\S+ (float32|real) \[[0-9,]*\]\n")
 
 
 def is_counterexample(data: bytes) -> bool:
-    """By its first line."""
-    return OURS.match(data) is not None
+    """Return whether a file of these bytes is one of our counterexamples, by its first line."""
+    return FIRST_LINE.match(data) is not None
 
 
-def assigned(verdict: Any, statement: Any) -> tuple[Any, ...]:
-    """The cells of every tensor that the property declares, in its order; of inputs and outputs where it has none."""
+def assigned_tensors(verdict: Any, statement: Any) -> tuple[Any, ...]:
+    """Return the values of all tensors that the property declares, or of inputs and outputs if it declares none."""
     from specgrad.properties.assignment import Assigned, assign_1_0, read_declarations
 
     point = verdict.counterexample
@@ -48,7 +48,7 @@ def assigned(verdict: Any, statement: Any) -> tuple[Any, ...]:
 
 
 def assignment_text(values: Sequence[Any], statement: Any) -> str:
-    """As the property's version has it; what no file states is told in 1.0."""
+    """Return the assignment as text in the property's VNN-LIB version; 1.0 if it is no file."""
     from specgrad.properties.assignment import text_1_0, text_2_0
     from specgrad.properties.vnnlib import text_of
     from specgrad.properties.vnnlib1 import is_2_0
@@ -58,26 +58,29 @@ def assignment_text(values: Sequence[Any], statement: Any) -> str:
 
 
 def check_counterexample(path: Path | None, force: bool) -> None:
-    """Before the work."""
+    """Raise an error, before the work, if the file may not be written."""
     check_file(path, is_counterexample, force)
 
 
 def write_counterexample(path: Path | None, verdict: Any, statement: Any) -> None:
-    """After the verdict; where there is no counterexample, there is no file."""
+    """Write the counterexample of a verdict, if it has one."""
     if path is not None and verdict.counterexample is not None:
         with writing(path):
-            write_whole(path, assignment_text(assigned(verdict, statement), statement))
+            write_whole(path, assignment_text(assigned_tensors(verdict, statement), statement))
 
 
 def is_unconfirmed(verdict: Any) -> bool:
-    """Where ONNX Runtime could be asked, it must agree: its outputs are those that count in the competition."""
+    """Return whether ONNX Runtime is installed and did not confirm the counterexample.
+
+    Its outputs are those that count in the competition.
+    """
     point = verdict.counterexample
     return point is not None and "onnxruntime" not in point.confirmed and find_spec("onnxruntime") is not None
 
 
 def vnncomp_text(verdict: Any, statement: Any) -> str:
-    """A results file of VNN-COMP: unsat, unknown, or sat with the assignment."""
+    """Return a results file of VNN-COMP: unsat, unknown, or sat with the assignment."""
     if is_unconfirmed(verdict):
         return "unknown\n"
-    rest = "" if verdict.counterexample is None else assignment_text(assigned(verdict, statement), statement)
+    rest = "" if verdict.counterexample is None else assignment_text(assigned_tensors(verdict, statement), statement)
     return f"{WORDS[verdict.verdict]}\n{rest}"

@@ -29,5 +29,5 @@ Depth = Annotated[
 def arithmetic_of(
     dtype: str, operands: str | None, accumulate: str | None, execution: str, depth: int | None
 ) -> Arithmetic:
-    """Words that mean nothing are refused there."""
+    """Return the class of executions of these options; an error if one is unknown."""
     return Arithmetic(dtype, operands=operands, accumulate=accumulate, execution=execution, depth=depth)

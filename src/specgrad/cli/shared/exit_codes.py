@@ -46,61 +46,63 @@ CODES |= dict.fromkeys(("unbounded", "not proven", "unfinished", "crashed", "und
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps click
 
 
-def strict(data: Any) -> Any:
-    """Data that JSON has: NaN and infinities become the strings "nan", "inf", "-inf".
+def json_data(data: Any) -> Any:
+    """Return data that JSON can hold: NaN and infinities become the strings "nan", "inf", "-inf".
 
-    >>> strict({"actual": float("nan"), "index": (0, np.int64(2)), "allowed": np.float32(0.5)})
+    >>> json_data({"actual": float("nan"), "index": (0, np.int64(2)), "allowed": np.float32(0.5)})
     {'actual': 'nan', 'index': [0, 2], 'allowed': 0.5}
     """
     if isinstance(data, Mapping):
-        return {str(name): strict(value) for name, value in data.items()}
+        return {str(name): json_data(value) for name, value in data.items()}
     if isinstance(data, list | tuple):
-        return [strict(value) for value in data]
+        return [json_data(value) for value in data]
     if isinstance(data, np.ndarray | np.generic):
-        return strict(data.tolist())
+        return json_data(data.tolist())
     if isinstance(data, float):
         return data if math.isfinite(data) else str(data)
     return data if data is None or isinstance(data, bool | int | str) else str(data)
 
 
 def print_json(data: Mapping[str, Any]) -> None:
-    """One object, in one encoding, for all commands."""
-    print(json.dumps(strict(data), indent=2, allow_nan=False), flush=True)
+    """Print one JSON object, in the encoding of all commands."""
+    print(json.dumps(json_data(data), indent=2, allow_nan=False), flush=True)
 
 
-def say(command: str, verdict: str, data: Mapping[str, Any], as_json: bool, show: Callable[[], None]) -> None:
-    """The verdict on stdout, at once: as one object under --json (see schemas.py), else as `show` shows it."""
-    write(lambda: print_json({"schema": schema_name(command), "verdict": verdict, **data}) if as_json else show())
+def print_verdict(command: str, verdict: str, data: Mapping[str, Any], as_json: bool, show: Callable[[], None]) -> None:
+    """Print the verdict on stdout: one object under --json (see schemas.py), else by `show`."""
+    print_and_flush(
+        lambda: print_json({"schema": schema_name(command), "verdict": verdict, **data}) if as_json else show()
+    )
 
 
-def write(show: Callable[[], None]) -> None:
-    """Onto stdout, at once."""
+def print_and_flush(show: Callable[[], None]) -> None:
+    """Call `show`, then flush stdout."""
     show()
     sys.stdout.flush()
 
 
-def say_limits() -> None:
-    """A line on stderr for what this system cannot limit."""
+def warn_unlimited() -> None:
+    """Print on stderr what this system cannot limit."""
     for what in process.CANNOT_LIMIT:
-        tell(sys.stderr, f"specgrad: note: this system cannot limit the {what} of a runtime")
+        print_quietly(sys.stderr, f"specgrad: note: this system cannot limit the {what} of a runtime")
 
 
 def report(error: BaseException, as_json: bool) -> int:
-    """One line on stderr, under --json also an object on stdout; the exit code."""
+    """Print an error as one line on stderr, under --json also as an object on stdout; return the exit code."""
     code, reason = ending(error)
     line = printable(" ".join(reason.split()))
-    tell(sys.stderr, f"specgrad: {line}")
-    said = {
+    print_quietly(sys.stderr, f"specgrad: {line}")
+    content = {
         "schema": schema_name("error"),
         "verdict": "cannot tell" if code == CANNOT_TELL or code > BY_SIGNAL else "error",
         "reason": line,
     }
-    tell(sys.stdout, json.dumps(said, indent=2) if as_json else "", end="\n" if as_json else "")
+    print_quietly(sys.stdout, json.dumps(content, indent=2) if as_json else "", end="\n" if as_json else "")
     return code
 
 
-def tell(stream: TextIO, text: str, end: str = "\n") -> None:
-    """A line, if anybody can read it: a stream that is full or broken costs the line, and not the exit code."""
+def print_quietly(stream: TextIO, text: str, end: str = "\n") -> None:
+    """Print a line; a stream that is full or broken loses it, without changing the exit code."""
     try:
         print(text, file=stream, end=end, flush=True)
     except OSError:
@@ -108,14 +110,14 @@ def tell(stream: TextIO, text: str, end: str = "\n") -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """What is still to be written goes nowhere: Python's last flush must not fail too."""
+    """Redirect a stream to nowhere, so that Python's last flush does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-class Unread(FileIO):
-    """A stream whose reader may leave (`| head -1`): what is written after that goes nowhere, and is no error."""
+class PipeTolerantFile(FileIO):
+    """A stream whose reader may leave (`| head -1`); what is written after that is dropped without an error."""
 
-    def write(self, data: Any, /) -> int:
+    def print_and_flush(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except BrokenPipeError:
@@ -123,25 +125,25 @@ class Unread(FileIO):
 
 
 def open_streams() -> None:
-    """A closed stream swallows what is said, and so does one that nobody reads; one that lacks a letter shows its code.
+    """Replace stdout and stderr by streams that tolerate a missing reader and escape letters they lack.
 
     A full disk remains an error.
     """
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - open until the end
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
-    sys.stdout, sys.stderr = _patient(sys.stdout, sys.__stdout__), _patient(sys.stderr, sys.__stderr__)
+    sys.stdout, sys.stderr = _pipe_tolerant(sys.stdout, sys.__stdout__), _pipe_tolerant(sys.stderr, sys.__stderr__)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
-def _patient(stream: TextIO, own: TextIO | None) -> TextIO:
-    """The process's own stream, as an Unread one; any other as it is."""
+def _pipe_tolerant(stream: TextIO, own: TextIO | None) -> TextIO:
+    """Return the process's own stream as a PipeTolerantFile; any other unchanged."""
     if stream is not own or not isinstance(stream, TextIOWrapper):
         return stream
     stream.flush()
     return TextIOWrapper(
-        BufferedWriter(Unread(stream.fileno(), "w", closefd=False)),
+        BufferedWriter(PipeTolerantFile(stream.fileno(), "w", closefd=False)),
         stream.encoding,
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
@@ -149,7 +151,7 @@ def _patient(stream: TextIO, own: TextIO | None) -> TextIO:
 
 
 def ending(error: BaseException) -> tuple[int, str]:
-    """The exit code of a command that this ended, and what to say: whose fault it is. Never 0, and never 1."""
+    """Return the exit code and the text for an exception that ended a command; the code is never 0 or 1."""
     if isinstance(error, typer.Abort | KeyboardInterrupt):
         return CANNOT_TELL, "stopped"
     if isinstance(error, SystemExit) and error.code == signal.SIGTERM:  # so Ray passes on what the process was sent

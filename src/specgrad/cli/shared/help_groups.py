@@ -19,7 +19,7 @@ MOVED = {"rule": "specgrad explain W2 prints a rule, specgrad explain lists them
 
 
 class Grouped(TyperGroup):
-    """Help with a heading per question; a command that no group names would come last, under its own heading."""
+    """Command group whose help has a heading per user question; ungrouped commands come last."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in MOVED:

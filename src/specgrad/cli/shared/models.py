@@ -1,4 +1,4 @@
-"""What a user names on the command line: a model and its inputs."""
+"""Loads the model and the inputs that a user names on the command line."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from specgrad.graph.graph import Graph
 from specgrad.scalar import Array
 from specgrad.window import Shape
 
-from .shape_option import Dims, asked_shapes, closed_shapes
+from .shape_option import Dims, complete_shapes, requested_shapes
 
 ANY_SIZE = 1 << 80  # bytes of a value that is never there at once
 
 
 def load_model(name: str) -> Any:
-    """An ONNX file's path, a saved graph, or a PyTorch module given as package.module:attribute."""
+    """Return the path of an ONNX file, a saved graph, or the PyTorch module of package.module:attribute."""
     if ":" in name and not Path(name).exists():
-        return _module(name)
+        return _load_module(name)
     path = Path(name)
     if not path.is_file():
         raise ParameterError("model", f"no file {name}; give an .onnx file, a saved graph (.json) or module:attribute")
     return load(path) if path.suffix == ".json" else str(path)
 
 
-def _module(name: str) -> Any:
-    """A module, or what a function of no arguments returns; the current folder is searched too."""
+def _load_module(name: str) -> Any:
+    """Import a PyTorch module, or call a function without arguments for it; the current folder is searched too."""
     need("torch", "PyTorch modules need")
     package, _, attribute = name.partition(":")
     sys.path.insert(0, "")
@@ -52,40 +52,40 @@ def _module(name: str) -> Any:
 
 
 def declared_shapes(model: str) -> Mapping[str, Dims]:
-    """The declared shapes of an ONNX model's inputs; None stands for what it leaves open."""
+    """Return the declared shapes of an ONNX model's inputs; None stands for an open size or rank."""
     from specgrad.interop.onnx import input_dims
 
     return input_dims(model)
 
 
 def shapes_of(model: str, files: Sequence[Path], texts: Sequence[str]) -> dict[str, Shape]:
-    """One shape per input of an ONNX model: that of its file, what --shape says, or what the model declares."""
+    """Return one shape per input of an ONNX model: of its file, of --shape, or declared."""
     declared = declared_shapes(model)
-    asked = asked_shapes(texts, list(declared))
+    requested = requested_shapes(texts, list(declared))
     if len(files) not in (0, len(declared)):
         raise ParameterError("--input", f"the model takes {len(declared)} inputs; got {len(files)} files")
     for name, file in zip(declared, files, strict=False):
         shape = read_array(file).shape
-        if asked.setdefault(name, shape) != shape:
-            raise ParameterError("--shape", f"input {name} is to be {asked[name]}, and {file} has shape {shape}")
-    return closed_shapes(declared, asked)
+        if requested.setdefault(name, shape) != shape:
+            raise ParameterError("--shape", f"input {name} is to be {requested[name]}, and {file} has shape {shape}")
+    return complete_shapes(declared, requested)
 
 
 def only_shape(model: str, x: Path | None, texts: Sequence[str]) -> Shape | None:
-    """What --shape, or the array to stay around, says of the only input; None where the model or the property will."""
+    """Return the shape of the only input by --shape or the array `x`; None if model or property decide."""
     declared = declared_shapes(model)
-    asked = asked_shapes(texts, list(declared))
+    requested = requested_shapes(texts, list(declared))
     dims = next(iter(declared.values()), ())
-    if not asked and x is not None and len(declared) == 1 and (dims is None or None in dims):
+    if not requested and x is not None and len(declared) == 1 and (dims is None or None in dims):
         shape = read_array(x).shape
         if dims is None or len(shape) == len(dims):
             return shape
-    closed_shapes(declared, asked)  # says which size is missing
-    return next(iter(asked.values()), None)
+    complete_shapes(declared, requested)  # says which size is missing
+    return next(iter(requested.values()), None)
 
 
 def read_inputs(model: Any, files: Sequence[Path], texts: Sequence[str] = ()) -> list[Array]:
-    """One float32 array per .npy file; without files, standard normal numbers of a fixed seed."""
+    """Return the float32 array of every .npy file; without files, standard normal numbers of seed 0."""
     shapes = shapes_of(model, files, texts) if isinstance(model, str) else _module_shapes(model, files, texts)
     if files:
         return [read_array(path) for path in files]
@@ -93,16 +93,16 @@ def read_inputs(model: Any, files: Sequence[Path], texts: Sequence[str] = ()) ->
 
 
 def _module_shapes(module: Any, files: Sequence[Path], texts: Sequence[str]) -> dict[str, Shape]:
-    """What --shape says of a PyTorch module's arguments."""
+    """Return the shapes by --shape of a PyTorch module's arguments."""
     if not files and not texts:
         text = "--input or --shape is needed for a PyTorch module: its shapes are not written anywhere"
         raise ParameterError("--input", text)
     names = list(inspect.signature(module.forward).parameters)[: max(len(texts), len(files))]
-    return asked_shapes(texts, names)
+    return requested_shapes(texts, names)
 
 
 def read_array(path: Path) -> Array:
-    """The array of an .npy file. It is mapped, so a header that claims more cells than there are is refused at once."""
+    """Return the array of an .npy file; ParameterError if it is invalid or shorter than its header claims."""
     if not path.is_file():
         raise ParameterError("--input", f"no file {path}")
     try:
@@ -112,10 +112,10 @@ def read_array(path: Path) -> Array:
 
 
 def as_graph(model: Any, files: Sequence[Path], texts: Sequence[str] = ()) -> Graph:
-    """The meaning of a model; the inputs, or --shape, give its shapes. A batch that nobody gives stays open."""
+    """Return the graph of a model, at the shapes of the inputs or of --shape; other batch sizes stay symbolic."""
     if isinstance(model, Graph):
-        asked = asked_shapes(texts, [n for n in model.names if n])
-        return model.at(**asked) if asked else model
+        requested = requested_shapes(texts, [n for n in model.names if n])
+        return model.at(**requested) if requested else model
     if isinstance(model, str):
         from specgrad.interop import from_onnx
 
@@ -131,7 +131,7 @@ def as_graph(model: Any, files: Sequence[Path], texts: Sequence[str] = ()) -> Gr
 
 
 def graph_of_shapes(model: Any, texts: Sequence[str]) -> Graph:
-    """The meaning of a model at shapes of any size: nobody runs it whole. A module's example is one cell, repeated."""
+    """Return the graph of a model at shapes of any size, since it is not run whole."""
     if isinstance(model, Graph):
         return as_graph(model, [], texts).at()
     if isinstance(model, str):
@@ -148,8 +148,8 @@ def graph_of_shapes(model: Any, texts: Sequence[str]) -> Graph:
     return graph
 
 
-def known_part(model: Any, files: Sequence[Path], texts: Sequence[str]) -> tuple[Graph, list[str]]:
-    """The meaning of a model, or of what is known of it, and a line per node that is passed over."""
+def importable_graph(model: Any, files: Sequence[Path], texts: Sequence[str]) -> tuple[Graph, list[str]]:
+    """Return the graph of a model, or of its importable part, and a note per node that is left out."""
     try:
         return as_graph(model, files, texts).at(), []
     except SpecgradError:
@@ -164,10 +164,10 @@ def known_part(model: Any, files: Sequence[Path], texts: Sequence[str]) -> tuple
 
 
 def named_inputs(model: Any, files: Sequence[Path], texts: Sequence[str]) -> list[Array]:
-    """As `read_inputs`, of any type; a single .npz file holds them all, by their names. Saved graphs take them too."""
+    """Return one array per input, of any type: .npy files, one .npz file by names, or normal numbers."""
     if [path.suffix for path in files] == [".npz"]:
-        arrays = _archive(files[0])
-        names = names_of(model)
+        arrays = _read_archive(files[0])
+        names = input_names(model)
         if set(arrays) != set(names):
             text = f"{files[0]} must hold arrays {', '.join(names)}; it holds {', '.join(arrays) or 'none'}"
             raise ParameterError("--input", text)
@@ -180,8 +180,8 @@ def named_inputs(model: Any, files: Sequence[Path], texts: Sequence[str]) -> lis
     return normal_inputs(graph.nodes[p].shape for p in graph.input_positions)
 
 
-def names_of(model: Any) -> list[str]:
-    """Of its inputs."""
+def input_names(model: Any) -> list[str]:
+    """Return the names of a model's inputs."""
     if isinstance(model, Graph):
         return list(model.names)
     if isinstance(model, str):
@@ -189,7 +189,8 @@ def names_of(model: Any) -> list[str]:
     return list(inspect.signature(model.forward).parameters)
 
 
-def _archive(path: Path) -> dict[str, Array]:
+def _read_archive(path: Path) -> dict[str, Array]:
+    """Return the arrays of an .npz file by name."""
     if not path.is_file():
         raise ParameterError("--input", f"no file {path}")
     try:

@@ -8,7 +8,7 @@ import typer
 
 
 def number_of(name: str, text: str | None) -> Fraction | None:
-    """The exact value of an option such as 2/255 or 0.01; None for None. Sizes are bounded before computing."""
+    """Return the exact value of an option such as 2/255 or 0.01; None for None. Its size is limited first."""
     from specgrad.properties.property import PropertyError
     from specgrad.properties.vnnlib1 import parse_number
 

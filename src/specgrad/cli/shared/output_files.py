@@ -1,4 +1,4 @@
-"""Files that a command writes: refused before the work, written after the verdict was printed."""
+"""Files that commands write: checked before the work, written after the verdict is printed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from specgrad.atomic_files import Ours, refuse_foreign, refuse_misplaced
 from specgrad.errors import printable
 
-from .exit_codes import tell
+from .exit_codes import print_quietly
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Also write a self-contained report to this file.")]
@@ -22,12 +22,12 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite files that specg
 
 
 def is_report(data: bytes) -> bool:
-    """A page of check/pages.py, by its footer."""
+    """Return whether these bytes are one of our HTML pages, by its footer."""
     return b"<footer>Written by specgrad." in data[-1000:]
 
 
 def is_certificate(data: bytes) -> bool:
-    """By its format entry."""
+    """Return whether these bytes are a certificate, by its format entry."""
     from specgrad.proof.files.certificate import FORMAT
 
     try:
@@ -38,12 +38,12 @@ def is_certificate(data: bytes) -> bool:
 
 
 def is_vnncomp(data: bytes) -> bool:
-    """By its first line."""
+    """Return whether these bytes are a VNN-COMP results file, by its first line."""
     return data.partition(b"\n")[0] in (b"unsat", b"sat", b"unknown")
 
 
 def check_file(path: Path | None, is_ours: Ours, force: bool) -> None:
-    """Before the work: the folder is there, and the file is new or our own."""
+    """Raise an error, before the work, if the folder is missing or the file is not our own (unless `force`)."""
     if path is None:
         return
     refuse_misplaced(path)
@@ -52,7 +52,7 @@ def check_file(path: Path | None, is_ours: Ours, force: bool) -> None:
 
 
 def check_certificate_files(path: Path | None, force: bool) -> None:
-    """The arrays beside a certificate are ours if the certificate is: a saved graph has the same two names."""
+    """Raise an error if a certificate, or the arrays beside it, may not be written."""
     if path is not None and path.suffix == ".safetensors":
         raise typer.BadParameter(f"{path} is where the arrays go; name the certificate {path.stem}.json")
     check_file(path, is_certificate, force)
@@ -61,16 +61,16 @@ def check_certificate_files(path: Path | None, force: bool) -> None:
 
 
 def check_folder(path: Path | None) -> None:
-    """Before the work: it is a folder, or can become one."""
+    """Raise an error, before the work, if the path is no folder and cannot become one."""
     if path is not None:
         refuse_misplaced(path, folder=True)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """After the verdict: a disk that is full costs the file, and a line on stderr, not the verdict."""
+    """Report an OSError in the block on stderr, so that a full disk does not change the verdict."""
     try:
         yield
     except OSError as error:
         place = error.filename or path
-        tell(sys.stderr, printable(f"specgrad: could not write {place}: {error.strerror or error}"))
+        print_quietly(sys.stderr, printable(f"specgrad: could not write {place}: {error.strerror or error}"))

@@ -20,7 +20,7 @@ VERSIONS: dict[str, int] = dict.fromkeys(
 
 
 def schema_name(command: str) -> str:
-    """The value of the key "schema".
+    """Return the value of the key "schema".
 
     >>> schema_name("audit")
     'specgrad/audit/2'
@@ -32,46 +32,52 @@ def schema_name(command: str) -> str:
 
 
 def _text(about: str) -> Schema:
+    """Return the schema of a text."""
     return {"type": "string", "description": about}
 
 
 def _count(about: str) -> Schema:
+    """Return the schema of an integer from 0."""
     return {"type": "integer", "minimum": 0, "description": about}
 
 
 def _integer(about: str) -> Schema:
+    """Return the schema of an integer."""
     return {"type": "integer", "description": about}
 
 
 def _number(about: str) -> Schema:
-    """JSON has no NaN and no infinity; we write their names."""
+    """Return the schema of a number; NaN and infinities are written as "nan", "inf", "-inf"."""
     return {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}], "description": about}
 
 
 def _bound(about: str) -> Schema:
-    """null stands for what is unbounded."""
+    """Return the schema of a number, or null for unbounded."""
     return _or_null({"type": "number"}, about)
 
 
 def _list(items: Schema, about: str) -> Schema:
+    """Return the schema of a list."""
     return {"type": "array", "items": items, "description": about}
 
 
 def _map(values: Schema, about: str) -> Schema:
-    """An object whose keys are names of the user's, of operators or of packages."""
+    """Return the schema of an object with arbitrary keys, such as names of layers or packages."""
     return {"type": "object", "additionalProperties": values, "description": about}
 
 
 def _or_null(part: Schema, about: str) -> Schema:
+    """Return the schema of a part that may be null."""
     return {"anyOf": [part, {"type": "null"}], "description": about}
 
 
 def _choice(*words: str) -> Schema:
+    """Return the schema of one of these words."""
     return {"enum": list(words), "description": " | ".join(words)}
 
 
 def _object(about: str, /, optional: Schema | None = None, **keys: Schema) -> Schema:
-    """All keys, and no others; `optional` ones may be absent."""
+    """Return the schema of an object with exactly these keys; `optional` ones may be absent."""
     every = {name.replace("__", "-"): part for name, part in keys.items()}
     return {
         "type": "object",
@@ -83,6 +89,7 @@ def _object(about: str, /, optional: Schema | None = None, **keys: Schema) -> Sc
 
 
 def _command(name: str, about: str, verdicts: Schema, /, optional: Schema | None = None, **keys: Schema) -> Schema:
+    """Return the schema of what a command prints under --json."""
     constant = {"const": schema_name(name), "description": "the name and the version of this schema"}
     whole = _object(about, optional, schema=constant, verdict=verdicts, **keys)
     return {"$schema": DRAFT, "$id": schema_name(name), "title": name, **whole}

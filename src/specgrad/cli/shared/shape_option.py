@@ -22,12 +22,12 @@ Shapes = Annotated[
 ]
 
 
-def asked_shapes(texts: Sequence[str], names: Sequence[str]) -> dict[str, Shape]:
-    """What --shape says, by input.
+def requested_shapes(texts: Sequence[str], names: Sequence[str]) -> dict[str, Shape]:
+    """Return the shapes of --shape, by input.
 
-    >>> asked_shapes(["x=1,3,8,8", "mask=1"], ["x", "mask"])
+    >>> requested_shapes(["x=1,3,8,8", "mask=1"], ["x", "mask"])
     {'x': (1, 3, 8, 8), 'mask': (1,)}
-    >>> asked_shapes(["1,3,8,8"], ["x"])
+    >>> requested_shapes(["1,3,8,8"], ["x"])
     {'x': (1, 3, 8, 8)}
     """
     shapes: dict[str, Shape] = {}
@@ -44,6 +44,7 @@ def asked_shapes(texts: Sequence[str], names: Sequence[str]) -> dict[str, Shape]
 
 
 def _sizes(text: str, sizes: str) -> Shape:
+    """Parse sizes separated by commas; ParameterError if one is no positive integer."""
     parts = sizes.split(",")
     if not all(p.isascii() and p.isdigit() and 0 < int(p) < 1 << 40 for p in parts):
         raise ParameterError(
@@ -52,12 +53,16 @@ def _sizes(text: str, sizes: str) -> Shape:
     return tuple(map(int, parts))
 
 
-def closed_shapes(declared: Mapping[str, Dims], asked: Mapping[str, Shape]) -> dict[str, Shape]:
-    """One shape per input: as asked, else as declared, a batch that is open being 1."""
-    return {name: asked[name] if name in asked else _at_one(name, dims) for name, dims in declared.items()}
+def complete_shapes(declared: Mapping[str, Dims], requested: Mapping[str, Shape]) -> dict[str, Shape]:
+    """Return one shape per input: requested, else declared with an open batch size as 1."""
+    return {
+        name: requested[name] if name in requested else _declared_or_error(name, dims)
+        for name, dims in declared.items()
+    }
 
 
-def _at_one(name: str, dims: Dims) -> Shape:
+def _declared_or_error(name: str, dims: Dims) -> Shape:
+    """Return a declared shape with an open first size as 1; ParameterError if others are open."""
     if dims is None:
         raise ParameterError("--shape", f"the model does not say the shape of input {name}; give --shape {name}=1,...")
     axes = [axis for axis, n in enumerate(dims) if n is None and axis > 0]

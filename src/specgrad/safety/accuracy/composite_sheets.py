@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from .expression import Expr, growth, larger, lost, names
+from .expression import Expr, growth, lost, maximum, names
 from .families import LAYERS
 from .sheet import Quantity, Sheet
 
@@ -67,7 +67,7 @@ def _means() -> Iterable[Sheet]:
 
 def _sqrt_error(value: Expr, error: Expr, own: bool) -> Expr:
     """Return the formula of the error of sqrt(value), given that of value; `own` adds the error of sqrt itself."""
-    moved = larger(sqrt(value + error) - sqrt(value), sqrt(value) - sqrt(value - error))
+    moved = maximum(sqrt(value + error) - sqrt(value), sqrt(value) - sqrt(value - error))
     return moved + e * u * sqrt(value + error) + t if own else moved
 
 
@@ -130,12 +130,12 @@ def _softmax() -> Sheet:
 
     def exp_change(error: Expr) -> Expr:
         """Return the formula of how far exp(d) changes if d changes by `error`."""
-        return larger(exp(d + error) - exp(d), exp(d) - exp(d - error))
+        return maximum(exp(d + error) - exp(d), exp(d) - exp(d - error))
 
     steps = (
         Quantity("k", "cells along the axis; 2 or more"),
         Quantity("m", "the largest cell along the axis", largest_of(X)),
-        Quantity("E_m", "its error", larger(largest_of(X + E_X) - Xm, Xm - largest_of(X - E_X))),
+        Quantity("E_m", "its error", maximum(largest_of(X + E_X) - Xm, Xm - largest_of(X - E_X))),
         Quantity("d", "X - m, exact", X - Xm),
         Quantity("G_d", "how far errors of X move it", shift_error),
         Quantity("E_d", "its error: that of Sub", shift_error + u * (abs(d) + shift_error) + lost(1)),
