@@ -9,10 +9,10 @@ from pathlib import Path
 
 import onnx
 
-from specgrad.interop.onnx.file import BYTE_BUDGET, ENTRIES, NODES
-from specgrad.interop.onnx.read.convert_node import CONTRIBUTED, OPERATORS, RECORDED
-from specgrad.interop.onnx.read.importer import KNOWN
-from specgrad.interop.onnx.write.model import LINES
+from specgrad.interop.onnx.file import BYTE_BUDGET, MAX_ENTRIES, MAX_NODES
+from specgrad.interop.onnx.read.convert_node import CONTRIBUTED, MAX_GRAPH_NODES, OPERATORS
+from specgrad.interop.onnx.read.importer import MAX_KNOWN_CELLS
+from specgrad.interop.onnx.write.model import EMITTERS
 from specgrad.op import REGISTRY
 
 PROSE = Path(__file__).with_name("onnx_prose.md")
@@ -38,12 +38,18 @@ def reading() -> str:
 
 
 def writing() -> str:
-    missing = ", ".join(f"`{name}`" for name in sorted(set(REGISTRY) - set(LINES)))
-    return f"{len(LINES)} of {len(REGISTRY)} registered operators are written; without a counterpart: {missing}."
+    missing = ", ".join(f"`{name}`" for name in sorted(set(REGISTRY) - set(EMITTERS)))
+    return f"{len(EMITTERS)} of {len(REGISTRY)} registered operators are written; without a counterpart: {missing}."
 
 
 def document() -> str:
-    limits = {"ENTRIES": ENTRIES, "NODES": NODES, "RECORDED": RECORDED, "KNOWN": KNOWN, "BUDGET": BYTE_BUDGET}
+    limits = {
+        "ENTRIES": MAX_ENTRIES,
+        "NODES": MAX_NODES,
+        "RECORDED": MAX_GRAPH_NODES,
+        "KNOWN": MAX_KNOWN_CELLS,
+        "BUDGET": BYTE_BUDGET,
+    }
     text = PROSE.read_text()
     for name, value in limits.items():
         text = text.replace(f"{{{name}}}", f"{value:,}")

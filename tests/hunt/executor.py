@@ -289,7 +289,7 @@ class Execution:
 
     def _coefficients(self, cell: Cell) -> dict[Cell | None, tuple[Found, bool]]:
         node = self.program.graph.nodes[cell.node]
-        gathered: dict[Cell | None, list[Summand]] = {}
+        with_external_data: dict[Cell | None, list[Summand]] = {}
         passes: dict[Cell | None, bool] = {}
         for term in self.program.formulas[cell.node][cell.index]:
             moving = [f for f in term.factors if isinstance(f.of, Cell) and self.program.varying[f.of.node]]
@@ -302,9 +302,9 @@ class Execution:
             else:
                 inner = {moving[0].of if moving else None: ((1.0, Met()), False)}
             for name, (c, through) in inner.items():
-                gathered.setdefault(name, []).append(self._scaled(term.sign, rest, c))
+                with_external_data.setdefault(name, []).append(self._scaled(term.sign, rest, c))
                 passes[name] = passes.get(name, False) or through or (node.op.name in ONCE and len(term.factors) > 1)
-        return {name: (add_up(self.unit, items, self.rng), passes[name]) for name, items in gathered.items()}
+        return {name: (add_up(self.unit, items, self.rng), passes[name]) for name, items in with_external_data.items()}
 
     def _scaled(self, sign: int, constants: list[Factor], by: Found) -> Summand:
         """A coefficient from below, times the constants of one term."""

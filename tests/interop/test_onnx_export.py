@@ -17,7 +17,7 @@ import specgrad as sg
 from models import SMALL
 from onnx_cases import runtime
 from specgrad.interop import from_onnx, from_torch, to_onnx
-from specgrad.interop.onnx.write.writer import LINES
+from specgrad.interop.onnx.write.writer import EMITTERS
 from specgrad.rounding import radius
 
 UNWRITTEN = {"resize_spread", "last_writer", "smooth_pull", "smooth_push"}
@@ -89,7 +89,7 @@ def check_runtime(graph: sg.Graph, executed: sg.Graph, model: onnx.ModelProto, i
 
 
 def test_the_table_is_the_registry() -> None:
-    assert LINES.keys() | UNWRITTEN == set(sg.REGISTRY)
+    assert EMITTERS.keys() | UNWRITTEN == set(sg.REGISTRY)
 
 
 # --- what ONNX has no single word for ------------------------------------------------------------------------------

@@ -504,7 +504,7 @@ def read_otherwise(seeds: range) -> list[tuple[Any, ...]]:
 def test_same_padding_is_read_as_runtimes_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Padding of less than 0 cells that is taken for 0, as it was, is caught."""
     assert read_otherwise(range(100)) == []
-    monkeypatch.setattr("specgrad.interop.onnx.read.windows._refuse_less_than_no_padding", lambda *_: None)
+    monkeypatch.setattr("specgrad.interop.onnx.read.windows._refuse_negative_same_padding", lambda *_: None)
     found = read_otherwise(range(100))
     assert {operator for operator, *_ in found} >= {"MaxPool", "AveragePool"}
     assert all(kernel < stride for _, _, kernel, stride, _ in found)

@@ -1,4 +1,4 @@
-"""Models in and out: PyTorch (`from_torch`, `to_torch`) and ONNX. Each import needs its framework, and only then."""
+"""Models in and out: PyTorch (`from_torch`, `to_torch`) and ONNX; each framework is imported only when used."""
 
 from __future__ import annotations
 

@@ -135,9 +135,9 @@ def real_inputs(model: Any) -> list[Any]:
 def read_with_weights(source: Any) -> Any:
     """Return the ONNX model with external data inside, so that its bytes are all a runtime needs."""
     need("onnx", "ONNX files need")
-    from specgrad.interop.onnx.file import BYTE_BUDGET, gathered, read_model
+    from specgrad.interop.onnx.file import BYTE_BUDGET, read_model, with_external_data
 
-    return gathered(*read_model(source, BYTE_BUDGET))
+    return with_external_data(*read_model(source, BYTE_BUDGET))
 
 
 def _bytes(model: Any) -> Array:

@@ -41,7 +41,7 @@ def from_onnx(
     partial: bool = False,
     declared: Declared | None = None,
 ) -> OnnxGraph:
-    """The graph of an ONNX model: a path, the bytes of a file, or a ModelProto. Opsets 7 to 22.
+    """Return the graph of an ONNX model of opset 7 to 22: a path, the bytes of a file, or a ModelProto.
 
     The result is a Graph. Its weights are constants (`trainable` names them), its layers carry the names of the ONNX
     nodes (of their first output where they have none), and `values` maps the name of an ONNX value to the position of
@@ -79,7 +79,7 @@ def from_onnx(
             declared = declared_values(proto, given) if declared is None else declared
         elif open_inputs := open_shapes(proto, given):
             names = [t.name for t in proto.graph.initializer]
-            return import_open(functools.partial(_closed, byte_budget), model, given, open_inputs, names)
+            return import_open(functools.partial(_import_at_sizes, byte_budget), model, given, open_inputs, names)
         return import_model(proto, folder, ByteBudget(byte_budget, largest_value), given, partial, declared or {})
     except SpecgradError:
         raise
@@ -95,7 +95,7 @@ def examine(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     byte_budget: int = BYTE_BUDGET,
 ) -> tuple[Importer, list[UnsupportedNode]]:
-    """Shape, type and, where it depends on constants alone, the array of every value; and the nodes without a meaning.
+    """Return what is known of every value (shape, type, constant array), and the nodes without a meaning here.
 
     Values that no output needs are there too, which a graph leaves out.
     """
@@ -110,16 +110,17 @@ def examine(
 
 
 def input_dims(model: Any, *, byte_budget: int = BYTE_BUDGET) -> dict[str, list[int | None] | None]:
-    """The sizes that an ONNX model declares for its inputs; None for one, or for a shape, that it leaves open."""
+    """Return the sizes that an ONNX model declares for its inputs; None for an open size or an open shape."""
     return reading_open.input_dims(read_model(model, byte_budget)[0])
 
 
-def _closed(byte_budget: int, model: Any, input_shapes: Mapping[str, Sequence[int]]) -> OnnxGraph:
+def _import_at_sizes(byte_budget: int, model: Any, input_shapes: Mapping[str, Sequence[int]]) -> OnnxGraph:
+    """Import the model at fixed input shapes; for models with symbolic sizes."""
     return from_onnx(model, byte_budget=byte_budget, input_shapes=input_shapes)
 
 
 def to_onnx(graph: Graph, *, dtype: Any = np.float32) -> onnx.ModelProto:
-    """The graph as an ONNX model of opset 22, its nodes and values under the names of the graph's nodes.
+    """Return the graph as an ONNX model of opset 22, with the names of the graph's nodes.
 
     Exact: cells of different lengths (adaptive pools) are one slice each, other divisors a convolution with ones and a
     division; padding is explicit, since runtimes disagree about auto_pad and ceil_mode. Numbers of the graph are

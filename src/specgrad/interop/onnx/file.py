@@ -1,4 +1,4 @@
-"""Bytes of an ONNX model, read as if an enemy had written them.
+"""Reads the bytes of an untrusted ONNX model.
 
 Nothing here allocates what a file merely declares: entries are counted on the wire before protobuf builds an object
 for each, sizes are Python integers compared with a byte budget and with the bytes that are there, and external data
@@ -24,9 +24,9 @@ from ...errors import SpecgradError
 from ...scalar import Array
 from ...window import Shape
 
-ENTRIES = 200_000  # fields of all messages of a file; ResNet-152 has about 20,000
-NODES = 10_000
-RANK = 16
+MAX_ENTRIES = 200_000  # fields of all messages of a file; ResNet-152 has about 20,000
+MAX_NODES = 10_000
+MAX_RANK = 16
 BYTE_BUDGET = 2**31
 
 DTYPES: dict[int, np.dtype[Any]] = {
@@ -62,25 +62,26 @@ _DATA_FIELDS: dict[int, str] = {
 
 
 class ModelError(SpecgradError, ValueError):
-    """A model that is malformed, larger than its budget, or that reaches outside its folder."""
+    """Raised for a model that is malformed, larger than its budget, or that reaches outside its folder."""
 
     def __init__(self, text: str, operator: str = "from_onnx", rule: str | None = None) -> None:
         super().__init__(operator, one_line(text), rule=rule)
 
 
 def one_line(text: str) -> str:
-    """Words out of a file, short and on one line."""
+    """Return a text in one line of at most 400 characters."""
     words = " ".join(text.split())
     return words if len(words) <= 400 else f"{words[:397]}..."
 
 
 def shown(name: Any) -> str:
-    """A name out of a file, short and on one line."""
+    """Return the repr of a name from a file, cut to 100 characters."""
     text = repr(name)
     return text if len(text) <= 100 else f"{text[:97]}...'"
 
 
 def type_name(elem_type: int) -> str:
+    """Return the name of an ONNX element type, or "type N" if it is unknown."""
     try:
         return str(TensorProto.DataType.Name(elem_type))
     except ValueError:
@@ -91,7 +92,7 @@ def type_name(elem_type: int) -> str:
 
 
 def read_model(source: Any, byte_budget: int) -> tuple[onnx.ModelProto, Path | None]:
-    """The model, and the folder its external data must lie in (None: it has no folder)."""
+    """Return the model, and the folder in which its external data must lie (None: there is none)."""
     if isinstance(source, onnx.ModelProto):
         return source, None
     if isinstance(source, bytes | bytearray | memoryview):
@@ -103,6 +104,7 @@ def read_model(source: Any, byte_budget: int) -> tuple[onnx.ModelProto, Path | N
 
 
 def _read_file(path: Path, byte_budget: int) -> bytes:
+    """Return the bytes of a regular file within the budget; ModelError otherwise."""
     try:
         with open(path, "rb", opener=_open_at_once) as file:
             status = os.fstat(file.fileno())
@@ -116,11 +118,12 @@ def _read_file(path: Path, byte_budget: int) -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
+    """Open a file without waiting, even if it is a named pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a named pipe must not make us wait
 
 
 def parse(data: bytes) -> onnx.ModelProto:
-    """The protobuf message, after its entries have been counted."""
+    """Parse the protobuf message, after its entries have been counted."""
     count_entries(data)
     model = onnx.ModelProto()
     try:
@@ -131,21 +134,21 @@ def parse(data: bytes) -> onnx.ModelProto:
 
 
 @cache
-def _messages(descriptor: Any) -> dict[int, Any]:
-    """The fields of a message that are messages themselves, by number."""
+def _message_fields(descriptor: Any) -> dict[int, Any]:
+    """Return the fields of a message that are messages themselves: number -> message type."""
     return {f.number: f.message_type for f in descriptor.fields if f.message_type is not None}
 
 
-def count_entries(data: bytes, limit: int = ENTRIES) -> int:
-    """How many fields the messages of a file have; refused above `limit`, before anything is built."""
-    seen, todo = 0, [(0, len(data), onnx.ModelProto.DESCRIPTOR)]
+def count_entries(data: bytes, limit: int = MAX_ENTRIES) -> int:
+    """Return the number of fields of all messages of a file; ModelError above `limit`, before anything is built."""
+    count, todo = 0, [(0, len(data), onnx.ModelProto.DESCRIPTOR)]
     try:
         while todo:
             at, end, descriptor = todo.pop()
-            messages = _messages(descriptor)
+            messages = _message_fields(descriptor)
             while at < end:
-                seen += 1
-                if seen > limit:
+                count += 1
+                if count > limit:
                     raise ModelError(f"the file has more than {limit:,} entries (nodes, attributes, names)")
                 key = data[at]
                 key, at = (key, at + 1) if key < 128 else _varint(data, at)
@@ -154,10 +157,11 @@ def count_entries(data: bytes, limit: int = ENTRIES) -> int:
                     todo.append((start, min(at, end), messages[key >> 3]))
     except IndexError:
         raise ModelError("not an ONNX model: the bytes end within a field") from None
-    return seen
+    return count
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Decode a protobuf varint; return (value, position behind it)."""
     value = shift = 0
     while data[at] >= 128:
         value |= (data[at] & 127) << shift
@@ -168,7 +172,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _skip(data: bytes, at: int, wire: int) -> tuple[int, int]:
-    """Where the bytes of a field with a length begin, and where the field ends (equal where there is no length)."""
+    """Return (start, end) of a field's content, which is empty unless the wire type has a length."""
     if wire == 2:
         length = data[at]
         length, at = (length, at + 1) if length < 128 else _varint(data, at)
@@ -186,39 +190,39 @@ def _skip(data: bytes, at: int, wire: int) -> tuple[int, int]:
 
 
 def extent(shape: Shape) -> int:
-    """Cells, where an empty axis counts as one: so NumPy counts before it makes an empty array."""
+    """Return the number of cells, with empty axes counted as one, as NumPy counts before it allocates."""
     return math.prod(n for n in shape if n)
 
 
 class ByteBudget:
-    """Bytes that may still be spent, in Python integers."""
+    """Limit of the bytes that a model may need, in Python integers."""
 
     def __init__(self, total: int, largest: int | None = None) -> None:
         self.total, self.largest = total, total if largest is None else largest
         self.spent = 0
 
     def check_value(self, what: str, cells: int) -> None:
-        """A value that is recorded, and takes no memory until somebody runs the graph."""
+        """Raise ModelError if a recorded value, which takes no memory yet, is too large."""
         if cells * 8 > self.largest:
             name = "byte_budget" if self.largest == self.total else "largest_value"
             raise ModelError(f"{what} needs {cells * 8} bytes; {name}={self.largest} allows less")
 
     def check(self, what: str, cells: int, itemsize: int = 8) -> None:
-        """One value must fit the whole budget."""
+        """Raise ModelError if one value does not fit the whole budget."""
         if cells * itemsize > self.total:
             raise ModelError(f"{what} needs {cells * itemsize} bytes; byte_budget={self.total} allows less")
 
     def spend(self, what: str, size: int) -> None:
-        """Data that stays in memory: its sum must fit."""
+        """Add data that stays in memory; ModelError if the sum exceeds the budget."""
         self.spent += size
         if self.spent > self.total:
             raise ModelError(f"with {what} the weights need {self.spent} bytes; byte_budget={self.total} allows less")
 
 
 def check_shape(what: str, dims: Any) -> Shape:
-    """Sizes that are not negative, and not too many of them."""
-    if len(dims) > RANK:
-        raise ModelError(f"{what} has {len(dims)} axes; at most {RANK} are read")
+    """Return sizes as a tuple; ModelError if one is negative or there are too many."""
+    if len(dims) > MAX_RANK:
+        raise ModelError(f"{what} has {len(dims)} axes; at most {MAX_RANK} are read")
     shape = tuple(int(n) for n in dims)
     if any(n < 0 for n in shape):
         raise ModelError(f"{what} has a negative size: {shape}")
@@ -226,7 +230,7 @@ def check_shape(what: str, dims: Any) -> Shape:
 
 
 def tensor(proto: TensorProto, folder: Path | None, budget: ByteBudget, name: str | None = None) -> Array:
-    """The array of a TensorProto; bfloat16 comes as the float32 of the same value."""
+    """Return the array of a TensorProto; bfloat16 becomes float32 of equal value."""
     what = f"tensor {shown(name if name is not None else proto.name)}"
     dtype = DTYPES.get(proto.data_type)
     if dtype is None:
@@ -243,28 +247,30 @@ def tensor(proto: TensorProto, folder: Path | None, budget: ByteBudget, name: st
         _check_length(what, size, len(raw), "bytes")
         flat = np.frombuffer(raw, dtype=dtype)
     else:
-        flat = _typed(proto, what, math.prod(shape), dtype)
+        flat = _from_typed_field(proto, what, math.prod(shape), dtype)
     if proto.data_type == TensorProto.BFLOAT16:
         flat = (flat.astype(np.uint32) << 16).view(np.float32)
     return flat.reshape(shape)
 
 
-def _check_length(what: str, wanted: int, held: int, unit: str) -> None:
-    if wanted != held:
-        raise ModelError(f"{what} declares {wanted} {unit} and holds {held}")
+def _check_length(what: str, declared: int, held: int, unit: str) -> None:
+    """Raise ModelError if the declared length is not the one held."""
+    if declared != held:
+        raise ModelError(f"{what} declares {declared} {unit} and holds {held}")
 
 
-def _typed(proto: TensorProto, what: str, cells: int, dtype: np.dtype[Any]) -> Array:
-    """Numbers in the field of their type; half floats stand there as their bits."""
+def _from_typed_field(proto: TensorProto, what: str, cells: int, dtype: np.dtype[Any]) -> Array:
+    """Return the numbers of a tensor's typed data field; half floats stand there as their bits."""
     values = getattr(proto, _DATA_FIELDS.get(proto.data_type, "int32_data"))
     _check_length(what, cells, len(values), "numbers")
     numbers = np.array(values, dtype=dtype if dtype.kind == "f" and dtype.itemsize > 2 else None)
     if dtype == np.dtype("<f2"):
-        return _fitted(what, numbers, np.dtype("<u2")).view(dtype)
-    return numbers if numbers.dtype == dtype else _fitted(what, numbers, dtype)
+        return _cast_exactly(what, numbers, np.dtype("<u2")).view(dtype)
+    return numbers if numbers.dtype == dtype else _cast_exactly(what, numbers, dtype)
 
 
-def _fitted(what: str, numbers: Array, dtype: np.dtype[Any]) -> Array:
+def _cast_exactly(what: str, numbers: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the numbers in `dtype`; ModelError if one changes."""
     fitted = numbers.astype(dtype)
     if not np.array_equal(fitted.astype(object), numbers.astype(object)):
         raise ModelError(f"{what} holds numbers outside its element type {dtype}")
@@ -274,8 +280,8 @@ def _fitted(what: str, numbers: Array, dtype: np.dtype[Any]) -> Array:
 # --- external data ----------------------------------------------------------------------------------------------
 
 
-def gathered(model: onnx.ModelProto, folder: Path | None, byte_budget: int = BYTE_BUDGET) -> onnx.ModelProto:
-    """The model with its external data inside, so that its bytes are all that a runtime needs."""
+def with_external_data(model: onnx.ModelProto, folder: Path | None, byte_budget: int = BYTE_BUDGET) -> onnx.ModelProto:
+    """Return the model with its external data inside, so that its bytes are all that a runtime needs."""
     if all(t.data_location != TensorProto.EXTERNAL for t in _tensors(model.graph)):
         return model
     whole, budget = onnx.ModelProto(), ByteBudget(byte_budget)
@@ -294,7 +300,7 @@ def gathered(model: onnx.ModelProto, folder: Path | None, byte_budget: int = BYT
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """Of a graph, its nodes and the graphs inside them."""
+    """Yield the tensors of a graph: initializers, attributes of nodes, and those of subgraphs."""
     yield from graph.initializer
     for attribute in (a for node in graph.node for a in node.attribute):
         yield from (attribute.t, *attribute.tensors)
@@ -303,28 +309,29 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
 
 
 def _external(proto: TensorProto, what: str, folder: Path | None, size: int) -> bytes:
-    """The bytes of a tensor that stand in another file of the model's folder."""
+    """Return the bytes of a tensor in another file of the model's folder."""
     if folder is None:
         raise ModelError(f"{what} is external data; give the model as a path, so that its folder is known")
     entries = {e.key: e.value for e in proto.external_data}
     unknown = entries.keys() - {"location", "offset", "length"}
     if unknown:
         raise ModelError(f"{what}: external data entry {shown(min(unknown))} is not honoured", rule="P5")
-    offset = _whole(what, entries, "offset", 0)
-    _check_length(what, size, _whole(what, entries, "length", size), "bytes")
-    path = _inside(what, folder, entries.get("location", ""))
+    offset = _size_entry(what, entries, "offset", 0)
+    _check_length(what, size, _size_entry(what, entries, "length", size), "bytes")
+    path = _safe_path(what, folder, entries.get("location", ""))
     return _read_part(what, path, offset, size)
 
 
-def _whole(what: str, entries: dict[str, str], key: str, default: int) -> int:
+def _size_entry(what: str, entries: dict[str, str], key: str, default: int) -> int:
+    """Return an entry of external data as an integer; ModelError if it is none."""
     text = entries.get(key, str(default))
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise ModelError(f"{what}: external data {key}={shown(text)} is not a size")
     return int(text)
 
 
-def _inside(what: str, folder: Path, location: str) -> Path:
-    """A plain relative path below the model's folder, no part of which is a link."""
+def _safe_path(what: str, folder: Path, location: str) -> Path:
+    """Return a path below the model's folder; ModelError if it is absolute, leaves the folder, or has a link."""
     parts = location.split("/")
     if not location or "\0" in location or "\\" in location or os.path.isabs(location) or ":" in parts[0]:
         raise ModelError(f"{what}: external data location {shown(location)} must be a relative path")
@@ -339,6 +346,7 @@ def _inside(what: str, folder: Path, location: str) -> Path:
 
 
 def _read_part(what: str, path: Path, offset: int, size: int) -> bytes:
+    """Return `size` bytes at `offset` of a regular file that is no link; ModelError otherwise."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         with open(path, "rb", opener=lambda p, _: os.open(p, flags)) as file:

@@ -1,7 +1,7 @@
-"""PyTorch's operators in ours: one line per aten overload.
+"""Converters of PyTorch's operators: one per aten overload.
 
-A line takes by name what it honours of the overload's schema (`self` may be called `input`). What a line does not
-take must stay at its default, or is refused by name ([P5]); HARMLESS arguments have no influence on values.
+A converter takes by name what it honours of the overload's schema (`self` may be called `input`). What it does not
+take must stay at its default, or is refused by name ([P5]); IGNORED_ARGUMENTS have no influence on values.
 """
 
 from __future__ import annotations
@@ -32,45 +32,49 @@ from ...op import Value, is_literal, shape_of
 from ...ops.elementwise import add, div, exp, greater, greater_equal, mul, neg, select, sqrt, sub
 from . import indexing, products
 
-Line = Callable[..., Any]
-HARMLESS = {"cudnn_enabled", "cudnn_enable", "implicit", "memory_format", "momentum", "non_blocking", "copy"}
-HARMLESS |= {"device", "pin_memory", "half_to_float"}  # a change of type is refused by the importer
+Converter = Callable[..., Any]
+IGNORED_ARGUMENTS = {"cudnn_enabled", "cudnn_enable", "implicit", "memory_format", "momentum", "non_blocking", "copy"}
+IGNORED_ARGUMENTS |= {"device", "pin_memory", "half_to_float"}  # a change of type is refused by the importer
 
 
 # --- arithmetic -----------------------------------------------------------------------------------------------------
 
 
-def _times(x: Value, alpha: Any) -> Value:
+def _scaled_by(x: Value, alpha: Any) -> Value:
+    """Return x*alpha, or x itself if alpha is 1."""
     return x if alpha == 1 else x * alpha if is_literal(x) else mul(x, alpha)
 
 
 def _add(self: Value, other: Value, alpha: Any) -> Value:
-    return add(self, _times(other, alpha))
+    """Convert aten.add."""
+    return add(self, _scaled_by(other, alpha))
 
 
 def _sub(self: Value, other: Value, alpha: Any) -> Value:
-    return sub(self, _times(other, alpha))
+    """Convert aten.sub."""
+    return sub(self, _scaled_by(other, alpha))
 
 
 def _addmm(self: Value, mat1: Value, mat2: Value) -> Value:
+    """Convert aten.addmm."""
     return add(contract.matmul(mat1, mat2), self)
 
 
 def _prelu(self: Value, weight: Value) -> Value:
-    """One slope, or one per channel (axis 1)."""
+    """Convert aten.prelu: one slope, or one per channel (axis 1)."""
     channels = shape_of(weight)[0]
     spread = weight if channels == 1 else layout.reshape(weight, (channels, *(1,) * (len(shape_of(self)) - 2)))
     return select(greater(self, 0), self, mul(self, spread))
 
 
 def _elu(self: Value, alpha: Any, scale: Any, input_scale: Any) -> Value:
-    """The slope at 0 is that of the left side: clamp passes at its end."""
+    """Convert aten.elu; the slope at 0 is that of the left side."""
     left = mul(sub(exp(mul(activation.clamp(self, None, 0), input_scale)), 1), alpha)
     return mul(select(greater(self, 0), self, left), scale)
 
 
 def _hardtanh(self: Value, min_val: Any, max_val: Any) -> Value:
-    """clamp whose slope is 0 at both ends, as PyTorch's hardtanh has it."""
+    """Convert aten.hardtanh: a clamp whose slope is 0 at both ends."""
     if (min_val, max_val) == (0, 6):
         return activation.relu6(self)
     inside = mul(greater(self, min_val), greater(max_val, self))
@@ -78,10 +82,12 @@ def _hardtanh(self: Value, min_val: Any, max_val: Any) -> Value:
 
 
 def _hardsigmoid(self: Value) -> Value:
+    """Convert aten.hardsigmoid."""
     return div(activation.relu6(add(self, 3)), 6)
 
 
 def _mish(self: Value) -> Value:
+    """Convert aten.mish."""
     return mul(self, activation.tanh(F.softplus(self)))
 
 
@@ -89,10 +95,12 @@ def _mish(self: Value) -> Value:
 
 
 def _axis(x: Value, dim: int, extra: int = 0) -> int:
+    """Return an axis as a non-negative number; `extra` axes are added to the rank."""
     return dim % (len(shape_of(x)) + extra)
 
 
 def _transpose(self: Value, dim0: int, dim1: int) -> Value:
+    """Convert aten.transpose."""
     order = list(range(len(shape_of(self))))
     a, b = _axis(self, dim0), _axis(self, dim1)
     order[a], order[b] = order[b], order[a]
@@ -100,14 +108,17 @@ def _transpose(self: Value, dim0: int, dim1: int) -> Value:
 
 
 def _t(self: Value) -> Value:
+    """Convert aten.t."""
     return self if len(shape_of(self)) < 2 else _transpose(self, 0, 1)
 
 
 def _permute(self: Value, dims: Sequence[int]) -> Value:
+    """Convert aten.permute."""
     return layout.permute(self, [_axis(self, d) for d in dims])
 
 
 def _squeeze(self: Value, dim: Any = None) -> Value:
+    """Convert aten.squeeze."""
     shape = shape_of(self)
     dims = range(len(shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
     gone = {_axis(self, d) for d in dims}
@@ -115,22 +126,26 @@ def _squeeze(self: Value, dim: Any = None) -> Value:
 
 
 def _unsqueeze(self: Value, dim: int) -> Value:
+    """Convert aten.unsqueeze."""
     shape = list(shape_of(self))
     shape.insert(_axis(self, dim, 1), 1)
     return layout.reshape(self, shape)
 
 
 def _expand(self: Value, size: Sequence[int]) -> Value:
+    """Convert aten.expand; -1 keeps a size."""
     old = shape_of(self)
-    kept = (1,) * (len(size) - len(old)) + old
-    return layout.broadcast(self, [m if n == -1 else n for n, m in zip(size, kept, strict=True)])
+    padded = (1,) * (len(size) - len(old)) + old
+    return layout.broadcast(self, [m if n == -1 else n for n, m in zip(size, padded, strict=True)])
 
 
 def _slice(self: Value, dim: int, start: int | None, end: int | None, step: int) -> Value:
+    """Convert aten.slice."""
     return layout.slice_(self, *(None,) * _axis(self, dim), slice(start, end, step))
 
 
 def _select(self: Value, dim: int, index: int) -> Value:
+    """Convert aten.select."""
     axis = _axis(self, dim)
     at = index % shape_of(self)[axis]
     shape = shape_of(self)
@@ -138,33 +153,39 @@ def _select(self: Value, dim: int, index: int) -> Value:
 
 
 def _split_sizes(self: Value, split_sizes: Sequence[int], dim: int) -> tuple[Value, ...]:
+    """Convert aten.split_with_sizes."""
     ends = [sum(split_sizes[: i + 1]) for i in range(len(split_sizes))]
     return tuple(_slice(self, dim, end - n, end, 1) for n, end in zip(split_sizes, ends, strict=True))
 
 
 def _split(self: Value, split_size: int, dim: int) -> tuple[Value, ...]:
+    """Convert aten.split."""
     n = shape_of(self)[_axis(self, dim)]
     return _split_sizes(self, [min(split_size, n - at) for at in range(0, n, split_size)], dim)
 
 
 def _chunk(self: Value, chunks: int, dim: int) -> tuple[Value, ...]:
+    """Convert aten.chunk."""
     return _split(self, math.ceil(shape_of(self)[_axis(self, dim)] / chunks), dim)
 
 
 def _stack(tensors: Sequence[Value], dim: int) -> Value:
+    """Convert aten.stack."""
     return layout.concat([_unsqueeze(x, dim) for x in tensors], _axis(tensors[0], dim, 1))
 
 
 def _cat(tensors: Sequence[Value], dim: int) -> Value:
+    """Convert aten.cat."""
     return layout.concat(tensors, _axis(tensors[0], dim))
 
 
 def _unbind(self: Value, dim: int) -> tuple[Value, ...]:
+    """Convert aten.unbind."""
     return tuple(_select(self, dim, i) for i in range(shape_of(self)[_axis(self, dim)]))
 
 
 def _repeat(self: Value, repeats: Sequence[int]) -> Value:
-    """The whole value, repeats[a] times along axis a; axes that it does not have come first."""
+    """Convert aten.repeat: the whole value, repeats[a] times along axis a; new axes come first."""
     x = layout.reshape(self, (1,) * (len(repeats) - len(shape_of(self))) + shape_of(self))
     for axis, n in enumerate(repeats):
         x = layout.concat([x] * n, axis) if n != 1 else x
@@ -172,7 +193,7 @@ def _repeat(self: Value, repeats: Sequence[int]) -> Value:
 
 
 def _slice_scatter(self: Value, src: Value, dim: int, start: int | None, end: int | None, step: int) -> Value:
-    """The value with `src` in place of a slice."""
+    """Convert aten.slice_scatter: the value with `src` in place of a slice."""
     if step != 1:
         raise ParameterError("slice_scatter", f"step={step} is not supported; only 1", rule="P5")
     first, last, _ = slice(start, end).indices(shape_of(self)[_axis(self, dim)])
@@ -180,11 +201,12 @@ def _slice_scatter(self: Value, src: Value, dim: int, start: int | None, end: in
 
 
 def _masked_fill(self: Value, mask: Value, value: Any) -> Value:
+    """Convert aten.masked_fill."""
     return select(mask, value, self)
 
 
 def _pixel_shuffle(self: Value, upscale_factor: int) -> Value:
-    """(..., C*r*r, H, W) as (..., C, H*r, W*r)."""
+    """Convert aten.pixel_shuffle: (..., C*r*r, H, W) to (..., C, H*r, W*r)."""
     *lead, c, h, w = shape_of(self)
     r, n = upscale_factor, len(lead)
     parts = layout.reshape(self, (*lead, c // (r * r), r, r, h, w))
@@ -192,12 +214,13 @@ def _pixel_shuffle(self: Value, upscale_factor: int) -> Value:
     return layout.reshape(layout.permute(parts, order), (*lead, c // (r * r), h * r, w * r))
 
 
-def _pad_line(mode: str) -> Line:
+def _pad_converter(mode: str) -> Converter:
+    """Return the converter of a padding mode."""
     return lambda self, padding: F.pad(self, padding, mode)
 
 
 def _embedding(weight: Value, indices: Value, padding_idx: int) -> Value:
-    """The row padding_idx is as any other, but for the gradient: it receives none."""
+    """Convert aten.embedding; the row padding_idx receives no gradient."""
     rows = shape_of(weight)[0]
     if padding_idx >= 0:
         fixed = np.zeros((rows, 1), dtype=np.float32)
@@ -207,44 +230,52 @@ def _embedding(weight: Value, indices: Value, padding_idx: int) -> Value:
 
 
 def _gather(self: Value, dim: int, index: Value) -> Value:
-    """One position per output cell; cells beyond the index's shape are not read."""
+    """Convert aten.gather: one position per output cell; cells beyond the index's shape are not read."""
     axis, sizes = _axis(self, dim), shape_of(index)
     kept = [None if a == axis else slice(0, n) for a, n in enumerate(sizes)]
     return gather.take_along(layout.slice_(self, *kept), index, axis=axis)
 
 
-def _position(find: Line) -> Line:
-    def line(self: Value, dim: int | None, keepdim: bool) -> Value:
+def _arg_extreme_converter(find: Converter) -> Converter:
+    """Return the converter of argmax or argmin (`find`); over all cells if dim is None."""
+
+    def convert(self: Value, dim: int | None, keepdim: bool) -> Value:
         if dim is not None:
             return find(self, dim, keepdims=keepdim)
         y = find(layout.reshape(self, (math.prod(shape_of(self)),)), 0)
         return layout.reshape(y, (1,) * len(shape_of(self))) if keepdim else y
 
-    return line
+    return convert
 
 
-def _extreme(find: Line) -> Line:
-    """The value at the first largest (smallest) cell, which alone receives the gradient, and its position."""
+def _extreme_converter(find: Converter) -> Converter:
+    """Return the converter of max.dim or min.dim: the value at the first extreme cell, and its index.
 
-    def line(self: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
+    That cell alone receives the gradient.
+    """
+
+    def convert(self: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
         index = find(self, dim, keepdims=True)
         values = gather.take_along(self, index, axis=dim)
         shape = shape_of(values)
         gone = shape if keepdim else (*shape[: _axis(self, dim)], *shape[_axis(self, dim) + 1 :])
         return layout.reshape(values, gone), layout.reshape(index, gone)
 
-    return line
+    return convert
 
 
 def _topk(self: Value, k: int, dim: int, largest: bool) -> tuple[Value, Value]:
+    """Convert aten.topk."""
     return order.topk(self, k, axis=dim, largest=largest)
 
 
 def _sort(self: Value, dim: int, descending: bool) -> tuple[Value, Value]:
+    """Convert aten.sort."""
     return order.topk(self, shape_of(self)[_axis(self, dim)], axis=dim, largest=descending)
 
 
 def _roll(self: Value, shifts: Sequence[int], dims: Sequence[int]) -> Value:
+    """Convert aten.roll."""
     if not dims:
         flat = layout.reshape(self, (math.prod(shape_of(self)),))
         return layout.reshape(gather.roll(flat, shifts[0], axis=0), shape_of(self))
@@ -254,21 +285,25 @@ def _roll(self: Value, shifts: Sequence[int], dims: Sequence[int]) -> Value:
 
 
 def _flip(self: Value, dims: Sequence[int]) -> Value:
+    """Convert aten.flip."""
     for dim in dims:
         n = shape_of(self)[_axis(self, dim)]
         self = gather.gather(self, np.arange(n)[::-1].copy(), axis=dim)
     return self
 
 
-def _fill(value: Any) -> Line:
+def _fill_converter(value: Any) -> Converter:
+    """Return the converter of an operator that fills with one number."""
     return lambda self: layout.fill(self, value)
 
 
 def _unchanged(self: Value) -> Value:
+    """Return the value itself: converter of clone, contiguous, alias."""
     return self
 
 
 def _dropout(input: Value, p: float, train: bool) -> Value:
+    """Convert aten.dropout in inference: the value itself."""
     if train:
         raise ParameterError("dropout", "train=True draws random numbers; call module.eval() first", rule="P5")
     return input
@@ -278,13 +313,14 @@ def _dropout(input: Value, p: float, train: bool) -> Value:
 
 
 def _dims(dim: Any) -> Any:
-    """PyTorch reads an empty list as every axis."""
+    """Return axes of a reduction; an empty list means all axes, as in PyTorch."""
     return None if dim is None or dim == [] else dim
 
 
 def _instance_norm(
     input: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool, eps: float
 ) -> Value:
+    """Convert aten.instance_norm."""
     if not use_input_stats:
         return composites.batch_norm(input, running_mean, running_var, weight, bias, eps=eps)
     if running_mean is not None:
@@ -296,53 +332,60 @@ def _instance_norm(
 def _frozen_batch_norm(
     input: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, eps: float
 ) -> tuple[Value]:
+    """Convert batch normalisation without training; a tuple of one value."""
     return (composites.batch_norm(input, running_mean, running_var, weight, bias, eps=eps),)
 
 
 # --- pooling --------------------------------------------------------------------------------------------------------
 
 
-def _with_indices(pool: Line) -> Line:
-    def line(self: Value, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Value:
+def _pool_with_indices(pool: Converter) -> Converter:
+    """Return the converter of a max pool that also returns indices."""
+
+    def convert(self: Value, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Value:
         return pool(self, kernel_size, stride, padding, dilation, ceil_mode, True)
 
-    return line
+    return convert
 
 
-def _adaptive_max(rank: int) -> Line:
-    """The overload always returns the indices too."""
+def _adaptive_max(rank: int) -> Converter:
+    """Return the converter of adaptive_max_pool, whose overload always returns indices, too."""
     pool = getattr(F, f"adaptive_max_pool{rank}d")
     return lambda self, output_size: pool(self, output_size, True)
 
 
-def _max_unpool(rank: int) -> Line:
-    """The schema brings the output size, so kernel, stride and padding have nothing left to say."""
+def _max_unpool(rank: int) -> Converter:
+    """Return the converter of max_unpool; the schema's output size replaces kernel, stride and padding."""
     return lambda self, indices, output_size, stride=None, padding=None: max_pool.max_unpool(
         self, indices, (1,) * rank, output=tuple(output_size)[-rank:]
     )
 
 
-def _upsample(mode: str) -> Line:
-    def line(input: Value, output_size: Any, scale_factors: Any) -> Value:
+def _upsample(mode: str) -> Converter:
+    """Return the converter of an upsampling mode."""
+
+    def convert(input: Value, output_size: Any, scale_factors: Any) -> Value:
         return F.interpolate(input, output_size, scale_factors, mode)
 
     def linear(input: Value, output_size: Any, align_corners: bool, scale_factors: Any) -> Value:
         return F.interpolate(input, output_size, scale_factors, mode, align_corners)
 
-    return line if mode.startswith("nearest") else linear
+    return convert if mode.startswith("nearest") else linear
 
 
-def _each_rank(name: str, make: Callable[[int], Line]) -> dict[str, Line]:
+def _each_rank(name: str, make: Callable[[int], Converter]) -> dict[str, Converter]:
+    """Return table entries for one to three spatial axes."""
     return {name.format(rank): make(rank) for rank in (1, 2, 3)}
 
 
-def _of(name: str) -> Callable[[int], Line]:
+def _functional(name: str) -> Callable[[int], Converter]:
+    """Return a function of the rank: the function of that name in specgrad.functional."""
     return lambda rank: getattr(F, name.format(rank))
 
 
 # --- the table ------------------------------------------------------------------------------------------------------
 
-COMPARISONS: dict[str, Line] = {
+COMPARISONS: dict[str, Converter] = {
     f"{name}.{kind}": line
     for kind in ("Scalar", "Tensor")
     for name, line in {
@@ -355,19 +398,19 @@ COMPARISONS: dict[str, Line] = {
     }.items()
 }
 
-TABLE: dict[str, Line] = {
+TABLE: dict[str, Converter] = {
     **COMPARISONS,
     # convolution
-    **_each_rank("conv{}d.default", _of("conv{}d")),
-    **_each_rank("conv{}d.padding", _of("conv{}d")),
+    **_each_rank("conv{}d.default", _functional("conv{}d")),
+    **_each_rank("conv{}d.padding", _functional("conv{}d")),
     "conv_transpose1d.default": F.conv_transpose1d,
     "conv_transpose2d.input": F.conv_transpose2d,
     "conv_transpose3d.input": F.conv_transpose3d,
     # pooling
-    **_each_rank("max_pool{}d.default", _of("max_pool{}d")),
-    **_each_rank("max_pool{}d_with_indices.default", lambda rank: _with_indices(_of("max_pool{}d")(rank))),
-    **_each_rank("avg_pool{}d.default", _of("avg_pool{}d")),
-    **_each_rank("adaptive_avg_pool{}d.default", _of("adaptive_avg_pool{}d")),
+    **_each_rank("max_pool{}d.default", _functional("max_pool{}d")),
+    **_each_rank("max_pool{}d_with_indices.default", lambda rank: _pool_with_indices(_functional("max_pool{}d")(rank))),
+    **_each_rank("avg_pool{}d.default", _functional("avg_pool{}d")),
+    **_each_rank("adaptive_avg_pool{}d.default", _functional("adaptive_avg_pool{}d")),
     **_each_rank("adaptive_max_pool{}d.default", _adaptive_max),
     "max_unpool2d.default": _max_unpool(2),
     "max_unpool3d.default": _max_unpool(3),
@@ -382,7 +425,7 @@ TABLE: dict[str, Line] = {
     "mm.default": lambda self, mat2: contract.matmul(self, mat2),
     "bmm.default": lambda self, mat2: contract.matmul(self, mat2),
     "addmm.default": _addmm,
-    **products.LINES,
+    **products.CONVERTERS,
     # arithmetic
     **{f"{name}.{kind}": line for kind in ("Tensor", "Scalar") for name, line in (("add", _add), ("sub", _sub))},
     **{f"rsub.{kind}": lambda self, other, alpha: _sub(other, self, alpha) for kind in ("Tensor", "Scalar")},
@@ -444,10 +487,10 @@ TABLE: dict[str, Line] = {
     "mean.dim": lambda self, dim, keepdim: elementwise.mean(self, _dims(dim), keepdims=keepdim),
     "sum.default": lambda self: layout.sum_(self),
     "sum.dim_IntList": lambda self, dim, keepdim: layout.sum_(self, _dims(dim), keepdims=keepdim),
-    "argmax.default": _position(order.argmax),
-    "argmin.default": _position(order.argmin),
-    "max.dim": _extreme(order.argmax),
-    "min.dim": _extreme(order.argmin),
+    "argmax.default": _arg_extreme_converter(order.argmax),
+    "argmin.default": _arg_extreme_converter(order.argmin),
+    "max.dim": _extreme_converter(order.argmax),
+    "min.dim": _extreme_converter(order.argmin),
     "topk.default": _topk,
     "sort.default": _sort,
     "cumsum.default": lambda self, dim: order.cumsum(self, dim),
@@ -472,14 +515,14 @@ TABLE: dict[str, Line] = {
     "chunk.default": _chunk,
     "unbind.int": _unbind,
     "slice_scatter.default": _slice_scatter,
-    "zero.default": _fill(0),
+    "zero.default": _fill_converter(0),
     "repeat.default": _repeat,
     "cat.default": _cat,
     "stack.default": _stack,
     "pad.default": F.pad,
     "constant_pad_nd.default": F.pad,
-    **_each_rank("reflection_pad{}d.default", lambda _: _pad_line("reflect")),
-    **_each_rank("replication_pad{}d.default", lambda _: _pad_line("replicate")),
+    **_each_rank("reflection_pad{}d.default", lambda _: _pad_converter("reflect")),
+    **_each_rank("replication_pad{}d.default", lambda _: _pad_converter("replicate")),
     "embedding.default": _embedding,
     "index_select.default": lambda self, dim, index: gather.gather(self, index, axis=dim),
     "index.Tensor": indexing.index,
@@ -487,8 +530,8 @@ TABLE: dict[str, Line] = {
     "roll.default": _roll,
     "flip.default": _flip,
     "pixel_shuffle.default": _pixel_shuffle,
-    "zeros_like.default": _fill(0),
-    "ones_like.default": _fill(1),
+    "zeros_like.default": _fill_converter(0),
+    "ones_like.default": _fill_converter(1),
     "full_like.default": lambda self, fill_value: layout.fill(self, fill_value),
     # no computation
     "clone.default": _unchanged,
@@ -510,24 +553,27 @@ TABLE: dict[str, Line] = {
 
 
 def arguments(schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Every argument of the schema by name; those left out have the schema's default."""
+    """Return every argument of the schema by name; those left out have the schema's default."""
     named = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
     return {a.name: named.get(a.name, a.default_value if a.has_default_value() else None) for a in schema.arguments}
 
 
 def call(name: str, schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The value of one aten call, in our operators."""
-    line = TABLE.get(name)
-    if line is None:
+    """Return the value of one aten call in our operators.
+
+    An error if it has no converter, or an unsupported argument is not at its default.
+    """
+    converter = TABLE.get(name)
+    if converter is None:
         raise UnsupportedError("from_torch", f"aten.{name} has no line in the table of PyTorch operators")
-    taken = inspect.signature(line).parameters
+    parameters = inspect.signature(converter).parameters
     given = arguments(schema, args, kwargs)
-    first = next(iter(taken), None)
-    if "self" in given and "self" not in taken and first is not None:
+    first = next(iter(parameters), None)
+    if "self" in given and "self" not in parameters and first is not None:
         given[first] = given.pop("self")  # `input` or `x` in the line
     defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
-    for key in given.keys() - taken.keys() - HARMLESS if taken else ():
+    for key in given.keys() - parameters.keys() - IGNORED_ARGUMENTS if parameters else ():
         if given[key] != defaults.get(key):
             text = f"{key}={given[key]!r} is not supported; only {defaults.get(key)!r}"
             raise ParameterError(f"aten.{name}", text, rule="P5")
-    return line(**{key: value for key, value in given.items() if key in taken})
+    return converter(**{key: value for key, value in given.items() if key in parameters})

@@ -1,4 +1,4 @@
-"""Values of an exported program that no input decides: positions, masks, grids. PyTorch computes them while importing.
+"""Folds values of an exported program that no input decides (positions, masks, grids) with PyTorch itself.
 
 Only what is exact there: integers, booleans, and floats that are made, moved or picked, never rounded. A float that
 arithmetic would round stays in the graph.
@@ -19,8 +19,8 @@ from specgrad.errors import ParameterError, UnsupportedError
 from specgrad.graph.builder import Var
 from specgrad.scalar import Array
 
-CELLS = 2**22  # of one value computed while importing
-MADE = {
+MAX_CONSTANT_CELLS = 2**22  # of one value computed while importing
+CREATING = {
     "scalar_tensor",
     "zeros",
     "ones",
@@ -33,30 +33,30 @@ MADE = {
     "full_like",
     "fill",
 }
-MOVED = {"view", "_unsafe_view", "reshape", "flatten", "permute", "transpose", "t", "squeeze", "unsqueeze", "expand"}
-MOVED |= {"slice", "select", "split", "split_with_sizes", "chunk", "cat", "stack", "roll", "flip", "unbind", "repeat"}
-MOVED |= {"clone", "contiguous", "alias", "lift_fresh_copy", "detach", "detach_", "constant_pad_nd", "pad", "meshgrid"}
-PICKED = {"index", "index_select", "gather", "where", "masked_fill", "slice_scatter", "select_scatter", "copy"}
-PICKED |= {"index_put", "tril", "triu"}
-EXACT = MADE | MOVED | PICKED
+LAYOUT = {"view", "_unsafe_view", "reshape", "flatten", "permute", "transpose", "t", "squeeze", "unsqueeze", "expand"}
+LAYOUT |= {"slice", "select", "split", "split_with_sizes", "chunk", "cat", "stack", "roll", "flip", "unbind", "repeat"}
+LAYOUT |= {"clone", "contiguous", "alias", "lift_fresh_copy", "detach", "detach_", "constant_pad_nd", "pad", "meshgrid"}
+SELECTING = {"index", "index_select", "gather", "where", "masked_fill", "slice_scatter", "select_scatter", "copy"}
+SELECTING |= {"index_put", "tril", "triu"}
+EXACT = CREATING | LAYOUT | SELECTING
 CONVERSIONS = {"_to_copy", "to", "arange"}
 INDEXED = {"index.Tensor", "scaled_dot_product_attention.default", "gather.default", "index_select.default"}
 INDEXED |= {"embedding.default", "max_unpool2d.default", "max_unpool3d.default"}  # these tell integers from numbers
 
 
 def is_known(args: Any) -> bool:
-    """Whether no argument is a variable of the graph."""
+    """Return whether no argument is a variable of the graph."""
     return not any(isinstance(a, Var) for a in pytree.tree_leaves(args))
 
 
-def without_values(name: str, args: Sequence[Any], wanted: Any) -> Sequence[Any]:
-    """x.new_zeros(...) asks x for its type alone."""
-    return (torch.empty((), dtype=wanted.dtype), *args[1:]) if name.startswith("new_") else args
+def with_empty_self(name: str, args: Sequence[Any], result_meta: Any) -> Sequence[Any]:
+    """Return the arguments, with an empty tensor for x in x.new_zeros(...), which uses its type only."""
+    return (torch.empty((), dtype=result_meta.dtype), *args[1:]) if name.startswith("new_") else args
 
 
-def foldable(calls: Sequence[Any], given: Collection[Any]) -> set[Any]:
-    """Calls of a program whose values are known while importing, as far as their operators tell; `given` are known."""
-    nodes = set(given)
+def foldable(calls: Sequence[Any], known: Collection[Any]) -> set[Any]:
+    """Return the calls whose values are known while importing, as far as their operators tell, and `known`."""
+    nodes = set(known)
     for node in calls:
         name = str(node.target).removeprefix("aten.").partition(".")[0]
         reads = node.all_input_nodes[1:] if name.startswith("new_") else node.all_input_nodes
@@ -68,42 +68,43 @@ def foldable(calls: Sequence[Any], given: Collection[Any]) -> set[Any]:
     return nodes
 
 
-def fold(target: Any, args: Sequence[Any], kwargs: dict[str, Any], wanted: Any) -> Any:
-    """The call's value as tensors, or None where its result is a float that PyTorch would round."""
+def fold(target: Any, args: Sequence[Any], kwargs: dict[str, Any], result_meta: Any) -> Any:
+    """Return the call's value as tensors, or None if its result is a float that PyTorch would round."""
     name = str(target).removeprefix("aten.").partition(".")[0]
-    floats = any(isinstance(t, Tensor) and t.is_floating_point() for t in pytree.tree_leaves(wanted))
-    if floats and (name not in EXACT | CONVERSIONS or _adds(name, args, kwargs)):
+    floats = any(isinstance(t, Tensor) and t.is_floating_point() for t in pytree.tree_leaves(result_meta))
+    if floats and (name not in EXACT | CONVERSIONS or _accumulates(name, args, kwargs)):
         return None
     if torch.Tag.nondeterministic_seeded in target.tags or "empty" in name:
         raise UnsupportedError("from_torch", f"aten.{name} draws random numbers, or leaves them open")
-    _check_size(name, wanted)
+    _check_size(name, result_meta)
     with torch.no_grad():
         value = target(*args, **kwargs)
-    if floats and name in CONVERSIONS and not _is_whole(value):
+    if floats and name in CONVERSIONS and not _is_integer_valued(value):
         return None
     return value
 
 
-def _adds(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """index_put may add up where positions are equal."""
+def _accumulates(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Return whether the call is an index_put that adds at equal positions."""
     return name == "index_put" and bool(kwargs.get("accumulate", args[3:4] == (True,)))
 
 
-def _check_size(name: str, wanted: Any) -> None:
-    for tensor in pytree.tree_leaves(wanted):
-        if isinstance(tensor, Tensor) and isinstance(tensor.numel(), int) and tensor.numel() > CELLS:
-            text = f"a constant of {tensor.numel()} cells is too large; at most {CELLS}"
+def _check_size(name: str, result_meta: Any) -> None:
+    """Raise ParameterError if a constant would have too many cells."""
+    for tensor in pytree.tree_leaves(result_meta):
+        if isinstance(tensor, Tensor) and isinstance(tensor.numel(), int) and tensor.numel() > MAX_CONSTANT_CELLS:
+            text = f"a constant of {tensor.numel()} cells is too large; at most {MAX_CONSTANT_CELLS}"
             raise ParameterError(f"aten.{name}", text, rule="P5")
 
 
-def _is_whole(value: Any) -> bool:
-    """Whole numbers of moderate size are the same in every type."""
+def _is_integer_valued(value: Any) -> bool:
+    """Return whether all floats are integers up to 2048 in size, which are exact in every type."""
     numbers = [t.double() for t in pytree.tree_leaves(value) if isinstance(t, Tensor) and t.is_floating_point()]
     return all(bool(((t == t.round()) & (t.abs() <= 2048)).all()) for t in numbers)
 
 
-def whole_array(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Array:
-    """Integers and booleans as a line takes them: positions as they are, numbers if the floats around can hold them."""
+def integer_array(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Array:
+    """Return integers and booleans as a converter takes them: positions as int64, numbers as exact floats."""
     array = tensor.cpu().numpy()
     if name in INDEXED:
         return array if tensor.dtype == torch.bool else array.astype(np.int64)

@@ -15,7 +15,10 @@ from ...scalar import Array
 
 
 def index(self: Value, indices: Sequence[Any]) -> Value:
-    """The indexed axes become one; the axes of the positions stand in their place, or first if they were apart."""
+    """Convert aten.index.Tensor: the indexed axes become one, replaced by the axes of the positions.
+
+    They come first if the indexed axes are not adjacent.
+    """
     places = [a for a, i in enumerate(indices) if i is not None]
     given = [i for i in indices if i is not None]
     if any(i.dtype.kind == "b" if isinstance(i, np.ndarray) else i.kind != "index" for i in given):
@@ -23,18 +26,18 @@ def index(self: Value, indices: Sequence[Any]) -> Value:
     if len(given) > 1 and not all(isinstance(i, np.ndarray) for i in given):
         raise UnsupportedError("aten.index.Tensor", "several positions that depend on an input are not supported")
     rank = len(shape_of(self))
-    together = places == list(range(places[0], places[0] + len(places)))
-    order = list(range(rank)) if together else places + [a for a in range(rank) if a not in places]
-    x, axis = permute(self, order), places[0] if together else 0
+    adjacent = places == list(range(places[0], places[0] + len(places)))
+    order = list(range(rank)) if adjacent else places + [a for a in range(rank) if a not in places]
+    x, axis = permute(self, order), places[0] if adjacent else 0
     if len(given) == 1:
         return gather(x, given[0], axis=axis)
     shape, sizes = shape_of(x), shape_of(x)[axis : axis + len(places)]
     x = reshape(x, (*shape[:axis], int(np.prod(sizes)), *shape[axis + len(places) :]))
-    return gather(x, _flat(given, sizes), axis=axis)
+    return gather(x, _flat_positions(given, sizes), axis=axis)
 
 
-def _flat(positions: Sequence[Array], sizes: Sequence[int]) -> Array:
-    """Row-major positions in several axes as one."""
+def _flat_positions(positions: Sequence[Array], sizes: Sequence[int]) -> Array:
+    """Return row-major positions in several axes as positions in their product."""
     spread = np.broadcast_arrays(*positions)
     for i, n in zip(spread, sizes, strict=True):
         if i.size and not (-n <= i.min() and i.max() < n):

@@ -1,4 +1,4 @@
-"""Lines of the aten table for products of several axes: attention, einsum, batched sums."""
+"""Converters of aten operators for products over several axes: attention, einsum, batched sums."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def _attention(
     scale: Any,
     enable_gqa: bool,
 ) -> Value:
+    """Convert aten.scaled_dot_product_attention."""
     if dropout_p:
         raise ParameterError("scaled_dot_product_attention", f"dropout_p={dropout_p} draws random numbers", rule="P5")
     if enable_gqa and shape_of(query)[-3] != shape_of(key)[-3]:
@@ -32,24 +33,26 @@ def _attention(
 
 
 def _einsum(equation: str, tensors: Sequence[Value], path: Any) -> Value:
-    """`path` is an order of products, of which two values have one."""
+    """Convert aten.einsum; `path`, an order of products, has no effect on two values."""
     return einsum(equation, *tensors)
 
 
 def _baddbmm(self: Value, batch1: Value, batch2: Value, beta: Any, alpha: Any) -> Value:
+    """Convert aten.baddbmm."""
     product = matmul(batch1, batch2)
     product = product if alpha == 1 else mul(product, alpha)
     return product if beta == 0 else add(product, self if beta == 1 else mul(self, beta))
 
 
 def _vector_norm(self: Value, ord: Any, dim: Any, keepdim: bool) -> Value:
+    """Convert aten.linalg_vector_norm of order 2."""
     if ord != 2:
         raise ParameterError("linalg_vector_norm", f"ord={ord} is not supported; only 2", rule="P5")
     axes = None if dim is None or dim == [] else dim
     return sqrt(sum_(power(self, 2), axes, keepdims=keepdim))
 
 
-LINES: dict[str, Callable[..., Value]] = {
+CONVERTERS: dict[str, Callable[..., Value]] = {
     "scaled_dot_product_attention.default": _attention,
     "einsum.default": _einsum,
     "baddbmm.default": _baddbmm,

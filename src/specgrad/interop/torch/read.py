@@ -1,4 +1,4 @@
-"""From a PyTorch module to a graph, through torch.export.
+"""Imports a PyTorch module as a graph, through torch.export.
 
 The module's parameters and buffers become constants of the graph under their names in `state_dict`, its layers keep
 their dotted names, and every aten call becomes a line of `aten.TABLE`.
@@ -28,13 +28,13 @@ from ...op import SCOPES, Scope
 from . import aten, constant_folding
 from .symbolic import import_open
 
-LISTED = 20  # calls whose lines an error lists
+MAX_LISTED = 20  # calls whose lines an error lists
 FLOATS = (torch.float16, torch.float32, torch.float64)
-WHOLE = (torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+INTEGER_TYPES = (torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 
 def from_torch(module: nn.Module, *example: Tensor, shapes: Sequence[tuple[Any, ...]] | None = None) -> Graph:
-    """The graph that `module(*example)` computes; shapes are those of the example, values play no role.
+    """Return the graph that `module(*example)` computes, at the example's shapes; its values have no influence.
 
     shapes leaves sizes open, for `Graph.at`: one shape per example, with names: [("N", 3, "H", "W")]. The defaults are
     the example's sizes. Other sizes export the module again, with the weights that it had here.
@@ -62,18 +62,20 @@ def from_torch(module: nn.Module, *example: Tensor, shapes: Sequence[tuple[Any, 
             raise ParameterError("from_torch", f"example {number} must be a tensor; got {given}", rule="P5")
     if shapes is not None:
         return import_open(from_torch, module, example, shapes)
-    program = _exported(module, example)
+    program = _export(module, example)
     _refuse_mutation(program)
     return _Importer(program, module).graph()
 
 
-def _exported(module: nn.Module, example: tuple[Tensor, ...]) -> Any:
+def _export(module: nn.Module, example: tuple[Tensor, ...]) -> Any:
+    """Return the exported program of a module, decomposed."""
     with warnings.catch_warnings():  # torch.export warns of its own use of torch.utils._pytree
         warnings.filterwarnings("ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning)
         return torch.export.export(module, example).run_decompositions({})
 
 
 def _refuse_mutation(program: Any) -> None:
+    """Raise ParameterError if the program changes buffers or inputs."""
     for spec in program.graph_signature.output_specs:
         if spec.kind is not OutputKind.USER_OUTPUT:
             text = f"the call changes {spec.target} ({spec.kind.name.lower().replace('_', ' ')})"
@@ -84,7 +86,7 @@ def _refuse_mutation(program: Any) -> None:
 
 
 class _Importer:
-    """One exported program on its way to a graph."""
+    """State of one import: the exported program, the values so far, and the graph being built."""
 
     def __init__(self, program: Any, module: nn.Module) -> None:
         self.program = program
@@ -100,6 +102,7 @@ class _Importer:
         self.layers = _Layers(program)
 
     def graph(self) -> Graph:
+        """Convert all nodes of the program and return the graph."""
         self._refuse_unknown()
         specs = iter(self.program.graph_signature.input_specs)
         for node in self.program.graph.nodes:
@@ -109,12 +112,12 @@ class _Importer:
                 self._call(node)
             elif node.op != "output":
                 raise UnsupportedError("from_torch", f"{node.op} {node.target} in the exported program is unknown")
-        return self._finished()
+        return self._freeze()
 
     def _refuse_unknown(self) -> None:
-        """All operators that are not known at once, each with the layers that call it."""
+        """Raise one error for all operators without a converter, with the layers that call each."""
         calls = [n for n in self.program.graph.nodes if n.op == "call_function"]
-        folded = constant_folding.foldable(calls, self._given())
+        folded = constant_folding.foldable(calls, self._known_placeholders())
         lines = {operator.getitem, *(n.target for n in calls if str(n.target).removeprefix("aten.") in aten.TABLE)}
         unknown = [n for n in calls if n.target not in lines and n not in folded]
         places: dict[str, list[str]] = {}
@@ -123,12 +126,12 @@ class _Importer:
         if unknown:
             listed = "; ".join(f"{op} is not known (in {', '.join(dict.fromkeys(at))})" for op, at in places.items())
             error = UnsupportedError("from_torch", listed[:2000])
-            for node in unknown[:LISTED]:
-                error.add_note(f"  in layer {self.layers.name(node) or 'the module itself'}, {_source(node)}")
+            for node in unknown[:MAX_LISTED]:
+                error.add_note(f"  in layer {self.layers.name(node) or 'the module itself'}, {_source_text(node)}")
             raise error
 
-    def _given(self) -> list[Any]:
-        """Placeholders that stand for tensors of the module which are known while importing."""
+    def _known_placeholders(self) -> list[Any]:
+        """Return the placeholders of module tensors that are known while importing."""
         specs = self.program.graph_signature.input_specs
         pairs = zip((n for n in self.program.graph.nodes if n.op == "placeholder"), specs, strict=True)
         return [n for n, spec in pairs if _is_known(spec, n.meta.get("val"))]
@@ -136,6 +139,7 @@ class _Importer:
     # --- inputs, parameters, buffers ---
 
     def _input(self, node: Any, spec: Any) -> Any:
+        """Return the value of a placeholder: a leaf, a constant, a known tensor, or None if it is unused."""
         if spec.kind is InputKind.USER_INPUT:
             value = node.meta["val"]
             self._check_type(node.name, value.dtype, torch.int64)
@@ -155,13 +159,14 @@ class _Importer:
         return self.trace.constant(np.array(tensor.detach().cpu().numpy()), name)
 
     def _tensor(self, spec: Any) -> Any:
+        """Return the parameter, buffer or constant of an input spec."""
         if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             raise UnsupportedError("from_torch", f"input {spec.target} of kind {spec.kind.name} is unknown")
         tensor = self.program.state_dict.get(spec.target)
         return self.program.constants[spec.target] if tensor is None else tensor
 
     def _check_type(self, name: str, dtype: torch.dtype, *others: torch.dtype) -> None:
-        """One floating type for everything: then no conversion rounds behind the graph's back."""
+        """Raise ParameterError unless all floats share one type, so that no hidden conversion rounds."""
         if dtype in others:
             return
         if dtype not in FLOATS:
@@ -175,6 +180,7 @@ class _Importer:
     # --- calls ---
 
     def _call(self, node: Any) -> None:
+        """Convert one call, in the scope of its layer, and note the source line of its nodes."""
         if node.target is operator.getitem:
             self.values[node.name] = self.values[node.args[0].name][node.args[1]]
             return
@@ -183,64 +189,67 @@ class _Importer:
             with self.layers.scope(node):
                 self.values[node.name] = self._value(node)
         except SpecgradError as error:
-            error.add_note(f"  in layer {self.layers.name(node) or 'the module itself'}, {_source(node)}")
+            error.add_note(f"  in layer {self.layers.name(node) or 'the module itself'}, {_source_text(node)}")
             raise
         for recorded in self.trace.nodes[before:]:
-            self.lines[recorded.name] = _line(node)
+            self.lines[recorded.name] = _source_line(node)
 
     def _value(self, node: Any) -> Any:
+        """Return the value of one call: folded if all arguments are known, else by its converter."""
         if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
             raise UnsupportedError("from_torch", f"{node.target} is not an aten operator")
         name = str(node.target).removeprefix("aten.")
         args, kwargs = (torch.fx.map_arg(part, lambda n: self.values[n.name]) for part in (node.args, node.kwargs))
-        wanted = node.meta.get("val")
-        args = constant_folding.without_values(name, args, wanted)
-        alone = constant_folding.is_known((args, kwargs))
-        if alone:
-            value = constant_folding.fold(node.target, args, kwargs, wanted)
+        result_meta = node.meta.get("val")
+        args = constant_folding.with_empty_self(name, args, result_meta)
+        is_constant = constant_folding.is_known((args, kwargs))
+        if is_constant:
+            value = constant_folding.fold(node.target, args, kwargs, result_meta)
             if value is not None:
                 return value
-        args, kwargs = pytree.tree_map(lambda a: self._argument(name, a, alone), (args, kwargs))
+        args, kwargs = pytree.tree_map(lambda a: self._argument(name, a, is_constant), (args, kwargs))
         value = aten.call(name, node.target._schema, list(args), dict(kwargs))
         others = (torch.bool,) if name in aten.COMPARISONS else ()
-        for tensor, ours in zip(pytree.tree_leaves(wanted), pytree.tree_leaves(value), strict=False):
+        for tensor, ours in zip(pytree.tree_leaves(result_meta), pytree.tree_leaves(value), strict=False):
             if isinstance(ours, Var) and ours.kind == "real":
                 self._check_type(f"the result of aten.{name}", tensor.dtype, *others)
         return value
 
-    def _argument(self, name: str, value: Any, alone: bool) -> Any:
-        """A known tensor as a line takes it: floats, and integers among themselves, are constants of the graph."""
+    def _argument(self, name: str, value: Any, is_constant: bool) -> Any:
+        """Return an argument for a converter; known floats, and integers among themselves, become constants."""
         if not isinstance(value, Tensor):
             return value
-        if value.dtype in WHOLE:
-            array = constant_folding.whole_array(name, value, self.float)
-            return self.trace.constant(array) if alone else array
+        if value.dtype in INTEGER_TYPES:
+            array = constant_folding.integer_array(name, value, self.float)
+            return self.trace.constant(array) if is_constant else array
         self._check_type(f"a constant of aten.{name}", value.dtype)
-        _, called = self.known.setdefault(id(value), (value, "constant"))  # kept, so that its id stays its own
+        _, name_ = self.known.setdefault(id(value), (value, "constant"))  # kept, so that its id stays its own
         if id(value) not in self.constants:
-            self.constants[id(value)] = self.trace.constant(np.array(value.detach().cpu().numpy()), called)
+            self.constants[id(value)] = self.trace.constant(np.array(value.detach().cpu().numpy()), name_)
         return self.constants[id(value)]
 
     # --- the end ---
 
-    def _finished(self) -> Graph:
+    def _freeze(self) -> Graph:
+        """Return the finished graph."""
         flat = [self._result(spec.arg) for spec in self.program.graph_signature.output_specs]
         result = pytree.tree_unflatten(flat, self.program.call_spec.out_spec)
         single = not isinstance(result, tuple | list)
         names = tuple(v.name for v in self.inputs)
         graph = self.trace.freeze(names, tuple(self.inputs), (result,) if single else tuple(result), single)
         kept = {graph.nodes[p].name for p in graph.constants}
-        return replace(graph, nodes=self._renamed(graph), trainable=frozenset(self.trainable & kept))
+        return replace(graph, nodes=self._named_nodes(graph), trainable=frozenset(self.trainable & kept))
 
     def _result(self, arg: Any) -> Var:
+        """Return one output as a variable; ParameterError if it is no tensor."""
         value = self.values.get(arg.name)
         if value is None:
             given = getattr(arg, "value", arg)
             raise ParameterError("from_torch", f"the module must return tensors; got {given!r} among them", rule="P5")
-        return value if isinstance(value, Var) else self.trace.constant(_constant(value))
+        return value if isinstance(value, Var) else self.trace.constant(_constant_output(value))
 
-    def _renamed(self, graph: Graph) -> tuple[Node, ...]:
-        """A layer of one node gives it its name; every node knows the user's line."""
+    def _named_nodes(self, graph: Graph) -> tuple[Node, ...]:
+        """Return the nodes with source lines; the only node of a layer is named like the layer."""
         members = Counter(n.group for n in graph.nodes)
         return tuple(
             replace(n, name=n.group if members[n.group] == 1 else n.name, where=self.lines.get(n.name))
@@ -249,23 +258,24 @@ class _Importer:
 
 
 def _is_known(spec: Any, value: Any) -> bool:
-    """Whether a tensor of the module is computed with while importing: integers, and what the program itself made."""
+    """Return whether a module tensor is folded while importing: integers, and tensors that the program itself made."""
     own = spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
-    return spec.kind is InputKind.CONSTANT_TENSOR or (own and value.dtype in WHOLE)
+    return spec.kind is InputKind.CONSTANT_TENSOR or (own and value.dtype in INTEGER_TYPES)
 
 
-def _constant(value: Any) -> Any:
-    """A result that no input decides; truth is the number 1."""
+def _constant_output(value: Any) -> Any:
+    """Return a constant result as an array; true becomes the number 1."""
     array = np.asarray(value)
     return array.astype(np.float32) if array.dtype == bool else array
 
 
 def _kind(value: Tensor) -> Any:
+    """Return "index" for int64 tensors, else "real"."""
     return "index" if value.dtype == torch.int64 else "real"
 
 
 class _Layers:
-    """Which layer a call belongs to: each call of a module without children is one, and each call outside of those."""
+    """Assigns calls to layers: a call of a module without children is a layer, and so is each call outside of those."""
 
     def __init__(self, program: Any) -> None:
         stacks = [n.meta.get("nn_module_stack") or {} for n in program.graph.nodes]
@@ -274,11 +284,13 @@ class _Layers:
         self.scopes: dict[str, Scope] = {}
 
     def name(self, node: Any) -> str:
+        """Return the dotted name of the module that a node belongs to."""
         stack = node.meta.get("nn_module_stack") or {"": ("", "")}
         return str(list(stack.values())[-1][0])
 
     @contextmanager
     def scope(self, node: Any) -> Iterator[None]:
+        """Record nodes in the block under the layer of a node."""
         name = self.name(node)
         if name in self.parents:
             around = (Scope(name),) if name else ()
@@ -294,17 +306,18 @@ class _Layers:
 
 
 def _operator(node: Any) -> str:
-    """aten.max_pool2d.default -> max_pool2d."""
+    """Return the operator of a call: max_pool2d of aten.max_pool2d.default."""
     return str(node.target).removeprefix("aten.").partition(".")[0].strip("_")
 
 
-def _line(node: Any) -> tuple[str, int] | None:
-    """The innermost line of the user's own code, outside of torch."""
+def _source_line(node: Any) -> tuple[str, int] | None:
+    """Return (file, line) of the innermost user code outside of torch, or None."""
     lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
     own = [(file, int(number)) for file, number in lines if "site-packages/torch/" not in file.replace("\\", "/")]
     return own[-1] if own else None
 
 
-def _source(node: Any) -> str:
-    line = _line(node)
+def _source_text(node: Any) -> str:
+    """Return the source line of a node as text."""
+    line = _source_line(node)
     return f"{line[0]}:{line[1]}" if line else "no source line"

@@ -1,4 +1,4 @@
-"""Modules with open sizes: exported once at the defaults, and again for every other size.
+"""Modules with symbolic sizes: exported once at the defaults, and again for every other size.
 
 `torch.export` can leave sizes open by itself, but takes every such size to be at least 2 without saying so, and what a
 module's Python decides by a size is then lost. Exported again, the module decides again.
@@ -24,7 +24,7 @@ Shapes = Sequence[tuple[Any, ...]]
 
 
 def named_shapes(example: Sequence[Tensor], shapes: Shapes) -> Shapes:
-    """The shapes with their names as sizes; one shape per example, and with as many axes."""
+    """Return the shapes with names turned into symbolic sizes; one shape per example, with as many axes."""
     if len(shapes) != len(example) or any(len(s) != e.ndim for s, e in zip(shapes, example, strict=True)):
         given = [tuple(e.shape) for e in example]
         raise ParameterError("from_torch", f"shapes must have one shape per example {given}; got {shapes}", rule="P5")
@@ -44,8 +44,8 @@ def named_shapes(example: Sequence[Tensor], shapes: Shapes) -> Shapes:
 
 
 @dataclass(frozen=True, eq=False)
-class Exporting:
-    """Exports a module again at other sizes; its parameters and buffers are those of the first time."""
+class Reexport:
+    """Exports a module again at other sizes; its parameters and buffers are those of the first export."""
 
     read: Callable[..., Graph]
     module: nn.Module
@@ -62,14 +62,14 @@ class Exporting:
 
 
 def import_open(read: Callable[..., Graph], module: nn.Module, example: Sequence[Tensor], shapes: Shapes) -> Graph:
-    """The graph at the default sizes, those of the example unless a name says otherwise."""
+    """Return the graph at the default sizes, those of the example unless a name gives another."""
     named = named_shapes(example, shapes)
     types = tuple(e.dtype for e in example)
-    exporting = Exporting(read, module, types, named, {})
-    graph = exporting({s.name: s.default for shape in named for n in shape for s in symbols_in(n)})
+    reexport = Reexport(read, module, types, named, {})
+    graph = reexport({s.name: s.default for shape in named for n in shape for s in symbols_in(n)})
     own = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
     weights = {graph.nodes[i].name: a for i, a in graph.constants.items() if graph.nodes[i].name in own}
     nodes = [graph.nodes[p] for p in graph.input_positions]
     inputs = tuple(Node(INPUT, (), {}, s, n.kind, n.name, n.name) for n, s in zip(nodes, named, strict=True))
     program = Program(inputs, graph.names, tuple(range(len(inputs))), (), graph.single, {})
-    return replace(graph, open=SymbolicProgram(program, reimport=replace(exporting, weights=weights)))
+    return replace(graph, open=SymbolicProgram(program, reimport=replace(reexport, weights=weights)))

@@ -1,4 +1,4 @@
-"""From a graph back to a PyTorch module that trains."""
+"""Exports a graph as a PyTorch module that can be trained."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Chosen = Collection[str] | Callable[[str], bool] | None
 
 
 def to_torch(graph: Graph, *, trainable: Chosen = None) -> nn.Module:
-    """The graph as an nn.Module (a torch.fx.GraphModule) that owns a copy of the graph's constants.
+    """Return the graph as an nn.Module (a torch.fx.GraphModule) that owns a copy of the graph's constants.
 
     Constants stand in its state_dict under their own dotted names: as parameters if they are trainable, as buffers
     otherwise. `trainable` is a collection of names or a test on names; by default `graph.trainable`, which from_torch
@@ -39,11 +39,12 @@ def to_torch(graph: Graph, *, trainable: Chosen = None) -> nn.Module:
         if is_branch(tree):
             text = f'argument {name} is a structure; compile(graph, "torch", parameters=...) makes it the module\'s own'
             raise ParameterError("to_torch", text, rule="P5")
-    chosen = _names(graph, trainable)
+    chosen = _trainable_names(graph, trainable)
     return module_of(graph, chosen) if graph.open is None else OpenModule(graph, chosen)
 
 
-def _names(graph: Graph, trainable: Chosen) -> set[str]:
+def _trainable_names(graph: Graph, trainable: Chosen) -> set[str]:
+    """Return the names of the constants to train; ParameterError if one is unknown or holds integers."""
     constants = {graph.nodes[p].name: a for p, a in graph.constants.items()}
     if callable(trainable):
         chosen = {name for name in constants if trainable(name)}

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from specgrad.errors import SpecgradError
-from specgrad.interop.onnx.file import gathered, parse
+from specgrad.interop.onnx.file import parse, with_external_data
 from specgrad.process import Process
 
 PROGRAM = """
@@ -71,7 +71,7 @@ class OnnxCodeResult:
 def run_onnx_code(model: onnx.ModelProto, folder: Path | None, process: Process) -> OnnxCodeResult:
     """Run ONNX's checker, inliner and shape inference on the model, external data included, in another process."""
     try:
-        whole = gathered(model, folder)
+        whole = with_external_data(model, folder)
         data = np.frombuffer(whole.SerializeToString(), np.uint8)
     except (SpecgradError, ValueError) as error:
         return OnnxCodeResult(ended=f"the model could not be handed over: {error}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...bounds import crown
 from ...errors import SpecgradError
 from ...graph.graph import Graph
-from ...interop.onnx.file import gathered
+from ...interop.onnx.file import with_external_data
 from ..declared_box import on_box
 from .model_view import ModelView
 from .rule import NotCheckedError, Spot, rule
@@ -33,7 +33,7 @@ def ranges(view: ModelView) -> Iterator[Spot]:
         raise NotCheckedError("no --box LO,HI was given")
     low, high = view.box
     try:
-        graph, boxes = on_box(gathered(view.expanded, view.folder), low, high, view.sizes, "profile")
+        graph, boxes = on_box(with_external_data(view.expanded, view.folder), low, high, view.sizes, "profile")
         unbounded = set(crown(graph, boxes, seconds=BOUNDS_SECONDS).unbounded)
     except SpecgradError as error:
         raise NotCheckedError(f"nothing is known of the values: {error}") from None

@@ -144,8 +144,10 @@ class BoundScatter(BoundJoint):
         """Least and greatest coefficient over every value's candidate cells, each (boxes, rows, *shape of g)."""
         flat = torch.nn.functional.pad(a.reshape(*a.shape[:2], self.lead, -1), (0, 1))
         index = self.cells.reshape(1, 1, self.lead, -1)
-        gathered = flat.gather(3, index.expand(*a.shape[:2], *index.shape[2:])).reshape(a.shape[:2] + self.cells.shape)
-        least, most = (gathered.masked_fill(self.impossible, end) for end in (math.inf, -math.inf))
+        with_external_data = flat.gather(3, index.expand(*a.shape[:2], *index.shape[2:])).reshape(
+            a.shape[:2] + self.cells.shape
+        )
+        least, most = (with_external_data.masked_fill(self.impossible, end) for end in (math.inf, -math.inf))
         return least.amin(-1), most.amax(-1)
 
 

@@ -163,10 +163,10 @@ def _onnx_bytes(network: NamedNetwork) -> tuple[bytes, list[str]]:
     """Return an ONNX file as bytes, external data included, and the names of its inputs."""
     need("onnx", "ONNX files need")
     from specgrad.interop import to_onnx
-    from specgrad.interop.onnx.file import BYTE_BUDGET, gathered, read_model
+    from specgrad.interop.onnx.file import BYTE_BUDGET, read_model, with_external_data
 
     model = network.source
     written = model is None or network.is_module
-    loaded = to_onnx(network.graph) if written else gathered(*read_model(model, BYTE_BUDGET))
+    loaded = to_onnx(network.graph) if written else with_external_data(*read_model(model, BYTE_BUDGET))
     initial = {t.name for t in loaded.graph.initializer}
     return loaded.SerializeToString(), [i.name for i in loaded.graph.input if i.name not in initial]

@@ -1,1 +1,1 @@
-"""ONNX models in: one function per ONNX operator."""
+"""Imports ONNX models: one converter function per ONNX operator."""

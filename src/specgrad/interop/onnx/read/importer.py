@@ -1,4 +1,4 @@
-"""What every ONNX value is so far: an array while it is known, a variable of the graph otherwise."""
+"""The state of an import: every ONNX value so far, as an array if known or as a variable of the graph."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ....op import Value, apply
 from ....scalar import Array
 from ..file import ByteBudget, ModelError, one_line, shown
 
-FOLDED = 2**16  # cells of a value that is computed while importing
-KNOWN = 2**22  # cells of all values computed while importing
-INTEGERS = 2**22  # cells of an integer tensor that is data
+MAX_FOLDED_CELLS = 2**16  # cells of a value that is computed while importing
+MAX_KNOWN_CELLS = 2**22  # cells of all values computed while importing
+MAX_INTEGER_CELLS = 2**22  # cells of an integer tensor that is data
 FORMATS: dict[int, str] = {
     TensorProto.FLOAT: "float32",
     TensorProto.FLOAT16: "float16",
@@ -31,7 +31,7 @@ FORMATS: dict[int, str] = {
 
 
 class Importer:
-    """A trace, the values so far, and the bytes that may still be spent."""
+    """State of one import: the graph being built, the values so far, and the remaining byte budget."""
 
     def __init__(self, folder: Path | None, budget: ByteBudget, used: Container[str]) -> None:
         self.folder = folder
@@ -49,24 +49,25 @@ class Importer:
     # --- values -------------------------------------------------------------------------------------------------
 
     def define(self, name: str, value: Value, elem_type: int) -> None:
+        """Define the value of an ONNX name; ModelError if it has one already."""
         if name in self.values:
             raise ModelError(f"value {shown(name)} is computed twice")
         self.values[name] = value
         self.types[name] = elem_type
         if isinstance(value, Var) and self.trace.nodes[value.id].op is INPUT:
-            self._mark(value, name)
+            self._mark_format(value, name)
 
     def variable(self, name: str) -> Var:
-        """The value as a variable of the graph; constants are recorded on first use, under their own name."""
+        """Return a value as a variable of the graph; constants are recorded on first use, under their own name."""
         value = self.values[name]
         if isinstance(value, Var):
             return value
         if name not in self.recorded:
-            self.recorded[name] = self._mark(self.trace.constant(self._numbers(name, value), name), name)
+            self.recorded[name] = self._mark_format(self.trace.constant(self._numbers(name, value), name), name)
         return self.recorded[name]
 
-    def whole_numbers(self, name: str) -> Var:
-        """An integer tensor beside floats: constants become floats that hold them."""
+    def integer_variable(self, name: str) -> Var:
+        """Return an integer value as a variable; constants become floats that hold them exactly."""
         value = self.values[name]
         if isinstance(value, Var):
             return value
@@ -74,36 +75,37 @@ class Importer:
             self.budget.spend(f"value {shown(name)}", value.size * 4)
             small = np.abs(value.astype(np.int64)).max(initial=0) <= 2**24
             constant = self.trace.constant(value.astype(np.float32 if small else np.float64), name)
-            self.recorded[name] = self._mark(constant, name)
+            self.recorded[name] = self._mark_format(constant, name)
         return self.recorded[name]
 
-    def _mark(self, var: Var, name: str) -> Var:
+    def _mark_format(self, var: Var, name: str) -> Var:
+        """Note the number format in which a runtime computes the variable, and return it."""
         if self.types[name] in FORMATS:
             self.formats[var.id] = FORMATS[self.types[name]]
         return var
 
     def _numbers(self, name: str, array: Array) -> Array:
-        """Floats as they are; integers as exact numbers, which take a word each."""
+        """Return floats unchanged and integers as exact Python integers, within a limit."""
         if array.dtype.kind not in "iub":
             return array
-        if array.size > INTEGERS:
-            raise ModelError(f"value {shown(name)} has {array.size} integers; at most {INTEGERS} are read")
+        if array.size > MAX_INTEGER_CELLS:
+            raise ModelError(f"value {shown(name)} has {array.size} integers; at most {MAX_INTEGER_CELLS} are read")
         self.budget.spend(f"value {shown(name)}", array.size * 8)
         return array.astype(object)
 
     # --- values that are known while importing ------------------------------------------------------------------
 
     def constant_value(self, name: str) -> Array | None:
-        """The array of a value that depends on constants alone; None where it depends on an input or is large."""
+        """Return the array of a value that depends on constants only; None if it depends on an input or is large."""
         value = self.values[name]
         if not isinstance(value, Var):
             return np.asarray(value)
-        for p in self._not_yet_known(value.id):
-            self._known[p] = self._computed(p)
+        for p in self._unknown_ancestors(value.id):
+            self._known[p] = self._fold_node(p)
         return self._known[value.id]
 
     def repeated_number(self, name: str) -> Any:
-        """The number in every cell of a value that a constant of one cell was reshaped and broadcast to; else None."""
+        """Return the number of a value that is one constant cell, reshaped and broadcast; else None."""
         value = self.values[name]
         if not isinstance(value, Var):
             return None
@@ -115,7 +117,7 @@ class Importer:
         return array.reshape(-1)[0].item() if array is not None and array.size == 1 and array.dtype != object else None
 
     def repeated_row(self, name: str) -> Var | None:
-        """The row that a matrix repeats, where broadcasting made it, or a reshape to one row alone."""
+        """Return the row that a matrix repeats by broadcasting (or is, by a reshape to one row); else None."""
         value = self.values[name]
         if not isinstance(value, Var) or len(value.shape) != 2:
             return None
@@ -127,30 +129,33 @@ class Importer:
         row = Var(self.trace, node.operands()[0])
         return row if row.shape == value.shape[1:] else None
 
-    def _not_yet_known(self, position: int) -> list[int]:
-        seen, todo = set(), [position]
+    def _unknown_ancestors(self, position: int) -> list[int]:
+        """Return a node and its ancestors that have not been folded yet, in order."""
+        pending, todo = set(), [position]
         while todo:
             p = todo.pop()
-            if p not in seen and p not in self._known:
-                seen.add(p)
+            if p not in pending and p not in self._known:
+                pending.add(p)
                 todo.extend(self.trace.nodes[p].operands())
-        return sorted(seen)
+        return sorted(pending)
 
-    def _computed(self, position: int) -> Array | None:
+    def _fold_node(self, position: int) -> Array | None:
+        """Return the value of a node from known arguments; None if it depends on an input or is large."""
         node = self.trace.nodes[position]
         if node.op is CONSTANT:
             return self.trace.constants[position]
         unknown = node.op is INPUT or any(self._known[p] is None for p in node.operands())
-        if unknown or math.prod(node.shape) > FOLDED or "window" in node.params:
+        if unknown or math.prod(node.shape) > MAX_FOLDED_CELLS or "window" in node.params:
             return None
         values: Any = self._known
-        return self.small(node.name, apply(node.op, *bind(node.args, values), **node.params))
+        return self.check_folded(node.name, apply(node.op, *bind(node.args, values), **node.params))
 
-    def small(self, what: str, array: Any) -> Array:
-        """A value computed while importing: shapes and the like, so neither large nor many."""
+    def check_folded(self, what: str, array: Any) -> Array:
+        """Return a value computed while importing; ModelError if it, or all together, have too many cells."""
         cells = np.asarray(array)
         self._known_cells += cells.size
-        if cells.size > FOLDED or self._known_cells > KNOWN:
-            text = f"computes {cells.size} cells while importing; one value may have {FOLDED}, all together {KNOWN}"
+        if cells.size > MAX_FOLDED_CELLS or self._known_cells > MAX_KNOWN_CELLS:
+            limits = f"one value may have {MAX_FOLDED_CELLS}, all together {MAX_KNOWN_CELLS}"
+            text = f"computes {cells.size} cells while importing; {limits}"
             raise ModelError(text, one_line(what))
         return cells

@@ -1,4 +1,4 @@
-"""ONNX operators that read or write single cells at known positions, and masks: each is one gather, or one select."""
+"""Converters of ONNX operators that read or write cells at positions (one gather each), and of masks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ....ops.max_pool import WINNER, put
 from ....scalar import Array
 from ....window import Window
 from ..file import extent
-from .importer import FOLDED
+from .importer import MAX_FOLDED_CELLS
 from .node import OnnxNode, operator
 
 
 def _flat_positions(c: OnnxNode, shape: tuple[int, ...], where: Array) -> tuple[Array, int]:
-    """Row-major positions in the first axes of `shape`, from the last axis of `where`, and how many axes those are."""
+    """Return row-major positions in the first axes of `shape`, from the last axis of `where`; and how many axes."""
     depth = where.shape[-1] if where.ndim else 0
     if where.dtype.kind != "i" or not 1 <= depth <= len(shape):
         c.refuse(f"indices of shape {where.shape} must name 1 to {len(shape)} axes of shape {shape}", None, ShapeError)
@@ -36,9 +36,9 @@ def _flat_positions(c: OnnxNode, shape: tuple[int, ...], where: Array) -> tuple[
 
 @operator("GatherND", 11, 12, 13, note="known positions; batch_dims=0")
 def _gather_nd(c: OnnxNode) -> Value:
-    """y[p] = x[where[p]]: the named axes as one, then a gather along it."""
+    """Convert ONNX GatherND: y[p] = x[where[p]]: the named axes as one, then a gather along it."""
     if c.version >= 12:
-        c.only("batch_dims", "int", 0)
+        c.require("batch_dims", "int", 0)
     shape = c.shape(0)
     flat, depth = _flat_positions(c, shape, c.known(1, "indices"))
     c.importer.budget.check(c.title, extent((*flat.shape, *shape[depth:])))
@@ -51,9 +51,12 @@ def _gather_nd(c: OnnxNode) -> Value:
 
 @operator("ScatterND", 11, 13, 16, 18, note="known positions, each once; reduction=none")
 def _scatter_nd(c: OnnxNode) -> Value:
-    """The data with other cells at some positions: one gather from both, put behind each other."""
+    """Convert ONNX ScatterND.
+
+    The data with other cells at some positions: one gather from both, put behind each other.
+    """
     if c.version >= 16:
-        c.only("reduction", "string", "none")
+        c.require("reduction", "string", "none")
     shape = c.shape(0)
     flat, depth = _flat_positions(c, shape, c.known(1, "indices"))
     if c.shape(2) != (*flat.shape, *shape[depth:]):
@@ -68,13 +71,16 @@ def _scatter_nd(c: OnnxNode) -> Value:
     if isinstance(data, np.ndarray) and isinstance(updates, np.ndarray):
         both = np.concatenate([data.reshape(rows, *rest), updates.reshape(flat.size, *rest)])
         return c.folded(both[source].reshape(shape))
-    both = concat([reshape(c.whole(0), (rows, *rest)), reshape(c.whole(2), (flat.size, *rest))], 0)
+    both = concat([reshape(c.any_variable(0), (rows, *rest)), reshape(c.any_variable(2), (flat.size, *rest))], 0)
     return reshape(gather(both, source, axis=0), shape)
 
 
 @operator("ScatterElements", 11, 13, 16, 18, note="reduction=add; along other axes indices as long as the data")
 def _scatter_elements(c: OnnxNode) -> Value:
-    """The data, and the sum of the updates at each position along one axis; computed positions count from 0 on."""
+    """Convert ONNX ScatterElements.
+
+    The data, and the sum of the updates at each position along one axis; computed positions count from 0 on.
+    """
     axis = axis_of(c.title, c.integer("axis", 0), len(c.shape(0)))
     if (c.string("reduction", "none") if c.version >= 16 else "none") != "add":
         c.refuse("only reduction='add' is supported: what is written twice has no meaning", None, UnsupportedError)
@@ -83,14 +89,15 @@ def _scatter_elements(c: OnnxNode) -> Value:
         text = f"indices {where} and updates {c.shape(2)} must have the shape of the data {shape} but for axis {axis}"
         c.refuse(text, None, UnsupportedError)
     order = (*(a for a in range(len(shape)) if a != axis), axis)
-    index = _moved_positions(c, shape[axis], order)
+    index = _permuted_positions(c, shape[axis], order)
     sums = put(permute(c.real(2), order), index, size=(shape[axis],), empty=False)
     sums = permute(sums, tuple(order.index(a) for a in range(len(shape))))
     data = c.importer.constant_value(c.input_name(0))
     return sums if data is not None and not np.any(data) else add(c.real(0), sums)
 
 
-def _moved_positions(c: OnnxNode, cells: int, order: tuple[int, ...]) -> Value:
+def _permuted_positions(c: OnnxNode, cells: int, order: tuple[int, ...]) -> Value:
+    """Return the positions of input 1 with axes permuted; known ones are checked and made non-negative."""
     known = c.importer.constant_value(c.input_name(1))
     if known is None:
         return permute(c.positions(1), order)
@@ -100,8 +107,8 @@ def _moved_positions(c: OnnxNode, cells: int, order: tuple[int, ...]) -> Value:
     return np.ascontiguousarray(np.transpose(np.where(where < 0, where + cells, where), order))
 
 
-def in_its_plane(c: OnnxNode) -> Value:
-    """Indices of MaxPool, less the cells of the planes before: the winner's position in its own plane.
+def plane_indices(c: OnnxNode) -> Value:
+    """Convert a Sub that takes plane offsets off MaxPool's Indices: the winner's position in its own plane.
 
     Integers that are computed are positions, and nothing else is known of how far they may be moved.
     """
@@ -111,8 +118,8 @@ def in_its_plane(c: OnnxNode) -> Value:
     if node.op is WINNER and node.params["window"].rank == len(shape) >= 2:
         window = Window(node.params["window"].axes[2:])
         planes = np.arange(math.prod(shape[:2])).reshape(*shape[:2], *(1,) * (len(shape) - 2))
-        moved = np.broadcast_shapes(before.shape, shape) == shape
-        if moved and np.array_equal(
+        broadcasts = np.broadcast_shapes(before.shape, shape) == shape
+        if broadcasts and np.array_equal(
             np.broadcast_to(before, shape), np.broadcast_to(planes * math.prod(window.size), shape)
         ):
             return apply(WINNER, Var(c.importer.trace, node.operands()[0]), window=window)
@@ -122,36 +129,39 @@ def in_its_plane(c: OnnxNode) -> Value:
 
 @operator("Trilu", 14, note="a known k")
 def _trilu(c: OnnxNode) -> Value:
-    """The cells on and above (upper=1) or below (0) the k-th diagonal of the last two axes; 0 elsewhere."""
+    """Convert ONNX Trilu.
+
+    The cells on and above (upper=1) or below (0) the k-th diagonal of the last two axes; 0 elsewhere.
+    """
     upper, k = c.flag("upper", 1), c.known_number(1, "k") if c.has(1) else 0
     if len(c.shape(0)) < 2:
         c.refuse(f"needs two axes; got shape {c.shape(0)}", None, ShapeError)
     rows, columns = c.shape(0)[-2:]
-    kept = ~np.tri(rows, columns, k - 1, dtype=bool) if upper else np.tri(rows, columns, k, dtype=bool)
+    mask = ~np.tri(rows, columns, k - 1, dtype=bool) if upper else np.tri(rows, columns, k, dtype=bool)
     x = c.value(0)
     if isinstance(x, np.ndarray):
-        return c.folded(np.where(kept, x, 0))
-    return select(kept.astype(np.float32), c.real(0), 0)
+        return c.folded(np.where(mask, x, 0))
+    return select(mask.astype(np.float32), c.real(0), 0)
 
 
 # --- masks --------------------------------------------------------------------------------------------------------
 
 
-def _logic(name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]) -> None:
-    """Of masks, where true is the number 1."""
+def _register_logic(name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]) -> None:
+    """Register the converter of a logical operator; true is the number 1."""
 
-    def line(c: OnnxNode) -> Value:
+    def convert(c: OnnxNode) -> Value:
         for i in range(len(c.node.input)):
             if c.elem_type(i) != TensorProto.BOOL:
                 c.refuse(f"input {i} must be boolean", None)
         masks = [c.importer.values[c.input_name(i)] for i in range(len(c.node.input))]
-        if all(isinstance(m, np.ndarray) and m.size <= FOLDED for m in masks):
+        if all(isinstance(m, np.ndarray) and m.size <= MAX_FOLDED_CELLS for m in masks):
             return c.folded(fold(*masks))
         return fn(*(m.astype(np.float32) if isinstance(m, np.ndarray) else m for m in masks))
 
-    operator(name, *versions)(line)
+    operator(name, *versions)(convert)
 
 
-_logic("Not", (1,), lambda x: equal(x, 0), np.logical_not)
-_logic("And", (7,), mul, np.logical_and)
-_logic("Or", (7,), maximum, np.logical_or)
+_register_logic("Not", (1,), lambda x: equal(x, 0), np.logical_not)
+_register_logic("And", (7,), mul, np.logical_and)
+_register_logic("Or", (7,), maximum, np.logical_or)

@@ -1,4 +1,4 @@
-"""ONNX operators that move cells, say shapes, or hold constants. All of them also run on known values."""
+"""Converters of ONNX operators that move cells, give shapes, or hold constants; all run on known values, too."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ....scalar import Array
 from ....window import resized
 from ....window.resize import NEAREST, WHERE
 from ..file import DTYPES, FLOATS, check_shape, extent, shown, type_name
-from .importer import FOLDED, FORMATS
+from .importer import FORMATS, MAX_FOLDED_CELLS
 from .node import OnnxNode, operator
 
-PIECES = 256  # slices that one node may become
+MAX_PIECES = 256  # slices that one node may become
 
 
 # --- shapes -----------------------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ PIECES = 256  # slices that one node may become
 
 @operator("Reshape", 5, 13, 14, 19, 21, 23, 24, 25)
 def _reshape(c: OnnxNode) -> Value:
-    """0 keeps a size (unless allowzero=1), -1 takes what is left."""
+    """Convert ONNX Reshape: 0 keeps a size (unless allowzero=1), -1 takes what is left."""
     keep = not (c.version >= 14 and c.flag("allowzero"))
     old, wanted = c.shape(0), c.known_ints(1, "shape")
     if keep and any(n == 0 and i >= len(old) for i, n in enumerate(wanted)):
@@ -43,7 +43,7 @@ def _reshape(c: OnnxNode) -> Value:
 
 @operator("Flatten", 1, 9, 11, 13, 21, 23, 24, 25)
 def _flatten(c: OnnxNode) -> Value:
-    """Always two axes: those before `axis`, and the rest."""
+    """Convert ONNX Flatten: always two axes: those before `axis`, and the rest."""
     shape, axis = c.shape(0), c.integer("axis", 1)
     if not -len(shape) <= axis <= len(shape):
         c.refuse(f"axis={axis} does not exist in shape {shape}", None, ShapeError)
@@ -53,11 +53,13 @@ def _flatten(c: OnnxNode) -> Value:
 
 @operator("Transpose", 1, 13, 21, 23, 24, 25)
 def _transpose(c: OnnxNode) -> Value:
+    """Convert ONNX Transpose."""
     return permute(c.value(0), c.ints("perm", list(reversed(range(len(c.shape(0)))))))
 
 
 @operator("Squeeze", 1, 11, 13, 21, 23, 24, 25)
 def _squeeze(c: OnnxNode) -> Value:
+    """Convert ONNX Squeeze."""
     shape = c.shape(0)
     axes = c.axes(None if c.version < 13 else 1)
     positions = [a for a, n in enumerate(shape) if n == 1] if axes is None else axes_of("axes", axes, len(shape))
@@ -68,6 +70,7 @@ def _squeeze(c: OnnxNode) -> Value:
 
 @operator("Unsqueeze", 1, 11, 13, 21, 23, 24, 25)
 def _unsqueeze(c: OnnxNode) -> Value:
+    """Convert ONNX Unsqueeze."""
     axes = c.axes(None if c.version < 13 else 1)
     if axes is None:
         c.refuse("attribute axes is missing")
@@ -81,6 +84,7 @@ def _unsqueeze(c: OnnxNode) -> Value:
 
 @operator("Shape", 1, 13, 15, 19, 21, 23, 24, 25)
 def _shape(c: OnnxNode) -> Array:
+    """Convert ONNX Shape."""
     start, end = (c.integer("start", 0), c.integer("end", None)) if c.version >= 15 else (0, None)
     c.result_type = TensorProto.INT64
     return np.array(c.shape(0)[slice(start, end)], dtype=np.int64)
@@ -88,12 +92,14 @@ def _shape(c: OnnxNode) -> Array:
 
 @operator("Size", 1, 13, 19, 21, 23, 24, 25)
 def _size(c: OnnxNode) -> Array:
+    """Convert ONNX Size."""
     c.result_type = TensorProto.INT64
     return np.array(math.prod(c.shape(0)), dtype=np.int64)
 
 
 @operator("Expand", 8, 13)
 def _expand(c: OnnxNode) -> Value:
+    """Convert ONNX Expand."""
     wanted = check_shape(c.title, c.known_ints(1, "shape"))
     shape = _broadcast_shapes(c, c.shape(0), wanted)
     x = c.value(0)
@@ -103,6 +109,7 @@ def _expand(c: OnnxNode) -> Value:
 
 
 def _broadcast_shapes(c: OnnxNode, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the broadcast shape; ShapeError if the shapes do not broadcast."""
     try:
         return tuple(np.broadcast_shapes(*shapes))
     except ValueError:
@@ -111,10 +118,10 @@ def _broadcast_shapes(c: OnnxNode, *shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 @operator("Tile", 6, 13)
 def _tile(c: OnnxNode) -> Value:
-    """Repeats along every axis, one axis at a time."""
+    """Convert ONNX Tile: repeats along every axis, one axis at a time."""
     x, repeats = c.value(0), c.known_ints(1, "repeats")
-    if len(repeats) != len(c.shape(0)) or any(not 1 <= n <= PIECES for n in repeats):
-        c.refuse(f"repeats={repeats} must lie in 1..{PIECES}, one per axis of {c.shape(0)}", None, ShapeError)
+    if len(repeats) != len(c.shape(0)) or any(not 1 <= n <= MAX_PIECES for n in repeats):
+        c.refuse(f"repeats={repeats} must lie in 1..{MAX_PIECES}, one per axis of {c.shape(0)}", None, ShapeError)
     cells = math.prod(c.shape(0)) * math.prod(repeats)
     c.importer.budget.check(c.title, cells)
     if isinstance(x, np.ndarray):
@@ -130,15 +137,17 @@ def _tile(c: OnnxNode) -> Value:
 
 @operator("Concat", 4, 11, 13)
 def _concat(c: OnnxNode) -> Value:
+    """Convert ONNX Concat."""
     axis = c.integer("axis")
     values = [c.value(i) for i in range(len(c.node.input))]
     if all(isinstance(v, np.ndarray) for v in values) and sum(v.size for v in values) <= 2**16:
         return c.folded(concat(values, axis))
-    return concat([c.whole(i) if isinstance(v, np.ndarray) else v for i, v in enumerate(values)], axis)
+    return concat([c.any_variable(i) if isinstance(v, np.ndarray) else v for i, v in enumerate(values)], axis)
 
 
 @operator("Split", 2, 11, 13, 18)
 def _split(c: OnnxNode) -> tuple[Value, ...]:
+    """Convert ONNX Split."""
     x, shape = c.value(0), c.shape(0)
     axis = axis_of("axis", c.integer("axis", 0), len(shape))
     sizes = c.ints("split", None) if c.version < 13 else c.known_ints(1, "split") if c.has(1) else None
@@ -152,8 +161,8 @@ def _split(c: OnnxNode) -> tuple[Value, ...]:
 
 
 def _even_parts(c: OnnxNode, cells: int, count: int) -> list[int]:
-    """Equal parts; from version 18 on the last one may be smaller."""
-    if not 1 <= count <= PIECES or (c.version < 18 and cells % count):
+    """Return the sizes of `count` equal parts; from version 18 on the last may be smaller."""
+    if not 1 <= count <= MAX_PIECES or (c.version < 18 and cells % count):
         c.refuse(f"{cells} cells do not split into {count} equal parts", None, ShapeError)
     size = -(-cells // count)
     return [size] * (count - 1) + [cells - size * (count - 1)]
@@ -161,6 +170,7 @@ def _even_parts(c: OnnxNode, cells: int, count: int) -> list[int]:
 
 @operator("Slice", 1, 10, 11, 13, note="steps must be positive, except on known values")
 def _slice(c: OnnxNode) -> Value:
+    """Convert ONNX Slice."""
     if c.version == 1:
         starts, ends, axes, steps = c.ints("starts"), c.ints("ends"), c.ints("axes", None), None
     else:
@@ -174,12 +184,12 @@ def _slice(c: OnnxNode) -> Value:
     x, shape = c.value(0), c.shape(0)
     ranges: list[Any] = [slice(None)] * len(shape)
     for a, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        ranges[axis_of("axes", a, len(shape))] = _range(c, start, end, step)
+        ranges[axis_of("axes", a, len(shape))] = _python_slice(c, start, end, step)
     return x[tuple(ranges)] if isinstance(x, np.ndarray) else slice_(x, *ranges)
 
 
-def _range(c: OnnxNode, start: int, end: int, step: int) -> slice:
-    """Python's slices mean the same, except that an end far below 0 means "to the first cell"."""
+def _python_slice(c: OnnxNode, start: int, end: int, step: int) -> slice:
+    """Return a Python slice; an end far below 0 with a negative step means "to the first cell"."""
     if step == 0:
         c.refuse("a step must not be 0", None)
     return slice(start, None if step < 0 and end < -(2**31) else end, step)
@@ -187,27 +197,27 @@ def _range(c: OnnxNode, start: int, end: int, step: int) -> slice:
 
 @operator("Gather", 1, 11, 13)
 def _gather(c: OnnxNode) -> Value:
-    """Of known values at known positions a constant; at neighbouring ones a slice."""
+    """Convert ONNX Gather: of known values at known positions a constant; at neighbouring ones a slice."""
     shape = c.shape(0)
     axis = axis_of("axis", c.integer("axis", 0), len(shape))
     where = c.importer.constant_value(c.input_name(1))
     result = (*shape[:axis], *c.shape(1), *shape[axis + 1 :])
     if where is None:
         c.importer.budget.check(c.title, extent(result))
-        return gather(c.whole(0), c.positions(1), axis=axis)
+        return gather(c.any_variable(0), c.positions(1), axis=axis)
     where = _known_positions(c, where, shape[axis])
     x = c.importer.values[c.input_name(0)]
-    if isinstance(x, np.ndarray) and math.prod(result) <= FOLDED:
+    if isinstance(x, np.ndarray) and math.prod(result) <= MAX_FOLDED_CELLS:
         return c.folded(np.take(x, where, axis=axis))
     c.importer.budget.check(c.title, extent(result))
     flat = where.reshape(-1)
     if flat.size and (np.diff(flat) == 1).all():
-        return reshape(slice_(c.whole(0), *[None] * axis, slice(flat[0], flat[-1] + 1)), result)
-    return gather(c.whole(0), where, axis=axis)
+        return reshape(slice_(c.any_variable(0), *[None] * axis, slice(flat[0], flat[-1] + 1)), result)
+    return gather(c.any_variable(0), where, axis=axis)
 
 
 def _known_positions(c: OnnxNode, where: Array, cells: int) -> Array:
-    """Positions from 0 on, if they exist."""
+    """Return constant positions as int64 from 0 on; ShapeError if one does not exist."""
     if where.dtype.kind not in "iu" or (where.size and not (-cells <= where.min() and where.max() < cells)):
         c.refuse(f"indices must lie in -{cells}..{cells - 1}", None, ShapeError)
     if where.dtype == np.int64 and where.min(initial=0) >= 0:
@@ -217,6 +227,7 @@ def _known_positions(c: OnnxNode, where: Array, cells: int) -> Array:
 
 @operator("GatherElements", 11, 13, note="positions of the data's shape but for `axis`; if computed, from 0 on")
 def _gather_elements(c: OnnxNode) -> Value:
+    """Convert ONNX GatherElements."""
     shape, where = c.shape(0), c.importer.constant_value(c.input_name(1))
     axis = axis_of("axis", c.integer("axis", 0), len(shape))
     index = c.shape(1)
@@ -232,6 +243,7 @@ PADDED = "modes constant (negative pads crop), reflect, edge and wrap"
 
 @operator("Pad", 2, 11, 13, 18, 19, 21, 23, 24, 25, note=PADDED)
 def _pad(c: OnnxNode) -> Value:
+    """Convert ONNX Pad."""
     shape, mode = c.shape(0), c.string("mode", "constant")
     if mode not in ("constant", "reflect", "edge", *(("wrap",) if c.version >= 19 else ())):
         c.refuse(f"mode={shown(mode)} is not supported; only {PADDED}")
@@ -249,10 +261,11 @@ def _pad(c: OnnxNode) -> Value:
     if mode != "constant":  # constant_value has no effect then
         c.importer.budget.check(c.title, extent(tuple(n + sum(w) for n, w in zip(shape, widths, strict=True))))
         return pad(c.real(0), widths, mode=mode)
-    return _padded(c, c.real(0), widths, value)
+    return _pad_constant(c, c.real(0), widths, value)
 
 
-def _padded(c: OnnxNode, x: Value, widths: list[tuple[int, int]], value: Any) -> Value:
+def _pad_constant(c: OnnxNode, x: Value, widths: list[tuple[int, int]], value: Any) -> Value:
+    """Pad with a constant; negative widths crop."""
     shape = shape_of(x)
     if any(n + min(lo, 0) + min(hi, 0) < 0 for n, (lo, hi) in zip(shape, widths, strict=True)):
         c.refuse(f"pads {widths} crop more than shape {shape} has", None, ShapeError)
@@ -273,21 +286,23 @@ RESIZED = (
 
 @operator("Upsample", 7, 9, note="asymmetric coordinates; nearest by rounding down, as ONNX's own converter reads it")
 def _upsample(c: OnnxNode) -> Value:
+    """Convert ONNX Upsample."""
     scales = c.attribute("scales", "floats") if c.version == 7 else c.known(1, "scales").reshape(-1).tolist()
     return _old_resize(c, scales)
 
 
 def _old_resize(c: OnnxNode, scales: list[float]) -> Value:
-    """Before version 11 no attribute says what a coordinate is; shrinking to the nearest cell is left open."""
+    """Convert a Resize before version 11, or Upsample, which has asymmetric coordinates."""
     mode = c.string("mode", "nearest")
     if mode == "nearest" and any(s < 1 for s in scales):
         c.refuse(f"scales={scales} below 1 with mode nearest: this version does not say which cell is nearest")
     how = {"nearest": "floor", "linear": "linear"}.get(mode) or c.refuse(f"mode={shown(mode)} is not supported")
-    return _resized(c, list(range(len(c.shape(0)))), scales, None, "asymmetric", how)
+    return _resize_by(c, list(range(len(c.shape(0)))), scales, None, "asymmetric", how)
 
 
 @operator("Resize", 10, 11, 13, 18, 19, note=RESIZED)
 def _resize(c: OnnxNode) -> Value:
+    """Convert ONNX Resize."""
     if c.version == 10:
         return _old_resize(c, c.known(1, "scales").reshape(-1).tolist())
     mode, shape = c.string("mode", "nearest"), c.shape(0)
@@ -295,10 +310,10 @@ def _resize(c: OnnxNode) -> Value:
         c.refuse(f"mode={shown(mode)} is not supported; only 'nearest' or 'linear'")
     for name, kind in (("cubic_coeff_a", "float"), ("extrapolation_value", "float")):
         c.without_effect(name, kind)  # of other modes
-    c.only("exclude_outside", "int", 0)
+    c.require("exclude_outside", "int", 0)
     if c.version >= 18:
-        c.only("antialias", "int", 0)
-        c.only("keep_aspect_ratio_policy", "string", "stretch")
+        c.require("antialias", "int", 0)
+        c.require("keep_aspect_ratio_policy", "string", "stretch")
     axes = c.ints("axes", None) if c.version >= 18 else None
     named = list(range(len(shape))) if axes is None else [axis_of("axes", a, len(shape)) for a in axes]
     where = c.string("coordinate_transformation_mode", "half_pixel")
@@ -307,13 +322,13 @@ def _resize(c: OnnxNode) -> Value:
         c.refuse(f"coordinate_transformation_mode={where[:50]!r} with nearest_mode={how[:50]!r} is not supported")
     scales = c.known(2, "scales").reshape(-1).tolist() if c.has(2) else []
     sizes = None if scales else c.known_ints(3, "sizes")
-    return _resized(c, named, scales or None, sizes, where, how if mode == "nearest" else "linear")
+    return _resize_by(c, named, scales or None, sizes, where, how if mode == "nearest" else "linear")
 
 
-def _resized(
+def _resize_by(
     c: OnnxNode, axes: list[int], scales: list[float] | None, sizes: list[int] | None, where: str, how: str
 ) -> Value:
-    """Whole factors that repeat every cell are layout; anything else looks between cells."""
+    """Resize these axes by scales or sizes; whole factors that repeat every cell become an upsampling."""
     cells = [c.shape(0)[a] for a in axes]
     given: Any = scales if sizes is None else sizes
     if len(given) != len(axes) or len(set(axes)) != len(axes):
@@ -321,10 +336,10 @@ def _resized(
     if not all(math.isfinite(g) and g > 0 for g in given) or 0 in cells:
         c.refuse(f"scales={given} must be positive, for cells that exist; got shape {c.shape(0)}", None)
     factors = [Fraction(s) for s in scales or ()] or [Fraction(m, n) for m, n in zip(given, cells, strict=True)]
-    wanted = [_cells_of(c, n, s) for n, s in zip(cells, factors, strict=True)] if sizes is None else sizes
+    wanted = [_scaled_size(c, n, s) for n, s in zip(cells, factors, strict=True)] if sizes is None else sizes
     c.importer.budget.check_value(c.title, extent(tuple(wanted)) * extent(c.shape(0)) // extent(tuple(cells)))
     order = sorted(range(len(axes)), key=axes.__getitem__)
-    if how != "linear" and all(_repeats(f, where, how) for f in factors):
+    if how != "linear" and all(_is_repetition(f, where, how) for f in factors):
         whole = dict(zip(axes, factors, strict=True))
         return upsample_nearest(c.real(0), [int(whole.get(a, 1)) for a in range(len(c.shape(0)))])
     return resize(
@@ -337,17 +352,17 @@ def _resized(
     )
 
 
-def _cells_of(c: OnnxNode, n: int, scale: Fraction) -> int:
-    """floor(n*scale); refused where the product in float32 has another floor, and so runtimes another shape."""
+def _scaled_size(c: OnnxNode, n: int, scale: Fraction) -> int:
+    """Return floor(n*scale); an error if the product in float32 has another floor, since runtimes then differ."""
     wanted, rounded = math.floor(n * scale), math.floor(np.float32(n) * np.float32(scale))
     if wanted != rounded:
         c.refuse(f"scale {float(scale)} of {n} cells is {wanted} cells, and {rounded} in float32; give sizes", None)
     return wanted
 
 
-def _repeats(factor: Fraction, where: str, how: str) -> bool:
-    """Whether every cell is repeated `factor` times: the first ones tell for all."""
-    if factor.denominator != 1 or not 1 <= factor <= PIECES or where == "align_corners":
+def _is_repetition(factor: Fraction, where: str, how: str) -> bool:
+    """Return whether every cell is repeated `factor` times."""
+    if factor.denominator != 1 or not 1 <= factor <= MAX_PIECES or where == "align_corners":
         return factor == 1
     line = resized(2, 2 * int(factor), 1 / factor, where, how)
     return bool(line.cells[0].tolist() == [0] * int(factor) + [1] * int(factor))
@@ -355,8 +370,11 @@ def _repeats(factor: Fraction, where: str, how: str) -> bool:
 
 @operator("DepthToSpace", 1, 11, 13)
 def _depth_to_space(c: OnnxNode) -> Value:
-    """Channels to blocks of cells: DCR counts the block first among the channels, CRD the channel."""
-    block, (n, channels, height, width) = _block(c)
+    """Convert ONNX DepthToSpace.
+
+    Channels to blocks of cells: DCR counts the block first among the channels, CRD the channel.
+    """
+    block, (n, channels, height, width) = _block_size(c)
     mode = c.string("mode", "DCR") if c.version >= 11 else "DCR"
     if channels % (block * block) or mode not in ("DCR", "CRD"):
         c.refuse(f"blocksize={block} does not fit shape {c.shape(0)}, or mode={mode[:20]!r} is unknown", None)
@@ -370,17 +388,19 @@ def _depth_to_space(c: OnnxNode) -> Value:
 
 @operator("SpaceToDepth", 1, 13)
 def _space_to_depth(c: OnnxNode) -> Value:
-    block, (n, channels, height, width) = _block(c)
+    """Convert ONNX SpaceToDepth."""
+    block, (n, channels, height, width) = _block_size(c)
     if height % block or width % block:
         c.refuse(f"blocksize={block} does not divide shape {c.shape(0)}", None)
     x = reshape(c.real(0), (n, channels, height // block, block, width // block, block))
     return reshape(permute(x, (0, 3, 5, 1, 2, 4)), (n, channels * block * block, height // block, width // block))
 
 
-def _block(c: OnnxNode) -> tuple[int, tuple[int, ...]]:
+def _block_size(c: OnnxNode) -> tuple[int, tuple[int, ...]]:
+    """Return the attribute blocksize and the shape (N, C, H, W)."""
     block = c.integer("blocksize")
-    if len(c.shape(0)) != 4 or not 1 <= block <= PIECES:
-        c.refuse(f"needs shape (N, C, H, W) and blocksize in 1..{PIECES}; got {c.shape(0)} and {block}", None)
+    if len(c.shape(0)) != 4 or not 1 <= block <= MAX_PIECES:
+        c.refuse(f"needs shape (N, C, H, W) and blocksize in 1..{MAX_PIECES}; got {c.shape(0)} and {block}", None)
     return block, c.shape(0)
 
 
@@ -389,6 +409,7 @@ def _block(c: OnnxNode) -> tuple[int, tuple[int, ...]]:
 
 @operator("Identity", 1, 13, 14, 16, 19, 21, 23, 24, 25)
 def _identity(c: OnnxNode) -> Value:
+    """Convert ONNX Identity."""
     return c.importer.values[c.input_name(0)]
 
 
@@ -402,6 +423,7 @@ def _identity(c: OnnxNode) -> Value:
     note="inference: the input itself, training_mode false; ratio and seed have no effect; a mask in use is refused",
 )
 def _dropout(c: OnnxNode) -> Value:
+    """Convert ONNX Dropout."""
     if c.version < 12:
         c.without_effect("ratio", "float")
     else:
@@ -424,22 +446,24 @@ def _dropout(c: OnnxNode) -> Value:
     note="to a narrower float one rounding; to other types of known values; saturate has no effect, round_mode is up",
 )
 def _cast(c: OnnxNode) -> Value:
+    """Convert ONNX Cast."""
     if c.version >= 19:
         c.without_effect("saturate", "int")  # of 8-bit floats
     if c.version >= 24:
-        c.only("round_mode", "string", "up")  # its default
+        c.require("round_mode", "string", "up")  # its default
     return _cast_to(c, c.integer("to"))
 
 
 @operator("CastLike", 15, 19, 21, 23, 24, 25, note="as Cast")
 def _cast_like(c: OnnxNode) -> Value:
+    """Convert ONNX CastLike."""
     if c.version >= 19:
         c.without_effect("saturate", "int")
     return _cast_to(c, c.elem_type(1))
 
 
 def _cast_to(c: OnnxNode, target: int) -> Value:
-    """A wider float holds the same number; another float rounds it; integers from others are refused unless known."""
+    """Convert to another element type: wider floats unchanged, others rounded; to integers only known values."""
     source = c.elem_type(0)
     c.result_type = target
     if target not in DTYPES:
@@ -450,8 +474,14 @@ def _cast_to(c: OnnxNode, target: int) -> Value:
     if mask or source == target or (source in FLOATS and target in FLOATS and FLOATS[source] <= FLOATS[target]):
         return c.importer.values[c.input_name(0)]
     x = c.importer.constant_value(c.input_name(0))
-    if target in FLOATS and (x is None or x.size > FOLDED or target == TensorProto.BFLOAT16) and source in FORMATS:
-        stored = c.importer.variable(c.input_name(0)) if source in FLOATS else c.importer.whole_numbers(c.input_name(0))
+    if (
+        target in FLOATS
+        and (x is None or x.size > MAX_FOLDED_CELLS or target == TensorProto.BFLOAT16)
+        and source in FORMATS
+    ):
+        stored = (
+            c.importer.variable(c.input_name(0)) if source in FLOATS else c.importer.integer_variable(c.input_name(0))
+        )
         return cast(stored, FORMATS[target])
     if x is None or target == TensorProto.BFLOAT16:
         return c.refuse(f"to={type_name(target)} from {type_name(source)} would round", None, UnsupportedError)
@@ -461,6 +491,7 @@ def _cast_to(c: OnnxNode, target: int) -> Value:
 
 @operator("Constant", 1, 9, 11, 12, 13, 19, 21, 23, 24, 25, note="refused: sparse_value, value_string, value_strings")
 def _constant(c: OnnxNode) -> Array:
+    """Convert ONNX Constant."""
     kinds = {"value": "tensor", "value_float": "float", "value_floats": "floats", "value_int": "int"}
     kinds["value_ints"] = "ints"
     given = [n for n in kinds if any(a.name == n for a in c.node.attribute)]
@@ -476,7 +507,7 @@ def _constant(c: OnnxNode) -> Array:
 
 @operator("ConstantOfShape", 9, 20, 21, 23, 24, 25)
 def _constant_of_shape(c: OnnxNode) -> Array:
-    """One number under any shape: a view of a single cell, which takes no memory."""
+    """Convert ONNX ConstantOfShape: one number under any shape: a view of a single cell, which takes no memory."""
     shape = check_shape(c.title, c.known_ints(0, "shape"))
     value = c.tensor("value", None)
     if value is not None and value.size != 1:
@@ -488,6 +519,7 @@ def _constant_of_shape(c: OnnxNode) -> Array:
 
 @operator("Range", 11, 27, note="of known integers only")
 def _range_of(c: OnnxNode) -> Array:
+    """Convert ONNX Range."""
     start, limit, delta = (c.known_number(i, "the range") for i in range(3))
     if not all(isinstance(v, int) for v in (start, limit, delta)) or delta == 0:
         c.refuse("only ranges of integers with a step are supported", None, UnsupportedError)
@@ -498,6 +530,7 @@ def _range_of(c: OnnxNode) -> Array:
 
 @operator("Where", 9, 16)
 def _where(c: OnnxNode) -> Value:
+    """Convert ONNX Where."""
     shape = _broadcast_shapes(c, *(c.shape(i) for i in range(3)))
     chosen, yes, no = (c.value(i) for i in range(3))
     c.result_type = c.elem_type(1)

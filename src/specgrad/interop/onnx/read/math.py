@@ -1,4 +1,4 @@
-"""ONNX operators on numbers: arithmetic, activations, reductions, products, normalisation."""
+"""Converters of ONNX operators on numbers: arithmetic, activations, reductions, products, normalisation."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ from ....ops.layout import axes_of, axis_of, broadcast, permute, reshape, sum_
 from ....ops.max_pool import amax
 from ....scalar import Array
 from ..file import shown
-from .importer import FOLDED
-from .indexing import in_its_plane
+from .importer import MAX_FOLDED_CELLS
+from .indexing import plane_indices
 from .node import OnnxNode, operator
 
-EXPONENT = 64  # the largest exponent of Pow
+MAX_EXPONENT = 64  # the largest exponent of Pow
 
 
-def integers(c: OnnxNode) -> list[Array] | None:
-    """The inputs, if all are known integers: shapes under computation."""
+def known_integers(c: OnnxNode) -> list[Array] | None:
+    """Return the inputs if all are known integers (a shape computation), else None."""
     values = [c.value(i) for i in range(len(c.node.input))]
     known = all(isinstance(v, np.ndarray) and v.dtype.kind == "i" for v in values)
     return values if known and values else None
@@ -62,20 +62,22 @@ def integers(c: OnnxNode) -> list[Array] | None:
 # --- arithmetic -------------------------------------------------------------------------------------------------
 
 
-def _truncated(a: Array, b: Array) -> Array:
-    """ONNX divides integers towards zero."""
+def _truncating_divide(a: Array, b: Array) -> Array:
+    """Divide integers towards zero, as ONNX does."""
     if (b == 0).any():
         raise ShapeError("Div", "a shape is divided by zero")
     return np.sign(a) * np.sign(b) * (abs(a) // abs(b))
 
 
-def _arithmetic(name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]) -> None:
-    """One or more inputs, folded where all are known integers."""
+def _register_arithmetic(
+    name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]
+) -> None:
+    """Register the converter of an operator of one or more inputs; known integers are folded."""
 
-    def line(c: OnnxNode) -> Value:
-        known = integers(c)
+    def convert(c: OnnxNode) -> Value:
+        known = known_integers(c)
         if known is None and name == "Sub" and c.are_positions(0):
-            return in_its_plane(c)
+            return plane_indices(c)
         if known is None:
             return reduce(fn, c.reals())
         shape = np.broadcast_shapes(*(k.shape for k in known))
@@ -83,29 +85,35 @@ def _arithmetic(name: str, versions: tuple[int, ...], fn: Callable[..., Value], 
         with np.errstate(all="ignore"):
             return c.folded(reduce(fold, known))
 
-    operator(name, *versions)(line)
+    operator(name, *versions)(convert)
 
 
-_arithmetic("Add", (7, 13, 14), add, np.add)
-_arithmetic("Sub", (7, 13, 14), sub, np.subtract)
-_arithmetic("Mul", (7, 13, 14), mul, np.multiply)
-_arithmetic("Div", (7, 13, 14), div, _truncated)
-_arithmetic("Max", (6, 8, 12, 13), maximum, np.maximum)
-_arithmetic("Min", (6, 8, 12, 13), minimum, np.minimum)
-_arithmetic("Sum", (6, 8, 13), add, np.add)
+_register_arithmetic("Add", (7, 13, 14), add, np.add)
+_register_arithmetic("Sub", (7, 13, 14), sub, np.subtract)
+_register_arithmetic("Mul", (7, 13, 14), mul, np.multiply)
+_register_arithmetic("Div", (7, 13, 14), div, _truncating_divide)
+_register_arithmetic("Max", (6, 8, 12, 13), maximum, np.maximum)
+_register_arithmetic("Min", (6, 8, 12, 13), minimum, np.minimum)
+_register_arithmetic("Sum", (6, 8, 13), add, np.add)
 
 
 @operator("Mean", 6, 8, 13)
 def _mean(c: OnnxNode) -> Value:
+    """Convert ONNX Mean."""
     return div(reduce(add, c.reals()), len(c.node.input))
 
 
-@operator("Pow", 7, 12, 13, 15, note=f"the exponent is one known number, maybe repeated, at most {EXPONENT} in size")
+@operator(
+    "Pow", 7, 12, 13, 15, note=f"the exponent is one known number, maybe repeated, at most {MAX_EXPONENT} in size"
+)
 def _pow(c: OnnxNode) -> Value:
-    """x ** number; an exponent that is one number repeated may only grow the shape by axes of size 1."""
+    """Convert ONNX Pow.
+
+    x ** number; an exponent that is one number repeated may only grow the shape by axes of size 1.
+    """
     exponent = c.repeated_number(1, "the exponent")
-    if not abs(exponent) <= EXPONENT:
-        c.refuse(f"exponent {exponent} must lie in -{EXPONENT}..{EXPONENT}", None)
+    if not abs(exponent) <= MAX_EXPONENT:
+        c.refuse(f"exponent {exponent} must lie in -{MAX_EXPONENT}..{MAX_EXPONENT}", None)
     x = c.real(0)
     y = power(x, int(exponent) if exponent == int(exponent) else exponent)
     return broadcast(y, np.broadcast_shapes(c.shape(0), c.shape(1)))
@@ -114,13 +122,14 @@ def _pow(c: OnnxNode) -> Value:
 # --- one argument -----------------------------------------------------------------------------------------------
 
 
-def _unary(name: str, versions: tuple[int, ...], fn: Callable[[Value], Value]) -> None:
+def _register_unary(name: str, versions: tuple[int, ...], fn: Callable[[Value], Value]) -> None:
+    """Register the converter of a function of one cell."""
     note = "as 2*normal_cdf(sqrt(2)*x) - 1" if name == "Erf" else ""
     operator(name, *versions, note=note)(lambda c: fn(c.real(0)))
 
 
 def _erf(x: Value) -> Value:
-    """2*normal_cdf(sqrt(2)*x) - 1, sqrt(2) being the nearest float64."""
+    """Return erf(x) as 2*normal_cdf(sqrt(2)*x) - 1, sqrt(2) being the nearest float64."""
     return sub(mul(normal_cdf(mul(x, math.sqrt(2))), 2), 1)
 
 
@@ -143,34 +152,35 @@ for _name, _versions, _fn in (
     ("Sign", (9, 13), sign),
     ("Reciprocal", (6, 13), lambda x: div(1, x)),
 ):
-    _unary(_name, _versions, _fn)
+    _register_unary(_name, _versions, _fn)
 
 
 @operator("Swish", 24)
 def _swish(c: OnnxNode) -> Value:
+    """Convert ONNX Swish."""
     alpha, x = c.floating("alpha", 1.0), c.real(0)
     return silu(x) if alpha == 1 else mul(x, sigmoid(mul(x, alpha)))
 
 
-def _whole(name: str, versions: tuple[int, ...], fn: Callable[[Value], Value]) -> None:
-    """Known values are folded: a shape may be a rounded product."""
+def _register_rounding(name: str, versions: tuple[int, ...], fn: Callable[[Value], Value]) -> None:
+    """Register the converter of a rounding function; known values are folded, since shapes may be rounded products."""
 
-    def line(c: OnnxNode) -> Value:
+    def convert(c: OnnxNode) -> Value:
         known = c.importer.constant_value(c.input_name(0))
-        return fn(c.real(0)) if known is None or known.size > FOLDED else c.folded(fn(known))
+        return fn(c.real(0)) if known is None or known.size > MAX_FOLDED_CELLS else c.folded(fn(known))
 
-    operator(name, *versions)(line)
+    operator(name, *versions)(convert)
 
 
-_whole("Floor", (6, 13), floor)
-_whole("Ceil", (6, 13), ceil)
-_whole("Round", (11, 22), round_)
+_register_rounding("Floor", (6, 13), floor)
+_register_rounding("Ceil", (6, 13), ceil)
+_register_rounding("Round", (11, 22), round_)
 
 
 @operator("Mod", 10, 13, note="of floats with fmod=1, as ONNX demands; of known integers")
 def _mod(c: OnnxNode) -> Value:
-    """The sign of the dividend with fmod=1, of the divisor else."""
-    like_c, known = c.flag("fmod"), integers(c)
+    """Convert ONNX Mod: the sign of the dividend with fmod=1, of the divisor else."""
+    like_c, known = c.flag("fmod"), known_integers(c)
     if known is None:
         return fmod(*c.reals()) if like_c else c.refuse("fmod=0 is for integers; floats need fmod=1")
     if (known[1] == 0).any():
@@ -180,30 +190,33 @@ def _mod(c: OnnxNode) -> Value:
 
 @operator("LeakyRelu", 6, 16)
 def _leaky_relu(c: OnnxNode) -> Value:
+    """Convert ONNX LeakyRelu."""
     return leaky_relu(c.real(0), c.floating("alpha", 0.01))
 
 
 @operator("PRelu", 7, 9, 16)
 def _prelu(c: OnnxNode) -> Value:
-    """slope*x below 0, else x; the slope broadcasts to x and never the other way."""
+    """Convert ONNX PRelu: slope*x below 0, else x; the slope broadcasts to x and never the other way."""
     x = c.real(0)
     slope = broadcast(c.real(1), c.shape(0))
     return select(greater(0, x), mul(slope, x), x)
 
 
 def _below_zero(x: Value, y: Callable[[Value], Value]) -> Value:
-    """y(x) below 0 and x elsewhere; y never sees a positive argument, so nothing overflows."""
+    """Return y(x) below 0 and x elsewhere; y never gets a positive argument, so nothing overflows."""
     return select(greater(0, x), y(minimum(x, 0)), x)
 
 
 @operator("Elu", 6, 22)
 def _elu(c: OnnxNode) -> Value:
+    """Convert ONNX Elu."""
     alpha = c.floating("alpha", 1.0)
     return _below_zero(c.real(0), lambda x: mul(sub(exp(x), 1), alpha))
 
 
 @operator("Celu", 12, note="alpha > 0")
 def _celu(c: OnnxNode) -> Value:
+    """Convert ONNX Celu."""
     alpha = c.floating("alpha", 1.0)
     if not alpha > 0:
         c.refuse(f"alpha={alpha} must be positive")
@@ -212,29 +225,34 @@ def _celu(c: OnnxNode) -> Value:
 
 @operator("Selu", 6, 22)
 def _selu(c: OnnxNode) -> Value:
+    """Convert ONNX Selu."""
     alpha, gamma = c.floating("alpha", 1.67326319217681884765625), c.floating("gamma", 1.05070102214813232421875)
     return mul(_below_zero(c.real(0), lambda x: mul(sub(exp(x), 1), alpha)), gamma)
 
 
 @operator("ThresholdedRelu", 10, 22)
 def _thresholded_relu(c: OnnxNode) -> Value:
+    """Convert ONNX ThresholdedRelu."""
     x, alpha = c.real(0), c.floating("alpha", 1.0)
     return select(greater(x, alpha), x, 0)
 
 
 @operator("HardSigmoid", 6, 22)
 def _hard_sigmoid(c: OnnxNode) -> Value:
+    """Convert ONNX HardSigmoid."""
     alpha, beta = c.floating("alpha", 0.2), c.floating("beta", 0.5)
     return clamp(add(mul(c.real(0), alpha), beta), 0, 1)
 
 
 @operator("Gelu", 20, note="approximate none or tanh")
 def _gelu(c: OnnxNode) -> Value:
+    """Convert ONNX Gelu."""
     return gelu(c.real(0), c.string("approximate", "none"))
 
 
 @operator("Clip", 6, 11, 12, 13, note="min and max are known numbers with min <= max")
 def _clip(c: OnnxNode) -> Value:
+    """Convert ONNX Clip."""
     if c.version == 6:
         largest = float(np.finfo(np.float32).max)
         return clamp(c.real(0), c.floating("min", -largest), c.floating("max", largest))
@@ -244,8 +262,10 @@ def _clip(c: OnnxNode) -> Value:
     return clamp(c.real(0), low, high)
 
 
-def _softmax_line(fn: Callable[[Value, int], Value]) -> Callable[[OnnxNode], Value]:
-    def line(c: OnnxNode) -> Value:
+def _softmax_converter(fn: Callable[[Value, int], Value]) -> Callable[[OnnxNode], Value]:
+    """Return the converter of Softmax or LogSoftmax; before version 13 over all axes from `axis` on."""
+
+    def convert(c: OnnxNode) -> Value:
         x, shape = c.real(0), c.shape(0)
         axis = c.integer("axis", 1 if c.version < 13 else -1)
         if c.version >= 13:
@@ -254,11 +274,11 @@ def _softmax_line(fn: Callable[[Value, int], Value]) -> Callable[[OnnxNode], Val
         rows = reshape(x, (math.prod(shape[:first]), math.prod(shape[first:])))  # all axes from `axis` on are one
         return reshape(fn(rows, 1), shape)
 
-    return line
+    return convert
 
 
-operator("Softmax", 1, 11, 13, note="before 13 over all axes from `axis` on")(_softmax_line(softmax))
-operator("LogSoftmax", 1, 11, 13, note="before 13 over all axes from `axis` on")(_softmax_line(log_softmax))
+operator("Softmax", 1, 11, 13, note="before 13 over all axes from `axis` on")(_softmax_converter(softmax))
+operator("LogSoftmax", 1, 11, 13, note="before 13 over all axes from `axis` on")(_softmax_converter(log_softmax))
 
 
 # --- products ---------------------------------------------------------------------------------------------------
@@ -266,12 +286,13 @@ operator("LogSoftmax", 1, 11, 13, note="before 13 over all axes from `axis` on")
 
 @operator("MatMul", 1, 9, 13)
 def _matmul(c: OnnxNode) -> Value:
+    """Convert ONNX MatMul."""
     return matmul(c.real(0), c.real(1))
 
 
 @operator("Gemm", 7, 9, 11, 13)
 def _gemm(c: OnnxNode) -> Value:
-    """alpha * A' B' + beta * C; the plain layer x W^T + b is `linear`."""
+    """Convert ONNX Gemm: alpha * A' B' + beta * C; the plain layer x W^T + b is `linear`."""
     alpha, beta = c.floating("alpha", 1.0), c.floating("beta", 1.0)
     first, second = c.flag("transA"), c.flag("transB")
     a, b, bias = c.real(0), c.real(1), c.optional(2)
@@ -292,16 +313,17 @@ def _gemm(c: OnnxNode) -> Value:
 
 @operator("Einsum", 12, note="one or two inputs; refused: an ellipsis, sizes of 1 that would be stretched")
 def _einsum(c: OnnxNode) -> Value:
+    """Convert ONNX Einsum."""
     return einsum(c.string("equation"), *c.reals())
 
 
 # --- reductions -------------------------------------------------------------------------------------------------
 
 
-def _reduction(name: str, versions: tuple[int, ...], fn: Callable[..., Value], since: int) -> None:
-    """Axes are an attribute before version `since`, an input from then on."""
+def _register_reduction(name: str, versions: tuple[int, ...], fn: Callable[..., Value], since: int) -> None:
+    """Register the converter of a reduction; axes are an input from version `since` on, else an attribute."""
 
-    def line(c: OnnxNode) -> Value:
+    def convert(c: OnnxNode) -> Value:
         keep = c.flag("keepdims", 1)
         axes = c.axes(None if c.version < since else 1)
         empty = c.version >= since and c.flag("noop_with_empty_axes")
@@ -312,61 +334,71 @@ def _reduction(name: str, versions: tuple[int, ...], fn: Callable[..., Value], s
             axes = list(range(len(x.shape)))
         return fn(x, axes_of("axes", axes, len(x.shape)), keepdims=keep)
 
-    operator(name, *versions, note="refused: noop_with_empty_axes=1 without axes")(line)
+    operator(name, *versions, note="refused: noop_with_empty_axes=1 without axes")(convert)
 
 
 def _log_sum_exp(x: Value, axes: Any, keepdims: bool) -> Value:
+    """Return log(sum(exp(x))) over axes, shifted by the largest cell."""
     largest = amax(x, axes, keepdims=True)
     shifted = log(sum_(exp(sub(x, largest)), axes, keepdims=True))
     y = add(shifted, largest)
     return y if keepdims else reshape(y, tuple(n for a, n in enumerate(x.shape) if a not in axes))
 
 
-_reduction("ReduceMean", (1, 11, 13, 18), mean, 18)
-_reduction("ReduceSum", (1, 11, 13), sum_, 13)
-_reduction("ReduceMax", (1, 11, 12, 13, 18, 20), amax, 18)
-_reduction(
+_register_reduction("ReduceMean", (1, 11, 13, 18), mean, 18)
+_register_reduction("ReduceSum", (1, 11, 13), sum_, 13)
+_register_reduction("ReduceMax", (1, 11, 12, 13, 18, 20), amax, 18)
+_register_reduction(
     "ReduceMin", (1, 11, 12, 13, 18, 20), lambda x, axes, keepdims: neg(amax(neg(x), axes, keepdims=keepdims)), 18
 )
-_reduction("ReduceL1", (1, 11, 13, 18), lambda x, axes, keepdims: sum_(abs_(x), axes, keepdims=keepdims), 18)
-_reduction("ReduceL2", (1, 11, 13, 18), lambda x, axes, keepdims: sqrt(sum_(mul(x, x), axes, keepdims=keepdims)), 18)
-_reduction("ReduceSumSquare", (1, 11, 13, 18), lambda x, axes, keepdims: sum_(mul(x, x), axes, keepdims=keepdims), 18)
-_reduction("ReduceLogSumExp", (1, 11, 13, 18), _log_sum_exp, 18)
+_register_reduction("ReduceL1", (1, 11, 13, 18), lambda x, axes, keepdims: sum_(abs_(x), axes, keepdims=keepdims), 18)
+_register_reduction(
+    "ReduceL2", (1, 11, 13, 18), lambda x, axes, keepdims: sqrt(sum_(mul(x, x), axes, keepdims=keepdims)), 18
+)
+_register_reduction(
+    "ReduceSumSquare", (1, 11, 13, 18), lambda x, axes, keepdims: sum_(mul(x, x), axes, keepdims=keepdims), 18
+)
+_register_reduction("ReduceLogSumExp", (1, 11, 13, 18), _log_sum_exp, 18)
 
 
-def _position(name: str, fn: Callable[..., Value]) -> None:
-    def line(c: OnnxNode) -> Value:
+def _register_arg_extreme(name: str, fn: Callable[..., Value]) -> None:
+    """Register the converter of ArgMax or ArgMin."""
+
+    def convert(c: OnnxNode) -> Value:
         keep, axis, x = c.flag("keepdims", 1), c.integer("axis", 0), c.real(0)
         return fn(x, axis, keepdims=keep, last=c.version >= 12 and c.flag("select_last_index"))
 
-    operator(name, 1, 11, 12, 13)(line)
+    operator(name, 1, 11, 12, 13)(convert)
 
 
-_position("ArgMax", argmax)
-_position("ArgMin", argmin)
+_register_arg_extreme("ArgMax", argmax)
+_register_arg_extreme("ArgMin", argmin)
 
 
 @operator("TopK", 1, 10, 11, 24, note="k is known; sorted=1")
 def _topk(c: OnnxNode) -> tuple[Value, Value]:
+    """Convert ONNX TopK."""
     k = c.integer("k") if c.version == 1 else c.known_number(1, "k")
     largest = True
     if c.version >= 11:
         largest = c.flag("largest", 1)
-        c.only("sorted", "int", 1)
+        c.require("sorted", "int", 1)
     return topk(c.real(0), k, axis=c.integer("axis", -1), largest=largest)
 
 
 @operator("CumSum", 11, 14, note="the axis is known")
 def _cumsum(c: OnnxNode) -> Value:
+    """Convert ONNX CumSum."""
     axis = c.known_number(1, "axis")
     return cumsum(c.real(0), axis, exclusive=c.flag("exclusive"), reverse=c.flag("reverse"))
 
 
 @operator("ReduceProd", 1, 11, 13, 18, note="of known integers only; noop_with_empty_axes=0")
 def _reduce_prod(c: OnnxNode) -> Value:
+    """Convert ONNX ReduceProd."""
     keep = c.flag("keepdims", 1)
     axes = c.axes(None if c.version < 18 else 1)
-    c.only("noop_with_empty_axes", "int", 0)
+    c.require("noop_with_empty_axes", "int", 0)
     factors = c.known(0, "the input")
     if factors.dtype.kind != "i":
         c.refuse("only a product of known integers is supported", None, UnsupportedError)
@@ -380,13 +412,14 @@ def _reduce_prod(c: OnnxNode) -> Value:
     "BatchNormalization", 7, 9, 14, 15, note="inference: one output, training_mode=0, spatial=1; momentum has no effect"
 )
 def _batch_normalization(c: OnnxNode) -> Value:
+    """Convert ONNX BatchNormalization."""
     c.without_effect("momentum", "float")  # of the running statistics, in training
     if c.outputs > 1:  # before version 14 this is how training is asked for
         c.refuse(f"output {shown(c.node.output[c.outputs - 1])} is not supported in inference", None)
     if c.version == 7:
-        c.only("spatial", "int", 1)
+        c.require("spatial", "int", 1)
     if c.version >= 14:
-        c.only("training_mode", "int", 0)
+        c.require("training_mode", "int", 0)
     eps = c.floating("epsilon", 1e-5)
     x, scale, bias, mean_, var = c.reals()
     if len(x.shape) < 2:
@@ -396,6 +429,7 @@ def _batch_normalization(c: OnnxNode) -> Value:
 
 @operator("InstanceNormalization", 6, 22)
 def _instance_normalization(c: OnnxNode) -> Value:
+    """Convert ONNX InstanceNormalization."""
     x, scale, bias = c.reals()
     if len(x.shape) < 3:
         c.refuse(f"needs (N, C, *spatial); got shape {x.shape}", "C1", ShapeError)
@@ -404,14 +438,16 @@ def _instance_normalization(c: OnnxNode) -> Value:
 
 @operator("GroupNormalization", 21, note="stash_type=1; version 18 (scale per group) was withdrawn by ONNX itself")
 def _group_normalization(c: OnnxNode) -> Value:
-    c.only("stash_type", "int", 1)
+    """Convert ONNX GroupNormalization."""
+    c.require("stash_type", "int", 1)
     x, scale, bias = c.reals()
     return group_norm(x, c.integer("num_groups"), scale, bias, eps=c.floating("epsilon", 1e-5))
 
 
 @operator("LayerNormalization", 17, note="the first output only; stash_type=1")
 def _layer_normalization(c: OnnxNode) -> Value:
-    c.only("stash_type", "int", 1)
+    """Convert ONNX LayerNormalization."""
+    c.require("stash_type", "int", 1)
     x = c.real(0)
     axis = axis_of("axis", c.integer("axis", -1), len(x.shape))
     return layer_norm(x, x.shape[axis:], c.real(1), c.optional(2), eps=c.floating("epsilon", 1e-5))
@@ -419,7 +455,7 @@ def _layer_normalization(c: OnnxNode) -> Value:
 
 @operator("LRN", 1, 13)
 def _lrn(c: OnnxNode) -> Value:
-    """x / (bias + alpha/size * sum of squares over `size` neighbouring channels) ** beta."""
+    """Convert ONNX LRN: x / (bias + alpha/size * sum of squares over `size` neighbouring channels) ** beta."""
     alpha, beta, bias = c.floating("alpha", 1e-4), c.floating("beta", 0.75), c.floating("bias", 1.0)
     size, x = c.integer("size"), c.real(0)
     if len(x.shape) < 2 or size < 1:
@@ -436,10 +472,12 @@ def _lrn(c: OnnxNode) -> Value:
 # --- comparison -------------------------------------------------------------------------------------------------
 
 
-def _comparison(name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]) -> None:
-    """1 where it holds, else 0: what Where selects by."""
+def _register_comparison(
+    name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]
+) -> None:
+    """Register the converter of a comparison: 1 where it holds, else 0."""
 
-    def line(c: OnnxNode) -> Value:
+    def convert(c: OnnxNode) -> Value:
         operands = [c.value(i) for i in (0, 1)]
         c.result_type = TensorProto.BOOL
         if not all(isinstance(v, np.ndarray) for v in operands):
@@ -447,11 +485,11 @@ def _comparison(name: str, versions: tuple[int, ...], fn: Callable[..., Value], 
         c.folded(np.broadcast_to(0, np.broadcast_shapes(*(v.shape for v in operands))))
         return fold(*operands)
 
-    operator(name, *versions)(line)
+    operator(name, *versions)(convert)
 
 
-_comparison("Equal", (7, 11, 13, 19), equal, np.equal)
-_comparison("Greater", (7, 9, 13), greater, np.greater)
-_comparison("GreaterOrEqual", (12, 16), greater_equal, np.greater_equal)
-_comparison("Less", (7, 9, 13), lambda x, y: greater(y, x), np.less)
-_comparison("LessOrEqual", (12, 16), lambda x, y: greater_equal(y, x), np.less_equal)
+_register_comparison("Equal", (7, 11, 13, 19), equal, np.equal)
+_register_comparison("Greater", (7, 9, 13), greater, np.greater)
+_register_comparison("GreaterOrEqual", (12, 16), greater_equal, np.greater_equal)
+_register_comparison("Less", (7, 9, 13), lambda x, y: greater(y, x), np.less)
+_register_comparison("LessOrEqual", (12, 16), lambda x, y: greater_equal(y, x), np.less_equal)

@@ -1,4 +1,4 @@
-"""From an ONNX model to a graph: one pass over its nodes, each through its line in the table."""
+"""Imports an ONNX model: one pass over its nodes, each through its converter."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ....graph.builder import Var
 from ....graph.graph import Graph, Node
 from ....graph.interface import End, Interface
 from ....window import Shape
-from ..file import DTYPES, FLOATS, NODES, ByteBudget, ModelError, check_shape, extent, shown, tensor, type_name
+from ..file import DTYPES, FLOATS, MAX_NODES, ByteBudget, ModelError, check_shape, extent, shown, tensor, type_name
 from .convert_node import DOMAINS, lookup, run
 from .importer import Importer
-from .unsupported_nodes import Declared, UnsupportedNode, pass_over, read_outside, refuse
+from .unsupported_nodes import Declared, UnsupportedNode, raise_unsupported, read_outside, skip_node
 
 OLDEST = 7  # tested to 22; a newer opset is read where the version of every operator in force is one of the table
 
 
 @dataclass(frozen=True, eq=False)
 class OnnxGraph(Graph):
-    """A graph read from ONNX, with the way back to the names of the model.
+    """A graph imported from ONNX, with the positions of the model's values.
 
     values  ONNX value (tensor) name -> position of the graph node that computes it. Values that no output needs, or
             that were computed while importing (shapes, axes), have none.
@@ -45,6 +45,7 @@ class OnnxGraph(Graph):
 
 
 def _opset(model: onnx.ModelProto) -> int:
+    """Return the opset of the ONNX operators; an error if it is ambiguous or not supported."""
     opsets = {o.version for o in model.opset_import if o.domain in DOMAINS}
     if len(opsets) != 1:
         raise ModelError(f"the model must import the ONNX operators once; got opsets {sorted(opsets)[:5]}")
@@ -56,9 +57,9 @@ def _opset(model: onnx.ModelProto) -> int:
 
 
 def _check_model(model: onnx.ModelProto) -> None:
-    """What a model may contain besides nodes, and we do not honour."""
-    if len(model.graph.node) > NODES:
-        raise ModelError(f"the graph has {len(model.graph.node)} nodes; at most {NODES} are read")
+    """Raise ModelError for names that are no text, too many nodes, and parts of a model that are not honoured."""
+    if len(model.graph.node) > MAX_NODES:
+        raise ModelError(f"the graph has {len(model.graph.node)} nodes; at most {MAX_NODES} are read")
     graph = model.graph
     named = [v.name for group in (graph.input, graph.output, graph.initializer) for v in group]
     for name in [*named, *(text for n in graph.node for text in (n.op_type, n.name, *n.input, *n.output))]:
@@ -76,7 +77,7 @@ def _check_model(model: onnx.ModelProto) -> None:
 
 
 def _input_shape(info: onnx.ValueInfoProto, given: Mapping[str, Sequence[int]]) -> Shape:
-    """The declared shape, its unknown sizes filled in from input_shapes."""
+    """Return the declared shape of an input, with open sizes taken from `given`; ModelError if one is missing."""
     what = f"input {shown(info.name)}"
     if info.type.WhichOneof("value") != "tensor_type":
         raise ModelError(f"{what} is not a tensor")
@@ -97,21 +98,22 @@ def _input_shape(info: onnx.ValueInfoProto, given: Mapping[str, Sequence[int]]) 
 
 
 def _define_inputs(importer: Importer, graph: onnx.GraphProto, given: Mapping[str, Sequence[int]]) -> list[str]:
+    """Define initializers and inputs; return the names of the inputs that are no initializers."""
     for proto in graph.initializer:
         importer.define(proto.name, tensor(proto, importer.folder, importer.budget), proto.data_type)
     names = [i.name for i in graph.input if i.name not in importer.values]
     unknown = sorted(set(given) - set(names))
     if unknown:
         raise ModelError(f"input_shapes names {shown(unknown[0])}, which is no input; inputs are {shown(names)}")
-    numbers = _dequantised(graph)
+    numbers = _quantised_inputs(graph)
     for info in graph.input:
         if info.name in names:
             _define_input(importer, info, given, info.name in numbers)
     return names
 
 
-def _dequantised(graph: onnx.GraphProto) -> set[str]:
-    """Values that nodes only take for quantised numbers: of type int32 they would else be positions."""
+def _quantised_inputs(graph: onnx.GraphProto) -> set[str]:
+    """Return the values that only DequantizeLinear reads; int32 values are otherwise taken for positions."""
     read = {name for node in graph.node if node.op_type == "DequantizeLinear" for name in node.input}
     others = {name for node in graph.node if node.op_type != "DequantizeLinear" for name in node.input}
     return read - others - {o.name for o in graph.output}
@@ -120,6 +122,7 @@ def _dequantised(graph: onnx.GraphProto) -> set[str]:
 def _define_input(
     importer: Importer, info: onnx.ValueInfoProto, given: Mapping[str, Sequence[int]], number: bool
 ) -> None:
+    """Define one input as a leaf of the graph; int32 and int64 are positions unless `number`."""
     shape = _input_shape(info, given)
     elem_type = info.type.tensor_type.elem_type
     if elem_type not in DTYPES or elem_type == TensorProto.BOOL:
@@ -129,16 +132,18 @@ def _define_input(
     importer.define(info.name, importer.trace.leaf(info.name, shape, "index" if index else "real"), elem_type)
 
 
-def _outputs(importer: Importer, graph: onnx.GraphProto) -> tuple[Var, ...]:
+def _graph_outputs(importer: Importer, graph: onnx.GraphProto) -> tuple[Var, ...]:
+    """Return the variables of the model's outputs that are known; ModelError if one is not computed."""
     if not graph.output:
         raise ModelError("the graph has no output")
     for info in graph.output:
         if info.name not in importer.values and info.name not in importer.missing:
             raise ModelError(f"output {shown(info.name)} is not computed by any node")
-    return tuple(_output(importer, info.name) for info in graph.output if info.name in importer.values)
+    return tuple(_output_variable(importer, info.name) for info in graph.output if info.name in importer.values)
 
 
-def _output(importer: Importer, name: str) -> Var:
+def _output_variable(importer: Importer, name: str) -> Var:
+    """Return an output as a variable; known integers become an int64 constant."""
     value = importer.values[name]
     if isinstance(value, Var) or value.dtype.kind not in "iub":
         return importer.variable(name)
@@ -152,13 +157,13 @@ def run_model(
     input_shapes: Mapping[str, Sequence[int]],
     declared: Declared,
 ) -> tuple[Importer, list[str], list[UnsupportedNode]]:
-    """Every node in order: what is known of every value, the names of the inputs, and the nodes without a meaning."""
+    """Convert every node; return the importer, the names of the inputs, and the nodes without a meaning here."""
     _check_model(model)
     opset = _opset(model)
     used = {name for node in model.graph.node for name in node.input} | {o.name for o in model.graph.output}
     importer = Importer(folder, budget, used)
     names = _define_inputs(importer, model.graph, dict(input_shapes))
-    return importer, names, _run_all(importer, model.graph, opset, declared)
+    return importer, names, _convert_all(importer, model.graph, opset, declared)
 
 
 def import_model(
@@ -169,10 +174,11 @@ def import_model(
     partial: bool,
     declared: Declared,
 ) -> OnnxGraph:
+    """Import a model as a graph; unless `partial`, raise an error for nodes without a meaning here."""
     importer, names, passed = run_model(model, folder, budget, input_shapes, declared)
     if not partial:
-        refuse(passed)
-    outputs = _outputs(importer, model.graph)
+        raise_unsupported(passed)
+    outputs = _graph_outputs(importer, model.graph)
     reads = read_outside(importer, passed, outputs)
     outside = [n for u in passed for n in u.gives if n in importer.values]
     inputs = tuple(importer.values[name] for name in (*names, *outside))
@@ -183,19 +189,21 @@ def import_model(
 
 
 def _interface(importer: Importer, model: onnx.ModelProto) -> Interface:
-    """What callers are told. Before version 4 of the format constants had to stand among the inputs, and were none."""
+    """Return the declared inputs and outputs; before IR version 4 initializers had to stand among the inputs."""
     initial = {t.name for t in model.graph.initializer}
     listed = [i for i in model.graph.input if i.name not in initial or model.ir_version >= 4]
-    inputs = (End(i.name, _type(i), _declared_sizes(i), i.name in initial) for i in listed)
+    inputs = (End(i.name, _declared_type(i), _declared_sizes(i), i.name in initial) for i in listed)
     outputs = (End(o.name, type_name(importer.types[o.name]).lower()) for o in model.graph.output)
     return Interface(tuple(inputs), tuple(outputs))
 
 
-def _type(info: onnx.ValueInfoProto) -> str:
+def _declared_type(info: onnx.ValueInfoProto) -> str:
+    """Return the declared element type of a value as lower-case text."""
     return type_name(info.type.tensor_type.elem_type).lower()
 
 
 def _declared_sizes(info: onnx.ValueInfoProto) -> tuple[int | str, ...] | None:
+    """Return the declared sizes, numbers or names; None if no shape is declared."""
     declared = info.type.tensor_type
     if not declared.HasField("shape"):
         return None
@@ -205,8 +213,8 @@ def _declared_sizes(info: onnx.ValueInfoProto) -> tuple[int | str, ...] | None:
     )
 
 
-def _run_all(importer: Importer, graph: onnx.GraphProto, opset: int, declared: Declared) -> list[UnsupportedNode]:
-    """Every node through its line; those that have none, or are refused by it, are passed over."""
+def _convert_all(importer: Importer, graph: onnx.GraphProto, opset: int, declared: Declared) -> list[UnsupportedNode]:
+    """Convert every node; return those that have no converter, or are refused by it."""
     passed = []
     for node in graph.node:
         error = None
@@ -219,12 +227,12 @@ def _run_all(importer: Importer, graph: onnx.GraphProto, opset: int, declared: D
             raise
         except SpecgradError as refused:
             error = refused
-        passed.append(pass_over(importer, node, error, declared))
+        passed.append(skip_node(importer, node, error, declared))
     return passed
 
 
 def _with_values(graph: Graph, importer: Importer, proto: onnx.GraphProto) -> OnnxGraph:
-    """The mapping from ONNX values to nodes; node names are unique and survive the renumbering."""
+    """Return the graph with the mapping from ONNX values to nodes, number formats and trainable names."""
     position = {n.name: i for i, n in enumerate(graph.nodes)}
     variables = {**importer.recorded, **{k: v for k, v in importer.values.items() if isinstance(v, Var)}}
     values = {name: position[v.name] for name, v in variables.items() if v.name in position}
@@ -236,17 +244,17 @@ def _with_values(graph: Graph, importer: Importer, proto: onnx.GraphProto) -> On
         if f != "float32" and importer.trace.nodes[p].name in position
     }
     named = {fields["nodes"][p].name: f for p, f in formats.items()}
-    fields["trainable"] = frozenset(graph.nodes[values[n]].name for n in _weights(proto) if n in values)
+    fields["trainable"] = frozenset(graph.nodes[values[n]].name for n in _trainable_names(proto) if n in values)
     return OnnxGraph(**fields, values=values, formats=named)
 
 
 def _named_as_layers(graph: Graph) -> tuple[Node, ...]:
-    """A layer of one node gives it its name: conv1, not conv1.conv."""
+    """Return the nodes, with the only node of a layer named like the layer: conv1, not conv1.conv."""
     members = Counter(n.group for n in graph.nodes)
     return tuple(replace(n, name=n.group) if members[n.group] == 1 else n for n in graph.nodes)
 
 
-def _weights(proto: onnx.GraphProto) -> set[str]:
-    """Initializers that training may change: floats with an axis, except running statistics."""
+def _trainable_names(proto: onnx.GraphProto) -> set[str]:
+    """Return the initializers that training may change: floats with an axis, except running statistics."""
     names = {t.name for t in proto.initializer if t.data_type in FLOATS and t.dims}
     return names - {name for n in proto.node if n.op_type == "BatchNormalization" for name in n.input[3:]}

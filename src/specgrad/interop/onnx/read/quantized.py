@@ -1,4 +1,4 @@
-"""ONNX operators on quantised numbers, and those of com.microsoft that its static quantisation writes.
+"""Converters of ONNX operators on quantised numbers, and of com.microsoft's static quantisation.
 
 Integers are whole numbers of the graph. What a runtime computes in int32 is marked so, and exact; scales are float32,
 and the last step, `quantize`, rounds to nearest even, adds the zero point and saturates.
@@ -35,15 +35,15 @@ REQUANTISED = "scales are float32, sums int32; rounded to nearest even, then the
 # --- inputs -----------------------------------------------------------------------------------------------------
 
 
-def _whole(c: OnnxNode, i: int) -> Value:
-    """An input of an integer type, as whole numbers."""
+def _integers(c: OnnxNode, i: int) -> Value:
+    """Return input i of an integer type as whole numbers of the graph."""
     if c.elem_type(i) not in INTEGERS:
         c.refuse(f"input {i} of type {type_name(c.elem_type(i))} is not a quantised number", None)
-    return c.importer.whole_numbers(c.input_name(i))
+    return c.importer.integer_variable(c.input_name(i))
 
 
-def _placed(c: OnnxNode, i: int, value: Value, shape: Shape, axis: int) -> Value:
-    """A scale or zero point, brought to `shape`: one number, or one per entry of the axis."""
+def _broadcast_parameter(c: OnnxNode, i: int, value: Value, shape: Shape, axis: int) -> Value:
+    """Return a scale or zero point broadcast to `shape`: one number, or one per entry of `axis`."""
     given = tuple(value.shape)
     if np.prod(given, dtype=int) == 1:
         return broadcast(reshape(value, ()), shape)
@@ -57,65 +57,73 @@ def _placed(c: OnnxNode, i: int, value: Value, shape: Shape, axis: int) -> Value
     return broadcast(reshape(value, given + (1,) * (len(shape) - 1 - at)), shape)
 
 
-def _centred(c: OnnxNode, i: int, zero: int, axis: int = 0) -> Value:
-    """Input i less its zero point: exact, in integers."""
-    q = _whole(c, i)
+def _minus_zero_point(c: OnnxNode, i: int, zero: int, axis: int = 0) -> Value:
+    """Return input i minus its zero point, exact in integers."""
+    q = _integers(c, i)
     if not c.has(zero):
         return q
     with c.computing("int32"):
-        return sub(q, _placed(c, zero, _whole(c, zero), tuple(q.shape), axis))
+        return sub(q, _broadcast_parameter(c, zero, _integers(c, zero), tuple(q.shape), axis))
 
 
-def _scaled(c: OnnxNode, q: Value, *scales: tuple[int, int]) -> Value:
-    """An int32 sum as a float32, times scales: (input, axis) each."""
+def _times_scales(c: OnnxNode, q: Value, *scales: tuple[int, int]) -> Value:
+    """Return an int32 sum as float32, times the scales, each (input, axis)."""
     with c.computing("float32"):
         y = cast(q, "float32")
         for i, axis in scales:
-            y = mul(y, _placed(c, i, c.real(i), tuple(y.shape), axis))
+            y = mul(y, _broadcast_parameter(c, i, c.real(i), tuple(y.shape), axis))
         return y
 
 
-def _stored(c: OnnxNode, y: Value, scale: int, zero: int, axis: int = 0) -> Value:
-    """quantize(y) with the scale and zero point that are inputs; the type of the zero point is that of the result."""
+def _requantize(c: OnnxNode, y: Value, scale: int, zero: int, axis: int = 0) -> Value:
+    """Return quantize(y) with scale and zero point from inputs; the result has the type of the zero point."""
     c.result_type = c.elem_type(zero)
     low, high = INTEGERS.get(c.result_type) or c.refuse(
         f"result of type {type_name(c.result_type)} is not supported", None
     )
     shape = tuple(y.shape)
-    s, z = _placed(c, scale, c.real(scale), shape, axis), _placed(c, zero, _whole(c, zero), shape, axis)
+    s, z = (
+        _broadcast_parameter(c, scale, c.real(scale), shape, axis),
+        _broadcast_parameter(c, zero, _integers(c, zero), shape, axis),
+    )
     with c.computing("float32"):
         return quantize(y, s, z, low=low, high=high)
 
 
-def _summed(c: OnnxNode, y: Value, scale: int, zero: int) -> Value:
-    """As _stored where a runtime may add the zero point before it rounds: ties may go either way."""
+def _requantize_zero_first(c: OnnxNode, y: Value, scale: int, zero: int) -> Value:
+    """Return round(y/scale + zero) saturated, for runtimes that add the zero point before rounding.
+
+    Ties may go either way.
+    """
     c.result_type = c.elem_type(zero)
     low, high = INTEGERS[c.result_type]
     shape = tuple(y.shape)
     with c.computing("float32"):
-        moved = div(y, _placed(c, scale, c.real(scale), shape, 0))
-        moved = add(moved, _placed(c, zero, _whole(c, zero), shape, 0))
+        moved = div(y, _broadcast_parameter(c, scale, c.real(scale), shape, 0))
+        moved = add(moved, _broadcast_parameter(c, zero, _integers(c, zero), shape, 0))
         return quantize(moved, 1, 0, low=low, high=high)
 
 
-def _dequantized(c: OnnxNode, i: int, scale: int, zero: int) -> Value:
-    """(q - zero)*scale as one float32 expression, multiplied out or not."""
-    q = _whole(c, i)
+def _dequantize_float(c: OnnxNode, i: int, scale: int, zero: int) -> Value:
+    """Return (q - zero)*scale as one float32 expression, multiplied out or not."""
+    q = _integers(c, i)
     with c.computing("float32"):
-        q = sub(q, _placed(c, zero, _whole(c, zero), tuple(q.shape), 0)) if c.has(zero) else q
-        return mul(q, _placed(c, scale, c.real(scale), tuple(q.shape), 0))
+        q = sub(q, _broadcast_parameter(c, zero, _integers(c, zero), tuple(q.shape), 0)) if c.has(zero) else q
+        return mul(q, _broadcast_parameter(c, scale, c.real(scale), tuple(q.shape), 0))
 
 
 # --- to integers and back ---------------------------------------------------------------------------------------
 
 
-def _axis(c: OnnxNode) -> int:
+def _quantization_axis(c: OnnxNode) -> int:
+    """Return the attribute axis; 0 before version 13."""
     if c.version >= 21:
-        c.only("block_size", "int", 0)
+        c.require("block_size", "int", 0)
     return int(c.integer("axis", 1)) if c.version >= 13 else 0
 
 
 def _check_scale(c: OnnxNode, x: int) -> None:
+    """Raise an error if the scale's type is not a float type that fits input x."""
     if c.elem_type(1) not in FLOATS or (c.elem_type(x) in FLOATS and c.elem_type(x) != c.elem_type(1)):
         c.refuse(f"a scale of type {type_name(c.elem_type(1))} is not supported here", None)
 
@@ -124,12 +132,12 @@ def _check_scale(c: OnnxNode, x: int) -> None:
     "QuantizeLinear", 10, 13, 19, 21, 23, 24, 25, 28, note=f"to (u)int8, (u)int16; {SCALES}; block_size=0, precision=0"
 )
 def _quantize_linear(c: OnnxNode) -> Value:
-    """saturate(round(x/scale) + zero), the quotient in the type of x."""
-    axis = _axis(c)
+    """Convert ONNX QuantizeLinear: saturate(round(x/scale) + zero), the quotient in the type of x."""
+    axis = _quantization_axis(c)
     if c.version >= 19:
         c.without_effect("saturate", "int")  # of 8-bit floats
     if c.version >= 23:
-        c.only("precision", "int", 0)
+        c.require("precision", "int", 0)
     _check_scale(c, 0)
     wanted = c.integer("output_dtype", 0) if c.version >= 21 else 0
     kind = c.elem_type(2) if c.has(2) else wanted or TensorProto.UINT8
@@ -137,8 +145,8 @@ def _quantize_linear(c: OnnxNode) -> Value:
         c.refuse(f"output type {type_name(wanted or kind)} is not supported")
     x = c.real(0)
     shape, (low, high) = tuple(x.shape), INTEGERS[kind]
-    scale = _placed(c, 1, c.real(1), shape, axis)
-    zero = _placed(c, 2, _whole(c, 2), shape, axis) if c.has(2) else 0
+    scale = _broadcast_parameter(c, 1, c.real(1), shape, axis)
+    zero = _broadcast_parameter(c, 2, _integers(c, 2), shape, axis) if c.has(2) else 0
     c.result_type = kind
     with c.computing(c.format_of(0)):
         return quantize(x, scale, zero, low=low, high=high)
@@ -148,23 +156,27 @@ def _quantize_linear(c: OnnxNode) -> Value:
     "DequantizeLinear", 10, 13, 19, 21, 23, 24, 25, 28, note=f"of (u)int8, (u)int16, int32; {SCALES}; block_size=0"
 )
 def _dequantize_linear(c: OnnxNode) -> Value:
-    """(q - zero)*scale: the difference in integers, as a number of the type of the scale, the product in that type."""
-    axis = _axis(c)
+    """Convert ONNX DequantizeLinear.
+
+    (q - zero)*scale: the difference in integers, as a number of the type of the scale, the product in that type.
+    """
+    axis = _quantization_axis(c)
     _check_scale(c, 0)
     if c.version >= 23 and c.integer("output_dtype", 0) not in (0, c.elem_type(1)):
         c.refuse("output_dtype must be the type of the scale")
-    q = _centred(c, 0, 2, axis)
+    q = _minus_zero_point(c, 0, 2, axis)
     if c.elem_type(0) == TensorProto.INT32:  # narrower types fit a float32, these are rounded to it
         with c.computing(c.format_of(1)):
             q = cast(q, c.format_of(1))
     c.result_type = c.elem_type(1)
-    return mul(q, _placed(c, 1, c.real(1), tuple(q.shape), axis))
+    return mul(q, _broadcast_parameter(c, 1, c.real(1), tuple(q.shape), axis))
 
 
 @operator(
     "DynamicQuantizeLinear", 11, note="scale and zero point from the range of x with 0; an x of zeros alone has scale 1"
 )
 def _dynamic_quantize_linear(c: OnnxNode) -> tuple[Value, ...]:
+    """Convert ONNX DynamicQuantizeLinear."""
     x = c.real(0)
     high, low = maximum(amax(x), 0), minimum(neg(amax(neg(x))), 0)
     span = div(sub(high, low), 255)
@@ -180,8 +192,8 @@ def _dynamic_quantize_linear(c: OnnxNode) -> tuple[Value, ...]:
 
 @operator("ConvInteger", 10, note="zero points: one number each, or one per output channel of w")
 def _conv_integer(c: OnnxNode) -> Value:
-    """Exact integers: conv(w - w_zero, x - x_zero)."""
-    x, w = _centred(c, 0, 2), _centred(c, 1, 3)
+    """Convert ONNX ConvInteger: exact integers: conv(w - w_zero, x - x_zero)."""
+    x, w = _minus_zero_point(c, 0, 2), _minus_zero_point(c, 1, 3)
     c.result_type = TensorProto.INT32
     with c.computing("int32"):
         return convolve(c, x, w, None)
@@ -189,7 +201,8 @@ def _conv_integer(c: OnnxNode) -> Value:
 
 @operator("MatMulInteger", 10, note="zero points: one number each, one per row of A, one per column of B")
 def _matmul_integer(c: OnnxNode) -> Value:
-    a, b = _centred(c, 0, 2, -2), _centred(c, 1, 3, -1)
+    """Convert ONNX MatMulInteger."""
+    a, b = _minus_zero_point(c, 0, 2, -2), _minus_zero_point(c, 1, 3, -1)
     c.result_type = TensorProto.INT32
     with c.computing("int32"):
         return matmul(a, b)
@@ -197,35 +210,40 @@ def _matmul_integer(c: OnnxNode) -> Value:
 
 @operator("QLinearConv", 10, note=f"w_scale and w_zero_point also per output channel; {REQUANTISED}")
 def _qlinear_conv(c: OnnxNode) -> Value:
-    """saturate(round((conv(w - w_zero, x - x_zero) + B)*x_scale*w_scale/y_scale) + y_zero)."""
-    x, w = _centred(c, 0, 2), _centred(c, 3, 5)
-    bias = _whole(c, 8) if c.has(8) else None
+    """Convert ONNX QLinearConv.
+
+    saturate(round((conv(w - w_zero, x - x_zero) + B)*x_scale*w_scale/y_scale) + y_zero).
+    """
+    x, w = _minus_zero_point(c, 0, 2), _minus_zero_point(c, 3, 5)
+    bias = _integers(c, 8) if c.has(8) else None
     with c.computing("int32"):
         total = convolve(c, x, w, bias, weight=3)
-    return _stored(c, _scaled(c, total, (1, 1), (4, 1)), 6, 7, 1)
+    return _requantize(c, _times_scales(c, total, (1, 1), (4, 1)), 6, 7, 1)
 
 
 @operator("QLinearMatMul", 10, 21, note=f"a per row, b per column; {REQUANTISED}")
 def _qlinear_matmul(c: OnnxNode) -> Value:
-    a, b = _centred(c, 0, 2, -2), _centred(c, 3, 5, -1)
+    """Convert ONNX QLinearMatMul."""
+    a, b = _minus_zero_point(c, 0, 2, -2), _minus_zero_point(c, 3, 5, -1)
     with c.computing("int32"):
         total = matmul(a, b)
-    return _stored(c, _scaled(c, total, (1, -2), (4, -1)), 6, 7, -2)
+    return _requantize(c, _times_scales(c, total, (1, -2), (4, -1)), 6, 7, -2)
 
 
 @contributed("QGemm", 6, 9, note=f"alpha=1, transA=0; {REQUANTISED}; without y_scale the result is float32")
 def _qgemm(c: OnnxNode) -> Value:
-    c.only("alpha", "float", 1.0)
-    c.only("transA", "int", 0)
+    """Convert ONNX QGemm."""
+    c.require("alpha", "float", 1.0)
+    c.require("transA", "int", 0)
     transposed = c.flag("transB")
-    a, b = _centred(c, 0, 2), _centred(c, 3, 5, 0 if transposed else 1)
+    a, b = _minus_zero_point(c, 0, 2), _minus_zero_point(c, 3, 5, 0 if transposed else 1)
     b = permute(b, (1, 0)) if transposed else b
     with c.computing("int32"):
         total = matmul(a, b)
-        total = add(total, broadcast(_whole(c, 6), total.shape)) if c.has(6) else total
-    y = _scaled(c, total, (1, 0), (4, 1))
+        total = add(total, broadcast(_integers(c, 6), total.shape)) if c.has(6) else total
+    y = _times_scales(c, total, (1, 0), (4, 1))
     if c.has(7):
-        return _stored(c, y, 7, 8)
+        return _requantize(c, y, 7, 8)
     c.result_type = TensorProto.FLOAT
     return y
 
@@ -235,65 +253,73 @@ def _qgemm(c: OnnxNode) -> Value:
 
 @contributed("QLinearAdd", 7, 8, note="the zero point may be added before rounding: ties may go either way")
 def _qlinear_add(c: OnnxNode) -> Value:
-    a, b = _dequantized(c, 0, 1, 2), _dequantized(c, 3, 4, 5)
+    """Convert ONNX QLinearAdd."""
+    a, b = _dequantize_float(c, 0, 1, 2), _dequantize_float(c, 3, 4, 5)
     with c.computing("float32"):
         y = add(a, b)
-    return _summed(c, y, 6, 7)
+    return _requantize_zero_first(c, y, 6, 7)
 
 
 @contributed("QLinearMul", 7, 8, note="the zero point may be added before rounding: ties may go either way")
 def _qlinear_mul(c: OnnxNode) -> Value:
-    a, b = _centred(c, 0, 2), _centred(c, 3, 5)
+    """Convert ONNX QLinearMul."""
+    a, b = _minus_zero_point(c, 0, 2), _minus_zero_point(c, 3, 5)
     with c.computing("int32"):
         total = mul(a, b)
-    return _summed(c, _scaled(c, total, (1, 0), (4, 0)), 6, 7)
+    return _requantize_zero_first(c, _times_scales(c, total, (1, 0), (4, 0)), 6, 7)
 
 
-def _last_channels(c: OnnxNode) -> None:
-    c.only("channels_last", "int", 0)
+def _require_channels_first(c: OnnxNode) -> None:
+    """Raise an error unless channels_last is 0."""
+    c.require("channels_last", "int", 0)
 
 
 @contributed("QLinearGlobalAveragePool", 5, 5, note=f"channels_last=0; {REQUANTISED}")
 def _qlinear_global_average_pool(c: OnnxNode) -> Value:
-    _last_channels(c)
-    x, sizes = _centred(c, 0, 2), spatial(c)
+    """Convert ONNX QLinearGlobalAveragePool."""
+    _require_channels_first(c)
+    x, sizes = _minus_zero_point(c, 0, 2), spatial(c)
     with c.computing("int32"):
         total = sum_(x, range(2, 2 + len(sizes)), keepdims=True)
     with c.computing("float32"):
-        y = div(_scaled(c, total, (1, 0)), int(np.prod(sizes)))
-    return _stored(c, y, 3, 4)
+        y = div(_times_scales(c, total, (1, 0)), int(np.prod(sizes)))
+    return _requantize(c, y, 3, 4)
 
 
 @contributed("QLinearAveragePool", 5, 5, note="channels_last=0; averages in float32")
 def _qlinear_average_pool(c: OnnxNode) -> Value:
-    _last_channels(c)
+    """Convert ONNX QLinearAveragePool."""
+    _require_channels_first(c)
     divisor = "padded" if c.flag("count_include_pad") else "inside"
-    x = _dequantized(c, 0, 1, 2)
+    x = _dequantize_float(c, 0, 1, 2)
     with c.computing("float32"):
         y = apply(AVG_POOL, x, window=pool_window(c, "AveragePool", 10), divisor=divisor)
-    return _stored(c, y, 3, 4)
+    return _requantize(c, y, 3, 4)
 
 
 @contributed("QLinearConcat", 5, 2**16, note="each part in its own scale and zero point")
 def _qlinear_concat(c: OnnxNode) -> Value:
+    """Convert ONNX QLinearConcat."""
     axis = c.integer("axis")
     if len(c.node.input) % 3 != 2:
         c.refuse(f"needs two inputs and three per part; got {len(c.node.input)}", "C1", ShapeError)
-    parts = [_stored(c, _dequantized(c, i, i + 1, i + 2), 0, 1) for i in range(2, len(c.node.input), 3)]
+    parts = [_requantize(c, _dequantize_float(c, i, i + 1, i + 2), 0, 1) for i in range(2, len(c.node.input), 3)]
     return concat(parts, axis)
 
 
 @contributed("QLinearSigmoid", 5, 5)
 def _qlinear_sigmoid(c: OnnxNode) -> Value:
-    x = _dequantized(c, 0, 1, 2)
+    """Convert ONNX QLinearSigmoid."""
+    x = _dequantize_float(c, 0, 1, 2)
     with c.computing("float32"):
         y = sigmoid(x)
-    return _stored(c, y, 3, 4)
+    return _requantize(c, y, 3, 4)
 
 
 @contributed("QLinearLeakyRelu", 5, 5)
 def _qlinear_leaky_relu(c: OnnxNode) -> Value:
-    x, alpha = _dequantized(c, 0, 1, 2), c.floating("alpha", 0.01)
+    """Convert ONNX QLinearLeakyRelu."""
+    x, alpha = _dequantize_float(c, 0, 1, 2), c.floating("alpha", 0.01)
     with c.computing("float32"):
         y = leaky_relu(x, alpha)
-    return _stored(c, y, 3, 4)
+    return _requantize(c, y, 3, 4)

@@ -27,7 +27,7 @@ Given = Mapping[str, Sequence[Any]]
 
 
 def input_dims(model: onnx.ModelProto) -> dict[str, list[int | None] | None]:
-    """The declared sizes of the inputs, None where one is open; None where the model does not say how many."""
+    """Return the declared sizes of the inputs by name; None for an open size, or for an undeclared shape."""
     initial = {t.name for t in model.graph.initializer}
     return {
         i.name: [d.dim_value if d.HasField("dim_value") else None for d in i.type.tensor_type.shape.dim]
@@ -39,38 +39,40 @@ def input_dims(model: onnx.ModelProto) -> dict[str, list[int | None] | None]:
 
 
 def open_shapes(model: onnx.ModelProto, given: Given) -> dict[str, tuple[Any, ...]]:
-    """The inputs that have an open size: a name in `given`, or a batch axis that the file leaves open."""
+    """Return the shapes of the inputs that have a symbolic size: named in `given`, or an open batch axis."""
     initial = {t.name for t in model.graph.initializer}
     symbols: dict[str, SymbolicSize] = {}
-    shapes = {i.name: _shape(i, given, symbols) for i in model.graph.input if i.name not in initial}
+    shapes = {i.name: _symbolic_shape(i, given, symbols) for i in model.graph.input if i.name not in initial}
     return {name: s for name, s in shapes.items() if any(isinstance(n, SymbolicSize) for n in s)}
 
 
-def _shape(info: onnx.ValueInfoProto, given: Given, symbols: dict[str, SymbolicSize]) -> tuple[Any, ...]:
+def _symbolic_shape(info: onnx.ValueInfoProto, given: Given, symbols: dict[str, SymbolicSize]) -> tuple[Any, ...]:
+    """Return the shape of an input, with symbolic sizes for names in `given` and for an open batch axis."""
     if info.name in given:
-        return tuple(_named(n, symbols) if isinstance(n, str) else n for n in given[info.name])
+        return tuple(_symbol(n, symbols) if isinstance(n, str) else n for n in given[info.name])
     dims = list(info.type.tensor_type.shape.dim)
     sizes: list[Any] = [d.dim_value if d.HasField("dim_value") else None for d in dims]
     if sizes and sizes[0] is None and None not in sizes[1:]:
-        name = dims[0].dim_param if dims[0].dim_param.isidentifier() else _free(symbols)
-        sizes[0] = _named(name, symbols)
+        name = dims[0].dim_param if dims[0].dim_param.isidentifier() else _unused_name(symbols)
+        sizes[0] = _symbol(name, symbols)
     return tuple(sizes)
 
 
-def _named(text: str, symbols: dict[str, SymbolicSize]) -> SymbolicSize:
+def _symbol(text: str, symbols: dict[str, SymbolicSize]) -> SymbolicSize:
+    """Return the symbolic size of this name, the same for equal names."""
     size = symbolic(text)
     (symbol,) = symbols_in(size)
     return symbols.setdefault(symbol.name, size)
 
 
-def _free(symbols: Mapping[str, SymbolicSize]) -> str:
-    """A name for an axis without one, which may have a size of its own."""
+def _unused_name(symbols: Mapping[str, SymbolicSize]) -> str:
+    """Return a name for an axis without one."""
     return "N" if "N" not in symbols else next(f"N_{k}" for k in range(2, 10**6) if f"N_{k}" not in symbols)
 
 
 @dataclass(frozen=True, eq=False)
 class Reimport:
-    """Reads a model again at other sizes, if it is still the same one; its weights are those that were read first."""
+    """Imports a model again at other sizes, if the file is unchanged; weights are those of the first import."""
 
     read: Callable[..., OnnxGraph]
     source: Any
@@ -82,7 +84,7 @@ class Reimport:
     def __call__(self, sizes: Mapping[str, int]) -> OnnxGraph:
         if _digest(self.source) != self.digest:
             raise ModelError(f"{shown(str(self.source))} has changed since it was read; read it again")
-        graph = self.read(self.source, {**self.given, **_at(self.shapes, sizes)})
+        graph = self.read(self.source, {**self.given, **_shapes_at(self.shapes, sizes)})
         again = _weights(graph, self.weights)
         for name, array in again.items():
             if array.dtype != object and array.tobytes() != self.weights[name].tobytes():
@@ -92,16 +94,18 @@ class Reimport:
 
 
 def _weights(graph: OnnxGraph, names: Iterable[str]) -> dict[str, Array]:
-    """The constants that hold these initializers."""
+    """Return the constants that hold these initializers, by name."""
     places = {name: graph.values[name] for name in names if name in graph.values}
     return {name: graph.constants[p] for name, p in places.items() if p in graph.constants}
 
 
-def _at(shapes: Mapping[str, tuple[Any, ...]], sizes: Mapping[str, int]) -> dict[str, Shape]:
+def _shapes_at(shapes: Mapping[str, tuple[Any, ...]], sizes: Mapping[str, int]) -> dict[str, Shape]:
+    """Return the shapes at these values of their symbols."""
     return {name: tuple(size_at(n, sizes) for n in shape) for name, shape in shapes.items()}
 
 
 def _digest(source: Any) -> str:
+    """Return the SHA-256 of a model's bytes."""
     data = Path(source).read_bytes() if isinstance(source, str | os.PathLike) else bytes(source)
     return hashlib.sha256(data).hexdigest()
 
@@ -109,11 +113,11 @@ def _digest(source: Any) -> str:
 def import_open(
     read: Callable[..., OnnxGraph], source: Any, given: Given, shapes: Mapping[str, Any], initializers: Iterable[str]
 ) -> OnnxGraph:
-    """The graph at the default sizes, which reads the file again for others."""
+    """Return the graph at the default sizes; for other sizes it imports the file again."""
     source = source.SerializeToString() if isinstance(source, onnx.ModelProto) else source
     digest = _digest(source)
     defaults = {s.name: s.default for shape in shapes.values() for n in shape for s in symbols_in(n)}
-    graph = read(source, {**given, **_at(shapes, defaults)})
+    graph = read(source, {**given, **_shapes_at(shapes, defaults)})
     weights = _weights(graph, initializers)
     nodes = [graph.nodes[p] for p in graph.input_positions]
     inputs = tuple(Node(INPUT, (), {}, shapes.get(n.name, n.shape), n.kind, n.name, n.name) for n in nodes)

@@ -1,4 +1,4 @@
-"""Nodes that have no meaning here. What such a node reads becomes an output of the graph, what it gives an input."""
+"""ONNX nodes without a converter: what they read becomes outputs of the graph, what they give inputs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from specgrad.graph.builder import Var
 from specgrad.graph.graph import Kind
 from specgrad.window import Shape
 
-from ..file import RANK, ModelError
+from ..file import MAX_RANK, ModelError
 from .importer import Importer
 
-LISTED = 20  # nodes that an error lists
+MAX_LISTED = 20  # nodes that an error lists
 Declared = Mapping[str, tuple[Shape, int]]  # what is known of a value that we cannot compute: shape and element type
 
 
 @dataclass(frozen=True)
 class UnsupportedNode:
-    """A node that was passed over.
+    """An ONNX node that a partial import skipped.
 
     layer     its name, or that of its first output
     reason    what would be needed
@@ -42,8 +42,8 @@ class UnsupportedNode:
     error: SpecgradError | None = None
 
 
-def pass_over(importer: Importer, node: NodeProto, error: SpecgradError | None, declared: Declared) -> UnsupportedNode:
-    """Define what the node gives as inputs of the graph, where shapes are known; the others are missing from now on."""
+def skip_node(importer: Importer, node: NodeProto, error: SpecgradError | None, declared: Declared) -> UnsupportedNode:
+    """Define the node's outputs as inputs of the graph if their shapes are declared; others are missing from now on."""
     for name in filter(None, node.output):
         if name in importer.values:
             raise ModelError(f"value {name!r} is computed twice")
@@ -61,11 +61,12 @@ def pass_over(importer: Importer, node: NodeProto, error: SpecgradError | None, 
 
 
 def _kind(elem_type: int) -> Kind:
+    """Return "index" for int32 and int64, else "real"."""
     return "index" if elem_type in (TensorProto.INT32, TensorProto.INT64) else "real"
 
 
 def _reads(node: NodeProto) -> Iterator[str]:
-    """Names that a node and the nodes of its subgraphs read."""
+    """Yield the names that a node and the nodes of its subgraphs read."""
     todo = [node]
     while todo:
         at = todo.pop()
@@ -73,28 +74,28 @@ def _reads(node: NodeProto) -> Iterator[str]:
         todo += [inner for a in at.attribute for g in (a.g, *a.graphs) for inner in g.node]
 
 
-def read_outside(importer: Importer, passed: Sequence[UnsupportedNode], taken: Sequence[Var]) -> list[Var]:
-    """The variables that unexamined nodes read, in order and once: they stay in the graph as outputs of it."""
-    values = (importer.values.get(name) for u in passed for name in u.reads)
-    known = {v.id for v in taken}
+def read_outside(importer: Importer, unsupported: Sequence[UnsupportedNode], outputs: Sequence[Var]) -> list[Var]:
+    """Return the variables that skipped nodes read, each once, without those in `outputs`."""
+    values = (importer.values.get(name) for u in unsupported for name in u.reads)
+    known = {v.id for v in outputs}
     return list({v.id: v for v in values if isinstance(v, Var) and v.id not in known}.values())
 
 
-def refuse(passed: Sequence[UnsupportedNode]) -> None:
-    """All nodes at once; one alone by its own error."""
-    errors = [u.error for u in passed if u.error is not None]
+def raise_unsupported(unsupported: Sequence[UnsupportedNode]) -> None:
+    """Raise one error for all skipped nodes; a single one keeps its own error."""
+    errors = [u.error for u in unsupported if u.error is not None]
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        listed = "; ".join(str(e) for e in errors[:LISTED])
-        more = f"; and {len(errors) - LISTED} more" if len(errors) > LISTED else ""
+        listed = "; ".join(str(e) for e in errors[:MAX_LISTED])
+        more = f"; and {len(errors) - MAX_LISTED} more" if len(errors) > MAX_LISTED else ""
         error = UnsupportedError("from_onnx", f"{len(errors)} nodes are not supported: {listed}{more}")
         error.add_note("  from_onnx(model, partial=True) passes over them; `specgrad audit` does so by itself")
         raise error
 
 
 def declared_values(model: Any, inputs: Mapping[str, Sequence[int]]) -> dict[str, tuple[Shape, int]]:
-    """Shapes and types of values as the model and ONNX's own shape inference say; values with open sizes are left out.
+    """Return shape and type of values by the model and ONNX's shape inference; open sizes are left out.
 
     Only for models that a runtime is about to load anyway: the inference is C++ code of the package onnx.
     """
@@ -113,15 +114,16 @@ def declared_values(model: Any, inputs: Mapping[str, Sequence[int]]) -> dict[str
 
 
 def _declared(info: onnx.ValueInfoProto) -> tuple[Shape, int] | None:
+    """Return the declared (shape, element type), or None if a size is open."""
     kind = info.type.tensor_type
     sizes = [d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim]
-    if not kind.HasField("shape") or min(sizes, default=0) < 0 or len(sizes) > RANK:
+    if not kind.HasField("shape") or min(sizes, default=0) < 0 or len(sizes) > MAX_RANK:
         return None
     return tuple(sizes), int(kind.elem_type)
 
 
 def multiply_adds(node: NodeProto, shapes: Mapping[str, Shape]) -> int | None:
-    """Of a convolution or matrix product whose shapes are known; None for other nodes, which nobody counts."""
+    """Return the multiply-adds of a convolution or matrix product of known shapes; None for other nodes."""
     known = [shapes.get(name) for name in (*node.input, *node.output[:1])]
     y, w = known[-1] if known else None, known[1] if len(known) > 2 else None
     if y is None or w is None:

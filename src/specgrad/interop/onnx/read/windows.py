@@ -1,4 +1,4 @@
-"""ONNX operators with windows: Conv, ConvTranspose, the pools and their friends."""
+"""Converters of ONNX operators with windows: convolutions and pools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ....ops.elementwise import abs_, add, power
 from ....ops.layout import concat, permute, reshape, slice_, sum_
 from ....ops.max_pool import MAX_POOL, WINNER, max_pool, max_unpool
 from ....window import Padding, Shape, Window
-from .node import STEP, OnnxNode, operator
+from .node import MAX_STEP, OnnxNode, operator
 
 TRANSPOSED = (
     "output_shape overrides pads, cells beyond reach hold the bias; refused: an odd cell of padding in version 1, "
@@ -32,7 +32,7 @@ AUTO_PADS = {"NOTSET": None, "VALID": "valid", "SAME_UPPER": "same_upper", "SAME
 
 
 def spatial(c: OnnxNode, i: int = 0) -> Shape:
-    """The sizes behind batch and channel."""
+    """Return the sizes behind batch and channel of input i."""
     shape = c.shape(i)
     if len(shape) < 3:
         c.refuse(f"needs (N, C, *spatial); got shape {shape}", "W1", ShapeError)
@@ -40,24 +40,24 @@ def spatial(c: OnnxNode, i: int = 0) -> Shape:
 
 
 def _steps(c: OnnxNode, name: str, rank: int) -> Shape:
-    """Strides or dilations, one per axis; 1 where they are left out."""
+    """Return strides or dilations, one per axis; 1 if they are left out."""
     values = c.ints(name, [1] * rank)
     if len(values) != rank:
         c.refuse(f"{name}={values} has {len(values)} entries for {rank} spatial axes", "W1", ShapeError)
-    if any(not 1 <= v <= STEP for v in values):
-        c.refuse(f"{name}={values} must lie in 1..{STEP}", "W1", ShapeError)
+    if any(not 1 <= v <= MAX_STEP for v in values):
+        c.refuse(f"{name}={values} must lie in 1..{MAX_STEP}", "W1", ShapeError)
     return tuple(values)
 
 
 def _pairs(c: OnnxNode, pads: list[int], rank: int) -> tuple[tuple[int, int], ...]:
-    """All begins, then all ends -> one (lo, hi) per axis."""
+    """Return pads (all begins, then all ends) as one (low, high) per axis."""
     if len(pads) != 2 * rank:
         c.refuse(f"pads={pads} must have {2 * rank} entries, all begins then all ends", "W1", ShapeError)
     return tuple(zip(pads[:rank], pads[rank:], strict=True))
 
 
 def _padding(c: OnnxNode, rank: int) -> Padding:
-    """auto_pad or pads; ONNX forbids both together."""
+    """Return the padding of auto_pad or pads; an error if both are given."""
     auto = c.string("auto_pad", "NOTSET")
     pads = c.ints("pads", None)
     if auto not in AUTO_PADS:
@@ -70,11 +70,11 @@ def _padding(c: OnnxNode, rank: int) -> Padding:
     return word
 
 
-AGREED = -2  # Conv pads by 0 in all runtimes down to this; from -3 on ONNX Runtime crops
+LEAST_AGREED_PADDING = -2  # Conv pads by 0 in all runtimes down to this; from -3 on ONNX Runtime crops
 
 
-def _refuse_less_than_no_padding(c: OnnxNode, kernel: Shape, given: Mapping[str, Any], least: int) -> None:
-    """SAME padding of less than 0 cells, where strides leave cells unread: ONNX has no answer, and runtimes have three.
+def _refuse_negative_same_padding(c: OnnxNode, kernel: Shape, given: Mapping[str, Any], least: int) -> None:
+    """Raise an error if SAME would pad by less than `least` cells in all, where runtimes disagree.
 
     least   down to this all runtimes pad by 0
     """
@@ -89,7 +89,7 @@ def _refuse_less_than_no_padding(c: OnnxNode, kernel: Shape, given: Mapping[str,
 
 
 def pool_window(c: OnnxNode, like: str = "", version: int = 0) -> Window:
-    """The window of a pooling node; an attribute that its version does not have is left for `finish` to refuse.
+    """Return the window of a pooling node; attributes that its version lacks are left for `finish` to refuse.
 
     like, version    what to read it as, where the node is of another domain
     """
@@ -99,26 +99,26 @@ def pool_window(c: OnnxNode, like: str = "", version: int = 0) -> Window:
     kernel = tuple(c.ints("kernel_shape"))
     if len(kernel) != rank:
         c.refuse(f"kernel_shape={kernel} has {len(kernel)} entries for {rank} spatial axes", "W1", ShapeError)
-    dilations = _steps(c, "dilations", rank) if version >= DILATED[like] else (1,) * rank
-    ceil = c.flag("ceil_mode") if version >= CEILED[like] else False
+    dilations = _steps(c, "dilations", rank) if version >= DILATION_SINCE[like] else (1,) * rank
+    ceil = c.flag("ceil_mode") if version >= CEIL_SINCE[like] else False
     given: dict[str, Any] = {"stride": _steps(c, "strides", rank), "padding": _padding(c, rank), "dilation": dilations}
     win = window.strided(c.node.op_type, sizes, kernel, ceil=ceil, **given)
     if ceil and given["padding"] == "valid" and win != window.strided(c.node.op_type, sizes, kernel, **given):
         text = "auto_pad=VALID with ceil_mode=1: ONNX's text and its shape inference give different sizes here"
         c.refuse(text + f" (input {sizes}, kernel {kernel}); write pads of 0 instead")
-    _refuse_less_than_no_padding(c, kernel, given, 0)
+    _refuse_negative_same_padding(c, kernel, given, 0)
     return win
 
 
-DILATED = {"MaxPool": 10, "AveragePool": 19, "LpPool": 18}  # the version that brought the attribute
-CEILED = {"MaxPool": 10, "AveragePool": 10, "LpPool": 18}
+DILATION_SINCE = {"MaxPool": 10, "AveragePool": 19, "LpPool": 18}  # the version that brought the attribute
+CEIL_SINCE = {"MaxPool": 10, "AveragePool": 10, "LpPool": 18}
 
 
 # --- convolution ------------------------------------------------------------------------------------------------
 
 
 def _conv_parts(c: OnnxNode, weight: int = 1) -> tuple[Shape, Shape, int]:
-    """Kernel, dilations and groups; kernel_shape may only repeat what the weights, input `weight`, say."""
+    """Return kernel, dilations and groups of a convolution; kernel_shape must agree with the weights."""
     sizes, w = spatial(c), c.shape(weight)
     if len(w) != len(sizes) + 2:
         c.refuse(f"weights of shape {w} do not fit an input of shape {c.shape(0)}", "C1", ShapeError)
@@ -129,21 +129,26 @@ def _conv_parts(c: OnnxNode, weight: int = 1) -> tuple[Shape, Shape, int]:
 
 
 def convolve(c: OnnxNode, x: Value, w: Value, b: Value | None, weight: int = 1) -> Value:
+    """Return the convolution of x with w by the node's attributes; `weight` is the number of the weight input."""
     kernel, dilations, groups = _conv_parts(c, weight)
     given: dict[str, Any] = {"stride": _steps(c, "strides", len(kernel)), "padding": _padding(c, len(kernel))}
     given["dilation"] = dilations
-    _refuse_less_than_no_padding(c, kernel, given, AGREED)
+    _refuse_negative_same_padding(c, kernel, given, LEAST_AGREED_PADDING)
     return conv(w, b, x, groups=groups, **given)
 
 
 @operator("Conv", 1, 11, 22, note="kernel_shape must agree with the weights; auto_pad and pads not together")
 def _conv(c: OnnxNode) -> Value:
+    """Convert ONNX Conv."""
     return convolve(c, c.real(0), c.real(1), c.optional(2))
 
 
 @operator("CausalConvWithState", 27)
 def _causal_conv(c: OnnxNode) -> tuple[Value, Value]:
-    """A depthwise conv over the last k-1 cells of the state and the input; both outputs are slices of that row."""
+    """Convert ONNX CausalConvWithState.
+
+    A depthwise conv over the last k-1 cells of the state and the input; both outputs are slices of that row.
+    """
     x, w, width = c.real(0), c.real(1), c.shape(1)[-1] - 1
     if len(c.shape(0)) != 3 or len(c.shape(1)) != 3 or width < 0:
         c.refuse(f"needs input and weight of rank 3; got {c.shape(0)} and {c.shape(1)}", "C1", ShapeError)
@@ -160,7 +165,7 @@ def _causal_conv(c: OnnxNode) -> tuple[Value, Value]:
 
 
 def _transpose_padding(c: OnnxNode, sizes: Shape, kernel: Shape, given: dict[str, Shape]) -> tuple[Any, Shape]:
-    """(lo, hi) per axis, and the cells that lack at the high end: output_shape overrides pads."""
+    """Return (low, high) padding per axis, and the cells that lack at the high end; output_shape overrides pads."""
     rank = len(sizes)
     auto, pads, output = c.string("auto_pad", "NOTSET"), c.ints("pads", None), c.ints("output_shape", None)
     if auto not in AUTO_PADS:
@@ -187,6 +192,7 @@ def _transpose_padding(c: OnnxNode, sizes: Shape, kernel: Shape, given: dict[str
 
 @operator("ConvTranspose", 1, 11, 22, note=TRANSPOSED)
 def _conv_transpose(c: OnnxNode) -> Value:
+    """Convert ONNX ConvTranspose."""
     kernel, dilations, groups = _conv_parts(c)
     rank = len(kernel)
     extra = tuple(c.ints("output_padding", [0] * rank))
@@ -204,6 +210,7 @@ def _conv_transpose(c: OnnxNode) -> Value:
 
 @operator("DeformConv", 19, 22, note="refused: it reads between cells, at positions that depend on the data")
 def _deform_conv(c: OnnxNode) -> Value:
+    """Convert ONNX DeformConv."""
     return c.refuse("reads at positions that depend on the data: no window relation", None, UnsupportedError)
 
 
@@ -212,16 +219,19 @@ def _deform_conv(c: OnnxNode) -> Value:
 
 @operator("MaxPool", 1, 8, 10, 11, 12, 22, note=MAXIMA)
 def _max_pool(c: OnnxNode) -> Any:
-    """Values by max_pool; Indices count batch and channel too, so those are two more axes of the winner's window."""
+    """Convert ONNX MaxPool.
+
+    Values by max_pool; Indices count batch and channel too, so those are two more axes of the winner's window.
+    """
     column_major = c.flag("storage_order") if c.version >= 8 else False
     win = pool_window(c)
-    x = c.whole(0)
+    x = c.any_variable(0)
     y = apply(MAX_POOL, x, window=win)
-    return (y, _indices(x, win, column_major)) if c.outputs > 1 else y
+    return (y, _flat_winners(x, win, column_major)) if c.outputs > 1 else y
 
 
-def _indices(x: Value, win: Window, column_major: bool) -> Value:
-    """The winner, flat over the whole tensor; column-major counts the first spatial axis fastest."""
+def _flat_winners(x: Value, win: Window, column_major: bool) -> Value:
+    """Return the winner's index, flat over the whole tensor; column-major counts the first spatial axis fastest."""
     order = (0, 1, *reversed(range(2, 2 + win.rank))) if column_major else tuple(range(2 + win.rank))
     flipped = Window(tuple(reversed(win.axes))) if column_major else win
     singles = tuple(window.strided("MaxPool", x.shape[:2], (1, 1)).axes)
@@ -230,15 +240,18 @@ def _indices(x: Value, win: Window, column_major: bool) -> Value:
 
 @operator("AveragePool", 7, 10, 11, 19, 22, note="dilations from version 19, ceil_mode from 10; [A1], [W3]")
 def _average_pool(c: OnnxNode) -> Value:
+    """Convert ONNX AveragePool."""
     include = c.flag("count_include_pad")
     return apply(AVG_POOL, c.real(0), window=pool_window(c), divisor="padded" if include else "inside")
 
 
-def _norm_of(total: Value, p: int) -> Value:
+def _root(total: Value, p: int) -> Value:
+    """Return total**(1/p)."""
     return total if p == 1 else power(total, Fraction(1, p))
 
 
 def _power_of_abs(c: OnnxNode, p: int) -> Value:
+    """Return abs(x)**p of input 0."""
     if not 1 <= p <= 64:
         c.refuse(f"p={p} must lie in 1..64")
     x = abs_(c.real(0))
@@ -254,28 +267,33 @@ def _power_of_abs(c: OnnxNode, p: int) -> Value:
     note="of absolute values, padding counts 0; p in 1..64; ceil_mode and dilations from version 18",
 )
 def _lp_pool(c: OnnxNode) -> Value:
+    """Convert ONNX LpPool."""
     p = c.integer("p", 2)
-    return _norm_of(apply(AVG_POOL, _power_of_abs(c, p), window=pool_window(c), divisor=1), p)
+    return _root(apply(AVG_POOL, _power_of_abs(c, p), window=pool_window(c), divisor=1), p)
 
 
 @operator("GlobalMaxPool", 1, 22)
 def _global_max_pool(c: OnnxNode) -> Value:
+    """Convert ONNX GlobalMaxPool."""
     return max_pool(c.real(0), spatial(c))
 
 
 @operator("GlobalAveragePool", 1, 22)
 def _global_average_pool(c: OnnxNode) -> Value:
+    """Convert ONNX GlobalAveragePool."""
     return global_avg_pool(c.real(0), rank=len(spatial(c)))
 
 
 @operator("GlobalLpPool", 2, 22, note="p in 1..64")
 def _global_lp_pool(c: OnnxNode) -> Value:
+    """Convert ONNX GlobalLpPool."""
     p, sizes = c.integer("p", 2), spatial(c)
-    return _norm_of(sum_(_power_of_abs(c, p), range(2, 2 + len(sizes)), keepdims=True), p)
+    return _root(sum_(_power_of_abs(c, p), range(2, 2 + len(sizes)), keepdims=True), p)
 
 
 @operator("MaxUnpool", 9, 11, 22, note="indices refer to the size that kernel, strides and pads give; the rest is 0")
 def _max_unpool(c: OnnxNode) -> Value:
+    """Convert ONNX MaxUnpool."""
     sizes = spatial(c)
     rank = len(sizes)
     kernel = tuple(c.ints("kernel_shape"))

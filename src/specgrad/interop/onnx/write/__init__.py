@@ -1,1 +1,1 @@
-"""ONNX models out: one function per operator of ours."""
+"""Exports graphs to ONNX: one function per operator of the graph."""

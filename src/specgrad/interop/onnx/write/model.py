@@ -1,4 +1,4 @@
-"""From a graph to an ONNX model: one pass over its nodes, each through its line in the table."""
+"""Exports a graph to an ONNX model: one pass over its nodes."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from ....errors import ParameterError, UnsupportedError
 from ....graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ....scalar import Array
 from . import operators, windows
-from .writer import LINES, TYPES, Writer
+from .writer import EMITTERS, TYPES, Writer
 
-TABLES = (operators, windows)  # each fills its part of LINES
+TABLES = (operators, windows)  # each fills its part of EMITTERS
 OPSET, IR_VERSION = 22, 10
-LARGEST = 2**31 - 2**20  # bytes that one protobuf message may have
+MAX_PROTOBUF_BYTES = 2**31 - 2**20  # bytes that one protobuf message may have
 
 
 def export_graph(graph: Graph, dtype: Any) -> onnx.ModelProto:
+    """Return the graph as an ONNX model whose numbers have type `dtype`; errors for what cannot be written."""
     number_type = np.dtype(dtype)
     if number_type not in TYPES or number_type.kind != "f":
         raise ParameterError("to_onnx", f"dtype must be float16, float32 or float64; got {number_type}", rule="P5")
     writer = Writer(graph, number_type)
     values: list[str] = []
     for position, node in enumerate(graph.nodes):
-        values.append(_write(writer, position, node, values))
+        values.append(_write_node(writer, position, node, values))
     outputs = [_output(writer, p, values) for p in graph.output_positions]
-    inputs = [_info(writer, graph.nodes[p], values[p]) for p in graph.input_positions]
+    inputs = [_value_info(writer, graph.nodes[p], values[p]) for p in graph.input_positions]
     size = sum(len(t.raw_data) for t in writer.constants)
-    if size > LARGEST:
+    if size > MAX_PROTOBUF_BYTES:
         raise UnsupportedError("to_onnx", f"{size} bytes of constants do not fit one ONNX file")
     proto = helper.make_graph(writer.nodes, "specgrad", inputs, outputs, writer.constants)
     return helper.make_model(
@@ -38,12 +39,13 @@ def export_graph(graph: Graph, dtype: Any) -> onnx.ModelProto:
     )
 
 
-def _write(w: Writer, position: int, node: Node, values: list[str]) -> str:
+def _write_node(w: Writer, position: int, node: Node, values: list[str]) -> str:
+    """Write one node of the graph, and return the name of its value."""
     if node.op is INPUT:
         return node.name
     if node.op is CONSTANT:
-        return w.store(_stored(w, node, w.graph.constants[position]), node.name)
-    line = LINES.get(node.op.name)
+        return w.store(_constant_array(w, node, w.graph.constants[position]), node.name)
+    line = EMITTERS.get(node.op.name)
     if line is None:
         return w.refuse(node, "has no counterpart in ONNX that we write")
     w.layer = node.name
@@ -52,8 +54,8 @@ def _write(w: Writer, position: int, node: Node, values: list[str]) -> str:
     return w.finish(line(w, node, args, shapes), node.name)
 
 
-def _stored(w: Writer, node: Node, array: Array) -> Array:
-    """A constant in the type of the model, which must hold its numbers exactly."""
+def _constant_array(w: Writer, node: Node, array: Array) -> Array:
+    """Return a constant in the type of the model; ParameterError if that changes a number."""
     if node.kind == "index":
         return array.astype(np.int64)
     stored = array.astype(w.dtype)
@@ -64,17 +66,19 @@ def _stored(w: Writer, node: Node, array: Array) -> Array:
 
 
 def _equal(stored: Array, array: Array) -> bool:
+    """Return whether stored numbers equal the exact ones; NaN equals NaN."""
     if array.dtype != object:
         return bool(np.array_equal(stored, array, equal_nan=True))
     return all(float(s) == v for s, v in zip(stored.flat, array.flat, strict=True))
 
 
-def _info(w: Writer, node: Node, name: str) -> onnx.ValueInfoProto:
+def _value_info(w: Writer, node: Node, name: str) -> onnx.ValueInfoProto:
+    """Return the declaration of a value."""
     return helper.make_tensor_value_info(name, TensorProto.INT64 if node.kind == "index" else w.elem_type, node.shape)
 
 
 def _output(w: Writer, position: int, values: list[str]) -> onnx.ValueInfoProto:
-    """An output must be computed by a node, and each name stands once."""
+    """Return the declaration of an output; an Identity is added if no node computes it, or its name is used twice."""
     name = values[position]
     if (
         not any(name in n.output for n in w.nodes)
@@ -83,4 +87,4 @@ def _output(w: Writer, position: int, values: list[str]) -> onnx.ValueInfoProto:
     ):
         w.layer = name
         name = w.emit("Identity", name)
-    return _info(w, w.graph.nodes[position], name)
+    return _value_info(w, w.graph.nodes[position], name)

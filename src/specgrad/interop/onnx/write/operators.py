@@ -1,4 +1,4 @@
-"""How everything without windows is written in ONNX."""
+"""Writes operators without windows as ONNX nodes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from specgrad.graph.graph import Node
 from specgrad.window import Shape
 
-from .writer import Line, Writer, line
+from .writer import Emitter, Writer, emits
 
 # --- one operator each --------------------------------------------------------------------------------------------
 
-SAME = {
+SINGLE_NODES = {
     "add": "Add",
     "sub": "Sub",
     "mul": "Mul",
@@ -39,44 +39,52 @@ SAME = {
     "gelu": "Gelu",
     "stop_gradient": "Identity",
 }
-MASKS = {"greater": "Greater", "greater_equal": "GreaterOrEqual", "less": "Less", "equal": "Equal"}
+COMPARISONS = {"greater": "Greater", "greater_equal": "GreaterOrEqual", "less": "Less", "equal": "Equal"}
 
 
-def _same(op: str) -> Line:
+def _single_node(op: str) -> Emitter:
+    """Return the emitter of one ONNX node with the same arguments."""
     return lambda w, node, args, shapes: w.emit(op, *args)
 
 
-def _mask(op: str) -> Line:
+def _comparison(op: str) -> Emitter:
+    """Return the emitter of a comparison, whose booleans are cast to the model's type."""
     return lambda w, node, args, shapes: w.emit("Cast", w.emit(op, *args), to=w.elem_type)
 
 
-for _name, _op in SAME.items():
-    line(_name)(_same(_op))
-for _name, _op in MASKS.items():
-    line(_name)(_mask(_op))
+for _name, _op in SINGLE_NODES.items():
+    emits(_name)(_single_node(_op))
+for _name, _op in COMPARISONS.items():
+    emits(_name)(_comparison(_op))
 
 
 # --- elementwise --------------------------------------------------------------------------------------------------
 
 
-@line("fmod")
+@emits("fmod")
 def _fmod(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `fmod` as ONNX nodes; return the name of the result."""
     return w.emit("Mod", *args, fmod=1)
 
 
-@line("select")
+@emits("select")
 def _select(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `select` as ONNX nodes; return the name of the result."""
     return w.emit("Where", w.emit("Equal", args[0], w.number(0)), args[2], args[1])
 
 
-@line("fill")
+@emits("fill")
 def _fill(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `fill` as ONNX nodes; return the name of the result."""
     return w.emit("Expand", w.number(node.params["value"]), w.ints(node.shape))
 
 
-@line("power", "root")
+@emits("power", "root")
 def _power(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """A third is no float: x ** (1/p) is exp(log(x) / p) where 1/p is not a binary fraction."""
+    """Write `power`, `root` as ONNX nodes.
+
+    A third is no float: x ** (1/p) is exp(log(x) / p) where 1/p is not a binary fraction.
+    """
     exponent = node.params["exponent"]
     if exponent == Fraction(1, 2):
         return w.emit("Sqrt", args[0])
@@ -86,25 +94,31 @@ def _power(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
     return w.emit("Pow", args[0], w.number(exponent))
 
 
-@line("leaky_relu")
+@emits("leaky_relu")
 def _leaky_relu(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `leaky_relu` as ONNX nodes; return the name of the result."""
     return w.emit("PRelu", args[0], w.number(node.params["slope"]))
 
 
-@line("relu6")
+@emits("relu6")
 def _relu6(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `relu6` as ONNX nodes; return the name of the result."""
     return w.emit("Clip", args[0], w.number(0), w.number(6))
 
 
-@line("clamp")
+@emits("clamp")
 def _clamp(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `clamp` as ONNX nodes; return the name of the result."""
     low, high = (node.params[k] for k in ("low", "high"))
     return w.emit("Clip", args[0], "" if low is None else w.number(low), "" if high is None else w.number(high))
 
 
-@line("quantize")
+@emits("quantize")
 def _quantize(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """As numbers of the model's type; QuantizeLinear wants a zero point of the integers' own."""
+    """Write `quantize` as ONNX nodes.
+
+    As numbers of the model's type; QuantizeLinear wants a zero point of the integers' own.
+    """
     low, high = (node.params[k] for k in ("low", "high"))
     y = w.emit("Add", w.emit("Round", w.emit("Div", args[0], args[1])), args[2])
     if low is None and high is None:
@@ -112,34 +126,38 @@ def _quantize(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> st
     return w.emit("Clip", y, "" if low is None else w.number(low), "" if high is None else w.number(high))
 
 
-@line("cast")
+@emits("cast")
 def _cast(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Through the format and back to the model's."""
+    """Write `cast` as ONNX nodes: through the format and back to the model's."""
     to = {"float16": 10, "bfloat16": 16, "float32": 1, "float64": 11}[node.params["dtype"]]
     return w.emit("Cast", w.emit("Cast", args[0], to=to), to=w.elem_type)
 
 
-@line("silu")
+@emits("silu")
 def _silu(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `silu` as ONNX nodes; return the name of the result."""
     return w.emit("Mul", args[0], w.emit("Sigmoid", args[0]))
 
 
-@line("softplus")
+@emits("softplus")
 def _softplus(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `softplus` as ONNX nodes; return the name of the result."""
     beta = node.params["beta"]
     if beta == 1:
         return w.emit("Softplus", args[0])
     return w.emit("Div", w.emit("Softplus", w.emit("Mul", args[0], w.number(beta))), w.number(beta))
 
 
-@line("normal_cdf")
+@emits("normal_cdf")
 def _normal_cdf(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `normal_cdf` as ONNX nodes; return the name of the result."""
     y = w.emit("Erf", w.emit("Div", args[0], w.number(math.sqrt(2))))
     return w.emit("Mul", w.emit("Add", y, w.number(1)), w.number(0.5))
 
 
-@line("normal_pdf")
+@emits("normal_pdf")
 def _normal_pdf(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `normal_pdf` as ONNX nodes; return the name of the result."""
     square = w.emit("Mul", w.emit("Mul", args[0], args[0]), w.number(-0.5))
     return w.emit("Div", w.emit("Exp", square), w.number(math.sqrt(2 * math.pi)))
 
@@ -147,18 +165,21 @@ def _normal_pdf(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> 
 # --- layout -------------------------------------------------------------------------------------------------------
 
 
-@line("reshape")
+@emits("reshape")
 def _reshape(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `reshape` as ONNX nodes; return the name of the result."""
     return w.reshape(args[0], shapes[0], node.shape)
 
 
-@line("permute")
+@emits("permute")
 def _permute(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `permute` as ONNX nodes; return the name of the result."""
     return w.emit("Transpose", args[0], perm=list(node.params["order"]))
 
 
-@line("slice")
+@emits("slice")
 def _slice(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `slice` as ONNX nodes; return the name of the result."""
     ranges = node.params["ranges"]
     if not ranges:
         return args[0]
@@ -166,36 +187,44 @@ def _slice(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
     return w.emit("Slice", args[0], *map(w.ints, (starts, stops, range(len(ranges)), steps)))
 
 
-@line("pad")
+@emits("pad")
 def _pad(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Gaps first: a new axis behind each gapped one is padded and merged, its last gap cut off."""
+    """Write `pad` as ONNX nodes.
+
+    Gaps first: a new axis behind each gapped one is padded and merged, its last gap cut off.
+    """
     widths, x, shape = node.params["widths"], args[0], shapes[0]
     for axis, (_, _, gap) in enumerate(widths):
         if gap and shape[axis] > 1:
-            x, shape = _gapped(w, x, shape, axis, gap)
-    return w.padded(x, [(lo, hi) for lo, hi, _ in widths], len(shape))
+            x, shape = _insert_gaps(w, x, shape, axis, gap)
+    return w.pad(x, [(lo, hi) for lo, hi, _ in widths], len(shape))
 
 
-def _gapped(w: Writer, x: str, shape: Shape, axis: int, gap: int) -> tuple[str, Shape]:
+def _insert_gaps(w: Writer, x: str, shape: Shape, axis: int, gap: int) -> tuple[str, Shape]:
+    """Insert `gap` zeros between the cells of one axis; return the name and the new shape."""
     n = shape[axis]
     split = (*shape[: axis + 1], 1, *shape[axis + 1 :])
-    x = w.padded(w.reshape(x, shape, split), [(0, gap), *[(0, 0)] * (len(shape) - axis - 1)], len(split))
+    x = w.pad(w.reshape(x, shape, split), [(0, gap), *[(0, 0)] * (len(shape) - axis - 1)], len(split))
     merged = (*shape[:axis], n * (gap + 1), *shape[axis + 1 :])
     x = w.emit("Reshape", x, w.ints(merged), allowzero=int(0 in merged))
     return w.slice(x, axis, 0, n * (gap + 1) - gap), (*shape[:axis], n * (gap + 1) - gap, *shape[axis + 1 :])
 
 
-@line("concat")
+@emits("concat")
 def _concat(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    return w.joined(args, node.params["axis"])
+    """Write `concat` as ONNX nodes; return the name of the result."""
+    return w.concat(args, node.params["axis"])
 
 
-@line("broadcast")
+@emits("broadcast")
 def _broadcast(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `broadcast` as ONNX nodes; return the name of the result."""
     return w.emit("Expand", args[0], w.ints(node.shape))
 
 
-def _reduction(op: str) -> Line:
+def _reduction(op: str) -> Emitter:
+    """Return the emitter of a reduction over the node's axes."""
+
     def write(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
         axes = node.params["axes"]
         return w.emit(op, args[0], w.ints(axes), keepdims=0) if axes else args[0]
@@ -203,16 +232,16 @@ def _reduction(op: str) -> Line:
     return write
 
 
-line("sum")(_reduction("ReduceSum"))
-line("amax")(_reduction("ReduceMax"))
+emits("sum")(_reduction("ReduceSum"))
+emits("amax")(_reduction("ReduceMax"))
 
 
 # --- products and indices -----------------------------------------------------------------------------------------
 
 
-@line("contract")
+@emits("contract")
 def _contract(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """A matrix product as Gemm, anything else as Einsum."""
+    """Write `contract` as ONNX nodes: a matrix product as Gemm, anything else as Einsum."""
     spec = node.params["spec"]
     given, _, out = spec.partition("->")
     x, z = given.split(",")
@@ -223,19 +252,20 @@ def _contract(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> st
     return w.emit("Einsum", *args, equation=spec)
 
 
-def _flat(w: Writer, x: str, shape: Shape, rank: int) -> tuple[str, Shape]:
+def _flatten_spatial(w: Writer, x: str, shape: Shape, rank: int) -> tuple[str, Shape]:
+    """Merge the last `rank` axes into one; return the name and the new shape."""
     new = (*shape[: len(shape) - rank], math.prod(shape[len(shape) - rank :]))
     return w.reshape(x, shape, new), new
 
 
-@line("take")
+@emits("take")
 def _take(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """GatherElements along the flat spatial axes; where the index is -1 the value is 0."""
+    """Write `take` as ONNX nodes. GatherElements along the flat spatial axes; where the index is -1 the value is 0."""
     rank, empty = node.params["rank"], node.params["empty"]
     if math.prod(shapes[0][len(shapes[0]) - rank :]) == 0:
         return w.refuse(node, "from no cells is not written")
-    x, _ = _flat(w, args[0], shapes[0], rank)
-    index, shape = _flat(w, args[1], shapes[1], rank)
+    x, _ = _flatten_spatial(w, args[0], shapes[0], rank)
+    index, shape = _flatten_spatial(w, args[1], shapes[1], rank)
     zero = w.ints([0])
     y = w.emit("GatherElements", x, w.emit("Max", index, zero) if empty else index, axis=len(shape) - 1)
     if empty:
@@ -243,9 +273,9 @@ def _take(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
     return w.reshape(y, shape, node.shape)
 
 
-@line("resize")
+@emits("resize")
 def _resize(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """By sizes where they say the step, else by scales, which are float32 numbers."""
+    """Write `resize` as ONNX nodes: by sizes where they say the step, else by scales, which are float32 numbers."""
     p = node.params
     where, how = _coordinates(w, node)
     cells = [shapes[0][a] for a in p["axes"]]
@@ -267,23 +297,27 @@ def _resize(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
 
 
 def _coordinates(w: Writer, node: Node) -> tuple[str, str]:
-    """floor((o + 1/2)*step) is half_pixel's coordinate rounded, halves up; ONNX has no other word for it any more."""
+    """Return ONNX's coordinate and rounding modes; floor((o + 1/2)*step) is half_pixel rounded, halves up."""
     where, how = node.params["where"], node.params["how"]
     if where != "tf_half_pixel_for_nn":
         return where, how
     return ("half_pixel", "round_prefer_ceil") if how == "floor" else w.refuse(node, f"by {where} is not written")
 
 
-@line("cumsum")
+@emits("cumsum")
 def _cumsum(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `cumsum` as ONNX nodes; return the name of the result."""
     p = node.params
     axis = w.store(np.array(p["axis"], np.int64))
     return w.emit("CumSum", args[0], axis, exclusive=int(p["exclusive"]), reverse=int(p["reverse"]))
 
 
-@line("top", "top_index")
+@emits("top", "top_index")
 def _top(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """TopK, whose second output are the positions; the last of equal cells is ArgMax alone."""
+    """Write `top`, `top_index` as ONNX nodes.
+
+    TopK, whose second output are the positions; the last of equal cells is ArgMax alone.
+    """
     p, index = node.params, node.op.name == "top_index"
     if p["k"] == 0 or (p.get("last") and (p["k"] > 1 or not p["largest"])):
         return w.refuse(node, "of no cells, or of the last of equal ones, is not written")
@@ -293,14 +327,15 @@ def _top(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
     return w.emit_many("TopK", [args[0], w.ints([p["k"]])], 2, given)[int(index)]
 
 
-@line("gather")
+@emits("gather")
 def _gather(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `gather` as ONNX nodes; return the name of the result."""
     return w.emit("Gather", *args, axis=node.params["axis"])
 
 
-@line("scatter")
+@emits("scatter")
 def _scatter(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """ScatterElements that adds, onto zeros; it wants one position per cell."""
+    """Write `scatter` as ONNX nodes: ScatterElements that adds, onto zeros; it wants one position per cell."""
     axis, (shape, index) = node.params["axis"], shapes
     flat = (*shape[:axis], math.prod(index), *shape[axis + len(index) :])
     column = (math.prod(index), *(1,) * (len(flat) - axis - 1))
@@ -309,12 +344,15 @@ def _scatter(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str
     return w.emit("ScatterElements", zeros, where, w.reshape(args[0], shape, flat), axis=axis, reduction="add")
 
 
-@line("put")
+@emits("put")
 def _put(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """ScatterElements that adds, onto zeros; where the index is -1 a zero is added to cell 0."""
+    """Write `put` as ONNX nodes.
+
+    ScatterElements that adds, onto zeros; where the index is -1 a zero is added to cell 0.
+    """
     size, empty = node.params["size"], node.params["empty"]
-    values, shape = _flat(w, args[0], shapes[0], len(size))
-    index, _ = _flat(w, args[1], shapes[1], len(size))
+    values, shape = _flatten_spatial(w, args[0], shapes[0], len(size))
+    index, _ = _flatten_spatial(w, args[1], shapes[1], len(size))
     if empty:
         zero = w.ints([0])
         values = w.emit("Where", w.emit("Less", index, zero), w.number(0), values)

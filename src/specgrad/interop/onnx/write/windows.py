@@ -1,4 +1,4 @@
-"""How convolutions and pools are written in ONNX.
+"""Writes convolutions and pools as ONNX nodes.
 
 Padding is always explicit and ends where the last window ends, so neither auto_pad nor ceil_mode is used: runtimes
 disagree about both. What one ONNX operator cannot say is written with several that can, exactly: other divisors as a
@@ -14,56 +14,60 @@ import numpy as np
 
 from ....graph.graph import Node
 from ....window import Adaptive, Shape, Window
-from .writer import Writer, line
+from .writer import Writer, emits
 
-TAPS = 1024  # slices of one smooth maximum
+MAX_TAPS = 1024  # slices of one smooth maximum
 
 
 def _steps(window: Window) -> dict[str, list[int]]:
+    """Return strides and dilations as ONNX attributes."""
     strides, dilations, *_ = window.steps()
     return {"strides": list(strides), "dilations": list(dilations)}
 
 
 def _attributes(window: Window, pads: Any = None) -> dict[str, Any]:
-    """pads are those that make the windows end at the edge, unless given."""
+    """Return the window as ONNX attributes; `pads` default to those that end at the last window."""
     pairs = window.pads if pads is None else pads
     listed = [lo for lo, _ in pairs] + [hi for _, hi in pairs]
     return {"kernel_shape": list(window.kernel), "pads": listed, **_steps(window)}
 
 
-def _fitted(w: Writer, x: str, window: Window, value: float = 0) -> tuple[str, Any]:
-    """The input without the cells behind the last window, and the padding that is left to write.
+def _crop_to_windows(w: Writer, x: str, window: Window, value: float = 0) -> tuple[str, Any]:
+    """Return the input without cells behind the last window, and the padding that remains to be written.
 
     Where the last window ends before the input begins, the padding is written first: nothing else would be left.
     """
     pads, rank = window.pads, window.rank + 2
     if window.ends_inside:
-        x = w.padded(x, [(0, min(hi, 0)) for _, hi in pads], rank)
+        x = w.pad(x, [(0, min(hi, 0)) for _, hi in pads], rank)
         return x, tuple((lo, max(hi, 0)) for lo, hi in pads)
-    x = w.padded(x, [(lo, 0) for lo, _ in pads], rank, value)
-    return w.padded(x, [(0, hi) for _, hi in pads], rank, value), ((0, 0),) * window.rank
+    x = w.pad(x, [(lo, 0) for lo, _ in pads], rank, value)
+    return w.pad(x, [(0, hi) for _, hi in pads], rank, value), ((0, 0),) * window.rank
 
 
 # --- convolution ------------------------------------------------------------------------------------------------
 
 
 def _one_batch(w: Writer, x: str, shape: Shape, rank: int) -> str:
-    """Any number of batch axes -> one."""
+    """Merge all batch axes into one."""
     return w.reshape(x, shape, (math.prod(shape[: len(shape) - rank - 1]), *shape[len(shape) - rank - 1 :]))
 
 
-@line("conv")
+@emits("conv")
 def _conv(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `conv` as ONNX nodes; return the name of the result."""
     window: Window = node.params["window"]
     x = _one_batch(w, args[0], shapes[0], window.rank)
-    x, pads = _fitted(w, x, window)
+    x, pads = _crop_to_windows(w, x, window)
     y = w.emit("Conv", x, *args[1:], group=node.params["groups"], **_attributes(window, pads))
     batch = math.prod(shapes[0][: len(shapes[0]) - window.rank - 1])
     return w.reshape(y, (batch, *node.shape[len(node.shape) - window.rank - 1 :]), node.shape)
 
 
-def _image(w: Writer, x: str, shape: Shape, kernel: str, window: Window, bias: list[str], **given: Any) -> str:
-    """A transposed convolution of (N, C, *window.out), `shape` of the result; cells no window reaches hold the bias."""
+def _transposed_conv(
+    w: Writer, x: str, shape: Shape, kernel: str, window: Window, bias: list[str], **given: Any
+) -> str:
+    """Write a transposed convolution to `shape`; cells that no window reaches hold the bias."""
     lacking = [(0, max(-hi, 0)) for _, hi in window.pads]
     if any(n <= lo for n, (lo, _) in zip(window.unpadded().size, window.pads, strict=True)):
         y = w.emit("Expand", w.number(0), w.ints(shape))  # the padding cuts everything off
@@ -73,32 +77,36 @@ def _image(w: Writer, x: str, shape: Shape, kernel: str, window: Window, bias: l
     else:
         pads = [(lo, max(hi, 0)) for lo, hi in window.pads]
         y = w.emit("ConvTranspose", x, kernel, **given, **_attributes(window, pads))
-        y = w.padded(y, lacking, window.rank + 2)
+        y = w.pad(y, lacking, window.rank + 2)
     if not bias:
         return y
     return w.emit("Add", y, w.emit("Reshape", bias[0], w.ints([shape[1], *[1] * window.rank])))
 
 
-@line("conv_transpose")
+@emits("conv_transpose")
 def _conv_transpose(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `conv_transpose` as ONNX nodes; return the name of the result."""
     window: Window = node.params["window"]
     x = _one_batch(w, args[0], shapes[0], window.rank)
     batch = math.prod(shapes[0][: len(shapes[0]) - window.rank - 1])
     shape = (batch, *node.shape[len(node.shape) - window.rank - 1 :])
-    y = _image(w, x, shape, args[1], window, args[2:], group=node.params["groups"])
+    y = _transposed_conv(w, x, shape, args[1], window, args[2:], group=node.params["groups"])
     return w.reshape(y, shape, node.shape)
 
 
-@line("conv_weight")
+@emits("conv_weight")
 def _conv_weight(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """A convolution whose batch is the channels and whose kernel is the cotangent: stride and dilation swap."""
+    """Write `conv_weight` as ONNX nodes.
+
+    A convolution whose batch is the channels and whose kernel is the cotangent: stride and dilation swap.
+    """
     window, groups = node.params["window"], node.params["groups"]
     rank = window.rank
     if 0 in shapes[0]:
         return w.emit("Expand", w.number(0), w.ints(node.shape))  # a sum over no samples
     x, gy = (_one_batch(w, a, s, rank) for a, s in zip(args, shapes, strict=True))
     order = [1, 0, *range(2, rank + 2)]
-    x, pads = _fitted(w, x, window)
+    x, pads = _crop_to_windows(w, x, window)
     x, gy = (w.emit("Transpose", v, perm=order) for v in (x, gy))
     steps = _steps(window)
     given = {"strides": steps["dilations"], "dilations": steps["strides"], "kernel_shape": list(window.out)}
@@ -109,14 +117,14 @@ def _conv_weight(w: Writer, node: Node, args: list[str], shapes: list[Shape]) ->
         xs = x if groups == 1 else w.slice(x, 0, g * c_in, (g + 1) * c_in)
         gs = gy if groups == 1 else w.slice(gy, 0, g * c_out, (g + 1) * c_out)
         parts.append(w.emit("Transpose", w.emit("Conv", xs, gs, **given), perm=order))
-    return w.joined(parts, 0)
+    return w.concat(parts, 0)
 
 
 # --- cells of different lengths -----------------------------------------------------------------------------------
 
 
-def _by_cells(w: Writer, x: str, window: Window, reduce: str) -> tuple[str, Window]:
-    """Reduce every adaptive axis, one slice per cell; what is left are strided windows, 1 cell wide on those axes."""
+def _reduce_adaptive(w: Writer, x: str, window: Window, reduce: str) -> tuple[str, Window]:
+    """Reduce every adaptive axis by one slice per cell; return the name and the window that remains."""
     axes: list[Any] = []
     for number, axis in enumerate(window.axes):
         if not isinstance(axis, Adaptive):
@@ -124,28 +132,29 @@ def _by_cells(w: Writer, x: str, window: Window, reduce: str) -> tuple[str, Wind
             continue
         where = 2 + number
         parts = [w.slice(x, where, axis.start(o), axis.end(o)) for o in range(axis.out)]
-        x = w.joined([w.emit(reduce, p, w.ints([where]), keepdims=1) for p in parts], where)
+        x = w.concat([w.emit(reduce, p, w.ints([where]), keepdims=1) for p in parts], where)
         axes.append(Window.single(axis.out))
     return x, Window(tuple(axes))
 
 
-def _identity(window: Window) -> bool:
+def _is_identity(window: Window) -> bool:
+    """Return whether a window copies its input."""
     return set(window.kernel) == {1} and window.size == window.out and not window.pads_anything
 
 
 # --- averages ---------------------------------------------------------------------------------------------------
 
 
-def _counts(window: Window, divisor: Any) -> np.ndarray | None:
-    """What every output is divided by; a window with nothing to count is divided by 1. None: by a number."""
+def _divisors(window: Window, divisor: Any) -> np.ndarray | None:
+    """Return the divisor of every output (at least 1), or None if it is one number."""
     if divisor not in ("padded", "inside"):
         return None
     counts = window.counted() if divisor == "padded" else window.inside()
     return np.asarray(np.maximum(counts.astype(float), 1))
 
 
-def _native_average(window: Window, divisor: Any) -> bool:
-    """Whether AveragePool says it: the plain kernel everywhere, or the taps inside, of which every window has one."""
+def _is_native_average(window: Window, divisor: Any) -> bool:
+    """Return whether ONNX's AveragePool has exactly this divisor."""
     if any(isinstance(a, Adaptive) for a in window.axes) or min(map(min, window.pads)) < 0:
         return False
     wide = any(p >= k for pair, k in zip(window.pads, window.kernel, strict=True) for p in pair)
@@ -155,23 +164,24 @@ def _native_average(window: Window, divisor: Any) -> bool:
 
 
 def _sums(w: Writer, x: str, window: Window) -> str:
-    """Sums over windows of (N, 1, *spatial)."""
-    x, rest = _by_cells(w, x, window, "ReduceSum")
-    if _identity(rest):
+    """Write the sums over the windows of (N, 1, *spatial)."""
+    x, rest = _reduce_adaptive(w, x, window, "ReduceSum")
+    if _is_identity(rest):
         return x
-    x, pads = _fitted(w, x, rest)
+    x, pads = _crop_to_windows(w, x, rest)
     ones = w.array(np.ones((1, 1, *rest.kernel)))
     return w.emit("Conv", x, ones, **_attributes(rest, pads))
 
 
-@line("avg_pool")
+@emits("avg_pool")
 def _avg_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `avg_pool` as ONNX nodes; return the name of the result."""
     window, divisor = node.params["window"], node.params["divisor"]
     x, shape = w.planes(args[0], shapes[0], window.rank)
-    if _native_average(window, divisor):
+    if _is_native_average(window, divisor):
         y = w.emit("AveragePool", x, count_include_pad=int(divisor == "padded"), **_attributes(window))
     else:
-        counts = _counts(window, divisor)
+        counts = _divisors(window, divisor)
         y = _sums(w, x, window)
         if counts is None:
             y = y if divisor == 1 else w.emit("Div", y, w.number(divisor))
@@ -180,17 +190,17 @@ def _avg_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> st
     return w.reshape(y, shape[:2] + window.out, node.shape)
 
 
-@line("avg_spread")
+@emits("avg_spread")
 def _avg_spread(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """The adjoint: divide, then a transposed convolution with ones."""
+    """Write `avg_spread` as ONNX nodes: the adjoint: divide, then a transposed convolution with ones."""
     window, divisor = node.params["window"], node.params["divisor"]
     if any(isinstance(a, Adaptive) for a in window.axes):
         return w.refuse(node, "over cells of different lengths is not written")
     x, shape = w.planes(args[0], shapes[0], window.rank)
-    counts = _counts(window, divisor)
+    counts = _divisors(window, divisor)
     x = w.emit("Div", x, w.number(divisor) if counts is None else w.array(counts))
     ones = w.array(np.ones((1, 1, *window.kernel)))
-    y = _image(w, x, shape[:2] + window.size, ones, window, [])
+    y = _transposed_conv(w, x, shape[:2] + window.size, ones, window, [])
     return w.reshape(y, shape[:2] + window.size, node.shape)
 
 
@@ -198,20 +208,23 @@ def _avg_spread(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> 
 
 
 def _empty_mask(w: Writer, window: Window) -> str:
-    """True at windows with no tap inside, which give 0."""
+    """Store the mask of windows with no tap inside, which give 0."""
     return w.store(np.asarray(window.inside() == 0, dtype=bool))
 
 
-@line("max_pool")
+@emits("max_pool")
 def _max_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """MaxPool; padding as wide as the kernel, which runtimes refuse, is written as cells of -inf."""
+    """Write `max_pool` as ONNX nodes.
+
+    MaxPool; padding as wide as the kernel, which runtimes refuse, is written as cells of -inf.
+    """
     window = node.params["window"]
     x, shape = w.planes(args[0], shapes[0], window.rank)
-    x, rest = _by_cells(w, x, window, "ReduceMax")
-    if not _identity(rest):
-        x, pads = _fitted(w, x, rest, -math.inf)
+    x, rest = _reduce_adaptive(w, x, window, "ReduceMax")
+    if not _is_identity(rest):
+        x, pads = _crop_to_windows(w, x, rest, -math.inf)
         if any(p >= k for pair, k in zip(pads, rest.kernel, strict=True) for p in pair):
-            x = w.padded(x, pads, rest.rank + 2, -math.inf)
+            x = w.pad(x, pads, rest.rank + 2, -math.inf)
             pads = ((0, 0),) * rest.rank
         x = w.emit("MaxPool", x, **_attributes(rest, pads))
     if window.has_empty:
@@ -219,9 +232,12 @@ def _max_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> st
     return w.reshape(x, shape[:2] + window.out, node.shape)
 
 
-@line("winner")
+@emits("winner")
 def _winner(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """MaxPool's Indices count the planes too; the cells of the planes before are taken off again."""
+    """Write `winner` as ONNX nodes.
+
+    MaxPool's Indices count the planes too; the cells of the planes before are taken off again.
+    """
     window = node.params["window"]
     pads = window.pads
     wide = any(not 0 <= p < k for pair, k in zip(pads, window.kernel, strict=True) for p in pair)
@@ -234,21 +250,24 @@ def _winner(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
     return w.reshape(y, shape[:2] + window.out, node.shape)
 
 
-@line("smooth_max_pool")
+@emits("smooth_max_pool")
 def _smooth_max_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """log(sum exp(beta*x)) / beta with one slice per tap, stacked: ReduceLogSumExp shifts by each window's maximum."""
+    """Write `smooth_max_pool` as ONNX nodes.
+
+    log(sum exp(beta*x)) / beta with one slice per tap, stacked: ReduceLogSumExp shifts by each window's maximum.
+    """
     window, beta, padded = (node.params[k] for k in ("window", "beta", "padded"))
-    if window.taps_count > TAPS or any(isinstance(a, Adaptive) for a in window.axes):
-        return w.refuse(node, f"is written for strided windows of at most {TAPS} taps")
+    if window.taps_count > MAX_TAPS or any(isinstance(a, Adaptive) for a in window.axes):
+        return w.refuse(node, f"is written for strided windows of at most {MAX_TAPS} taps")
     x, shape = w.planes(args[0], shapes[0], window.rank)
     x = w.emit("Mul", x, w.number(beta))
-    x = w.padded(x, window.pads, window.rank + 2, 0 if padded == "zero" else -math.inf)
+    x = w.pad(x, window.pads, window.rank + 2, 0 if padded == "zero" else -math.inf)
     taps = []
     for tap in window.unpadded().taps():
         starts, stops, steps = zip(*((s.start, s.stop, s.step) for s in tap.slices()[1]), strict=True)
         axes = range(2, window.rank + 2)
         taps.append(w.emit("Slice", x, *map(w.ints, (starts, stops, axes, steps))))
-    y = w.emit("ReduceLogSumExp", w.joined(taps, 1), w.ints([1]), keepdims=1)
+    y = w.emit("ReduceLogSumExp", w.concat(taps, 1), w.ints([1]), keepdims=1)
     y = w.emit("Div", y, w.number(beta))
     if padded == "ignore" and window.has_empty:
         y = w.emit("Where", _empty_mask(w, window), w.number(0), y)

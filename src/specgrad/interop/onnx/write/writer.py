@@ -18,7 +18,10 @@ TYPES = {np.dtype(t): code for t, code in (("f2", 10), ("f4", 1), ("f8", 11), ("
 
 
 class Writer:
-    """Collects nodes; every line of the table adds a few and returns the name of its result."""
+    """State of one export: the ONNX nodes and constants so far.
+
+    Emitters add nodes and return the name of the result.
+    """
 
     def __init__(self, graph: Graph, dtype: np.dtype[Any]) -> None:
         self.graph = graph
@@ -31,24 +34,28 @@ class Writer:
         self._count = 0
 
     def refuse(self, node: Node, text: str) -> Never:
+        """Raise UnsupportedError for a node."""
         raise UnsupportedError("to_onnx", f"layer {node.name}: {node.op.name} {text}")
 
     # --- nodes --------------------------------------------------------------------------------------------------
 
     def emit(self, op: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node with one output and return the output's name."""
         return self.emit_many(op, inputs, 1, attributes)[0]
 
     def emit_many(self, op: str, inputs: Sequence[str], outputs: int, attributes: dict[str, Any]) -> list[str]:
+        """Add a node with several outputs and return their names."""
         names = [self.fresh(op) for _ in range(outputs)]
         self.nodes.append(helper.make_node(op, inputs, names, name=names[0], **attributes))
         return names
 
     def fresh(self, word: str) -> str:
+        """Return an unused name in the present layer."""
         self._count += 1
         return f"{self.layer}/{word}_{self._count}"
 
     def finish(self, result: str, name: str) -> str:
-        """Give the last node of a layer, and what it computes, the layer's own name."""
+        """Give the last node of a layer, and its output, the layer's own name."""
         if not self.nodes or result not in self.nodes[-1].output or not result.startswith(f"{self.layer}/"):
             return self.finish(self.emit("Identity", result), name)
         last = self.nodes[-1]
@@ -59,7 +66,7 @@ class Writer:
     # --- constants ----------------------------------------------------------------------------------------------
 
     def store(self, array: Array, name: str | None = None) -> str:
-        """An initializer; equal small ones are stored once."""
+        """Store an array as an initializer and return its name; equal small arrays are stored once."""
         key = (name, array.dtype.str, array.shape, array.tobytes() if array.size <= 64 else len(self.constants))
         if key not in self._stored:
             self._stored[key] = name or self.fresh("constant")
@@ -69,33 +76,37 @@ class Writer:
         return self._stored[key]
 
     def ints(self, values: Sequence[int]) -> str:
+        """Store integers as an int64 initializer."""
         return self.store(np.array(list(values), dtype=np.int64))
 
     def number(self, value: Number) -> str:
-        """A number, rounded to the type of the model as it is when the graph runs in that type."""
+        """Store a number, rounded to the model's type."""
         return self.store(np.array(float(value), dtype=self.dtype))
 
     def array(self, values: Any) -> str:
+        """Store an array, rounded to the model's type."""
         return self.store(np.asarray(values, dtype=float).astype(self.dtype))
 
     # --- steps that many lines need -----------------------------------------------------------------------------
 
     def reshape(self, x: str, old: Shape, new: Shape) -> str:
-        """Sizes are written out, and a 0 is a size."""
+        """Reshape if the shapes differ; a 0 is a size."""
         return x if old == new else self.emit("Reshape", x, self.ints(new), allowzero=int(0 in new))
 
     def slice(self, x: str, axis: int, start: int, stop: int, step: int = 1) -> str:
+        """Slice one axis."""
         return self.emit("Slice", x, *(self.ints([v]) for v in (start, stop, axis, step)))
 
-    def padded(self, x: str, pads: Sequence[tuple[int, int]], rank: int, value: Number = 0) -> str:
-        """(lo, hi) cells around the last axes of a value with `rank` axes; negative ones crop."""
+    def pad(self, x: str, pads: Sequence[tuple[int, int]], rank: int, value: Number = 0) -> str:
+        """Pad the last axes of a value with `rank` axes by (low, high) cells; negative widths crop."""
         if not any(map(any, pads)):
             return x
         lead = [0] * (rank - len(pads))
         widths = [*lead, *(lo for lo, _ in pads), *lead, *(hi for _, hi in pads)]
         return self.emit("Pad", x, self.ints(widths), self.number(value))
 
-    def joined(self, parts: Sequence[str], axis: int) -> str:
+    def concat(self, parts: Sequence[str], axis: int) -> str:
+        """Concatenate along an axis; one part is returned as it is."""
         return parts[0] if len(parts) == 1 else self.emit("Concat", *parts, axis=axis)
 
     def planes(self, x: str, shape: Shape, rank: int) -> tuple[str, Shape]:
@@ -105,15 +116,15 @@ class Writer:
         return self.reshape(x, shape, new), new
 
 
-Line = Callable[[Writer, Node, list[str], list[Shape]], str]
-LINES: dict[str, Line] = {}
+Emitter = Callable[[Writer, Node, list[str], list[Shape]], str]
+EMITTERS: dict[str, Emitter] = {}
 
 
-def line(*names: str) -> Callable[[Line], Line]:
-    """Register how operators of the graph are written."""
+def emits(*names: str) -> Callable[[Emitter], Emitter]:
+    """Return a decorator that registers the emitter of these operators."""
 
-    def add(fn: Line) -> Line:
-        LINES.update(dict.fromkeys(names, fn))
+    def add(fn: Emitter) -> Emitter:
+        EMITTERS.update(dict.fromkeys(names, fn))
         return fn
 
     return add

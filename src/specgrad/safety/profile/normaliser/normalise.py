@@ -16,7 +16,7 @@ from onnx import helper
 from specgrad.equivalence.matching import same_node_for_node
 from specgrad.errors import SpecgradError, UnsupportedError, printable
 from specgrad.interop.onnx import OnnxGraph, from_onnx
-from specgrad.interop.onnx.file import gathered
+from specgrad.interop.onnx.file import with_external_data
 from specgrad.process import Process
 
 from ..digests import digests_of
@@ -89,7 +89,7 @@ def normalise(
 def _normalise_view(view: ModelView, process: Process) -> Normalised:
     """Run all passes on a copy of the model, and prove that it means the same."""
     _check_supported(view)
-    source = gathered(view.expanded, view.folder)
+    source = with_external_data(view.expanded, view.folder)
     draft = Draft(view, source)
     draft.count_change("functions expanded", len(view.model.functions))
     del draft.model.functions[:]
