@@ -117,7 +117,7 @@ def silence(stream: TextIO) -> None:
 class PipeTolerantFile(FileIO):
     """A stream whose reader may leave (`| head -1`); what is written after that is dropped without an error."""
 
-    def print_and_flush(self, data: Any, /) -> int:
+    def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except BrokenPipeError:

@@ -53,7 +53,7 @@ class CampaignStatus:
     def done_by_segment(self, cells: int) -> list[tuple[float, bool]]:
         """Return, for `cells` equal segments of the shards in order: the share that is done, and whether one crashed.
 
-        >>> CampaignStatus("audit", "run", 4, frozenset({0, 1, 2}), frozenset({3}), None, None).shares(2)
+        >>> CampaignStatus("audit", "run", 4, frozenset({0, 1, 2}), frozenset({3}), None, None).done_by_segment(2)
         [(1.0, False), (0.5, True)]
         """
         cells = min(cells, self.count)
