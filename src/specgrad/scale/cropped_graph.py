@@ -136,7 +136,7 @@ class CroppedGraph:
 
     @cached_property
     def _storage_owner(self) -> dict[int, int]:
-        """By node that depends on the data: the node whose storage holds its cells (views share their argument's)."""
+        """Map each node that depends on the data to the node that stores its cells; a view shares its argument's."""
         nodes, data = self.source.nodes, set(data_positions(self.source))
         owner: dict[int, int] = {}
         for p in sorted(self.needs):

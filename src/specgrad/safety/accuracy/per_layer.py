@@ -242,7 +242,7 @@ class ErrorPropagation:
                 isinstance(a, int)
                 and a in inside
                 and i in self.walked.local_error_balls
-                and self.walked.continues(a, i)
+                and self.walked.same_region(a, i)
             )
             reads.append((inside if merged else total).get(a) if isinstance(a, int) else None)
         return reads
@@ -250,7 +250,7 @@ class ErrorPropagation:
     def _carried(self, i: int, node: Node, reads: Sequence[Array | None]) -> Array:
         """Return the propagated error of node i: what the errors that it reads do to its value."""
         if i in self.walked.local_error_balls:
-            return np.asarray(self.walked.carried(node, reads))
+            return np.asarray(self.walked.propagated_deviation(node, reads))
         if _is_quotient(node):
             return self._quotient_error(node, reads)
         from specgrad.bounds.linear.intermediate.deviation import output_deviation  # which needs torch
