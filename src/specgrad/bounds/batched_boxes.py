@@ -18,8 +18,8 @@ from ..graph.ir.tree import Tree, leaves, match, transform
 from .box import Bounds, Box, box_like, numpy_of
 
 
-def separate(graph: Graph, args: tuple[Tree, ...]) -> list[tuple[Tree, ...]] | None:
-    """The arguments of every single box; None where a single box is given. Arrays belong to all of them.
+def split_boxes(graph: Graph, args: tuple[Tree, ...]) -> list[tuple[Tree, ...]] | None:
+    """Return the arguments of every single box; None if a single box is given. Arrays are shared by all.
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(x), (2,))
@@ -36,7 +36,7 @@ def separate(graph: Graph, args: tuple[Tree, ...]) -> list[tuple[Tree, ...]] | N
 
 
 def fitted(graph: Graph, args: tuple[Tree, ...]) -> Graph:
-    """The graph at the sizes of the boxes and arrays; an axis of boxes in front is none of its own."""
+    """Return the graph at the sizes of the boxes and arrays, without the leading axis of boxes."""
     if graph.open is None:
         return graph
     program = graph.open.program
@@ -46,12 +46,12 @@ def fitted(graph: Graph, args: tuple[Tree, ...]) -> Graph:
 
 
 def _taken(tree: Tree, k: int) -> Tree:
-    """Box number k at every leaf that is a Box."""
+    """Return the arguments with every Box replaced by its box number k."""
     return transform(lambda _, leaf: Box(leaf.low[k], leaf.high[k]) if isinstance(leaf, Box) else leaf, tree)
 
 
 def _counts(graph: Graph, args: tuple[Tree, ...]) -> set[int | None]:
-    """How many boxes each Box holds; None: it is one, or fits the graph in no way."""
+    """Return the numbers of boxes that the Box arguments hold; None for a single one, or one of a wrong shape."""
     counts = set()
     for name, pattern, arg in zip(graph.names, graph.inputs, args, strict=True):
         for _, position, leaf in match(pattern, arg, name):
@@ -61,8 +61,8 @@ def _counts(graph: Graph, args: tuple[Tree, ...]) -> set[int | None]:
     return counts
 
 
-def together(bounds: Sequence[Bounds]) -> Bounds:
-    """The bounds of single boxes as one, with the boxes along the first axis."""
+def stack_bounds(bounds: Sequence[Bounds]) -> Bounds:
+    """Stack the bounds of single boxes along a new first axis."""
     first = bounds[0]
     outputs = _stacked([b.outputs for b in bounds])
     layers = {name: stack([b.layers[name] for b in bounds]) for name in first.layers}
@@ -73,19 +73,20 @@ def together(bounds: Sequence[Bounds]) -> Bounds:
 
 
 def _stacked(trees: Sequence[Tree]) -> Tree:
+    """Stack the boxes of equal structures, leaf by leaf."""
     each = [leaves(tree) for tree in trees]
     columns = iter([None if column[0] is None else stack(column) for column in zip(*each, strict=True)])
     return transform(lambda *_: next(columns), trees[0])
 
 
 def stack(boxes: Sequence[Box]) -> Box:
-    """One array of the kind that the boxes have."""
+    """Stack boxes along a new first axis, in their kind of array."""
     low, high = (np.stack([numpy_of(getattr(b, end)) for b in boxes]) for end in ("low", "high"))
     return box_like(Box(low, high), boxes[0].low)
 
 
 def rows_of_each(objective: Any, count: int) -> list[Any]:
-    """Rows (S, n) for all boxes, or rows (boxes, S, n) of their own."""
+    """Return the objective of every box: rows (S, n) shared by all, or rows (boxes, S, n) of their own."""
     if objective is None or numpy_of(objective).ndim < 3:
         return [objective] * count
     if len(objective) != count:

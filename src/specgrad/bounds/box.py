@@ -58,14 +58,16 @@ class Box:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of the arrays."""
         return tuple(self.low.shape)
 
     @property
     def width(self) -> Any:
+        """high - low, cell by cell."""
         return self.high - self.low
 
     def contains(self, x: Any) -> Array:
-        """Where x lies between the ends.
+        """Bool array: whether x lies between low and high, cell by cell.
 
         >>> Box([0.0, 0.0], [1.0, 1.0]).contains([0.5, 2.0])
         array([ True, False])
@@ -78,20 +80,21 @@ class Box:
 
 
 def _outward(x: Array, step: Array) -> Array:
-    """x + step, not short of it: one float64 further where the sum is not exact."""
+    """x + step, rounded away from x: one float64 further if the sum is not exact."""
     total = x + step
     exact = (total - x == step) & (total - (total - x) == x)
     return np.where(exact, total, np.nextafter(total, np.where(step < 0, -np.inf, np.inf)))
 
 
 def _example(low: Array, high: Array) -> str:
+    """Text with the first cell where low <= high fails."""
     where = tuple(np.argwhere(~(low <= high))[0].tolist())
     return f"{low[where]} and {high[where]} at {where}"
 
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """What is proven: a box per output (one, or a structure as the graph's), and per layer by its name.
+    """Result of `ibp` and `crown`: a box per output (one, or a structure as the graph's), and per layer by its name.
 
     objective   where rows were given: the box of every row's value
     unbounded   names of layers about which nothing is proven: overflow is possible, a divisor may be 0, ...
@@ -110,11 +113,12 @@ class Bounds:
 
     @property
     def low(self) -> Any:
-        """The lower ends of the objective, or of the only output."""
+        """Lower bounds of the objective, or of the only output."""
         return (self.objective or self.outputs).low
 
     @property
     def high(self) -> Any:
+        """Upper bounds of the objective, or of the only output."""
         return (self.objective or self.outputs).high
 
 
@@ -122,11 +126,12 @@ class Bounds:
 
 
 def _is_tensor(x: Any) -> bool:
+    """Whether x is a PyTorch or JAX array."""
     return type(x).__module__.partition(".")[0] in ("torch", "jax", "jaxlib")
 
 
 def numpy_of(x: Any) -> Array:
-    """Any framework's array, or a list, as float64; integers stay integers."""
+    """Convert any framework's array, or a list, to float64; integers stay integers."""
     if hasattr(x, "detach"):
         x = x.detach().cpu()
         x = x.double().numpy() if x.dtype.is_floating_point else x.numpy()
@@ -137,7 +142,7 @@ def numpy_of(x: Any) -> Array:
 
 
 def end_of(x: Any) -> Array:
-    """An end of a box as float64; integers that float64 does not hold are refused."""
+    """Convert an end of a box to float64; integers that float64 does not hold are refused."""
     end = numpy_of(x)
     if end.dtype.kind not in "iub":
         return end
@@ -147,7 +152,7 @@ def end_of(x: Any) -> Array:
 
 
 def like(x: Array, example: Any, direction: float) -> Any:
-    """A float64 end as the kind of array that `example` is, on its device, never short of it."""
+    """Convert a float64 end to the kind of array that `example` is, on its device, never rounded inward."""
     package = type(example).__module__.partition(".")[0]
     if package == "torch":
         import torch
@@ -159,7 +164,7 @@ def like(x: Array, example: Any, direction: float) -> Any:
 
 
 def _to_jax(x: Array, direction: float) -> Any:
-    """JAX holds float32 unless told otherwise; then the end moves outward."""
+    """Convert to a JAX array; where JAX uses float32, round towards `direction` (-inf or inf)."""
     import jax
 
     if jax.numpy.asarray(0.0).dtype == np.float32:
@@ -171,7 +176,7 @@ def _to_jax(x: Array, direction: float) -> Any:
 
 
 def widened(low: Array, high: Array, form: Format) -> tuple[Array, Array]:
-    """The ends as inputs of that format: an input that the format does not hold is rounded once.
+    """Return (low, high) rounded outward to numbers of a format: inputs that it does not hold are rounded once.
 
     Rounding never reorders numbers, so between two numbers of the format it stays there: only an end that is none of
     them moves, to the next one outward (infinity beyond the largest).
@@ -186,7 +191,7 @@ def widened(low: Array, high: Array, form: Format) -> tuple[Array, Array]:
 
 
 def _neighbour(x: Array, form: Format, toward: Any) -> Array:
-    """The format's next number at or below x (toward: floor), or at or above it (ceil)."""
+    """Next number of the format at or below x (toward: floor), or at or above it (ceil)."""
     power = np.maximum(np.frexp(x)[1] - 1, form.lowest) - (form.digits - 1)
     with np.errstate(over="ignore", invalid="ignore"):
         near = np.ldexp(toward(np.ldexp(x, -power)), power)
@@ -196,29 +201,30 @@ def _neighbour(x: Array, form: Format, toward: Any) -> Array:
 
 
 def ball_of(given: Any, form: Format) -> Any:
-    """A box as a ball that a rounding rule takes; arrays as they are."""
+    """Convert a Box to a ball in the format, an array to float64."""
     if isinstance(given, Box):
         return hull(*widened(end_of(given.low), end_of(given.high), form))
     return numpy_of(given)
 
 
 def box_of(ball: Ball) -> Box:
+    """Convert a ball to a Box; NaN ends become infinite."""
     low, high = ball.low, ball.high
     return Box(np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high))
 
 
 def example_of(trees: Tree) -> Any:
-    """The first array among the arguments: results are of its kind."""
+    """Return the first array among the arguments, which results take their kind from; None if there is none."""
     for leaf in leaves(trees):
         return leaf.low if isinstance(leaf, Box) else leaf
     return None
 
 
 def box_like(box: Box, example: Any) -> Box:
-    """The same box in the kind of array that `example` is."""
+    """Convert a box to the kind of array that `example` is, rounded outward."""
     return Box(like(numpy_of(box.low), example, -np.inf), like(numpy_of(box.high), example, np.inf))
 
 
 def balls_of(args: tuple[Tree, ...], arithmetic: Arithmetic) -> tuple[Tree, ...]:
-    """The arguments as rounding rules take them; a box holds what its inputs become in the format."""
+    """Convert arguments of a graph to balls and arrays, inputs rounded to the arithmetic's format."""
     return tuple(transform(lambda _, leaf: ball_of(leaf, arithmetic.format), arg) for arg in args)

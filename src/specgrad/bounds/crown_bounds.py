@@ -1,4 +1,4 @@
-"""Backward linear bounds (CROWN) that hold for the deployed network: the question, and the answer as boxes.
+"""`crown`: backward linear bounds (CROWN) that hold for the deployed network.
 
 The bounds themselves (specgrad.bounds.linear) are computed on PyTorch, which is imported when they are asked for.
 """
@@ -17,9 +17,9 @@ from ..graph.ir.interpreter import bind_inputs
 from ..graph.ir.tree import Tree, transform
 from ..rounding.arithmetic import Arithmetic
 from ..scalar import Array
-from .batched_boxes import fitted, rows_of_each, separate, together
+from .batched_boxes import fitted, rows_of_each, split_boxes, stack_bounds
 from .box import Bounds, Box, balls_of, box_like, box_of, example_of, numpy_of
-from .interval_bounds import box_context, said_of
+from .interval_bounds import box_context, describe_executions
 
 
 def crown(
@@ -64,13 +64,13 @@ def crown(
     need("torch", "crown needs")
     args = box if isinstance(box, tuple) else (box,)
     graph = fitted(graph, args)
-    if (several := separate(graph, args)) is not None:
+    if (several := split_boxes(graph, args)) is not None:
         each = zip(several, rows_of_each(objective, len(several)), strict=True)
         options: dict[str, Any] = {"deployed": deployed, "arithmetic": arithmetic, "alpha_steps": alpha_steps}
         options |= {"splits": splits, "stored": stored, "interm_bounds": interm_bounds, "on_forward": on_forward}
         options["memory"] = memory
         options["seconds"] = None if seconds is None else seconds / max(1, len(several))
-        return together([crown(graph, one, rows, **options) for one, rows in each])
+        return stack_bounds([crown(graph, one, rows, **options) for one, rows in each])
     rows = rows_of(graph, objective)
     rules = box_context(graph, deployed, arithmetic, "torch", stored)
     from .linear.intermediate.forward_pass import ForwardPass
@@ -94,6 +94,7 @@ def crown(
 
 
 def rows_of(graph: Graph, objective: Any) -> Array | None:
+    """Return the objective as rows (S, n) over the flattened outputs, checked; None stays None."""
     if objective is None:
         return None
     outs = sum(math.prod(graph.nodes[p].shape) for p in graph.real_outputs)
@@ -104,7 +105,7 @@ def rows_of(graph: Graph, objective: Any) -> Array | None:
 
 
 def split_signs(graph: Graph, splits: Mapping[str, Any]) -> dict[int, Array]:
-    """Splits by the position of the node that they hold for: the input of the relu."""
+    """Return signs of splits by the position of the relu's input."""
     names = {n.name: i for i, n in enumerate(graph.nodes)}
     signs = {}
     for name, given in splits.items():
@@ -120,22 +121,25 @@ def split_signs(graph: Graph, splits: Mapping[str, Any]) -> dict[int, Array]:
 
 
 def _answer(forward: Any, given: bool, ends: tuple[Array, Array], example: Any) -> Bounds:
+    """Return the Bounds of a finished forward pass; `given`: `ends` are of objective rows, else of outputs."""
     graph, (low, high) = forward.graph, ends
     boxes = {p: box_of(b) for p, b in enumerate(forward.balls) if graph.nodes[p].kind == "real"}
     layers = {graph.nodes[p].name: box_like(b, example) for p, b in boxes.items()}
     start = 0
     for p in graph.real_outputs if not given else ():
         stop = start + math.prod(boxes[p].shape)
-        boxes[p] = _met(boxes[p], *(e[start:stop].reshape(boxes[p].shape) for e in ends))
+        boxes[p] = _intersection(boxes[p], *(e[start:stop].reshape(boxes[p].shape) for e in ends))
         start = stop
     tree = transform(lambda _, p: box_like(boxes[p], example) if p in boxes else None, graph.outputs)
     rows = box_like(Box(np.minimum(low, high), np.maximum(low, high)), example) if given else None
     outputs, rules = tree[0] if graph.single else tree, forward.rules
     unbounded = tuple(forward.unbounded)
-    return Bounds(outputs, layers, rows, unbounded, forward.infeasible, rules.roundings, said_of(rules, graph))
+    return Bounds(
+        outputs, layers, rows, unbounded, forward.infeasible, rules.roundings, describe_executions(rules, graph)
+    )
 
 
-def _met(box: Box, low: Array, high: Array) -> Box:
-    """Both boxes hold."""
+def _intersection(box: Box, low: Array, high: Array) -> Box:
+    """Intersection of a box with low..high; ends are swapped where it is empty."""
     low, high = np.maximum(box.low, low), np.minimum(box.high, high)
     return Box(np.minimum(low, high), np.maximum(low, high))

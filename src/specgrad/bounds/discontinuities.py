@@ -1,4 +1,4 @@
-"""Where a network jumps: a comparison, a sign, a winner's position that the box leaves open and that the output feels.
+"""Find discontinuities of a network: undecided comparisons, signs and indices that an output depends on.
 
 There its derivative is 0 on both sides and says nothing of the step between them. What switches without a step is no
 jump: select(c, a, b) whose condition is made of comparisons u > k of one value u with constants, where a and b are
@@ -26,7 +26,7 @@ from .interval_bounds import box_context, propagate
 
 
 def through_stops(graph: Graph) -> Graph:
-    """The same function, whoever reads a stop_gradient reading what it stops: its derivative is then the true one."""
+    """Return the graph without its stop_gradient nodes, so that its derivative is that of the function."""
     place = list(range(len(graph.nodes)))
     for i, node in enumerate(graph.nodes):
         if node.op.name == "stop_gradient":
@@ -36,7 +36,7 @@ def through_stops(graph: Graph) -> Graph:
 
 
 def jumps(graph: Graph, args: tuple[Tree, ...]) -> list[str]:
-    """Names of the nodes that may jump inside the boxes and that an output depends on."""
+    """Return the names of nodes that may jump inside the boxes and that an output depends on."""
     if not any(n.op.jumps or n.op.name == "select" for n in graph.nodes):
         return []
     run = box_context(graph, False, None, "numpy")
@@ -46,6 +46,8 @@ def jumps(graph: Graph, args: tuple[Tree, ...]) -> list[str]:
 
 
 class _DiscontinuityFinder:
+    """Searches one graph, on given input balls, for nodes that may jump."""
+
     def __init__(self, graph: Graph, given: dict[int, Any], ranges: list[Ball]) -> None:
         self.graph, self.given, self.ranges = graph, given, ranges
         self.varying = {i for i, value in given.items() if isinstance(value, Ball)}
@@ -54,7 +56,9 @@ class _DiscontinuityFinder:
                 self.varying.add(i)
 
     def jumps(self) -> list[str]:
-        """From the outputs down, past conditions that switch without a step."""
+        """Return the names of nodes that may jump, from the outputs down, past selections that switch without
+        a step.
+        """
         waiting, seen, names = list(self.graph.output_positions), set[int](), []
         while waiting:
             i = waiting.pop()
@@ -73,6 +77,7 @@ class _DiscontinuityFinder:
         return sorted(names)
 
     def _is_open(self, condition: Any) -> bool:
+        """Whether a condition may be true and false in the box."""
         if condition not in self.varying:
             return False
         c = self.ranges[condition]
@@ -85,7 +90,7 @@ class _DiscontinuityFinder:
         return self.graph.nodes[p].op in (GREATER, GREATER_EQUAL, LESS, EQUAL)  # a remainder jumps elsewhere too
 
     def _agrees(self, i: int) -> bool:
-        """Whether both branches are functions of one cell u, equal wherever the condition may change."""
+        """Whether both branches of selection i are functions of one cell u, equal wherever the condition may change."""
         condition, *branches = self.graph.nodes[i].args
         masks = self._cells(condition, self._compares)
         switches = [self._switch(m) for m in masks or ()]
@@ -95,7 +100,7 @@ class _DiscontinuityFinder:
         return all(switch is not None and self._equal(branches, *switch) for switch in switches)
 
     def _cells(self, top: Arg, is_leaf: Callable[[int], bool]) -> set[int] | None:
-        """The varying leaves that `top` is a function of, cell by cell; None where it reads anything else."""
+        """Return the varying leaves that `top` is an elementwise function of; None if it reads anything else."""
         leaves, seen, waiting = set[int](), set[int](), [top]
         while waiting:
             p = waiting.pop()
@@ -111,7 +116,7 @@ class _DiscontinuityFinder:
         return leaves if len({self.graph.nodes[p].shape for p in seen}) <= 1 else None
 
     def _switch(self, mask: int) -> tuple[int, Array] | None:
-        """(u, k) of a comparison of u with a known constant k, either way round."""
+        """Return (u, k) if the node compares u with a known constant k, either way round; else None."""
         for u, k in (self.graph.nodes[mask].args, self.graph.nodes[mask].args[::-1]):
             if isinstance(u, int) and u in self.varying and k not in self.varying:
                 known = np.asarray(k.value, dtype=object) if isinstance(k, NumberArg) else self.ranges[k].value
@@ -120,7 +125,7 @@ class _DiscontinuityFinder:
         return None
 
     def _equal(self, branches: Sequence[Arg], u: int, k: Array) -> bool:
-        """Whether the branches are the same numbers at u = k, over rationals or, where exp is needed, over balls."""
+        """Whether the branches are equal at u = k, over rationals or, where exp is needed, over balls."""
         for lift in (exact, balls):
             try:
                 a, b = (self._at(branch, u, lift(k), lift) for branch in branches)
@@ -130,7 +135,7 @@ class _DiscontinuityFinder:
         return False
 
     def _at(self, branch: Arg, u: int, value: Array, lift: Callable[[Any], Array]) -> Array:
-        """The branch where u has this value."""
+        """Value of a branch where u has this value."""
         if isinstance(branch, NumberArg):
             return np.broadcast_to(lift(branch.value), value.shape)
         if branch == u or branch in self.given:

@@ -16,7 +16,7 @@ BITS = 200  # of a ball
 
 
 def work(graph: Graph) -> int:
-    """Multiply-adds and cells of all nodes."""
+    """Number of multiply-adds and cells of all nodes."""
     total = 0
     for node in graph.nodes:
         if node.op not in (INPUT, CONSTANT):
@@ -26,7 +26,7 @@ def work(graph: Graph) -> int:
 
 
 def ball_outputs(graph: Graph, inputs: tuple[Array, ...]) -> list[Any]:
-    """The outputs of numbers as arrays of balls, in the precision that python-flint is set to."""
+    """Return the real outputs as arrays of balls, in the precision that python-flint is set to."""
     lifted = replace(graph, constants={p: _lifted(x) for p, x in graph.constants.items()})
     given = iter(inputs)
     outputs = lifted(*(transform(lambda _, p: _lifted(next(given)), tree) for tree in graph.inputs))
@@ -39,11 +39,12 @@ def ball_outputs(graph: Graph, inputs: tuple[Array, ...]) -> list[Any]:
 
 
 def _lifted(x: Array) -> Array:
+    """Convert real numbers to balls; integers stay."""
     return x if x.dtype.kind == "i" else balls(x)
 
 
 def outward(numbers: list[Any], shape: tuple[int, ...], side: float) -> Array:
-    """Ends of balls as floats, rounded outward; an exact 0 stays one."""
+    """Convert ends of balls to floats, rounded outward; an exact 0 stays 0."""
     near = np.array([float(v) for v in numbers], dtype=float).reshape(shape)
     zero = np.array([v == 0 for v in numbers], dtype=bool).reshape(shape)
     return np.where(zero, 0.0, np.nextafter(near, side))

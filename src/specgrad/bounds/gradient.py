@@ -12,7 +12,7 @@ from ..graph.ir.tree import Tree, leaves, transform
 from ..graph.transforms.autodiff import vjp
 from ..rounding.slack_constants import long_slack
 from ..scalar import Array
-from .batched_boxes import fitted, separate, stack
+from .batched_boxes import fitted, split_boxes, stack
 from .box import Bounds, Box, box_like, example_of, numpy_of
 from .crown_bounds import crown
 from .discontinuities import jumps, through_stops
@@ -22,7 +22,7 @@ DUAL = {1: np.inf, 2: 2, np.inf: 1}
 
 
 def gradient_box(graph: Graph, box: Tree, cotangent: Any, *, method: str = "crown") -> tuple[Box, ...]:
-    """Where cotangent.Jacobian lies, for all inputs in the box, in exact arithmetic: one Box per varying input.
+    """Return boxes that hold cotangent.Jacobian for all inputs in the box, in exact arithmetic: one per varying input.
 
     It is the derivative of the function: stop_gradient counts as the identity, and where the network may jump (a
     comparison, a sign, a winner's position that the box leaves open) the ends are infinite.
@@ -39,7 +39,7 @@ def gradient_box(graph: Graph, box: Tree, cotangent: Any, *, method: str = "crow
     """
     args = box if isinstance(box, tuple) else (box,)
     graph = fitted(graph, args)
-    if (several := separate(graph, args)) is not None:
+    if (several := split_boxes(graph, args)) is not None:
         each = [gradient_box(graph, one, cotangent, method=method) for one in several]
         return tuple(map(stack, zip(*each, strict=True)))
     whole = through_stops(graph)
@@ -49,7 +49,7 @@ def gradient_box(graph: Graph, box: Tree, cotangent: Any, *, method: str = "crow
 
 
 def _gradient_box(graph: Graph, args: tuple[Any, ...], cotangent: Any, method: str) -> tuple[Box, ...]:
-    """The same for a graph without jumps."""
+    """Return boxes of cotangent.Jacobian for a graph without discontinuities."""
     derivative = vjp(graph, _varying(graph, args))
     given = (*args, numpy_of(cotangent).astype(float).reshape(_output_shape(graph)))
     bounds = _bounds(derivative, given, method)
@@ -57,10 +57,12 @@ def _gradient_box(graph: Graph, args: tuple[Any, ...], cotangent: Any, method: s
 
 
 def _anything(box: Box, example: Any) -> Box:
+    """Box from -inf to inf of the same shape."""
     return box_like(Box(np.full(box.shape, -np.inf), np.full(box.shape, np.inf)), example)
 
 
 def _bounds(graph: Graph, given: tuple[Any, ...], method: str) -> Bounds:
+    """Bound the outputs of a graph in exact arithmetic by "crown" or "ibp"."""
     if method == "crown":
         return crown(graph, given, deployed=False)
     if method == "ibp":
@@ -69,7 +71,7 @@ def _bounds(graph: Graph, given: tuple[Any, ...], method: str) -> Bounds:
 
 
 def _varying(graph: Graph, args: tuple[Any, ...]) -> list[str]:
-    """The dotted names of the arguments that vary."""
+    """Dotted names of the arguments that are boxes."""
     names: list[str] = []
     for name, arg in zip(graph.names, args, strict=True):
         transform(lambda path, leaf: names.append(path) if isinstance(leaf, Box) else None, arg, name)
@@ -77,13 +79,14 @@ def _varying(graph: Graph, args: tuple[Any, ...]) -> list[str]:
 
 
 def _output_shape(graph: Graph) -> tuple[int, ...]:
+    """Shape of the only output; raise ShapeError if there are several."""
     if len(graph.output_positions) != 1:
         raise ShapeError("lipschitz", f"needs a graph with one output; got {len(graph.output_positions)}")
     return graph.nodes[graph.output_positions[0]].shape
 
 
 def lipschitz(graph: Graph, box: Tree, *, norm: float = 2, method: str = "crown") -> Array:
-    """For every cell y_k of the output a number L_k with abs(y_k(x) - y_k(z)) <= L_k * norm(x - z), x and z in the box.
+    """Return for every output cell a number L_k with abs(y_k(x) - y_k(z)) <= L_k * norm(x - z), x and z in the box.
 
     box       as for `crown`; of several boxes each has its numbers
     norm      1, 2 or inf
@@ -103,7 +106,7 @@ def lipschitz(graph: Graph, box: Tree, *, norm: float = 2, method: str = "crown"
     args = box if isinstance(box, tuple) else (box,)
     graph = fitted(graph, args)
     shape = _output_shape(graph)
-    if (several := separate(graph, args)) is not None:
+    if (several := split_boxes(graph, args)) is not None:
         return np.stack([lipschitz(graph, one, norm=norm, method=method) for one in several])
     whole = through_stops(graph)
     if jumps(whole, args):
@@ -119,7 +122,7 @@ def lipschitz(graph: Graph, box: Tree, *, norm: float = 2, method: str = "crown"
 
 
 def _norm(sizes: Array, norm: float) -> float:
-    """Not below the norm of numbers >= 0: over the largest of them, whose square alone does not underflow."""
+    """Upper bound of the norm of numbers >= 0, scaled so that squares do not underflow."""
     largest = float(sizes.max(initial=0.0))
     if largest == 0 or not np.isfinite(largest):
         return largest

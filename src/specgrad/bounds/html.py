@@ -27,7 +27,7 @@ MOST_TREES = 3
 
 
 def bounds_page(graph: Graph, bounds: Bounds, title: str = "bounds") -> str:
-    """Bounds of `ibp` or `crown`: a summary, the network with its widths as colours, a table of layers."""
+    """Return an HTML page of `ibp` or `crown` bounds: a summary, the network coloured by width, a table of layers."""
     kind = "cannot tell" if bounds.unbounded else "ok"
     rows = layers_of(graph, bounds)
     body = [*_layers(graph, bounds, rows), _deployment(bounds.deployment)]
@@ -35,6 +35,7 @@ def bounds_page(graph: Graph, bounds: Bounds, title: str = "bounds") -> str:
 
 
 def _summary(bounds: Bounds, rows: Sequence[LayerBounds]) -> str:
+    """Summarise bounds in one sentence."""
     bending, unstable = sum(r.bending for r in rows), sum(r.unstable for r in rows)
     text = f"{len(rows)} operators; the last is {_wide(rows[-1].widest)}" if rows else "no operators"
     if bending:
@@ -45,11 +46,12 @@ def _summary(bounds: Bounds, rows: Sequence[LayerBounds]) -> str:
 
 
 def _wide(x: float) -> str:
+    """Text of a width."""
     return f"at most {number(x)} wide" if math.isfinite(x) else number(x)
 
 
 def _layers(graph: Graph, bounds: Bounds, rows: Sequence[LayerBounds]) -> list[str]:
-    """The chart, the picture, where one can be drawn, and the table."""
+    """Return HTML of the chart, the table and, if it can be drawn, the network."""
     try:
         drawn = f"<h2>The network</h2>{picture(graph.draw(bounds).svg)}"
     except SpecgradError as error:
@@ -59,11 +61,12 @@ def _layers(graph: Graph, bounds: Bounds, rows: Sequence[LayerBounds]) -> list[s
 
 
 def _deployment(said: Any) -> str:
+    """Return HTML of the executions that bounds hold for."""
     return "<h2>Which executions this holds for</h2>" + executions("in sentences", said)
 
 
 def certify_page(title: str, verdict: CertifyResult, shown_: Figures) -> str:
-    """A verdict of `certify`: margins, what it took, the input that breaks it, how the search went, and the boxes."""
+    """Return an HTML page of a `certify` verdict: margins, counterexample, search trees and layer bounds."""
     body = [f"<p>{escape(_took(verdict))}</p>", *(f"<p>{escape(note)}</p>" for note in verdict.notes)]
     if shown_.pair is not None:
         body += [f"<h2>The counterexample</h2>{shown(shown_.pair)}"]
@@ -82,7 +85,7 @@ def certify_page(title: str, verdict: CertifyResult, shown_: Figures) -> str:
 
 
 def _trees(verdict: CertifyResult, shown_: Figures) -> list[str]:
-    """How the question was divided: the largest trees of all cases."""
+    """Return HTML of the largest split trees of all cases."""
     numbered = [(c, k, tree) for c, case in enumerate(shown_.trees) for k, tree in enumerate(case)]
     numbered = sorted((t for t in numbered if len(t[2].cuts) > 1), key=lambda t: -len(t[2].cuts))
     if not numbered:
@@ -101,6 +104,7 @@ def _trees(verdict: CertifyResult, shown_: Figures) -> list[str]:
 
 
 def _lead(verdict: CertifyResult) -> str:
+    """Return the first sentences of the page: verdict and reason."""
     said = {
         "holds": "Proven for every input of the question and every execution described below.",
         "violated": "An input breaks it.",
@@ -112,12 +116,13 @@ def _lead(verdict: CertifyResult) -> str:
 
 
 def _took(verdict: CertifyResult) -> str:
+    """Text: subproblems and seconds by stage."""
     stages = ", ".join(f"{name} {s:.2g} s" for name, s in verdict.stages.items() if s > 0)
     return f"{verdict.problems:,} subproblems; {stages or 'no time'}."
 
 
 def _margins(verdict: CertifyResult) -> str:
-    """By how much each alternative is excluded."""
+    """Return an HTML table of the proven margin of each alternative."""
     pairs = [(c, a, m) for c, case in enumerate(verdict.margins) for a, m in enumerate(case)]
     if not pairs:
         return "<p>None were computed.</p>"

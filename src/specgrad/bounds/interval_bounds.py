@@ -20,7 +20,7 @@ from ..rounding.ball import Ball
 from ..rounding.context import Context
 from ..rounding.propagate import graph_context, node_ball
 from ..rounding.stated import deployment_of
-from .batched_boxes import fitted, separate, together
+from .batched_boxes import fitted, split_boxes, stack_bounds
 from .box import Bounds, balls_of, box_like, box_of, example_of
 
 REAL = Arithmetic("real", execution="node")  # no rounding, so nothing to merge
@@ -51,9 +51,9 @@ def ibp(
     array([-1.,  1.])
     """
     graph = fitted(graph, boxes)
-    if (several := separate(graph, boxes)) is not None:
+    if (several := split_boxes(graph, boxes)) is not None:
         options: dict[str, Any] = {"deployed": deployed, "arithmetic": arithmetic, "backend": backend, "stored": stored}
-        return together([ibp(graph, *one, **options) for one in several])
+        return stack_bounds([ibp(graph, *one, **options) for one in several])
     example = example_of(boxes)
     backend = "torch" if type(example).__module__.startswith("torch") else backend
     run = box_context(graph, deployed, arithmetic, backend, stored)
@@ -64,24 +64,25 @@ def ibp(
     layers = {n.name: box for n, box in zip(graph.nodes, ranges, strict=True) if box is not None}
     outputs = transform(lambda _, p: ranges[p], graph.outputs)
     whole = outputs[0] if graph.single else outputs
-    return Bounds(whole, layers, None, tuple(unbounded), False, run.roundings, said_of(run, graph))
+    return Bounds(whole, layers, None, tuple(unbounded), False, run.roundings, describe_executions(run, graph))
 
 
 def box_context(
     graph: Graph, deployed: bool, arithmetic: Arithmetic | None, backend: str, stored: Collection[str] = ()
 ) -> Context:
+    """Return the rounding context for bounds: of `arithmetic` (default: float32, fused), or exact if not deployed."""
     return graph_context(graph, (arithmetic or Arithmetic()) if deployed else REAL, backend, True, stored)
 
 
-def said_of(run: Context, graph: Graph) -> dict[str, str]:
-    """The executions that bounds of a graph hold for, in sentences."""
+def describe_executions(run: Context, graph: Graph) -> dict[str, str]:
+    """Describe the executions that bounds of a graph hold for, as texts by topic."""
     if run.arithmetic is REAL:
         return {"execution": "exact arithmetic alone"}
     return deployment_of(run.arithmetic, graph)
 
 
 def propagate(graph: Graph, inputs: dict[int, Any], run: Context) -> tuple[list[Ball], list[str]]:
-    """The ball of every node, and the names of those about which nothing is known."""
+    """Return the ball of every node, and the names of unbounded nodes."""
     balls: list[Ball] = []
     unbounded: list[str] = []
     for i, node in enumerate(graph.nodes):
@@ -93,7 +94,7 @@ def propagate(graph: Graph, inputs: dict[int, Any], run: Context) -> tuple[list[
 
 
 def checked(node: Node, ball: Ball, args: list[Ball]) -> Ball:
-    """What may be infinite may be NaN downstream, and a NaN passes every operator: then nothing is known."""
+    """Return the ball, made unbounded if an argument may be infinite: a NaN could follow and pass every operator."""
     if node.kind == "index":
         return ball
     poisoned = any(a.value.dtype.kind == "f" and np.isinf(a.radius).any() for a in args)
@@ -103,4 +104,5 @@ def checked(node: Node, ball: Ball, args: list[Ball]) -> Ball:
 
 
 def is_unbounded(node: Node, ball: Ball) -> bool:
+    """Whether a real node has an infinite radius."""
     return node.kind == "real" and bool(np.isinf(ball.radius).any())

@@ -27,7 +27,7 @@ SECONDS = 20.0  # for the boxes of a page
 
 @dataclass(frozen=True, eq=False)
 class Figures:
-    """What a page of `certify` shows beside the verdict: `--json` has the same.
+    """Numbers and pictures that a page of `certify` shows beside the verdict; `--json` has the same.
 
     question   what they are about; cases of it have one list of trees each
     layers     over the first case's inputs; empty where `without` says why
@@ -65,7 +65,7 @@ def figures_of(
     arithmetic: Any = None,
     seconds: float = SECONDS,
 ) -> Figures:
-    """Boxes are computed again, over the whole question. original: the input that the question stays around."""
+    """Return the figures of a verdict; layer bounds are recomputed over the first case's box. original: the input x."""
     shape = graph.nodes[next(p for p in graph.input_positions if graph.nodes[p].op is INPUT)].shape
     pair = _pair(verdict, graph, question, original, shape)
     graph, _ = of_scores(graph, question)  # what was searched: nodes of trees go by their positions in it
@@ -82,7 +82,7 @@ def figures_of(
 
 
 def _worst(verdict: CertifyResult, graph: Graph, question: Any, trees: Sequence[Sequence[Tree]]) -> Worst | None:
-    """The open part, in the case whose search made it."""
+    """Return the open part with its box, in the case whose search made it; None if there is none."""
     part = verdict.open_part
     if part is None:
         return None
@@ -91,7 +91,7 @@ def _worst(verdict: CertifyResult, graph: Graph, question: Any, trees: Sequence[
 
 
 def _pair(verdict: CertifyResult, graph: Graph, question: Any, original: Any, shape: Sequence[int]) -> Pair | None:
-    """The counterexample beside what was given, or beside the middle of the box that it lies in."""
+    """Return the counterexample beside the given input, or the middle of its box; None if there is none."""
     point = verdict.counterexample
     if point is None:
         return None

@@ -29,7 +29,7 @@ SIDE = 192  # of a picture on the page, about
 
 
 def as_image(x: Array) -> Array | None:
-    """Height, width, channels; None where the shape is no image's.
+    """Return x as (height, width, channels); None if its shape is not an image's.
 
     >>> [None if (y := as_image(np.zeros(s))) is None else y.shape for s in ((1, 3, 8, 9), (8, 9, 3), (1, 1, 1, 5))]
     [(8, 9, 3), (8, 9, 3), None]
@@ -44,7 +44,7 @@ def as_image(x: Array) -> Array | None:
 
 
 def png(pixels: Array) -> bytes:
-    """Bytes (height, width, 1 or 3) as a PNG: grey or red, green and blue, 8 bits each."""
+    """Encode bytes (height, width, 1 or 3) as a PNG: grey or RGB, 8 bits each."""
     height, width, channels = pixels.shape
     rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1).astype(np.uint8)], 1)
     head = struct.pack(">IIBBBBB", width, height, 8, 0 if channels == 1 else 2, 0, 0, 0)
@@ -53,12 +53,13 @@ def png(pixels: Array) -> bytes:
 
 
 def _part(name: bytes, data: bytes) -> bytes:
+    """Return one PNG chunk."""
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """An input that breaks a property beside the one that it was moved from, and what the network computes of both.
+    """A counterexample beside the input that it was moved from, and the network's outputs at both.
 
     called   what the first one is
     """
@@ -71,6 +72,7 @@ class Pair:
 
     @property
     def apart(self) -> Array:
+        """Difference x - original, in float64."""
         return np.subtract(self.x, self.original, dtype=float)
 
     def to_json(self) -> dict[str, Any]:
@@ -81,7 +83,7 @@ class Pair:
 
 
 def shown(pair: Pair) -> str:
-    """Both as images where they are, their difference, and their outputs."""
+    """Return HTML of both inputs as images (if they are), their difference, and their outputs."""
     apart = np.abs(pair.apart)
     moved, farthest = int((apart > 0).sum()), float(apart.max(initial=0.0))
     text = f"{moved:,} of {apart.size:,} cells were moved, the farthest by {farthest:.4g}."
@@ -89,6 +91,7 @@ def shown(pair: Pair) -> str:
 
 
 def _images(pair: Pair) -> str:
+    """Return HTML of both images and their difference; "" if the inputs are no images."""
     first, second = as_image(pair.original), as_image(pair.x)
     if first is None or second is None:
         return ""
@@ -104,7 +107,7 @@ def _images(pair: Pair) -> str:
 
 
 def _scale(*images: Array) -> tuple[float, float]:
-    """0 to 1 or 0 to 255 where all cells lie there, else from the least to the largest."""
+    """Values shown as black and white: 0 to 1 or 0 to 255 if all cells fit, else the extremes."""
     low, high = float(min(i.min() for i in images)), float(max(i.max() for i in images))
     for top in (1.0, 255.0):
         if low >= 0 and high <= top:
@@ -113,11 +116,13 @@ def _scale(*images: Array) -> tuple[float, float]:
 
 
 def _bytes(image: Array, low: float, high: float) -> Array:
+    """Scale low..high to bytes 0..255."""
     share = (image.astype(float) - low) / (high - low) if high > low else np.full(image.shape, 0.5)
     return np.clip(np.rint(255 * share), 0, 255).astype(np.uint8)
 
 
 def _figure(text: str, scale: str, pixels: Array) -> str:
+    """Return an HTML figure of pixels with its caption."""
     height, width = pixels.shape[:2]
     times = max(1, round(SIDE / max(height, width)))
     data = base64.b64encode(png(pixels)).decode()
@@ -128,7 +133,7 @@ def _figure(text: str, scale: str, pixels: Array) -> str:
 
 
 def _inputs(pair: Pair) -> str:
-    """The numbers themselves, where they are few."""
+    """Return an HTML table of both inputs if they have few cells; else ""."""
     if pair.x.size > OUTPUTS:
         return ""
     values = zip(np.ravel(pair.original), np.ravel(pair.x), strict=True)
@@ -136,6 +141,7 @@ def _inputs(pair: Pair) -> str:
 
 
 def _outputs(pair: Pair) -> str:
+    """Return an HTML table of both outputs; of many, the largest ones."""
     before, after = np.ravel(pair.before), np.ravel(pair.after)
     order = list(range(len(after)))
     if len(order) > OUTPUTS:  # the largest of both

@@ -1,4 +1,4 @@
-"""Where bounds grow: how wide every layer's box is, how many cells bend inside theirs, as a chart and as a table."""
+"""Chart and table of how wide every layer's box is, and how many of its cells are unstable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LayerBounds:
 
 
 def layers_of(graph: Graph, bounds: Bounds) -> list[LayerBounds]:
-    """A row per operator that depends on the data.
+    """Return one row per operator that depends on the data.
 
     >>> import specgrad as sg
     >>> from specgrad.bounds import Box, ibp
@@ -71,7 +71,7 @@ def _growth(node: Node, width: float, widest: dict[int, float]) -> float | None:
 
 
 def _bends(graph: Graph, node: Node, bounds: Bounds) -> tuple[int, int]:
-    """Cells of a function that bends, and those whose box has a bend inside."""
+    """Return the number of cells of a nonlinear function, and of those with a kink or bend inside their box."""
     kinks = () if node.op.curve is None else node.op.curve.kinks(node.params)
     box = bounds.layers.get(graph.nodes[node.operands()[0]].name) if kinks and node.operands() else None
     if box is None:
@@ -84,7 +84,7 @@ def _bends(graph: Graph, node: Node, bounds: Bounds) -> tuple[int, int]:
 
 
 def grows_most(rows: Sequence[LayerBounds]) -> str:
-    """A sentence, where some layer widens what it reads.
+    """Return a sentence on the layer that widens its inputs most; "" if none does.
 
     >>> grows_most([LayerBounds("conv", "conv", (1,), 6.0, 6.0, 0, 0, 3.0)])
     'Boxes grow most in <code>conv</code>: 3 times what it reads.'
@@ -96,7 +96,7 @@ def grows_most(rows: Sequence[LayerBounds]) -> str:
 
 
 def chart(rows: Sequence[LayerBounds]) -> str:
-    """Widths on a logarithmic scale, and below them the share of unstable cells, layer by layer."""
+    """Return an SVG chart of widths on a logarithmic scale, with the share of unstable cells below."""
     if not rows:
         return ""
     sizes = [math.log10(r.widest) for r in rows if r.widest > 0 and math.isfinite(r.widest)]
@@ -147,7 +147,7 @@ def _bar(x: float, width: float, floor: float, height: float, tone: str, label: 
 
 
 def _said(rows: Sequence[LayerBounds]) -> str:
-    """The chart in words."""
+    """Describe the chart in words, for its alternative text."""
     ends = f"from {_plain(rows[0].widest)} in {rows[0].name} to {_plain(rows[-1].widest)} in {rows[-1].name}"
     top = max((r for r in rows if r.bending), key=lambda r: r.unstable / r.bending, default=None)
     unstable = (

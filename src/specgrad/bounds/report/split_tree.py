@@ -23,6 +23,7 @@ SIDES = {"input": ("≤", "&gt;"), "node": ("≤", "≥"), "winner": ("wins", "n
 
 
 def kind_of_cut(graph: Graph, cut: Split) -> str:
+    """Kind of a split: "winner", "input" or "node"."""
     return "winner" if cut.tap is not None else "input" if graph.nodes[cut.node].op is INPUT else "node"
 
 
@@ -38,7 +39,7 @@ def cell_of(graph: Graph, cut: Split) -> str:
 
 
 def condition(graph: Graph, cut: Split, side: int) -> str:
-    """One side of a cut in words."""
+    """Describe one side of a split in words."""
     if cut.tap is not None:
         return f"{cell_of(graph, cut)}: tap {cut.tap} {'wins' if side == 0 else 'does not win'}"
     sign = "<=" if side == 0 else ">" if kind_of_cut(graph, cut) == "input" else ">="
@@ -47,7 +48,7 @@ def condition(graph: Graph, cut: Split, side: int) -> str:
 
 @dataclass(frozen=True)
 class TreeFigures:
-    """A tree in numbers.
+    """Statistics of a split tree.
 
     leaves, depth   of the whole; `below` has both for every part
     kinds           cuts by kind: input, node (a kink), winner (of a max_pool)
@@ -69,7 +70,7 @@ class TreeFigures:
 
 
 def below(tree: Tree) -> tuple[Array, Array]:
-    """Leaves and depth under every part; parts stand after their parents.
+    """Return (leaves, depth) under every part; parts stand after their parents.
 
     >>> tree = Tree()
     >>> _ = tree.divide(0, Split(0, 1, 0.5)), tree.divide(2, Split(3, 7))
@@ -85,6 +86,7 @@ def below(tree: Tree) -> tuple[Array, Array]:
 
 
 def figures(graph: Graph, tree: Tree) -> TreeFigures:
+    """Return the statistics of a split tree."""
     leaves, depth = below(tree)
     cuts = [cut for cut in tree.cuts if cut is not None]
     kinds = Counter(kind_of_cut(graph, cut) for cut in cuts)
@@ -94,7 +96,7 @@ def figures(graph: Graph, tree: Tree) -> TreeFigures:
 
 
 def unfolded(tree: Tree) -> set[int]:
-    """The parts that are drawn with both of their sides: the largest branches first, until the picture is full."""
+    """Parts that are drawn with both of their sides: the largest branches first, until the picture is full."""
     leaves, _ = below(tree)
     queue, opened, drawn = [(-int(leaves[0]), 0, 0)], set(), 1
     children = _children(tree)
@@ -109,7 +111,7 @@ def unfolded(tree: Tree) -> set[int]:
 
 
 def _children(tree: Tree) -> dict[int, list[int]]:
-    """Both sides of every cut, in order."""
+    """Return both children of every split part, in order."""
     children: dict[int, list[int]] = {}
     for part in range(1, len(tree.cuts)):
         children.setdefault(tree.parents[part], [0, 0])[tree.sides[part]] = part
@@ -117,12 +119,16 @@ def _children(tree: Tree) -> dict[int, list[int]]:
 
 
 def drawing(graph: Graph, tree: Tree, *, settled: bool = True, worst: int | None = None) -> str:
-    """Cuts from left to right, the lower side above. settled: every leaf is excluded; worst: a leaf that is not."""
+    """Return an SVG of the tree, splits from left to right. settled: every leaf is excluded; worst: a leaf that
+    is not.
+    """
     mark = "" if worst is None else "<p>* is, or holds, the part that is farthest from proven.</p>"
     return plot(*_Drawing(graph, tree, settled, worst).whole()) + mark
 
 
 class _Drawing:
+    """Lays out and draws one split tree."""
+
     def __init__(self, graph: Graph, tree: Tree, settled: bool, worst: int | None) -> None:
         self.graph, self.tree, self.settled = graph, tree, settled
         self.leaves, self.depth = below(tree)
@@ -132,6 +138,7 @@ class _Drawing:
         self.row, self.right = 0, 0.0
 
     def whole(self) -> tuple[float, float, str, list[str]]:
+        """Return width, height, alternative text and SVG elements of the drawing."""
         self._place(0, 0)
         said = (
             f"A tree of cuts with {self.leaves[0]:,} leaves, {self.depth[0]:,} deep. The text beside it has its figures"
@@ -139,7 +146,7 @@ class _Drawing:
         return self.right + 8, ROW * self.row + 12, said, self.parts
 
     def _place(self, part: int, column: int) -> float:
-        """Draw a part and what is below it; how high it stands."""
+        """Draw a part and everything below it; return its y coordinate."""
         x, cut = 8 + STEP * column, self.tree.cuts[part]
         if cut is None or part not in self.opened:
             y = ROW * self.row + 18
@@ -158,10 +165,12 @@ class _Drawing:
         return y
 
     def _label(self, cut: Split) -> str:
+        """Short text of a split: cell, and point or tap."""
         point = f"tap {cut.tap}" if cut.tap is not None else f"at {cut.at:.3g}"
         return f"{shortened(cell_of(self.graph, cut), NAME - len(point) - 1)} {point}"
 
     def _end(self, part: int, x: float, y: float) -> None:
+        """Draw a leaf or a folded branch."""
         leaf, worst = self.tree.cuts[part] is None, part in self.worst
         tone = "good" if self.settled else "open" if worst else "soft"
         if leaf:
@@ -178,13 +187,14 @@ class _Drawing:
 
 
 def _above(tree: Tree, part: int) -> Iterator[int]:
+    """Yield all ancestors of a part."""
     while part:
         part = tree.parents[part]
         yield part
 
 
 def part_of(tree: Tree, cuts: Sequence[tuple[Split, int]]) -> int | None:
-    """The part that lies on these sides of these cuts; None where the tree was not cut so.
+    """Return the part on these sides of these splits; None if the tree was not split so.
 
     >>> tree = Tree()
     >>> _ = tree.divide(0, Split(0, 1, 0.5)), tree.divide(2, Split(3, 7))
@@ -200,7 +210,7 @@ def part_of(tree: Tree, cuts: Sequence[tuple[Split, int]]) -> int | None:
 
 
 def said(graph: Graph, tree: Tree, where: str, drawn: str) -> str:
-    """Its figures in a sentence, the drawing, and what was cut most as a table."""
+    """Return HTML of a tree: its statistics, the drawing, and a table of the cells split most."""
     f = figures(graph, tree)
     names = {"input": "of inputs", "node": "at kinks of layers", "winner": "by the winner of a window"}
     kinds = ", ".join(f"{count:,} {names[kind]}" for kind, count in f.kinds.items())
@@ -214,7 +224,7 @@ def said(graph: Graph, tree: Tree, where: str, drawn: str) -> str:
 
 @dataclass(frozen=True)
 class Worst:
-    """The sub-problem that is farthest from being excluded: what it lacks, its cuts, its box.
+    """The subproblem farthest from being excluded: its margin, splits and box.
 
     cuts   of layers, in words
     box    inputs that were cut: a cell, its ends in this part, and in the whole question
@@ -231,7 +241,7 @@ class Worst:
 
 
 def worst_of(graph: Graph, cuts: Sequence[tuple[Split, int]], margin: float, ends: tuple[Array, Array]) -> Worst:
-    """Where a part of the box between two ends lies, from its cuts and their sides.
+    """Return the Worst of a part of the box `ends`, from its splits and their sides.
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(x), (2,))
@@ -254,7 +264,7 @@ def worst_of(graph: Graph, cuts: Sequence[tuple[Split, int]], margin: float, end
 
 
 def worst_said(worst: Worst, inputs: int) -> str:
-    """The box, the cuts and the margin of a part that is open."""
+    """Return HTML of an open part: its box, splits and margin."""
     text = f"<p>The part that is farthest from proven lacks {-worst.margin:.4g}"
     text += f"; {len(worst.box):,} of {inputs:,} inputs and {len(worst.cuts):,} cells of layers are cut.</p>"
     if worst.box:
@@ -272,7 +282,7 @@ def worst_said(worst: Worst, inputs: int) -> str:
 
 
 def _span(low: float, high: float, first: float, last: float) -> str:
-    """Where in the whole it lies, as a bar."""
+    """Return an HTML bar that shows where low..high lies in first..last."""
     size = last - first
     start, share = ((low - first) / size, (high - low) / size) if size > 0 else (0.0, 1.0)
     share = max(share, 0.02)
@@ -281,4 +291,5 @@ def _span(low: float, high: float, first: float, last: float) -> str:
 
 
 def _more(rows: Sequence[object]) -> str:
+    """Return HTML "And n more." if the list is longer than what is shown."""
     return f"<p>And {len(rows) - MOST_CUT:,} more.</p>" if len(rows) > MOST_CUT else ""
