@@ -11,13 +11,14 @@ import typer
 from rich.console import Console
 
 from ..execution_text import but
+from ..interop.model import named_model
 from ..scalar import upward
 from .certify import show_deployment
 from .shared import console as screen
 from .shared.box_option import box_limits
 from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
 from .shared.exit_codes import CODES, print_verdict
-from .shared.models import input_names, load_model, named_inputs
+from .shared.models import named_inputs
 from .shared.output_files import Json
 from .shared.shape_option import Shapes
 from .shared.table import Column, print_table
@@ -50,9 +51,9 @@ def accuracy(
     from ..safety.accuracy import accuracy as run_accuracy
 
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
-    loaded = load_model(model)
+    loaded = named_model(model)
     arrays = named_inputs(loaded, [], shape or [])
-    boxes = boxes_of(box, input_names(loaded), arrays)
+    boxes = boxes_of(box, loaded.names, arrays)
     with screen.progress(as_json) as step:
         if step is not None:
             step("accuracy", 0, 1)

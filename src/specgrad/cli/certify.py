@@ -15,12 +15,12 @@ from rich.console import Console
 from ..atomic_files import write_whole
 from ..errors import ContradictionError, need
 from ..execution_text import but
-from ..graph.graph import Graph
+from ..interop.model import Model, named_model
 from ..scalar import Array
 from .shared import console as screen
 from .shared.counterexample_files import Counterexample, check_counterexample, vnncomp_text, write_counterexample
 from .shared.exit_codes import CANNOT_TELL, CODES, print_and_flush, print_verdict
-from .shared.models import as_graph, load_model, only_shape, read_array, shapes_of
+from .shared.models import as_graph, only_shape, read_array, shapes_of
 from .shared.number_option import number_of
 from .shared.output_files import Force, Html, Json, check_certificate_files, check_file, is_report, is_vnncomp, writing
 from .shared.shape_option import Shapes
@@ -107,11 +107,12 @@ def certify(
     asked = _statement(statement, files, label, eps if eps is not None or not largest else "1/256")
     if largest and statement is not None:
         raise typer.BadParameter("--largest goes with --input and --label, not with a property file")
-    loaded = load_model(model)
-    network = loaded if isinstance(loaded, str) else as_graph(loaded, files, shape or [])
-    source = None if isinstance(loaded, str | Graph) else loaded
+    loaded = named_model(model)
+    is_file = loaded.kind == "onnx"
+    network = loaded.source if is_file else as_graph(loaded, files, shape or [])
+    source = loaded.source if loaded.kind == "torch" else None
     limits: dict[str, Any] = {"low": number_of("--low", low), "high": number_of("--high", high)}
-    limits["shape"] = _input_shape(loaded, files, shape or []) if isinstance(loaded, str) else None
+    limits["shape"] = _input_shape(loaded, files, shape or []) if is_file else None
     options = {**limits, "arithmetic": Arithmetic(execution=execution, operands=operands)}
     if norm != "inf":
         options["norm"] = norm
@@ -124,7 +125,7 @@ def certify(
     )
 
 
-def _input_shape(model: str, files: Sequence[Path], texts: Sequence[str]) -> Any:
+def _input_shape(model: Model, files: Sequence[Path], texts: Sequence[str]) -> Any:
     """Return the shape of the only input, or shapes by name if there are several; None: the model decides."""
     if len(files) > 1:
         return shapes_of(model, files, texts)
@@ -359,8 +360,8 @@ def _deployed_network(model: str, statement_: Any, x: Path | None, texts: Sequen
         rounded_constants,
     )
 
-    loaded = load_model(model)
-    if isinstance(loaded, str):
+    loaded = named_model(model)
+    if loaded.kind == "onnx":
         refuse_other_formats(loaded)
         shape = only_shape(loaded, x, texts)
         texts = [] if shape is None else [",".join(map(str, shape))]

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from ..interop.model import named_model
 from .certify import High, Low, show_deployment
 from .shared import console as screen
 from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
 from .shared.exit_codes import CODES, print_verdict
-from .shared.models import load_model, named_inputs
+from .shared.models import named_inputs
 from .shared.number_option import number_of
 from .shared.output_files import Json
 from .shared.shape_option import Shapes
@@ -55,7 +56,7 @@ def compare(
 
     near = {"eps": number_of("--eps", eps), "low": number_of("--low", low), "high": number_of("--high", high)}
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
-    first, second = load_model(model), load_model(other)
+    first, second = named_model(model), named_model(other)
     arrays = named_inputs(first, inputs or [], shape or [])
     with screen.progress(as_json) as step:
         done = run_compare(first, second, *arrays, **near, arithmetic=arithmetic, seconds=seconds, progress=step)

@@ -34,6 +34,7 @@ from ..errors import ParameterError, SpecgradError
 from ..graph.drawing.summary import HEADER, Row, rows
 from ..graph.explain import explain as run_explain
 from ..graph.graph import Graph
+from ..interop.model import named_model
 from ..rulebook import rule as rule_text
 from ..rulebook import rules
 from ..svg import is_picture
@@ -57,7 +58,7 @@ from .shared.exit_codes import (
     warn_unlimited,
 )
 from .shared.help_groups import Grouped
-from .shared.models import importable_graph, load_model, read_array, read_inputs
+from .shared.models import importable_graph, read_array, read_inputs
 from .shared.output_files import Force, Html, Json, check_file, check_folder, is_report, writing
 from .shared.schemas import SCHEMAS
 from .shared.shape_option import Shapes
@@ -144,7 +145,7 @@ def show(
 ) -> None:
     """Layers, shapes, parameters, multiply-adds and receptive fields."""
     check_file(svg, is_picture, force)
-    graph, notes = importable_graph(load_model(model), inputs or [], shape or [])
+    graph, notes = importable_graph(named_model(model), inputs or [], shape or [])
     body, total = rows(graph, detail=detail)
     data = {"layers": [_as_numbers(row) for row in body], "total": total, "notes": notes}
     picture = None if svg is None else graph.draw(detail=detail)
@@ -206,8 +207,8 @@ def audit(
 ) -> None:
     """Is every layer's output on this runtime explained by rounding? If not, which is the first that is not?"""
     check_file(html, is_report, force)
-    loaded = load_model(model)
-    if isinstance(loaded, Graph):
+    loaded = named_model(model)
+    if loaded.kind == "graph":
         raise ParameterError("audit", "runtimes run no saved graph; write it with specgrad.interop.to_onnx first")
     _check_one_source(runtime, recorded, inputs, outputs, shape)
     if runtime is not None and of is not None:
@@ -238,7 +239,7 @@ def audit(
 def _graph_for_report(loaded: Any, inputs: list[Path], shape: list[str]) -> Graph | None:
     """Return the graph of an ONNX file for the report, or None if it cannot be imported."""
     try:
-        return importable_graph(loaded, inputs, shape)[0] if isinstance(loaded, str) else None
+        return importable_graph(loaded, inputs, shape)[0] if loaded.kind == "onnx" else None
     except SpecgradError:
         return None
 
@@ -373,7 +374,7 @@ def explain(
         index = tuple(int(part) for part in output.split(","))
     except ValueError:
         raise typer.BadParameter(f"--output must be whole numbers with commas between; got {output!r}") from None
-    graph, _ = importable_graph(load_model(what), inputs or [], shape or [])
+    graph, _ = importable_graph(named_model(what), inputs or [], shape or [])
     explanation = run_explain(graph, index, layer)
     print_verdict(
         "explain", "ok", explanation.to_json(), as_json, lambda: console.show_explanation(Console(), explanation)

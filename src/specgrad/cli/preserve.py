@@ -14,12 +14,13 @@ from rich.console import Console
 from ..atomic_files import write_whole
 from ..errors import ParameterError
 from ..execution_text import but
+from ..interop.model import named_model
 from ..scalar import Array
 from .certify import High, Low, show_deployment
 from .shared import console as screen
 from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
 from .shared.exit_codes import CODES, print_verdict
-from .shared.models import load_model, read_array
+from .shared.models import read_array
 from .shared.number_option import number_of
 from .shared.output_files import Force, Html, Json, check_file, is_report, writing
 from .shared.table import Column, print_table
@@ -75,7 +76,7 @@ def preserve(
     options |= {"stored": stored or (), "axis": axis}
     options["runtimes"] = None if runtime is None else [name for name in runtime if name != "none"]
     samples = read_samples(data, array)
-    loaded = load_model(model)
+    loaded = named_model(model)
     with screen.progress(as_json) as step:
         result = run_preserve(loaded, samples, decision, progress=step, **options)
     print_verdict("preserve", result.verdict, result.to_json(), as_json, lambda: show_preserved(Console(), result))

@@ -12,11 +12,11 @@ from rich.console import Console
 
 from ..atomic_files import write_whole
 from ..errors import ParameterError, need
+from ..interop.model import open_model
 from ..process import Process
 from .shared import console as screen
 from .shared.box_option import box_limits
 from .shared.exit_codes import CODES, print_verdict
-from .shared.models import declared_shapes
 from .shared.output_files import Force, Html, Json, check_file, is_report, writing
 from .shared.shape_option import Shapes, requested_shapes
 from .shared.table import Column, print_table
@@ -62,7 +62,7 @@ def profile(
     limits = None if box is None else box_limits(box)
     if not model.is_file():
         raise ParameterError("model", f"no file {model}; give an .onnx file")
-    shapes = requested_shapes(shape, list(declared_shapes(str(model)))) if shape else {}
+    shapes = requested_shapes(shape, open_model(model).names) if shape else {}
     written, data = None, {}
     with Process(seconds=seconds) as process:
         options: Any = {"box": limits, "process": process}

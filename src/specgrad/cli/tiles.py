@@ -9,9 +9,10 @@ import typer
 from rich.console import Console
 
 from ..errors import ParameterError
+from ..interop.model import named_model
 from .shared import console as screen
 from .shared.exit_codes import CODES, print_verdict
-from .shared.models import graph_of_shapes, load_model
+from .shared.models import graph_of_shapes
 from .shared.output_files import Json
 from .shared.shape_option import Shapes
 
@@ -59,7 +60,7 @@ def tiles(
     if dtype not in ITEM_BYTES:
         raise typer.BadParameter(f"--dtype must be one of {', '.join(ITEM_BYTES)}; got {dtype!r}")
     size, most = None if tile is None else numbers_of("--tile", tile, 1), None if memory is None else bytes_of(memory)
-    graph = graph_of_shapes(load_model(model), shape or [])
+    graph = graph_of_shapes(named_model(model), shape or [])
     spatial = None if axes is None else numbers_of("--axes", axes)
     halo = scale.halo(graph, spatial)
     verdict = "reads everything" if halo.whole and not passes else "ok"

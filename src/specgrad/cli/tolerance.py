@@ -10,11 +10,12 @@ import typer
 from rich.console import Console
 
 from ..execution_text import but
+from ..interop.model import named_model
 from .certify import show_deployment
 from .shared import console as screen
 from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
 from .shared.exit_codes import CODES, print_verdict
-from .shared.models import load_model, named_inputs
+from .shared.models import named_inputs
 from .shared.output_files import Json
 from .shared.shape_option import Shapes
 from .shared.table import Column, print_table
@@ -57,7 +58,7 @@ def tolerance(
     from ..check import tolerance as run_tolerance
 
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
-    loaded = load_model(model)
+    loaded = named_model(model)
     arrays = named_inputs(loaded, inputs or [], shape or [])
     with screen.progress(as_json) as step:
         proven = run_tolerance(

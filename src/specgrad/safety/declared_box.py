@@ -10,7 +10,7 @@ import numpy as np
 from ..bounds import Box
 from ..check.models.load import graph_in_one_format
 from ..graph.graph import Graph
-from ..interop import from_onnx
+from ..interop.model import open_model
 from ..rounding import Arithmetic
 
 
@@ -21,7 +21,7 @@ def on_box(
 
     sizes   of inputs that the file leaves open
     """
-    graph = from_onnx(model, input_shapes=sizes).at()
+    graph = open_model(model, who).graph(sizes).at()
     boxes = tuple(Box(np.full(s, low), np.full(s, high)) for s in (graph.nodes[p].shape for p in graph.input_positions))
     zeros = [np.zeros(np.shape(b.low), np.float32) for b in boxes]
     return graph_in_one_format(model, zeros, who, Arithmetic()), boxes

@@ -27,13 +27,14 @@ from specgrad.graph.graph import Graph
 from specgrad.graph.interface import Interface, interface_differences, interface_of, only_one_takes
 from specgrad.graph.ir.interpreter import bind_inputs
 from specgrad.graph.ir.tree import leaves
+from specgrad.interop.model import open_model
 from specgrad.rounding import Arithmetic
 from specgrad.rounding.stated import deployment_of
 from specgrad.scalar import Array, Number
 
 from ..models.emulate import MAX_MULTIPLY_ADDS, Executor, multiply_adds
 from ..models.input_box import box_around, box_of
-from ..models.load import graph_of, is_file
+from ..models.load import graph_of
 from ..tolerances.tolerance import tolerance, words_of
 from ..verdicts.first_divergence import first_difference
 from .box_difference import BoxDifference, bound_difference
@@ -323,13 +324,7 @@ def _ordered_as(first: Graph, second: Graph) -> Graph:
 
 def _random_inputs(model: Any) -> tuple[Array, ...]:
     """Return normal numbers of the shapes that a model declares; zeros for indices."""
-    if is_file(model):
-        from specgrad.interop import from_onnx
-
-        model = from_onnx(model)
-    if not isinstance(model, Graph):
-        raise ParameterError("compare", "a PyTorch module needs inputs: its shapes are not written anywhere")
-    graph, rng = model.at(), np.random.default_rng(0)
+    graph, rng = open_model(model, "compare").graph().at(), np.random.default_rng(0)
     nodes = [graph.nodes[p] for p in graph.input_positions]
     return tuple(
         np.zeros(n.shape, np.int64) if n.kind == "index" else rng.normal(size=n.shape).astype(np.float32) for n in nodes

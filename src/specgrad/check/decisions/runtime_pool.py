@@ -18,11 +18,11 @@ from specgrad.engines import compile
 from specgrad.errors import ParameterError, SpecgradError
 from specgrad.graph.graph import Graph
 from specgrad.graph.ir.tree import leaves
+from specgrad.interop.model import Model, open_model
 from specgrad.process import Process
 from specgrad.scalar import Array
 
 from ..models.inputs import as_declared
-from ..models.run_onnx import read_with_weights, real_inputs
 from ..runtimes import RUNTIMES
 
 ONNXRUNTIME = """import onnxruntime
@@ -122,10 +122,9 @@ class Runtimes:
         if "file" not in self._engines:
             from specgrad.interop import to_onnx
 
-            self._engines["file"] = to_onnx(self.graph) if self.source is None else read_with_weights(self.source)
-        file = self._engines["file"]
-        given = dict(zip([i.name for i in real_inputs(file)], inputs, strict=True))
-        return file.SerializeToString(), as_declared(file, given)[0]
+            self._engines["file"] = open_model(to_onnx(self.graph) if self.source is None else self.source)
+        file: Model = self._engines["file"]
+        return file.proto.SerializeToString(), as_declared(file, dict(zip(file.names, inputs, strict=True)))[0]
 
     def close(self) -> None:
         """End the processes."""

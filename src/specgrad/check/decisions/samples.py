@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,14 +10,13 @@ import numpy as np
 
 from specgrad.proof.base.deployed_graph import rounded_constants
 
-from ...errors import ParameterError, ShapeError, need
+from ...errors import ParameterError, ShapeError
 from ...graph.graph import Graph
+from ...interop.model import Dims, Model, open_model
 from ...rounding import Arithmetic
 from ...scalar import Array
 from ..models.checkpoint import digest_of
-from ..models.load import graph_of, is_file
-
-Dims = Sequence[int | None] | None
+from ..models.load import graph_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,27 +61,20 @@ def samples_of(model: Any, data: Any, arithmetic: Arithmetic) -> Samples:
     model   a Graph, an ONNX file (path, bytes, ModelProto), or a PyTorch module
     data    an array whose first axis numbers the samples, or one such array per input, by name
     """
-    arrays, batched = _fitted(_declared(model, data), data)
+    given = open_model(model, "preserve")
+    arrays, batched = _fitted(_declared(given, data), data)
     first = [a[:1] if b else a[0] for a, b in zip(arrays, batched, strict=True)]
-    graph, formats = graph_of(model, first, "preserve", arithmetic)
+    graph, formats = graph_of(given, first, "preserve", arithmetic)
     notes = rounded_constants(graph) if arithmetic.dtype == "float32" and not formats else ()
-    source = model if is_file(model) else None
+    source = given.source if given.kind == "onnx" else None
     return Samples(_in_float32(graph, arithmetic), arrays, batched, source, formats, notes)
 
 
-def _declared(model: Any, data: Any) -> dict[str, Dims]:
+def _declared(model: Model, data: Any) -> dict[str, Dims]:
     """Return {input: sizes} (None: open or unknown); of a module, the names that the data have."""
-    if isinstance(model, Graph):
-        program = model.open.program if model.open is not None else model
-        shapes = [program.nodes[p].shape for p in program.input_positions]
-        named = zip((program.nodes[p].name for p in program.input_positions), shapes, strict=True)
-        return {name: [n if isinstance(n, int) else None for n in shape] for name, shape in named}
-    if is_file(model):
-        need("onnx", "ONNX files need")
-        from ...interop.onnx import input_dims
-
-        return dict(input_dims(model))
-    return dict.fromkeys(data if isinstance(data, Mapping) else ("input",))
+    if model.kind == "torch":
+        return dict.fromkeys(data if isinstance(data, Mapping) else ("input",))
+    return {i.name: i.dims for i in model.inputs}
 
 
 def _fitted(declared: Mapping[str, Dims], data: Any) -> tuple[tuple[Array, ...], tuple[bool, ...]]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from specgrad.errors import ParameterError, need
+from specgrad.errors import ParameterError
+from specgrad.interop.model import Model
 from specgrad.scalar import Array
 from specgrad.window import Shape
 
@@ -29,15 +30,12 @@ def check_floats(inputs: Mapping[str, Array] | Sequence[Array], besides: Sequenc
             raise ParameterError("audit", f"inputs must be float32; got {a.dtype}", rule="P5")
 
 
-def as_declared(file: Any, given: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[str, ...]]:
+def as_declared(model: Model, given: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[str, ...]]:
     """Return the inputs in the types that an ONNX file declares, and a note for each that was converted."""
-    need("onnx", "ONNX files need")
-    from onnx import helper
-
-    types = {i.name: i.type.tensor_type.elem_type for i in file.graph.input}
+    types = {i.name: i.dtype for i in model.inputs}
     feeds, notes = dict(given), []
     for name, a in given.items():
-        wanted = np.dtype(helper.tensor_dtype_to_np_dtype(types[name]))
+        wanted = np.dtype(types[name])
         if a.dtype == wanted:
             continue
         check_floats([a])

@@ -14,6 +14,7 @@ import numpy as np
 from specgrad.declared_errors import MEASURED, WRONG
 from specgrad.errors import ParameterError
 from specgrad.graph.graph import Graph
+from specgrad.interop.model import open_model
 from specgrad.op import Op
 from specgrad.process import ProcessResult
 from specgrad.scalar import Array
@@ -21,7 +22,7 @@ from specgrad.scalar import Array
 from ..cases.op_case import OpCase
 from ..runtimes import RUNTIMES, NotOffered, Runtime, base_and_device
 from .model_run import ModelRun
-from .run_onnx import by_layer, known_values, read_with_weights, real_inputs, shapes_and_types
+from .run_onnx import by_layer, known_values, shapes_and_types
 
 
 def _refuse_question(question: OpCase) -> str:
@@ -75,13 +76,12 @@ def read_recorded(path: Path) -> dict[str, Array]:
 
 def name_ends(source: Any, inputs: Sequence[Array], outputs: Sequence[Array]) -> dict[str, Array]:
     """Return inputs and outputs, given in the model's order, by their names in the file."""
-    file = read_with_weights(source)
+    model = open_model(source, "recorded")
     values: dict[str, Array] = {}
-    for what, ends, arrays in (
-        ("inputs", real_inputs(file), inputs),
-        ("outputs", file.graph.output, outputs),
+    for what, names, arrays in (
+        ("inputs", model.names, inputs),
+        ("outputs", [end.name for end in model.proto.graph.output], outputs),
     ):
-        names = [end.name for end in ends]
         if len(names) != len(arrays):
             text = f"the model has {len(names)} {what} ({_listed(names)}); got {len(arrays)} arrays"
             raise ParameterError("recorded", text)
@@ -91,12 +91,10 @@ def name_ends(source: Any, inputs: Sequence[Array], outputs: Sequence[Array]) ->
 
 def run_recorded(source: Any, recorded: Mapping[str, Array]) -> list[ModelRun]:
     """Return recorded values as model runs, one per recorded point."""
-    from specgrad.interop import from_onnx
-    from specgrad.interop.onnx import input_dims
     from specgrad.interop.onnx.read.unsupported_nodes import declared_values
 
-    file = read_with_weights(source)
-    names = [i.name for i in real_inputs(file)]
+    model = open_model(source, "recorded")
+    file, names = model.proto, model.names
     _refuse_missing("inputs", names, recorded)
     values = {n: np.asarray(a) for n, a in recorded.items()}
     for n, a in values.items():
@@ -107,22 +105,21 @@ def run_recorded(source: Any, recorded: Mapping[str, Array]) -> list[ModelRun]:
         text = f"none of the arrays is a value of the model; values are {_listed(sorted(computed))}"
         raise ParameterError("recorded", f"{text}; got {_listed(sorted(values))}")
     foreign = sorted(set(values) - computed - set(names))
-    points = split_points({n: a for n, a in values.items() if n not in foreign}, input_dims(file))
+    points = split_points({n: a for n, a in values.items() if n not in foreign}, {i.name: i.dims for i in model.inputs})
     shapes = {n: points[0][n].shape for n in names}
     declared = {**declared_values(file, shapes), **shapes_and_types(points[0])}
-    graph = from_onnx(source, input_shapes=shapes, partial=True, declared=declared)
+    graph = model.part(shapes, declared)
     outputs = [o.name for o in file.graph.output]
     missing = [n for n in outputs if n not in values]
     said = {f"{len(foreign)} recorded arrays are no values of the model: {_listed(foreign)}": foreign}
     said |= {f"outputs that were not recorded: {_listed(missing)}": missing}
     notes = tuple(note for note, names in said.items() if names)
-    title = Path(source).name if isinstance(source, str | Path) else "model"
     deployed = []
     for point in points:
         known = known_values(graph, point)
         _refuse_shapes(graph, known)
         answer = ProcessResult("answers", tuple(point[n] for n in outputs if n in point))
-        deployed.append(ModelRun(title, graph, known, by_layer(file, graph, known), answer, notes))
+        deployed.append(ModelRun(model.title, graph, known, by_layer(file, graph, known), answer, notes))
     return deployed
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from specgrad.errors import ParameterError, SpecgradError, need
+from specgrad.errors import ParameterError, SpecgradError
 from specgrad.graph.graph import CONSTANT, INPUT, Graph
+from specgrad.interop.model import Model, open_model
 from specgrad.process import Process, ProcessResult
 from specgrad.scalar import Array
 from specgrad.window import Shape
@@ -21,44 +21,41 @@ from .model_run import ModelRun, UnsupportedLayer
 
 
 def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float) -> ModelRun:
-    """Run a model on a runtime and return the values that it showed; a module is exported to ONNX where needed."""
-    is_module = not isinstance(model, str | Path | bytes) and hasattr(model, "state_dict")
+    """Run a model on a runtime and return the values that it showed; a module is export_onnx to ONNX where needed."""
+    given = open_model(model, "audit")
+    is_module = given.kind == "torch"
     if is_module:
         check_floats(inputs)
     if is_module and runtime.name == "torch":
-        need("torch", "PyTorch modules need")
         from .run_torch import run_module
 
-        return run_module(model, inputs)
+        return run_module(given.source, inputs)
     if not runtime.model:
         text = (
             f"runtime {runtime.name} runs no whole models; give onnxruntime, openvino, openvino-f32 or onnx-reference"
         )
         raise ParameterError("audit", f"{text}, or torch with a PyTorch module", rule="P5")
     if is_module:
-        need("torch", "PyTorch modules need")
         from .run_torch import export_onnx
 
-        return run_file(export_onnx(model, inputs), runtime, inputs, seconds, type(model).__name__, model)
-    title = Path(model).name if isinstance(model, str | Path) else "model"
-    return run_file(model, runtime, inputs, seconds, title)
+        export = open_model(export_onnx(given.source, inputs))
+        return run_file(export, runtime, inputs, seconds, given.title, given)
+    return run_file(given, runtime, inputs, seconds, given.title)
 
 
 def run_file(
-    source: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float, title: str, module: Any = None
+    model: Model, runtime: Runtime, inputs: Sequence[Array], seconds: float, title: str, module: Model | None = None
 ) -> ModelRun:
     """Run an ONNX file on a runtime and return its values; nodes that specgrad does not support are skipped."""
-    file = read_with_weights(source)
-    names = [i.name for i in real_inputs(file)]
-    if len(names) != len(inputs):
-        raise ParameterError("audit", f"the model takes {len(names)} inputs ({', '.join(names)}); got {len(inputs)}")
-    feeds, converted = as_declared(file, dict(zip(names, inputs, strict=True)))
+    file = model.proto
+    model.check_count(inputs, "audit")
+    feeds, converted = as_declared(model, dict(zip(model.names, inputs, strict=True)))
     with Process(seconds=seconds, environment=runtime.environment) as process:
 
         def expose(values: Sequence[str]) -> tuple[ProcessResult, dict[str, Array]]:
             return _run_exposing(process, runtime, file, feeds, values)
 
-        graph = _meaning(source, file, feeds, lambda values: expose(values)[1])
+        graph = _meaning(model, feeds, lambda values: expose(values)[1])
         answer, _ = expose(())
         given = {n for u in graph.unexamined for n in u.gives}
         shown, values = expose([n for n, p in graph.values.items() if _is_computed(graph, p) or n in given])
@@ -86,20 +83,19 @@ def _run_exposing(
     return answer, dict(zip([*own, *extra], answer.arrays, strict=False))
 
 
-def _meaning(source: Any, file: Any, feeds: Mapping[str, Array], run: Callable[[Sequence[str]], Any]) -> Any:
+def _meaning(model: Model, feeds: Mapping[str, Array], run: Callable[[Sequence[str]], Any]) -> Any:
     """Return the file as a graph; unsupported nodes get shapes from ONNX's inference, or from the runtime."""
-    from specgrad.interop import from_onnx
     from specgrad.interop.onnx.read.unsupported_nodes import declared_values
 
     shapes = {n: a.shape for n, a in feeds.items()}
-    graph = from_onnx(source, input_shapes=shapes, partial=True, declared={})
+    graph = model.part(shapes, declared={})
     if not graph.unexamined:
         return graph
-    declared = declared_values(file, shapes)
-    graph = from_onnx(source, input_shapes=shapes, partial=True, declared=declared)
+    declared = declared_values(model.proto, shapes)
+    graph = model.part(shapes, declared)
     if any(n not in graph.values for u in graph.unexamined for n in u.gives):
-        given = run([n for node in file.graph.node for n in node.output if n and n not in declared])
-        graph = from_onnx(source, input_shapes=shapes, partial=True, declared={**declared, **shapes_and_types(given)})
+        given = run([n for node in model.proto.graph.node for n in node.output if n and n not in declared])
+        graph = model.part(shapes, {**declared, **shapes_and_types(given)})
     return graph
 
 
@@ -116,28 +112,12 @@ def known_values(graph: Any, arrays: Mapping[str, Array]) -> dict[int, Array]:
     return {graph.values[n]: a for n, a in numbers.items() if n in graph.values}
 
 
-def _module_meaning(module: Any, inputs: Sequence[Array]) -> tuple[Graph | None, str]:
+def _module_meaning(module: Model, inputs: Sequence[Array]) -> tuple[Graph | None, str]:
     """Return the module as a graph and ""; or None, and why the export cannot be compared with it."""
-    from .run_torch import meaning_of
-
     try:
-        return meaning_of(module, inputs), ""
+        return module.graph_for(inputs, "audit"), ""
     except SpecgradError as error:
         return None, f"the export was not compared with the module: {error}"
-
-
-def real_inputs(model: Any) -> list[Any]:
-    """Return the inputs of an ONNX model that are not initializers."""
-    initial = {t.name for t in model.graph.initializer}
-    return [i for i in model.graph.input if i.name not in initial]
-
-
-def read_with_weights(source: Any) -> Any:
-    """Return the ONNX model with external data inside, so that its bytes are all a runtime needs."""
-    need("onnx", "ONNX files need")
-    from specgrad.interop.onnx.file import BYTE_BUDGET, read_model, with_external_data
-
-    return with_external_data(*read_model(source, BYTE_BUDGET))
 
 
 def _bytes(model: Any) -> Array:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 import logging
 import warnings
 from collections import Counter
@@ -11,49 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 
 from specgrad.errors import need
-from specgrad.graph.graph import Graph
-from specgrad.interop import from_torch
+from specgrad.interop.torch.formats import HALVES, half_type, meaning_of, numbers_of, tensors_of
 from specgrad.process import ProcessResult
 from specgrad.scalar import Array
 
 from .model_run import ModelRun
-
-HALVES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
-
-
-def _tensors(inputs: Sequence[Array], dtype: torch.dtype | None = None) -> list[torch.Tensor]:
-    """Return the inputs as tensors; floats converted to `dtype`, unless it is None."""
-    tensors = [torch.from_numpy(np.array(a)) for a in inputs]
-    return [t.to(dtype) if dtype is not None and t.is_floating_point() else t for t in tensors]
-
-
-def half_type(module: torch.nn.Module) -> torch.dtype | None:
-    """Return the half format of all of the module's floating-point numbers; None if they are not all in one."""
-    types = {p.dtype for p in itertools.chain(module.parameters(), module.buffers()) if p.is_floating_point()}
-    return next((t for t in HALVES if types == {t}), None)
-
-
-def float_type(module: torch.nn.Module) -> str:
-    """Return NumPy's name of the type of the module's parameters; float32 if there are none, or NumPy lacks it."""
-    types = [p.dtype for p in itertools.chain(module.parameters(), module.buffers()) if p.is_floating_point()]
-    return {torch.float64: "float64", torch.float16: "float16"}.get(types[0], "float32") if types else "float32"
-
-
-def meaning_of(module: torch.nn.Module, inputs: Sequence[Array]) -> Graph:
-    """Return the module as a graph; a half module's parameters are converted to float32, which holds them."""
-    if half_type(module) is not None:
-        module, inputs = copy.deepcopy(module).float(), _numbers(_tensors(inputs, half_type(module)))
-    graph: Graph = from_torch(module, *_tensors(inputs))
-    return graph
-
-
-def _numbers(tensors: Sequence[torch.Tensor]) -> list[Array]:
-    """Return tensors as arrays; halves become float32, since NumPy has no bfloat16."""
-    return [(t.float() if t.dtype in HALVES else t).detach().numpy().copy() for t in tensors]
 
 
 @contextmanager
@@ -74,14 +37,16 @@ def export_onnx(module: torch.nn.Module, inputs: Sequence[Array]) -> bytes:
     need("onnxscript", "torch.onnx needs")
     with warnings.catch_warnings(), _without_log("torch.onnx"):
         warnings.simplefilter("ignore")
-        program: Any = torch.onnx.export(module, tuple(_tensors(inputs, half_type(module))), dynamo=True, verbose=False)
+        program: Any = torch.onnx.export(
+            module, tuple(tensors_of(inputs, half_type(module))), dynamo=True, verbose=False
+        )
     return bytes(program.model_proto.SerializeToString())
 
 
 def run_module(module: torch.nn.Module, inputs: Sequence[Array]) -> ModelRun:
     """Run the module in this process and return its layers' outputs, observed by forward hooks."""
     graph, half = meaning_of(module, inputs), half_type(module)
-    given = _numbers(_tensors(inputs, half))
+    given = numbers_of(tensors_of(inputs, half))
     seen: dict[str, Array] = {}
     calls: Counter[str] = Counter()
 
@@ -89,7 +54,7 @@ def run_module(module: torch.nn.Module, inputs: Sequence[Array]) -> ModelRun:
         def hook(_: Any, __: Any, output: Any) -> None:
             calls[name] += 1
             if isinstance(output, torch.Tensor):
-                (seen[name],) = _numbers([output])
+                (seen[name],) = numbers_of([output])
 
         return hook
 
@@ -97,7 +62,7 @@ def run_module(module: torch.nn.Module, inputs: Sequence[Array]) -> ModelRun:
     hooks = [m.register_forward_hook(watch(name)) for name, m in leaves.items()]
     try:
         with torch.no_grad():
-            result = module(*_tensors(inputs, half))
+            result = module(*tensors_of(inputs, half))
     finally:
         for hook in hooks:
             hook.remove()
@@ -105,7 +70,7 @@ def run_module(module: torch.nn.Module, inputs: Sequence[Array]) -> ModelRun:
     layers = {n: last[n] for n in seen if n in last and calls[n] == 1 and graph.nodes[last[n]].shape == seen[n].shape}
     known = {p: seen[n] for n, p in layers.items()} | dict(zip(graph.input_positions, given, strict=True))
     results = result if isinstance(result, tuple | list) else [result]
-    answer = ProcessResult("answers", tuple(_numbers(results)))
+    answer = ProcessResult("answers", tuple(numbers_of(results)))
     ordered = dict(sorted(layers.items(), key=lambda item: item[1]))
     formats = {} if half is None else {n.name: HALVES[half] for n in graph.nodes if n.kind == "real"}
     notes = tuple(

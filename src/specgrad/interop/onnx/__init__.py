@@ -114,8 +114,14 @@ def input_dims(model: Any, *, byte_budget: int = BYTE_BUDGET) -> dict[str, list[
     return reading_open.input_dims(read_model(model, byte_budget)[0])
 
 
-def _import_at_sizes(byte_budget: int, model: Any, input_shapes: Mapping[str, Sequence[int]]) -> OnnxGraph:
+def declared_inputs(proto: onnx.ModelProto) -> list[tuple[str, list[int | None] | None, str | None]]:
     """Import the model at fixed input shapes; for models with symbolic sizes."""
+    types = {i.name: i.type.tensor_type.elem_type for i in proto.graph.input}
+    kinds = {name: np.dtype(onnx.helper.tensor_dtype_to_np_dtype(t)).name if t else None for name, t in types.items()}
+    return [(name, dims, kinds[name]) for name, dims in reading_open.input_dims(proto).items()]
+
+
+def _import_at_sizes(byte_budget: int, model: Any, input_shapes: Mapping[str, Sequence[int]]) -> OnnxGraph:
     return from_onnx(model, byte_budget=byte_budget, input_shapes=input_shapes)
 
 

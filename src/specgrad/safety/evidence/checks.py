@@ -20,12 +20,10 @@ from specgrad.bounds.search.network.float32_model import (
 from specgrad.check import audit_recorded, preserve, tolerance
 from specgrad.check.decisions.decision import parse
 from specgrad.check.models.recorded import recorded_of, split_points
-from specgrad.check.models.run_onnx import read_with_weights, real_inputs
 from specgrad.declared_errors import declared
 from specgrad.errors import SpecgradError, UnsupportedError
 from specgrad.graph.graph import Graph
-from specgrad.interop import from_onnx
-from specgrad.interop.onnx import input_dims
+from specgrad.interop.model import Model, open_model
 from specgrad.proof.base.rationals import ReplayError
 from specgrad.proof.files.certificate import OutOfTimeError, check_file, network_digest
 from specgrad.properties.vnnlib import read
@@ -74,22 +72,25 @@ class EvidenceRequest:
         return Arithmetic(ulps=declared(recorded_of(self.of).functions))
 
     @cached_property
+    def given(self) -> Model:
+        """The model behind the gate."""
+        return open_model(self.model, "evidence")
+
+    @property
     def file(self) -> Any:
         """The model as an ONNX ModelProto, with its external data."""
-        return read_with_weights(str(self.model))
+        return self.given.proto
 
     @cached_property
     def points(self) -> list[dict[str, Array]]:
         """The recorded values by name, one dict per recorded input point."""
         values = {name for node in self.file.graph.node for name in node.output}
-        return split_points(
-            {n: a for n, a in self.recorded.items() if n in values | set(self.inputs)}, input_dims(self.file)
-        )
+        known = {n: a for n, a in self.recorded.items() if n in values | set(self.inputs)}
+        return split_points(known, {i.name: i.dims for i in self.given.inputs})
 
-    @cached_property
+    @property
     def inputs(self) -> list[str]:
-        """Names of the model's inputs that are no initializers."""
-        return [end.name for end in real_inputs(self.file)]
+        return self.given.names
 
     @property
     def ends(self) -> list[tuple[str, int]]:
@@ -105,8 +106,7 @@ class EvidenceRequest:
     @cached_property
     def graph(self) -> Graph:
         """The graph of the file, at the recorded input sizes."""
-        graph: Graph = from_onnx(str(self.model), input_shapes=self.sizes)
-        return graph
+        return self.given.graph(self.sizes)
 
     @property
     def sizes(self) -> dict[str, tuple[int, ...]]:
@@ -235,7 +235,7 @@ def _certificate(request: EvidenceRequest, question: str, certificate: Path, sta
     """Check one certificate against the model and its property file."""
     name = f"certificate {certificate.name}"
     try:
-        refuse_other_formats(str(request.model))
+        refuse_other_formats(request.given)
         graph = at_the_property(request.graph, read(statement))
         files = {"network": request.model.name, "property": statement.name}
         checked = check_file(certificate, deployed_graph(graph), read(statement), seconds=request.seconds, files=files)

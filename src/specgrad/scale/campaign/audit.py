@@ -9,6 +9,7 @@ from typing import Any
 
 from specgrad.check.models.inputs import normal_inputs
 from specgrad.check.verdicts.arithmetic_classes import accepted_classes
+from specgrad.interop.model import open_model
 
 from ...check import audit
 from ...check.runtimes import runtime
@@ -97,10 +98,8 @@ class AuditKind(Listed):
 
     def _shapes(self, model: str) -> dict[str, Shape]:
         """Return the input shapes of a model: declared ones, with batch 1 if symbolic, else those of the spec."""
-        from ...interop.onnx import input_dims
-
         shapes: dict[str, Shape] = {}
-        for name, dims in input_dims(str(self.file(model))).items():
+        for name, dims in ((i.name, i.dims) for i in open_model(self.file(model), "campaign").inputs):
             if dims is not None and None not in dims[1:]:
                 shapes[name] = tuple(1 if n is None else n for n in dims)
                 continue

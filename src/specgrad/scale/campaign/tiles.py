@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from specgrad.graph.files.save import load
 from specgrad.graph.ir.tree import transform
+from specgrad.interop.model import ANY_SIZE, open_model
 
 from ...errors import need
 from ...graph.graph import Graph
@@ -23,7 +23,6 @@ from .keys import CampaignError, Key
 from .kind import Finding, Kind, Progress, Row, digest_of_model
 
 TYPES = ("float32", "float64", "float16", "uint8", "int8", "uint16", "int16", "int32", "int64", "bool")
-ANY_SIZE = 1 << 80  # bytes of a value that is never there at once
 
 
 class TilesKind(Kind):
@@ -73,23 +72,11 @@ class TilesKind(Kind):
 
     def _graph(self, shape: tuple[int, ...]) -> Graph:
         """Return the model's graph at the shape of the source."""
-        path = self.file(self.options["model"])
-        if path.suffix == ".json":
-            graph = load(path)
-            self._refuse_several(graph.names)
-            return graph.at(**{graph.names[0]: shape}).at()
-        need("onnx", "ONNX files need")
-        from ...interop.onnx import from_onnx, input_dims
-
-        names = [*input_dims(str(path))]
-        self._refuse_several(names)
-        read: Graph = from_onnx(str(path), input_shapes={names[0]: shape}, largest_value=ANY_SIZE)
-        return read
-
-    def _refuse_several(self, names: Sequence[str]) -> None:
-        """Raise CampaignError unless the model has one input."""
-        if len(names) != 1:
-            raise CampaignError(f"{self.options['model']} takes {', '.join(names)}; a model of one input is needed")
+        model = open_model(self.file(self.options["model"]), "campaign")
+        if len(model.names) != 1:
+            text = f"{self.options['model']} takes {', '.join(model.names)}; a model of one input is needed"
+            raise CampaignError(text)
+        return model.graph({model.names[0]: shape}, largest_value=ANY_SIZE).at()
 
     @property
     def count(self) -> int:

@@ -9,14 +9,14 @@ deployed, and `rounded_constants` says so.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from specgrad.errors import ParameterError, need
+from specgrad.errors import ParameterError
 from specgrad.graph.graph import Graph
 from specgrad.graph.ir.symbolic import sizes_of_cells
+from specgrad.interop.model import Model, open_model
 from specgrad.proof.base.deployed_graph import REFUSED, deployed_constants, deployed_graph, rounded_constants
 from specgrad.properties.property import Property
 from specgrad.properties.vnnlib import read
@@ -55,19 +55,19 @@ def refuse_other_formats(model: Any) -> None:
 
     Inputs of whole numbers are refused too: a point between them would be a counterexample that nobody can give.
     """
-    declared = _onnx_types(model) if isinstance(model, str | Path | bytes) else _torch_types(model)
-    for what, kind in declared:
+    given = open_model(model, "certify")
+    declared = {"onnx": _onnx_types, "torch": _torch_types}.get(given.kind, lambda _: iter(()))
+    for what, kind in declared(given):
         raise ParameterError("certify", f"{what} is of {kind}; {REFUSED}", rule="P5")
 
 
-def _onnx_types(model: Any) -> Iterator[tuple[str, str]]:
+def _onnx_types(model: Model) -> Iterator[tuple[str, str]]:
     """Yield (what, type) of inputs, weights, constants and casts that are not float32."""
-    need("onnx", "ONNX files need")
     from onnx import TensorProto
 
-    from specgrad.interop.onnx.file import BYTE_BUDGET, FLOATS, read_model, shown, type_name
+    from specgrad.interop.onnx.file import FLOATS, shown, type_name
 
-    graph = read_model(model, BYTE_BUDGET)[0].graph
+    graph = model.file.graph
     initial = {t.name for t in graph.initializer}
     for i in graph.input:
         kind = i.type.tensor_type.elem_type
@@ -86,8 +86,7 @@ def _onnx_types(model: Any) -> Iterator[tuple[str, str]]:
             yield what, type_name(kind)
 
 
-def _torch_types(model: Any) -> Iterator[tuple[str, str]]:
-    """Yield (name, type) of parameters and buffers that are not float32."""
-    for name, value in {**dict(model.named_parameters()), **dict(model.named_buffers())}.items():
+def _torch_types(model: Model) -> Iterator[tuple[str, str]]:
+    for name, value in {**dict(model.source.named_parameters()), **dict(model.source.named_buffers())}.items():
         if value.is_floating_point() and str(value.dtype) != "torch.float32":
             yield f"{name!r}", str(value.dtype).removeprefix("torch.")

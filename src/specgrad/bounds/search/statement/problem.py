@@ -7,13 +7,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from specgrad.errors import ParameterError, ShapeError
 from specgrad.graph.graph import Graph
+from specgrad.interop.model import Model, is_onnx, open_model
 from specgrad.properties.interface import PropertyInterface, PropertyTensor
 from specgrad.properties.property import Property, as_float, robustness
 from specgrad.properties.vnnlib import read
@@ -125,16 +125,12 @@ def cells_of(x: Any, graph: Graph) -> Array:
 # --- networks ---------------------------------------------------------------------------------------------------------
 
 
-def _is_file(model: Any) -> bool:
-    """Whether the model is a path or bytes of an ONNX file."""
-    return isinstance(model, str | Path | bytes)
-
-
 def _source(model: Any, given: Any) -> Any:
     """Return what counterexamples are run on besides our engine: the model, or what its graph was read from."""
     if given is None:
-        return None if isinstance(model, Graph) else model
-    if not isinstance(model, Graph) or not (_is_file(given) or hasattr(given, "state_dict")):
+        opened = open_model(model, "certify")
+        return None if opened.kind == "graph" else opened.source
+    if not isinstance(model, Graph) or not (is_onnx(given) or hasattr(given, "state_dict")):
         text = "source is the ONNX file or PyTorch module that a Graph was read from"
         raise ParameterError("certify", f"{text}; got {type(given).__name__} for a {type(model).__name__}", rule="P5")
     refuse_other_formats(given)
@@ -154,35 +150,25 @@ def _models(model: Any, stated: Any) -> list[tuple[str, Any]]:
 
 
 def _graph(model: Any, stated: Any, shape: Any, name: str) -> Graph:
+    given = open_model(model, "certify")
+    refuse_other_formats(given)
+    if given.kind == "torch":
+        return given.graph(_module_shapes(stated, shape))
+    if given.kind == "graph":
+        graph = given.source.fitted_to(_named(given.source, shape))
+    else:
+        graph = given.graph(_open_shapes(given, stated, shape, name))
+    return graph.at() if name else at_the_property(graph, stated)
+
+
+def _module_shapes(stated: Any, shape: Any) -> dict[str, Sequence[int]]:
     """Return the model as a graph with all sizes known."""
-    if isinstance(model, Graph):
-        given = model.fitted_to(_named(model, shape))
-        return given.at() if name else at_the_property(given, stated)
-    if _is_file(model):
-        from specgrad.interop import from_onnx
-
-        refuse_other_formats(model)
-        graph: Graph = from_onnx(model, input_shapes=_open_shapes(model, stated, shape, name))
-        return graph.at() if name else at_the_property(graph, stated)
-    if hasattr(model, "state_dict") and (isinstance(stated, tuple) or shape is not None):
-        from specgrad.interop import from_torch
-
-        refuse_other_formats(model)
-        traced: Graph = from_torch(model, *_examples(stated, shape))
-        return traced
-    text = "model must be a Graph, an ONNX file, or (with (x, label, eps) or shape) a PyTorch module"
-    raise ParameterError("certify", f"{text}; got {type(model).__name__}", rule="P5")
-
-
-def _examples(stated: Any, shape: Any) -> list[Any]:
-    """Example inputs of a module, in the right shapes."""
-    import torch
-
-    if shape is not None:
-        shapes = shape.values() if isinstance(shape, Mapping) else [shape]
-        return [torch.zeros(tuple(s)) for s in shapes]
-    arrays = stated[0] if isinstance(stated[0], tuple) else (stated[0],)
-    return [torch.as_tensor(np.asarray(a, np.float32)) for a in arrays]
+    if shape is None:
+        x = stated[0] if isinstance(stated, tuple) else ()
+        each = [np.shape(a) for a in (x if isinstance(x, tuple) else (x,))]
+    else:
+        each = list(shape.values()) if isinstance(shape, Mapping) else [shape]
+    return {str(k): tuple(s) for k, s in enumerate(each)}
 
 
 def _named(graph: Graph, shape: Any) -> dict[str, tuple[int, ...]]:
@@ -192,11 +178,9 @@ def _named(graph: Graph, shape: Any) -> dict[str, tuple[int, ...]]:
     return {graph.names[0]: tuple(shape)}
 
 
-def _open_shapes(model: Any, stated: Any, shape: Any, name: str) -> dict[str, Sequence[int]]:
+def _open_shapes(model: Model, stated: Any, shape: Any, name: str) -> dict[str, Sequence[int]]:
     """Return the shapes of inputs, as given; where the file leaves sizes open, those of x or of the property."""
-    from specgrad.interop.onnx import input_dims
-
-    declared = input_dims(model)
+    declared = {i.name: i.dims for i in model.inputs}
     if isinstance(shape, Mapping):
         return {n: tuple(s) for n, s in shape.items()}
     if shape is not None:

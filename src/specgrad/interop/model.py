@@ -1,0 +1,255 @@
+"""The one gate: a path, bytes, a PyTorch module or a graph becomes one `Model` - its inputs, its graph at given sizes.
+
+What is refused is refused here, in one wording: an unknown kind of model, another number of inputs, a shape that does
+not fit, a size that nobody gives, operators without a meaning. Running a model on a runtime is `check.models`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import ParameterError, ShapeError, UnsupportedError, need
+from ..graph.files.save import load
+from ..graph.graph import Graph
+from ..graph.ir.tree import match
+from ..window import Shape
+
+Dims = Sequence[int | None] | None
+"""Declared sizes of an input: None for one that is left open, or in place of all where the rank is open too."""
+ANY_SIZE = 1 << 80  # bytes of a value that is never in memory at once
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """One input as the model declares it; dtype is NumPy's name, None where nothing declares one."""
+
+    name: str
+    dims: Dims = None
+    dtype: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A network that a user gave.
+
+    source  a Graph, an ONNX file (path, bytes, ModelProto) or a PyTorch module
+    title   the file's name, or the class of the module
+    """
+
+    source: Any
+    kind: Literal["graph", "onnx", "torch"]
+    title: str
+
+    @cached_property
+    def inputs(self) -> tuple[ModelInput, ...]:
+        """The inputs in order, one per array; of a module the parameters of `forward`, with open sizes."""
+        if self.kind == "graph":
+            program = self.source if self.source.open is None else self.source.open.program
+            nodes = [program.nodes[p] for p in program.input_positions]
+            return tuple(ModelInput(n.name, [d if isinstance(d, int) else None for d in n.shape]) for n in nodes)
+        if self.kind == "onnx":
+            from .onnx import declared_inputs
+
+            return tuple(ModelInput(*each) for each in declared_inputs(self.file))
+        return tuple(ModelInput(name) for name in inspect.signature(self.source.forward).parameters)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the inputs; of a graph those of its arguments, each of which may be a structure of arrays."""
+        return list(self.source.names) if self.kind == "graph" else [i.name for i in self.inputs]
+
+    def closed_shapes(self, asked: Mapping[str, Shape]) -> dict[str, Shape]:
+        """One shape per input: as asked, else as declared with an open batch of 1; another open size is an error."""
+        return {i.name: asked[i.name] if i.name in asked else _at_batch_one(i) for i in self.inputs}
+
+    def graph(self, shapes: Mapping[str, Sequence[int]] | None = None, *, largest_value: int | None = None) -> Graph:
+        """The graph at these shapes of inputs; without them at those declared, and a batch that is open stays open.
+
+        shapes          by the names of inputs; of a PyTorch module one per argument, in order
+        largest_value   bytes that a value may need, of graphs that nobody runs whole (ANY_SIZE)
+        """
+        if self.kind == "graph":
+            graph: Graph = self.source.at(**shapes) if shapes else self.source
+            return graph
+        if self.kind == "onnx":
+            from .onnx import from_onnx
+
+            read: Graph = from_onnx(self.source, input_shapes=shapes, largest_value=largest_value)
+            return read
+        if not shapes:
+            text = "the shapes of a PyTorch module are written nowhere; give inputs or shapes"
+            raise ParameterError("model", text, rule="P5")
+        import torch
+
+        from .torch.formats import float_type
+
+        kind = getattr(torch, float_type(self.source))
+        return self._traced([torch.zeros((), dtype=kind).expand(shape) for shape in shapes.values()])
+
+    def graph_for(self, inputs: Sequence[Any], who: str) -> Graph:
+        """The whole graph at the sizes of these inputs (arrays, or structures of them for a Graph's arguments).
+
+        Refused: inputs that do not fit, operators without a meaning, graphs from which an import left some out.
+        """
+        if self.kind == "torch":
+            from .torch.formats import float_type
+
+            arrays = [np.asarray(a) for a in inputs]
+            kind = float_type(self.source)  # a meaning does not depend on the numbers, and tracing asks for this type
+            return self._traced([a.astype(kind) if a.dtype.kind == "f" else a for a in arrays])
+        if self.kind == "onnx":
+            self.check_count(inputs, who)
+            shapes = {i.name: np.shape(a) for i, a in zip(self.inputs, inputs, strict=True)}
+            for i in self.inputs:
+                _check_shape(i.name, shapes[i.name], i.dims, who)
+            return self.graph(shapes)
+        refuse_parts(self.source, who)
+        graph: Graph = self.source.fitted(tuple(inputs))
+        for name, pattern, tree in zip(graph.names, graph.inputs, inputs, strict=False):
+            for path, position, given in match(pattern, tree, name):
+                _check_shape(path, np.shape(given), graph.nodes[position].shape, who)
+        return graph
+
+    def part(self, shapes: Mapping[str, Shape], declared: Any = None) -> Any:
+        """An ONNX file's graph without the nodes that have no meaning here, which `unexamined` of the graph lists.
+
+        declared   shape and ONNX element type of values that such nodes give, by name; None: as ONNX infers them
+        """
+        from .onnx import from_onnx
+
+        return from_onnx(self.source, input_shapes=shapes, partial=True, declared=declared)
+
+    def formats(self, graph: Graph) -> Mapping[str, str]:
+        """Name of a node -> the format that a runtime computes it in, where that is not float32."""
+        if self.kind == "torch":
+            from .torch.formats import HALVES, half_type
+
+            half = half_type(self.source)
+            return {} if half is None else {n.name: HALVES[half] for n in graph.nodes if n.kind == "real"}
+        return getattr(self.source if self.kind == "graph" else graph, "formats", {})
+
+    @cached_property
+    def proto(self) -> Any:
+        """The ModelProto of an ONNX file, with external data inside, so that its bytes are all a runtime needs."""
+        from .onnx.file import with_external_data
+
+        return with_external_data(*self._read)
+
+    @property
+    def file(self) -> Any:
+        """The ModelProto of an ONNX file as it stands, external data outside."""
+        return self._read[0]
+
+    @cached_property
+    def _read(self) -> tuple[Any, Path | None]:
+        """The ModelProto, and the folder that its external data must lie in."""
+        if self.kind != "onnx":
+            text = f"the model must be an ONNX file; got {type(self.source).__name__}"
+            raise ParameterError("model", text, rule="P5")
+        from .onnx.file import BYTE_BUDGET, read_model
+
+        return read_model(self.source, BYTE_BUDGET)
+
+    def check_count(self, inputs: Sequence[Any], who: str) -> None:
+        """Refuse another number of inputs than the model takes."""
+        if len(self.inputs) != len(inputs):
+            names = ", ".join(self.names)
+            raise ParameterError(who, f"the model takes {len(self.inputs)} inputs ({names}); got {len(inputs)}")
+
+    def _traced(self, examples: Sequence[Any]) -> Graph:
+        from .torch.formats import meaning_of
+
+        return meaning_of(self.source, examples)
+
+
+def open_model(given: Any, who: str = "model") -> Model:
+    """The model of a path (ONNX, or a saved graph: .json), an ONNX file's bytes or ModelProto, a module, a Graph."""
+    if isinstance(given, Model):
+        return given
+    if isinstance(given, str | Path) and Path(given).suffix == ".json":
+        return Model(load(given), "graph", Path(given).name)
+    if isinstance(given, Graph):
+        return Model(given, "graph", "graph")
+    if is_onnx(given):
+        need("onnx", "ONNX files need")
+        return Model(given, "onnx", Path(given).name if isinstance(given, str | Path) else "model")
+    if hasattr(given, "state_dict"):
+        need("torch", "PyTorch modules need")
+        return Model(given, "torch", type(given).__name__)
+    text = f"model must be a Graph, an ONNX file or a PyTorch module; got {type(given).__name__}"
+    raise ParameterError(who, text, rule="P5")
+
+
+def named_model(name: str) -> Model:
+    """The model that a command line names: a file, or a PyTorch module as package.module:attribute."""
+    if ":" in name and not Path(name).exists():
+        return open_model(_imported(name))
+    if not Path(name).is_file():
+        raise ParameterError("model", f"no file {name}; give an .onnx file, a saved graph (.json) or module:attribute")
+    return open_model(name)
+
+
+def is_onnx(given: Any) -> bool:
+    """Whether this is what ONNX files are given as: a path, their bytes, a ModelProto."""
+    return isinstance(given, str | Path | bytes) or hasattr(given, "SerializeToString")
+
+
+def refuse_parts(graph: Graph, who: str) -> None:
+    """Refuse a graph from which a partial import left operators out."""
+    if left_out := getattr(graph, "unexamined", ()):
+        names = ", ".join(f"{u.operator} {u.layer}" for u in left_out[:3])
+        raise UnsupportedError(who, f"the graph leaves out what has no meaning here: {names}")
+
+
+def _imported(name: str) -> Any:
+    """A module, or what a function of no arguments returns; the current folder is searched too."""
+    need("torch", "PyTorch modules need")
+    package, _, attribute = name.partition(":")
+    sys.path.insert(0, "")
+    try:
+        module = getattr(importlib.import_module(package), attribute)
+        module = module if hasattr(module, "state_dict") and not isinstance(module, type) else module().eval()
+    except (Exception, SystemExit) as error:  # it is the user's program, whatever it does
+        raise ParameterError("model", f"cannot take {name} as a PyTorch module: {error!r:.300}") from error
+    finally:
+        sys.path.remove("")
+    if not hasattr(module, "state_dict"):
+        raise ParameterError("model", f"{name} is no PyTorch module; got {type(module).__name__}")
+    return module
+
+
+def _at_batch_one(given: ModelInput) -> Shape:
+    name, dims = given.name, given.dims
+    if dims is None:
+        raise ParameterError("--shape", f"the model does not say the shape of input {name}; give --shape {name}=1,...")
+    axes = [axis for axis, n in enumerate(dims) if n is None and axis > 0]
+    if axes:
+        example = ",".join("1" if n is None and axis == 0 else str(n or "SIZE") for axis, n in enumerate(dims))
+        open_axes = f"axis {axes[0]}" if len(axes) == 1 else f"axes {', '.join(map(str, axes))}"
+        text = f"the model leaves {open_axes} of input {name} open; give --shape {name}={example}, or --input"
+        raise ParameterError("--shape", text)
+    return tuple(1 if n is None else n for n in dims)
+
+
+def _check_shape(name: str, shape: Shape, dims: Dims, who: str) -> None:
+    """Refuse a shape that does not fit; open sizes fit any. Several points that nobody announced get a hint."""
+
+    def fits(given: Shape) -> bool:
+        return dims is None or (
+            len(given) == len(dims) and all(d in (None, n) for d, n in zip(dims, given, strict=True))
+        )
+
+    if not fits(shape):
+        several = fits(shape[1:]) or fits((1, *shape[1:]))
+        hint = "; if its first axis counts points, say so (--points, points=True)" if several else ""
+        wanted = ", ".join("open" if d is None else str(d) for d in dims or ())
+        raise ShapeError(who, f"input {name} must have shape ({wanted}); got {shape}{hint}")

@@ -1,0 +1,54 @@
+"""The number formats of a PyTorch module, and its graph: that of a half module has its numbers, which float32 holds."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...graph.graph import Graph
+from ...scalar import Array
+from .read import from_torch
+
+HALVES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
+
+
+def _types(module: torch.nn.Module) -> list[torch.dtype]:
+    """Types of the module's floating-point parameters and buffers, in order."""
+    return [p.dtype for p in itertools.chain(module.parameters(), module.buffers()) if p.is_floating_point()]
+
+
+def half_type(module: torch.nn.Module) -> torch.dtype | None:
+    """The half format that all numbers of the module are in; None if they are not."""
+    types = set(_types(module))
+    return next((t for t in HALVES if types == {t}), None)
+
+
+def float_type(module: torch.nn.Module) -> str:
+    """NumPy's name for what the module's numbers are: float32 where it has none, or NumPy lacks theirs."""
+    types = _types(module)
+    return {torch.float64: "float64", torch.float16: "float16"}.get(types[0], "float32") if types else "float32"
+
+
+def tensors_of(inputs: Sequence[Any], dtype: torch.dtype | None = None) -> list[torch.Tensor]:
+    """Arrays or tensors as tensors; floats in the given type, unless it is None."""
+    tensors = [a if isinstance(a, torch.Tensor) else torch.from_numpy(np.array(a)) for a in inputs]
+    return [t.to(dtype) if dtype is not None and t.is_floating_point() else t for t in tensors]
+
+
+def numbers_of(tensors: Sequence[torch.Tensor]) -> list[Array]:
+    """Arrays of the same numbers, halves as float32; NumPy has no bfloat16."""
+    return [(t.float() if t.dtype in HALVES else t).detach().numpy().copy() for t in tensors]
+
+
+def meaning_of(module: torch.nn.Module, inputs: Sequence[Any]) -> Graph:
+    """The module as a graph at the sizes of these inputs (arrays or tensors)."""
+    half, given = half_type(module), tensors_of(inputs)
+    if half is not None:
+        module, given = copy.deepcopy(module).float(), tensors_of(numbers_of(tensors_of(inputs, half)))
+    graph: Graph = from_torch(module, *given)
+    return graph
