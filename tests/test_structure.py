@@ -180,6 +180,25 @@ print([m for m in sys.modules if m.partition(".")[0] == "specgrad"])
 """
 
 
+READS_FILES = {
+    "specgrad.safety.vectors.expected",  # a file that was written a line before
+    "specgrad.safety.profile.normaliser.normalise",  # its subject is the file
+}
+
+
+def test_models_come_through_one_gate() -> None:
+    """`interop.model` alone turns what a user gave into a graph; others ask it."""
+    readers = {"from_onnx", "from_torch", "input_dims"}
+    outside = {m: p for m, p in MODULES.items() if room_of(m) not in ("interop", "specgrad") and m not in READS_FILES}
+    assert [m for m, p in outside.items() if readers & imported_names(p.read_text(encoding="utf-8"))] == []
+    assert imported_names("def f():\n    from .interop import from_onnx as read") == {"from_onnx"}
+
+
+def imported_names(source: str) -> set[str]:
+    """Names that a source text imports from anywhere, as they are called there."""
+    return {a.name for n in ast.walk(parsed(source)) if isinstance(n, ast.ImportFrom) for a in n.names}
+
+
 def test_equivalence_imports_nothing_above_graph() -> None:
     """That two graphs are one function rests on exact numbers alone."""
     assert rooms_read_by("equivalence") <= {"errors", "scalar", "window", "op", "ops", "graph"}

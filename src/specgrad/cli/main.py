@@ -216,7 +216,7 @@ def audit(
     options: dict[str, Any] = {"accept": accept or (), "require_coverage": require_coverage}
     options["tolerance_seconds"] = tolerance_seconds
     if runtime is None:
-        if not isinstance(loaded, str):
+        if loaded.kind != "onnx":
             raise ParameterError("audit", "what was recorded is judged by an ONNX file; export the module first")
         given = [read_array(file) for file in inputs or ()]
         values = read_recorded(recorded) if recorded else name_ends(loaded, given, list(map(read_array, outputs or ())))

@@ -112,12 +112,13 @@ class Model:
             for i in self.inputs:
                 _check_shape(i.name, shapes[i.name], i.dims, who)
             return self.graph(shapes)
-        refuse_parts(self.source, who)
-        graph: Graph = self.source.fitted(tuple(inputs))
+        graph: Graph = self.source
+        refuse_parts(graph, who)
+        dims = dict(zip(graph.input_positions, (i.dims for i in self.inputs), strict=True))
         for name, pattern, tree in zip(graph.names, graph.inputs, inputs, strict=False):
             for path, position, given in match(pattern, tree, name):
-                _check_shape(path, np.shape(given), graph.nodes[position].shape, who)
-        return graph
+                _check_shape(path, np.shape(given), dims[position], who)
+        return graph.fitted(tuple(inputs))
 
     def part(self, shapes: Mapping[str, Shape], declared: Any = None) -> Any:
         """An ONNX file's graph without the nodes that have no meaning here, which `unexamined` of the graph lists.

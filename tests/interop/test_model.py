@@ -1,0 +1,127 @@
+"""The gate: every kind of model that a user gives is one `Model`, and what does not fit is refused in one wording."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import specgrad as sg
+from specgrad.errors import ParameterError, ShapeError, UnsupportedError
+from specgrad.interop.model import ModelInput, named_model, open_model
+
+onnx = pytest.importorskip("onnx")
+torch = pytest.importorskip("torch")
+from onnx import TensorProto, helper  # noqa: E402
+
+X = np.float32([[1.0, -2.0, 3.0]])
+
+
+def relu_file(dims: list[Any] | None, kind: int = TensorProto.FLOAT, operator: str = "Relu") -> Any:
+    x, y = (helper.make_tensor_value_info(n, kind, dims) for n in "xy")
+    graph = helper.make_graph([helper.make_node(operator, ["x"], ["y"], name="layer")], "net", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def given(kind: str, folder: Path) -> Any:
+    """One relu of (batch, 3) in every form that a user may have it in."""
+    file, saved = folder / "net.onnx", folder / "net.json"
+    onnx.save(relu_file(["N", 3]), file)
+    sg.save(sg.trace(sg.relu, ("N", 3)), saved)
+    return {
+        "path": file,
+        "text": str(file),
+        "bytes": file.read_bytes(),
+        "proto": relu_file(["N", 3]),
+        "graph": sg.trace(sg.relu, ("N", 3)),
+        "saved graph": saved,
+        "module": torch.nn.ReLU(),
+    }[kind]
+
+
+KINDS = ["path", "text", "bytes", "proto", "graph", "saved graph", "module"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_form_of_a_model_gives_the_same_graph(kind: str, tmp_path: Path) -> None:
+    model = open_model(given(kind, tmp_path))
+    assert open_model(model) is model
+    graph = model.graph_for([X], "test")
+    assert np.asarray(graph(X)).tolist() == [[1.0, 0.0, 3.0]]
+    assert model.graph({model.names[0]: (4, 3)}).nodes[-1].shape == (4, 3)
+    assert not model.formats(graph)
+
+
+@pytest.mark.parametrize("kind", KINDS[:-1])
+def test_an_input_of_another_shape_is_refused_in_one_wording(kind: str, tmp_path: Path) -> None:
+    model = open_model(given(kind, tmp_path))
+    assert [i.dims if i.dims is None else list(i.dims) for i in model.inputs] == [[None, 3]]
+    with pytest.raises(ShapeError, match=r"test: input x .*3"):
+        model.graph_for([np.zeros((1, 4), np.float32)], "test")
+
+
+def test_what_a_file_declares_is_what_inputs_say() -> None:
+    assert open_model(relu_file([None, 3])).inputs == (ModelInput("x", [None, 3], "float32"),)
+    assert open_model(relu_file([1, 3], TensorProto.FLOAT16)).inputs == (ModelInput("x", [1, 3], "float16"),)
+    assert open_model(relu_file(None)).inputs[0].dims is None
+
+
+def test_a_batch_that_nobody_gives_is_one_and_other_open_sizes_are_asked_for() -> None:
+    assert open_model(relu_file([None, 3])).closed_shapes({}) == {"x": (1, 3)}
+    assert open_model(relu_file([None, None])).closed_shapes({"x": (2, 5)}) == {"x": (2, 5)}
+    with pytest.raises(ParameterError, match=r"leaves axis 1 of input x open; give --shape x=1,SIZE, or --input"):
+        open_model(relu_file([None, None])).closed_shapes({})
+    with pytest.raises(ParameterError, match="does not say the shape of input x"):
+        open_model(relu_file(None)).closed_shapes({})
+
+
+def test_another_number_of_inputs_is_refused() -> None:
+    with pytest.raises(ParameterError, match=r"audit: the model takes 1 inputs \(x\); got 2"):
+        open_model(relu_file([1, 3])).graph_for([X, X], "audit")
+
+
+@pytest.mark.parametrize("what", [7, None, [1.0], np.zeros(3)])
+def test_what_is_no_model_is_refused_by_its_type(what: Any) -> None:
+    with pytest.raises(
+        ParameterError, match=f"tolerance.*a Graph, an ONNX file or a PyTorch module; got {type(what).__name__}"
+    ):
+        open_model(what, "tolerance")
+
+
+def test_the_sizes_of_a_module_must_be_given() -> None:
+    with pytest.raises(ParameterError, match="written nowhere; give inputs or shapes"):
+        open_model(torch.nn.ReLU()).graph()
+
+
+def test_a_module_is_traced_in_its_own_type() -> None:
+    for kind in (torch.float64, torch.float16, torch.bfloat16):
+        model = open_model(torch.nn.Linear(3, 2).to(kind))
+        graph = model.graph_for([X], "test")
+        assert graph.nodes[-1].shape == (1, 2)
+        halves = set(model.formats(graph).values())
+        assert halves == ({str(kind).removeprefix("torch.")} if kind.itemsize == 2 else set())
+
+
+def test_a_partial_graph_is_no_whole_model() -> None:
+    part = open_model(relu_file([1, 3], operator="Det")).part({"x": (1, 3)})
+    assert [u.operator for u in part.unexamined] == ["Det"]
+    with pytest.raises(UnsupportedError, match="leaves out what has no meaning here: Det"):
+        open_model(part).graph_for([X], "compare")
+
+
+def test_the_command_line_names_files_and_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nets_of_the_gate.py").write_text("import torch\ndef make():\n    return torch.nn.ReLU()\nnumber = 3\n")
+    onnx.save(relu_file([1, 3]), "net.onnx")
+    assert (named_model("net.onnx").kind, named_model("nets_of_the_gate:make").title) == ("onnx", "ReLU")
+    with pytest.raises(ParameterError, match=r"no file other.onnx; give an .onnx file"):
+        named_model("other.onnx")
+    with pytest.raises(ParameterError, match="cannot take nets_of_the_gate:number"):
+        named_model("nets_of_the_gate:number")
+
+
+def test_only_an_onnx_file_has_a_proto() -> None:
+    with pytest.raises(ParameterError, match="must be an ONNX file; got Graph"):
+        _ = open_model(sg.trace(sg.relu, (3,))).proto
