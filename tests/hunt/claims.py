@@ -199,7 +199,7 @@ def hunt(
 def replayed(graph: sg.Graph, low: np.ndarray, high: np.ndarray, setting: Setting, seed: int = 0) -> Any:
     """The replay of a graph on a box, with random slopes; what some relus read is bounded backwards too."""
     from specgrad.proof.exact.activations import CURVES
-    from specgrad.proof.exact.replay import Model, Replay
+    from specgrad.proof.exact.replay import ExecutionModel, Replay
 
     draw = np.random.default_rng(seed)
     lined = [n for n in graph.nodes if n.op.name == "relu" or n.op.name in CURVES]
@@ -207,7 +207,7 @@ def replayed(graph: sg.Graph, low: np.ndarray, high: np.ndarray, setting: Settin
     tighten = [i for i in read if draw.random() < 0.5 and math.prod(graph.nodes[i].shape) <= 16]
     functions = {name: (Fraction(units), kind) for name, (_, units, kind) in FUNCTIONS.items()}
     functions["sqrt"] = (Fraction(1), "y")
-    model = Model.of(setting.model, setting.rounding, functions)
+    model = ExecutionModel.of(setting.model, setting.rounding, functions)
     return Replay(graph, low, high, random_slopes(graph, draw), tighten, model)
 
 

@@ -31,11 +31,11 @@ def counted_by_rules(graph: sg.Graph, inputs: Any, setting: Setting) -> dict[int
 
 def counted_by_replay(graph: sg.Graph, x: np.ndarray, setting: Setting) -> dict[int, int]:
     from specgrad.proof.base.rationals import ReplayError
-    from specgrad.proof.exact.replay import Model, Replay
+    from specgrad.proof.exact.replay import ExecutionModel, Replay
 
     slopes = random_slopes(graph, np.random.default_rng(0))
     try:
-        proof = Replay(graph, x, x, slopes, model=Model.of(setting.model, setting.rounding))
+        proof = Replay(graph, x, x, slopes, model=ExecutionModel.of(setting.model, setting.rounding))
     except (ReplayError, sg.UnsupportedError):
         return {}
     return {i: r.sum.roundings.total for i, r in enumerate(proof.ranges) if r.sum is not None}

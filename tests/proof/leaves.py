@@ -18,7 +18,7 @@ from program import Program
 from specgrad.proof.base.rationals import cells, rational, rationals, zeros
 from specgrad.proof.batched.leaves import SLOPE_SCALE, Batch, Leaves, Root
 from specgrad.proof.exact.relu_max import NodeRange, max_lines, relu_lines
-from specgrad.proof.exact.replay import Model, Replay
+from specgrad.proof.exact.replay import ExecutionModel, Replay
 from steered import aims
 
 NOTHING = Fraction(10**9)  # above what any of these networks computes
@@ -140,7 +140,7 @@ class Case:
     """A network on a box, some parts of it, and an objective."""
 
     graph: sg.Graph
-    model: Model
+    model: ExecutionModel
     low: np.ndarray
     high: np.ndarray
     leaves: Leaves
@@ -181,7 +181,7 @@ def case(
             multipliers[node.operands()[0]] = (pair[0], pair[1])
     leaves = Leaves(least, most, slopes=slopes, multipliers=multipliers)
     functions = {name: (Fraction(units), kind) for name, (_, units, kind) in FUNCTIONS.items()}
-    model = Model(fused=bool(seed // 2 % 2), functions=functions)
+    model = ExecutionModel(fused=bool(seed // 2 % 2), functions=functions)
     return Case(graph, model, low, high, leaves, row, bool(rng.integers(0, 2)))
 
 

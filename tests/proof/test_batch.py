@@ -22,7 +22,7 @@ from specgrad.proof.base.rationals import ReplayError, rational, rationals
 from specgrad.proof.batched import affine, backward, relu_max
 from specgrad.proof.batched import leaves as batch
 from specgrad.proof.batched.leaves import Leaves, Root
-from specgrad.proof.exact.replay import Model
+from specgrad.proof.exact.replay import ExecutionModel
 from steered import values_of
 
 SMALL = 2e-5  # what 26 bits of coefficients and 34 of weights may cost; measured: 1.2e-5
@@ -333,7 +333,7 @@ def test_a_huge_cell_leaves_its_neighbours_their_ranges(bend: str, fused: bool) 
     v = v if bend == "relu" else np.float32([[1, 1]])
     graph = sg.trace(lambda x: sg.relu(sg.linear(v, np.float32([-0.5]), bent(sg.linear(w, BESIDE, x)))), (1,))
     low, high = np.float32([-1]), np.float32([1])
-    root = Root(graph, low, high, Model(fused))
+    root = Root(graph, low, high, ExecutionModel(fused))
     leaves = Leaves(np.float32([[-1], [0], [0.5]]), np.float32([[0], [1], [0.75]]))
     ranges, z = root.ranged(leaves).ranges, graph.nodes[graph.output_positions[0]].operands()[0]
     ends = [e * 2.0 ** -root.layers[z].frac_bits for e in ranges.ends(z)]
@@ -533,7 +533,7 @@ def absorbed_bounds() -> list[Fraction]:
     box = np.float32([0.75]), np.float32([0.875])
     found = []
     for fused in (False, True):
-        root = Root(absorbed(), *box, Model(fused=fused))
+        root = Root(absorbed(), *box, ExecutionModel(fused=fused))
         found.append(
             root.margins(Leaves(*(end[None] for end in box)), [(np.array([[1]]), (Fraction(0),))]).fraction(0, 0)
         )

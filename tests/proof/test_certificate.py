@@ -34,7 +34,7 @@ from specgrad.bounds.search.certificates.find_slopes import certificate, prove  
 from specgrad.proof.base.executions import deployment  # noqa: E402
 from specgrad.proof.base.rationals import ReplayError, rational, rationals  # noqa: E402
 from specgrad.proof.exact import replay as replaying  # noqa: E402
-from specgrad.proof.exact.replay import Model, Replay, Slopes  # noqa: E402
+from specgrad.proof.exact.replay import ExecutionModel, Replay, Slopes  # noqa: E402
 from specgrad.proof.files.certificate import (  # noqa: E402
     SCALE,
     CaseProof,
@@ -88,7 +88,7 @@ def random_slopes(graph: sg.Graph, rng: np.random.Generator) -> dict[int, Slopes
     return found
 
 
-def below(graph: sg.Graph, seed: int, width: float = 0.3, model: Model | None = None) -> tuple[int, float]:
+def below(graph: sg.Graph, seed: int, width: float = 0.3, model: ExecutionModel | None = None) -> tuple[int, float]:
     """How many sampled float32 executions, corners and inner points, lie below a replayed bound; the least distance."""
     rng = np.random.default_rng(seed)
     shape = graph.nodes[graph.input_positions[0]].shape
@@ -126,7 +126,7 @@ def test_points_are_bounded_to_rounding() -> None:
     Not with a max_pool of seeds 0 and 1: their lower slopes are on any tap, not on the largest.
     """
     for seed in (2, 3, 6, 7):
-        for model, most in ((Model(fused=False), 1e-4), (Model(), 4e-4)):
+        for model, most in ((ExecutionModel(fused=False), 1e-4), (ExecutionModel(), 4e-4)):
             count, distance = below(network(seed), seed, width=0.0, model=model)
             assert count == 0
             assert distance < most
@@ -163,7 +163,7 @@ def test_the_hunt_catches_a_wrong_line(monkeypatch: pytest.MonkeyPatch, name: st
 def test_rounding_is_counted() -> None:
     """(x + 2**24) - 2**24 in one layer is 0 in float32 for x in 3/4 .. 7/8, so x > 1/2 is not proven of it."""
     graph = sg.trace(lambda x: sg.sub(sg.add(x, 2.0**24), 2.0**24), (1,))
-    for model, least in ((Model(fused=False), 4), (Model(), 9)):
+    for model, least in ((ExecutionModel(fused=False), 4), (ExecutionModel(), 9)):
         bound = Replay(graph, np.float32([0.75]), np.float32([0.875]), {}, model=model).lower(rationals([1]))
         assert bound <= 0
         assert Replay(graph, np.float32([least]), np.float32([10]), {}, model=model).lower(rationals([1])) > 0

@@ -22,7 +22,7 @@ from specgrad.interop import from_torch  # noqa: E402
 from specgrad.proof.api import check  # noqa: E402
 from specgrad.proof.base.rationals import ReplayError, rational, rationals  # noqa: E402
 from specgrad.proof.exact import folded_constants  # noqa: E402
-from specgrad.proof.exact.replay import Model, Replay  # noqa: E402
+from specgrad.proof.exact.replay import ExecutionModel, Replay  # noqa: E402
 
 ROOTS = {"sqrt": (Fraction(6, 5), "y")}
 
@@ -104,7 +104,9 @@ def test_constants_hold_what_float32_makes_of_them() -> None:
         graph = sg.trace(
             lambda x, g=gamma, v=var: x * (x.builder.constant(g) / sg.sqrt(x.builder.constant(v) + 1e-5)), (3,)
         )
-        replay = Replay(graph, np.zeros(3, np.float32), np.ones(3, np.float32), {}, model=Model(functions=ROOTS))
+        replay = Replay(
+            graph, np.zeros(3, np.float32), np.ones(3, np.float32), {}, model=ExecutionModel(functions=ROOTS)
+        )
         (at,) = [i for i, n in enumerate(graph.nodes) if n.op.name == "div"]
         r, root = replay.ranges[at], np.sqrt(var + np.float32(1e-5))
         allowed = (1 - u) ** -r.constant_roundings - 1

@@ -17,7 +17,7 @@ from specgrad.proof.base.deployed_graph import deployed_graph
 from specgrad.proof.base.rationals import ReplayError
 from specgrad.proof.batched.leaves import Leaves, Root
 from specgrad.proof.batched.tree_replay import TreeProof
-from specgrad.proof.exact.replay import Model
+from specgrad.proof.exact.replay import ExecutionModel
 from specgrad.proof.files.certificate import CaseProof, check, encode
 from specgrad.properties.property import Alternative, Case, Property
 from specgrad.rounding import Arithmetic
@@ -56,7 +56,7 @@ def test_no_margin_is_above_what_an_input_attains(made: Any, fused: bool) -> Non
         attained = Fraction(float(graph(HIGH)[0]))
         assert attained == Fraction(1, 2)
         for narrow in (True, False):
-            root = Root(graph, LOW, HIGH, Model(fused))
+            root = Root(graph, LOW, HIGH, ExecutionModel(fused))
             proven = root.margins(Leaves(LOW[None], HIGH[None]), [NEVER], narrow)
             assert not proven.empty[0]
             assert proven.fraction(0, 0) <= -attained + Fraction(1, 4), (power, narrow)

@@ -30,7 +30,7 @@ from specgrad.bounds.search.certificates.prove import prove
 from specgrad.proof.api import Certificate
 from specgrad.proof.base.rationals import ReplayError
 from specgrad.proof.base.split_tree import Split, Tree
-from specgrad.proof.exact.replay import Model, Replay
+from specgrad.proof.exact.replay import ExecutionModel, Replay
 from specgrad.proof.files.certificate import check, encode, sealed
 from specgrad.proof.files.strict_json import read_arrays, read_json
 from specgrad.properties.property import Alternative, Case, Property
@@ -206,7 +206,9 @@ def counts(graph: sg.Graph, folder: Path) -> list[tuple[int, int]]:
     x = np.zeros(graph.nodes[graph.input_positions[0]].shape, np.float32)
     arithmetic = {"execution": "fused", "rounding": "nearest", "functions": units}
     try:
-        ours = Replay(graph, x, x, {}, (), Model(functions={k: (Fraction(n), of) for k, (n, of) in units.items()}))
+        ours = Replay(
+            graph, x, x, {}, (), ExecutionModel(functions={k: (Fraction(n), of) for k, (n, of) in units.items()})
+        )
         theirs = second.Box(network(graph, folder), [(Fraction(0), Fraction(0))] * x.size, arithmetic, [])
     except (ReplayError, RefusedError, sg.UnsupportedError):
         return []

@@ -28,7 +28,7 @@ from specgrad.proof.api import check  # noqa: E402
 from specgrad.proof.base.executions import executions  # noqa: E402
 from specgrad.proof.base.rationals import ReplayError, rational, rationals, zeros  # noqa: E402
 from specgrad.proof.exact import logsumexp_pool  # noqa: E402
-from specgrad.proof.exact.replay import Model, Replay, Slopes  # noqa: E402
+from specgrad.proof.exact.replay import ExecutionModel, Replay, Slopes  # noqa: E402
 from specgrad.proof.files.certificate import SCALE  # noqa: E402
 from specgrad.rounding import Arithmetic, radius  # noqa: E402
 from specgrad.window import Adaptive  # noqa: E402
@@ -165,7 +165,7 @@ def test_errors_are_those_of_the_radius(beta: float, padded: Any, rounding: Any)
     graph = sg.trace(lambda x: sg.smooth_max_pool(x, (3,), beta=beta, stride=1, padding=1, padded=padded), x.shape)
     arithmetic = Arithmetic(execution="node", rounding=rounding)
     meant = executions(arithmetic)
-    replay = Replay(graph, x, x, {}, (), Model.of("node", rounding, meant.functions))
+    replay = Replay(graph, x, x, {}, (), ExecutionModel.of("node", rounding, meant.functions))
     ball = dict(radius(graph, x, arithmetic=arithmetic, keep=True).nodes)[graph.nodes[-1].name]
     ratio = [float(exact(a)) / b for a, b in zip(replay.ranges[-1].error.flat, np.ravel(ball.radius), strict=True)]
     assert min(ratio) > 0.999
@@ -181,12 +181,14 @@ def test_what_is_refused() -> None:
         ({**declared, "log": (Fraction(5), "1")}, "error of log that is relative to its result"),
     ):
         with pytest.raises(ReplayError, match=said):
-            Replay(graph, x, x, {}, (), Model(functions=functions))
+            Replay(graph, x, x, {}, (), ExecutionModel(functions=functions))
     with pytest.raises(ReplayError, match="may overflow in float32"):
-        Replay(graph, x, x + np.float32(3e38), {}, (), Model(functions=declared))
+        Replay(graph, x, x + np.float32(3e38), {}, (), ExecutionModel(functions=declared))
     given = Slopes(np.zeros((2, 1, 1, 2), np.int16), np.zeros((2, 1, 1, 2), np.int16), SCALE)
     with pytest.raises(ReplayError, match="its planes are the checker's own"):
-        Replay(graph, x, x + 1, {1: given}, (), Model(functions=declared)).lower(rationals(np.ones((1, 1, 2), int)))
+        Replay(graph, x, x + 1, {1: given}, (), ExecutionModel(functions=declared)).lower(
+            rationals(np.ones((1, 1, 2), int))
+        )
 
 
 # --- executions -------------------------------------------------------------------------------------------------------

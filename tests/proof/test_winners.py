@@ -32,7 +32,7 @@ from specgrad.proof.batched import leaves as batch
 from specgrad.proof.batched import tree_replay
 from specgrad.proof.batched.leaves import Leaves, Root
 from specgrad.proof.batched.tree_replay import TreeProof, leaves, replay_tree, taps_of
-from specgrad.proof.exact.replay import Model
+from specgrad.proof.exact.replay import ExecutionModel
 from specgrad.window import Adaptive
 from steered import values_of
 
@@ -83,7 +83,7 @@ def bounds_of(seed: int, cuts: int = 5) -> tuple[Any, ...]:
     bare = TreeProof(*arrays, np.ones((count, 1), np.int32), (read,), bool(seed % 3), taps=taps_of(tree))
     lost = sum(len(leaf.losers(graph)) for leaf in leaves(graph, low, high, bare))
     proof = replace(bare, pulls=(rng.integers(0, 1 << 20, lost) * rng.integers(0, 2, lost)).astype(np.int32))
-    found = replay_tree(graph, Model(fused=bool(seed % 2)), (low, high), proof, [(row[None], (Fraction(0),))])
+    found = replay_tree(graph, ExecutionModel(fused=bool(seed % 2)), (low, high), proof, [(row[None], (Fraction(0),))])
     return graph, read, low, high, row, list(found)
 
 
@@ -163,7 +163,7 @@ def test_executions_stay_above() -> None:
     """Whatever the order of sums, every execution lies above the least of all leaves' bounds."""
     for seed in range(5):
         graph, _, low, high, row, found = bounds_of(seed)
-        given = Case(graph, Model(fused=bool(seed % 2)), low, high, Leaves(low[None], high[None]), row, True)
+        given = Case(graph, ExecutionModel(fused=bool(seed % 2)), low, high, Leaves(low[None], high[None]), row, True)
         bound = min(e.margins[0] for e in found if e.margins is not None)
         assert least_of(given, 0, 6)[0] >= bound
 
@@ -178,7 +178,7 @@ def test_ties_lie_on_some_leaf() -> None:
     box = np.float32([1, 1, 0]), np.float32([1, 1, 0])
     pulls = np.int32([5, 0, 7, 1 << 20, 0, 0])  # of two losers on each of three leaves
     proof = TreeProof(*tree_replay.arrays_of(tree), np.ones((4, 1), np.int32), taps=taps_of(tree), pulls=pulls)
-    found = list(replay_tree(graph, Model(), box, proof, [(np.array([[1]]), (Fraction(0),))]))
+    found = list(replay_tree(graph, ExecutionModel(), box, proof, [(np.array([[1]]), (Fraction(0),))]))
     assert found[0].margins is not None
     assert abs(found[0].margins[0] - 1) < Fraction(1, 10**6)
     assert found[3].margins is None  # none of three wins: there is no such execution

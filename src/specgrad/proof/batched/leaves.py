@@ -29,7 +29,7 @@ from specgrad.window import Window
 from ..base.fixed_point import COEFFICIENT_BITS, Bound, Coefficients, bits, from_floats
 from ..base.rationals import ReplayError, rational, rationals
 from ..exact.relu_max import NodeRange
-from ..exact.replay import Model, Replay
+from ..exact.replay import ExecutionModel, Replay
 from .backward import NONLINEAR, BackwardPass, Layers, Ranges
 from .relu_max import NOWHERE, ONE, read
 
@@ -117,7 +117,7 @@ class Root(Replay):
         graph: Graph,
         low: Array,
         high: Array,
-        model: Model | None = None,
+        model: ExecutionModel | None = None,
         tighten: Collection[int] | None = None,
         on_step: Callable[[], None] = lambda: None,
     ) -> None:

@@ -29,7 +29,7 @@ from specgrad.window import Window
 
 from ..base.rationals import ReplayError
 from ..base.split_tree import Split, Tree
-from ..exact.replay import Model
+from ..exact.replay import ExecutionModel
 from .leaves import SLOPE_SCALE, Alternative, Root
 from .leaves import Leaves as Packed
 
@@ -269,7 +269,9 @@ class LeafResult:
 class Roots:
     """Cache of the network's bounds on the whole box, and on the last other box that was requested."""
 
-    def __init__(self, graph: Graph, box: tuple[Array, Array], model: Model, on_step: Callable[[], None]) -> None:
+    def __init__(
+        self, graph: Graph, box: tuple[Array, Array], model: ExecutionModel, on_step: Callable[[], None]
+    ) -> None:
         self.graph, self.box, self.model, self.on_step = graph, box, model, on_step
         self._cache: dict[bytes, Root] = {}
 
@@ -285,7 +287,7 @@ class Roots:
 
 def replay_tree(
     graph: Graph,
-    model: Model,
+    model: ExecutionModel,
     box: tuple[Array, Array],
     proof: TreeProof,
     rows: Sequence[Alternative],

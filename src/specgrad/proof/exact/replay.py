@@ -80,7 +80,7 @@ SMALLEST = 126  # 2**-126 is its smallest normal number
 
 
 @dataclass(frozen=True)
-class Model:
+class ExecutionModel:
     """The executions that a replay covers: nodes merged or not, results rounded to nearest or either way."""
 
     fused: bool = True
@@ -88,9 +88,9 @@ class Model:
     functions: Functions = field(default_factory=dict)  # what is assumed of exp, tanh, ...
 
     @staticmethod
-    def of(execution: str, rounding: str, functions: Functions | None = None) -> Model:
+    def of(execution: str, rounding: str, functions: Functions | None = None) -> ExecutionModel:
         """Return the model for `execution` ("fused" or "node") and `rounding` ("nearest" or "any")."""
-        return Model(execution == "fused", DIGITS if rounding == "nearest" else DIGITS - 1, functions or {})
+        return ExecutionModel(execution == "fused", DIGITS if rounding == "nearest" else DIGITS - 1, functions or {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,10 +151,10 @@ class Replay:
         high: Array,
         slopes: Mapping[int, Slopes],
         tighten: Collection[int] = (),
-        model: Model | None = None,
+        model: ExecutionModel | None = None,
         on_step: Callable[[], None] = lambda: None,
     ) -> None:
-        self.graph, self.slopes, self.model, self.on_step = graph, slopes, model or Model(), on_step
+        self.graph, self.slopes, self.model, self.on_step = graph, slopes, model or ExecutionModel(), on_step
         self.cuts: dict[int, pieces.SplitConv] = {}
         self._adjoints: dict[int, Graph] = {}
         self._lines_cache: dict[int, tuple[Array, tuple[Array, Array]]] = {}

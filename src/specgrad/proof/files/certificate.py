@@ -39,7 +39,7 @@ from ..base.executions import ExecutionError, Executions, assumed, deployment, e
 from ..base.rationals import ReplayError, rational, rationals
 from ..batched.tree_replay import Leaf, Roots, TreeProof, replay_tree
 from ..batched.tree_replay import LeafResult as ProvenLeaf
-from ..exact.replay import Model, Replay, Slopes
+from ..exact.replay import ExecutionModel, Replay, Slopes
 from .strict_json import (
     MAX_ARRAY_BYTES,
     MAX_JSON_BYTES,
@@ -567,9 +567,9 @@ def roots_of(graph: Graph, box: tuple[Array, Array], arithmetic: Executions, dea
     return Roots(graph, box, _model(arithmetic), deadline)
 
 
-def _model(arithmetic: Executions) -> Model:
+def _model(arithmetic: Executions) -> ExecutionModel:
     """Return the replay's model of the executions."""
-    return Model.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
+    return ExecutionModel.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
 
 
 def proven_leaves(
