@@ -23,7 +23,7 @@ def split_boxes(graph: Graph, args: tuple[Tree, ...]) -> list[tuple[Tree, ...]] 
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(x), (2,))
-    >>> [box.low for (box,) in separate(graph, (Box([[0.0, 1.0], [2.0, 3.0]], [[4.0, 4.0], [4.0, 4.0]]),))]
+    >>> [box.low for (box,) in split_boxes(graph, (Box([[0.0, 1.0], [2.0, 3.0]], [[4.0, 4.0], [4.0, 4.0]]),))]
     [array([0., 1.]), array([2., 3.])]
     """
     counts = _counts(graph, args) if len(args) == len(graph.inputs) else set()

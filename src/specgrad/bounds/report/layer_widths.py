@@ -21,7 +21,7 @@ LEFT, HIGH, GAP, LOW = 48.0, 130.0, 34.0, 50.0  # of the chart: room for numbers
 
 @dataclass(frozen=True)
 class LayerBounds:
-    """One operator: how wide its boxes are; of functions that bend, how many cells bend inside theirs.
+    """One operator's row: how wide its boxes are, and how many cells of a nonlinear function are unstable.
 
     growth   its widest box over the widest one that it reads; None where that is 0 or unbounded
     """
@@ -66,6 +66,7 @@ def layers_of(graph: Graph, bounds: Bounds) -> list[LayerBounds]:
 
 
 def _growth(node: Node, width: float, widest: dict[int, float]) -> float | None:
+    """Width over the widest box that the node reads; None if that is 0 or unbounded."""
     read = max((widest[i] for i in node.operands() if i in widest), default=0.0)
     return width / read if read > 0 and math.isfinite(read) and math.isfinite(width / read) else None
 
@@ -128,6 +129,7 @@ def chart(rows: Sequence[LayerBounds]) -> str:
 
 
 def _width(r: LayerBounds, k: int, x: float, wide_: float, floor: float, first: int, last: int) -> str:
+    """SVG bar of one layer's width on the logarithmic scale; a full bar if it is unbounded."""
     if math.isfinite(r.widest):
         share = (math.log10(r.widest) - first) / (last - first) if r.widest > 0 else 0.0
         return _bar(x, wide_, floor, max(HIGH * share, 1.5), "link", f"{k + 1} {r.name}: at most {upward(r.widest, 3)}")
@@ -135,6 +137,7 @@ def _width(r: LayerBounds, k: int, x: float, wide_: float, floor: float, first: 
 
 
 def _share(r: LayerBounds, k: int, x: float, wide_: float, floor: float) -> str:
+    """SVG bar of one layer's share of unstable cells; "" if it has no function that bends."""
     if not r.bending:
         return ""
     label = f"{k + 1} {r.name}: {r.unstable:,} of {r.bending:,} unstable"
@@ -142,6 +145,7 @@ def _share(r: LayerBounds, k: int, x: float, wide_: float, floor: float) -> str:
 
 
 def _bar(x: float, width: float, floor: float, height: float, tone: str, label: str) -> str:
+    """SVG rectangle that stands on y = `floor`, with a label."""
     place = f'x="{x:.1f}" y="{floor - height:.1f}" width="{width:.1f}" height="{height:.1f}"'
     return f'<rect {place} class="fill-{tone}"><title>{escape(label)}</title></rect>'
 
@@ -157,14 +161,17 @@ def _said(rows: Sequence[LayerBounds]) -> str:
 
 
 def _plain(x: float) -> str:
+    """Width in 3 digits, rounded up, or "unbounded"."""
     return upward(x, 3) if math.isfinite(x) else "unbounded"
 
 
 def number(x: float) -> str:
+    """HTML of a width in 3 digits, rounded up, or "unbounded"."""
     return upward(x, 3) if math.isfinite(x) else '<span class="bad">unbounded</span>'
 
 
 def table(rows: Sequence[LayerBounds]) -> str:
+    """HTML table of all layers."""
     head = (
         '<tr><th class="number">#<th>layer<th>unstable<th class="number">widest box'
         '<th class="number">times what it reads'
@@ -174,6 +181,7 @@ def table(rows: Sequence[LayerBounds]) -> str:
 
 
 def _row(number_: int, r: LayerBounds) -> str:
+    """HTML row of one layer."""
     share = r.unstable / r.bending if r.bending else 0.0
     bar = f'<span class="track"><i class="open" style="width:{100 * share:.0f}%"></i></span>'
     counted = f"{bar} {r.unstable:,} of {r.bending:,}" if r.bending else ""

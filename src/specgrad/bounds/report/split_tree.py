@@ -28,7 +28,8 @@ def kind_of_cut(graph: Graph, cut: Split) -> str:
 
 
 def cell_of(graph: Graph, cut: Split) -> str:
-    """
+    """Return the split cell as text: its node's name and index.
+
     >>> import specgrad as sg
     >>> cell_of(sg.trace(lambda x: sg.relu(x), (2, 3)), Split(0, 4, 0.5))
     'x[1,1]'

@@ -1,4 +1,4 @@
-"""Which nodes use the interval of a node, and which of its cells a tighter interval would help."""
+"""Users of a node's interval, and the cells of it that a tighter interval would help."""
 
 from __future__ import annotations
 

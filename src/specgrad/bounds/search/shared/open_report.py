@@ -17,7 +17,7 @@ LEAST = 0.01  # share that is settled, from which on the rest of the time is gue
 
 @dataclass(frozen=True)
 class OpenReport:
-    """Where an inconclusive search ended, and why.
+    """Report on an inconclusive search: how far it came, and why it ended.
 
     problems  sub-problems that were bounded; seconds that it took
     settled   the share of the box of inputs that is settled; None: not known, as where kinks are cut
