@@ -116,7 +116,7 @@ def test_two_products_in_lanes_keep_the_tolerance() -> None:
         proven = tolerance(graph, x, arithmetic=Arithmetic(depth=deep))
         return any(
             abs(Fraction(float(y)) - Fraction(v)) > Fraction(d)
-            for y, v, d in zip(got, proven.exact[0].tolist(), proven.distance[0].tolist(), strict=True)
+            for y, v, d in zip(got, proven.exact[0].tolist(), proven.tolerances[0].tolist(), strict=True)
         )
 
     assert not escapes(depth)
