@@ -68,7 +68,7 @@ def _affine_rows(state: DuplicateContext, i: int) -> Tensor | None:
     """Weights and constant of every cell of node i, (cells, inputs + 1), exact; None unless one matrix layer is below
     it.
 
-    Everything on the way is paid for by node i (State.charge).
+    Everything on the way is paid for by node i (State.rounding_cost).
     """
     constants: list[Tensor] = []
     while isinstance(layer := state.layers[i], BoundLinear) and len(layer.varying) == 1:
@@ -89,7 +89,7 @@ def _affine_rows(state: DuplicateContext, i: int) -> Tensor | None:
 def _match_rows(rows: Tensor) -> DuplicateRelus | None:
     """Pair every row with the first equal or negated row before it; None if no row has one. Zero rows are not paired.
 
-    >>> _paired(torch.tensor([[1.0, 2.0], [0.0, 0.0], [-1.0, -2.0], [3.0, 2.0], [1.0, 2.0]]))
+    >>> _match_rows(torch.tensor([[1.0, 2.0], [0.0, 0.0], [-1.0, -2.0], [3.0, 2.0], [1.0, 2.0]]))
     DuplicateRelus(kept=tensor([0, 0]), gone=tensor([2, 4]), sign=tensor([-1.,  1.], dtype=torch.float64))
     """
     first: dict[bytes, int] = {}

@@ -3,8 +3,8 @@
 For an objective A.y of a node y = f(x) a layer gives an objective of x and a constant with A.f(x) >= A'.x + c:
 
     linear             A' is the operator's own cotangent rule, with the objectives as leading axes (torch.func.vmap)
-    cell, gate, taps   A' takes the lower line where A >= 0 and the upper one elsewhere (relaxations.py)
-    joint              several sources: a product, the larger of two, a value put at an open position (joint.py)
+    cell, gate, taps   A' takes the lower line where A >= 0 and the upper one elsewhere (formulas.py)
+    joint              several sources: a product, the larger of two, a value put at an open position (multi_input.py)
     opaque             A' = 0: the interval of the node itself, as for an input
 
 Objectives have the shape (boxes, rows, *shape of the node), ends of boxes (boxes, *shape).

@@ -55,7 +55,7 @@ def match_softmax(graph: Graph, i: int) -> SoftmaxNodes | None:
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.softmax(sg.relu(x), 0), (3, 2))
-    >>> parts_of(graph, len(graph.nodes) - 1)[:4]
+    >>> match_softmax(graph, len(graph.nodes) - 1)[:4]
     (1, 6, 7, 0)
     """
     node = graph.nodes[i]

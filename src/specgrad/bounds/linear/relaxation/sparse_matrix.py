@@ -23,7 +23,7 @@ class SparseMatrix(NamedTuple):
 
         >>> import torch
         >>> matrix = torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 3.0], [0.0, 0.0, 5.0]])
-        >>> thin_of(matrix, share=1).pulled(torch.tensor([1.0, 10.0, 100.0]))
+        >>> sparse_of(matrix, share=1).adjoint(torch.tensor([1.0, 10.0, 100.0]))
         tensor([  0.,   2., 530.])
         """
         total = a[..., self.cells[0]] * self.weights[0]

@@ -34,7 +34,7 @@ MAX_SLOPE = 2.0**30  # of a line: beyond, its offset would be all rounding
 def step_relaxation(op: Op, low: Tensor, high: Tensor, tiny: float = 0.0) -> LinearRelaxation:
     """Relaxation of a step function on low..high: the lines nearest to it at the middle of the box.
 
-    >>> lines = stairs(FLOOR, torch.tensor([0.25]).double(), torch.tensor([3.5]).double())
+    >>> lines = step_relaxation(FLOOR, torch.tensor([0.25]).double(), torch.tensor([3.5]).double())
     >>> [round(float(t), 9) for t in lines]
     [1.0, -1.0, 1.0, 0.0]
     """

@@ -1,7 +1,7 @@
 """Branch and bound on the open relus of a folded network: float32 chooses and divides, rigorous bounds close.
 
 A problem is a few numbers per open cell, so many fit into a batch. What a float32 bound takes for closed is bounded
-rigorously (folded_bounds), in the same batch, and stays open where that fails; nothing else is bounded twice.
+rigorously (reduced_bounds), in the same batch, and stays open where that fails; nothing else is bounded twice.
 """
 
 from __future__ import annotations
