@@ -489,7 +489,7 @@ def interpolate(
 
 
 def _refuse_two_rules(sizes: Sequence[int], wanted: Sequence[int], scales: Sequence[Fraction]) -> None:
-    """Of images and volumes, PyTorch reads by size where a factor keeps or doubles the cells, or not: it depends."""
+    """Refuse a factor that keeps or doubles the cells where PyTorch reads by size in some layouts and not in others."""
     for n, m, f in zip(sizes, wanted, scales, strict=True):
         if m in (n, 2 * n) and any(o * n // m != min(math.floor(o / f), n - 1) for o in range(m)):
             rules = (
