@@ -242,7 +242,7 @@ def test_status_comes_from_the_records_alone(proving: Path) -> None:
     assert there.seconds_left == pytest.approx(2)
     assert 29 < there.idle_seconds < 60
     assert not there.is_idle  # 10 s and 20 usual gaps
-    assert dataclasses.replace(there, quiet=51.0).is_idle
+    assert dataclasses.replace(there, idle_seconds=51.0).is_idle
     assert there.done_by_segment(2) == [(0.5, False), (1.0, False)]
     with pytest.raises(SpecgradError, match="holds no job"):
         standing(proving.parent / "nothing")
