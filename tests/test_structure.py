@@ -25,6 +25,7 @@ FLOORS = [
     "atomic_files",
     "execution_text",
     "curve",
+    "facts",
     "declared_errors",
     "svg",
     "html_page",

@@ -22,6 +22,7 @@ from . import scalar
 from .call_cache import CALLERS, Caller, cached_call, record_call
 from .curve import Curve
 from .errors import ParameterError, ShapeError, UnsupportedError
+from .facts import DeclaredErrors, Names, SheetText
 from .scalar import Array, Number
 from .window import OPEN_SIZES, Shape
 from .window.footprint import BoxRule, unsplit
@@ -73,6 +74,12 @@ class Op:
     """Needs exp, log or the like: no exact rational values."""
     curve: Curve | None = None
     """A function of one cell: where it turns and bends."""
+    errors: DeclaredErrors | None = None
+    """A function of one cell that no standard rounds correctly: what runtimes are off by."""
+    sheet: SheetText | None = None
+    """What its page of error bounds says, if it is one of ONNX's functions."""
+    names: Names = field(default_factory=Names)
+    """What others call it."""
     largest: bool = False
     """The largest or smallest of several cells, or smoothly so: no steeper than 1 in the largest change of a cell."""
     jumps: bool = False

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import reduce
 from typing import Any, NoReturn
 
 import numpy as np
 
 from ..call_cache import RECORDER, record_call
 from ..errors import ScalarError, UnsupportedError
-from ..op import Op, Params, is_literal
+from ..op import REGISTRY, Op, Params, is_literal
 from ..scalar import Array, as_float
 from ..window import Shape, whole
 
@@ -48,9 +49,21 @@ def key_of(op: Op, shapes: Sequence[Shape], params: Params) -> tuple[Any, ...]:
     return (op, *shapes, *params, *params.values())
 
 
+def function_named(name: str, **modules: Any) -> Any:
+    """Return the function that a program writes as `name`: "F.silu" is the silu of the module given as F."""
+    head, *rest = name.split(".")
+    return reduce(getattr, rest, modules[head])
+
+
+def named_lowerings(lower_named: Callable[[Op], Lowering | None]) -> dict[str, Lowering]:
+    """Return the lowerings of all registered operators that `lower_named` knows by the names in their records."""
+    return {op.name: lowering for op in REGISTRY.values() if (lowering := lower_named(op)) is not None}
+
+
 class Engine:
     """Dispatch of one engine: its name, tensor type, table of lowerings and dtypes that are no real numbers.
 
+    lower_named(op)    the lowering of an operator by the names in its record, if it was registered after the table
     positions(i, x)    an index that is a NumPy array (which cells a padding reads), where x is
     """
 
@@ -61,12 +74,14 @@ class Engine:
         table: dict[str, Lowering],
         integers: frozenset[Any] = frozenset(),
         positions: Callable[[Array, Any], Any] | None = None,
+        lower_named: Callable[[Op], Lowering | None] = lambda _: None,
     ) -> None:
         self.name = name
         self.tensor = tensor
         self.table = table
         self.integers = integers
         self.positions = positions
+        self.lower_named = lower_named
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
 
     def kernel_for(self, op: Op, shapes: Sequence[Shape], params: Params) -> Kernel:
@@ -94,9 +109,10 @@ class Engine:
     def _make_kernel(self, op: Op, shapes: Sequence[Shape], params: Params) -> Kernel:
         """Return a new kernel; raise UnsupportedError if the table has no lowering."""
         op.shape(*shapes, **params)
-        if op.name not in self.table:
+        lowering = self.table.get(op.name) or self.lower_named(op)
+        if lowering is None:
             raise UnsupportedError(op.name, f"the {self.name} engine has no line for it")
-        compute: Kernel = self.table[op.name](*shapes, **params)
+        compute: Kernel = lowering(*shapes, **params)
         return compute
 
     def run(self, op: Op, args: Sequence[Any], params: Params) -> Any:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import index as whole_number
 from typing import Any, Never, Protocol
 
 import numpy as np
 
 from ..errors import ParameterError, SpecgradError, UnsupportedError
-from ..op import REGISTRY, Op, Params, Value
-from ..ops import activation, contract, elementwise, integer_rounding, layout, max_pool, trigonometric
+from ..op import REGISTRY, Op, Params, Value, apply
+from ..ops import activation, contract, elementwise, integer_rounding, layout, max_pool
 from ..window import Shape
 from .graph import Kind, Node
 
@@ -169,7 +170,7 @@ class Var:
     # --- NumPy's functions ------------------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Value:
-        ours = UFUNCS.get(ufunc.__name__)
+        ours = UFUNCS.get(ufunc.__name__) or _operator_of_ufunc(ufunc.__name__)
         if method != "__call__":
             raise _unsupported_numpy(f"{ufunc.__name__}.{method}")
         if ours is None:
@@ -188,6 +189,11 @@ class Var:
                 raise
             text = f"numpy.{function.__name__} on a graph variable: {error}"
             raise ParameterError("trace", text.replace("<lambda>()", "it"), rule="P5") from None
+
+
+def _operator_of_ufunc(ufunc: str) -> Callable[..., Value] | None:
+    """Return the operator whose record names this ufunc of NumPy, as a function; None if there is none."""
+    return next((partial(apply, op) for op in REGISTRY.values() if op.names.numpy == ufunc), None)
 
 
 def _equal(x: Var, other: Any) -> Value:
@@ -271,21 +277,9 @@ UFUNCS: dict[str, Callable[..., Value]] = {
     "subtract": elementwise.sub,
     "multiply": elementwise.mul,
     "divide": elementwise.div,
-    "negative": elementwise.neg,
-    "absolute": elementwise.abs_,
-    "exp": elementwise.exp,
-    "log": elementwise.log,
-    "sqrt": elementwise.sqrt,
-    "sign": elementwise.sign,
-    "floor": integer_rounding.floor,
-    "ceil": integer_rounding.ceil,
-    "rint": integer_rounding.round_,
     "trunc": integer_rounding.trunc,
     "fmod": integer_rounding.fmod,
     "remainder": integer_rounding.mod,
-    "tanh": activation.tanh,
-    "sin": trigonometric.sin,
-    "cos": trigonometric.cos,
     "square": lambda x: elementwise.mul(x, x),
     "power": elementwise.power,
     "maximum": elementwise.maximum,

@@ -17,6 +17,7 @@ from .. import scalar
 from ..call_cache import cached_call
 from ..curve import Curve, always, at_most
 from ..errors import ParameterError, ShapeError
+from ..facts import Names
 from ..op import Case, Value, apply, composite, number_of
 from ..scalar import Array, Number
 from .elementwise import add, div, greater, greater_equal, mul, neg, number_cases, power, select, sub, unary
@@ -47,6 +48,7 @@ RELU = unary(
     monotone=(0,),
     exact=True,
     curve=Curve(steepest=at_most(1.0), kinks=always((0,))),
+    names=Names(torch="F.relu", jax="jax.nn.relu", aten="relu.default", onnx="Relu", opsets=(6, 13, 14)),
 )
 
 
@@ -92,6 +94,7 @@ RELU6 = unary(
     monotone=(0,),
     exact=True,
     curve=Curve(steepest=at_most(1.0), kinks=always((0, 6))),
+    names=Names(torch="F.relu6", jax="jax.nn.relu6", aten="relu6.default"),
 )
 
 
@@ -141,6 +144,9 @@ HARDSWISH = unary(
     curve=Curve(
         steepest=at_most(1.51), curvature=at_most(0.334), kinks=always((-3, 3)), turning=always(-1.5), room=6.0
     ),
+    names=Names(
+        torch="F.hardswish", jax="jax.nn.hard_swish", aten="hardswish.default", onnx="HardSwish", opsets=(14, 22)
+    ),
 )
 
 
@@ -159,6 +165,7 @@ TANH = unary(
     monotone=(0,),
     transcendental=True,
     curve=Curve(steepest=at_most(1.0), curvature=at_most(0.77)),
+    names=Names(torch="torch.tanh", jax="jnp.tanh", numpy="tanh", aten="tanh.default", onnx="Tanh", opsets=(6, 13)),
 )
 
 
@@ -182,6 +189,7 @@ SIGMOID = unary(
     monotone=(0,),
     transcendental=True,
     curve=Curve(steepest=at_most(0.2501), curvature=at_most(0.0963)),
+    names=Names(torch="torch.sigmoid", jax="jax.nn.sigmoid", aten="sigmoid.default", onnx="Sigmoid", opsets=(6, 13)),
 )
 
 
@@ -207,6 +215,7 @@ SILU = unary(
     _silu_slope,
     transcendental=True,
     curve=Curve(steepest=at_most(1.1), curvature=at_most(0.5001), turning=always(-1.2784645427610738)),
+    names=Names(torch="F.silu", jax="jax.nn.silu", aten="silu.default"),
 )
 
 
@@ -234,6 +243,7 @@ SOFTPLUS = unary(
     monotone=(0,),
     transcendental=True,
     curve=Curve(steepest=at_most(1.0), curvature=lambda xp, low, high, p: 0.2501 * float(p["beta"]), room=1.0),
+    names=Names(torch="F.softplus", jax="jax.nn.softplus", onnx="Softplus"),
 )
 
 
@@ -291,6 +301,7 @@ NORMAL_CDF = unary(
     monotone=(0,),
     transcendental=True,
     curve=Curve(steepest=at_most(0.399), curvature=at_most(0.242)),
+    names=Names(torch="torch.special.ndtr"),
 )
 GELU = unary(
     "gelu",
@@ -298,6 +309,7 @@ GELU = unary(
     _gelu_slope,
     transcendental=True,
     curve=Curve(steepest=at_most(1.13), curvature=at_most(0.798), turning=always(-0.7517915246935645), room=2.0),
+    names=Names(torch="F.gelu", onnx="Gelu"),
 )  # room: x * (1 + erf(...)) may be halved last
 
 

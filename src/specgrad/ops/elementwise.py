@@ -18,6 +18,7 @@ from .. import scalar
 from ..call_cache import cached_call
 from ..curve import Curve, always, at_most
 from ..errors import ShapeError
+from ..facts import Names
 from ..op import Case, Op, Value, apply, by_engine, composite, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
 from ..window import Shape, identical
@@ -112,6 +113,7 @@ ADD = binary(
     linear="all",
     monotone=(0, 1),
     roundings=lambda *_: 1,
+    names=Names(onnx="Add"),
 )
 
 
@@ -139,6 +141,7 @@ SUB = binary(
     monotone=(0,),
     roundings=lambda *_: 1,
     magnitude=operator.add,
+    names=Names(onnx="Sub"),
 )
 MUL = binary(
     "mul",
@@ -147,6 +150,7 @@ MUL = binary(
     lambda gy, y, args: (mul(gy, args[1]), mul(gy, args[0])),
     linear=((0,), (1,)),
     roundings=lambda *_: 1,
+    names=Names(onnx="Mul"),
 )
 DIV = binary(
     "div",
@@ -157,6 +161,7 @@ DIV = binary(
     roundings=lambda *_: 2,  # a / b, or a * (1 / b)
     divides=True,
     cases=_quotient_case,
+    names=Names(onnx="Div"),
 )
 
 
@@ -344,7 +349,14 @@ def _abs_slope(x: Value, y: Value, t: Value) -> Value:
     return mul(t, sign(x))
 
 
-NEG = unary("neg", lambda x: np.asarray(-x), _neg_slope, linear="all", exact=True)
+NEG = unary(
+    "neg",
+    lambda x: np.asarray(-x),
+    _neg_slope,
+    linear="all",
+    exact=True,
+    names=Names(torch="torch.neg", numpy="negative", aten="neg.default", onnx="Neg", opsets=(6, 13)),
+)
 EXP = unary(
     "exp",
     lambda x: scalar.apply("exp", x),
@@ -354,6 +366,7 @@ EXP = unary(
     curve=Curve(
         steepest=lambda xp, low, high, p: 1.001 * xp.exp(high), curvature=lambda xp, low, high, p: 1.001 * xp.exp(high)
     ),
+    names=Names(torch="torch.exp", jax="jnp.exp", numpy="exp", aten="exp.default", onnx="Exp", opsets=(6, 13)),
 )
 LOG = unary(
     "log",
@@ -366,6 +379,7 @@ LOG = unary(
         curvature=lambda xp, low, high, p: 1.001 / _above_0(xp, low) ** 2,
     ),
     cases=_POSITIVE,
+    names=Names(torch="torch.log", jax="jnp.log", numpy="log", aten="log.default", onnx="Log", opsets=(6, 13)),
 )
 SQRT = unary(
     "sqrt",
@@ -378,6 +392,7 @@ SQRT = unary(
         curvature=lambda xp, low, high, p: 0.2501 / _above_0(xp, low) ** 1.5,
     ),
     cases=_perfect_squares,
+    names=Names(torch="torch.sqrt", jax="jnp.sqrt", numpy="sqrt", aten="sqrt.default", onnx="Sqrt", opsets=(6, 13)),
 )
 
 
@@ -389,13 +404,22 @@ def _sign_spec(x: Array) -> Array:
     return signs if x.dtype == object else np.where(x != x, x, signs)
 
 
-SIGN = unary("sign", _sign_spec, lambda x, y, t: None, monotone=(0,), exact=True, jumps=True)
+SIGN = unary(
+    "sign",
+    _sign_spec,
+    lambda x, y, t: None,
+    monotone=(0,),
+    exact=True,
+    jumps=True,
+    names=Names(jax="jnp.sign", numpy="sign", aten="sign.default", onnx="Sign", opsets=(9, 13)),
+)
 ABS = unary(
     "abs",
     lambda x: np.asarray(abs(x)),
     _abs_slope,
     exact=True,
     curve=Curve(steepest=at_most(1.0), kinks=always((0,)), turning=always(0.0)),
+    names=Names(torch="torch.abs", jax="jnp.abs", numpy="absolute", aten="abs.default", onnx="Abs", opsets=(6, 13)),
 )
 
 
@@ -537,9 +561,23 @@ def _sharing_ties(first: Op) -> Any:
 
 
 LESS = _mask("less", operator.lt)
-MAXIMUM = binary("maximum", scalar.maximum, **_sharing_ties(GREATER), monotone=(0, 1), exact=True, largest=True)
+MAXIMUM = binary(
+    "maximum",
+    scalar.maximum,
+    **_sharing_ties(GREATER),
+    monotone=(0, 1),
+    exact=True,
+    largest=True,
+    names=Names(onnx="Max"),
+)
 MINIMUM = binary(
-    "minimum", lambda a, b: -scalar.maximum(-a, -b), **_sharing_ties(LESS), monotone=(0, 1), exact=True, largest=True
+    "minimum",
+    lambda a, b: -scalar.maximum(-a, -b),
+    **_sharing_ties(LESS),
+    monotone=(0, 1),
+    exact=True,
+    largest=True,
+    names=Names(onnx="Min"),
 )
 
 
@@ -566,6 +604,7 @@ STOP_GRADIENT = register(
         receptive_field=cellwise,
         footprint=same_cell,
         readers=one_reader,
+        names=Names(aten="detach.default", onnx="Identity"),
     )
 )
 

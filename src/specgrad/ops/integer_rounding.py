@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import scalar
 from ..call_cache import cached_call
+from ..facts import Names
 from ..op import Case, Op, Value, apply, composite, is_literal
 from ..scalar import Array
 from . import sample_inputs
@@ -33,7 +34,7 @@ from .elementwise import (
 )
 
 
-def _staircase(name: str) -> Op:
+def _staircase(name: str, numpy: str = "") -> Op:
     """Register a monotone step function; its derivative is zero, at the jumps too ([K1])."""
     return unary(
         name,
@@ -42,12 +43,15 @@ def _staircase(name: str) -> Op:
         monotone=(0,),
         exact=True,
         jumps=True,
+        names=Names(
+            torch=f"torch.{name}", jax=f"jnp.{name}", numpy=numpy or name, aten=f"{name}.default", onnx=name.title()
+        ),
     )
 
 
 FLOOR = _staircase("floor")
 CEIL = _staircase("ceil")
-ROUND = _staircase("round")
+ROUND = _staircase("round", numpy="rint")
 
 
 @cached_call

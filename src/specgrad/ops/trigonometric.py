@@ -8,6 +8,7 @@ from typing import Any
 from .. import scalar
 from ..call_cache import cached_call
 from ..curve import Curve, at_most
+from ..facts import Names
 from ..op import Value, apply
 from .elementwise import mul, neg, unary
 
@@ -33,6 +34,7 @@ SIN = unary(
     _sine_slope,
     transcendental=True,
     curve=Curve(steepest=at_most(1.0), curvature=_sine_at_most, peak=math.pi / 2),
+    names=Names(torch="torch.sin", jax="jnp.sin", numpy="sin", aten="sin.default", onnx="Sin", opsets=(7, 22)),
 )
 COS = unary(
     "cos",
@@ -40,6 +42,7 @@ COS = unary(
     _cosine_slope,
     transcendental=True,
     curve=Curve(steepest=_sine_at_most, curvature=at_most(1.0), peak=0.0),
+    names=Names(torch="torch.cos", jax="jnp.cos", numpy="cos", aten="cos.default", onnx="Cos", opsets=(7, 22)),
 )
 
 

@@ -14,7 +14,7 @@ from specgrad.errors import ParameterError, SpecgradError
 from specgrad.scalar import Array
 from specgrad.window import Shape, Window
 
-from .op_case import OpCase, check_operator
+from .op_case import OPERATORS, OpCase, check_operator
 
 Accept = Callable[[Mapping[str, Any], Mapping[str, Shape]], bool]
 MAX_DRAWS = 20_000
@@ -198,7 +198,7 @@ _one = _elementwise("x")
 _two = _elementwise("x", "z")
 _along = _elementwise("x", axis=lambda rng: rng.choice((1, -1)))
 
-SHAPES: dict[str, Callable[[Random], Shapes]] = {
+_OWN: dict[str, Callable[[Random], Shapes]] = {
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "linear": _linear,
@@ -222,21 +222,13 @@ SHAPES: dict[str, Callable[[Random], Shapes]] = {
     ),
     "add": _two,
     "mul": _two,
-    "relu": _one,
     "leaky_relu": _elementwise("x", slope=lambda rng: rng.choice((0.01, 0.25, 0.3))),
     "clamp": _elementwise("x", low=lambda rng: rng.choice((-1.0, 0.0)), high=lambda rng: rng.choice((1.0, 6.0))),
-    "hardswish": _one,
-    "sigmoid": _one,
-    "tanh": _one,
-    "softplus": _one,
-    "gelu": _one,
-    "exp": _one,
-    "floor": _one,
-    "ceil": _one,
-    "round": _one,
     "softmax": _along,
     "log_softmax": _along,
 }
+SHAPES: dict[str, Callable[[Random], Shapes]] = {name: _OWN.get(name, _one) for name in OPERATORS}
+"""Per operator; a function of one cell has one array and no attributes."""
 
 # --- data -------------------------------------------------------------------------------------------------------
 

@@ -15,41 +15,20 @@ from specgrad.graph.graph import Graph
 from specgrad.scalar import Array
 from specgrad.window import Shape
 
-# Each operator as a call of its arrays, by position; attributes are those of the public function of that name.
-OPERATORS: dict[str, Callable[..., Any]] = {
+_ASKED = """
+    conv conv_transpose linear max_pool max_pool_indices avg_pool lp_pool smooth_max_pool adaptive_avg_pool
+    adaptive_max_pool global_avg_pool global_max_pool batch_norm upsample_nearest resize cumsum add mul relu
+    leaky_relu clamp hardswish sigmoid tanh softplus gelu exp floor ceil round softmax log_softmax
+"""
+_OWN: dict[str, Callable[..., Any]] = {
     "conv": lambda x, w, b=None, **a: sg.conv(w, b, x, **a),
     "conv_transpose": lambda x, w, b=None, **a: sg.conv_transpose(w, b, x, **a),
     "linear": lambda x, w, b=None: sg.linear(w, b, x),
-    "max_pool": sg.max_pool,
     "max_pool_indices": lambda x, **a: sg.max_pool(x, return_indices=True, **a),
-    "avg_pool": sg.avg_pool,
     "lp_pool": lambda x, **a: sg.lp_pool(sg.abs(x), **a),  # on absolute values, as ONNX defines it
-    "smooth_max_pool": sg.smooth_max_pool,
-    "adaptive_avg_pool": sg.adaptive_avg_pool,
-    "adaptive_max_pool": sg.adaptive_max_pool,
-    "global_avg_pool": sg.global_avg_pool,
-    "global_max_pool": sg.global_max_pool,
-    "batch_norm": sg.batch_norm,
-    "upsample_nearest": sg.upsample_nearest,
-    "resize": sg.resize,
-    "cumsum": sg.cumsum,
-    "add": sg.add,
-    "mul": sg.mul,
-    "relu": sg.relu,
-    "leaky_relu": sg.leaky_relu,
-    "clamp": sg.clamp,
-    "hardswish": sg.hardswish,
-    "sigmoid": sg.sigmoid,
-    "tanh": sg.tanh,
-    "softplus": sg.softplus,
-    "gelu": sg.gelu,
-    "exp": sg.exp,
-    "floor": sg.floor,
-    "ceil": sg.ceil,
-    "round": sg.round,
-    "softmax": sg.softmax,
-    "log_softmax": sg.log_softmax,
 }
+OPERATORS: dict[str, Callable[..., Any]] = {name: _OWN.get(name) or getattr(sg, name) for name in _ASKED.split()}
+"""What runtimes are asked, as calls of the arrays by position; attributes are those of the public function."""
 
 
 def check_operator(name: str) -> str:

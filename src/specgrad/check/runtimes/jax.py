@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import window
+from ...op import REGISTRY
 from ..cases.generate import pooling_window
 from ..cases.op_case import OpCase
 from .runtime_spec import NotOffered, Runtime, SourceExpression, call_text
@@ -116,6 +117,7 @@ def _simple(function: str, *args: Any) -> Callable[[OpCase], str]:
 
 
 CALLS: dict[str, Callable[[OpCase], str]] = {
+    **{op.name: _simple(op.names.jax) for op in REGISTRY.values() if op.names.jax},
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "linear": lambda q: "x @ w.T" + (" + b" if "b" in q.arrays else ""),
@@ -128,18 +130,9 @@ CALLS: dict[str, Callable[[OpCase], str]] = {
     "cumsum": _cumsum,
     "add": lambda q: "x + z",
     "mul": lambda q: "x * z",
-    "relu": _simple("jax.nn.relu"),
     "leaky_relu": _simple("jax.nn.leaky_relu"),
     "clamp": _simple("jnp.clip"),
-    "hardswish": _simple("jax.nn.hard_swish"),
-    "sigmoid": _simple("jax.nn.sigmoid"),
-    "tanh": _simple("jnp.tanh"),
-    "softplus": _simple("jax.nn.softplus"),
     "gelu": _simple("jax.nn.gelu", False),
-    "exp": _simple("jnp.exp"),
-    "floor": _simple("jnp.floor"),
-    "ceil": _simple("jnp.ceil"),
-    "round": _simple("jnp.round"),
     "softmax": _simple("jax.nn.softmax"),
     "log_softmax": _simple("jax.nn.log_softmax"),
 }

@@ -11,6 +11,7 @@ import numpy as np
 from specgrad.process import onnxruntime_program
 
 from ...errors import need
+from ...op import REGISTRY
 from ..cases.op_case import OpCase
 from .runtime_spec import NotOffered, Runtime
 
@@ -98,6 +99,7 @@ def _simple(name: str, **renamed: str) -> Callable[[OpCase], OnnxCall]:
 
 
 NODES: dict[str, Callable[[OpCase], OnnxCall]] = {
+    **{op.name: _simple(op.names.onnx) for op in REGISTRY.values() if op.names.onnx},
     "conv": _conv,
     "conv_transpose": _conv,
     "linear": lambda q: ("Gemm", {"transB": 1}, {}),
@@ -111,20 +113,8 @@ NODES: dict[str, Callable[[OpCase], OnnxCall]] = {
     "upsample_nearest": _upsample,
     "resize": _resize,
     "cumsum": _cumsum,
-    "add": _simple("Add"),
-    "mul": _simple("Mul"),
-    "relu": _simple("Relu"),
     "leaky_relu": _simple("LeakyRelu", slope="alpha"),
     "clamp": _clip,
-    "hardswish": _simple("HardSwish"),
-    "sigmoid": _simple("Sigmoid"),
-    "tanh": _simple("Tanh"),
-    "softplus": _simple("Softplus"),
-    "gelu": _simple("Gelu"),
-    "exp": _simple("Exp"),
-    "floor": _simple("Floor"),
-    "ceil": _simple("Ceil"),
-    "round": _simple("Round"),
     "softmax": _simple("Softmax", axis="axis"),
     "log_softmax": _simple("LogSoftmax", axis="axis"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...op import REGISTRY
 from ..cases.op_case import OpCase
 from .runtime_spec import NotOffered, Runtime, SourceExpression, call_text
 
@@ -114,6 +115,7 @@ def _simple(function: str, *args: Any, **renamed: str) -> Callable[[OpCase], str
 
 
 CALLS: dict[str, Callable[[OpCase], str]] = {
+    **{op.name: _simple(op.names.torch) for op in REGISTRY.values() if op.names.torch},
     "conv": _conv,
     "conv_transpose": _conv,
     "linear": lambda q: call_text("F.linear", X, W, B if "b" in q.arrays else None),
@@ -131,18 +133,8 @@ CALLS: dict[str, Callable[[OpCase], str]] = {
     "cumsum": _cumsum,
     "add": _simple("torch.add", SourceExpression("z")),
     "mul": _simple("torch.mul", SourceExpression("z")),
-    "relu": _simple("F.relu"),
     "leaky_relu": _simple("F.leaky_relu", slope="negative_slope"),
     "clamp": _simple("torch.clamp", low="min", high="max"),
-    "hardswish": _simple("F.hardswish"),
-    "sigmoid": _simple("torch.sigmoid"),
-    "tanh": _simple("torch.tanh"),
-    "softplus": _simple("F.softplus"),
-    "gelu": _simple("F.gelu"),
-    "exp": _simple("torch.exp"),
-    "floor": _simple("torch.floor"),
-    "ceil": _simple("torch.ceil"),
-    "round": _simple("torch.round"),
     "softmax": _simple("F.softmax", axis="dim"),
     "log_softmax": _simple("F.log_softmax", axis="dim"),
 }

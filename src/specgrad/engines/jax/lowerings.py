@@ -27,7 +27,7 @@ from specgrad.ops.sorting import running_sum
 from specgrad.scalar import Number
 from specgrad.window import Resized, Shape
 
-from ..base import Engine, Kernel, Lowering
+from ..base import Engine, Kernel, Lowering, function_named, named_lowerings
 from . import conv as jax_conv
 from . import pool as jax_pool
 from .custom_rules import LinearPlaceholder, as_arrays, linear, ours
@@ -348,7 +348,15 @@ def _smooth_max_pool(x: Shape, **params: Any) -> Kernel:
 
 # --- the table --------------------------------------------------------------------------------------------------
 
+
+def _lower_named(op: Op) -> Lowering | None:
+    """Return the lowering to JAX's own function with the record's rules; None without a name, or with parameters."""
+    plain = op.names.jax and not op.param_names
+    return ours(op.name, function_named(op.names.jax, jax=jax, jnp=jnp)) if plain else None
+
+
 TABLE: dict[str, Lowering] = {
+    **named_lowerings(_lower_named),
     # layout
     "fill": _plain_lowering(lambda x, *, value: jnp.full_like(x, float(value))),
     "reshape": _plain_lowering(lambda x, *, shape: lax.reshape(x, shape)),
@@ -372,17 +380,9 @@ TABLE: dict[str, Lowering] = {
     "maximum": ours("maximum", jnp.maximum),
     "minimum": ours("minimum", jnp.minimum),
     "stop_gradient": _plain_lowering(lax.stop_gradient),
-    "exp": ours("exp", jnp.exp),
-    "log": ours("log", jnp.log),
-    "sqrt": ours("sqrt", jnp.sqrt),
-    "sign": ours("sign", jnp.sign),
     "quantize": ours("quantize", _quantize),
     "cast": _plain_lowering(lambda x, *, dtype: x),
-    "floor": ours("floor", jnp.floor),
-    "ceil": ours("ceil", jnp.ceil),
-    "round": ours("round", jnp.round),
     "fmod": ours("fmod", jnp.fmod),
-    "abs": ours("abs", jnp.abs),
     "power": ours("power", _power),
     "root": ours("root", _power),
     # activations
@@ -391,9 +391,6 @@ TABLE: dict[str, Lowering] = {
     "relu6": ours("relu6", lambda x: jnp.minimum(jnp.maximum(x, 0), 6)),
     "clamp": ours("clamp", _clamp),
     "hardswish": ours("hardswish", lambda x: x * jnp.minimum(jnp.maximum(x + 3, 0), 6) / 6),
-    "tanh": ours("tanh", jnp.tanh),
-    "sin": ours("sin", jnp.sin),
-    "cos": ours("cos", jnp.cos),
     "sigmoid": ours("sigmoid", _sigmoid),
     "silu": ours("silu", rounded_once(lambda x: x * _sigmoid(x))),
     "softplus": ours("softplus", _softplus),
@@ -446,5 +443,5 @@ def _compile_time_array(i: np.ndarray[Any, Any], x: Array) -> Array:
         return jnp.asarray(i)
 
 
-ENGINE = JaxEngine("jax", jax.Array, TABLE, NOT_NUMBERS, _compile_time_array)
+ENGINE = JaxEngine("jax", jax.Array, TABLE, NOT_NUMBERS, _compile_time_array, _lower_named)
 run = ENGINE.run

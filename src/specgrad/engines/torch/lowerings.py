@@ -16,11 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specgrad.op import Op
 from specgrad.ops.sorting import running_sum
-from specgrad.scalar import Number
+from specgrad.scalar import Array, Number
 from specgrad.window import OPEN_SIZES, Shape
 
-from ..base import Engine, Kernel, number
+from ..base import Engine, Kernel, function_named, named_lowerings, number
 from . import log_step_pool
 from .autograd_rules import MAX_HALF_ADDENDS, NOT_NUMBERS, is_eager, ours, rounded_once
 from .avg_pool import lower_avg_pool, lower_avg_spread
@@ -202,7 +203,14 @@ def _normal_pdf(t: Tensor) -> Tensor:
     return torch.exp(-t * t / 2) / math.sqrt(2 * math.pi)
 
 
+def _lower_named(op: Op) -> Any:
+    """Return the lowering to PyTorch's own function; None without a name, or with parameters."""
+    plain = op.names.torch and not op.param_names
+    return for_any_shape(function_named(op.names.torch, torch=torch, F=F)) if plain else None
+
+
 TABLE: dict[str, Any] = {
+    **named_lowerings(_lower_named),
     # layout
     "fill": lambda x, *, value: lambda t: torch.full_like(t, number(value), requires_grad=False),
     "reshape": lambda x, *, shape: lambda t: t.reshape(shape),
@@ -217,11 +225,6 @@ TABLE: dict[str, Any] = {
     "sub": for_any_shape(lambda a, b: a - b),
     "mul": for_any_shape(lambda a, b: a * b),
     "div": for_any_shape(lambda a, b: a / b),
-    "neg": for_any_shape(torch.neg),
-    "abs": for_any_shape(torch.abs),
-    "exp": for_any_shape(torch.exp),
-    "log": for_any_shape(torch.log),
-    "sqrt": for_any_shape(torch.sqrt),
     "power": lambda x, *, exponent: lambda t: torch.pow(t, number(exponent)),
     "root": _root,
     "maximum": _of_tensors(torch.maximum),
@@ -234,27 +237,15 @@ TABLE: dict[str, Any] = {
     "sign": for_any_shape(_sign),
     "quantize": _quantize,
     "cast": lambda x, *, dtype: lambda t: t,
-    "floor": for_any_shape(torch.floor),
-    "ceil": for_any_shape(torch.ceil),
-    "round": for_any_shape(torch.round),
     "fmod": _of_tensors(torch.fmod),
     "select": _select,
     "stop_gradient": for_any_shape(torch.Tensor.detach),
     # activations
     "relu": for_any_shape(torch.relu),
-    "relu6": for_any_shape(F.relu6),
     "leaky_relu": lambda x, *, slope: lambda t: F.leaky_relu(t, number(slope)),
     "clamp": _clamp,
-    "hardswish": for_any_shape(F.hardswish),
-    "tanh": for_any_shape(torch.tanh),
-    "sin": for_any_shape(torch.sin),
-    "cos": for_any_shape(torch.cos),
-    "sigmoid": for_any_shape(torch.sigmoid),
-    "silu": for_any_shape(F.silu),
     "softplus": _softplus,
     "normal_pdf": for_any_shape(_normal_pdf),
-    "normal_cdf": for_any_shape(torch.special.ndtr),
-    "gelu": for_any_shape(F.gelu),
     # contraction and convolution
     "contract": lower_contract,
     "conv": lower_conv,
@@ -281,6 +272,12 @@ TABLE: dict[str, Any] = {
     "smooth_push": lower_smooth_push,
 }
 
-ENGINE = Engine("torch", Tensor, TABLE, NOT_NUMBERS, lambda i, x: torch.from_numpy(i.astype("int64")).to(x.device))
+
+def _index_tensor(i: Array, x: Tensor) -> Tensor:
+    """Return an index as a tensor on the device of `x`."""
+    return torch.from_numpy(i.astype("int64")).to(x.device)
+
+
+ENGINE = Engine("torch", Tensor, TABLE, NOT_NUMBERS, _index_tensor, _lower_named)
 OPEN_SIZES.add(torch.SymInt)
 run = ENGINE.run

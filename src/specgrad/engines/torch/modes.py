@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from specgrad.op import REGISTRY
 from specgrad.ops import (
     activation,
     avg_pool,
@@ -69,12 +73,11 @@ def is_plain_eager() -> bool:
 
 HOMES = (activation, avg_pool, composites, contract, conv, elementwise, layout, max_pool, smooth_pool, trigonometric)
 PUBLIC = """
-    adaptive_avg_pool adaptive_max_pool amax avg_pool batch_norm conv conv_transpose cross_entropy gelu global_avg_pool
+    adaptive_avg_pool adaptive_max_pool amax avg_pool batch_norm conv conv_transpose cross_entropy global_avg_pool
     global_max_pool group_norm layer_norm linear log_softmax lp_pool matmul max_pool max_unpool mse_loss
     smooth_max_pool softmax upsample_nearest
-    abs_ add broadcast clamp concat cos div equal exp fill flatten greater greater_equal hardswish leaky_relu log
-    maximum mean minimum mul neg normal_cdf normal_pdf pad permute power relu relu6 reshape select sigmoid sign silu
-    sin slice_ softplus sqrt stop_gradient sub sum_ tanh unpad
+    add broadcast concat div equal fill flatten greater greater_equal maximum mean minimum mul neg pad permute reshape
+    select sign slice_ stop_gradient sub sum_ unpad
 """
 
 
@@ -86,6 +89,12 @@ def enable_torch_compile() -> None:
     is loaded (by torch.compile, by an optimizer) when this engine meets its first tensor.
     """
     activation.relu(torch.zeros(1))  # the first call imports this engine, which a tracer cannot follow
-    for name in PUBLIC.split():
-        call = next(getattr(home, name) for home in HOMES if hasattr(home, name))
+    for call in public_calls():
         torch.compiler.allow_in_graph(call)
+
+
+def public_calls() -> list[Callable[..., Any]]:
+    """Return the functions of PUBLIC and every function of one cell; that of abs is abs_."""
+    functions = [op.name for op in REGISTRY.values() if op.curve is not None]
+    written = [word for name in functions for word in (name, f"{name}_") if any(hasattr(h, word) for h in HOMES)]
+    return [next(getattr(h, name) for h in HOMES if hasattr(h, name)) for name in (*PUBLIC.split(), *written)]

@@ -22,14 +22,13 @@ from specgrad.ops import (
     integer_rounding,
     layout,
     max_pool,
-    trigonometric,
 )
 from specgrad.ops import sorting as order
 
 from ... import functional as F
 from ...errors import ParameterError, UnsupportedError
-from ...op import Value, is_literal, shape_of
-from ...ops.elementwise import add, div, exp, greater, greater_equal, mul, neg, select, sqrt, sub
+from ...op import REGISTRY, Op, Value, apply, is_literal, shape_of
+from ...ops.elementwise import add, div, exp, greater, greater_equal, mul, select, sqrt, sub
 from . import indexing, products
 
 Converter = Callable[..., Any]
@@ -398,7 +397,19 @@ COMPARISONS: dict[str, Converter] = {
     }.items()
 }
 
+
+def named_converters() -> dict[str, Converter]:
+    """Return the converters of all registered operators whose records name an overload."""
+    return {op.names.aten: _converter_of(op) for op in REGISTRY.values() if op.names.aten}
+
+
+def _converter_of(op: Op) -> Converter:
+    """Return the converter of an operator of one argument."""
+    return lambda self: apply(op, self)
+
+
 TABLE: dict[str, Converter] = {
+    **named_converters(),
     **COMPARISONS,
     # convolution
     **_each_rank("conv{}d.default", _functional("conv{}d")),
@@ -431,18 +442,9 @@ TABLE: dict[str, Converter] = {
     **{f"rsub.{kind}": lambda self, other, alpha: _sub(other, self, alpha) for kind in ("Tensor", "Scalar")},
     **{f"mul.{kind}": lambda self, other: mul(self, other) for kind in ("Tensor", "Scalar")},
     **{f"div.{kind}": lambda self, other: div(self, other) for kind in ("Tensor", "Scalar")},
-    "neg.default": neg,
-    "abs.default": elementwise.abs_,
-    "exp.default": exp,
-    "log.default": elementwise.log,
-    "sqrt.default": sqrt,
     "rsqrt.default": lambda self: div(1, sqrt(self)),
     "reciprocal.default": lambda self: div(1, self),
     "square.default": lambda self: mul(self, self),
-    "sign.default": elementwise.sign,
-    "floor.default": integer_rounding.floor,
-    "ceil.default": integer_rounding.ceil,
-    "round.default": integer_rounding.round_,
     "trunc.default": integer_rounding.trunc,
     "frac.default": lambda self: integer_rounding.fmod(self, 1),
     **{f"fmod.{kind}": lambda self, other: integer_rounding.fmod(self, other) for kind in ("Tensor", "Scalar")},
@@ -453,8 +455,6 @@ TABLE: dict[str, Converter] = {
     "masked_fill.Scalar": _masked_fill,
     "where.self": lambda condition, self, other: select(condition, self, other),
     # activations
-    "relu.default": activation.relu,
-    "relu6.default": activation.relu6,
     "leaky_relu.default": F.leaky_relu,
     "prelu.default": _prelu,
     "elu.default": _elu,
@@ -462,13 +462,7 @@ TABLE: dict[str, Converter] = {
     "clamp.default": lambda self, min, max: activation.clamp(self, min, max),
     "clamp_min.default": lambda self, min: activation.clamp(self, min),
     "clamp_max.default": lambda self, max: activation.clamp(self, None, max),
-    "hardswish.default": activation.hardswish,
     "hardsigmoid.default": _hardsigmoid,
-    "sigmoid.default": activation.sigmoid,
-    "tanh.default": activation.tanh,
-    "sin.default": trigonometric.sin,
-    "cos.default": trigonometric.cos,
-    "silu.default": activation.silu,
     "mish.default": _mish,
     "gelu.default": F.gelu,
     "softplus.default": F.softplus,
@@ -540,7 +534,6 @@ TABLE: dict[str, Converter] = {
     "lift_fresh_copy.default": _unchanged,
     "_to_copy.default": lambda self, dtype: self,  # the importer has one floating type for everything
     "to.dtype": lambda self, dtype: self,
-    "detach.default": elementwise.stop_gradient,
     "detach_.default": elementwise.stop_gradient,
     "dropout.default": _dropout,
     "feature_dropout.default": _dropout,
@@ -558,12 +551,17 @@ def arguments(schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[
     return {a.name: named.get(a.name, a.default_value if a.has_default_value() else None) for a in schema.arguments}
 
 
+def converter_for(name: str) -> Converter | None:
+    """Return the converter of an overload, from the table or by a record that was registered later; None: unknown."""
+    return TABLE.get(name) or named_converters().get(name)
+
+
 def call(name: str, schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return the value of one aten call in our operators.
 
     An error if it has no converter, or an unsupported argument is not at its default.
     """
-    converter = TABLE.get(name)
+    converter = converter_for(name)
     if converter is None:
         raise UnsupportedError("from_torch", f"aten.{name} has no line in the table of PyTorch operators")
     parameters = inspect.signature(converter).parameters

@@ -118,7 +118,8 @@ class _Importer:
         """Raise one error for all operators without a converter, with the layers that call each."""
         calls = [n for n in self.program.graph.nodes if n.op == "call_function"]
         folded = constant_folding.foldable(calls, self._known_placeholders())
-        lines = {operator.getitem, *(n.target for n in calls if str(n.target).removeprefix("aten.") in aten.TABLE)}
+        known = (n.target for n in calls if aten.converter_for(str(n.target).removeprefix("aten.")) is not None)
+        lines = {operator.getitem, *known}
         unknown = [n for n in calls if n.target not in lines and n not in folded]
         places: dict[str, list[str]] = {}
         for node in unknown:

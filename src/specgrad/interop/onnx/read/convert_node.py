@@ -13,7 +13,7 @@ from ..file import ModelError, check_shape, extent, one_line, shown
 from . import indexing, layout, quantized, windows
 from . import math as math_lines
 from .importer import FORMATS, Importer
-from .node import CONTRIBUTED, OPERATORS, Converter, OnnxNode
+from .node import CONTRIBUTED, OPERATORS, Converter, OnnxNode, later_operator
 
 TABLES = (indexing, layout, math_lines, quantized, windows)  # each fills its part of OPERATORS
 DOMAINS = ("", "ai.onnx")
@@ -108,7 +108,7 @@ def lookup(node: NodeProto, opset: int) -> tuple[Converter, int]:
         return contributed.convert, 1
     if node.domain not in DOMAINS:
         raise UnsupportedError(title, f"operators of the domain {shown(node.domain)} are not known")
-    known = OPERATORS.get(node.op_type)
+    known = OPERATORS.get(node.op_type) or later_operator(node.op_type)
     if known is None:
         raise UnsupportedError(title, "the operator is not known")
     try:

@@ -13,11 +13,10 @@ from onnx import TensorProto
 from specgrad.ops.composites import batch_norm, group_norm, layer_norm, log_softmax, softmax
 from specgrad.ops.integer_rounding import ceil, floor, fmod, round_
 from specgrad.ops.sorting import argmax, argmin, cumsum, topk
-from specgrad.ops.trigonometric import cos, sin
 
 from ....errors import ShapeError, UnsupportedError
-from ....op import Value
-from ....ops.activation import clamp, gelu, hardswish, leaky_relu, normal_cdf, relu, sigmoid, silu, softplus, tanh
+from ....op import REGISTRY, Value
+from ....ops.activation import clamp, gelu, leaky_relu, normal_cdf, sigmoid, silu, softplus, tanh
 from ....ops.avg_pool import avg_pool
 from ....ops.contract import contract, linear, matmul
 from ....ops.einsum import einsum
@@ -37,7 +36,6 @@ from ....ops.elementwise import (
     neg,
     power,
     select,
-    sign,
     sqrt,
     sub,
 )
@@ -47,7 +45,7 @@ from ....scalar import Array
 from ..file import shown
 from .importer import MAX_FOLDED_CELLS
 from .indexing import plane_indices
-from .node import OnnxNode, operator
+from .node import OnnxNode, named_operator, operator
 
 MAX_EXPONENT = 64  # the largest exponent of Pow
 
@@ -133,23 +131,15 @@ def _erf(x: Value) -> Value:
     return sub(mul(normal_cdf(mul(x, math.sqrt(2))), 2), 1)
 
 
+for _record in REGISTRY.values():
+    if _record.names.opsets:
+        named_operator(_record)
+
 for _name, _versions, _fn in (
-    ("Relu", (6, 13, 14), relu),
-    ("Sigmoid", (6, 13), sigmoid),
-    ("Tanh", (6, 13), tanh),
-    ("Sin", (7, 22), sin),
-    ("Cos", (7, 22), cos),
     ("Softplus", (1, 22), softplus),
     ("Softsign", (1, 22), lambda x: div(x, add(abs_(x), 1))),
-    ("HardSwish", (14, 22), hardswish),
     ("Mish", (18, 22), lambda x: mul(x, tanh(softplus(x)))),
     ("Erf", (9, 13), _erf),
-    ("Sqrt", (6, 13), sqrt),
-    ("Exp", (6, 13), exp),
-    ("Log", (6, 13), log),
-    ("Neg", (6, 13), neg),
-    ("Abs", (6, 13), abs_),
-    ("Sign", (9, 13), sign),
     ("Reciprocal", (6, 13), lambda x: div(1, x)),
 ):
     _register_unary(_name, _versions, _fn)

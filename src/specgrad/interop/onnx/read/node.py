@@ -18,7 +18,7 @@ from onnx import AttributeProto, NodeProto
 
 from ....errors import ParameterError, ShapeError, SpecgradError, UnsupportedError
 from ....graph.builder import Var
-from ....op import Value
+from ....op import REGISTRY, Op, Value, apply
 from ....scalar import Array
 from ....window import Shape
 from ..file import FLOATS, one_line, shown, tensor, type_name
@@ -267,3 +267,15 @@ def operator(name: str, *versions: int, note: str = "") -> Callable[[Converter],
         return converter
 
     return add
+
+
+def named_operator(op: Op) -> Operator:
+    """Register the converter of the ONNX operator that the record names, and return it."""
+    operator(op.names.onnx, *op.names.opsets)(lambda c: apply(op, c.real(0)))
+    return OPERATORS[op.names.onnx]
+
+
+def later_operator(name: str) -> Operator | None:
+    """Return the converter of an ONNX operator whose record was registered after the table was made, or None."""
+    named = (op for op in REGISTRY.values() if op.names.onnx == name and op.names.opsets)
+    return next(map(named_operator, named), None)

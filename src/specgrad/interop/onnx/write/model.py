@@ -12,7 +12,7 @@ from ....errors import ParameterError, UnsupportedError
 from ....graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ....scalar import Array
 from . import operators, windows
-from .writer import EMITTERS, TYPES, Writer
+from .writer import EMITTERS, TYPES, Writer, emit_named
 
 TABLES = (operators, windows)  # each fills its part of EMITTERS
 OPSET, IR_VERSION = 22, 10
@@ -45,7 +45,7 @@ def _write_node(w: Writer, position: int, node: Node, values: list[str]) -> str:
         return node.name
     if node.op is CONSTANT:
         return w.store(_constant_array(w, node, w.graph.constants[position]), node.name)
-    line = EMITTERS.get(node.op.name)
+    line = EMITTERS.get(node.op.name) or emit_named(node.op)
     if line is None:
         return w.refuse(node, "has no counterpart in ONNX that we write")
     w.layer = node.name

@@ -8,43 +8,14 @@ from fractions import Fraction
 import numpy as np
 
 from specgrad.graph.graph import Node
+from specgrad.op import REGISTRY
 from specgrad.window import Shape
 
-from .writer import Emitter, Writer, emits
+from .writer import Emitter, Writer, emit_named, emits
 
 # --- one operator each --------------------------------------------------------------------------------------------
 
-SINGLE_NODES = {
-    "add": "Add",
-    "sub": "Sub",
-    "mul": "Mul",
-    "div": "Div",
-    "maximum": "Max",
-    "minimum": "Min",
-    "neg": "Neg",
-    "exp": "Exp",
-    "log": "Log",
-    "sqrt": "Sqrt",
-    "sign": "Sign",
-    "abs": "Abs",
-    "floor": "Floor",
-    "ceil": "Ceil",
-    "round": "Round",
-    "relu": "Relu",
-    "tanh": "Tanh",
-    "sin": "Sin",
-    "cos": "Cos",
-    "sigmoid": "Sigmoid",
-    "hardswish": "HardSwish",
-    "gelu": "Gelu",
-    "stop_gradient": "Identity",
-}
 COMPARISONS = {"greater": "Greater", "greater_equal": "GreaterOrEqual", "less": "Less", "equal": "Equal"}
-
-
-def _single_node(op: str) -> Emitter:
-    """Return the emitter of one ONNX node with the same arguments."""
-    return lambda w, node, args, shapes: w.emit(op, *args)
 
 
 def _comparison(op: str) -> Emitter:
@@ -52,8 +23,9 @@ def _comparison(op: str) -> Emitter:
     return lambda w, node, args, shapes: w.emit("Cast", w.emit(op, *args), to=w.elem_type)
 
 
-for _name, _op in SINGLE_NODES.items():
-    emits(_name)(_single_node(_op))
+for _record in REGISTRY.values():
+    if (_emitter := emit_named(_record)) is not None:
+        emits(_record.name)(_emitter)
 for _name, _op in COMPARISONS.items():
     emits(_name)(_comparison(_op))
 

@@ -11,6 +11,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from ....errors import UnsupportedError
 from ....graph.graph import Graph, Node
+from ....op import Op
 from ....scalar import Array, Number
 from ....window import Shape
 
@@ -128,3 +129,9 @@ def emits(*names: str) -> Callable[[Emitter], Emitter]:
         return fn
 
     return add
+
+
+def emit_named(op: Op) -> Emitter | None:
+    """Return the emitter of the one ONNX node that the record names; None without a name, or with parameters."""
+    plain = op.names.onnx and not op.param_names
+    return (lambda w, node, args, shapes: w.emit(op.names.onnx, *args)) if plain else None
