@@ -31,7 +31,7 @@ class Curve:
     peak        f(x) = cos(x - peak): it turns at peak + k*pi for every whole k, and `turning` does not count
     room        a runtime may have an intermediate result of this many x (times beta), which must not overflow
     ulps        (units of u, "y" | "1" | "x" | "1+y"): the error of a function made of a few rounded operations,
-                whatever the runtime; None: each runtime declares its own (specgrad.declared_errors)
+                whatever the runtime; None: each runtime has its own (Op.errors, specgrad.declared_errors)
     """
 
     steepest: Bound | None = None

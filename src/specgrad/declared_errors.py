@@ -1,21 +1,25 @@
-"""Declared errors of functions that no standard rounds correctly: the one table, per runtime and function.
+"""Declared errors of functions that no standard rounds correctly, by runtime and function: tables of the records'.
 
 A bound is a number of units u relative to the result ("y"), or (number, scale) where the error is relative to
 something else: "1" (absolute), "x" (the argument), "1+y". benchmarks/ulps.py and benchmarks/runtime_ulps.py measure
-them; nothing here is proven. Radii, audits, recordings, tolerances and certificates all ask `declared`, and no other
-module states an error of a function.
+them; nothing here is proven. Radii, audits, recordings, tolerances and certificates all ask `declared`; only the record
+of a function states its error.
 
 An entry covers every float32 argument but those in `WRONG`. An error of more than LIMIT units is no rounding: the
 runtime is wrong there, by name, and neither its own entry nor the default absorbs it. A function that is wrong almost
 everywhere, or that a runtime does not have, has no entry: it is then held to what its parts give (`MADE_OF`), and
 without parts to the default.
 
-It imports nothing: provers and checkers read the same numbers, and share no more than these.
+It imports nothing but the records: provers and checkers read the same numbers, and share no more than these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+
+from .facts import DeclaredErrors
+from .op import REGISTRY
+from .ops import activation, elementwise, trigonometric  # noqa: F401 - they register the functions
 
 Bound = float | tuple[float, str]
 Table = Mapping[str, Bound]
@@ -23,185 +27,34 @@ Table = Mapping[str, Bound]
 LIMIT = 32.0
 """Units of an entry at the most: five of the 24 binary digits of a float32. What loses more has lost its algorithm."""
 
-_TORCH: Table = {
-    "exp": 1.5,
-    "log": 1.5,
-    "sqrt": 1.2,  # MKL's, not the processor's
-    "tanh": 1.5,
-    "sin": (1.0, "1"),
-    "cos": (1.0, "1"),
-    "sigmoid": (2.0, "1"),
-    "silu": (2.5, "x"),
-    "softplus": (1.5, "1+y"),
-    "normal_pdf": (1.5, "1"),
-    "normal_cdf": (1.5, "1"),
-    "gelu": (7.0, "x"),
-    "hardswish": (3.0, "x"),
-    "power": 2.0,
+VERSIONS: Mapping[str, str] = {
+    "torch": "PyTorch 2.13.0",
+    "jax": "JAX 0.10.2",
+    "numpy": "NumPy 2.4.6",
+    "onnxruntime": "onnxruntime 1.31.1",
+    "openvino-f32": "openvino 2026.4.1",
+    "onnx-reference": "onnx 1.23.2",
+    "iree": "iree-base-compiler 3.13.0",
+    "tract": "tract 0.23.9",
+    "mnn": "mnn 3.6.1",
+    "ncnn": "ncnn 1.0.20261020",
 }
-_JAX: Table = {
-    "exp": 6.0,  # 1.4 up to 88.3, where float32 ends at 88.72
-    "log": 2.5,
-    "sqrt": 1.0,
-    "tanh": 8.0,
-    "sin": (1.0, "1"),
-    "cos": (1.0, "1"),
-    "sigmoid": (2.0, "1"),
-    "silu": (3.0, "x"),
-    "softplus": (2.0, "1+y"),
-    "normal_pdf": (1.5, "1"),
-    "normal_cdf": (2.5, "1"),
-    "gelu": (3.0, "x"),
-    "hardswish": (3.5, "x"),
-    "power": 2.0,
-}
-_NUMPY: Table = {
-    "exp": 4.0,
-    "log": 5.0,
-    "sqrt": 1.0,
-    "tanh": 2.5,
-    "sin": (2.0, "1"),
-    "cos": (2.0, "1"),
-    "sigmoid": (2.0, "1"),
-    "silu": (3.0, "x"),
-    "softplus": (2.5, "1+y"),
-    "normal_pdf": (1.5, "1"),
-    "normal_cdf": (1.5, "1"),
-    "gelu": (2.0, "x"),
-    "hardswish": (3.0, "x"),
-    "power": 2.0,
-}
-_ONNXRUNTIME: Table = {
-    "exp": 1.5,
-    "log": 4.5,
-    "sqrt": 1.0,
-    "tanh": 6.0,
-    "sin": (2.0, "1"),
-    "cos": (2.0, "1"),
-    "sigmoid": (3.5, "1"),
-    "softplus": (1.5, "1+y"),
-    "gelu": (2.0, "x"),
-    "normal_cdf": (1.0, "1"),
-    "hardswish": (2.0, "x"),
-    "power": 1.5,
-}
-_OPENVINO: Table = {
-    "exp": 7.5,
-    "log": 1.5,
-    "sqrt": 1.0,
-    "tanh": 1.5,
-    "sin": (1.0, "1"),
-    "cos": (1.0, "1"),
-    "sigmoid": (2.0, "1"),
-    "softplus": (7.5, "1+y"),
-    "gelu": (6.5, "x"),
-    "normal_cdf": (5.0, "1"),
-    "hardswish": (2.0, "x"),
-    "power": 1.5,
-}
-_ONNX_REFERENCE: Table = {
-    "exp": 4.0,
-    "log": 5.0,
-    "sqrt": 1.0,
-    "tanh": 2.5,
-    "sin": (1.5, "1"),
-    "cos": (1.5, "1"),
-    "sigmoid": (2.0, "1"),
-    "softplus": (1.0, "1+y"),
-    "gelu": (2.0, "x"),
-    "normal_cdf": (0.5, "1"),
-    "hardswish": (2.0, "x"),
-    "power": 2.0,
-}
-_TRACT: Table = {
-    "exp": 2.0,
-    "log": 1.5,
-    "sqrt": 1.0,
-    "tanh": 11.0,
-    "sin": (1.0, "1"),
-    "cos": (1.0, "1"),
-    "sigmoid": (9.0, "1"),
-    "softplus": (1.5, "1+y"),
-    "gelu": (18.0, "x"),
-    "normal_cdf": (17.0, "1"),
-    "hardswish": (3.0, "x"),
-    "power": 1.5,
-}
-_MNN: Table = {
-    "exp": 12.0,
-    "log": 1.5,
-    "sqrt": 1.0,
-    "sin": (1.0, "1"),
-    "cos": (1.0, "1"),
-    "sigmoid": (3.0, "1"),
-    "normal_cdf": (0.5, "1"),
-    "hardswish": (2.5, "x"),
-    "power": 1.5,
-}
-_NCNN: Table = {
-    "exp": 2.0,
-    "log": 1.5,
-    "sqrt": 1.0,
-    "sin": (1.5, "1"),
-    "cos": (1.5, "1"),
-    "sigmoid": (3.0, "1"),
-    "softplus": (2.5, "1+y"),
-    "gelu": (2.0, "x"),
-    "normal_cdf": (1.0, "1"),
-    "hardswish": (2.0, "x"),
-}
-_IREE: Table = {
-    "exp": 6.0,
-    "log": 1.5,
-    "sqrt": 1.0,
-    "tanh": 5.5,
-    "sin": (5.5, "1"),
-    "cos": (6.5, "1"),
-    "sigmoid": (2.0, "1"),
-    "softplus": (1.5, "1+y"),
-    "gelu": (3.5, "x"),
-    "normal_cdf": (2.5, "1"),
-    "hardswish": (2.5, "x"),
-}
+"""Per runtime the version that was measured."""
 
-MEASURED: Mapping[str, tuple[str, Table]] = {
-    "torch": ("PyTorch 2.13.0", _TORCH),
-    "jax": ("JAX 0.10.2", _JAX),
-    "numpy": ("NumPy 2.4.6", _NUMPY),
-    "onnxruntime": ("onnxruntime 1.31.1", _ONNXRUNTIME),
-    "openvino-f32": ("openvino 2026.4.1", _OPENVINO),
-    "onnx-reference": ("onnx 1.23.2", _ONNX_REFERENCE),
-    "iree": ("iree-base-compiler 3.13.0", _IREE),
-    "tract": ("tract 0.23.9", _TRACT),
-    "mnn": ("mnn 3.6.1", _MNN),
-    "ncnn": ("ncnn 1.0.20261020", _NCNN),
-}
+FUNCTIONS: Mapping[str, DeclaredErrors] = {op.name: op.errors for op in REGISTRY.values() if op.errors is not None}
+
+
+def _entries(runtime: str) -> Table:
+    """Return the errors that the records declare of one runtime, by function."""
+    of_runtime = ((f, errors.units[runtime], errors) for f, errors in FUNCTIONS.items() if runtime in errors.units)
+    return {f: units if errors.relative_to == "y" else (units, errors.relative_to) for f, units, errors in of_runtime}
+
+
+MEASURED: Mapping[str, tuple[str, Table]] = {name: (version, _entries(name)) for name, version in VERSIONS.items()}
 """Per runtime the version that was measured and its entries, in at least 1.1 times the measured error."""
 
 WRONG: Mapping[tuple[str, str], str] = {
-    ("openvino-f32", "exp"): "infinite above 88.37",
-    ("openvino-f32", "softplus"): "128 units of 1 below -6: softplus(-18) < 0",
-    (
-        "iree",
-        "sin",
-    ): "beyond 8 in size the error grows by half a unit per radian, as if the argument were reduced in float32",
-    (
-        "iree",
-        "cos",
-    ): "beyond 8 in size the error grows by half a unit per radian, as if the argument were reduced in float32",
-    ("iree", "power"): "up to 149 units, as exp(e*log(x)) in float32 has",
-    ("tract", "tanh"): "0 below 2.5e-36 in size",
-    ("tract", "softplus"): "infinite above 88.72",
-    ("mnn", "exp"): "exp(87) above 87, and exp(-87) below -87",
-    ("mnn", "tanh"): "every digit is lost near 0: tanh(1e-9) = 0",
-    ("mnn", "softplus"): "87 above 87",
-    ("mnn", "gelu"): "near the tanh formula where erf is asked for: up to 3,007 units of x",
-    ("ncnn", "exp"): "exp(88.376) above 88.376",
-    ("ncnn", "tanh"): "every digit is lost near 0: tanh(1e-9) = 0",
-    ("ncnn", "sin"): "beyond 8192 in size the error grows, and beyond 1.7e9 there is no number",
-    ("ncnn", "cos"): "beyond 8192 in size the error grows, and beyond 1.7e9 there is no number",
-    ("ncnn", "softplus"): "infinite above 88.72",
-    ("ncnn", "power"): "up to 113 units, and x**2 of a negative x is no number",
+    (name, f): errors.wrong[name] for name in VERSIONS for f, errors in FUNCTIONS.items() if name in errors.wrong
 }
 """Where a runtime is wrong: findings, which no entry and no default covers."""
 
@@ -237,7 +90,7 @@ def _widest(function: str) -> Bound:
     return max((t[function] for t in ULPS.values() if function in t), key=lambda bound: as_pair(bound)[0])
 
 
-WORST_ULPS: Table = {function: _widest(function) for function in _TORCH}
+WORST_ULPS: Table = {function: _widest(function) for function in FUNCTIONS}
 """The default, for a runtime that nobody has measured or named: the largest bound of all runtimes in MEASURED."""
 
 

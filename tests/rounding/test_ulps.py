@@ -1,4 +1,4 @@
-"""The one table of declared errors of functions: against what was last measured, and alone in the source."""
+"""Declared errors of functions: against what was last measured, and stated by the records alone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import specgrad as sg
 from specgrad.declared_errors import LIMIT, MADE_OF, MEASURED, ULPS, WORST_ULPS, WRONG, Bound, as_pair, declared
 from specgrad.rounding import Arithmetic
 from structure import MODULES
@@ -109,6 +110,19 @@ def test_what_is_wrong_is_named_of_known_runtimes_and_functions() -> None:
     assert {function for _, function in WRONG} <= set(WORST_ULPS)
 
 
+def test_every_record_that_states_an_error_is_in_the_tables() -> None:
+    stated = {name: op.errors for name, op in sg.REGISTRY.items() if op.errors is not None}
+    assert stated.keys() == WORST_ULPS.keys()
+    assert {r for errors in stated.values() for r in (*errors.units, *errors.wrong)} <= MEASURED.keys()
+
+
+def test_a_function_that_is_rounded_somehow_states_its_error() -> None:
+    """What is forgotten is named: a function of one cell is exact, counts its roundings, or says what was measured."""
+    functions = [op for op in sg.REGISTRY.values() if op.curve is not None and not op.exact]
+    silent = [op.name for op in functions if op.errors is None and op.roundings is None and op.curve.ulps is None]
+    assert silent == ["root"]  # which has power's
+
+
 def test_a_bound_is_a_number_or_a_pair() -> None:
     arithmetic = Arithmetic(ulps={"exp": 2.0, "gelu": (2.5, "x")})
     assert arithmetic.ulp_bound("exp") == (2.0, "y")
@@ -119,7 +133,7 @@ def test_a_bound_is_a_number_or_a_pair() -> None:
 
 
 def declares(text: str) -> list[str]:
-    """Functions whose error a source text states: in a mapping by name, or as `ulps=` of something."""
+    """Functions whose error a source text states: by name in a mapping, as `ulps=`, as `DeclaredErrors`."""
     found = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Dict):
@@ -128,6 +142,8 @@ def declares(text: str) -> list[str]:
             found += [str(name) for name, value in named if _is_bound(value)]
         elif isinstance(node, ast.keyword) and node.arg == "ulps" and _is_bound(node.value):
             found.append("ulps=")
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "DeclaredErrors":
+            found.append("DeclaredErrors")
     return found
 
 
@@ -147,11 +163,12 @@ def reads_table(text: str) -> bool:
     )
 
 
-MENTIONS = re.compile("|".join([r"\bulps\b", r"\bdeclared_errors\b", *(f'"{name}"' for name in WORST_ULPS)]))
+WORDS = [r"\bulps\b", r"\bDeclaredErrors\b", r"\bdeclared_errors\b", *(f'"{name}"' for name in WORST_ULPS)]
+MENTIONS = re.compile("|".join(WORDS))
 
 
 def test_no_other_place_declares_an_error_of_a_function() -> None:
-    others = {name: path.read_text() for name, path in MODULES.items() if name != "specgrad.declared_errors"}
+    others = {name: path.read_text() for name, path in MODULES.items() if not name.startswith("specgrad.ops.")}
     others = {name: text for name, text in others.items() if MENTIONS.search(text)}  # parsing all takes long
     assert {name: found for name, text in others.items() if (found := declares(text))} == {}
     assert [name for name, text in others.items() if reads_table(text)] == ["specgrad.rounding"]  # which exports it
@@ -164,6 +181,7 @@ def test_no_other_place_declares_an_error_of_a_function() -> None:
         'MEASURED = {"tanh": (Fraction(8), "y")}',
         'MEASURED = {"exp": Fraction(6)}',
         'Curve(ulps=(4.0, "y"))',
+        'DeclaredErrors("y", {"torch": 1.5})',
     ],
 )
 def test_a_second_table_is_seen(text: str) -> None:

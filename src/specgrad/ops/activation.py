@@ -17,7 +17,7 @@ from .. import scalar
 from ..call_cache import cached_call
 from ..curve import Curve, always, at_most
 from ..errors import ParameterError, ShapeError
-from ..facts import Names
+from ..facts import DeclaredErrors, Names
 from ..op import Case, Value, apply, composite, number_of
 from ..scalar import Array, Number
 from .elementwise import add, div, greater, greater_equal, mul, neg, number_cases, power, select, sub, unary
@@ -147,6 +147,11 @@ HARDSWISH = unary(
     names=Names(
         torch="F.hardswish", jax="jax.nn.hard_swish", aten="hardswish.default", onnx="HardSwish", opsets=(14, 22)
     ),
+    errors=DeclaredErrors(
+        "x",
+        {"torch": 3.0, "jax": 3.5, "numpy": 3.0, "onnxruntime": 2.0, "openvino-f32": 2.0, "onnx-reference": 2.0}
+        | {"iree": 2.5, "tract": 3.0, "mnn": 2.5, "ncnn": 2.0},
+    ),
 )
 
 
@@ -166,6 +171,16 @@ TANH = unary(
     transcendental=True,
     curve=Curve(steepest=at_most(1.0), curvature=at_most(0.77)),
     names=Names(torch="torch.tanh", jax="jnp.tanh", numpy="tanh", aten="tanh.default", onnx="Tanh", opsets=(6, 13)),
+    errors=DeclaredErrors(
+        "y",
+        {"torch": 1.5, "jax": 8.0, "numpy": 2.5, "onnxruntime": 6.0, "openvino-f32": 1.5, "onnx-reference": 2.5}
+        | {"iree": 5.5, "tract": 11.0},
+        wrong={
+            "tract": "0 below 2.5e-36 in size",
+            "mnn": "every digit is lost near 0: tanh(1e-9) = 0",
+            "ncnn": "every digit is lost near 0: tanh(1e-9) = 0",
+        },
+    ),
 )
 
 
@@ -190,6 +205,11 @@ SIGMOID = unary(
     transcendental=True,
     curve=Curve(steepest=at_most(0.2501), curvature=at_most(0.0963)),
     names=Names(torch="torch.sigmoid", jax="jax.nn.sigmoid", aten="sigmoid.default", onnx="Sigmoid", opsets=(6, 13)),
+    errors=DeclaredErrors(
+        "1",
+        {"torch": 2.0, "jax": 2.0, "numpy": 2.0, "onnxruntime": 3.5, "openvino-f32": 2.0, "onnx-reference": 2.0}
+        | {"iree": 2.0, "tract": 9.0, "mnn": 3.0, "ncnn": 3.0},
+    ),
 )
 
 
@@ -216,6 +236,7 @@ SILU = unary(
     transcendental=True,
     curve=Curve(steepest=at_most(1.1), curvature=at_most(0.5001), turning=always(-1.2784645427610738)),
     names=Names(torch="F.silu", jax="jax.nn.silu", aten="silu.default"),
+    errors=DeclaredErrors("x", {"torch": 2.5, "jax": 3.0, "numpy": 3.0}),
 )
 
 
@@ -244,6 +265,17 @@ SOFTPLUS = unary(
     transcendental=True,
     curve=Curve(steepest=at_most(1.0), curvature=lambda xp, low, high, p: 0.2501 * float(p["beta"]), room=1.0),
     names=Names(torch="F.softplus", jax="jax.nn.softplus", onnx="Softplus"),
+    errors=DeclaredErrors(
+        "1+y",
+        {"torch": 1.5, "jax": 2.0, "numpy": 2.5, "onnxruntime": 1.5, "openvino-f32": 7.5, "onnx-reference": 1.0}
+        | {"iree": 1.5, "tract": 1.5, "ncnn": 2.5},
+        wrong={
+            "openvino-f32": "128 units of 1 below -6: softplus(-18) < 0",
+            "tract": "infinite above 88.72",
+            "mnn": "87 above 87",
+            "ncnn": "infinite above 88.72",
+        },
+    ),
 )
 
 
@@ -293,6 +325,7 @@ NORMAL_PDF = unary(
     lambda x, y, t: neg(mul(t, mul(x, y))),
     transcendental=True,
     curve=Curve(steepest=at_most(0.243), curvature=at_most(0.399), turning=always(0.0)),
+    errors=DeclaredErrors("1", {"torch": 1.5, "jax": 1.5, "numpy": 1.5}),
 )
 NORMAL_CDF = unary(
     "normal_cdf",
@@ -302,6 +335,11 @@ NORMAL_CDF = unary(
     transcendental=True,
     curve=Curve(steepest=at_most(0.399), curvature=at_most(0.242)),
     names=Names(torch="torch.special.ndtr"),
+    errors=DeclaredErrors(
+        "1",
+        {"torch": 1.5, "jax": 2.5, "numpy": 1.5, "onnxruntime": 1.0, "openvino-f32": 5.0, "onnx-reference": 0.5}
+        | {"iree": 2.5, "tract": 17.0, "mnn": 0.5, "ncnn": 1.0},
+    ),
 )
 GELU = unary(
     "gelu",
@@ -310,6 +348,12 @@ GELU = unary(
     transcendental=True,
     curve=Curve(steepest=at_most(1.13), curvature=at_most(0.798), turning=always(-0.7517915246935645), room=2.0),
     names=Names(torch="F.gelu", onnx="Gelu"),
+    errors=DeclaredErrors(
+        "x",
+        {"torch": 7.0, "jax": 3.0, "numpy": 2.0, "onnxruntime": 2.0, "openvino-f32": 6.5, "onnx-reference": 2.0}
+        | {"iree": 3.5, "tract": 18.0, "ncnn": 2.0},
+        wrong={"mnn": "near the tanh formula where erf is asked for: up to 3,007 units of x"},
+    ),
 )  # room: x * (1 + erf(...)) may be halved last
 
 

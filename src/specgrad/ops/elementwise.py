@@ -18,7 +18,7 @@ from .. import scalar
 from ..call_cache import cached_call
 from ..curve import Curve, always, at_most
 from ..errors import ShapeError
-from ..facts import Names
+from ..facts import DeclaredErrors, Names
 from ..op import Case, Op, Value, apply, by_engine, composite, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
 from ..window import Shape, identical
@@ -367,6 +367,16 @@ EXP = unary(
         steepest=lambda xp, low, high, p: 1.001 * xp.exp(high), curvature=lambda xp, low, high, p: 1.001 * xp.exp(high)
     ),
     names=Names(torch="torch.exp", jax="jnp.exp", numpy="exp", aten="exp.default", onnx="Exp", opsets=(6, 13)),
+    errors=DeclaredErrors(  # JAX: 1.4 up to 88.3, where float32 ends at 88.72
+        "y",
+        {"torch": 1.5, "jax": 6.0, "numpy": 4.0, "onnxruntime": 1.5, "openvino-f32": 7.5, "onnx-reference": 4.0}
+        | {"iree": 6.0, "tract": 2.0, "mnn": 12.0, "ncnn": 2.0},
+        wrong={
+            "openvino-f32": "infinite above 88.37",
+            "mnn": "exp(87) above 87, and exp(-87) below -87",
+            "ncnn": "exp(88.376) above 88.376",
+        },
+    ),
 )
 LOG = unary(
     "log",
@@ -380,6 +390,11 @@ LOG = unary(
     ),
     cases=_POSITIVE,
     names=Names(torch="torch.log", jax="jnp.log", numpy="log", aten="log.default", onnx="Log", opsets=(6, 13)),
+    errors=DeclaredErrors(
+        "y",
+        {"torch": 1.5, "jax": 2.5, "numpy": 5.0, "onnxruntime": 4.5, "openvino-f32": 1.5, "onnx-reference": 5.0}
+        | {"iree": 1.5, "tract": 1.5, "mnn": 1.5, "ncnn": 1.5},
+    ),
 )
 SQRT = unary(
     "sqrt",
@@ -393,6 +408,11 @@ SQRT = unary(
     ),
     cases=_perfect_squares,
     names=Names(torch="torch.sqrt", jax="jnp.sqrt", numpy="sqrt", aten="sqrt.default", onnx="Sqrt", opsets=(6, 13)),
+    errors=DeclaredErrors(  # PyTorch: MKL's, not the processor's
+        "y",
+        {"torch": 1.2, "jax": 1.0, "numpy": 1.0, "onnxruntime": 1.0, "openvino-f32": 1.0, "onnx-reference": 1.0}
+        | {"iree": 1.0, "tract": 1.0, "mnn": 1.0, "ncnn": 1.0},
+    ),
 )
 
 
@@ -502,6 +522,15 @@ POWER = unary(
     shape=lambda x, *, exponent: x,
     cases=lambda rng: (_POSITIVE(rng)[0], {"exponent": rng.choice((0, 1, 2, 3, -1, -2))}),
     curve=Curve(curvature=_power_curvature, turning=_power_turning),
+    errors=DeclaredErrors(
+        "y",
+        {"torch": 2.0, "jax": 2.0, "numpy": 2.0, "onnxruntime": 1.5, "openvino-f32": 1.5, "onnx-reference": 2.0}
+        | {"tract": 1.5, "mnn": 1.5},
+        wrong={
+            "iree": "up to 149 units, as exp(e*log(x)) in float32 has",
+            "ncnn": "up to 113 units, and x**2 of a negative x is no number",
+        },
+    ),
 )
 
 

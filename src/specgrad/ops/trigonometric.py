@@ -8,7 +8,7 @@ from typing import Any
 from .. import scalar
 from ..call_cache import cached_call
 from ..curve import Curve, at_most
-from ..facts import Names
+from ..facts import DeclaredErrors, Names
 from ..op import Value, apply
 from .elementwise import mul, neg, unary
 
@@ -28,6 +28,9 @@ def _cosine_slope(x: Value, y: Value, t: Value) -> Value:
     return neg(mul(t, sin(x)))
 
 
+_REDUCED = "beyond 8 in size the error grows by half a unit per radian, as if the argument were reduced in float32"
+_FAR = "beyond 8192 in size the error grows, and beyond 1.7e9 there is no number"
+
 SIN = unary(
     "sin",
     lambda x: scalar.apply("sin", x),
@@ -35,6 +38,12 @@ SIN = unary(
     transcendental=True,
     curve=Curve(steepest=at_most(1.0), curvature=_sine_at_most, peak=math.pi / 2),
     names=Names(torch="torch.sin", jax="jnp.sin", numpy="sin", aten="sin.default", onnx="Sin", opsets=(7, 22)),
+    errors=DeclaredErrors(
+        "1",
+        {"torch": 1.0, "jax": 1.0, "numpy": 2.0, "onnxruntime": 2.0, "openvino-f32": 1.0, "onnx-reference": 1.5}
+        | {"iree": 5.5, "tract": 1.0, "mnn": 1.0, "ncnn": 1.5},
+        wrong={"iree": _REDUCED, "ncnn": _FAR},
+    ),
 )
 COS = unary(
     "cos",
@@ -43,6 +52,12 @@ COS = unary(
     transcendental=True,
     curve=Curve(steepest=_sine_at_most, curvature=at_most(1.0), peak=0.0),
     names=Names(torch="torch.cos", jax="jnp.cos", numpy="cos", aten="cos.default", onnx="Cos", opsets=(7, 22)),
+    errors=DeclaredErrors(
+        "1",
+        {"torch": 1.0, "jax": 1.0, "numpy": 2.0, "onnxruntime": 2.0, "openvino-f32": 1.0, "onnx-reference": 1.5}
+        | {"iree": 6.5, "tract": 1.0, "mnn": 1.0, "ncnn": 1.5},
+        wrong={"iree": _REDUCED, "ncnn": _FAR},
+    ),
 )
 
 
