@@ -17,7 +17,7 @@ from .. import scalar
 from ..call_cache import cached_call
 from ..curve import Curve, always, at_most
 from ..errors import ParameterError, ShapeError
-from ..facts import DeclaredErrors, Names
+from ..facts import DeclaredErrors, Names, SheetText
 from ..op import Case, Value, apply, composite, number_of
 from ..scalar import Array, Number
 from .elementwise import add, div, greater, greater_equal, mul, neg, number_cases, power, select, sub, unary
@@ -152,6 +152,7 @@ HARDSWISH = unary(
         {"torch": 3.0, "jax": 3.5, "numpy": 3.0, "onnxruntime": 2.0, "openvino-f32": 2.0, "onnx-reference": 2.0}
         | {"iree": 2.5, "tract": 3.0, "mnn": 2.5, "ncnn": 2.0},
     ),
+    sheet=SheetText("X*min(max(X/6 + 1/2, 0), 1)", turning="-1.5"),
 )
 
 
@@ -180,6 +181,12 @@ TANH = unary(
             "mnn": "every digit is lost near 0: tanh(1e-9) = 0",
             "ncnn": "every digit is lost near 0: tanh(1e-9) = 0",
         },
+    ),
+    sheet=SheetText(
+        "tanh(X)",
+        conditions=(
+            ("near 0", "the scale is abs(Y): an algorithm that loses relative accuracy near 0 does not meet it"),
+        ),
     ),
 )
 
@@ -210,6 +217,7 @@ SIGMOID = unary(
         {"torch": 2.0, "jax": 2.0, "numpy": 2.0, "onnxruntime": 3.5, "openvino-f32": 2.0, "onnx-reference": 2.0}
         | {"iree": 2.0, "tract": 9.0, "mnn": 3.0, "ncnn": 3.0},
     ),
+    sheet=SheetText("1/(1 + exp(-X))"),
 )
 
 
@@ -276,6 +284,7 @@ SOFTPLUS = unary(
             "ncnn": "infinite above 88.72",
         },
     ),
+    sheet=SheetText("log(1 + exp(X))"),
 )
 
 
@@ -354,6 +363,7 @@ GELU = unary(
         | {"iree": 3.5, "tract": 18.0, "ncnn": 2.0},
         wrong={"mnn": "near the tanh formula where erf is asked for: up to 3,007 units of x"},
     ),
+    sheet=SheetText("X*Phi(X), approximate=none", turning="-0.7517915246935645"),
 )  # room: x * (1 + erf(...)) may be halved last
 
 

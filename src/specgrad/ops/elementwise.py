@@ -18,7 +18,7 @@ from .. import scalar
 from ..call_cache import cached_call
 from ..curve import Curve, always, at_most
 from ..errors import ShapeError
-from ..facts import DeclaredErrors, Names
+from ..facts import DeclaredErrors, Names, SheetText
 from ..op import Case, Op, Value, apply, by_engine, composite, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
 from ..window import Shape, identical
@@ -377,6 +377,15 @@ EXP = unary(
             "ncnn": "exp(88.376) above 88.376",
         },
     ),
+    sheet=SheetText(
+        "exp(X)",
+        conditions=(
+            (
+                "range",
+                "in float32 the last argument with a finite value is 88.72283172607422; 88.72283935546875 overflows",
+            ),
+        ),
+    ),
 )
 LOG = unary(
     "log",
@@ -395,6 +404,7 @@ LOG = unary(
         {"torch": 1.5, "jax": 2.5, "numpy": 5.0, "onnxruntime": 4.5, "openvino-f32": 1.5, "onnx-reference": 5.0}
         | {"iree": 1.5, "tract": 1.5, "mnn": 1.5, "ncnn": 1.5},
     ),
+    sheet=SheetText("log(X)", conditions=(("domain", "X - E_X > 0; log(0) = -inf and NaN below 0 are no numbers"),)),
 )
 SQRT = unary(
     "sqrt",
@@ -413,6 +423,7 @@ SQRT = unary(
         {"torch": 1.2, "jax": 1.0, "numpy": 1.0, "onnxruntime": 1.0, "openvino-f32": 1.0, "onnx-reference": 1.0}
         | {"iree": 1.0, "tract": 1.0, "mnn": 1.0, "ncnn": 1.0},
     ),
+    sheet=SheetText("sqrt(X)", conditions=(("domain", "X - E_X >= 0; NaN below 0"),)),
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from .. import scalar
 from ..call_cache import cached_call
 from ..curve import Curve, at_most
-from ..facts import DeclaredErrors, Names
+from ..facts import DeclaredErrors, Names, SheetText
 from ..op import Value, apply
 from .elementwise import mul, neg, unary
 
@@ -44,6 +44,7 @@ SIN = unary(
         | {"iree": 5.5, "tract": 1.0, "mnn": 1.0, "ncnn": 1.5},
         wrong={"iree": _REDUCED, "ncnn": _FAR},
     ),
+    sheet=SheetText("sin(X)", turning="pi/2 + k*pi, k whole"),
 )
 COS = unary(
     "cos",
@@ -58,6 +59,7 @@ COS = unary(
         | {"iree": 6.5, "tract": 1.0, "mnn": 1.0, "ncnn": 1.5},
         wrong={"iree": _REDUCED, "ncnn": _FAR},
     ),
+    sheet=SheetText("cos(X)", turning="k*pi, k whole"),
 )
 
 

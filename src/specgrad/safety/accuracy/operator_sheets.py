@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from specgrad.facts import SheetText
+from specgrad.op import REGISTRY, Op
+
 from .composite_sheets import LAYER_SHEETS
 from .expression import Expr, growth, lost, maximum, names, where_negative
 from .families import CHOICES, COPIES, FUNCTIONS, INTEGERS, QUANTISED, QUOTIENTS, SUMS
@@ -323,54 +326,35 @@ def _quotients() -> Iterable[Sheet]:
 
 # --- functions --------------------------------------------------------------------------------------------------------
 
-INCREASING = {
-    "Exp": ("exp", "exp(X)", "y"),
-    "Log": ("log", "log(X)", "y"),
-    "Sqrt": ("sqrt", "sqrt(X)", "y"),
-    "Tanh": ("tanh", "tanh(X)", "y"),
-    "Sigmoid": ("sigmoid", "1/(1 + exp(-X))", "1"),
-    "Softplus": ("softplus", "log(1 + exp(X))", "1+y"),
-}
 SCALES = {
     "y": maximum(abs(LOW), abs(HIGH)),
     "1": Expr("number", (1,)),
     "x": abs(X) + E_X,
     "1+y": 1 + maximum(abs(LOW), abs(HIGH)),
 }
-DOMAIN = {
-    "Log": (("domain", "X - E_X > 0; log(0) = -inf and NaN below 0 are no numbers"),),
-    "Sqrt": (("domain", "X - E_X >= 0; NaN below 0"),),
-    "Exp": (
-        (
-            "range",
-            "in float32 the last argument with a finite value is 88.72283172607422; 88.72283935546875 overflows",
-        ),
-    ),
-    "Tanh": (("near 0", "the scale is abs(Y): an algorithm that loses relative accuracy near 0 does not meet it"),),
-}
 
 
-def _function(name: str, function: str, meaning: str, scale: str, turning: str = "") -> Sheet:
-    """Return the sheet of a function of one cell; `turning` is the argument of its extremum, "" if it is increasing."""
-    ends = (F(X - E_X), F(X + E_X)) if not turning else (None, None)
-    at = f" or at its turning point {turning}" if turning else ""
+def _function(op: Op, text: SheetText, scale: str) -> Sheet:
+    """Return the sheet of a function of one cell, whose declared error has this scale."""
+    ends = (F(X - E_X), F(X + E_X)) if not text.turning else (None, None)
+    at = f" or at its turning point {text.turning}" if text.turning else ""
     steps = (
-        Quantity("e", f"the declared error of {function}, in units of u"),
+        Quantity("e", f"the declared error of {op.name}, in units of u"),
         Quantity("LOW", f"the smallest exact value over X - E_X .. X + E_X: at an end{at}", ends[0]),
         Quantity("HIGH", f"the largest exact value there: at an end{at}", ends[1]),
         Quantity("S", f"the scale of e: {_SCALE_WORDS[scale]}", SCALES[scale]),
     )
     own = e * u * S + t
     return Sheet(
-        name,
-        f"Y = F(X) = {meaning}",
+        op.names.onnx,
+        f"Y = F(X) = {text.formula}",
         ("X",),
         range_change(LOW, HIGH),
         own,
         FUNCTIONS,
         steps,
-        declared=function,
-        conditions=DOMAIN.get(name, ()),
+        declared=op.name,
+        conditions=text.conditions,
     )
 
 
@@ -379,11 +363,9 @@ _SCALE_WORDS = {"y": "the result", "1": "1 (absolute)", "x": "the argument", "1+
 
 def _functions() -> Iterable[Sheet]:
     """Yield the sheets of functions of one cell: Exp, Log, Gelu, Sin, Pow, LeakyRelu, ..."""
-    yield from (_function(name, *row) for name, row in INCREASING.items())
-    yield _function("Gelu", "gelu", "X*Phi(X), approximate=none", "x", "-0.7517915246935645")
-    yield _function("HardSwish", "hardswish", "X*min(max(X/6 + 1/2, 0), 1)", "x", "-1.5")
-    yield _function("Sin", "sin", "sin(X)", "1", "pi/2 + k*pi, k whole")
-    yield _function("Cos", "cos", "cos(X)", "1", "k*pi, k whole")
+    for op in REGISTRY.values():
+        if op.sheet is not None and op.errors is not None:
+            yield _function(op, op.sheet, op.errors.relative_to)
     k, far = names("k L")
     steps = (
         Quantity("e", "the declared error of pow, in units of u"),
