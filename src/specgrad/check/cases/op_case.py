@@ -15,7 +15,7 @@ from specgrad.graph.graph import Graph
 from specgrad.scalar import Array
 from specgrad.window import Shape
 
-_ASKED = """
+ASKED = """
     conv conv_transpose linear max_pool max_pool_indices avg_pool lp_pool smooth_max_pool adaptive_avg_pool
     adaptive_max_pool global_avg_pool global_max_pool batch_norm upsample_nearest resize cumsum add mul relu
     leaky_relu clamp hardswish sigmoid tanh softplus gelu exp floor ceil round softmax log_softmax
@@ -27,7 +27,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "max_pool_indices": lambda x, **a: sg.max_pool(x, return_indices=True, **a),
     "lp_pool": lambda x, **a: sg.lp_pool(sg.abs(x), **a),  # on absolute values, as ONNX defines it
 }
-OPERATORS: dict[str, Callable[..., Any]] = {name: _OWN.get(name) or getattr(sg, name) for name in _ASKED.split()}
+OPERATORS: dict[str, Callable[..., Any]] = {name: _OWN.get(name) or getattr(sg, name) for name in ASKED.split()}
 """What runtimes are asked, as calls of the arrays by position; attributes are those of the public function."""
 
 
