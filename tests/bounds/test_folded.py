@@ -158,10 +158,10 @@ def test_what_is_true_is_settled_and_every_leaf_is_excluded_by_itself() -> None:
 @pytest.mark.parametrize("mistake", ["sides", "lost", "closed"])
 def test_a_planted_mistake_is_caught(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only one side of each split is kept; what is open is dropped; float32 alone closes, with a goal too low."""
-    original = _ReducedSearch._unsettled
+    original = _ReducedSearch._close_proven
     if mistake == "sides":
         monkeypatch.setattr(
-            _ReducedSearch, "_unsettled", lambda self, p: original(self, p.take(slice(len(p) // 2, None)))
+            _ReducedSearch, "_close_proven", lambda self, p: original(self, p.take(slice(len(p) // 2, None)))
         )
     elif mistake == "lost":
         monkeypatch.setattr(Stack, "push", lambda self, p: None)

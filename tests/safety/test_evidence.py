@@ -20,7 +20,8 @@ pytest.importorskip("flint")
 
 from specgrad.bounds.search.certificates.prove import prove  # noqa: E402
 from specgrad.safety.evidence import Evidence, gather  # noqa: E402
-from specgrad.safety.evidence.item import ASSUMPTIONS, PURPOSE  # noqa: E402
+from specgrad.safety.evidence import page as page_of_items  # noqa: E402
+from specgrad.safety.evidence.item import ASSUMPTIONS, PURPOSE, Item  # noqa: E402
 from specgrad.safety.evidence.page import evidence_page  # noqa: E402
 
 SIZE, CLASSES = 4, 3
@@ -190,6 +191,11 @@ def test_the_page_says_what_it_is(whole: Evidence) -> None:
     assert not re.search(r"https?://|<script", text)
     assert set(re.findall(r'href="#([^"]+)"', text)) <= set(re.findall(r'id="([^"]+)"', text))
     assert "@media print" in text
+
+
+def test_a_model_that_cannot_be_read_has_its_section_too() -> None:
+    item = Item("model", "Which model?", "cannot tell", "Not every operator has a meaning here", "semantics")
+    assert "cannot tell" in page_of_items._section(item)
 
 
 def test_its_json_is_valid_down_to_what_each_command_found(whole: Evidence, place: Path, capsys, monkeypatch) -> None:

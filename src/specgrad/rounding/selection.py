@@ -56,8 +56,10 @@ def largest_rule(run: Context, x: Ball, axes: tuple[int, ...]) -> Ball:
 
 
 def step_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Return the ball of sign, floor, ceil, round: exact and nondecreasing; undecided where a jump may
-    lie in the ball."""
+    """Return the ball of sign, floor, ceil or round: radius 0 where no jump lies in the argument's ball.
+
+    Elsewhere it reaches from op(low) to op(high), and the cell is reported as undecided.
+    """
     (x,) = args
     value = run.evaluate(op, [x.value], params)
     low, high = (run.evaluate(op, [end], params) for end in (x.low, x.high))

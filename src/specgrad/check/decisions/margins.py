@@ -31,8 +31,9 @@ class DecisionProblem:
     """The graph, the decision and the class of executions for which every sample is judged.
 
     output    the position of the decided output among the graph's outputs
-    formats   nodes that the model's file declares in another format: bytes, integers
-    seconds   what linear bounds of one sample may take; what they leave is by intervals
+    stored    names of nodes whose results the runtime is known to round and store
+    formats   node's name -> the format that the file declares for it, if another one: bytes, integers
+    seconds   what linear bounds of one sample may take; what they leave is by intervals. None: no limit
     """
 
     graph: Graph

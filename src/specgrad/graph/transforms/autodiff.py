@@ -120,7 +120,7 @@ def _new_inputs(t: GraphBuilder, graph: Graph, tree: Tree, prefix: str) -> tuple
 
 def _replay(t: GraphBuilder, graph: Graph, inputs: dict[int, Var]) -> list[Value]:
     """Record the primal computation into `t`; return all values by position."""
-    layers = _free_layers(graph, [node.name for node in t.nodes])
+    layers = _layer_names(graph, [node.name for node in t.nodes])
     values: list[Value] = []
     for i, node in enumerate(graph.nodes):
         if node.op is INPUT:
@@ -133,8 +133,8 @@ def _replay(t: GraphBuilder, graph: Graph, inputs: dict[int, Var]) -> list[Value
     return values
 
 
-def _free_layers(graph: Graph, inputs: list[str]) -> dict[str, str]:
-    """Return new names for layers that are called like an input of the derivative, by old name."""
+def _layer_names(graph: Graph, inputs: list[str]) -> dict[str, str]:
+    """Return every layer's name in the derivative by its old name; {} if no input of the derivative is called so."""
     groups = dict.fromkeys(n.group for n in graph.nodes if n.op not in (INPUT, CONSTANT))
     if groups.keys().isdisjoint(inputs):
         return {}

@@ -276,7 +276,10 @@ class Roots:
         self._cache: dict[bytes, Root] = {}
 
     def of(self, leaf: Leaf, tighten: Collection[int]) -> Root:
-        """Return the bounds on the box that the leaf's roundings are counted on."""
+        """Return the network's bounds on the box of `leaf.root`; None there: on the whole box.
+
+        tighten   positions whose ranges backward bounds narrow; any set is sound, and a cached box keeps its own
+        """
         low, high = self.box if leaf.root is None else (leaf.root.low, leaf.root.high)
         key = b"" if leaf.root is None else low.tobytes() + high.tobytes()
         if key not in self._cache:

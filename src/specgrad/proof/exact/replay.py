@@ -391,9 +391,12 @@ class Replay:
     # --- backward: linear functions -----------------------------------------------------------------------------
 
     def lower(self, row: Array, at: int | None = None, vectors: Mapping[int, Array] | None = None) -> Any:
-        """Return a lower bound of sum(row * y) over the box: y are the outputs' values, or the references of node `at`.
+        """Return a rational lower bound of sum(row * y) over the box.
 
-        vectors   of relus that are bounded together (specgrad.proof.exact.multi_neuron)
+        at        None: y are the output's values in any execution; i: y are node i's reference values, from which
+                  executions deviate by at most `ranges[i].deviation`
+        vectors   relu's position -> integers (positions, cells), coefficients of relus of a convolution that are
+                  bounded together (specgrad.proof.exact.multi_neuron)
         """
         start = self.output if at is None else at
         shape = self.graph.nodes[start].shape

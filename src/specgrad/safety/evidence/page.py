@@ -99,10 +99,12 @@ def _executions(items: Sequence[Item]) -> str:
 
 def _model(item: Item) -> str:
     """Return the section of the check "model": digest and interface of the graph."""
-    ends = [(named(n), "input", _size(s)) for n, s in item.details.get("inputs", {}).items()]
-    ends += [(named(n), "output", _size(s)) for n, s in item.details.get("outputs", {}).items()]
+    if not item.details:  # not every operator has a meaning here
+        return ""
+    ends = [(named(n), "input", _size(s)) for n, s in item.details["inputs"].items()]
+    ends += [(named(n), "output", _size(s)) for n, s in item.details["outputs"].items()]
     digest = f"<p>Digest of the graph with every bit of its weights: <code>{escape(item.details['graph'])}</code></p>"
-    return digest + _table(("name", "what", "shape"), ends) if item.details else ""
+    return digest + _table(("name", "what", "shape"), ends)
 
 
 def _size(shape: Sequence[int]) -> str:

@@ -131,8 +131,9 @@ class Cone:
         return self.propagate_in_reverse(torch.zeros((1, rows.shape[1]), dtype=torch.float64))
 
     def propagate_in_reverse(self, lost: Tensor) -> Interval:
-        """Propagate pending objectives to the inputs: (lower, upper), each (positions, rows). `lost` is subtracted as
-        well.
+        """Return sound (lower, upper), each (positions, rows), of the sum of all pending objectives, and use them up.
+
+        lost   (1, rows): rounding errors so far; both ends move outward by them and by those of this pass
         """
         total, lost = propagate_in_reverse(self.state.layers, self.pending, self._step, torch.zeros_like(lost), lost)
         rows = lost.shape[1]
@@ -355,7 +356,8 @@ class PatchView:
 
     @property
     def candidate_taps(self) -> Mapping[int, Tensor]:
-        return {}  # every tap may win: nothing is cut here
+        """Taps of split maxima that may still win, by node: always {}, since patches are bounded before any split."""
+        return {}
 
 
 def _composed_adjoint(a: Tensor, slope: Tensor, rows: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ class TreeProver:
         roots, first = roots_of(self.graph, self.box, self.arithmetic, deadline), len(tree.cuts)
         while asked := {part for part in tree.leaves() if part not in proven}:
             short, names = _above(tree, asked)
-            whole = self._whole(short, names, hints, anew, asked)
+            whole = self._tree_proof(short, names, hints, anew, asked)
             order = [names[part] for part, _ in short.preorder()]
             numbers = {n for n, part in enumerate(order) if part in asked}
             open_: list[tuple[int, ProvenLeaf]] = []
@@ -112,7 +112,7 @@ class TreeProver:
                 anew |= (fresh := _common(tree, far - again) | again)
                 proven = {part: margins for part, margins in proven.items() if not fresh & {*_way(tree, anew, part)}}
                 self._refine(tree, [(part, e.leaf) for part, e in open_ if part not in far | again])
-        whole = self._whole(tree, range(len(tree.cuts)), hints, anew, set(tree.leaves()))
+        whole = self._tree_proof(tree, range(len(tree.cuts)), hints, anew, set(tree.leaves()))
         return whole, self._said([proven[part] for part, cut in tree.preorder() if cut is None])
 
     def one_leaf(
@@ -129,7 +129,7 @@ class TreeProver:
         roots, left = roots_of(self.graph, self.box, self.arithmetic, deadline), list(range(len(self.rows)))
         for optimised in (False, True):
             (hint,) = self._cut_hints(b"", [leaf]) if optimised else self._hints([leaf])
-            proof = replace(self._whole(Tree(), [0], {0: hint}, (), ()), narrow=False, tighten=deep)
+            proof = replace(self._tree_proof(Tree(), [0], {0: hint}, (), ()), narrow=False, tighten=deep)
             given = self.graph, self.box, proof, self.rows, self.arithmetic, deadline
             (each,) = proven_leaves(*given, roots=roots)
             margins = each.margins or ()
@@ -161,7 +161,7 @@ class TreeProver:
             for (rows, limits), margin in zip(self.rows, least, strict=True)
         ]
 
-    def _whole(
+    def _tree_proof(
         self,
         tree: Tree,
         names: Sequence[int],
@@ -169,8 +169,11 @@ class TreeProver:
         anew: Collection[int],
         asked: Collection[int],
     ) -> TreeProof:
-        """Return the proof object of a tree with what is known of its leaves; computes hints for the leaves
-        in `asked`.
+        """Return the TreeProof of `tree`; leaves without a hint get a blank one.
+
+        names   number in `tree` -> number in the full tree, by which the other arguments go
+        hints   what is known of leaves; those of `asked` that are missing are computed and entered here
+        anew    parts on whose own box the network is bounded again
         """
         arrays = arrays_of(tree)
         bare = TreeProof(*arrays, NOTHING, taps=taps_of(tree))

@@ -37,7 +37,10 @@ class SplitCandidates(Protocol):
         """Relaxations on one side of a split."""
 
     def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
-        """Return the subproblems with one more split, on one side of it."""
+        """Return all subproblems; subproblem boxes[k] is split at cells[k] too, others are as they were.
+
+        side   0: z <= point, the lower half, or the chosen tap wins; 1: the other side
+        """
 
     def cut(self, problems: Problems, box: int, cell: int) -> Split:
         """Return the split as an entry of a split tree."""

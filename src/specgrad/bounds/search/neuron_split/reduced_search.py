@@ -139,7 +139,7 @@ class _ReducedSearch:
             if len(batch):
                 halves = self._improved(self._halves(batch, cell), STEPS)
                 count += len(halves)
-                todo.push(self._unsettled(halves))
+                todo.push(self._close_proven(halves))
             if progress is not None:
                 said = at_work("branch and bound", None, count, begun)
                 progress(said, count - len(todo) - sum(map(len, stuck)), count)
@@ -178,8 +178,11 @@ class _ReducedSearch:
         parts = torch.tensor(numbers, dtype=torch.int64).T.flatten()
         return replace(both, part=parts, sign=sign, chosen=both.chosen.scatter(1, torch.cat([where, where]), 0.0))
 
-    def _unsettled(self, problems: OpenReduced) -> OpenReduced:
-        """Return the subproblems that remain open after rigorous bounds of those that float32 takes for proven."""
+    def _close_proven(self, problems: OpenReduced) -> OpenReduced:
+        """Return the subproblems that stay open after rigorous bounds of those that float32 takes for proven.
+
+        Enters the bounds of the closed ones in `proven`.
+        """
         near = torch.nonzero(problems.bound > self.goals[problems.row])[:, 0]
         if not len(near):
             return problems
