@@ -120,7 +120,7 @@ def test_a_tap_that_deviations_make_the_winner_is_kept(gap: float, wins: bool, m
     gaps = torch.tensor([0.0, gap], dtype=torch.float64).view(2, 1, 1, 1, 1)
     reference = torch.zeros((1, 1, 1, 1, 1), dtype=torch.int64)
     monkeypatch.setattr(winners, "find_gaps", lambda *_: Gaps(reference, gaps, gaps))
-    state = SimpleNamespace(ends={0: (values, values)})
+    state = SimpleNamespace(intervals={0: (values, values)})
     forward: Any = SimpleNamespace(state=state, deviation={0: np.ones((1, 1, 2))})
     possible = winners._possible_taps(forward, taps)
     assert possible is not None
