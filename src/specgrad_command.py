@@ -6,10 +6,8 @@ may be what fails.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
-import re
 import sys
 import traceback
 from importlib import import_module
@@ -39,28 +37,6 @@ def _print_version() -> None:
             os.write(sys.stdout.fileno(), text)
 
 
-def imported() -> None:
-    """Say that the package is there, from where on `main` knows how to end."""
-    atexit.unregister(os._exit)
-
-
-def _module(arguments: list[str]) -> str | None:
-    """What Python was asked to run by -m.
-
-    >>> _module(["-X", "dev", "-Im", "specgrad", "show"]), _module(["-mspecgrad"]), _module(["tool.py", "-m", "no"])
-    ('specgrad', 'specgrad', None)
-    """
-    words = iter(arguments)
-    for word in words:
-        if word in ("-X", "-W"):
-            next(words, None)
-        elif found := re.fullmatch(r"-[A-Za-ln-z]*?m(.*)", word):
-            return found[1] or next(words, None)
-        elif not word.startswith("-"):
-            return None
-    return None
-
-
 def _said(error: BaseException) -> int:
     """One line on stderr, with --debug the traceback too; the exit code."""
     if isinstance(error, SystemExit) and error.code == MISSING:  # a package, which has been said
@@ -74,7 +50,3 @@ def _said(error: BaseException) -> int:
         trace = "".join(traceback.format_exception(error)) if "--debug" in sys.argv[1:] else ""
         print(f"{trace}specgrad: {text}", file=sys.stderr)
     return code
-
-
-if sys.argv[:1] == ["-m"] and _module(sys.orig_argv[1:]) == "specgrad":
-    atexit.register(os._exit, UNEXPECTED)  # Python imports the package before `main`, and says itself what is wrong

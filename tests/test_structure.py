@@ -20,6 +20,7 @@ EDGES = dependencies()
 PYTHON = re.compile(r"```python\n(.*?)```", re.S)
 
 FLOORS = [
+    "late_tables",
     "errors",
     "rulebook",
     "atomic_files",
@@ -43,6 +44,7 @@ FLOORS = [
 FLOORS += [
     "partition",
     "engines",
+    "public_names",
     "specgrad",
     "functional",
     "rounding",

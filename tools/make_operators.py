@@ -58,8 +58,8 @@ Scalars: floats (IEEE), exact rationals (integers count as exact), python-flint 
 
 
 def public_name(fn: object) -> str | None:
-    for name, value in vars(sg).items():
-        if value is fn:
+    for name in sg.__all__:
+        if getattr(sg, name) is fn:
             return name
     return None
 

@@ -3,5 +3,4 @@
 import specgrad_command
 
 if __name__ == "__main__":
-    specgrad_command.imported()
     specgrad_command.main()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, wraps
 from random import Random
-from typing import Any, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from .call_cache import CALLERS, Caller, cached_call, record_call
 from .curve import Curve
 from .errors import ParameterError, ShapeError, UnsupportedError
 from .facts import DeclaredErrors, Names, SheetText
+from .late_tables import fill
 from .scalar import Array, Number
 from .window import OPEN_SIZES, Shape
 from .window.footprint import BoxRule, unsplit
@@ -188,7 +189,7 @@ class Op:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by name: an operator is code, and the reader must have it."""
-        if (OUTSIDE | REGISTRY).get(self.name) is not self:
+        if (OUTSIDE | _registered).get(self.name) is not self:
             raise UnsupportedError(self.name, "is not registered, so it cannot be pickled; register it first")
         return operator_named, (self.name,)
 
@@ -246,15 +247,27 @@ def composite(fn: Callable[P, Value]) -> Callable[P, Value]:
 
 # --- the registry -----------------------------------------------------------------------------------------------
 
-REGISTRY: dict[str, Op] = {}
+_registered: dict[str, Op] = {}
 
 
 def register(op: Op) -> Op:
     """Make an operator known by name: to serialization, to the engines, and to the laws."""
-    if op.name in REGISTRY:
+    if op.name in _registered:
         raise ValueError(f"operator {op.name} is registered twice")
-    REGISTRY[op.name] = op
+    _registered[op.name] = op
     return op
+
+
+if TYPE_CHECKING:
+    REGISTRY: dict[str, Op]
+else:
+
+    def __getattr__(name: str) -> Any:
+        """`REGISTRY`, which nobody sees before all families of operators are in it."""
+        if name != "REGISTRY":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        fill("operators")
+        return _registered
 
 
 OUTSIDE: dict[str, Op] = {}
@@ -263,7 +276,8 @@ OUTSIDE: dict[str, Op] = {}
 
 def operator_named(name: str) -> Op:
     """Return the operator of that name; raise UnsupportedError if none is registered."""
-    op = OUTSIDE.get(name) or REGISTRY.get(name)
+    fill("operators")
+    op = OUTSIDE.get(name) or _registered.get(name)
     if op is None:
         raise UnsupportedError(name, "is no operator here; import the module that registers it")
     return op
@@ -300,6 +314,7 @@ def _find_handler(kind: type) -> Handler | None:
     """Return what computes with values of this type: a trace, an engine, or None for the specification."""
     handler: Handler | None = getattr(kind, "__specgrad_apply__", None)
     if handler is None:
+        fill("engines")
         for engine in filter(None, (find(kind) for find in FINDERS)):
             handler, _composites[kind], caller = engine
             if caller is not None:
