@@ -110,8 +110,8 @@ def run_here(instance: Instance, seconds: float) -> dict[str, Any]:
     """
     from specgrad.bounds.search.query import certify_query
     from specgrad.cli.shared.counterexample_files import vnncomp_text
-    from specgrad.cli.verify import TimeIsUpError
     from specgrad.errors import SpecgradError
+    from specgrad.properties.command import TimeIsUpError
 
     row: dict[str, Any] = {"family": instance.family, "year": instance.year, "network": instance.network}
     row |= {"property": instance.property, "limit": seconds, "by": "here", "tools": instance.tools}

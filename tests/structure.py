@@ -54,7 +54,8 @@ def _dynamic(arg: ast.expr, home: list[str], known: frozenset[str]) -> Iterator[
     first = parts[0].value if isinstance(parts[0], ast.Constant) else ""
     start = ".".join(home) + first if first.startswith(".") else first
     if start.startswith("specgrad"):
-        yield from (m for m in known if m.startswith(start) and (len(parts) > 1 or m == start))
+        whole = [m for m in known if m.startswith(start) and not is_command(m)]
+        yield from whole if len(parts) > 1 else known & {start}
 
 
 def dependencies() -> dict[str, set[str]]:
@@ -74,8 +75,13 @@ def circles(edges: dict[str, set[str]]) -> list[list[str]]:
     return [sorted(back)] if back else []
 
 
+def is_command(name: str) -> bool:
+    """A room brings its command, which stands on the floor of cli/: it may import anything, and nobody imports it."""
+    return name.endswith(".command")
+
+
 def room_of(name: str) -> str:
-    return next(itertools.islice(name.split("."), 1, 2), "specgrad")
+    return "cli" if is_command(name) else next(itertools.islice(name.split("."), 1, 2), "specgrad")
 
 
 # --- coordinates ------------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ for module in sys.modules.copy():
         print("loaded", sys.modules[module].__file__)
 """
 QUESTION = "specgrad.proof.extracted.run_checker"
-FILES = f"{QUESTION}, specgrad.interop.onnx, specgrad.properties.vnnlib2, specgrad.bounds.search.network.float32_model"
+FILES = f"{QUESTION}, specgrad.interop.onnx, specgrad.properties.vnnlib2, specgrad.interop.float32_model"
 COMMAND = """
 import sys
 from specgrad.cli.main import main

@@ -84,6 +84,10 @@ class ContradictionError(AssertionError):
     """
 
 
+class WorkerError(RuntimeError):
+    """A worker gave no answer, and the program that it was to run is not to blame: our fault, or the machine's."""
+
+
 # --- optional packages ------------------------------------------------------------------------------------------------
 
 PACKAGES = {

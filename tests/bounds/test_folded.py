@@ -14,10 +14,10 @@ torch = pytest.importorskip("torch")
 
 import specgrad as sg  # noqa: E402
 from slices import each  # noqa: E402
-from specgrad.bounds.search.network.float32_model import deployed_graph  # noqa: E402
 from specgrad.bounds.search.neuron_split.reduced_network import ReducedNetwork, can_fold  # noqa: E402
 from specgrad.bounds.search.neuron_split.reduced_search import OpenReduced, Stack, _ReducedSearch, search  # noqa: E402
 from specgrad.bounds.search.neuron_split.subproblems import Bounder, Problems, root_forward  # noqa: E402
+from specgrad.interop.float32_model import deployed_graph  # noqa: E402
 
 
 def residual_network(rng: np.random.Generator) -> sg.Graph:

@@ -54,7 +54,7 @@ def test_no_exception_ends_a_command_with_a_verdict(
     def end(*args: Any) -> None:
         raise error
 
-    monkeypatch.setattr(cli, "importable_graph", end)
+    monkeypatch.setattr("specgrad.graph.command.importable_graph", end)
     found, out, err = run(f"show net.onnx{json_too}")
     assert (found, err.count("\n")) == (code, 1), (out, err)
     said = "error" if code == 4 else "cannot tell"

@@ -14,7 +14,7 @@ import pytest
 import specgrad as sg
 from hidden import python_without, run_without
 from specgrad.errors import PACKAGES, need
-from structure import MODULES
+from structure import MODULES, is_command
 
 pytest.importorskip("torch")
 pytest.importorskip("onnx")
@@ -207,6 +207,7 @@ def unasked(name: str, text: str) -> set[str]:
     parts = name.split(".")
     around = [MODULES[".".join(parts[:k])] for k in range(1, len(parts)) if ".".join(parts[:k]) in MODULES]
     asked = "".join([text, *(p.read_text() for p in around)])
+    asked += 'need("typer" need("rich"' if is_command(name) else ""  # cli/main.py asks, before it loads a command
     return {package for package in optional_imports(text) if f'need("{package}"' not in asked}
 
 

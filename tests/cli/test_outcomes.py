@@ -183,15 +183,15 @@ USAGE += ["evidence net.onnx --recorded data.npz", f"{GOOD['evidence']} --certif
 TIME_OUTS = ["audit net.onnx --runtime onnxruntime --seconds 0", "certify net.onnx hard.vnnlib --seconds 0"]
 TIME_OUTS += ["verify hard.vnnlib --network net.onnx --timeout 0"]
 INSIDE: dict[str, tuple[Any, str]] = {
-    "show": (cli, "importable_graph"),
-    "audit": (cli, "run_audit"),
-    "conformance": (cli, "run_conformance"),
-    "explain": (cli, "run_explain"),
-    "runtimes": (cli, "print_verdict"),
-    "rule": (cli, "rule_text"),
+    "show": (import_module("specgrad.graph.command"), "importable_graph"),
+    "audit": (import_module("specgrad.check.auditing.command"), "run_audit"),
+    "conformance": (import_module("specgrad.check.conform.command"), "run_conformance"),
+    "explain": (import_module("specgrad.graph.command"), "run_explain"),
+    "runtimes": (import_module("specgrad.check.conform.command"), "print_verdict"),
+    "rule": (import_module("specgrad.graph.command"), "rule_text"),
     "certify": (import_module("specgrad.bounds.search.certify"), "certify"),
     "verify": (import_module("specgrad.bounds.search.query"), "certify_query"),
-    "supports": (import_module("specgrad.cli.supports"), "print_verdict"),
+    "supports": (import_module("specgrad.properties.command"), "print_verdict"),
     "check-certificate": (import_module("specgrad.proof.files.certificate"), "check_file"),
     "preserve": (import_module("specgrad.check"), "preserve"),
     "tolerance": (import_module("specgrad.check"), "tolerance"),
@@ -293,7 +293,7 @@ def test_a_crash_inside_is_4_and_an_interrupt_is_2(
 
 
 def test_debug_shows_the_traceback_wherever_it_stands(folder, run, monkeypatch) -> None:
-    monkeypatch.setattr(cli, "importable_graph", lambda *_: 1 // 0)
+    monkeypatch.setattr("specgrad.graph.command.importable_graph", lambda *_: 1 // 0)
     for command in ("--debug show net.onnx", "show net.onnx --debug"):
         code, _, err = run(command)
         assert code == 4
@@ -363,5 +363,6 @@ def test_audit_of_a_wrong_exact_operator_is_a_verdict(json_too: str, folder, run
     code, out, err = run(command)
     assert code == 1, err
     assert "differs" in out
-    bar = cli.console.bar
+    from specgrad.cli.shared.console import bar
+
     assert bar(np.inf) == bar(2.0) == bar(1.0) == "█" * 12

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from forks import COMMAND
 from specgrad.atomic_files import write_whole
 from specgrad.check.conform.repro_script import MARK
 
-cli = pytest.importorskip("specgrad.cli.main")
+pytest.importorskip("specgrad.cli.main")
+CONFORM = import_module("specgrad.check.conform.command")
 CERTIFY = "certify net.onnx p.vnnlib --seconds 10"
 AUDIT = "audit net.onnx --runtime onnxruntime"
 CONFORMANCE = "conformance --runtime onnxruntime --operator relu --count 8"
@@ -35,8 +37,10 @@ FOLDERS = [(CONFORMANCE, "--scripts"), (PAGES, "--write")]
 @pytest.fixture
 def quick(monkeypatch):
     """Conformance of one operator that ONNX Runtime gets wrong."""
-    whole = cli.run_conformance
-    monkeypatch.setattr(cli, "run_conformance", lambda name, **k: whole(name, operators=["global_max_pool"], count=16))
+    whole = CONFORM.run_conformance
+    monkeypatch.setattr(
+        CONFORM, "run_conformance", lambda name, **k: whole(name, operators=["global_max_pool"], count=16)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +98,9 @@ def test_foreign_files_and_missing_folders_are_refused_before_the_work(
     (folder / "mine.json").write_text('{"format": "specgrad"}')
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
     with monkeypatch.context() as patched:
-        patched.setattr(cli, "load_model", lambda name: pytest.fail("the work began"))
-        patched.setattr(cli, "run_conformance", lambda *a, **k: pytest.fail("the work began"))
-        patched.setattr("specgrad.cli.certify.load_model", lambda name: pytest.fail("the work began"))
+        for room in ("graph", "check.auditing", "bounds.search"):
+            patched.setattr(f"specgrad.{room}.command.load_model", lambda name: pytest.fail("the work began"))
+        patched.setattr(CONFORM, "run_conformance", lambda *a, **k: pytest.fail("the work began"))
         patched.setattr("specgrad.safety.profile.check_profile", lambda *a, **k: pytest.fail("the work began"))
         for path in ("mine.json", "nowhere/out.json", "."):
             code, _, err = run(f"{command} {option} {path}")

@@ -97,8 +97,8 @@ def test_open_files_are_certified() -> None:
 
 def test_what_is_deployed_has_one_size() -> None:
     """Digests in certificates are those of a closed graph; constants that were rounded belong to one size."""
-    from specgrad.bounds.search.network.float32_model import deployed_graph
     from specgrad.graph.files.save import to_json
+    from specgrad.interop.float32_model import deployed_graph
 
     graph = sg.trace(lambda x: sg.relu(sg.linear(MATRIX, None, x)), ("N", 64))
     closed = sg.trace(lambda x: sg.relu(sg.linear(MATRIX, None, x)), (1, 64))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self
 from ..errors import ShapeError
 from ..op import shape_of
 from ..window import Shape, SymbolicSize
-from .drawing.summary import table
 from .ir import symbolic as opening
 from .ir.interpreter import call
 from .ir.node import CONSTANT, INPUT, Arg, Kind, Node, NumberArg, Program, bind, distinct
@@ -35,6 +34,8 @@ class Graph(Program):
         return call(self.fitted(args), args)
 
     def __str__(self) -> str:
+        from .drawing.summary import table
+
         return table(self)
 
     def __repr__(self) -> str:

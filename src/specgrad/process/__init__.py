@@ -1,5 +1,6 @@
 """Runs programs in a separate process, so that a crash, a hang or an exhausted memory becomes a result."""
 
-from .process import CANNOT_LIMIT, Outcome, Process, ProcessResult, WorkerError
+from ..errors import WorkerError
+from .process import CANNOT_LIMIT, Outcome, Process, ProcessResult
 
 __all__ = ["CANNOT_LIMIT", "Outcome", "Process", "ProcessResult", "WorkerError"]

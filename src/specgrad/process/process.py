@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import printable
+from ..errors import WorkerError, printable
 from ..scalar import Array
 from .worker import LIMITS_MEMORY, Frame, encode, read_frame
 
@@ -43,10 +43,6 @@ OWN_FAULTS = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIG
 WORKER = Path(__file__).with_name("worker.py")
 AFTER_RETURN = "after the runtime had returned"
 MAX_QUOTED_BYTES = 600
-
-
-class WorkerError(RuntimeError):
-    """A worker gave no answer, and the program that it was to run is not to blame: our fault, or the machine's."""
 
 
 class _SilenceError(Exception):

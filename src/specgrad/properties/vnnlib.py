@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from . import vnnlib2
 from .boxes import VariableBounds
 from .equal_cells import merge_equal_cells
 from .interface import PropertyInterface
@@ -54,13 +53,20 @@ def _chunks(file: Any, name: str) -> Any:
 
 def read_text(text: str) -> Property:
     """Return the property that a VNN-LIB text states, 1.0 or 2.0."""
-    parsed = vnnlib2.parse(text) if is_2_0(text) else parse(text)
+    parsed = _parse_2_0(text) if is_2_0(text) else parse(text)
     for name, declared in (("X", parsed.inputs), ("Y", parsed.outputs)):
         gaps = not isinstance(declared, range) and declared != set(range(len(declared)))
         if gaps or not declared:
             raise PropertyError(f"variables {name}_0, {name}_1, ... must be declared without gaps; got {len(declared)}")
     parsed, variables = merge_equal_cells(parsed)
     return _PropertyBuilder(parsed, variables).build()
+
+
+def _parse_2_0(text: str) -> Parsed:
+    """By a package, which 1.0 does without."""
+    from .vnnlib2 import parse as parse_2_0
+
+    return parse_2_0(text)
 
 
 class _PropertyBuilder:

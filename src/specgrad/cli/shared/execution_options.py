@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specgrad.rounding import Arithmetic
+if TYPE_CHECKING:
+    from specgrad.rounding import Arithmetic
 
 Dtype = Annotated[
     str, typer.Option("--dtype", help="The format of stored values: float32, float16, bfloat16, float64.")
@@ -24,10 +25,16 @@ Depth = Annotated[
     int | None,
     typer.Option("--depth", min=1, help="No term of a sum meets more roundings: your statement about the runtime."),
 ]
+Stored = Annotated[
+    list[str] | None,
+    typer.Option("--stored", help="A node whose result the runtime is known to store. May be given again."),
+]
 
 
 def arithmetic_of(
     dtype: str, operands: str | None, accumulate: str | None, execution: str, depth: int | None
 ) -> Arithmetic:
     """Return the class of executions of these options; an error if one is unknown."""
+    from specgrad.rounding import Arithmetic
+
     return Arithmetic(dtype, operands=operands, accumulate=accumulate, execution=execution, depth=depth)

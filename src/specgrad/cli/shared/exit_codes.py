@@ -22,10 +22,9 @@ from typing import Any, TextIO
 import numpy as np
 import typer
 
-from specgrad import process
-from specgrad.errors import ContradictionError, SpecgradError, UnsupportedError, printable
+from specgrad.errors import ContradictionError, SpecgradError, UnsupportedError, WorkerError, printable
 
-from .schemas import schema_name
+from .json_parts import schema_name
 
 YES, NO, CANNOT_TELL, USAGE, UNEXPECTED = 0, 1, 2, 3, 4
 BY_SIGNAL = 128  # and the signal's number, as shells show it
@@ -83,7 +82,9 @@ def print_and_flush(show: Callable[[], None]) -> None:
 
 def warn_unlimited() -> None:
     """Print on stderr what this system cannot limit."""
-    for what in process.CANNOT_LIMIT:
+    from specgrad.process import CANNOT_LIMIT
+
+    for what in CANNOT_LIMIT:
         print_quietly(sys.stderr, f"specgrad: note: this system cannot limit the {what} of a runtime")
 
 
@@ -156,7 +157,7 @@ def ending(error: BaseException) -> tuple[int, str]:
         return CANNOT_TELL, "stopped"
     if isinstance(error, SystemExit) and error.code == signal.SIGTERM:  # so Ray passes on what the process was sent
         return BY_SIGNAL + signal.SIGTERM, "stopped by SIGTERM"
-    if isinstance(error, process.WorkerError):
+    if isinstance(error, WorkerError):
         return UNEXPECTED, str(error)
     if isinstance(error, UsageError):
         place = f"{error.ctx.command_path.partition(' ')[2]}: ".lstrip(": ") if error.ctx is not None else ""

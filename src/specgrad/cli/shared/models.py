@@ -8,7 +8,6 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from specgrad.check.models.inputs import normal_inputs
 from specgrad.errors import ParameterError, SpecgradError
 from specgrad.graph.graph import Graph
 from specgrad.interop.model import ANY_SIZE, Model
@@ -47,6 +46,8 @@ def read_inputs(model: Model, files: Sequence[Path], texts: Sequence[str] = ()) 
     shapes = shapes_of(model, files, texts) if model.kind == "onnx" else _module_shapes(model, files, texts)
     if files:
         return [read_array(path) for path in files]
+    from specgrad.check.models.inputs import normal_inputs
+
     return normal_inputs(shapes.values())
 
 
@@ -66,6 +67,24 @@ def read_array(path: Path) -> Array:
         return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
     except (ValueError, EOFError, OSError, BadZipFile) as error:
         raise ParameterError("--input", f"{path} is no .npy file: {error}") from None
+
+
+def read_samples(path: Path, array: str | None) -> Array | dict[str, Array]:
+    """Return the samples of an .npy file, or those of an .npz file by name."""
+    if path.suffix == ".npy":
+        return read_array(path)
+    if not path.is_file():
+        raise ParameterError("data", f"no file {path}")
+    try:
+        with np.load(path, allow_pickle=False) as entries:
+            names = entries.files if array is None else [array]
+            arrays = {name: entries[name] for name in names if name in entries.files}
+            known = ", ".join(entries.files)
+    except (AttributeError, TypeError, ValueError, EOFError, OSError, BadZipFile) as error:
+        raise ParameterError("data", f"{path} is no .npz file: {error}") from None
+    if array is not None and not arrays:
+        raise ParameterError("data", f"{path} has no array {array!r}; it has {known}")
+    return arrays
 
 
 def as_graph(model: Model, files: Sequence[Path], texts: Sequence[str] = ()) -> Graph:
@@ -113,6 +132,8 @@ def named_inputs(model: Model, files: Sequence[Path], texts: Sequence[str]) -> l
     if model.kind != "graph":
         return read_inputs(model, files, texts)
     graph = as_graph(model, files, texts).at()
+    from specgrad.check.models.inputs import normal_inputs
+
     return normal_inputs(graph.nodes[p].shape for p in graph.input_positions)
 
 

@@ -25,7 +25,6 @@ from .read.importer import Importer
 from .read.model import OnnxGraph, import_model, run_model
 from .read.symbolic import import_open, open_shapes
 from .read.unsupported_nodes import Declared, UnsupportedNode, declared_values
-from .write.model import export_graph
 
 __all__ = ["ModelError", "OnnxGraph", "UnsupportedNode", "from_onnx", "to_onnx"]
 
@@ -140,4 +139,6 @@ def to_onnx(graph: Graph, *, dtype: Any = np.float32) -> onnx.ModelProto:
     >>> from_onnx(model)(np.array([[[1.0, 2.0, 3.0, 4.0, 5.0]]]))
     array([[[2., 4.]]])
     """
+    from .write.model import export_graph
+
     return export_graph(graph, dtype)

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from specgrad.bounds.search.network.float32_model import (
-    at_the_property,
-    deployed_graph,
-    refuse_other_formats,
-    rounded_constants,
-)
 from specgrad.check import audit_recorded, preserve, tolerance
 from specgrad.check.decisions.decision import parse
 from specgrad.check.models.recorded import recorded_of, split_points
 from specgrad.declared_errors import declared
 from specgrad.errors import SpecgradError, UnsupportedError
 from specgrad.graph.graph import Graph
+from specgrad.interop.float32_model import (
+    at_the_property,
+    deployed_graph,
+    refuse_other_formats,
+    rounded_constants,
+)
 from specgrad.interop.model import Model, open_model
 from specgrad.proof.base.rationals import ReplayError
 from specgrad.proof.files.certificate import OutOfTimeError, check_file, network_digest

@@ -20,6 +20,7 @@ from specgrad.bounds.linear.intermediate.tighten import output_bounds
 from specgrad.bounds.linear.relaxation import formulas as relax
 from specgrad.bounds.linear.relaxation.bound_layers import BoundMaxPool, BoundUnary, tensor
 from specgrad.graph.graph import Graph, Node
+from specgrad.interop.float32_model import deployed_graph
 from specgrad.op import apply
 from specgrad.proof.base.executions import executions
 from specgrad.proof.base.rationals import ReplayError
@@ -44,7 +45,6 @@ from specgrad.scalar import Array
 
 from ..certify import target
 from ..input_split.search import Boxes, split_inputs
-from ..network.float32_model import deployed_graph
 from ..network.pgd_attack import DeployedNetwork
 from ..neuron_split.multi_neuron import piecewise
 from ..neuron_split.subproblems import Bounder, root_forward

@@ -52,13 +52,13 @@ def prove(
     need("torch", "prove needs")
     need("flint", "certificates need")
     need("safetensors", "certificates need")
+    from specgrad.interop.float32_model import deployed_graph
     from specgrad.proof.api import Certificate
     from specgrad.proof.base.executions import ExecutionError, executions
     from specgrad.proof.base.rationals import ReplayError
     from specgrad.proof.files.certificate import Deadline, encode
     from specgrad.rounding.arithmetic import Arithmetic
 
-    from ..network.float32_model import deployed_graph
     from ..statement.argmax_property import choice_of
     from .find_slopes import prove_by_trees
 
@@ -127,6 +127,7 @@ def second_opinion(
     need("torch", "prove needs")
     need("flint", "certificates need")
     need("safetensors", "certificates need")
+    from specgrad.interop.float32_model import deployed_graph
     from specgrad.proof.api import Certificate
     from specgrad.proof.base.executions import INPUTS, ExecutionError
     from specgrad.proof.base.rationals import ReplayError
@@ -135,7 +136,6 @@ def second_opinion(
     from specgrad.rounding.stated import deployment_of
 
     from ..certify import CertifyResult
-    from ..network.float32_model import deployed_graph
     from ..statement.split_file import read_splits
     from .find_slopes import prove_by_trees
 

@@ -18,11 +18,10 @@ import numpy as np
 
 from specgrad.engines import compile
 from specgrad.graph.graph import Graph
+from specgrad.interop.float32_model import deployed_graph
 from specgrad.properties.points import count_rounded_cells, counterexample_point, decimal_text
 from specgrad.properties.property import Alternative, Case, as_float
 from specgrad.scalar import Array
-
-from .float32_model import deployed_graph
 
 SHOWN = 8  # outputs of a run in a line
 INSIDE = 1 - 2.0**-18  # of a ball's radius, so that rounding to float32 does not leave it

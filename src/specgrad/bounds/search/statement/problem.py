@@ -13,19 +13,19 @@ import numpy as np
 
 from specgrad.errors import ParameterError, ShapeError
 from specgrad.graph.graph import Graph
-from specgrad.interop.model import Model, is_onnx, open_model
-from specgrad.properties.interface import PropertyInterface, PropertyTensor
-from specgrad.properties.property import Property, as_float, robustness
-from specgrad.properties.vnnlib import read
-from specgrad.scalar import Array
-
-from ..network.float32_model import (
+from specgrad.interop.float32_model import (
     at_the_property,
     deployed_constants,
     deployed_graph,
     refuse_other_formats,
     rounded_constants,
 )
+from specgrad.interop.model import Model, is_onnx, open_model
+from specgrad.properties.interface import PropertyInterface, PropertyTensor
+from specgrad.properties.property import Property, as_float, robustness
+from specgrad.properties.vnnlib import read
+from specgrad.scalar import Array
+
 from ..network.merged_network import NamedNetwork, check_cells, interface_of, is_plain, joined, networks_of
 from .argmax_property import another_position
 

@@ -11,14 +11,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ..atomic_files import write_whole
-from .preserve import read_samples
-from .shared import console as screen
-from .shared.box_option import limits_of
-from .shared.exit_codes import CODES, json_data, print_verdict
-from .shared.output_files import Force, Html, Json, check_file, is_report, writing
-from .shared.schemas import schema_name
-from .shared.table import Column, print_table
+from specgrad.atomic_files import write_whole
+from specgrad.cli.shared import console as screen
+from specgrad.cli.shared.box_option import limits_of
+from specgrad.cli.shared.exit_codes import CODES, json_data, print_verdict
+from specgrad.cli.shared.json_parts import schema_name
+from specgrad.cli.shared.models import read_samples
+from specgrad.cli.shared.output_files import Force, Html, Json, check_file, is_report, writing
+from specgrad.cli.shared.table import Column, print_table
 
 EXAMPLE = (
     "Example: specgrad evidence net.onnx --recorded target.npz --data test.npz --box 0,1 --certificate net.cert.json "
@@ -26,11 +26,10 @@ EXAMPLE = (
 )
 
 
-def register_evidence(app: typer.Typer) -> None:
-    """Add the command `evidence` to the app."""
-    app.command(epilog=EXAMPLE)(evidence)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@commands.command(epilog=EXAMPLE)
 def evidence(
     model: Annotated[Path, typer.Argument(help="The .onnx file that was deployed.")],
     recorded: Annotated[
@@ -68,9 +67,9 @@ def evidence(
     as_json: Json = False,
 ) -> None:
     """Gather what is known of a model and its target: profile, layers, tolerance, decisions, overflow, certificates."""
-    from ..check.models.recorded import read_recorded
-    from ..safety.evidence import gather
-    from ..safety.evidence.page import evidence_page
+    from specgrad.check.models.recorded import read_recorded
+    from specgrad.safety.evidence import gather
+    from specgrad.safety.evidence.page import evidence_page
 
     check_file(html, is_report, force)
     for path in (model, recorded, data, *(certificate or ()), *(statement or ())):

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from .shared import console as screen
-from .shared.exit_codes import YES, print_verdict
-from .shared.output_files import Json, check_folder
-from .shared.table import Column, print_table
+from specgrad.cli.shared import console as screen
+from specgrad.cli.shared.exit_codes import YES, print_verdict
+from specgrad.cli.shared.output_files import Json, check_folder
+from specgrad.cli.shared.table import Column, print_table
 
 Operators = Annotated[
     list[str] | None, typer.Option("--operator", help="By ONNX's name; may be given again. Default: all.")
@@ -23,11 +23,10 @@ Flush = Annotated[bool, typer.Option("--flush", help="Also allow subnormal numbe
 Force = Annotated[bool, typer.Option("--force", help="Write into a folder that holds files.")]
 
 
-def register_vectors(app: typer.Typer) -> None:
-    """Add the command `vectors` to the app."""
-    app.command(epilog="Example: specgrad vectors --operator MaxPool --out maxpool")(vectors)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@commands.command(epilog="Example: specgrad vectors --operator MaxPool --out maxpool")
 def vectors(
     operator: Operators = None,
     out: Out = None,
@@ -40,7 +39,7 @@ def vectors(
     """Test vectors by equivalence class: one-node models, inputs, exact answers and allowed radii as plain files."""
     if (out is None) != listed:
         raise typer.BadParameter("give --out FOLDER, or --list")
-    from ..safety import vectors as room
+    from specgrad.safety import vectors as room
 
     if listed:
         listing = {c.operator: room.coverage(c) for c in room.chosen(operator)}
@@ -81,6 +80,6 @@ def show_pack(console: Console, pack: Any) -> None:
     cells = f"{pack.cells:,} cells, {pack.open:,} of them open"
     screen.line(console, ("ok", "bold green"), f"  {pack.cases:,} cases in {pack.folder}, {cells}; seed {pack.seed}")
     screen.line(console, "README.txt says how to judge a cell; run_vectors.py runs them on ONNX Runtime")
-    from ..safety.vectors import INCOMPLETE
+    from specgrad.safety.vectors import INCOMPLETE
 
     screen.line(console, INCOMPLETE)

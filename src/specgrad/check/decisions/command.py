@@ -5,38 +5,33 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
-from zipfile import BadZipFile
 
-import numpy as np
 import typer
 from rich.console import Console
 
-from ..atomic_files import write_whole
-from ..errors import ParameterError
-from ..execution_text import but
-from ..interop.model import named_model
-from ..scalar import Array
-from .certify import High, Low, show_deployment
-from .shared import console as screen
-from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
-from .shared.exit_codes import CODES, print_verdict
-from .shared.models import read_array
-from .shared.number_option import number_of
-from .shared.output_files import Force, Html, Json, check_file, is_report, writing
-from .shared.table import Column, print_table
-from .tolerance import Stored
+from specgrad.atomic_files import write_whole
+from specgrad.cli.shared import console as screen
+from specgrad.cli.shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, Stored, arithmetic_of
+from specgrad.cli.shared.exit_codes import CODES, print_verdict
+from specgrad.cli.shared.model_options import ModelName
+from specgrad.cli.shared.models import read_samples
+from specgrad.cli.shared.number_option import number_of
+from specgrad.cli.shared.output_files import Force, Html, Json, check_file, is_report, writing
+from specgrad.cli.shared.property_options import High, Low
+from specgrad.cli.shared.table import Column, print_table
+from specgrad.execution_text import but
+from specgrad.interop.model import named_model
 
 MAX_SAMPLES_SHOWN = 20  # samples that are not proven
 EXAMPLE = "Example: specgrad preserve net.onnx data.npz --decision argmax --checkpoint run.jsonl --html report.html"
 
 
-def register_preserve(app: typer.Typer) -> None:
-    """Add the command `preserve` to the app."""
-    app.command(epilog=EXAMPLE)(preserve)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@commands.command(epilog=EXAMPLE)
 def preserve(
-    model: Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")],
+    model: ModelName,
     data: Annotated[Path, typer.Argument(help="An .npz file with an array of samples per input, or one .npy file.")],
     decision: Annotated[str, typer.Option(help="argmax, top-5, threshold:0.5, mask (per pixel) or mask:0.5.")] = (
         "argmax"
@@ -65,8 +60,8 @@ def preserve(
     as_json: Json = False,
 ) -> None:
     """For every sample: does each execution of a class decide the same? If not, show two that differ."""
-    from ..check import preserve as run_preserve
-    from ..check.models.checkpoint import is_record
+    from specgrad.check import preserve as run_preserve
+    from specgrad.check.models.checkpoint import is_record
 
     check_file(html, is_report, force)
     check_file(checkpoint, is_record, False)
@@ -81,29 +76,11 @@ def preserve(
         result = run_preserve(loaded, samples, decision, progress=step, **options)
     print_verdict("preserve", result.verdict, result.to_json(), as_json, lambda: show_preserved(Console(), result))
     if html is not None:
-        from ..check.decisions.html import preserved_page
+        from specgrad.check.decisions.html import preserved_page
 
         with writing(html):
             write_whole(html, preserved_page(result))
     raise typer.Exit(CODES[result.verdict])
-
-
-def read_samples(path: Path, array: str | None) -> Array | dict[str, Array]:
-    """Return the samples of an .npy file, or those of an .npz file by name."""
-    if path.suffix == ".npy":
-        return read_array(path)
-    if not path.is_file():
-        raise ParameterError("data", f"no file {path}")
-    try:
-        with np.load(path, allow_pickle=False) as entries:
-            names = entries.files if array is None else [array]
-            arrays = {name: entries[name] for name in names if name in entries.files}
-            known = ", ".join(entries.files)
-    except (AttributeError, TypeError, ValueError, EOFError, OSError, BadZipFile) as error:
-        raise ParameterError("data", f"{path} is no .npz file: {error}") from None
-    if array is not None and not arrays:
-        raise ParameterError("data", f"{path} has no array {array!r}; it has {known}")
-    return arrays
 
 
 def show_preserved(console: Console, result: Any) -> None:
@@ -130,7 +107,7 @@ def show_preserved(console: Console, result: Any) -> None:
     outside = sorted({name for s in result.samples for name in s.outside})
     if outside:
         line(f"outside the proven bounds, so not of this class: {', '.join(outside)}; audit says more")
-    show_deployment(console, result.deployment, result.notes)
+    screen.show_deployment(console, result.deployment, result.notes)
 
 
 def _margin_text(sample: Any) -> str:

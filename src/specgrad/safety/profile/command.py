@@ -10,16 +10,16 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ..atomic_files import write_whole
-from ..errors import ParameterError, need
-from ..interop.model import open_model
-from ..process import Process
-from .shared import console as screen
-from .shared.box_option import box_limits
-from .shared.exit_codes import CODES, print_verdict
-from .shared.output_files import Force, Html, Json, check_file, is_report, writing
-from .shared.shape_option import Shapes, requested_shapes
-from .shared.table import Column, print_table
+from specgrad.atomic_files import write_whole
+from specgrad.cli.shared import console as screen
+from specgrad.cli.shared.box_option import box_limits
+from specgrad.cli.shared.exit_codes import CODES, print_verdict
+from specgrad.cli.shared.output_files import Force, Html, Json, check_file, is_report, writing
+from specgrad.cli.shared.shape_option import Shapes, requested_shapes
+from specgrad.cli.shared.table import Column, print_table
+from specgrad.errors import ParameterError, need
+from specgrad.interop.model import open_model
+from specgrad.process import Process
 
 EXAMPLE = "Example: specgrad profile model.onnx --sonnx --box 0,1 --html profile.html"
 MAX_FINDINGS_SHOWN = 3  # findings of one rule; --json and --html list all
@@ -28,11 +28,10 @@ Box = Annotated[
 ]
 
 
-def register_profile(app: typer.Typer) -> None:
-    """Add the command `profile` to the app."""
-    app.command(epilog=EXAMPLE)(profile)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@commands.command(epilog=EXAMPLE)
 def profile(
     model: Annotated[Path, typer.Argument(help="An .onnx file.")],
     sonnx: Annotated[
@@ -54,8 +53,8 @@ def profile(
 ) -> None:
     """Which rules of the ONNX safety profile (SONNX) does a file break? No finding is not compliance."""
     need("onnx", "the safety profile needs")
-    from ..safety import profile as room
-    from ..safety.profile.digests import side_of
+    from specgrad.safety import profile as room
+    from specgrad.safety.profile.digests import side_of
 
     check_file(html, is_report, force)
     _check_target(model, normalise, force)
@@ -81,7 +80,7 @@ def profile(
             write_whole(normalise, written.data)
             write_whole(side_of(normalise), written.side)
     if html is not None:
-        from ..safety.profile.html import profile_page
+        from specgrad.safety.profile.html import profile_page
 
         with writing(html):
             write_whole(html, profile_page(checked, changes))
@@ -90,8 +89,8 @@ def profile(
 
 def _check_target(model: Path, target: Path | None, force: bool) -> None:
     """Raise an error if the file to write is foreign or is the model; likewise its side file."""
-    from ..safety.profile.digests import is_side_file, side_of
-    from ..safety.profile.normaliser import is_normalised
+    from specgrad.safety.profile.digests import is_side_file, side_of
+    from specgrad.safety.profile.normaliser import is_normalised
 
     check_file(target, is_normalised, force)
     if target is not None:
@@ -102,9 +101,9 @@ def _check_target(model: Path, target: Path | None, force: bool) -> None:
 
 def show_profile(console: Console, checked: Any, changes: Sequence[str] = ()) -> None:
     """Print the caveat, the verdict, and every rule with findings."""
-    from ..safety.profile import in_order
-    from ..safety.profile.html import summary
-    from ..safety.profile.sources import CAVEAT
+    from specgrad.safety.profile import in_order
+    from specgrad.safety.profile.html import summary
+    from specgrad.safety.profile.sources import CAVEAT
 
     for sentence in CAVEAT:
         screen.line(console, sentence)

@@ -3,46 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from ..execution_text import but
-from ..interop.model import named_model
-from .certify import show_deployment
-from .shared import console as screen
-from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
-from .shared.exit_codes import CODES, print_verdict
-from .shared.models import named_inputs
-from .shared.output_files import Json
-from .shared.shape_option import Shapes
-from .shared.table import Column, print_table
+from specgrad.cli.shared import console as screen
+from specgrad.cli.shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, Stored, arithmetic_of
+from specgrad.cli.shared.exit_codes import CODES, print_verdict
+from specgrad.cli.shared.model_options import ModelName, NamedInputs
+from specgrad.cli.shared.models import named_inputs
+from specgrad.cli.shared.output_files import Json
+from specgrad.cli.shared.shape_option import Shapes
+from specgrad.cli.shared.table import Column, print_table
+from specgrad.execution_text import but
+from specgrad.interop.model import named_model
 
 MAX_LAYERS_SHOWN, MIN_SHARE_SHOWN = 12, 0.005  # layers, and the least share of one
-Model = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
-Inputs = Annotated[
-    list[Path] | None,
-    typer.Option("--input", help="A .npy file per input, or one .npz file by names; default: normal numbers, seed 0."),
-]
 Points = Annotated[
     bool, typer.Option("--points", help="The first axis of the inputs counts points: a tolerance for each.")
 ]
-Stored = Annotated[
-    list[str] | None,
-    typer.Option("--stored", help="A node whose result the runtime is known to store. May be given again."),
-]
 
 
-def register_tolerance(app: typer.Typer) -> None:
-    """Add the command `tolerance` to the app."""
-    app.command(epilog="Example: specgrad tolerance resnet18.onnx --input x.npy --execution node")(tolerance)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@commands.command(epilog="Example: specgrad tolerance resnet18.onnx --input x.npy --execution node")
 def tolerance(
-    model: Model,
-    inputs: Inputs = None,
+    model: ModelName,
+    inputs: NamedInputs = None,
     points: Points = False,
     shape: Shapes = None,
     dtype: Dtype = "float32",
@@ -55,7 +44,7 @@ def tolerance(
     as_json: Json = False,
 ) -> None:
     """How far can any correct execution be from the exact outputs, and from another one? The tolerance for a test."""
-    from ..check import tolerance as run_tolerance
+    from specgrad.check import tolerance as run_tolerance
 
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
     loaded = named_model(model)
@@ -89,7 +78,7 @@ def show_tolerance(console: Console, model: str, proven: Any) -> None:
     if proven.layers:
         _show_layers(console, proven.layers)
     screen.line(console, f"{proven.seconds:.2f} s")
-    show_deployment(console, proven.deployment, proven.notes)
+    screen.show_deployment(console, proven.deployment, proven.notes)
 
 
 def _show_layers(console: Console, layers: Any) -> None:

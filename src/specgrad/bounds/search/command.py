@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,46 +12,52 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from ..atomic_files import write_whole
-from ..errors import ContradictionError, need
-from ..execution_text import but
-from ..interop.model import Model, named_model
-from ..scalar import Array
-from .shared import console as screen
-from .shared.counterexample_files import Counterexample, check_counterexample, vnncomp_text, write_counterexample
-from .shared.exit_codes import CANNOT_TELL, CODES, print_and_flush, print_verdict
-from .shared.models import as_graph, only_shape, read_array, shapes_of
-from .shared.number_option import number_of
-from .shared.output_files import Force, Html, Json, check_certificate_files, check_file, is_report, is_vnncomp, writing
-from .shared.shape_option import Shapes
+from specgrad.atomic_files import write_whole
+from specgrad.cli.shared import console as screen
+from specgrad.cli.shared.counterexample_files import (
+    Counterexample,
+    check_counterexample,
+    vnncomp_text,
+    write_counterexample,
+)
+from specgrad.cli.shared.execution_options import Execution, Operands
+from specgrad.cli.shared.exit_codes import CANNOT_TELL, CODES, print_and_flush, print_verdict
+from specgrad.cli.shared.model_options import ModelName
+from specgrad.cli.shared.models import as_graph, only_shape, shapes_of
+from specgrad.cli.shared.number_option import number_of
+from specgrad.cli.shared.output_files import (
+    Force,
+    Html,
+    Json,
+    check_certificate_files,
+    check_file,
+    is_report,
+    is_vnncomp,
+    writing,
+)
+from specgrad.cli.shared.property_options import Eps, High, Label, Low, Statement, statement_of
+from specgrad.cli.shared.shape_option import Shapes
+from specgrad.errors import ContradictionError, need
+from specgrad.execution_text import but
+from specgrad.interop.model import Model, named_model
+from specgrad.scalar import Array
 
-MAX_ALTERNATIVES_SHOWN = 20  # alternatives of a case
 SMALLER = "a smaller --eps may hold; --largest searches the largest one that does"
-Statement = Annotated[Path | None, typer.Argument(metavar="PROPERTY", help="A .vnnlib file, or .vnnlib.gz.")]
-Around = Annotated[Path | None, typer.Option("--input", help="A .npy file: the input to stay around.")]
 AroundEach = Annotated[
     list[Path] | None,
     typer.Option("--input", help="A .npy file: the input to stay around. One per input, in order, of several."),
 ]
-Label = Annotated[int | None, typer.Option(help="The output that must stay the largest.")]
-Eps = Annotated[str | None, typer.Option(help="How far every cell may move: 0.01 or 2/255.")]
-Low = Annotated[str | None, typer.Option(help="No cell moves below this.")]
 Norm = Annotated[
     str, typer.Option(help="How --eps is measured: inf (cell by cell), 2 (root of the sum of squares) or 1 (sum).")
 ]
-High = Annotated[str | None, typer.Option(help="No cell moves above this.")]
 
 
-def register_certify(app: typer.Typer) -> None:
-    """Add the commands `certify` and `check-certificate` to the app."""
-    app.command(epilog="Example: specgrad certify net.onnx robust.vnnlib --seconds 120 --html report.html")(certify)
-    example = "Example: specgrad check-certificate net.cert.json net.onnx robust.vnnlib"
-    check = app.command("check-certificate", epilog=example)
-    check(check_certificate)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@commands.command(epilog="Example: specgrad certify net.onnx robust.vnnlib --seconds 120 --html report.html")
 def certify(
-    model: Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")],
+    model: ModelName,
     statement: Statement = None,
     x: AroundEach = None,
     label: Label = None,
@@ -60,8 +66,8 @@ def certify(
     low: Low = None,
     high: High = None,
     shape: Shapes = None,
-    execution: Annotated[str, typer.Option(help="fused: runtimes merge nodes; node: every layer is stored.")] = "fused",
-    operands: Annotated[str | None, typer.Option(help="Factors are rounded first: tf32, float16 or bfloat16.")] = None,
+    execution: Execution = "fused",
+    operands: Operands = None,
     largest: Annotated[
         bool, typer.Option("--largest", help="Search the largest eps; --eps is then the one to begin with.")
     ] = False,
@@ -80,7 +86,7 @@ def certify(
     as_json: Json = False,
 ) -> None:
     """Prove a property for every float32 execution of a class, or find an input that breaks it."""
-    from ..rounding import Arithmetic
+    from specgrad.rounding import Arithmetic
 
     if networks:
         raise typer.BadParameter(
@@ -104,7 +110,7 @@ def certify(
         raise typer.BadParameter("--vnncomp and --counterexample answer one property; --largest tries many")
     _check_norm(norm, {"--splits": splits, "--certificate": certificate, "--html": html})
     files = x or []
-    asked = _statement(statement, files, label, eps if eps is not None or not largest else "1/256")
+    asked = statement_of(statement, files, label, eps if eps is not None or not largest else "1/256")
     if largest and statement is not None:
         raise typer.BadParameter("--largest goes with --input and --label, not with a property file")
     loaded = named_model(model)
@@ -181,7 +187,7 @@ def _run_one(
     write_counterexample(counterexample, verdict, statement_)
     _write_certificate(certificate, made)
     if html is not None and shown is not None:
-        from ..bounds.html import certify_page
+        from specgrad.bounds.html import certify_page
 
         with writing(html):
             write_whole(html, certify_page(model, verdict, shown))
@@ -198,8 +204,8 @@ def _find_verdict(
     as_json: bool,
 ) -> tuple[Any, Any]:
     """Return the verdict, and the certificate if it was proven by a given split tree, else None."""
-    from ..bounds.search.certificates.prove import second_opinion
-    from ..bounds.search.certify import certify as run_certify
+    from specgrad.bounds.search.certificates.prove import second_opinion
+    from specgrad.bounds.search.certify import certify as run_certify
 
     with screen.progress(as_json) as step:
         if splits is not None:
@@ -209,8 +215,8 @@ def _find_verdict(
 
 def _figures(verdict: Any, network: Any, statement_: Any, options: dict[str, Any]) -> Any:
     """Return the figures of the report; bounds are computed again over the whole box."""
-    from ..bounds.report.figures import figures_of
-    from ..bounds.search.certify import graph_and_property
+    from specgrad.bounds.report.figures import figures_of
+    from specgrad.bounds.search.certify import graph_and_property
 
     limits = {k: v for k, v in options.items() if k != "arithmetic"}
     graph, question = graph_and_property(network, statement_, **limits)
@@ -229,7 +235,7 @@ def _run_largest(
     as_json: bool,
 ) -> int:
     """Search the largest eps, print and write the results, and return the exit code."""
-    from ..bounds.search.eps_search import largest_eps
+    from specgrad.bounds.search.eps_search import largest_eps
 
     x, label, first = statement_
     with_proof = certificate is not None
@@ -272,7 +278,7 @@ def _find_certificate(
     network: Any, statement_: Any, options: dict[str, Any], seconds: float, step: Any
 ) -> tuple[Any, str | None]:
     """Return (certificate, None), or (None, the reason why there is none); it may take `seconds` again."""
-    from ..bounds.search.certificates.prove import NoCertificateError, prove
+    from specgrad.bounds.search.certificates.prove import NoCertificateError, prove
 
     try:
         return prove(network, statement_, seconds=seconds, progress=step, **options), None
@@ -284,166 +290,14 @@ def _find_certificate(
         return None, f"unexpected {type(error).__name__}: {error}"
 
 
-def check_certificate(
-    certificate: Annotated[Path, typer.Argument(help="The .json file; its .safetensors file must stand beside it.")],
-    model: Annotated[str, typer.Argument(help="The network that it is about: an .onnx file or a saved graph (.json).")],
-    statement: Statement = None,
-    x: Around = None,
-    label: Label = None,
-    eps: Eps = None,
-    low: Low = None,
-    high: High = None,
-    shape: Shapes = None,
-    seconds: Annotated[float, typer.Option(min=0, help="Time limit.")] = 60,
-    assume_functions: Annotated[
-        bool, typer.Option(help="Accept errors of exp, tanh, ... below the measured ones; your runtime must keep them.")
-    ] = False,
-    proven: Annotated[
-        bool, typer.Option("--proven", help="Also ask the checker that is proven in Coq (make -C verified builds it).")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Replay a certificate of a property in exact arithmetic. Exit codes: 0 valid, 1 refused, 2 out of time."""
-    from ..proof.base.rationals import ReplayError
-    from ..proof.files.certificate import OutOfTimeError, check_file, read_files
-
-    asked = _statement(statement, [] if x is None else [x], label, eps)
-    if not certificate.is_file():
-        raise typer.BadParameter(f"no file {certificate}")
-    graph, notes = _deployed_network(model, asked, x, shape or [])
-    question = _property_of(asked, graph, {"low": number_of("--low", low), "high": number_of("--high", high)})
-    files = {
-        "network": model,
-        "property": str(statement or f"within {eps} of {x}, cell by cell, output {label} stays the largest"),
-    }
-    if proven:
-        _require_proven_checker()
-    checkers, program = ["specgrad's replay, in Python"], {}
-    try:
-        checked = check_file(certificate, graph, question, seconds=seconds, files=files, assume=assume_functions)
-        if proven:
-            from ..proof.extracted.run_checker import check_proven
-
-            who = check_proven(*read_files(certificate), graph, question, seconds=seconds)
-            checkers, program = [*checkers, str(who)], {"program": who.to_json()}
-    except ReplayError as error:
-        verdict = "unknown" if isinstance(error, OutOfTimeError) else "refused"
-        colour, reason = "yellow" if verdict == "unknown" else "red", str(error)
-        said = (verdict, f"bold {colour}"), f"  {reason}"
-        print_verdict("check-certificate", verdict, {"reason": reason}, as_json, lambda: screen.line(Console(), *said))
-        raise typer.Exit(CODES[verdict]) from None
-    print_verdict(
-        "check-certificate",
-        "valid",
-        checked.to_json(notes) | {"checkers": checkers, **program},
-        as_json,
-        lambda: show_checked(Console(), checked, notes, checkers),
-    )
-
-
-def _require_proven_checker() -> None:
-    """Raise BadParameter if the extracted checker is not built."""
-    from ..proof.extracted.run_checker import NoCheckerError, program
-
-    try:
-        program()
-    except NoCheckerError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-def _deployed_network(model: str, statement_: Any, x: Path | None, texts: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
-    """Return the deployed graph and what deployment changed, without using the prover's code."""
-    from ..bounds.search.network.float32_model import (
-        at_the_property,
-        deployed_graph,
-        refuse_other_formats,
-        rounded_constants,
-    )
-
-    loaded = named_model(model)
-    if loaded.kind == "onnx":
-        refuse_other_formats(loaded)
-        shape = only_shape(loaded, x, texts)
-        texts = [] if shape is None else [",".join(map(str, shape))]
-    graph = at_the_property(as_graph(loaded, [], texts), statement_)
-    return deployed_graph(graph), rounded_constants(graph)
-
-
-def _property_of(statement_: Any, graph: Any, limits: Any) -> Any:
-    """Return the property of a file, or robustness around an input."""
-    from ..properties.property import robustness
-    from ..properties.vnnlib import read
-
-    if not isinstance(statement_, tuple):
-        return read(statement_)
-    x, label, eps = statement_
-    outputs = int(np.prod(graph.nodes[graph.output_positions[0]].shape))
-    return robustness(x, label, eps, outputs, **limits)
-
-
-def show_checked(console: Console, checked: Any, notes: Sequence[str], checkers: Sequence[str]) -> None:
-    """Print what a checked certificate proves: network, property, cases and executions."""
-    from ..properties.property import towards_zero
-
-    line = partial(screen.line, console)
-    line(
-        ("valid", "bold green"), f"  least margin {towards_zero(checked.margin):.6g}, exactly{but(checked.deployment)}"
-    )
-    for checker in checkers:
-        line(f"accepted by {checker}")
-    line(f"network: {checked.files['network']}, digest {checked.network}")
-    line(f"property: {checked.files['property']}")
-    for k, case in enumerate(checked.cases):
-        line(f"case {k + 1} of {len(checked.cases)}: {case.box()}")
-        for a in case.alternatives[:MAX_ALTERNATIVES_SHOWN]:
-            line(f"  {a}; margin {towards_zero(a.margin):.6g}{a.leaves_text}")
-        if len(case.alternatives) > MAX_ALTERNATIVES_SHOWN:
-            line(f"  and {len(case.alternatives) - MAX_ALTERNATIVES_SHOWN} more; --json lists all")
-    show_deployment(console, checked.deployment, notes)
-
-
-def show_deployment(console: Console, deployment: Mapping[str, str], notes: Sequence[str]) -> None:
-    """Print the class of executions, and notes."""
-    screen.line(console, "for every execution with")
-    for name, text in deployment.items():
-        screen.line(console, f"  {name}: {text}")
-    for note in notes:
-        screen.line(console, f"note: {note}")
-
-
-def _statement(file: Path | None, x: Sequence[Path], label: int | None, eps: str | None) -> Any:
-    """Return the property file, or (x, label, eps) of the options; x is a tuple if there are several inputs."""
-    around = {"--input": x or None, "--label": label, "--eps": eps}
-    given = [name for name, value in around.items() if value is not None]
-    if file is not None:
-        if given:
-            raise typer.BadParameter(f"give a property file or --input, --label, --eps; got both ({', '.join(given)})")
-        if not file.exists():
-            raise typer.BadParameter(f"no file {file}")
-        return file
-    if not x or label is None or eps is None:
-        missing = ", ".join(name for name in around if name not in given)
-        raise typer.BadParameter(f"give a property file, or --input, --label and --eps; missing: {missing}")
-    arrays = tuple(map(_read_finite, x))
-    return arrays[0] if len(arrays) == 1 else arrays, label, number_of("--eps", eps)
-
-
 def cells_of(x: Any) -> Array:
     """Return an array unchanged, or the cells of several arrays concatenated."""
     return np.concatenate([a.ravel() for a in x]) if isinstance(x, tuple) else x
 
 
-def _read_finite(path: Path) -> Array:
-    """Read an .npy file of finite floats; BadParameter otherwise."""
-    array = read_array(path)
-    if array.dtype.kind != "f" or not np.isfinite(array).all():
-        raise typer.BadParameter(f"{path} must hold finite floats; got dtype {array.dtype}")
-    return array
-
-
 def show_largest(console: Console, model: str, answer: Any) -> None:
     """Print the proven and the violated eps, and what they rest on."""
-    from ..bounds.search.eps_search import shown
+    from specgrad.bounds.search.eps_search import shown
 
     line = partial(screen.line, console)
     excluded = "" if answer.verdict is None else but(answer.verdict.deployment)
@@ -462,7 +316,7 @@ def show_largest(console: Console, model: str, answer: Any) -> None:
             line(f"  {said}")
     line(f"{len(answer.tried)} values of eps were tried")
     if answer.verdict is not None:
-        show_deployment(console, answer.verdict.deployment, answer.verdict.notes)
+        screen.show_deployment(console, answer.verdict.deployment, answer.verdict.notes)
 
 
 def show_verdict(console: Console, model: str, verdict: Any) -> None:
@@ -483,4 +337,4 @@ def show_verdict(console: Console, model: str, verdict: Any) -> None:
         line(f"why: {verdict.reason}")
     times = ", ".join(f"{name} {spent:.2f} s" for name, spent in verdict.stages.items() if spent)
     line(f"{times}{f'; {verdict.problems} subproblems' if verdict.problems else ''}")
-    show_deployment(console, verdict.deployment, verdict.notes)
+    screen.show_deployment(console, verdict.deployment, verdict.notes)

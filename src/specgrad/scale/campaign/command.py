@@ -14,36 +14,31 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from .shared import console as screen
-from .shared.exit_codes import CODES, print_verdict, warn_unlimited
-from .shared.output_files import Force, Json, check_folder, writing
-from .shared.table import Column, print_table
+from specgrad.cli.shared import console as screen
+from specgrad.cli.shared.exit_codes import CODES, print_verdict, warn_unlimited
+from specgrad.cli.shared.output_files import Force, Json, check_folder, writing
+from specgrad.cli.shared.table import Column, print_table
 
 EXECUTORS = ("processes", "loop", "array", "dask", "ray")
 BAR_CELLS = 60  # of the drawn progress
 MAX_SHOWN = 40  # groups in a table, findings in a list
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file: kind, folder, and the keys of its kind.")]
 
-group = typer.Typer(
+commands = typer.Typer(
     rich_markup_mode=None,
     help="Many questions in shards, on any executor, that survive every kill: estimate, run, status, collect.",
     epilog="Example: specgrad campaign run spec.toml --workers 8",
 )
 
 
-def register_campaign(app: typer.Typer) -> None:
-    """Add the commands `campaign ...` to the app."""
-    app.add_typer(group, name="campaign")
-
-
-@group.command(epilog="Example: specgrad campaign estimate spec.toml --price 0.04")
+@commands.command(epilog="Example: specgrad campaign estimate spec.toml --price 0.04")
 def estimate(
     spec: SpecFile,
     price: Annotated[float | None, typer.Option(min=0, help="What one core costs per hour.")] = None,
     as_json: Json = False,
 ) -> None:
     """How many core-hours will it take? Three shards are run, and nothing is recorded."""
-    from ..scale import campaign
+    from specgrad.scale import campaign
 
     asked = campaign.read_spec(spec)
     _use_one_thread()
@@ -55,7 +50,7 @@ def estimate(
     raise typer.Exit(CODES[verdict])
 
 
-@group.command(epilog="Example: specgrad campaign run spec.toml --executor processes --workers 8")
+@commands.command(epilog="Example: specgrad campaign run spec.toml --executor processes --workers 8")
 def run(
     spec: SpecFile,
     executor: Annotated[
@@ -74,7 +69,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run every shard that has no record yet. Stop it whenever you like, and run it again: it goes on."""
-    from ..scale import campaign
+    from specgrad.scale import campaign
 
     asked = campaign.read_spec(spec)
     if executor not in EXECUTORS:
@@ -96,10 +91,10 @@ def run(
     raise typer.Exit(CODES[verdict])
 
 
-@group.command(epilog="Example: specgrad campaign status spec.toml")
+@commands.command(epilog="Example: specgrad campaign status spec.toml")
 def status(spec: SpecFile, as_json: Json = False) -> None:
     """How far is it? Read from the records alone; whoever runs it is not asked."""
-    from ..scale import campaign
+    from specgrad.scale import campaign
 
     there = campaign.standing(campaign.read_spec(spec).folder)
     data = there.to_json()
@@ -107,7 +102,7 @@ def status(spec: SpecFile, as_json: Json = False) -> None:
     raise typer.Exit(CODES[there.verdict])
 
 
-@group.command(epilog="Example: specgrad campaign collect spec.toml --scripts cases/")
+@commands.command(epilog="Example: specgrad campaign collect spec.toml --scripts cases/")
 def collect(
     spec: SpecFile,
     scripts: Annotated[Path | None, typer.Option(help="Write the script of every finding into this folder.")] = None,
@@ -115,7 +110,7 @@ def collect(
     as_json: Json = False,
 ) -> None:
     """What came out: verdicts counted, findings of one sort once, the smallest of each."""
-    from ..scale import campaign
+    from specgrad.scale import campaign
 
     check_folder(scripts)
     asked = campaign.read_spec(spec)

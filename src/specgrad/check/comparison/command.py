@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from ..interop.model import named_model
-from .certify import High, Low, show_deployment
-from .shared import console as screen
-from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
-from .shared.exit_codes import CODES, print_verdict
-from .shared.models import named_inputs
-from .shared.number_option import number_of
-from .shared.output_files import Json
-from .shared.shape_option import Shapes
+from specgrad.cli.shared import console as screen
+from specgrad.cli.shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
+from specgrad.cli.shared.exit_codes import CODES, print_verdict
+from specgrad.cli.shared.model_options import NamedInputs
+from specgrad.cli.shared.models import named_inputs
+from specgrad.cli.shared.number_option import number_of
+from specgrad.cli.shared.output_files import Json
+from specgrad.cli.shared.property_options import High, Low
+from specgrad.cli.shared.shape_option import Shapes
+from specgrad.interop.model import named_model
 
 Help = "An .onnx file, a saved graph (.json), or module:attribute (PyTorch)."
-Inputs = Annotated[
-    list[Path] | None,
-    typer.Option("--input", help="A .npy file per input, or one .npz file by names; default: normal numbers, seed 0."),
-]
 Eps = Annotated[
     str | None, typer.Option(help="Also bound the difference wherever every cell is this close: 0.01 or 2/255.")
 ]
 EXAMPLE = "Example: specgrad compare trained.onnx optimised.onnx --input x.npy --eps 1/255 --low 0 --high 1"
 
 
-def register_compare(app: typer.Typer) -> None:
-    """Add the command `compare` to the app."""
-    app.command(epilog=EXAMPLE)(compare)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@commands.command(epilog=EXAMPLE)
 def compare(
     model: Annotated[str, typer.Argument(metavar="A", help=Help)],
     other: Annotated[str, typer.Argument(metavar="B", help=Help)],
-    inputs: Inputs = None,
+    inputs: NamedInputs = None,
     shape: Shapes = None,
     eps: Eps = None,
     low: Low = None,
@@ -52,7 +47,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Are two models one function over real numbers? If not, how far apart, and in which layer do they part?"""
-    from ..check import compare as run_compare
+    from specgrad.check import compare as run_compare
 
     near = {"eps": number_of("--eps", eps), "low": number_of("--low", low), "high": number_of("--high", high)}
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
@@ -77,7 +72,7 @@ def show_comparison(console: Console, model: str, other: str, done: Any) -> None
     sizes = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in done.shapes.items())
     screen.line(console, f"over real numbers, for inputs {sizes}; {done.seconds:.2f} s")
     if done.box is not None:
-        show_deployment(console, done.deployment, done.notes)
+        screen.show_deployment(console, done.deployment, done.notes)
         return
     for note in done.notes:
         screen.line(console, f"note: {note}")

@@ -8,18 +8,18 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ..errors import ParameterError
-from ..interop.model import named_model
-from .shared import console as screen
-from .shared.exit_codes import CODES, print_verdict
-from .shared.models import graph_of_shapes
-from .shared.output_files import Json
-from .shared.shape_option import Shapes
+from specgrad.cli.shared import console as screen
+from specgrad.cli.shared.exit_codes import CODES, print_verdict
+from specgrad.cli.shared.model_options import ModelName
+from specgrad.cli.shared.models import graph_of_shapes
+from specgrad.cli.shared.output_files import Json
+from specgrad.cli.shared.shape_option import Shapes
+from specgrad.errors import ParameterError
+from specgrad.interop.model import named_model
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 UNITS = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 MAX_LAYERS_SHOWN = 12  # layers that read everything
-Model = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
 Size = Annotated[
     str | None, typer.Option("--tile", help="Cells of the first output per tile: 1024, or one per axis: 512,1024.")
 ]
@@ -37,13 +37,12 @@ Format = Annotated[
 ]
 
 
-def register_tiles(app: typer.Typer) -> None:
-    """Add the command `tiles` to the app."""
-    app.command(epilog="Example: specgrad tiles unet.onnx --shape x=1,3,100000,100000 --tile 1024")(tiles)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@commands.command(epilog="Example: specgrad tiles unet.onnx --shape x=1,3,100000,100000 --tile 1024")
 def tiles(
-    model: Model,
+    model: ModelName,
     shape: Shapes = None,
     tile: Size = None,
     memory: Memory = None,
@@ -53,7 +52,7 @@ def tiles(
     as_json: Json = False,
 ) -> None:
     """How far does the network look beyond a tile, which layers read everything, and what do exact tiles cost?"""
-    from .. import scale
+    from specgrad import scale
 
     if tile is not None and memory is not None:
         raise typer.BadParameter("give --tile or --memory, not both")

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import ParameterError
-from ..svg import is_picture
-from .shared.exit_codes import YES, print_verdict
-from .shared.output_files import Force, Json, check_file, writing
+from specgrad.cli.shared.exit_codes import YES, print_verdict
+from specgrad.cli.shared.output_files import Force, Json, check_file, writing
+from specgrad.errors import ParameterError
+from specgrad.svg import is_picture
 
 Size = Annotated[str, typer.Option("--size", help="Cells of the input: 7, or two numbers for a plane: 6,8.")]
 Kernel = Annotated[str, typer.Option("--kernel", help="Cells of the window: 3, or one number per axis.")]
@@ -30,11 +30,10 @@ Output = Annotated[str | None, typer.Option("--output", help="Of a plane: the ou
 Svg = Annotated[Path | None, typer.Option("--svg", help="Also write the picture to this file.")]
 
 
-def register_window(app: typer.Typer) -> None:
-    """Add the command `window` to the app."""
-    app.command(epilog="Example: specgrad window --size 7 --kernel 3 --stride 2 --padding 1 --svg window.svg")(window)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@commands.command(epilog="Example: specgrad window --size 7 --kernel 3 --stride 2 --padding 1 --svg window.svg")
 def window(
     size: Size,
     kernel: Kernel,
@@ -51,7 +50,7 @@ def window(
     as_json: Json = False,
 ) -> None:
     """Which cells does a window read, what does it make of them, and what goes back to them?"""
-    from .. import show_window
+    from specgrad import show_window
 
     check_file(svg, is_picture, force)
     picture = show_window(

@@ -10,33 +10,31 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from ..execution_text import but
-from ..interop.model import named_model
-from ..scalar import upward
-from .certify import show_deployment
-from .shared import console as screen
-from .shared.box_option import box_limits
-from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
-from .shared.exit_codes import CODES, print_verdict
-from .shared.models import named_inputs
-from .shared.output_files import Json
-from .shared.shape_option import Shapes
-from .shared.table import Column, print_table
+from specgrad.cli.shared import console as screen
+from specgrad.cli.shared.box_option import box_limits
+from specgrad.cli.shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
+from specgrad.cli.shared.exit_codes import CODES, print_verdict
+from specgrad.cli.shared.model_options import ModelName
+from specgrad.cli.shared.models import named_inputs
+from specgrad.cli.shared.output_files import Json
+from specgrad.cli.shared.shape_option import Shapes
+from specgrad.cli.shared.table import Column, print_table
+from specgrad.execution_text import but
+from specgrad.interop.model import named_model
+from specgrad.scalar import upward
 
-Model = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
 Boxes = Annotated[
     list[str],
     typer.Option("--box", help="LO,HI for every cell of every input, or x=LO,HI for input x. May be given again."),
 ]
 
 
-def register_accuracy(app: typer.Typer) -> None:
-    """Add the command `accuracy` to the app."""
-    app.command(epilog="Example: specgrad accuracy net.onnx --box 0,1 --execution node")(accuracy)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@commands.command(epilog="Example: specgrad accuracy net.onnx --box 0,1 --execution node")
 def accuracy(
-    model: Model,
+    model: ModelName,
     box: Boxes,
     shape: Shapes = None,
     dtype: Dtype = "float32",
@@ -48,7 +46,7 @@ def accuracy(
     as_json: Json = False,
 ) -> None:
     """Propagated and introduced error of every layer, for every input in a box and every correct execution."""
-    from ..safety.accuracy import accuracy as run_accuracy
+    from specgrad.safety.accuracy import accuracy as run_accuracy
 
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
     loaded = named_model(model)
@@ -66,7 +64,7 @@ def accuracy(
 
 def boxes_of(texts: Sequence[str], names: Sequence[str], arrays: Sequence[Any]) -> list[Any]:
     """Return one Box per input, from the texts of --box."""
-    from ..bounds import Box
+    from specgrad.bounds import Box
 
     limits: dict[str, tuple[float, float]] = {}
     for text in texts:
@@ -97,7 +95,7 @@ def show_accuracy(console: Console, model: str, proven: Any) -> None:
         body.append([screen.cell(text) for text in (layer.name, layer.operator, *numbers, place)])
     print_table(console, columns, body)
     screen.line(console, f"{proven.seconds:.2f} s")
-    show_deployment(console, proven.deployment, proven.notes)
+    screen.show_deployment(console, proven.deployment, proven.notes)
 
 
 def _bound_text(x: float) -> str:

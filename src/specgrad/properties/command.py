@@ -13,19 +13,19 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..atomic_files import write_whole
-from ..errors import ParameterError, need, printable
-from .shared import console
-from .shared.counterexample_files import (
+from specgrad.atomic_files import write_whole
+from specgrad.cli.shared import console
+from specgrad.cli.shared.counterexample_files import (
     WORDS,
     Counterexample,
     assigned_tensors,
@@ -34,9 +34,10 @@ from .shared.counterexample_files import (
     is_unconfirmed,
     write_counterexample,
 )
-from .shared.exit_codes import CODES, print_quietly, print_verdict
-from .shared.output_files import Force, Json, check_file, check_folder, writing
-from .supports import supports
+from specgrad.cli.shared.execution_options import Execution
+from specgrad.cli.shared.exit_codes import CODES, print_quietly, print_verdict
+from specgrad.cli.shared.output_files import Force, Json, check_file, check_folder, writing
+from specgrad.errors import ParameterError, need, printable
 
 REAL = "the query declares real cells; unsat is about the float32 numbers that they are rounded to"
 DISAGREES = "PyTorch computes a counterexample that ONNX Runtime does not confirm"
@@ -46,12 +47,10 @@ Networks = Annotated[
 ]
 
 
-def register_verify(app: typer.Typer) -> None:
-    """Add the commands `verify` and `supports` to the app."""
-    app.command(epilog="Example: specgrad verify query.vnnlib --network N=net.onnx --timeout 60")(verify)
-    app.command(epilog="Example: specgrad supports --onnx-operators")(supports)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@commands.command(epilog="Example: specgrad verify query.vnnlib --network N=net.onnx --timeout 60")
 def verify(
     query: Annotated[Path, typer.Argument(help="A VNN-LIB file, 1.0 or 2.0, or such a file compressed (.gz).")],
     network: Networks = None,
@@ -61,15 +60,15 @@ def verify(
         typer.Option("--serialise-assignments", help="After sat: a TensorProto file per tensor, into this folder."),
     ] = None,
     counterexample: Counterexample = None,
-    execution: Annotated[str, typer.Option(help="fused: runtimes merge nodes; node: every layer is stored.")] = "fused",
+    execution: Execution = "fused",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Answer a VNN-LIB query as its standard asks solvers to: unsat, sat with an assignment, unknown or timed-out."""
     need("torch", "verify needs")
-    from ..bounds.search.query import certify_query
-    from ..properties.assignment import read_declarations
-    from ..rounding import Arithmetic
+    from specgrad.bounds.search.query import certify_query
+    from specgrad.properties.assignment import read_declarations
+    from specgrad.rounding import Arithmetic
 
     import_module("torch")  # outside the clock
     start = time.monotonic()
@@ -103,7 +102,7 @@ def network_files(query: Path, texts: Sequence[str]) -> dict[str, str]:
 
     VNN-LIB 1.0 names no network, so any name will do; where one file is needed, its name alone will do too.
     """
-    from ..properties.assignment import read_declarations
+    from specgrad.properties.assignment import read_declarations
 
     networks = read_declarations(query)
     needed = [n.name for n in networks if not n.same_as]
@@ -211,7 +210,7 @@ def _as_json(
 
 def _check_tensor_files(folder: Path | None, query: Path, force: bool) -> None:
     """Raise an error if a tensor file to be written exists and is foreign."""
-    from ..properties.assignment import read_declarations
+    from specgrad.properties.assignment import read_declarations
 
     if folder is None or not folder.is_dir():
         return
@@ -240,3 +239,98 @@ def _write_tensor_files(folder: Path | None, values: Sequence[Any]) -> None:
         for a in values:
             data = numpy_helper.from_array(a.cells.reshape(a.tensor.shape), a.tensor.name).SerializeToString()
             write_whole(folder / f"{a.tensor.name}.pb", data)
+
+
+# --- what verify can answer (section 5.4 of the standard) -------------------------------------------------------------
+
+NEWEST_OPSET = 22  # opset: a newer one is read where the version of every operator in force is one that we know
+REFUSED = {"DeformConv", "ReduceProd"}  # on data; a product of sizes is computed while importing
+OTHER_FORMATS = {"ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger"}
+OTHER_FORMATS |= {"QLinearConv", "QLinearMatMul", "QuantizeLinear"}  # integers: no proof of ours is about them
+
+
+def onnx_opset_versions() -> list[str]:
+    """Return the least and the largest supported opset."""
+    need("onnx", "ONNX files need")
+    from specgrad.interop.onnx.read.model import OLDEST
+
+    return [str(OLDEST), str(NEWEST_OPSET)]
+
+
+def onnx_operators() -> list[str]:
+    """Return the supported ONNX operators; each in every supported element type."""
+    need("onnx", "ONNX files need")
+    from specgrad.interop.onnx.read.node import OPERATORS
+
+    return sorted(set(OPERATORS) - REFUSED - OTHER_FORMATS)
+
+
+def vnnlib_versions() -> list[str]:
+    """Return the least and the largest VNN-LIB version that is read; 2.0 needs the package vnnlib."""
+    return ["1.0", "1.0" if find_spec("vnnlib") is None else "2.0"]
+
+
+def serialise_assignments() -> list[str]:
+    """Return whether `verify` can serialise assignments: "true" or "false"."""
+    return ["false" if find_spec("onnx") is None else "true"]
+
+
+ANSWERS: dict[str, Callable[[], list[str]]] = {
+    "onnx-opset-versions": onnx_opset_versions,
+    "onnx-element-types": lambda: ["float32"],
+    "onnx-operators": onnx_operators,
+    "vnnlib-versions": vnnlib_versions,
+    "hidden-node-theories": lambda: ["NH"],
+    "multiple-input-output-theories": lambda: ["SIO", "MIO"],
+    "multiple-network-theories": lambda: ["SNET", "MENET", "MINET", "MNET"],
+    "multiple-node-comparison-theories": lambda: ["SNC", "MNC"],
+    "arithmetic-complexity-theories": lambda: ["BND", "OUTC", "LIN"],
+    "optimised-disjunctive-reasoning": lambda: ["false"],
+    "serialise-assignments": serialise_assignments,
+}
+
+
+def _flag(about: str, *names: str) -> bool:
+    """Return a boolean typer option with this help."""
+    option: bool = typer.Option(*names, help=about)
+    return option
+
+
+@commands.command(epilog="Example: specgrad supports --onnx-operators")
+def supports(
+    opsets: Annotated[bool, _flag("The least and the largest ONNX opset.", "--onnx-opset-versions")] = False,
+    types: Annotated[bool, _flag("Element types that proofs are sound for.", "--onnx-element-types")] = False,
+    operators: Annotated[bool, _flag("ONNX operators, one per line.", "--onnx-operators")] = False,
+    versions: Annotated[bool, _flag("The least and the largest version of VNN-LIB.", "--vnnlib-versions")] = False,
+    hidden: Annotated[bool, _flag("NH: no hidden nodes.", "--hidden-node-theories")] = False,
+    tensors: Annotated[
+        bool,
+        _flag(
+            "SIO: one input, one output; MIO: several.",
+            "--multiple-input-output-theories",
+            "--multiple-inputs-output-theories",  # so the standard's own example has it
+        ),
+    ] = False,
+    networks: Annotated[
+        bool, _flag("SNET: one; MENET, MINET: equal, isomorphic; MNET: any.", "--multiple-network-theories")
+    ] = False,
+    comparisons: Annotated[
+        bool, _flag("SNC: a comparison is about one node; MNC: or several.", "--multiple-node-comparison-theories")
+    ] = False,
+    arithmetic: Annotated[
+        bool,
+        _flag("BND: bounds; OUTC: outputs compared; LIN: linear constraints.", "--arithmetic-complexity-theories"),
+    ] = False,
+    disjunctions: Annotated[
+        bool, _flag("Whether (or ...) is more than its disjunctive normal form.", "--optimised-disjunctive-reasoning")
+    ] = False,
+    serialise: Annotated[bool, _flag("Whether verify has that option.", "--serialise-assignments")] = False,
+    as_json: Json = False,
+) -> None:
+    """What verify can answer, as VNN-LIB's tools ask it: one capability, a line per entry; --json without one: all."""
+    first_flags = (opsets, types, operators, versions, hidden, tensors, networks, comparisons, arithmetic, disjunctions)
+    chosen = [name for name, wanted in zip(ANSWERS, (*first_flags, serialise), strict=True) if wanted]
+    if len(chosen) != 1 and not (as_json and not chosen):
+        raise typer.BadParameter(f"give one of {', '.join(f'--{name}' for name in ANSWERS)}")
+    answers = {name: ANSWERS[name]() for name in chosen or ANSWERS}
+    print_verdict("supports", "ok", {"supports": answers}, as_json, lambda: print("\n".join(answers[chosen[0]])))

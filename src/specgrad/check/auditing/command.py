@@ -1,0 +1,212 @@
+"""specgrad audit: is every layer's output explained by rounding? Exit codes: 0 yes, 1 no, 2 cannot tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from specgrad.atomic_files import write_whole
+from specgrad.check import RUNTIMES, audit_recorded
+from specgrad.check import audit as run_audit
+from specgrad.check.auditing.attribution import Attribution
+from specgrad.check.auditing.audit import Audit
+from specgrad.check.models.recorded import name_ends, read_recorded
+from specgrad.check.verdicts.judge import Verdict
+from specgrad.cli.shared import console as screen
+from specgrad.cli.shared.exit_codes import (
+    CODES,
+    print_verdict,
+    warn_unlimited,
+)
+from specgrad.cli.shared.model_options import Inputs, ModelName, complete_runtime
+from specgrad.cli.shared.models import importable_graph, read_array, read_inputs
+from specgrad.cli.shared.output_files import Force, Html, Json, check_file, is_report, writing
+from specgrad.cli.shared.shape_option import Shapes
+from specgrad.cli.shared.table import Column, print_table
+from specgrad.declared_errors import MEASURED
+from specgrad.errors import ParameterError, SpecgradError
+from specgrad.graph.graph import Graph
+from specgrad.interop.model import named_model
+
+Accept = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Another arithmetic that may explain a layer: tf32, bfloat16, winograd-f4, ..., any; repeatable."
+    ),
+]
+commands = typer.Typer(rich_markup_mode=None)
+
+
+def _complete_measured(typed: str) -> list[str]:
+    """Return the runtimes with measured function errors that begin with `typed`, for shell completion."""
+    return [name for name in dict.fromkeys((*RUNTIMES, *MEASURED)) if name.startswith(typed)]
+
+
+@commands.command(epilog="Example: specgrad audit resnet18.onnx --runtime onnxruntime --input x.npy --html report.html")
+def audit(
+    model: ModelName,
+    runtime: Annotated[
+        str | None,
+        typer.Option(
+            help="onnxruntime, openvino, openvino-f32, onnx-reference or torch; "
+            "a device too: onnxruntime:CUDAExecutionProvider, openvino:GPU.",
+            autocompletion=complete_runtime,
+        ),
+    ] = None,
+    inputs: Inputs = None,
+    shape: Shapes = None,
+    recorded: Annotated[
+        Path | None,
+        typer.Option(help="Values that another device computed: an .npz file or a folder of .npy files, by name."),
+    ] = None,
+    outputs: Annotated[
+        list[Path] | None,
+        typer.Option(help="A black box: an .npy file per output that it gave on --input; nothing else is known."),
+    ] = None,
+    of: Annotated[
+        str | None,
+        typer.Option(
+            help="The runtime that computed what was recorded, for its errors of exp, tanh, ...: onnxruntime, iree, "
+            "...; default: the largest of any runtime that was measured.",
+            autocompletion=_complete_measured,
+        ),
+    ] = None,
+    require_coverage: Annotated[
+        bool, typer.Option("--require-coverage", help="Exit with 2 where a layer could not be examined.")
+    ] = False,
+    accept: Accept = None,
+    html: Html = None,
+    seconds: Annotated[float, typer.Option(min=0, help="Time limit for one run of the model.")] = 300,
+    tolerance_seconds: Annotated[
+        float | None,
+        typer.Option(min=0, help="Time for proven tolerances; default: 10, or 60 where outputs alone are known."),
+    ] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Is every layer's output on this runtime explained by rounding? If not, which is the first that is not?"""
+    check_file(html, is_report, force)
+    loaded = named_model(model)
+    if loaded.kind == "graph":
+        raise ParameterError("audit", "runtimes run no saved graph; write it with specgrad.interop.to_onnx first")
+    _check_one_source(runtime, recorded, inputs, outputs, shape)
+    if runtime is not None and of is not None:
+        raise typer.BadParameter("--of goes with --recorded and --outputs: --runtime names the runtime")
+    options: dict[str, Any] = {"accept": accept or (), "require_coverage": require_coverage}
+    options["tolerance_seconds"] = tolerance_seconds
+    if runtime is None:
+        if loaded.kind != "onnx":
+            raise ParameterError("audit", "what was recorded is judged by an ONNX file; export the module first")
+        given = [read_array(file) for file in inputs or ()]
+        values = read_recorded(recorded) if recorded else name_ends(loaded, given, list(map(read_array, outputs or ())))
+        with screen.progress(as_json) as step:
+            audited = audit_recorded(loaded, values, of=of, **options, progress=step)
+    else:
+        arrays = read_inputs(loaded, inputs or [], shape or [])
+        warn_unlimited()
+        with screen.progress(as_json) as step:
+            audited = run_audit(loaded, runtime, arrays, seconds=seconds, **options, progress=step)
+    print_verdict("audit", audited.verdict, audited.to_json(), as_json, lambda: show_audit(Console(), audited))
+    if html is not None:
+        from specgrad.check.pages import audit_page
+
+        with writing(html):
+            write_whole(html, audit_page(audited, _graph_for_report(loaded, inputs or [], shape or [])))
+    raise typer.Exit(CODES[audited.verdict])
+
+
+def _graph_for_report(loaded: Any, inputs: list[Path], shape: list[str]) -> Graph | None:
+    """Return the graph of an ONNX file for the report, or None if it cannot be imported."""
+    try:
+        return importable_graph(loaded, inputs, shape)[0] if loaded.kind == "onnx" else None
+    except SpecgradError:
+        return None
+
+
+def _check_one_source(
+    runtime: str | None,
+    recorded: Path | None,
+    inputs: list[Path] | None,
+    outputs: list[Path] | None,
+    shape: list[str] | None,
+) -> None:
+    """Raise BadParameter unless exactly one of --runtime, --recorded and --outputs is given."""
+    if sum((runtime is not None, recorded is not None, bool(outputs))) != 1:
+        raise typer.BadParameter("give one of --runtime NAME, --recorded FILE, --outputs FILE")
+    if recorded is not None and (inputs or shape):
+        raise typer.BadParameter("--recorded FILE holds the inputs too")
+    if outputs and (not inputs or shape):
+        raise typer.BadParameter("--outputs needs --input, one file per input of the model, and no --shape")
+
+
+def show_audit(console: Console, audit: Audit) -> None:
+    """Print the verdict, then the layer to look at, then all layers."""
+    versions = ", ".join(f"{k} {v}" for k, v in audit.versions.items())
+    screen.line(
+        console,
+        (audit.verdict, f"bold {screen.colour(audit.verdict)}"),
+        f"  {audit.model} on {audit.runtime}{f' ({versions})' if versions else ''}",
+    )
+    if audit.export is not None:
+        screen.line(console, "the export changes layer ", (audit.export.name, "bold"), f": {audit.export.verdict}")
+    elif audit.first_divergent is not None:
+        screen.line(console, "first layer that rounding does not explain: ", (audit.first_divergent.name, "bold"))
+    if not audit.outputs_only:  # else the whole model is all that there is
+        _show_layers(console, audit)
+        screen.line(console, str(audit.coverage))
+    screen.line(console, f"whole model: {audit.whole}")
+    for sentence in audit.blind_spots.sentences() if audit.blind_spots is not None else ():
+        screen.line(console, sentence)
+    _show_attribution(console, None if audit.outputs_only else audit.attribution)
+    judged = "the model was judged" if audit.outputs_only else "layers were judged by node, the whole model"
+    screen.line(console, f"{judged} as fused (--json: deployment says what that includes)")
+    for note in audit.notes:
+        screen.line(console, f"note: {note}")
+    if audit.script:
+        screen.line(console)
+        screen.line(console, ("minimal reproduction", "bold"), " (needs only the runtime and numpy)")
+        for text in ("", *audit.script.splitlines()):
+            screen.line(console, text, whole=True)
+
+
+def _show_attribution(console: Console, a: Attribution | None) -> None:
+    """Print the difference at the output, and the layers whose own errors explain most of it."""
+    if a is None:
+        return
+    screen.line(console, f"largest difference at the output: {a.output}")
+    parts = ", ".join(f"{name} {100 * share:.3g} %" for name, share in a.largest())
+    holds = "" if abs(a.explained - 1) < 0.2 else ", so the first order does not hold here"
+    all_layers = f"all layers {100 * a.explained:.3g} %{holds}"
+    screen.line(console, f"layers whose own error explains it, to first order: {parts}; {all_layers}")
+    screen.line(console, f"a correct runtime differs there by about {a.estimate:.2g} (an estimate, not a bound)")
+
+
+def _show_layers(console: Console, audit: Audit) -> None:
+    """Print the table of an audit's layers."""
+    bars = screen.has_bars(console)
+    columns = [Column("layer", folds=True), Column("operator", folds=True), Column("shape"), Column("verdict")]
+    columns += [Column("used of allowed", folds=True)]
+    body = []
+    for layer in audit.layers:
+        v, shape = layer.verdict, "x".join(map(str, layer.shape))
+        used = screen.cell(f"{screen.bar(v.ratio)} {_used_text(v)}" if bars else _used_text(v))
+        body.append(
+            [
+                screen.cell(layer.name),
+                screen.cell(layer.operator),
+                screen.cell(shape),
+                screen.cell(v.kind, screen.colour(v.kind)),
+                used,
+            ]
+        )
+    print_table(console, columns, body)
+
+
+def _used_text(v: Verdict) -> str:
+    """Return the used share of the allowance, or what differs."""
+    if v.kind in ("exact", "rounding"):
+        return f"{v.ratio:.2g}"
+    return v.detail or f"{v.actual:.6g} must be {v.expected:.6g} within {v.allowed:.2g}"

@@ -1,0 +1,90 @@
+"""The words that JSON schemas (draft 2020-12) of results are made of, and their names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+VERSIONS: dict[str, int] = dict.fromkeys(
+    ("accuracy", "audit", "campaign-collect", "certify", "compare", "largest", "tolerance"), 2
+)
+"""Of schemas that are not version 1 any more."""
+
+
+def schema_name(command: str) -> str:
+    """Return the value of the key "schema".
+
+    >>> schema_name("audit")
+    'specgrad/audit/2'
+    """
+    return f"specgrad/{command}/{VERSIONS.get(command, 1)}"
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def text(about: str) -> Schema:
+    """Return the schema of a text."""
+    return {"type": "string", "description": about}
+
+
+def count(about: str) -> Schema:
+    """Return the schema of an integer from 0."""
+    return {"type": "integer", "minimum": 0, "description": about}
+
+
+def integer(about: str) -> Schema:
+    """Return the schema of an integer."""
+    return {"type": "integer", "description": about}
+
+
+def number(about: str) -> Schema:
+    """Return the schema of a number; NaN and infinities are written as "nan", "inf", "-inf"."""
+    return {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}], "description": about}
+
+
+def bound(about: str) -> Schema:
+    """Return the schema of a number, or null for unbounded."""
+    return or_null({"type": "number"}, about)
+
+
+def list_of(items: Schema, about: str) -> Schema:
+    """Return the schema of a list."""
+    return {"type": "array", "items": items, "description": about}
+
+
+def map_of(values: Schema, about: str) -> Schema:
+    """Return the schema of an object with arbitrary keys, such as names of layers or packages."""
+    return {"type": "object", "additionalProperties": values, "description": about}
+
+
+def or_null(part: Schema, about: str) -> Schema:
+    """Return the schema of a part that may be null."""
+    return {"anyOf": [part, {"type": "null"}], "description": about}
+
+
+def choice(*words: str) -> Schema:
+    """Return the schema of one of these words."""
+    return {"enum": list(words), "description": " | ".join(words)}
+
+
+def object_of(about: str, /, optional: Schema | None = None, **keys: Schema) -> Schema:
+    """Return the schema of an object with exactly these keys; `optional` ones may be absent."""
+    every = {name.replace("__", "-"): part for name, part in keys.items()}
+    return {
+        "type": "object",
+        "properties": {**every, **(optional or {})},
+        "required": list(every),
+        "additionalProperties": False,
+        "description": about,
+    }
+
+
+def command_schema(
+    name: str, about: str, verdicts: Schema, /, optional: Schema | None = None, **keys: Schema
+) -> Schema:
+    """Return the schema of what a command prints under --json."""
+    constant = {"const": schema_name(name), "description": "the name and the version of this schema"}
+    whole = object_of(about, optional, schema=constant, verdict=verdicts, **keys)
+    return {"$schema": DRAFT, "$id": schema_name(name), "title": name, **whole}
