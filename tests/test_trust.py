@@ -74,6 +74,8 @@ for module in sys.modules.copy():
 """
 QUESTION = "specgrad.proof.extracted.run_checker"
 FILES = f"{QUESTION}, specgrad.interop.onnx, specgrad.properties.vnnlib2, specgrad.interop.float32_model"
+NOT_LOADED = re.compile(r"specgrad/(bounds|check|rounding|engines/(torch|jax)|safety|scale)/")
+MOST_LOADED = 130
 COMMAND = """
 import sys
 from specgrad.cli.main import main
@@ -110,15 +112,29 @@ def test_what_is_loaded_is_counted(tmp_path: Path) -> None:
     for package in ("onnx", "torch", "flint", "safetensors", "typer"):
         pytest.importorskip(package)
     _certificate(tmp_path)
-    rows = counted(TRUST)
-    paths = [
-        list((ROOT / "src" / "specgrad" / "proof").rglob("*.py")),
-        *(loaded(f"import sys, {names}") for names in ("specgrad.proof.files.certificate", QUESTION, FILES)),
-        loaded(COMMAND, tmp_path),
-        [ROOT / "verified" / "programs" / "check" / "main.ml"],
-    ]
+    rows, paths = counted(TRUST), what_is_loaded(tmp_path)
     assert [row for row, each in zip(rows, paths, strict=True) if not is_near(row, each)] == []
     assert not is_near(("proof/", 27, 5200), paths[0])
+
+
+def what_is_loaded(folder: Path) -> list[list[Path]]:
+    """The files of every row, in the page's order."""
+    return [
+        list((ROOT / "src" / "specgrad" / "proof").rglob("*.py")),
+        *(loaded(f"import sys, {names}") for names in ("specgrad.proof.files.certificate", QUESTION, FILES)),
+        loaded(COMMAND, folder),
+        [ROOT / "verified" / "programs" / "check" / "main.ml"],
+    ]
+
+
+def test_the_command_that_checks_loads_no_code_that_proves(tmp_path: Path) -> None:
+    """No bounds, no runtimes, no rounding, no algorithms of engines: a fault there makes no certificate valid."""
+    for package in ("onnx", "torch", "flint", "safetensors", "typer"):
+        pytest.importorskip(package)
+    _certificate(tmp_path)
+    paths = loaded(COMMAND.removesuffix("import specgrad.proof.extracted.run_checker\n"), tmp_path)
+    assert [p for p in paths if NOT_LOADED.search(p.as_posix())] == []
+    assert len(paths) <= MOST_LOADED
 
 
 def _certificate(folder: Path) -> None:

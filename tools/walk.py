@@ -5,12 +5,13 @@ python tools/walk.py max_pool              one call of sg.max_pool, and its grad
 python tools/walk.py                       four walks on a small network: the table of benchmarks/walks.txt
 
 A room is a folder of src/specgrad, named by its first level. A switch is a call, or a return, into another room.
-What worker processes execute is not counted.
+What worker processes execute is not counted, nor what a module executes when it is loaded.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import os
 import subprocess
@@ -42,7 +43,11 @@ class Walk:
         self.room = threading.local()
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        if event not in ("call", "return") or (place := self._place(frame)) is None:
+        if event not in ("call", "return"):
+            return
+        if frame.f_code.co_name == "<module>":
+            self.room.loading = getattr(self.room, "loading", 0) + (1 if event == "call" else -1)
+        if getattr(self.room, "loading", 0) or (place := self._place(frame)) is None:
             return
         if event == "call":
             self.files.setdefault(place[0], {})[place[1]] = None
@@ -63,8 +68,8 @@ class Walk:
 
 def place_of(code: CodeType) -> tuple[str, str] | None:
     """(file below src/specgrad, function) of a code object; None of others', and of modules and classes as such."""
-    path = Path(code.co_filename)
-    if code.co_name == "<module>" or not path.is_relative_to(PACKAGE):
+    path = Path(code.co_filename.partition(" for ")[0])  # a wrapper made for one function is of its maker's file
+    if not code.co_flags & inspect.CO_OPTIMIZED or not path.is_relative_to(PACKAGE):
         return None
     return path.relative_to(PACKAGE).as_posix(), code.co_qualname
 
