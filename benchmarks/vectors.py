@@ -3,7 +3,7 @@
     python benchmarks/vectors.py | tee benchmarks/vectors.txt                     # three minutes of CPU time
     python benchmarks/vectors.py --operator MaxPool --runtime onnxruntime
 
-`specgrad vectors` writes a folder; a program that imports numpy and the runtime alone, and the folder's own
+`specgrad conformance vectors` writes a folder; a program that imports numpy and the runtime alone, and the folder's own
 run_vectors.py, reads it: a crash is an answer. Classes that differ are listed with their first case. Then planted
 mistakes: each wrong kernel must be caught by some vector, a wrong expected value by all runtimes.
 """

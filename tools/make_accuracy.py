@@ -212,7 +212,7 @@ def steps_page(name: str) -> str:
 STEPS = (
     "One node of the file, several steps: the error of each is that of its page, with what comes in from the step",
     "before. Steps that are linear are merged, and their roundings counted once, at the end of their region: R is the",
-    "most that a term has met. `specgrad accuracy` says the numbers for a model.",
+    "most that a term has met. `specgrad tolerance accuracy` says the numbers for a model.",
 )
 MERGED = (
     "By node the layer is one region between the cuts; fused it is merged with the linear operators around it",

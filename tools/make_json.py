@@ -12,8 +12,8 @@ from specgrad.cli.shared.schemas import SCHEMAS
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "json.md"
 INTRO = """# What `--json` prints
 
-Under `--json` every command prints one object on stdout, and nothing else. `specgrad schema audit` prints the JSON
-schema (draft 2020-12) of its objects, and `specgrad schema` all names. The first key names the schema with its version:
+Under `--json` every command prints one object on stdout, and nothing else. `specgrad explain schema audit` prints the JSON
+schema (draft 2020-12) of its objects, and `specgrad explain schema` all names. The first key names the schema with its version:
 
     "schema": "specgrad/audit/2"
 

@@ -124,7 +124,7 @@ def test_explain(folder: Path, run) -> None:
 
 
 def test_runtimes_lists_what_is_installed(folder: Path, run) -> None:
-    code, out, _ = run("runtimes --json")
+    code, out, _ = run("conformance runtimes --json")
     assert code == 0
     assert json.loads(out)["runtimes"]["onnxruntime"]["onnxruntime"]
 

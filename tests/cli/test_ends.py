@@ -213,7 +213,9 @@ def test_a_terminated_command_is_never_a_success(name: str, executors: list[str]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes that break")
-@pytest.mark.parametrize(("command", "code"), [("--help", 0), ("schema audit", 0), ("show none.onnx --json", 3)])
+@pytest.mark.parametrize(
+    ("command", "code"), [("--help", 0), ("explain schema audit", 0), ("show none.onnx --json", 3)]
+)
 def test_a_reader_who_leaves_changes_no_exit_code(command: str, code: int, folder) -> None:
     text = [sys.executable, "-m", "specgrad", *command.split()]
     read, write = os.pipe()

@@ -14,8 +14,15 @@ import pytest
 import specgrad as sg
 
 pytest.importorskip("typer")
-NAMES = ("show", "audit", "conformance", "runtimes", "explain", "certify", "check-certificate", "verify", "supports")
-NAMES += ("tolerance", "preserve", "compare", "tiles", "window", "profile", "accuracy", "vectors", "evidence")
+TOP = ("audit", "conformance", "compare", "tolerance", "preserve", "certify", "check-certificate", "verify", "profile")
+TOP += ("evidence", "tiles", "campaign", "show", "explain")
+NAMES = (
+    *(name for name in TOP if name != "campaign"),
+    "conformance runtimes",
+    "conformance vectors",
+    "tolerance accuracy",
+)
+NAMES += ("verify supports", "show window", "explain schema")
 NAMES += ("campaign estimate", "campaign run", "campaign status", "campaign collect")
 
 
@@ -52,7 +59,30 @@ def test_every_command_is_in_a_group(run) -> None:
             brought.add(("campaign", home))
         else:
             brought |= {(c.name or c.callback.__name__, home) for c in commands.registered_commands}
-    assert named == brought
+    assert {(name.rpartition(" ")[2], home) for name, home in named} == brought
+
+
+def test_fourteen_commands_stand_at_the_top(run) -> None:
+    from specgrad.cli.main import _command
+
+    assert set(_command().list_commands(None)) == set(TOP)
+    assert len(TOP) <= 14
+    out = run("--help")[1]
+    assert all(f"\n  {name} " in out for name in TOP)
+    assert not any(
+        f"\n  {word} " in out for word in ("runtimes", "vectors", "accuracy", "supports", "window", "schema")
+    )
+    for name in NAMES[len(TOP) - 1 :]:
+        if name.startswith("campaign"):
+            continue
+        above, word = name.split()
+        assert f"Below it: specgrad {name} --help" in run(f"{above} --help")[1]
+        assert run(f"{name} --help")[1].startswith(f"Usage: specgrad {name} [OPTIONS]")
+        code, _, err = run(f"{word} --help")
+        if word == "supports":  # so VNN-LIB's tools ask
+            assert code == 0
+        else:
+            assert (code, err.count("\n"), f"it is specgrad {name}" in err) == (3, 1, True)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -64,8 +94,10 @@ def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
 eval "$(specgrad --show-completion bash)"
 COMP_WORDS=(specgrad check-c); COMP_CWORD=1; _specgrad_completion specgrad; echo "${COMPREPLY[@]}"
 COMP_WORDS=(specgrad audit --run); COMP_CWORD=2; _specgrad_completion specgrad; echo "${COMPREPLY[@]}"
+COMP_WORDS=(specgrad show wi); COMP_CWORD=2; _specgrad_completion specgrad; echo "${COMPREPLY[@]}"
+COMP_WORDS=(specgrad conformance r); COMP_CWORD=2; _specgrad_completion specgrad; echo "${COMPREPLY[@]}"
 COMP_WORDS=(specgrad audit --runtime openv); COMP_CWORD=3; _specgrad_completion specgrad; echo "${COMPREPLY[@]}"
 """
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("check-certificate\n--runtime\nopenvino openvino-f32\n", "")
+    assert (done.stdout, done.stderr) == ("check-certificate\n--runtime\nwindow\nruntimes\nopenvino openvino-f32\n", "")

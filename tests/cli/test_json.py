@@ -26,7 +26,7 @@ EACH = {
     ],
     "conformance": ["conformance --runtime onnxruntime --operator global_max_pool --operator relu --count 16"],
     "describe": ["conformance --describe", "conformance --operator conv --describe"],
-    "runtimes": ["runtimes"],
+    "runtimes": ["conformance runtimes"],
     "explain": ["explain net.onnx --output 0,0", "explain g.json --output 0,0"],
     "rule": ["explain", "explain W2"],
     "certify": [
@@ -55,9 +55,9 @@ EACH = {
     ],
     "check-certificate": ["check-certificate new.json net.onnx p.vnnlib", "check-certificate c.json net.onnx p.vnnlib"],
     "accuracy": [
-        "accuracy net.onnx --box 0,1",
-        "accuracy net.onnx --box=-1e38,3e38 --execution node",
-        "accuracy g.json --box x=-1/2,1/2 --depth 2",
+        "tolerance accuracy net.onnx --box 0,1",
+        "tolerance accuracy net.onnx --box=-1e38,3e38 --execution node",
+        "tolerance accuracy g.json --box x=-1/2,1/2 --depth 2",
     ],
     "tolerance": [
         "tolerance net.onnx --input x.npy",
@@ -70,8 +70,8 @@ EACH = {
         "compare net.onnx g.json --input x.npy --eps 1/8",
         "compare g.json net.onnx --seconds 0",
     ],
-    "vectors": ["vectors --operator Flatten --operator ConvInteger --out pack --seed 1"],
-    "classes": ["vectors --list", "vectors --list --operator MaxPool"],
+    "vectors": ["conformance vectors --operator Flatten --operator ConvInteger --out pack --seed 1"],
+    "classes": ["conformance vectors --list", "conformance vectors --list --operator MaxPool"],
     "tiles": [
         "tiles g.json --tile 1",
         "tiles g.json --memory 1GB",
@@ -80,10 +80,10 @@ EACH = {
         "tiles g.json --tile 1 --passes",
     ],
     "window": [
-        "window --size 7 --kernel 3 --stride 2 --padding 1 --dilation 2 --ceil",
-        "window --size 6,5 --kernel 3,2 --padding 0:1,1 --operator conv --svg w.svg",
-        "window --size 5 --kernel 1 --stride 3 --padding 3 --values 1/2,-3,0.1,4,5 --operator avg_pool",
-        "window --size 3 --kernel 1 --padding 1",
+        "show window --size 7 --kernel 3 --stride 2 --padding 1 --dilation 2 --ceil",
+        "show window --size 6,5 --kernel 3,2 --padding 0:1,1 --operator conv --svg w.svg",
+        "show window --size 5 --kernel 1 --stride 3 --padding 3 --values 1/2,-3,0.1,4,5 --operator avg_pool",
+        "show window --size 3 --kernel 1 --padding 1",
     ],
     "profile": [
         "profile net.onnx",
@@ -156,7 +156,7 @@ def test_what_commands_print_is_what_is_written_down(name: str, folder: Path, ru
 def test_every_command_has_a_schema() -> None:
     cli = pytest.importorskip("specgrad.cli.main")
     assert set(schemas.SCHEMAS) == set(EACH)
-    names = {c for c in cli._command().commands if c not in ("schema", "campaign")}
+    names = {c.rpartition(" ")[2] for c in cli._command().commands if c not in ("explain schema", "campaign")}
     names |= {f"campaign-{c}" for c in cli._command().commands["campaign"].commands}
     assert names == set(EACH) - {"error", "describe", "largest", "rule", "classes"}
 
@@ -168,9 +168,9 @@ def test_inner_keys_are_fixed_too(folder: Path, run) -> None:
 
 
 def test_a_schema_is_printed(run) -> None:
-    assert json.loads(run("schema audit")[1]) == schemas.SCHEMAS["audit"]
-    assert run("schema")[1].split() == list(schemas.SCHEMAS)
-    assert run("schema audits")[0] == 3
+    assert json.loads(run("explain schema audit")[1]) == schemas.SCHEMAS["audit"]
+    assert run("explain schema")[1].split() == list(schemas.SCHEMAS)
+    assert run("explain schema audits")[0] == 3
 
 
 def test_the_page_is_current() -> None:

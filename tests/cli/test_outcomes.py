@@ -27,7 +27,7 @@ GOOD = {
     "audit": "audit net.onnx --runtime onnxruntime",
     "conformance": "conformance --runtime onnxruntime --operator relu --count 8",
     "explain": "explain net.onnx --output 0,0",
-    "runtimes": "runtimes",
+    "runtimes": "conformance runtimes",
     "rule": "explain W2",
     "certify": "certify net.onnx p.vnnlib --seconds 10",
     "check-certificate": "check-certificate c.json net.onnx p.vnnlib",
@@ -35,13 +35,13 @@ GOOD = {
     "supports": "supports --onnx-operators",
     "preserve": "preserve net.onnx data.npz --runtime none",
     "tolerance": "tolerance net.onnx --input x.npy",
-    "accuracy": "accuracy net.onnx --box 0,1",
+    "accuracy": "tolerance accuracy net.onnx --box 0,1",
     "compare": "compare net.onnx net.onnx --input x.npy",
     "tiles": "tiles g.json --tile 1",
-    "window": "window --size 7 --kernel 3",
+    "window": "show window --size 7 --kernel 3",
     "evidence": "evidence net.onnx --recorded recorded.npz",
     "profile": "profile clean.onnx --sonnx",
-    "vectors": "vectors --operator Flatten --out pack --force",
+    "vectors": "conformance vectors --operator Flatten --out pack --force",
     "campaign-estimate": "campaign estimate new.toml",
     "campaign-run": "campaign run c.toml --executor loop",
     "campaign-status": "campaign status c.toml",
@@ -72,7 +72,7 @@ WRONG_FILES = {
         "preserve net.onnx {}.npz",
         "preserve net.onnx {}.npy",
     ),
-    "accuracy": ("accuracy {}.onnx --box 0,1", "accuracy {}.json --box 0,1"),
+    "accuracy": ("tolerance accuracy {}.onnx --box 0,1", "tolerance accuracy {}.json --box 0,1"),
     "tolerance": ("tolerance {}.onnx --input x.npy", "tolerance {}.json", "tolerance net.onnx --input {}.npy"),
     "evidence": (
         "evidence {}.onnx --recorded recorded.npz",
@@ -111,16 +111,22 @@ USAGE += [f"{GOOD['preserve']} {option}" for option in ("--decision best", "--de
 USAGE += [f"{GOOD['preserve']} {option}" for option in ("--array z", "--dtype int8", "--operands tf16", "--output z")]
 USAGE += ["preserve net.onnx data.npz --runtime cuda", "preserve net.onnx empty.npz", "preserve net.onnx words.npz"]
 USAGE += ["preserve net.onnx data.npz --checkpoint bad.npy", "preserve net.onnx data.npz --html bad.npy"]
-USAGE += [f"accuracy net.onnx {o}" for o in ("", "--box 1", "--box 1,0", "--box a,b", "--box y=0,1", "--box 0,1/0")]
-USAGE += ["accuracy net.onnx --box 0,inf", "accuracy net.onnx --box 0,1 --depth 0", "accuracy none.onnx --box 0,1"]
+USAGE += [
+    f"tolerance accuracy net.onnx {o}" for o in ("", "--box 1", "--box 1,0", "--box a,b", "--box y=0,1", "--box 0,1/0")
+]
+USAGE += [
+    "tolerance accuracy net.onnx --box 0,inf",
+    "tolerance accuracy net.onnx --box 0,1 --depth 0",
+    "tolerance accuracy none.onnx --box 0,1",
+]
 USAGE += ["tolerance net.onnx --dtype float31", "tolerance net.onnx --depth 0", "tolerance net.onnx --stored h2"]
 USAGE += ["tolerance net.onnx --input bad.npz", "tolerance net.onnx --input x.npy --input x.npy"]
 USAGE += [
     "vectors",
-    "vectors --out pack --list",
-    "vectors --list --operator Flat",
-    "vectors --out .",
-    "vectors --out net.onnx",
+    "conformance vectors --out pack --list",
+    "conformance vectors --list --operator Flat",
+    "conformance vectors --out .",
+    "conformance vectors --out net.onnx",
 ]
 USAGE += [
     "rule",
@@ -137,7 +143,7 @@ USAGE += [
 ]
 USAGE += ["tiles g.json --tile 1 --memory 1GB", "tiles g.json --dtype int8", "tiles g.json --shape y=1,2"]
 USAGE += [
-    f"window --size 7 --kernel 3 {option}"
+    f"show window --size 7 --kernel 3 {option}"
     for option in (
         "--stride 0",
         "--padding few",
@@ -155,15 +161,15 @@ USAGE += [
     )
 ]
 USAGE += [
-    "window --size 7",
-    "window --size 7,7,7 --kernel 3",
-    "window --size 999 --kernel 3",
-    "window --size x --kernel 3",
+    "show window --size 7",
+    "show window --size 7,7,7 --kernel 3",
+    "show window --size 999 --kernel 3",
+    "show window --size x --kernel 3",
 ]
 USAGE += [f"profile net.onnx {o}" for o in ("--box 1", "--box x,y", "--box 2,1", "--box 0,inf", "--shape y=1")]
 USAGE += [f"profile net.onnx --normalise {f}" for f in ("net.onnx", "x.npy", "nowhere/n.onnx", "./net.onnx --force")]
 USAGE += ["profile net.onnx --html net.onnx", "profile", "profile ."]
-USAGE += ["window --size 3 --kernel 7", "window --size 7 --kernel 3 --padding 99999999"]
+USAGE += ["show window --size 3 --kernel 7", "show window --size 7 --kernel 3 --padding 99999999"]
 USAGE += [f"campaign {name} {spec}.toml" for name in CAMPAIGN for spec in ("kind", "place")]
 USAGE += [f"campaign {name} {s}.toml" for name in CAMPAIGN if name != "status" for s in ("key", "value", "file")]
 USAGE += ["campaign", "campaign stop c.toml", "campaign run other.toml --executor loop", "campaign collect other.toml"]

@@ -1,4 +1,4 @@
-"""specgrad supports --onnx-operators: each of them, in a network of its own, has finite proven bounds."""
+"""specgrad verify supports --onnx-operators: each of them, in a network of its own, has finite proven bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executions by chosen expression trees (tests/hunt) against `specgrad accuracy`: none leaves the total of an output.
+"""Executions by chosen trees (tests/hunt) against `specgrad tolerance accuracy`: none leaves the total of an output.
 
 Merged and folded, copied, flushed, in any order, half of them steered towards one output's largest error; the exact
 outputs over rationals or balls. The box is wider than the input at which they run.

@@ -1,4 +1,4 @@
-"""`specgrad accuracy`: executions of every layer stay within its total, for all inputs of a box."""
+"""`specgrad tolerance accuracy`: executions of every layer stay within its total, for all inputs of a box."""
 
 from __future__ import annotations
 

@@ -5,43 +5,58 @@ Such a module has `commands`, a Typer, with the command's options, its call and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 import typer
+from typer import core
 from typer.core import TyperGroup
+
+CompletionItem: Any = getattr(core, "CompletionItem", None) or import_module("click.shell_completion").CompletionItem
 
 GROUPS = {
     "Is it right?": {
         "audit": "check.auditing.command",
         "conformance": "check.conform.command",
+        "conformance runtimes": "check.conform.command",
+        "conformance vectors": "safety.vectors.command",
         "compare": "check.comparison.command",
-        "runtimes": "check.conform.command",
     },
-    "How far may it differ?": {"tolerance": "check.tolerances.command", "preserve": "check.decisions.command"},
+    "How far may it differ?": {
+        "tolerance": "check.tolerances.command",
+        "tolerance accuracy": "safety.accuracy.command",
+        "preserve": "check.decisions.command",
+    },
     "Does it hold?": {
         "certify": "bounds.search.command",
         "check-certificate": "proof.command",
         "verify": "properties.command",
-        "supports": "properties.command",
+        "verify supports": "properties.command",
     },
-    "Sign for it": {
-        "profile": "safety.profile.command",
-        "accuracy": "safety.accuracy.command",
-        "vectors": "safety.vectors.command",
-        "evidence": "safety.evidence.command",
-    },
+    "Sign for it": {"profile": "safety.profile.command", "evidence": "safety.evidence.command"},
     "Run it large": {"tiles": "scale.command", "campaign": "scale.campaign.command"},
     "Look at it": {
         "show": "graph.command",
-        "window": "show.command",
+        "show window": "show.command",
         "explain": "graph.command",
-        "schema": "cli.schema_command",
+        "explain schema": "cli.schema_command",
     },
 }
-MOVED = {"rule": "specgrad explain W2 prints a rule, specgrad explain lists them"}
+"""Of two words, the second stands below the first, whose own argument has no such value; the help of the first names
+it."""
+STANDARD = {"supports": "verify supports"}
+"""VNN-LIB's tools ask a solver in these words (section 5.4 of the standard)."""
+MOVED = {
+    "rule": "specgrad explain W2 prints a rule, specgrad explain lists them",
+    **{
+        name.partition(" ")[2]: f"it is specgrad {name}"
+        for homes in GROUPS.values()
+        for name in homes
+        if " " in name and name not in STANDARD.values()
+    },
+}
 HOMES = {name: home for homes in GROUPS.values() for name, home in homes.items()}
 
 
@@ -49,12 +64,23 @@ HOMES = {name: home for homes in GROUPS.values() for name, home in homes.items()
 def loaded(name: str) -> Any:
     """A command, or a group of them that has a module of its own: its help is one line, and its example stays one."""
     several: Any = typer.main.get_group(import_module(".".join(("specgrad", HOMES[name]))).commands)
-    command = several.commands.get(name, several)
+    command = several.commands.get(name.rpartition(" ")[2], several)
     command.name = name
     for one in (command, *getattr(command, "commands", {}).values()):
         one.short_help = one.help.partition("\n")[0]  # which would be cut otherwise
         one.epilog = f"\b\n{one.epilog}"  # as it is to be typed
+    if below := [below for below in HOMES if below.startswith(f"{name} ")]:
+        command.epilog += "".join(f"\nBelow it: specgrad {each} --help" for each in below)
+        words = [each.rpartition(" ")[2] for each in below]
+        for part in (command, *command.params):
+            if part is command or part.param_type_name == "argument":
+                part.shell_complete = _completed(part.shell_complete, words)
     return command
+
+
+def _completed(complete: Callable[[Any, str], list[Any]], words: Sequence[str]) -> Callable[[Any, str], list[Any]]:
+    """What a shell offers, and the commands below this one."""
+    return lambda ctx, typed: [*(CompletionItem(w) for w in words if w.startswith(typed)), *complete(ctx, typed)]
 
 
 class LateCommands(Mapping[str, Any]):
@@ -79,16 +105,23 @@ class Commands(TyperGroup):
         super().__init__(**options)
         self.commands: Any = LateCommands()
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Two words, where the second stands below the first."""
+        words = STANDARD.get(args[0], " ".join(args[:2]))
+        if words not in HOMES or " " not in words:
+            return super().resolve_command(ctx, args)
+        return words, loaded(words), args[1 if args[0] in STANDARD else 2 :]
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in MOVED:
             raise typer.BadParameter(f"there is no command {cmd_name} any more: {MOVED[cmd_name]}")
         return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(HOMES)
+        return [name for name in HOMES if " " not in name]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, names in GROUPS.items():
             formatter.write(f"\n{title}\n")  # a section's heading would end in "?:"
             with formatter.indentation():
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(10**4)) for name in names])
+                formatter.write_dl([(n, loaded(n).get_short_help_str(10**4)) for n in names if " " not in n])

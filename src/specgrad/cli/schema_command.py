@@ -1,4 +1,4 @@
-"""specgrad schema: what a command prints under --json."""
+"""specgrad explain schema: what a command prints under --json."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .shared.schemas import SCHEMAS
 commands = typer.Typer(rich_markup_mode=None)
 
 
-@commands.command(epilog="Example: specgrad schema audit")
+@commands.command(epilog="Example: specgrad explain schema audit")
 def schema(
     command: Annotated[str | None, typer.Argument(help="Whose objects: audit, certify, ... Default: list all.")] = None,
 ) -> None:

@@ -296,7 +296,7 @@ def _flag(about: str, *names: str) -> bool:
     return option
 
 
-@commands.command(epilog="Example: specgrad supports --onnx-operators")
+@commands.command(epilog="Example: specgrad verify supports --onnx-operators")
 def supports(
     opsets: Annotated[bool, _flag("The least and the largest ONNX opset.", "--onnx-opset-versions")] = False,
     types: Annotated[bool, _flag("Element types that proofs are sound for.", "--onnx-element-types")] = False,

@@ -1,4 +1,4 @@
-"""specgrad window: which cells a window reads, forward and backward, drawn with letters or as SVG."""
+"""specgrad show window: which cells a window reads, forward and backward, drawn with letters or as SVG."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Svg = Annotated[Path | None, typer.Option("--svg", help="Also write the picture 
 commands = typer.Typer(rich_markup_mode=None)
 
 
-@commands.command(epilog="Example: specgrad window --size 7 --kernel 3 --stride 2 --padding 1 --svg window.svg")
+@commands.command(epilog="Example: specgrad show window --size 7 --kernel 3 --stride 2 --padding 1 --svg window.svg")
 def window(
     size: Size,
     kernel: Kernel,

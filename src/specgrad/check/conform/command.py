@@ -1,4 +1,4 @@
-"""specgrad conformance, specgrad runtimes: does a runtime compute what the operators mean? Exit codes: 0 yes, 1 no."""
+"""specgrad conformance, and its runtimes: does a runtime compute what the operators mean? Exit codes: 0 yes, 1 no."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def conformance(
     raise typer.Exit(CODES[result.verdict])
 
 
-@commands.command(epilog="Example: specgrad runtimes --write docs/findings --count 256")
+@commands.command(epilog="Example: specgrad conformance runtimes --write docs/findings --count 256")
 def runtimes(
     write: Annotated[Path | None, typer.Option(help="Examine them all and write runtimes.md and scripts here.")] = None,
     count: Annotated[int, typer.Option(min=8, help="Questions per operator.")] = 64,

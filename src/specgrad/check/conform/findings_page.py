@@ -22,7 +22,7 @@ The generator knows nothing of any runtime. An answer is right if it equals the 
 bound on rounding in any order of summation; there are no tolerances. What lies outside is shrunk to the smallest
 question that still shows it, and written as a script that needs only the runtime and numpy.
 
-Written by `specgrad runtimes --write docs/findings` with seed {seed}.
+Written by `specgrad conformance runtimes --write docs/findings` with seed {seed}.
 
 | runtime | packages | questions | exact | rounding | refused | other arithmetic | differs | crashed | findings |
 |---|---|--:|--:|--:|--:|--:|--:|--:|--:|
@@ -161,4 +161,6 @@ def write(results: Sequence[Conformance], folder: Path, *, force: bool = False) 
 
 def is_page(data: bytes) -> bool:
     """Return whether specgrad wrote this page."""
-    return b"Written by `specgrad runtimes --write" in data[:4000]
+    return (
+        re.search(rb"Written by `specgrad (conformance )?runtimes --write", data[:4000]) is not None
+    )  # before 0.2 too

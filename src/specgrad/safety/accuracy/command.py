@@ -1,4 +1,4 @@
-"""specgrad accuracy: errors per layer, for all inputs of a box. Exit codes: 0 numbers are proven, 2 unbounded."""
+"""specgrad tolerance accuracy: errors per layer, on all of a box. Exit codes: 0 numbers are proven, 2 unbounded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Boxes = Annotated[
 commands = typer.Typer(rich_markup_mode=None)
 
 
-@commands.command(epilog="Example: specgrad accuracy net.onnx --box 0,1 --execution node")
+@commands.command(epilog="Example: specgrad tolerance accuracy net.onnx --box 0,1 --execution node")
 def accuracy(
     model: ModelName,
     box: Boxes,

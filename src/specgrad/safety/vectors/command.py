@@ -1,4 +1,4 @@
-"""specgrad vectors: cases by equivalence class with exact answers, as files. Exit code 0: written, or listed."""
+"""specgrad conformance vectors: cases by equivalence class with exact answers. Exit code 0: written, or listed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Force = Annotated[bool, typer.Option("--force", help="Write into a folder that h
 commands = typer.Typer(rich_markup_mode=None)
 
 
-@commands.command(epilog="Example: specgrad vectors --operator MaxPool --out maxpool")
+@commands.command(epilog="Example: specgrad conformance vectors --operator MaxPool --out maxpool")
 def vectors(
     operator: Operators = None,
     out: Out = None,
