@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from specgrad.cli.shared.schemas import SCHEMAS
+from specgrad.cli.schema_command import schemas
 
 # ruff: noqa: E501 - rows of a table
 
@@ -95,7 +95,7 @@ def kind(part: dict[str, Any]) -> str:
 
 def document() -> str:
     parts = [INTRO]
-    for name, schema in SCHEMAS.items():
+    for name, schema in schemas().items():
         SEEN.clear()
         title = f"## {name}\n\n{schema['description'].capitalize()}.\n"
         parts.append("\n".join([title, "| key | type | | meaning |", "|---|---|---|---|", *rows(schema), ""]))

@@ -13,7 +13,8 @@ import pytest
 jsonschema = pytest.importorskip("jsonschema")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("torch")
-schemas = pytest.importorskip("specgrad.cli.shared.schemas")
+schema_name = pytest.importorskip("specgrad.cli.shared.json_parts").schema_name
+SCHEMAS = pytest.importorskip("specgrad.cli.schema_command").schemas()
 
 ROOT = Path(__file__).parents[2]
 EACH = {
@@ -108,13 +109,13 @@ EACH = {
 
 
 def problems(data: Any, name: str) -> list[str]:
-    validator = jsonschema.Draft202012Validator(schemas.SCHEMAS[name])
+    validator = jsonschema.Draft202012Validator(SCHEMAS[name])
     return [f"{'.'.join(map(str, e.absolute_path))}: {e.message}" for e in validator.iter_errors(data)]
 
 
-@pytest.mark.parametrize("name", schemas.SCHEMAS)
+@pytest.mark.parametrize("name", SCHEMAS)
 def test_a_schema_is_a_schema(name: str) -> None:
-    jsonschema.Draft202012Validator.check_schema(schemas.SCHEMAS[name])
+    jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
 
 
 @pytest.fixture
@@ -145,7 +146,7 @@ def test_what_commands_print_is_what_is_written_down(name: str, folder: Path, ru
     np.save("several.npy", np.float32([[1, 0.5], [0, 0.1], [-1, 3]]))
     commands = [*(EACH["certify"][1:2] if name == "check-certificate" else []), *EACH[name]]
     objects = [json.loads(run(f"{command} --json")[1]) for command in commands][-len(EACH[name]) :]
-    assert {data["schema"] for data in objects} == {schemas.schema_name(name)}
+    assert {data["schema"] for data in objects} == {schema_name(name)}
     assert [problems(data, name) for data in objects] == [[]] * len(objects)
     for data in objects:  # a key that is gone, a key that nobody wrote down, a verdict that is none
         assert problems({k: v for k, v in data.items() if k != "verdict"}, name)
@@ -155,7 +156,7 @@ def test_what_commands_print_is_what_is_written_down(name: str, folder: Path, ru
 
 def test_every_command_has_a_schema() -> None:
     cli = pytest.importorskip("specgrad.cli.main")
-    assert set(schemas.SCHEMAS) == set(EACH)
+    assert set(SCHEMAS) == set(EACH)
     names = {c.rpartition(" ")[2] for c in cli._command().commands if c not in ("explain schema", "campaign")}
     names |= {f"campaign-{c}" for c in cli._command().commands["campaign"].commands}
     assert names == set(EACH) - {"error", "describe", "largest", "rule", "classes"}
@@ -168,8 +169,8 @@ def test_inner_keys_are_fixed_too(folder: Path, run) -> None:
 
 
 def test_a_schema_is_printed(run) -> None:
-    assert json.loads(run("explain schema audit")[1]) == schemas.SCHEMAS["audit"]
-    assert run("explain schema")[1].split() == list(schemas.SCHEMAS)
+    assert json.loads(run("explain schema audit")[1]) == SCHEMAS["audit"]
+    assert run("explain schema")[1].split() == list(SCHEMAS)
     assert run("explain schema audits")[0] == 3
 
 

@@ -201,7 +201,7 @@ def test_a_model_that_cannot_be_read_has_its_section_too() -> None:
 def test_its_json_is_valid_down_to_what_each_command_found(whole: Evidence, place: Path, capsys, monkeypatch) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     cli = pytest.importorskip("specgrad.cli.main")
-    from specgrad.cli.shared.schemas import SCHEMAS
+    from specgrad.cli.schema_command import schemas
 
     words = (
         f"evidence {place / 'net.onnx'} --recorded {place / 'target.npz'} --box 0,1 --json --html {place / 'e.html'}"
@@ -217,7 +217,7 @@ def test_its_json_is_valid_down_to_what_each_command_found(whole: Evidence, plac
         *((i["details"]["schema"], i["details"]) for i in data["items"] if i["details"] and "schema" in i["details"]),
     ]:
         name = schema.removeprefix("specgrad/").partition("/")[0]
-        assert [e.message for e in jsonschema.Draft202012Validator(SCHEMAS[name]).iter_errors(part)] == []
+        assert [e.message for e in jsonschema.Draft202012Validator(schemas()[name]).iter_errors(part)] == []
     assert {i["name"] for i in data["items"] if i["details"] and "schema" not in i["details"]} == {"model"}
     assert "Written by specgrad." in (place / "e.html").read_text()
 

@@ -1,6 +1,7 @@
 """Every command, by the question that people come with, and the module that brings it, loaded when it is named.
 
-Such a module has `commands`, a Typer, with the command's options, its call and its exit codes. Nobody imports it.
+Such a module has `commands`, a Typer, with the command's options, its call and its exit codes, and `SCHEMAS`: what its
+results are under --json. Nobody imports it.
 """
 
 from __future__ import annotations
@@ -60,10 +61,15 @@ MOVED = {
 HOMES = {name: home for homes in GROUPS.values() for name, home in homes.items()}
 
 
+def brought_by(name: str) -> Any:
+    """The module of a command."""
+    return import_module(".".join(("specgrad", HOMES[name])))
+
+
 @cache
 def loaded(name: str) -> Any:
     """A command, or a group of them that has a module of its own: its help is one line, and its example stays one."""
-    several: Any = typer.main.get_group(import_module(".".join(("specgrad", HOMES[name]))).commands)
+    several: Any = typer.main.get_group(brought_by(name).commands)
     command = several.commands.get(name.rpartition(" ")[2], several)
     command.name = name
     for one in (command, *getattr(command, "commands", {}).values()):

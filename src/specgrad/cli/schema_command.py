@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
+from specgrad.cli.shared import json_parts as j
+
+from .commands import HOMES, brought_by
 from .shared.exit_codes import print_json
-from .shared.schemas import SCHEMAS
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -17,9 +19,28 @@ def schema(
     command: Annotated[str | None, typer.Argument(help="Whose objects: audit, certify, ... Default: list all.")] = None,
 ) -> None:
     """The JSON schema of what a command prints under --json."""
+    all_schemas = schemas()
     if command is None:
-        print("\n".join(SCHEMAS))
-    elif command not in SCHEMAS:
-        raise typer.BadParameter(f"no schema {command!r}; there are {', '.join(SCHEMAS)}")
+        print("\n".join(all_schemas))
+    elif command not in all_schemas:
+        raise typer.BadParameter(f"no schema {command!r}; there are {', '.join(all_schemas)}")
     else:
-        print_json(SCHEMAS[command])
+        print_json(all_schemas[command])
+
+
+def schemas() -> dict[str, j.Schema]:
+    """Those of all commands: each is brought by its module."""
+    homes = {home: brought_by(name) for name, home in HOMES.items()}
+    return {name: schema for module in homes.values() for name, schema in module.SCHEMAS.items()}
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+SCHEMAS = {
+    "error": j.command_schema(
+        "error",
+        "instead of an answer, from any command: exit code 2 or above",
+        j.choice("error", "cannot tell"),
+        reason=j.text("one line, the same as on stderr"),
+    ),
+}

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from specgrad.cli.shared import console as screen
+from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.exit_codes import (
     print_verdict,
 )
@@ -139,3 +140,59 @@ def show_rules(console: Console, titles: Mapping[str, str]) -> None:
     """Print every rule of the contract, by its label."""
     body = [[screen.cell(label), screen.cell(title)] for label, title in titles.items()]
     print_table(console, [Column("rule"), Column("", folds=True)], body)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+SCHEMAS = {
+    "show": j.command_schema(
+        "show",
+        "the layers of a model",
+        j.choice("ok"),
+        layers=j.list_of(
+            j.object_of(
+                "one layer",
+                name=j.text("its name"),
+                operator=j.text("its operator"),
+                shape=j.SHAPE,
+                parameters=j.count("parameters that it is the first to use"),
+                multiply__adds=j.count("multiply-adds"),
+                optional={"receptive field": j.text("the input cells that one output reads, per axis; or all")},
+            ),
+            "in the order of the model, inputs first",
+        ),
+        total=j.text("layers, nodes, parameters and multiply-adds, in one line"),
+        notes=j.list_of(j.text("a sentence"), "nodes that are passed over, with the reason"),
+    ),
+    "explain": j.command_schema(
+        "explain",
+        "what one output cell is computed from",
+        j.choice("ok"),
+        layer=j.text("its layer"),
+        operator=j.text("its operator"),
+        shape=j.SHAPE,
+        index=j.INDEX,
+        taps=j.list_of(
+            j.object_of(
+                "one tap of the window", tap=j.INDEX, reads=j.or_null(j.INDEX, "the input cell; null: padding")
+            ),
+            "empty for an operator without a window",
+        ),
+        channels=j.or_null(j.list_of(j.count("a channel"), ""), "the first and the last input channel that it reads"),
+        divisor=j.or_null(j.text(""), "of an average, and why"),
+        inputs=j.map_of(
+            j.list_of(j.or_null(j.list_of(j.count("an index"), ""), "first and last index; null: all"), "per axis"),
+            "outside these cells of an input nothing is read",
+        ),
+    ),
+    "rule": j.command_schema(
+        "rule",
+        "a rule of the contract, or all of them",
+        j.choice("ok"),
+        {
+            "rule": j.text("the label"),
+            "text": j.text("formula, example, who enforces it"),
+            "rules": j.map_of(j.text("a title"), "without a label: every label with its title"),
+        },
+    ),
+}

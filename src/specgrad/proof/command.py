@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from specgrad.cli.shared import console as screen
+from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
 from specgrad.cli.shared.models import as_graph, only_shape
 from specgrad.cli.shared.number_option import number_of
@@ -144,3 +145,52 @@ def show_checked(console: Console, checked: Any, notes: Sequence[str], checkers:
         if len(case.alternatives) > MAX_ALTERNATIVES_SHOWN:
             line(f"  and {len(case.alternatives) - MAX_ALTERNATIVES_SHOWN} more; --json lists all")
     screen.show_deployment(console, checked.deployment, notes)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+SCHEMAS = {
+    "check-certificate": j.command_schema(
+        "check-certificate",
+        "what a certificate proves",
+        j.choice("valid", "refused", "unknown"),
+        {
+            "reason": j.text("refused, unknown: why"),
+            "network": j.object_of(
+                "the network", file=j.text("as it was given"), digest=j.text("of its graph and weights")
+            ),
+            "property": j.text("the property, as it was given"),
+            "cases": j.list_of(
+                j.object_of(
+                    "one box",
+                    box=j.text("in words"),
+                    alternatives=j.list_of(
+                        j.object_of(
+                            "one",
+                            excluded=j.text("what cannot happen"),
+                            margin=j.number("by how much"),
+                            leaves=j.count("of the tree of cuts that proves it; 1 without cuts"),
+                        ),
+                        "",
+                    ),
+                ),
+                "all boxes of the property",
+            ),
+            "margin": j.number("the least margin, rounded towards 0"),
+            "checkers": j.list_of(
+                j.text("which one"), "those that accepted it; with --proven also the one proven in Coq"
+            ),
+            "program": j.object_of(
+                "with --proven: the program that accepted it",
+                path=j.text("where it is"),
+                sha256=j.text("its digest"),
+                is_built=j.or_null(
+                    {"type": "boolean"}, "it is the one that make -C verified has built; null: none is here to compare"
+                ),
+            ),
+            "arithmetic": j.map_of({}, "the executions, as the certificate states them"),
+            "deployment": j.DEPLOYMENT,
+            "notes": j.NOTES,
+        },
+    ),
+}

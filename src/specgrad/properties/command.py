@@ -25,6 +25,7 @@ import typer
 
 from specgrad.atomic_files import write_whole
 from specgrad.cli.shared import console
+from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.counterexample_files import (
     WORDS,
     Counterexample,
@@ -334,3 +335,43 @@ def supports(
         raise typer.BadParameter(f"give one of {', '.join(f'--{name}' for name in ANSWERS)}")
     answers = {name: ANSWERS[name]() for name in chosen or ANSWERS}
     print_verdict("supports", "ok", {"supports": answers}, as_json, lambda: print("\n".join(answers[chosen[0]])))
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+SCHEMAS = {
+    "verify": j.command_schema(
+        "verify",
+        "the answer to a VNN-LIB query",
+        j.choice("unsat", "sat", "unknown", "timed-out"),
+        query=j.text("the file, as it was given"),
+        networks=j.map_of(j.text("its file"), "by name"),
+        seconds=j.number("spent on the query"),
+        problems=j.count("subproblems of the search"),
+        deployment=j.DEPLOYMENT,
+        optional={
+            "notes": j.NOTES,
+            "reason": j.text("why there is no better answer"),
+            "unknown": j.UNKNOWN,
+            "confirmed": j.list_of(j.text("an engine"), "where the assignment was run, and satisfies the query"),
+            "asked": j.ASKED,
+            "assignment": j.list_of(
+                j.object_of(
+                    "one tensor",
+                    name=j.text("as the query declares it"),
+                    type=j.text("its element type, in the words of VNN-LIB"),
+                    shape=j.SHAPE,
+                    values=j.list_of(j.number("a cell"), "in float32, in row-major order"),
+                    optional={"point": j.list_of(j.text("a decimal"), "where values are rounded: the exact cells")},
+                ),
+                "in the order of the declarations; cells of VNN-LIB 1.0 are the tensors X and Y",
+            ),
+        },
+    ),
+    "supports": j.command_schema(
+        "supports",
+        "what verify can answer",
+        j.choice("ok"),
+        supports=j.map_of(j.list_of(j.text("a line"), "as it is printed"), "by capability of the VNN-LIB standard"),
+    ),
+}

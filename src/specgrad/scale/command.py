@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from specgrad.cli.shared import console as screen
+from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
 from specgrad.cli.shared.model_options import ModelName
 from specgrad.cli.shared.models import graph_of_shapes
@@ -129,3 +130,53 @@ def _amount(count: int) -> str:
             return f"{count:.3g} {letter}B"
         count /= 1000  # type: ignore[assignment]
     return f"{count:,.3g} TB"
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+SCHEMAS = {
+    "tiles": j.command_schema(
+        "tiles",
+        "how far a network looks beyond a tile, and what exact tiles cost",
+        j.choice("ok", "reads everything"),
+        halo=j.list_of(
+            j.object_of(
+                "one spatial axis of an input; sizes are cells of it",
+                input=j.text("the input's name"),
+                axis=j.count("its axis"),
+                before=j.integer("cells before a tile that it needs; negative: it begins later"),
+                after=j.integer("cells after it"),
+                align=j.count("tiles that begin and end at multiples of it need this halo, and are all alike"),
+                crop=j.list_of(
+                    j.integer("cells"),
+                    "before and after, in multiples of align: for running the model itself on crops",
+                ),
+            ),
+            "in the order of the inputs",
+        ),
+        reads_everything=j.list_of(
+            j.object_of(
+                "a layer that reads an axis from end to end; no tile alone has that",
+                layer=j.text("its name"),
+                operator=j.text("its operator"),
+                axes=j.list_of(j.count("an axis"), "of its argument"),
+                shape=j.SHAPE,
+            ),
+            "layers beyond any halo",
+        ),
+        plan=j.or_null(
+            j.object_of(
+                "tiles of the first output",
+                size=j.SHAPE,
+                tiles=j.count("how many"),
+                kinds=j.count("compiled graphs that they share"),
+                passes=j.count("with --passes: passes over the image before, one for each sum over everything"),
+                multiply_adds=j.count("of all tiles and passes"),
+                multiply_adds_at_once=j.count("of one run over everything"),
+                peak_bytes=j.count("weights and the values of one tile, at most; not what kernels need for themselves"),
+                peak_bytes_at_once=j.count("the same of one run over everything"),
+            ),
+            "with --tile or --memory; null: not asked for, or a layer reads everything",
+        ),
+    ),
+}

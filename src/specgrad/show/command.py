@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.exit_codes import YES, print_verdict
 from specgrad.cli.shared.output_files import Force, Json, check_file, writing
 from specgrad.errors import ParameterError
@@ -123,3 +124,50 @@ def _fraction(text: str) -> Fraction:
     if len(text) > 24 or "e" in text.lower():
         raise ValueError
     return Fraction(text)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+SCHEMAS = {
+    "window": j.command_schema(
+        "window",
+        "which cells a window reads, what it makes of them, what goes back; numbers are strings, as 7/3",
+        j.choice("ok"),
+        operator=j.choice("max_pool", "avg_pool", "conv"),
+        window=j.text("kernel, stride, dilation and padding in short: k3 s2 p1"),
+        size=j.SHAPE,
+        out={**j.SHAPE, "description": "the sizes of the output"},
+        weights=j.or_null(j.list_of(j.text("a number"), "in row-major order"), "of a convolution; null: none"),
+        outputs=j.list_of(
+            j.object_of(
+                "one output",
+                output=j.list_of(j.count("an index"), "where it stands"),
+                taps=j.list_of(
+                    j.object_of(
+                        "one tap of its window",
+                        tap=j.list_of(j.count("an index"), "its place in the kernel"),
+                        position=j.list_of(j.integer("a position"), "what it reads; negative in the low padding"),
+                        kind=j.choice("input", "padding", "beyond"),
+                        share=j.or_null(j.text(""), "the derivative of the output by that cell; null: no cell"),
+                    ),
+                    "in row-major order",
+                ),
+                winner=j.or_null(j.list_of(j.count("an index"), "a cell"), "of a maximum: the cell that it took"),
+                value=j.text("what it is"),
+                formula=j.text("how it comes about, in numbers"),
+                cotangent=j.text("what is sent back from it"),
+            ),
+            "in row-major order",
+        ),
+        cells=j.list_of(
+            j.object_of(
+                "one cell of the input",
+                cell=j.list_of(j.count("an index"), "where it stands"),
+                value=j.text("what it is"),
+                cotangent=j.text("what it gets from all outputs"),
+            ),
+            "in row-major order",
+        ),
+        svg=j.or_null(j.text(""), "with --svg: the file"),
+    ),
+}

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from specgrad.atomic_files import write_whole
 from specgrad.cli.shared import console as screen
+from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.counterexample_files import (
     Counterexample,
     check_counterexample,
@@ -338,3 +339,123 @@ def show_verdict(console: Console, model: str, verdict: Any) -> None:
     times = ", ".join(f"{name} {spent:.2f} s" for name, spent in verdict.stages.items() if spent)
     line(f"{times}{f'; {verdict.problems} subproblems' if verdict.problems else ''}")
     screen.show_deployment(console, verdict.deployment, verdict.notes)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+COUNTEREXAMPLE = j.object_of(
+    "an input in the property's box that breaks it",
+    x={"type": "array", "description": "the input in float32, as the network was run on it: nested lists of its shape"},
+    y=j.list_of(j.number("an output"), "the outputs there"),
+    confirmed=j.list_of(j.text("an engine"), "where it was run, and broke the property"),
+    asked=j.ASKED,
+    exact_outputs_break_it=j.or_null(
+        {"type": "boolean"}, "whether the exact outputs break it; null: not known well enough"
+    ),
+    optional={
+        "point": j.list_of(j.text("a decimal"), "where x is rounded: the point of the property, flat and exact"),
+        "named": {"type": "object", "description": "of several inputs, outputs or networks: each by its name"},
+    },
+)
+REPORT = j.object_of(
+    "with --html: what the page shows",
+    layers=j.list_of(
+        j.object_of(
+            "one operator",
+            name=j.text("of its node"),
+            operator=j.text("with its parameters"),
+            shape=j.SHAPE,
+            widest=j.number("its widest box over the inputs of the first case; inf: unbounded"),
+            mean=j.number("of the widths of its cells, about"),
+            bending=j.count("cells of a function that bends"),
+            unstable=j.count("those whose box has a bend inside"),
+            optional={"growth": j.number("its widest box over the widest one that it reads")},
+        ),
+        "in order; empty: no boxes were computed",
+    ),
+    optional={
+        "trees": j.list_of(
+            j.list_of(
+                j.object_of(
+                    "one tree of cuts",
+                    leaves=j.count("parts that are not cut"),
+                    depth=j.count("the most cuts above a leaf"),
+                    cuts=j.map_of(j.count("how many"), "by kind: input, node, winner"),
+                    most_cut=j.list_of(
+                        j.object_of("one cell", cell=j.text("of an input or a layer"), cuts=j.count("how many")),
+                        "the cells that were cut most",
+                    ),
+                ),
+                "of one case",
+            ),
+            "how the question was divided, by case",
+        ),
+        "open_part": j.object_of(
+            "unknown: the part that is farthest from proven",
+            margin=j.number("not above 0"),
+            cuts=j.list_of(j.text("a cell of a layer and its side"), "cuts that are none of inputs"),
+            box=j.list_of(
+                j.object_of(
+                    "one input",
+                    cell=j.text("its name"),
+                    low=j.number("its ends in this part"),
+                    high=j.number(""),
+                    whole_low=j.number("its ends in the question"),
+                    whole_high=j.number(""),
+                ),
+                "inputs that were cut",
+            ),
+        ),
+        "original": j.object_of(
+            "what the counterexample was moved from",
+            about=j.text("the given input, or the middle of the box"),
+            x={"type": "array", "description": "the input, as nested lists of its shape"},
+            y=j.list_of(j.number("an output"), "the outputs there"),
+            moved=j.count("cells in which both differ"),
+            farthest=j.number("the largest difference of a cell"),
+        ),
+    },
+)
+CERTIFICATE = j.object_of(
+    "with --certificate: what was written",
+    file=j.or_null(j.text(""), "the file; null: none was written, and the exit code is 2 at least"),
+    optional={"reason": j.text("why there is none")},
+)
+SCHEMAS = {
+    "certify": j.command_schema(
+        "certify",
+        "whether a property holds for every execution",
+        j.choice("holds", "violated", "unknown"),
+        margins=j.list_of(
+            j.list_of(j.number("a margin"), "by alternative"),
+            "by case: how far each alternative of the property is away",
+        ),
+        seconds=j.map_of(j.number("seconds"), "by stage of the search"),
+        problems=j.count("subproblems of the branch and bound"),
+        deployment=j.DEPLOYMENT,
+        optional={
+            "notes": j.NOTES,
+            "reason": j.text("why nothing was proven, or where the input stands"),
+            "unknown": j.UNKNOWN,
+            "counterexample": COUNTEREXAMPLE,
+            "certificate": CERTIFICATE,
+            "report": REPORT,
+        },
+    ),
+    "largest": j.command_schema(
+        "largest",
+        "certify --largest: how far every cell of an input may move",
+        j.choice("holds", "violated", "unknown"),
+        proven=j.or_null(j.number(""), "this eps is proven; null: not even the input itself"),
+        violated=j.or_null(j.number(""), "the distance of the nearest counterexample that was found; null: none was"),
+        gap=j.or_null(j.number(""), "between both"),
+        reason=j.text("why they are not closer; empty: they are close"),
+        tried=j.list_of(
+            j.object_of("one eps", eps=j.number("how far"), verdict=j.text("what came out")),
+            "in the order of the search",
+        ),
+        deployment=j.DEPLOYMENT,
+        notes=j.NOTES,
+        optional={"counterexample": COUNTEREXAMPLE, "certificate": CERTIFICATE},
+    ),
+}

@@ -14,8 +14,10 @@ from specgrad.check import audit as run_audit
 from specgrad.check.auditing.attribution import Attribution
 from specgrad.check.auditing.audit import Audit
 from specgrad.check.models.recorded import name_ends, read_recorded
-from specgrad.check.verdicts.judge import Verdict
+from specgrad.check.verdicts.arithmetic_classes import CLASSES, FLOAT32
+from specgrad.check.verdicts.judge import SEVERITY, Verdict
 from specgrad.cli.shared import console as screen
+from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.exit_codes import (
     CODES,
     print_verdict,
@@ -210,3 +212,86 @@ def _used_text(v: Verdict) -> str:
     if v.kind in ("exact", "rounding"):
         return f"{v.ratio:.2g}"
     return v.detail or f"{v.actual:.6g} must be {v.expected:.6g} within {v.allowed:.2g}"
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+KINDS = j.choice(*SEVERITY)
+DIFFERENCE = j.object_of(
+    "the largest difference from the exact values",
+    absolute=j.number("its size"),
+    relative=j.number("over the exact value there"),
+    ulps=j.number("in units of the last place of the exact value there"),
+    index=j.INDEX,
+)
+CLASS = j.text(f"a class of --accept ({FLOAT32}, {', '.join(c.name for c in CLASSES)}), or the layer's own type")
+LAYER = j.object_of(
+    "one layer, by its own name in the model",
+    layer=j.text("its name"),
+    operator=j.text("its operator, with the attributes that shape it"),
+    shape=j.SHAPE,
+    dtype=j.text("the format of its values: float32, float16, bfloat16, uint8, int32, ..."),
+    verdict=KINDS,
+    ratio=j.or_null(
+        j.number("a share"), "the largest share of its allowance that any cell used; null: infinitely much"
+    ),
+    detail=j.text("the verdict in words"),
+    arithmetic=j.or_null(CLASS, "the narrowest arithmetic that explains it; null: none, or not judged"),
+    optional={
+        "worst_index": j.INDEX,
+        "actual": j.number("what the worst cell holds"),
+        "expected": j.number("the exact value there"),
+        "allowed": j.number("the proven bound on rounding there"),
+        "difference": {**DIFFERENCE, "description": "the largest difference from the whole model's exact values"},
+        "own_error": {**DIFFERENCE, "description": "the largest error that the layer itself made"},
+        "share": j.number("the part of the output's difference that its own error explains, to first order"),
+    },
+)
+ATTRIBUTION = j.object_of(
+    "which layers explain the difference at the output",
+    output={**DIFFERENCE, "description": "at the output"},
+    shares=j.map_of(j.number("a share"), "by layer, the largest first; they sum to `explained`"),
+    explained=j.number("1 as far as the first order holds"),
+    estimate=j.number("an estimate, not a bound: the standard deviation of a correct runtime's error there"),
+    order=j.choice("first"),
+)
+COVERAGE = j.object_of(
+    "how much of the model was judged",
+    layers=j.count("layers that were judged"),
+    of_layers=j.count("all layers"),
+    multiply_adds=j.count("their multiply-adds"),
+    of_multiply_adds=j.count("all multiply-adds that could be counted"),
+    uncounted=j.list_of(j.text("a layer"), "layers whose multiply-adds nobody knows"),
+)
+BLIND_SPOTS = j.object_of(
+    "how sharp a verdict on outputs alone is",
+    points=j.count("inputs that the model ran on"),
+    cells=j.count("output cells that were judged, of all points"),
+    smallest=j.number("what is allowed in the narrowest cell"),
+    largest=j.number("what is allowed in the widest cell"),
+    tried=j.count("usual faults that were planted in the model, one at a time, and computed exactly"),
+    detected=j.count("those whose effect is more than twice what is allowed"),
+    undetected=j.list_of(j.text("a layer and a fault"), "the others: they could be taken for rounding"),
+)
+SCHEMAS = {
+    "audit": j.command_schema(
+        "audit",
+        "a model on a runtime, layer by layer",
+        KINDS,
+        model=j.text("the file, or the module's class"),
+        runtime=j.text("the runtime"),
+        versions=j.VERSIONS_USED,
+        first_divergent=j.or_null(LAYER, "the first layer that rounding does not explain"),
+        export=j.or_null(LAYER, "a layer that the exported file no longer computes as the module does"),
+        layers=j.list_of(LAYER, "in the order of the model"),
+        attribution=j.or_null(ATTRIBUTION, "null: no difference, or none that can be followed"),
+        coverage=COVERAGE,
+        whole={**LAYER, "description": "the outputs of the model as it is, as if they were those of one layer"},
+        blind_spots=j.or_null(
+            BLIND_SPOTS, "what could not be seen, where outputs alone were judged and explained; else null"
+        ),
+        notes=j.NOTES,
+        script=j.text("a program that reproduces the first layer's fault; empty if there is none"),
+        deployment=j.map_of(j.DEPLOYMENT, 'what a correct execution is, for "layers" and for the "whole" model'),
+    ),
+}

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from specgrad.cli.shared import console as screen
+from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
 from specgrad.cli.shared.model_options import NamedInputs
@@ -76,3 +77,92 @@ def show_comparison(console: Console, model: str, other: str, done: Any) -> None
         return
     for note in done.notes:
         screen.line(console, f"note: {note}")
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+SCHEMAS = {
+    "compare": j.command_schema(
+        "compare",
+        "whether two models are one function over real numbers",
+        j.choice("same", "differs", "cannot tell"),
+        method=j.text("how it was shown, in words"),
+        interface=j.list_of(j.text("a sentence"), "names, types, open sizes and inputs with a default that differ"),
+        executed=j.or_null(
+            j.object_of(
+                "executions of both that are farther apart than the tolerance of one",
+                about=j.text("at which input"),
+                output=j.count("the output, counted from 0 among those of numbers"),
+                index=j.INDEX,
+                values=j.list_of(j.or_null(j.number(""), "null: not finite"), "what each of the two gave"),
+                tolerances=j.list_of(
+                    j.or_null(j.number(""), "null: unbounded"), "how far each may be from the exact value"
+                ),
+            ),
+            "with verdict same: that the spellings are not alike as programs; null: not seen, or not looked for",
+        ),
+        weights=j.or_null(
+            j.object_of(
+                "constants of two networks of one structure",
+                max_difference=j.number("no constant differs by more from its counterpart"),
+                largest=j.number("the largest constant of that array"),
+                layers=j.list_of(j.text("a layer"), "where they differ the most: of the first model, of the second"),
+            ),
+            "null: the structures differ, or the models are the same",
+        ),
+        points=j.list_of(
+            j.object_of(
+                "one input",
+                about=j.text("which"),
+                lower=j.number("the outputs are at least so far apart at that cell"),
+                upper=j.number("no output is farther apart at this input"),
+                output=j.count("the output that is farthest apart, counted from 0 among those of numbers"),
+                index=j.INDEX,
+                value=j.number("what the first model gives there"),
+                how=j.text("what it was computed with"),
+                within_rounding=j.or_null(
+                    {"type": "boolean"}, "whether float32 executions of both could agree there; null: not known"
+                ),
+                allowed=j.or_null(j.number(""), "the sum of both tolerances at that cell; null: not computed"),
+            ),
+            "inputs that were looked at",
+        ),
+        max_difference=j.or_null(
+            j.number(""), "the largest difference that is proven: over the box, else at the inputs"
+        ),
+        box=j.or_null(
+            j.object_of(
+                "all inputs of a box",
+                max_difference=j.or_null(
+                    j.number(""), "no input sets the exact outputs farther apart; null: not known"
+                ),
+                max_execution_difference=j.or_null(
+                    j.number(""),
+                    "no two executions of `deployment`, one of each, are farther apart; null: unknown",
+                ),
+                witness_difference=j.number(
+                    "so far apart the exact outputs are, at least, at some input; 0: none was found"
+                ),
+                how=j.text("what `max_difference` was found by"),
+                independent_bound=j.or_null(
+                    j.number(""), "what bounds of each model by itself would say; null: nothing"
+                ),
+            ),
+            "with --eps, or --low and --high; null: not asked for",
+        ),
+        divergent_layers=j.or_null(
+            j.list_of(j.text("a layer"), "of the first model, of the second; empty: none"),
+            "the first layers that compute what the other model computes nowhere; null: not looked for",
+        ),
+        first_divergent_value=j.or_null(
+            j.text(""), "the first layer of the first model whose values, up to float32, the second has nowhere"
+        ),
+        inputs=j.map_of(j.SHAPE, "the inputs, by name: what is said holds at these sizes"),
+        witness=j.or_null(
+            {"type": "array"}, "one nested list per input: an input that shows the difference; null: none, or large"
+        ),
+        deployment=j.DEPLOYMENT,
+        notes=j.NOTES,
+        seconds=j.number("how long it took"),
+    ),
+}

@@ -19,6 +19,7 @@ from specgrad.check.conform.repro_script import write_scripts
 from specgrad.check.runtimes import runtime as runtime_named
 from specgrad.check.verdicts.judge import SEVERITY
 from specgrad.cli.shared import console as screen
+from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.exit_codes import (
     CODES,
     YES,
@@ -151,3 +152,72 @@ def show_runtimes(console: Console, installed: Mapping[str, Mapping[str, str] | 
         text = "no" if versions is None else ", ".join(f"{k} {v}" for k, v in versions.items())
         body.append([screen.cell(name), screen.cell(text)])
     print_table(console, [Column("runtime"), Column("installed", folds=True)], body)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+KINDS = j.choice(*SEVERITY)
+SCHEMAS = {
+    "conformance": j.command_schema(
+        "conformance",
+        "a runtime against the contract, operator by operator",
+        j.choice("ok", "differs", "times out", "cannot tell"),
+        runtime=j.text("the runtime"),
+        versions=j.VERSIONS_USED,
+        seed=j.count("the seed of the questions"),
+        operators=j.map_of(
+            j.object_of(
+                "how many questions ended how",
+                {kind: j.count(f"questions: {kind}") for kind in SEVERITY},
+                ratio=j.number("the largest share of its allowance that any answer used"),
+            ),
+            "by operator",
+        ),
+        refusals=j.map_of(j.map_of(j.count("how often"), "by the runtime's own words"), "by operator"),
+        findings=j.list_of(
+            j.object_of(
+                "one fault, shrunk",
+                operator=j.text("the operator"),
+                gradient={"type": "boolean", "description": "whether its gradient was asked"},
+                rule=j.text("the label of the rule that is broken"),
+                about=j.text("the rule in words"),
+                question=j.text("the smallest question that shows it"),
+                verdict=KINDS,
+                detail=j.text("the verdict in words"),
+                script=j.text("a program that shows it"),
+            ),
+            "one of each sort",
+        ),
+        deployment=j.DEPLOYMENT,
+    ),
+    "describe": j.command_schema(
+        "describe",
+        "conformance --describe: how a kernel is called",
+        j.choice("ok"),
+        operators=j.map_of(
+            j.object_of(
+                "one operator",
+                meaning=j.text("its formula and its rules"),
+                arrays=j.map_of(j.SHAPE, "its arrays in order, with the shapes of one question"),
+                left_out=j.list_of(j.text("an array"), "arrays that some questions leave out"),
+                attributes=j.map_of(
+                    j.object_of(
+                        "one attribute",
+                        type=j.text("of its values"),
+                        asked=j.text("which values questions have"),
+                        meaning=j.text("in words"),
+                    ),
+                    "all are passed, always, by name",
+                ),
+            ),
+            "by operator",
+        ),
+    ),
+    "runtimes": j.command_schema(
+        "runtimes",
+        "the runtimes that are known",
+        j.choice("ok"),
+        runtimes=j.map_of(j.or_null(j.VERSIONS_USED, "null: not installed"), "by name"),
+        optional={"page": j.text("with --write: the page that was written")},
+    ),
+}

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from specgrad.atomic_files import write_whole
 from specgrad.cli.shared import console as screen
+from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, Stored, arithmetic_of
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
 from specgrad.cli.shared.model_options import ModelName
@@ -136,3 +137,61 @@ def _show_executions(console: Console, sample: Any) -> None:
         values = ", ".join(f"y[{k}] = {v!r}" for k, v in list(shown.items())[:MAX_SAMPLES_SHOWN])
         asked = "".join(f"; {one['who']} {one['outcome']}" for one in run.get("asked", ()))
         screen.line(console, f"  {run['name']}: decides {run['decision']}; {values}{asked}")
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+ANY_DECISION = {"description": "a class, a list of classes, or 0 and 1 for no and yes"}
+SAMPLE = j.object_of(
+    "one sample",
+    number=j.count("its place in the data"),
+    verdict=j.choice("proven", "not proven", "differs"),
+    decision=j.or_null(ANY_DECISION, "what is decided; null where there are many decisions"),
+    decisions=j.count("how many decisions there are: one, or one per pixel"),
+    unproven=j.count("how many of them are not proven"),
+    margin=j.or_null(j.number(""), "of the comparison nearest to turning, at exact values; null: not known"),
+    tolerance=j.or_null(j.number(""), "what executions may take from it; null: nothing is proven"),
+    between=j.list_of(j.count("a flat number"), "the outputs that are compared there; one for a threshold"),
+    seconds=j.number("spent on it"),
+    optional={
+        "reason": j.text("why nothing is known"),
+        "executions": j.list_of(
+            j.object_of(
+                "a concrete execution",
+                name=j.text("the runtime with its version, or the order of its sums"),
+                decision={**ANY_DECISION, "description": "what it decides"},
+                outputs=j.map_of(j.number("an output"), "by flat number; all, or those that decide"),
+                optional={
+                    "input": j.list_of(j.number("a cell"), "with --eps: the input, flat"),
+                    "asked": j.list_of(
+                        j.object_of(
+                            "who was asked at that input",
+                            who=j.text("torch: our engine; module: the one that was given; onnxruntime, on the file"),
+                            outcome=j.choice("breaks it", "does not break it", "does not count", "no answer"),
+                        ),
+                        "with --eps: whether it is decided differently there",
+                    ),
+                },
+            ),
+            "two that decide differently",
+        ),
+        "outside": j.list_of(j.text("a runtime"), "outputs outside the proven bounds: it executes something else"),
+    },
+)
+SCHEMAS = {
+    "preserve": j.command_schema(
+        "preserve",
+        "which decisions no execution of the class can change",
+        j.choice("proven", "not proven", "differs"),
+        model=j.text("the file, or the module's class"),
+        decision=j.text("argmax, top-K, threshold:T, mask or mask:T"),
+        eps=j.or_null(j.text("a rational"), "how far every cell of a sample may move; null: not at all"),
+        samples=j.count("how many samples"),
+        proven=j.count("samples whose decisions are all proven"),
+        not_proven=j.count("samples with a decision that is neither proven nor shown to differ"),
+        differ=j.count("samples with two executions that decide differently"),
+        records=j.list_of(SAMPLE, "one per sample, in order; a line of the file of --checkpoint has the same keys"),
+        deployment=j.DEPLOYMENT,
+        notes=j.NOTES,
+    ),
+}

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from specgrad.cli.shared import console as screen
+from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, Stored, arithmetic_of
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
 from specgrad.cli.shared.model_options import ModelName, NamedInputs
@@ -91,3 +92,51 @@ def _show_layers(console: Console, layers: Any) -> None:
     print_table(console, [Column("layer", folds=True), Column("contributes", right=True), Column("", right=True)], body)
     if rest := [amount for name, amount in layers.items() if name not in shown]:
         screen.line(console, f"and {len(rest)} more, together {100 * sum(rest) / whole:.1f} % (--json lists all)")
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+SCHEMAS = {
+    "tolerance": j.command_schema(
+        "tolerance",
+        "how far any execution can be from the exact outputs, and from another one; null stands for unbounded",
+        j.choice("bounded", "unbounded"),
+        tolerance=j.bound("the largest distance from the exact value, over all outputs"),
+        pairwise_tolerance=j.bound("the most that two executions can be apart, over all outputs"),
+        rtol=j.bound(
+            "with atol: numpy.testing.assert_allclose(a, b, rtol=rtol, atol=atol) holds for any two executions"
+        ),
+        atol=j.bound("see rtol"),
+        largest=j.or_null(
+            j.object_of(
+                "one cell",
+                output=j.text("the name of the output"),
+                index=j.INDEX,
+                point=j.or_null(j.count(""), "which point; null: one input was given"),
+                exact=j.bound("the exact value there, as float64 has it"),
+                tolerance=j.bound("the distance there"),
+                ulps=j.bound("the distance in units in the last place of the exact value"),
+            ),
+            "the cell with the largest distance; null: there is no cell",
+        ),
+        outputs=j.list_of(
+            j.object_of(
+                "one output of numbers; arrays are nested lists of its shape, with --points one axis more in front",
+                name=j.text("its name"),
+                dtype=j.text("the format of its values"),
+                exact={"description": "the exact values, as float64 has them"},
+                tolerance={"description": "per cell, the largest distance from the exact value"},
+                pairwise_tolerance={"description": "per cell, the most that two executions can be apart"},
+            ),
+            "in the order of the model",
+        ),
+        layers=j.map_of(
+            j.number("an amount"), "how much each layer contributes to the largest distance; they sum to it"
+        ),
+        unbounded=j.list_of(j.text("a layer"), "layers about which nothing is proven"),
+        points=j.or_null(j.count(""), "with --points: how many"),
+        notes=j.NOTES,
+        deployment=j.DEPLOYMENT,
+        seconds=j.number("how long it took"),
+    ),
+}

@@ -88,3 +88,40 @@ def command_schema(
     constant = {"const": schema_name(name), "description": "the name and the version of this schema"}
     whole = object_of(about, optional, schema=constant, verdict=verdicts, **keys)
     return {"$schema": DRAFT, "$id": schema_name(name), "title": name, **whole}
+
+
+SHAPE = list_of(count("a size"), "the sizes of all axes")
+INDEX = list_of(
+    count("an index"), "a cell: one index per axis; before them the number of the point, if there are several"
+)
+VERSIONS_USED = map_of(text("a version"), "the packages that were used, with their versions")
+NOTES = list_of(text("a sentence"), "what else a reader should know")
+DEPLOYMENT = map_of(text("a sentence"), "the executions that this is about, in sentences")
+ASKED = list_of(
+    object_of(
+        "a runtime's answer at the counterexample",
+        who=choice("torch", "module", "onnxruntime"),
+        outcome=choice("breaks it", "does not break it", "does not count", "no answer"),
+        optional={
+            "y": list_of(number("an output"), "the outputs that it computes"),
+            "reason": text("why there are none, or why they do not count"),
+        },
+    ),
+    "everybody who was asked: torch (specgrad's engine), module (the PyTorch module that was given), onnxruntime",
+)
+UNKNOWN = object_of(
+    "unknown after a search: how far it came, and what would help",
+    problems=count("sub-problems that were bounded"),
+    rate=number("of them per second"),
+    settled=or_null(number(""), "the share of the box of inputs that is settled; null: not known"),
+    seconds_more=or_null(number(""), "if what is left is like what is settled; null: nobody can say"),
+    margin=or_null(number(""), "of the open part that is farthest from proven: not above 0"),
+    box=list_of(
+        object_of("", input=count("its number"), low=number("its ends in that part"), high=number("")),
+        "inputs that were cut",
+    ),
+    rounding={"type": "boolean", "description": "that part would be excluded if nothing were rounded"},
+    layer=or_null(
+        object_of("", name=text("the layer that loses most there"), share=number("of what is lost")), "null: not known"
+    ),
+)

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from specgrad.cli.shared import console as screen
+from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.box_option import box_limits
 from specgrad.cli.shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
@@ -101,3 +102,34 @@ def show_accuracy(console: Console, model: str, proven: Any) -> None:
 def _bound_text(x: float) -> str:
     """Return a bound rounded up, or "unbounded"."""
     return "unbounded" if math.isinf(x) else "0" if x == 0 else upward(x)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+SCHEMAS = {
+    "accuracy": j.command_schema(
+        "accuracy",
+        "errors of every layer, for every input in a box and every execution of a class; null stands for unbounded",
+        j.choice("bounded", "unbounded"),
+        layers=j.list_of(
+            j.object_of(
+                "one layer, by its own name in the model; numbers are those of its worst cell",
+                layer=j.text("its name"),
+                operator=j.text("its operator, with the attributes that shape it"),
+                shape=j.SHAPE,
+                output={"type": "boolean", "description": "whether it is an output of the model"},
+                propagated=j.bound("how far errors of its inputs move the exact result"),
+                introduced=j.bound("what its own arithmetic adds; fused, that of its region up to here"),
+                total=j.bound("no execution is farther from the exact value, in any cell"),
+                low=j.bound("the least value of any cell, exact or computed"),
+                high=j.bound("the largest value of any cell"),
+                worst_index=j.INDEX,
+            ),
+            "in the order of the model; layers that compute nothing from the inputs are left out",
+        ),
+        unbounded=j.list_of(j.text("a layer"), "layers about which nothing is proven: overflow is possible, ..."),
+        notes=j.NOTES,
+        deployment=j.DEPLOYMENT,
+        seconds=j.number("spent"),
+    ),
+}

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from specgrad.atomic_files import write_whole
 from specgrad.cli.shared import console as screen
+from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.box_option import limits_of
 from specgrad.cli.shared.exit_codes import CODES, json_data, print_verdict
 from specgrad.cli.shared.json_parts import schema_name
@@ -115,3 +116,37 @@ def _show(console: Console, result: Any) -> None:
     ]
     print_table(console, [Column("verdict"), Column("item"), Column("answer", folds=True)], rows)
     screen.line(console, "This is supporting analysis; --html writes what it rests on.")
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+SCHEMAS = {
+    "evidence": j.command_schema(
+        "evidence",
+        "what is known of a model and its target",
+        j.choice("ok", "findings", "cannot tell"),
+        model=j.text("the file"),
+        digests=j.map_of(j.text("64 hexadecimal digits"), "SHA-256 of every file that was read"),
+        items=j.list_of(
+            j.object_of(
+                "one question",
+                name=j.text("model, profile, layers, outputs, decisions, box, or certificate and its file"),
+                question=j.text("in words"),
+                verdict=j.text("a verdict of the command that answers it, or: not asked"),
+                answer=j.text("in sentences"),
+                supports=j.text("what it may support, in the words of ED-324/ARP6983"),
+                deployment=j.DEPLOYMENT,
+                details=j.or_null(
+                    j.map_of({}, ""),
+                    "what profile, audit, tolerance, preserve, accuracy or check-certificate print as --json, by its "
+                    "schema; of the model, sizes by name; null: not asked, or nothing more is known",
+                ),
+            ),
+            "in the order of the page",
+        ),
+        versions=j.VERSIONS_USED,
+        purpose=j.list_of(j.text("a sentence"), "what this is, and what it is not"),
+        assumptions=j.list_of(j.text("a sentence"), "what it rests on"),
+        notes=j.NOTES,
+    ),
+}

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from specgrad.atomic_files import write_whole
 from specgrad.cli.shared import console as screen
+from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.box_option import box_limits
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
 from specgrad.cli.shared.output_files import Force, Html, Json, check_file, is_report, writing
@@ -137,3 +138,70 @@ def _show_findings(console: Console, findings: Any) -> None:
         screen.line(
             console, f"{findings[0].rule} and {len(findings) - MAX_FINDINGS_SHOWN} more (--json and --html list all)"
         )
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+SCHEMAS = {
+    "profile": j.command_schema(
+        "profile",
+        "which rules of the ONNX safety profile a file breaks",
+        j.choice("no finding", "broken", "undecided"),
+        profile=j.choice("SONNX"),
+        caveat=j.list_of(j.text("a sentence"), "what a verdict is about, and what it is not"),
+        model=j.text("the file's name"),
+        digest=j.text("the SHA-256 of the file, in hexadecimal"),
+        box=j.or_null(j.list_of(j.number("an end"), "lower, upper"), "what --box said; null: nothing"),
+        rules=j.list_of(
+            j.object_of(
+                "one rule",
+                rule=j.text("S1 to S31"),
+                level=j.choice("E", "W"),
+                tag=j.text("the working group's own labels"),
+                source=j.text("the texts"),
+                version=j.text("their versions, in the same order"),
+                says=j.text("the rule in words"),
+                status=j.choice("no finding", "broken", "undecided", "not checked"),
+                findings=j.count("how many findings it has"),
+                reason=j.or_null(j.text(""), "why it was not checked; null: it was"),
+            ),
+            "every rule, in order; level W: the working group is undecided about it",
+        ),
+        findings=j.list_of(
+            j.object_of(
+                "one place",
+                rule=j.text("its rule"),
+                severity=j.choice("broken", "undecided"),
+                tag=j.text("the working group's own labels"),
+                source=j.text("the texts"),
+                version=j.text("their versions, in the same order"),
+                node=j.or_null(j.text(""), "the name of the node; null: it is no node"),
+                index=j.or_null(
+                    j.count("a number"), "of the node, in the file's order, functions expanded; null: no node"
+                ),
+                operator=j.or_null(j.text(""), "the node's operator; null: no node"),
+                value=j.or_null(j.text(""), "the name of a value or tensor; null: none"),
+                what=j.text("what is wrong there"),
+                cure=j.text("what to do; empty: nothing that we know"),
+            ),
+            "rule by rule",
+        ),
+        notes=j.NOTES,
+        versions=j.VERSIONS_USED,
+        normalised=j.or_null(
+            j.object_of(
+                "the file that --normalise wrote, which all of the above is about",
+                file=j.text("its name"),
+                changes=j.map_of(j.count("how often"), "what was written differently"),
+                shown=j.text("how it was shown to mean the same"),
+                before=j.object_of(
+                    "the model that was given",
+                    verdict=j.choice("no finding", "broken", "undecided"),
+                    digest=j.text("its SHA-256"),
+                    findings=j.map_of(j.count("findings"), "by rule"),
+                ),
+            ),
+            "null: --normalise was not given",
+        ),
+    ),
+}

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from specgrad.cli.shared import console as screen
+from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.exit_codes import YES, print_verdict
 from specgrad.cli.shared.output_files import Json, check_folder
 from specgrad.cli.shared.table import Column, print_table
@@ -83,3 +84,50 @@ def show_pack(console: Console, pack: Any) -> None:
     from specgrad.safety.vectors import INCOMPLETE
 
     screen.line(console, INCOMPLETE)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+CLASSES_OF = j.map_of(
+    j.object_of(
+        "the classes of one operator",
+        covered=j.count("classes with a case"),
+        listed=j.count("classes in all, those without a case too"),
+        classes=j.list_of(
+            j.object_of(
+                "one class",
+                type=j.text("the element type, as tags write it"),
+                zone=j.text("the word of its tag"),
+                kind=j.choice("type", "shape", "broadcasting", "constraint", "function", "risk"),
+                text=j.text("what it holds"),
+                cases=j.count("how many were written; 0 under --list"),
+            ),
+            "by zone and type",
+        ),
+        missing=j.map_of(j.text("why"), "classes that are known and not drawn"),
+    ),
+    "by ONNX's name",
+)
+INCOMPLETE = j.text("what vectors do not show")
+SCHEMAS = {
+    "vectors": j.command_schema(
+        "vectors",
+        "test vectors that were written",
+        j.choice("ok"),
+        folder=j.text("where they are"),
+        seed=j.count("the same seed draws the same numbers"),
+        operators=CLASSES_OF,
+        cases=j.count("in all"),
+        cells=j.count("of all outputs"),
+        open=j.count("cells of which nothing is demanded"),
+        executions=j.DEPLOYMENT,
+        incompleteness=INCOMPLETE,
+    ),
+    "classes": j.command_schema(
+        "classes",
+        "the classes that test vectors are drawn from (vectors --list)",
+        j.choice("ok"),
+        operators=CLASSES_OF,
+        incompleteness=INCOMPLETE,
+    ),
+}

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from specgrad.cli.shared import console as screen
+from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.exit_codes import CODES, print_verdict, warn_unlimited
 from specgrad.cli.shared.output_files import Force, Json, check_folder, writing
 from specgrad.cli.shared.table import Column, print_table
@@ -269,3 +270,94 @@ def show_collected(console: Console, spec: Path, result: Any) -> None:
 def _colour(kind: Any, verdict: str) -> str:
     """Return the colour of a verdict in this kind of campaign."""
     return "red" if verdict in kind.BAD else "green" if verdict in kind.GOOD else "yellow"
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+CAMPAIGN = j.text("the kind of campaign: conformance, audit, certify, tiles")
+RANGE = {
+    "least": j.number("if all shards are like the fastest of these"),
+    "mean": j.number("if they are like these on average"),
+    "most": j.number("if they are like the slowest of these"),
+}
+SCHEMAS = {
+    "campaign-estimate": j.command_schema(
+        "campaign-estimate",
+        "what a campaign will cost, from three of its shards",
+        j.choice("ok", "crashed"),
+        kind=CAMPAIGN,
+        shards=j.count("in all"),
+        tried=j.list_of(
+            j.object_of("one shard", shard=j.count("its number"), seconds=j.number("by the clock, on one core")),
+            "those that were run; nothing of them is recorded",
+        ),
+        crashed=j.list_of(
+            j.object_of("one shard", shard=j.count("its number"), how=j.text("in words")),
+            "those that ended without a result",
+        ),
+        rows_per_shard=j.number("verdicts of one shard, on average"),
+        start_seconds=j.number("until a worker begins with its first shard"),
+        core_hours=j.object_of("of all shards, without the start of workers", **RANGE),
+        cost=j.or_null(j.object_of("core-hours times --price", **RANGE), "null: no price was given"),
+    ),
+    "campaign-run": j.command_schema(
+        "campaign-run",
+        "what one run of a campaign did",
+        j.choice("ok", "crashed"),
+        kind=CAMPAIGN,
+        folder=j.text("where the records lie: a folder, or the address of an object store"),
+        shards=j.count("in all"),
+        before=j.count("done before this run"),
+        run=j.count("done by this run"),
+        crashed=j.count("shards that were given up, by this run or before"),
+        deaths=j.count("workers that died while this run went on"),
+        seconds=j.number("how long it took"),
+    ),
+    "campaign-status": j.command_schema(
+        "campaign-status",
+        "how far a campaign is, from its records alone",
+        j.choice("ok", "unfinished", "crashed"),
+        kind=j.text("the kind of campaign that lies there"),
+        folder=j.text("where the records lie"),
+        shards=j.count("in all"),
+        done=j.count("with a result"),
+        crashed=j.list_of(j.count("a shard"), "given up"),
+        left=j.count("without a record"),
+        per_second=j.or_null(j.number(""), "shards per second when it was last at work; null: too few to say"),
+        seconds_left=j.or_null(j.number(""), "at that rate; null: not known"),
+        quiet_seconds=j.or_null(j.number(""), "since the last result was recorded; null: there is none"),
+    ),
+    "campaign-collect": j.command_schema(
+        "campaign-collect",
+        "what came out of a campaign so far",
+        j.choice("ok", "findings", "unfinished", "crashed", "cannot tell"),
+        kind=CAMPAIGN,
+        shards=j.count("in all"),
+        done=j.count("with a result"),
+        crashed=j.list_of(
+            j.object_of(
+                "one shard",
+                shard=j.count("its number"),
+                how=j.text("in words"),
+                attempts=j.count("how often it was tried"),
+            ),
+            "given up",
+        ),
+        rows=j.count("verdicts"),
+        counts=j.map_of(
+            j.map_of(j.count("rows"), "by verdict"), "by operator (conformance), model and runtime (audit), model"
+        ),
+        findings=j.list_of(
+            j.object_of(
+                "findings of one sort",
+                verdict=j.text("of the rows"),
+                what=j.text("the smallest case"),
+                detail=j.text("what is wrong with it"),
+                times=j.count("rows of this sort"),
+                file=j.or_null(j.text(""), "the script's name in the folder of --scripts; null: there is none"),
+                row=j.map_of({}, "the row of the campaign that it came from"),
+            ),
+            "each sort once",
+        ),
+    ),
+}
