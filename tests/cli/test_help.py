@@ -99,5 +99,5 @@ COMP_WORDS=(specgrad conformance r); COMP_CWORD=2; _specgrad_completion specgrad
 COMP_WORDS=(specgrad audit --runtime openv); COMP_CWORD=3; _specgrad_completion specgrad; echo "${COMPREPLY[@]}"
 """
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, timeout=180)
     assert (done.stdout, done.stderr) == ("check-certificate\n--runtime\nwindow\nruntimes\nopenvino openvino-f32\n", "")
