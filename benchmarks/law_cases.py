@@ -93,8 +93,8 @@ def _case(name: str, shapes: dict[str, Shape], makers: Iterable[Any], ours: Call
 PAIRS = ("add", "sub", "mul", "div", "maximum", "minimum")
 COMPARISONS = ("equal", "greater", "greater_equal")
 CURVES = (
-    "abs", "clamp", "cos", "exp", "gelu", "hardswish", "leaky_relu", "neg", "normal_cdf", "normal_pdf", "relu", "relu6",
-    "sigmoid", "silu", "sin", "softplus", "tanh",
+    "abs", "atan", "clamp", "cos", "exp", "gelu", "hardswish", "leaky_relu", "neg", "normal_cdf", "normal_pdf", "relu",
+    "relu6", "sigmoid", "silu", "sin", "softplus", "tanh",
 )  # fmt: skip
 STEPS = ("ceil", "floor", "round", "sign", "trunc", "stop_gradient")
 

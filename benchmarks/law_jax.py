@@ -23,7 +23,8 @@ NN = jax.nn
 
 
 def _elementwise() -> dict[str, Callable[..., Any]]:
-    names = ["abs", "cos", "exp", "sin", "tanh", "ceil", "floor", "round", "sign", "trunc", "log", "sqrt", "fmod"]
+    names = ["abs", "atan", "cos", "exp", "sin", "tanh", "ceil", "floor", "round", "sign", "trunc", "log", "sqrt"]
+    names += ["fmod"]
     found: dict[str, Callable[..., Any]] = {f"sg.{n}": getattr(jnp, n) for n in names}
     found |= {f"sg.{n}": getattr(NN, n) for n in ("relu", "relu6", "leaky_relu", "sigmoid", "silu", "softplus")}
     pairs = {"add": jnp.add, "sub": jnp.subtract, "mul": jnp.multiply, "div": jnp.divide}

@@ -18,6 +18,7 @@ CLOSE = {"float32": (1e-4, 1e-4), "bfloat16": (3e-2, 3e-2)}
 def _curves() -> dict[str, Callable[..., Any]]:
     names = [
         "abs",
+        "atan",
         "cos",
         "exp",
         "neg",

@@ -63,6 +63,7 @@ FUNCTIONS = {
     "tanh": Function(np.tanh, "Tanh"),
     "sin": Function(np.sin, "Sin"),
     "cos": Function(np.cos, "Cos"),
+    "atan": Function(np.arctan, "Atan"),
     "sigmoid": Function(lambda x: 1 / (1 + np.exp(-x)), "Sigmoid"),
     "silu": Function(lambda x: x / (1 + np.exp(-x)), "Sigmoid", times_x=True),
     "softplus": Function(lambda x: np.logaddexp(0, x), "Softplus"),

@@ -37,6 +37,7 @@ FUNCTIONS: dict[str, list[dict[str, Any]]] = {
     "tanh": [{}],
     "sin": [{}],
     "cos": [{}],
+    "atan": [{}],
     "sigmoid": [{}],
     "silu": [{}],
     "softplus": [{"beta": 1}, {"beta": 2}, {"beta": 0.5}],

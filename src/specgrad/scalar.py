@@ -128,6 +128,9 @@ class Dual:
     def cos(self) -> Dual:
         return self._chain(call("cos", self.value), -call("sin", self.value))
 
+    def atan(self) -> Dual:
+        return self._chain(call("atan", self.value), 1 / (self.value * self.value + 1))
+
     def floor(self) -> Dual:
         return self._chain(call("floor", self.value), 0)
 
@@ -173,7 +176,7 @@ def _nearest(x: Any) -> Any:
 
 
 def call(name: str, x: Any) -> Any:
-    """Return one of exp, log, sqrt, tanh, sin, cos, erf, floor, ceil, round of one scalar, by its own method.
+    """Return one of exp, log, sqrt, tanh, sin, cos, atan, erf, floor, ceil, round of one scalar, by its own method.
 
     >>> call("sqrt", Fraction(9, 4))
     Fraction(3, 2)

@@ -23,6 +23,7 @@ EXACT: dict[str, Callable[[arb], arb]] = {
     "sigmoid": lambda x: 1 / (1 + (-x).exp()),
     "sin": lambda x: x.sin(),
     "cos": lambda x: x.cos(),
+    "atan": lambda x: x.atan(),
 }
 
 

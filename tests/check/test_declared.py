@@ -24,9 +24,9 @@ from specgrad.process import Process
 
 pytestmark = pytest.mark.usefixtures("kept_workers")
 OPERATORS: dict[str, dict[str, float | int | str]] = {
-    "Sigmoid": {}, "Tanh": {}, "Erf": {}, "Exp": {}, "Sin": {}, "Cos": {}, "Softplus": {}, "Gelu": {}, "Swish": {},
-    "Mish": {}, "HardSwish": {}, "HardSigmoid": {}, "Elu": {"alpha": 0.7}, "Selu": {}, "Celu": {"alpha": 1.7},
-    "Softsign": {}, "Softmax": {"axis": 1}, "LogSoftmax": {"axis": 1},
+    "Sigmoid": {}, "Tanh": {}, "Erf": {}, "Exp": {}, "Sin": {}, "Cos": {}, "Atan": {}, "Softplus": {}, "Gelu": {},
+    "Swish": {}, "Mish": {}, "HardSwish": {}, "HardSigmoid": {}, "Elu": {"alpha": 0.7}, "Selu": {},
+    "Celu": {"alpha": 1.7}, "Softsign": {}, "Softmax": {"axis": 1}, "LogSoftmax": {"axis": 1},
 }  # fmt: skip
 NAMES = ("onnxruntime", "openvino-f32", "onnx-reference")
 SEEDS, CELLS = 24, 512

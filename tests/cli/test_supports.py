@@ -106,6 +106,7 @@ PLAIN = [
     "Flatten",
     "Sin",
     "Cos",
+    "Atan",
 ]
 TWO = ["Add", "Div", "Max", "Mean", "Min", "Mul", "PRelu", "Sub", "Sum"]
 MODELS: dict[str, Any] = {

@@ -194,6 +194,7 @@ FUNCTIONS: dict[str, Callable[[Value], Value]] = {
     "reciprocal": lambda x: 1 / (x * x + 1),
     "sin": sg.sin,
     "cos": sg.cos,
+    "atan": sg.atan,
     "floor": lambda x: x + sg.floor(x * 2.7),
     "ceil": lambda x: x + sg.ceil(x * 1.3),
     "round": lambda x: x - sg.round(x),

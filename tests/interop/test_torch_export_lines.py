@@ -89,7 +89,7 @@ CASES: dict[str, list[Case]] = {
     "zero.default": [(X,)],
     "repeat.default": [(SQUARE, [2, 1, 3]), (FLAT, [2, 3])],
     **{f"{n}.default": [(X,)] for n in ("relu", "relu6", "hardswish", "hardsigmoid")},
-    **{f"{n}.default": [(X,)] for n in ("sigmoid", "tanh", "sin", "cos", "silu", "mish")},
+    **{f"{n}.default": [(X,)] for n in ("sigmoid", "tanh", "sin", "cos", "atan", "silu", "mish")},
     "leaky_relu.default": [(X,), (X, 0.25)],
     "prelu.default": [(X, numbers(1) + 0.5), (X, C), (numbers(3, 4), C)],
     "elu.default": [(X,), (X, 2.0, 1.5, 0.5)],

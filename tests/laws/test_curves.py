@@ -81,6 +81,7 @@ MISTAKES = {
     "exp": (lambda xp, low, high, p: xp.exp(low), "curvature"),
     "sin": (lambda xp, low, high, p: abs(low), "curvature"),
     "cos": (at_most(0.9), "curvature"),
+    "atan": (at_most(0.6), "curvature"),
 }
 
 

@@ -122,6 +122,7 @@ FACTS = {  # the largest second derivative and the steepest slope, in closed for
     "hardswish": (1 / 3, 3 / 2),
     "sin": (1.0, 1.0),
     "cos": (1.0, 1.0),
+    "atan": (9 / (8 * math.sqrt(3)), 1.0),
 }
 GRID = torch.linspace(-12, 12, 480_001, dtype=torch.float64)
 TORCH = {"silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu}

@@ -146,6 +146,7 @@ TOO_SMALL = {
     "tanh": ("torch float32", "tanh", 0.1),
     "sin": ("torch float32", "sin", (0.1, "1")),
     "cos": ("torch float32", "cos", (0.1, "1")),
+    "atan": ("torch float32", "atan", 0.1),
     "gelu": ("torch float32", "gelu", (0.01, "x")),
     "softplus": ("torch float32", "softplus", (0.05, "1+y")),
 }

@@ -465,6 +465,7 @@ ULPS = {
     "hardswish": 3.5,
     "sin": 2.0,
     "cos": 2.0,
+    "atan": 5.5,
 }
 ULPS["power"] = 2.0
 OF = {
@@ -478,6 +479,7 @@ OF = {
     "HardSwish": lambda x: x * min(max(x / 6 + mpmath.mpf(1) / 2, 0), 1),
     "Sin": mpmath.sin,
     "Cos": mpmath.cos,
+    "Atan": mpmath.atan,
 }
 WAVES = [k * math.pi for k in range(-40, 41)]  # arguments lie within 100
 TURNING = {"Gelu": [-0.7517915246935645], "HardSwish": [-1.5], "Sin": [k + math.pi / 2 for k in WAVES], "Cos": WAVES}

@@ -1,4 +1,4 @@
-"""sin and cos. They turn at every multiple of pi/2, so their curves declare one peak and the rest follows."""
+"""sin and cos, whose curves declare one peak, since they turn at every multiple of pi/2; and atan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..call_cache import cached_call
 from ..curve import Curve, at_most
 from ..facts import DeclaredErrors, Names, SheetText
 from ..op import Value, apply
-from .elementwise import mul, neg, unary
+from .elementwise import add, div, mul, neg, unary
 
 
 def _sine_at_most(xp: Any, low: Any, high: Any, _: Any) -> Any:
@@ -61,6 +61,20 @@ COS = unary(
     ),
     sheet=SheetText("cos(X)", turning="k*pi, k whole"),
 )
+ATAN = unary(
+    "atan",
+    lambda x: scalar.apply("atan", x),
+    lambda x, y, t: div(t, add(mul(x, x), 1)),
+    monotone=(0,),
+    transcendental=True,
+    curve=Curve(steepest=at_most(1.0), curvature=at_most(0.65)),  # abs(f'') is 9/(8*sqrt(3)) at 1/sqrt(3)
+    names=Names(torch="torch.atan", jax="jnp.arctan", numpy="arctan", aten="atan.default", onnx="Atan", opsets=(7, 22)),
+    errors=DeclaredErrors(
+        "y",
+        {"torch": 1.5, "jax": 5.5, "numpy": 3.5, "onnxruntime": 5.0, "openvino-f32": 2.0, "onnx-reference": 3.5},
+    ),
+    sheet=SheetText("atan(X)"),
+)
 
 
 @cached_call
@@ -83,3 +97,14 @@ def cos(x: Value) -> Value:
     array([ 1., -1.])
     """
     return apply(COS, x)
+
+
+@cached_call
+def atan(x: Value) -> Value:
+    """The angle in radians whose tangent is x, between -pi/2 and pi/2. The derivative is 1 / (1 + x*x).
+
+    >>> import numpy as np
+    >>> atan(np.array([0.0, 1.0, -np.inf])) / np.pi
+    array([ 0.  ,  0.25, -0.5 ])
+    """
+    return apply(ATAN, x)
