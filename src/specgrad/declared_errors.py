@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping
 
 from .facts import DeclaredErrors
 from .op import REGISTRY
-from .ops import activation, elementwise, trigonometric  # noqa: F401 - they register the functions
 
 Bound = float | tuple[float, str]
 Table = Mapping[str, Bound]
