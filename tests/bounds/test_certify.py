@@ -168,7 +168,7 @@ def test_refused_by_name() -> None:
     graph, _ = dense_network(np.random.default_rng(0))
     with pytest.raises(sg.ShapeError, match=r"the property has 3 inputs; the network's input has shape \(2,\)"):
         certify(graph, ([0.0, 0.0, 0.0], 0, 0.1))
-    with pytest.raises(sg.ParameterError, match=r"model must be a Graph, an ONNX file, or .* got int"):
+    with pytest.raises(sg.ParameterError, match=r"model must be a Graph, an ONNX file or a PyTorch module; got int"):
         certify(3, ([0.0], 0, 0.1))
     with pytest.raises(sg.ParameterError, match="low and high go with"):
         certify(graph, difference_at_most(Fraction(0), [0, 0], [1, 1]), low=0)

@@ -7,7 +7,7 @@ from pathlib import Path
 from specgrad.process import process
 
 BEFORE, AFTER = "before it called the runtime", "after the runtime had returned"
-CALLING, RETURNED, ANSWERED = "tell(calling)", "tell(returned)", "tell(encode(*answer))"
+CALLING, RETURNED, ANSWERED = "send(calling)", "send(returned)", "send(encode(*answer))"
 HANG, LEAVE = "time.sleep(600)", "os._exit(0)"
 PLANTED = {
     "says nothing and exits 0": ("    main()", "    pass", BEFORE, "exit code 0"),
@@ -19,7 +19,7 @@ PLANTED = {
     "hangs before the call": (CALLING, f"{HANG}; {CALLING}", BEFORE, "no answer within"),
     "forgets a word": (CALLING, "", BEFORE, "the answer is not a whole frame"),
     "exits after the call": (RETURNED, f"{RETURNED}; {LEAVE}", AFTER, "exit code 0"),
-    "dies of the answer": (ANSWERED, "tell(encode(*answer, *answer))", AFTER, "TypeError"),
+    "dies of the answer": (ANSWERED, "send(encode(*answer, *answer))", AFTER, "TypeError"),
     "hangs after the call": (ANSWERED, f"{HANG}; {ANSWERED}", AFTER, "no answer within"),
     "cuts the answer": (
         ANSWERED,

@@ -99,7 +99,7 @@ def test_foreign_files_and_missing_folders_are_refused_before_the_work(
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
     with monkeypatch.context() as patched:
         for room in ("graph", "check.auditing", "bounds.search"):
-            patched.setattr(f"specgrad.{room}.command.load_model", lambda name: pytest.fail("the work began"))
+            patched.setattr(f"specgrad.{room}.command.named_model", lambda name: pytest.fail("the work began"))
         patched.setattr(CONFORM, "run_conformance", lambda *a, **k: pytest.fail("the work began"))
         patched.setattr("specgrad.safety.profile.check_profile", lambda *a, **k: pytest.fail("the work began"))
         for path in ("mine.json", "nowhere/out.json", "."):

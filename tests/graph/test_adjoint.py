@@ -321,7 +321,7 @@ def test_an_operator_that_only_promises_to_be_linear_is_not_proven(name, monkeyp
     assert claim.verdict == ("refuted" if "counts" in why else "not proven")
     assert why in claim.text
     if name == "changes its argument":
-        monkeypatch.setattr("specgrad.graph.transforms.adjoint_proof._frozen", lambda a: np.asarray(a))
+        monkeypatch.setattr("specgrad.graph.transforms.adjoint_proof._read_only", lambda a: np.asarray(a))
         assert settled(op, (2,)).verdict == "proven"  # so the guard is what refuses it
 
 
