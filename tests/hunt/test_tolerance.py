@@ -203,7 +203,7 @@ def same_for_all(right: Callable[..., Any]) -> Callable[..., Any]:
     def wrong(self: Any, i: int, *rest: Any) -> Any:
         error = right(self, i, *rest)
         self.deviation[i] = 0 * self.deviation[i]
-        self.inside[i] = 0 * self.inside.get(i, self.deviation[i])
+        self.region_deviation[i] = 0 * self.region_deviation.get(i, self.deviation[i])
         return error
 
     return wrong
