@@ -81,7 +81,7 @@ def test_roundings_that_nobody_counts_are_caught(monkeypatch: pytest.MonkeyPatch
     """The mistake that was there: a function of the same layer reads what came into its region, and no roundings."""
 
     def lost(self: Any, i: int, node: Any, total: Any, inside: Any) -> list[Any]:
-        merged = [isinstance(a, int) and a in inside and self.walked.continues(a, i) for a in node.args]
+        merged = [isinstance(a, int) and a in inside and self.walked.same_region(a, i) for a in node.args]
         return [
             (inside if m else total).get(a) if isinstance(a, int) else None
             for a, m in zip(node.args, merged, strict=True)
