@@ -7,12 +7,14 @@ from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import laws
 import specgrad as sg
+from specgrad.facts import Names
 from specgrad.graph.files.save import from_json, to_json
 from specgrad.op import REGISTRY, Op
 from specgrad.window import strided
@@ -155,3 +157,29 @@ def test_every_function_has_its_names() -> None:
     read = {op.names.onnx for op in REGISTRY.values() if op.names.opsets}
     written = {op.names.onnx for op in REGISTRY.values() if op.curve is not None and not op.param_names}
     assert written - read == {"", "Gelu"}  # Gelu has an attribute when it is read
+
+
+def unnamed(functions: dict[str, Op]) -> set[str]:
+    """Functions of one cell that PyTorch, NumPy or ONNX have by the same name, and that are not read from there."""
+    onnx, torch = pytest.importorskip("onnx"), pytest.importorskip("torch")
+    read = import_module("specgrad.interop.onnx.read.convert_node").OPERATORS
+    schemas = {s.name.lower(): s.name for s in onnx.defs.get_all_schemas() if s.domain == ""}
+    ufuncs = import_module("specgrad.graph.var").UFUNCS
+    missing = set()
+    for name, op in functions.items():
+        schema, ufunc = schemas.get(name.replace("_", "")), getattr(np, name, None)
+        missing |= {f"ONNX {schema}"} if schema not in (None, op.names.onnx) and schema not in read else set()
+        if isinstance(ufunc, np.ufunc) and ufunc.__name__ != op.names.numpy and ufunc.__name__ not in ufuncs:
+            missing.add(f"numpy {name}")
+        overloads = getattr(torch.ops.aten, name).overloads() if hasattr(torch.ops.aten, name) else ()
+        converter_for = import_module("specgrad.interop.torch.aten").converter_for
+        if "default" in overloads and op.names.aten != f"{name}.default" and converter_for(f"{name}.default") is None:
+            missing.add(f"aten {name}")
+    return missing
+
+
+def test_what_others_call_by_the_same_name_is_read() -> None:
+    functions = {name: op for name, op in REGISTRY.items() if op.curve is not None}
+    assert unnamed(functions) == set()
+    forgotten = SimpleNamespace(names=Names(torch="torch.asinh", jax="jnp.arcsinh"))
+    assert unnamed({"asinh": forgotten}) == {"ONNX Asinh", "numpy asinh", "aten asinh"}
