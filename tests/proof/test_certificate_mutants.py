@@ -86,7 +86,7 @@ def test_wrong_lines_are_seen(monkeypatch: pytest.MonkeyPatch, lines: Any) -> No
 
 
 def test_negative_weights_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert seen(monkeypatch, certificate, "whole", lambda value, least, what: value, "false")
+    assert seen(monkeypatch, certificate, "bounded_int", lambda value, least, what: value, "false")
 
 
 def test_numbers_that_are_not_bounded_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
