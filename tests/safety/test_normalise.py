@@ -268,7 +268,7 @@ def _expand_wrongly(draft: Any) -> None:
     """(3,) to (3, 3) by repeating the wrong axis."""
     for node in list(draft.nodes("Add")):
         name = draft.fresh("turned")
-        shape = draft.whole_numbers("column", [3, 1])
+        shape = draft.int64_constant("column", [3, 1])
         draft.model.graph.node.insert(0, helper.make_node("Reshape", ["b", shape], [name], "turn", allowzero=0))
         node.proto.input[1] = name
 
