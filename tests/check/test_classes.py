@@ -196,7 +196,7 @@ def test_operands_by_their_wide_ball_would_explain_faults(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("arithmetic", ["winograd-f2", "winograd-f4", "winograd-f6", "float16-sums", "bfloat16-sums"])
 def test_errors_of_right_executions_are_usual(arithmetic: str) -> None:
-    """The estimate behind USUAL, on every layer that has one; half of what is allowed at most."""
+    """The estimate behind MAX_TYPICAL_RATIO, on every layer that has one; half of what is allowed at most."""
     way = {c.name: c.ways[0][1] for c in CLASSES}[arithmetic]
     form = None if isinstance(way, Winograd) else FORMATS[arithmetic.removesuffix("-sums")]
     shares = []

@@ -1,7 +1,7 @@
 """Runs the numbered shards of a job on any executor, resumable after any kill, with one result per shard.
 
 A job is numbered shards, and `work(i)`: a pure function from the number to bytes, the same whoever computes them. What
-is known of it lies in records (`records.py`), created whole and once:
+is known of it lies in records (`record_store.py`), created whole and once:
 
     job.json       what the job is; written first. Another job in the same place is refused
     results/17     the bytes of shard 17; a shard with a result is never run again

@@ -1,7 +1,7 @@
 """Does a property hold for the deployed network? An attack, linear bounds, then branch and bound, within a time limit.
 
-holds            proven for every execution that `Verdict.deployment` describes, on every input of the property: every
-                 float32 number of the smallest float32 box that holds the property's
+holds            proven for every execution that `CertifyResult.deployment` describes, on every input of the property:
+                 every float32 number of the smallest float32 box that holds the property's
 violated         a point of the property's box, compared exactly, and the nearest float32 numbers, which the deployed
                  float32 network was run on, and which break the property; what is proven of every execution there does
                  not exclude it, and everybody who could be asked was (specgrad.bounds.search.network.witnesses)

@@ -68,7 +68,7 @@ def print_json(data: Mapping[str, Any]) -> None:
 
 
 def print_verdict(command: str, verdict: str, data: Mapping[str, Any], as_json: bool, show: Callable[[], None]) -> None:
-    """Print the verdict on stdout: one object under --json (see schemas.py), else by `show`."""
+    """Print the verdict on stdout: one object under --json (see json_parts.py), else by `show`."""
     print_and_flush(
         lambda: print_json({"schema": schema_name(command), "verdict": verdict, **data}) if as_json else show()
     )

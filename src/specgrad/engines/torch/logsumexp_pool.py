@@ -2,7 +2,7 @@
 
 With one shift M per plane, E = exp(beta*(x - M)) and S = window sums of E: y = M + log(S)/beta. Sums of E cost what an
 average costs, whatever the window. That is accurate while no window lies far below its plane's maximum; where S falls
-under TINY, or anything is not finite, pairs are merged by logaddexp instead, which is stable for every input.
+under MIN_WINDOW_SUM, or anything is not finite, pairs are merged by logaddexp instead, which is stable for every input.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A line turns shapes and parameters into a function of tensors. Native operators are called directly wherever they are
 best, and PyTorch's own autograd runs through them. Where an algorithm of ours is faster or PyTorch has no operator,
-`_ours` attaches the derivative rules of the operator's record, so they hold to any order. Inside torch.func transforms
+`ours` attaches the derivative rules of the operator's record, so they hold to any order. Inside torch.func transforms
 and torch.compile only plain, traceable PyTorch operators are used.
 """
 

@@ -228,7 +228,7 @@ def _together(forward: ForwardPass, row: Tensor) -> dict[int, Array]:
 
 
 def _places(m: Array) -> Array:
-    """Round to integer multiples of 2**-VECTOR_PLACES, clamped to int32."""
+    """Round to integer multiples of 2**-VECTOR_FRAC_BITS, clamped to int32."""
     most = np.iinfo(np.int32).max
     return np.rint(np.clip(np.nan_to_num(m) * 2.0**VECTOR_FRAC_BITS, -most, most)).astype(np.int32)
 
