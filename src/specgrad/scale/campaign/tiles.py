@@ -52,7 +52,7 @@ class TilesKind(Kind):
         try:
             there = Store("source", self._address(o["source"]))
         except FileNotFoundError:
-            raise CampaignError(f"no zarr array {o['open_source']} in {self.home}") from None
+            raise CampaignError(f"no zarr array {o['source']} in {self.home}") from None
         graph = self._graph(there.shape)
         self.plan: Plan = tiles(graph, o["tile"] if isinstance(o["tile"], int) else tuple(o["tile"]), axes=o["axes"])
         if len(o["targets"]) != len(graph.output_positions):
