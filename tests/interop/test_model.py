@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
-from specgrad.errors import ParameterError, ShapeError, UnsupportedError
+from specgrad.errors import ParameterError, ShapeError, SpecgradError, UnsupportedError
 from specgrad.interop.model import ModelInput, named_model, open_model
 
 onnx = pytest.importorskip("onnx")
@@ -88,6 +88,34 @@ def test_what_is_no_model_is_refused_by_its_type(what: Any) -> None:
         ParameterError, match=f"tolerance.*a Graph, an ONNX file or a PyTorch module; got {type(what).__name__}"
     ):
         open_model(what, "tolerance")
+
+
+@pytest.mark.parametrize("what", ["class", "optimizer", "state"])
+def test_what_has_a_state_dict_and_is_no_module_is_refused(what: str) -> None:
+    net = torch.nn.Linear(3, 2)
+    given = {"class": torch.nn.Linear, "optimizer": torch.optim.SGD(net.parameters()), "state": net.state_dict()}[what]
+    with pytest.raises(ParameterError, match=f"a PyTorch module; got {type(given).__name__}"):
+        open_model(given)
+
+
+def test_files_that_cannot_be_read_are_refused_as_models(tmp_path: Path) -> None:
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "empty.onnx").touch()
+    for name in ("none.json", "folder.json", "a" * 300 + ".json"):
+        with pytest.raises(ParameterError, match="tolerance: cannot read"):
+            open_model(tmp_path / name, "tolerance")
+    for what, text in ((tmp_path / "empty.onnx", "no bytes"), (b"", "no bytes"), ("a\0b.onnx", "no file is called")):
+        with pytest.raises(SpecgradError, match=text):
+            _ = open_model(what).inputs
+
+
+def test_an_element_type_that_onnx_does_not_know_has_no_name() -> None:
+    file = relu_file([1, 3])
+    file.graph.input[0].type.tensor_type.elem_type = 99
+    model = open_model(file)
+    assert model.inputs == (ModelInput("x", [1, 3], None),)
+    with pytest.raises(SpecgradError, match="element type"):
+        model.graph_for([X], "test")
 
 
 def test_the_sizes_of_a_module_must_be_given() -> None:

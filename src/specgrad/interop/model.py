@@ -177,7 +177,10 @@ def open_model(given: Any, who: str = "model") -> Model:
     if isinstance(given, Model):
         return given
     if isinstance(given, str | Path) and Path(given).suffix == ".json":
-        return Model(load(given), "graph", Path(given).name)
+        try:
+            return Model(load(given), "graph", Path(given).name)
+        except OSError as error:
+            raise ParameterError(who, f"cannot read {str(given)!r:.200}: {error.strerror}") from error
     if isinstance(given, Graph):
         return Model(given, "graph", "graph")
     if is_onnx(given):
@@ -185,7 +188,10 @@ def open_model(given: Any, who: str = "model") -> Model:
         return Model(given, "onnx", Path(given).name if isinstance(given, str | Path) else "model")
     if hasattr(given, "state_dict"):
         need("torch", "PyTorch modules need")
-        return Model(given, "torch", type(given).__name__)
+        import torch
+
+        if isinstance(given, torch.nn.Module):
+            return Model(given, "torch", type(given).__name__)
     text = f"model must be a Graph, an ONNX file or a PyTorch module; got {type(given).__name__}"
     raise ParameterError(who, text, rule="P5")
 

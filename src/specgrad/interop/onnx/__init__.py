@@ -114,13 +114,21 @@ def input_dims(model: Any, *, byte_budget: int = BYTE_BUDGET) -> dict[str, list[
 
 
 def declared_inputs(proto: onnx.ModelProto) -> list[tuple[str, list[int | None] | None, str | None]]:
-    """Import the model at fixed input shapes; for models with symbolic sizes."""
+    """Return (name, sizes, NumPy's name of the type) of every input that is no initializer; None for what is open."""
     types = {i.name: i.type.tensor_type.elem_type for i in proto.graph.input}
-    kinds = {name: np.dtype(onnx.helper.tensor_dtype_to_np_dtype(t)).name if t else None for name, t in types.items()}
-    return [(name, dims, kinds[name]) for name, dims in reading_open.input_dims(proto).items()]
+    return [(name, dims, _numpy_name(types[name])) for name, dims in reading_open.input_dims(proto).items()]
+
+
+def _numpy_name(elem_type: int) -> str | None:
+    """Return NumPy's name of an ONNX element type; None for a type that ONNX does not know."""
+    try:
+        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(elem_type)).name if elem_type else None
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _import_at_sizes(byte_budget: int, model: Any, input_shapes: Mapping[str, Sequence[int]]) -> OnnxGraph:
+    """Import the model at fixed input shapes; for models with symbolic sizes."""
     return from_onnx(model, byte_budget=byte_budget, input_shapes=input_shapes)
 
 

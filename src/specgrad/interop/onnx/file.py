@@ -105,6 +105,8 @@ def read_model(source: Any, byte_budget: int) -> tuple[onnx.ModelProto, Path | N
 
 def _read_file(path: Path, byte_budget: int) -> bytes:
     """Return the bytes of a regular file within the budget; ModelError otherwise."""
+    if "\0" in str(path):  # of which Python says a ValueError
+        raise ModelError(f"no file is called {shown(str(path))}")
     try:
         with open(path, "rb", opener=_open_at_once) as file:
             status = os.fstat(file.fileno())
@@ -124,6 +126,8 @@ def _open_at_once(path: str, flags: int) -> int:
 
 def parse(data: bytes) -> onnx.ModelProto:
     """Parse the protobuf message, after its entries have been counted."""
+    if not data:  # which protobuf takes for a model without inputs
+        raise ModelError("not an ONNX model: there are no bytes")
     count_entries(data)
     model = onnx.ModelProto()
     try:
