@@ -122,7 +122,7 @@ USAGE += [
 USAGE += ["tolerance net.onnx --dtype float31", "tolerance net.onnx --depth 0", "tolerance net.onnx --stored h2"]
 USAGE += ["tolerance net.onnx --input bad.npz", "tolerance net.onnx --input x.npy --input x.npy"]
 USAGE += [
-    "vectors",
+    "conformance vectors",
     "conformance vectors --out pack --list",
     "conformance vectors --list --operator Flat",
     "conformance vectors --out .",

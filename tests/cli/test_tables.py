@@ -120,7 +120,9 @@ os.close(read), os.close(write)
 """
 
 
-@pytest.mark.parametrize("command", ["explain", "explain --json", "explain W2", "--help", "show big.json", "runtimes"])
+@pytest.mark.parametrize(
+    "command", ["explain", "explain --json", "explain W2", "--help", "show big.json", "conformance runtimes"]
+)
 def test_a_reader_who_closes_the_pipe_is_no_event(command: str, big: Path, forks: Forks) -> None:
     done = forks.python(UNREAD, *command.split())
     assert (done.returncode, done.stderr) == (0, "")
