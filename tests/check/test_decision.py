@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from specgrad import ParameterError
-from specgrad.check.decisions.decision import Decision, parse
+from specgrad.check.decisions.decision import Comparisons, Decision, parse
+from specgrad.check.decisions.margins import row_bounds
 
 NAMES = ("argmax", "top-1", "top-2", "threshold:1", "mask", "mask:1/2")
 
@@ -95,3 +96,11 @@ def test_the_axis_of_classes_may_be_another() -> None:
         assert cells.hold(cells.rows(y.size) @ y.ravel()).all()
     with pytest.raises(ParameterError, match="no axis 7"):
         replace(parse("argmax"), axis=7).of(y)
+
+
+def test_bounds_of_a_difference_are_rounded_outward() -> None:
+    one = Comparisons(np.array([0]), np.array([1]), np.ones(1), np.array([True]), np.array([0]))
+    tiny = 2.0**-60
+    low, high = row_bounds(one, np.array([1.0, -tiny]), np.array([1.0, tiny]))
+    assert Fraction(low[0]) <= 1 - Fraction(tiny)
+    assert Fraction(high[0]) >= 1 + Fraction(tiny)

@@ -38,6 +38,12 @@ def test_an_open_cell_excuses_itself_alone(got: list[float], kind: str, fault: s
         assert str(found).startswith("cannot tell: 2 of 3 cells are open: overflow, or a choice that rounding decides")
 
 
+def test_an_infinity_of_the_other_sign_is_wrong() -> None:
+    ball = Ball(np.array([np.inf, -np.inf]), np.zeros(2))
+    assert judge_array("y", np.array([np.inf, -np.inf]), ball).kind == "exact"
+    assert judge_array("y", np.array([np.inf, np.inf]), ball).fault == "infinity"
+
+
 def test_a_nan_leaves_the_other_cells_as_exact_as_they_were() -> None:
     """x * (c * c), where the square of the float32 constant needs 48 digits."""
     c = np.float32([0.1, 0.1])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from formulas import Tree, value, written
+from specgrad.properties import boxes
 from specgrad.properties.interface import PropertyInterface, PropertyTensor
 from specgrad.properties.property import Property, PropertyError, spacing
 from specgrad.properties.vnnlib import read_text
@@ -128,6 +129,16 @@ def test_bounds_that_sums_imply() -> None:
     assert (case.low, case.high[1]) == ((0, 0), 2)
     assert Fraction(4, 3) <= case.high[0] <= 2  # 4/3 is the smallest; sums one by one give 2
     assert not case.alternatives[0].contains(np.array([1.0, 0.0, 1.5, 1.0]))
+
+
+@pytest.mark.parametrize("above", [False, True])
+@pytest.mark.parametrize(
+    "bound", [Fraction(1, 3**200), Fraction(-1, 3**200), Fraction(7**200, 3**200)], ids=["small", "negative", "large"]
+)
+def test_a_long_bound_is_shortened_outward(bound: Fraction, above: bool) -> None:
+    short = boxes._shorten_outward(bound, above)
+    assert short > bound if above else short < bound
+    assert abs(short - bound) <= abs(bound) / 2 ** (boxes.DERIVED_BOUND_BITS - 2)
 
 
 def test_boxes_hold_every_point_of_their_sums() -> None:
