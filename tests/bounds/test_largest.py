@@ -32,12 +32,6 @@ def classifier(seed: int) -> tuple[sg.Graph, np.ndarray, int, Fraction]:
     return sg.trace(lambda x: sg.linear(w, None, x), (5,)), x, label, min(ends)
 
 
-@pytest.mark.parametrize("eps", [Fraction(1, 3), Fraction(1, 10)], ids=str)
-def test_no_end_is_shown_beyond_what_is_known(eps: Fraction) -> None:
-    """The nearest float64 number is below 1/3, and above 1/10."""
-    assert Fraction(module._number(eps)) < eps < Fraction(module._number(eps, up=True))
-
-
 @pytest.mark.parametrize("seed", each(3, 6))
 def test_both_ends_meet_the_exact_eps_of_a_linear_classifier(seed: int) -> None:
     graph, x, label, exact = classifier(seed)
