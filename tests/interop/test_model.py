@@ -132,6 +132,20 @@ def test_a_module_is_traced_in_its_own_type() -> None:
         assert halves == ({str(kind).removeprefix("torch.")} if kind.itemsize == 2 else set())
 
 
+def test_what_a_module_or_torch_export_raises_is_said_in_one_line() -> None:
+    class Raises(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            raise RuntimeError("mine\nsecond line")
+
+    class Keyword(torch.nn.Module):
+        def forward(self, x: Any, *, scale: Any) -> Any:
+            return x * scale
+
+    for net, text in ((Raises(), "Raises: RuntimeError: mine second line"), (Keyword(), "Keyword: TypeError: .*scale")):
+        with pytest.raises(ParameterError, match=f"torch.export does not take {text}"):
+            open_model(net).graph_for([X], "test")
+
+
 def test_a_partial_graph_is_no_whole_model() -> None:
     part = open_model(relu_file([1, 3], operator="Det")).part({"x": (1, 3)})
     assert [u.operator for u in part.unexamined] == ["Det"]

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import ParameterError, ShapeError, UnsupportedError, need
+from ..errors import ParameterError, ShapeError, SpecgradError, UnsupportedError, need
 from ..graph.files.save import load
 from ..graph.graph import Graph
 from ..graph.ir.tree import match
@@ -169,7 +169,13 @@ class Model:
     def _traced(self, examples: Sequence[Any]) -> Graph:
         from .torch.formats import meaning_of
 
-        return meaning_of(self.source, examples)
+        try:
+            return meaning_of(self.source, examples)
+        except SpecgradError:
+            raise
+        except Exception as error:  # of the user's program, or of torch.export on it
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ParameterError("model", f"torch.export does not take {self.title}: {text:.300}", rule="P5") from error
 
 
 def open_model(given: Any, who: str = "model") -> Model:

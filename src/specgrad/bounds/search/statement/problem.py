@@ -110,6 +110,8 @@ def cells_of(x: Any, graph: Graph) -> Array:
     array([1., 2., 3.])
     """
     names = [graph.nodes[p].name for p in graph.input_positions]
+    if not names:
+        raise ShapeError("certify", "the model takes no inputs, so that there is nothing to vary")
     if len(names) == 1 and not isinstance(x, Mapping):
         return np.asarray(x)
     if isinstance(x, Mapping) and set(x) != set(names):
