@@ -16,6 +16,8 @@ onnx = pytest.importorskip("onnx")
 torch = pytest.importorskip("torch")
 from onnx import TensorProto, helper  # noqa: E402
 
+from specgrad.bounds import certify  # noqa: E402
+
 X = np.float32([[1.0, -2.0, 3.0]])
 
 
@@ -151,6 +153,8 @@ def test_a_partial_graph_is_no_whole_model() -> None:
     assert [u.operator for u in part.unexamined] == ["Det"]
     with pytest.raises(UnsupportedError, match="leaves out what has no meaning here: Det"):
         open_model(part).graph_for([X], "compare")
+    with pytest.raises(UnsupportedError, match="certify: the graph leaves out what has no meaning here: Det"):
+        certify(part, ((X, X), 0, 0.125))
 
 
 def test_the_command_line_names_files_and_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from specgrad.interop.float32_model import (
     refuse_other_formats,
     rounded_constants,
 )
-from specgrad.interop.model import Model, is_onnx, open_model
+from specgrad.interop.model import Model, is_onnx, open_model, refuse_parts
 from specgrad.properties.interface import PropertyInterface, PropertyTensor
 from specgrad.properties.property import Property, as_float, robustness
 from specgrad.properties.vnnlib import read
@@ -157,6 +157,7 @@ def _graph(model: Any, stated: Any, shape: Any, name: str) -> Graph:
     if given.kind == "torch":
         return given.graph(_module_shapes(stated, shape))
     if given.kind == "graph":
+        refuse_parts(given.source, "certify")
         graph = given.source.fitted_to(_named(given.source, shape))
     else:
         graph = given.graph(_open_shapes(given, stated, shape, name))
