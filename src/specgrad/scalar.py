@@ -164,6 +164,7 @@ def _rational_sqrt(x: Fraction) -> Fraction:
 
 
 STEPS: dict[str, Callable[[Any], int]] = {"floor": math.floor, "ceil": math.ceil, "round": round}
+FLOAT_STEPS = {"floor": np.floor, "ceil": np.ceil, "round": np.rint}  # of infinities, NaN and -0.0 too
 
 
 def _nearest(x: Any) -> Any:
@@ -176,8 +177,12 @@ def _nearest(x: Any) -> Any:
 
 
 def call(name: str, x: Any) -> Any:
-    """Return one of exp, log, sqrt, tanh, sin, cos, atan, erf, floor, ceil, round of one scalar, by its own method.
+    """Return exp, log, sqrt, tanh, sin, cos, atan, erf, floor, ceil or round of one scalar, named by `name`.
 
+    A float's is a float, by `math`; a rational's is exact, or a ScalarError; another number has a method of that name.
+
+    >>> call("round", 2.5), call("floor", -0.5)
+    (2.0, -1.0)
     >>> call("sqrt", Fraction(9, 4))
     Fraction(3, 2)
     >>> call("exp", Fraction(1))
@@ -191,7 +196,7 @@ def call(name: str, x: Any) -> Any:
             return _rational_sqrt(Fraction(x))
         raise ScalarError(name, f"exact rationals have no {name}; use floats or balls (specgrad.balls)")
     if isinstance(x, float):
-        return getattr(math, name)(x)
+        return float(FLOAT_STEPS[name](x)) if name in STEPS else getattr(math, name)(x)
     if name == "round" and hasattr(x, "union"):
         return _nearest(x)
     return getattr(x, name)()

@@ -221,6 +221,17 @@ def test_the_reverse_of_max_pool_has_no_scatter() -> None:
 # --- corners ----------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def as_users_run() -> Iterator[None]:
+    """XLA with all its optimisations, which this folder turns off for speed."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.mark.usefixtures("as_users_run")
 @pytest.mark.parametrize("name", ["max_pool", "winner"])
 def test_special_values(name: str) -> None:
     """NaN wins, -inf is ordinary, padding never wins, the first of equals is the winner."""

@@ -148,7 +148,10 @@ def _all_equal(array: Array, first: Array) -> bool:
 
 
 def exact_constant(array: Array) -> Array:
-    """Return an array of a graph as exact numbers without repetition; raise ScalarError for NaN and infinities."""
+    """Return an array as exact numbers, every axis of equal cells cut to length 1, so that it broadcasts back.
+
+    NaN and infinities are a ScalarError, more than MAX_EXACT_CELLS cells a TooManyError.
+    """
     array = drop_repeats(np.asarray(array))
     if array.size > MAX_EXACT_CELLS:
         raise TooManyError("constant", f"{array.size} cells are more than {MAX_EXACT_CELLS}")

@@ -87,7 +87,10 @@ class DeviceRun:
     # --- what a stage reads -------------------------------------------------------------------------------------------
 
     def _operand(self, p: int, k: int, a: int) -> Operand:
-        """Return what argument k of node p, the value at position a, is read from."""
+        """Make the array that argument k of node p (the value of node a) is read from; return its key and first cell.
+
+        It is summed over devices, gets its halo or is sliced as needed, and is stored in `arrays`.
+        """
         shared = self.stages.shared(p, k)
         key = " ".join((str(a), *shared))
         if key not in self.arrays:  # one cell, for all: those who do not own it hold zeros

@@ -340,7 +340,8 @@ _max_with_index: Callable[..., Tensor] = _IndexedMax.apply
 def _check_range(name: str, index: Tensor, cells: int, empty: bool) -> None:
     """Raise ShapeError if a position lies outside 0..cells-1 (-1 is allowed if `empty`).
 
-    Only positions that can be read are checked; elsewhere PyTorch's own gather and scatter refuse.
+    Plain CPU tensors alone are checked. On other devices and in tracers PyTorch refuses most of what lies outside;
+    positions below -1 count as -1 there, if `empty`.
     """
     if is_eager(index) and index.device.type == "cpu" and index.numel():
         low, (least, most) = -1 if empty else 0, (int(end) for end in torch.aminmax(index))

@@ -209,7 +209,7 @@ class ErrorPropagation:
             widest = np.asarray(self.walked.balls[i].high - self.walked.balls[i].low) * SLACK
             linear = i in self.walked.local_error_balls
             carried = self._carried(i, node, self._read(i, node, self.total, self.inside))
-            before = self._carried(i, node, self._read(i, node, *self._errors_before_layer(node)))
+            before = self._carried(i, node, self._read(i, node, *self._errors_without_layer(node)))
             own = self.walked.local_error_balls[i].radius if linear else self._rounding_error(i, node)
             if linear:
                 self.inside[i] = carried
@@ -225,8 +225,8 @@ class ErrorPropagation:
         before = self.before[d] if own_layer else self.total[d]
         self.before[i] = np.fmin(quotient_error(before, axes, a, rounds=False), self.total[i])
 
-    def _errors_before_layer(self, node: Node) -> tuple[dict[int, Array], dict[int, Array]]:
-        """Return `total` and `inside`, as if the nodes of this layer rounded nothing."""
+    def _errors_without_layer(self, node: Node) -> tuple[dict[int, Array], dict[int, Array]]:
+        """Return copies of `total` and `inside` (errors by node), as if the nodes of this layer did not round."""
         same = {a: b for a, b in self.before.items() if self.graph.nodes[a].group == node.group}
         return {**self.total, **same}, {**self.inside, **same}
 

@@ -272,7 +272,7 @@ class State:
         single source.
         """
         if i not in self.chains:
-            self.chains[i] = self._chain(i)
+            self.chains[i] = self._merge_chain(i)
         return self.chains[i]
 
     def _factor(self, i: int) -> list[Tensor | None] | None:
@@ -280,8 +280,8 @@ class State:
         layer = self.layers[i]
         return layer.factors if isinstance(layer, BoundLinear) and len(layer.varying) == 1 else None
 
-    def _chain(self, i: int) -> Chain | None:
-        """Compute `chain(i)` without the cache."""
+    def _merge_chain(self, i: int) -> Chain | None:
+        """Merge node i and the elementwise maps below it, each read once, into one map; None if i is no such map."""
         factor: Tensor | None = None
         constant: Tensor | None = None
         inner: list[int] = []

@@ -105,7 +105,12 @@ def _case_by_trees(
     step: Step | None,
     refine: bool,
 ) -> tuple[CaseProof, Proven]:
-    """Return the checked proof of one case, by the given trees and by proofs on the whole box, and what it proves."""
+    """Return the checked proof of one case and what it proves: alternatives with a tree by it, others on the whole box.
+
+    given    pairs of numbers of alternatives and the tree that covers them; unused where no input varies
+    refine   cut further where an alternative stays open; else that is an OpenAlternativeError
+    step     is told the progress
+    """
     low, high, forward = _walked(graph, case, _options(arithmetic))
     refine = refine and forward.varies
     todo = [(list(numbers), tree) for numbers, tree in given] if forward.varies else []  # else cuts are of no use

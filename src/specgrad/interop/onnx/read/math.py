@@ -385,7 +385,7 @@ def _cumsum(c: OnnxNode) -> Value:
 
 @operator("ReduceProd", 1, 11, 13, 18, note="of known integers only; noop_with_empty_axes=0")
 def _reduce_prod(c: OnnxNode) -> Value:
-    """Convert ONNX ReduceProd."""
+    """Fold an ONNX ReduceProd of known integers into a constant; refuse any other."""
     keep = c.flag("keepdims", 1)
     axes = c.axes(None if c.version < 18 else 1)
     c.require("noop_with_empty_axes", "int", 0)
