@@ -417,3 +417,8 @@ def test_a_contradiction_is_no_small_distance(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(point_bounds, "crown", beside)
     with pytest.raises(ContradictionError, match="exclude each other"):
         tolerance(graph, x)
+
+
+def test_an_argument_too_many_is_refused_with_points_too() -> None:
+    with pytest.raises(sg.SpecgradError, match="takes 1 arguments"):
+        tolerance(sg.trace(sg.relu, (1, 3)), np.ones((2, 3)), np.ones((2, 3)), points=True)

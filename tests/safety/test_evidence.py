@@ -19,6 +19,7 @@ ort = pytest.importorskip("onnxruntime")
 pytest.importorskip("flint")
 
 from specgrad.bounds.search.certificates.prove import prove  # noqa: E402
+from specgrad.errors import SpecgradError  # noqa: E402
 from specgrad.safety.evidence import Evidence, gather  # noqa: E402
 from specgrad.safety.evidence import page as page_of_items  # noqa: E402
 from specgrad.safety.evidence.item import ASSUMPTIONS, PURPOSE, Item  # noqa: E402
@@ -191,6 +192,11 @@ def test_the_page_says_what_it_is(whole: Evidence) -> None:
     assert not re.search(r"https?://|<script", text)
     assert set(re.findall(r'href="#([^"]+)"', text)) <= set(re.findall(r'id="([^"]+)"', text))
     assert "@media print" in text
+
+
+def test_inputs_that_were_not_recorded_are_named(place: Path, recorded) -> None:
+    with pytest.raises(SpecgradError, match=r"the inputs .* of the model were not recorded; got y"):
+        gather(place / "net.onnx", {"y": next(iter(recorded.values()))})
 
 
 def test_a_model_that_cannot_be_read_has_its_section_too() -> None:

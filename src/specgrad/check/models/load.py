@@ -85,8 +85,8 @@ def _takes_less(model: Any, number: int, tree: Tree) -> dict[str, bool]:
     given = open_model(model)
     if given.kind == "graph":
         graph = given.source
-        pattern = graph.inputs[number] if number < len(graph.inputs) else None
-        ranks = {path: len(graph.nodes[position].shape) for path, position in walk(pattern)}
+        patterns = graph.inputs[number : number + 1]  # none for an argument too many, which is refused later
+        ranks = {path: len(graph.nodes[position].shape) for p in patterns for path, position in walk(p)}
     else:
         dims = [*(i.dims for i in given.inputs), *(None for _ in range(number + 1))][number]
         ranks = {} if dims is None else {"": len(dims)}

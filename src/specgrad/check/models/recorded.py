@@ -95,7 +95,7 @@ def run_recorded(source: Any, recorded: Mapping[str, Array]) -> list[ModelRun]:
 
     model = open_model(source, "recorded")
     file, names = model.proto, model.names
-    _refuse_missing("inputs", names, recorded)
+    refuse_missing("inputs", names, recorded)
     values = {n: np.asarray(a) for n, a in recorded.items()}
     for n, a in values.items():
         if a.dtype.kind not in "fiub":  # NumPy stores a bfloat16 as bytes of no type
@@ -167,7 +167,7 @@ def _refuse_shapes(graph: Graph, known: Mapping[int, Array]) -> None:
             raise ParameterError("recorded", f"{text}. Are its axes in another order?")
 
 
-def _refuse_missing(what: str, names: Sequence[str], recorded: Mapping[str, Array]) -> None:
+def refuse_missing(what: str, names: Sequence[str], recorded: Mapping[str, Array]) -> None:
     """Raise ParameterError if a named value was not recorded."""
     missing = [n for n in names if n not in recorded]
     if missing:

@@ -13,7 +13,7 @@ import numpy as np
 
 from specgrad.check import audit_recorded, preserve, tolerance
 from specgrad.check.decisions.decision import parse
-from specgrad.check.models.recorded import recorded_of, split_points
+from specgrad.check.models.recorded import recorded_of, refuse_missing, split_points
 from specgrad.declared_errors import declared
 from specgrad.errors import SpecgradError, UnsupportedError
 from specgrad.graph.graph import Graph
@@ -84,6 +84,7 @@ class EvidenceRequest:
     @cached_property
     def points(self) -> list[dict[str, Array]]:
         """The recorded values by name, one dict per recorded input point."""
+        refuse_missing("inputs", self.inputs, self.recorded)
         values = {name for node in self.file.graph.node for name in node.output}
         known = {n: a for n, a in self.recorded.items() if n in values | set(self.inputs)}
         return split_points(known, {i.name: i.dims for i in self.given.inputs})
