@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from specgrad.check import compare
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("torch")
@@ -87,3 +88,26 @@ def test_what_nobody_shows_is_2(files: Path, run: Any) -> None:
     code, out, _ = run("compare abs.json relus.json --json")
     data = json.loads(out)
     assert (code, data["verdict"], data["max_difference"], data["witness"]) == (2, "cannot tell", 0.0, None)
+
+
+def test_a_saved_graph_with_open_sizes_is_compared_as_python_compares_it(folder: Path, run: Any) -> None:
+    """What it leaves to its callers is said: the command hands on the graph that was saved, not one at these sizes."""
+    graphs = [sg.trace(f, ("N", 2)) for f in (sg.relu, lambda x: sg.maximum(x, 0))]
+    for graph, name in zip(graphs, ("first.json", "second.json"), strict=True):
+        sg.save(graph, folder / name)
+    x = np.array([[3, 1]], np.float32)
+    np.save(folder / "one.npy", x)
+    printed = json.loads(run("compare first.json second.json --input one.npy --json")[1])
+    proven = compare(*graphs, x)
+    assert (printed["verdict"], printed["method"]) == (proven.verdict, proven.method)
+    assert "the sizes x (1, 2)" in proven.method
+
+
+def test_of_a_module_no_interface_is_compared(folder: Path, run: Any) -> None:
+    """A module does not say what its inputs are called."""
+    (folder / "nets_to_compare.py").write_text("import torch\ndef make():\n    return torch.nn.ReLU()\n")
+    sg.save(sg.trace(lambda image: sg.relu(image), ("N", 2)), folder / "graph.json")
+    np.save(folder / "one.npy", np.array([[3, 1]], np.float32))
+    code, out, err = run("compare nets_to_compare:make graph.json --input one.npy --json")
+    data = json.loads(out)
+    assert (code, data["verdict"], data["interface"]) == (0, "same", []), err

@@ -40,6 +40,7 @@ def test_a_record_and_a_page_are_left(folder: Path, run) -> None:
     assert run(command) == first
     assert Path("r.jsonl").read_bytes() == lines
     assert "Margin over tolerance" in Path("p.html").read_text()
+    assert "argmax of net.onnx" in Path("p.html").read_text()
     code, _, err = run(command.replace("ties", "data"))
     assert (code, "another run" in err) == (3, True)
     Path("r.jsonl").write_text("mine\n")

@@ -171,3 +171,15 @@ def test_the_command_line_names_files_and_modules(tmp_path: Path, monkeypatch: p
 def test_only_an_onnx_file_has_a_proto() -> None:
     with pytest.raises(ParameterError, match="must be an ONNX file; got Graph"):
         _ = open_model(sg.trace(sg.relu, (3,))).proto
+
+
+def test_a_half_module_at_a_huge_size_takes_no_memory() -> None:
+    """The example is one cell, repeated; a copy of it would need 12 TiB."""
+    graph = open_model(torch.nn.Linear(3, 2).half()).graph({"input": (1 << 40, 3)})
+    assert graph.nodes[-1].shape == (1 << 40, 2)
+
+
+def test_a_partial_graph_is_refused_at_given_sizes_too() -> None:
+    part = open_model(relu_file([1, 3], operator="Det")).part({"x": (1, 3)})
+    with pytest.raises(UnsupportedError, match="leaves out what has no meaning here: Det"):
+        open_model(part).graph()

@@ -87,6 +87,7 @@ def _onnx_types(model: Model) -> Iterator[tuple[str, str]]:
 
 
 def _torch_types(model: Model) -> Iterator[tuple[str, str]]:
+    """Yield (name, type) of parameters and buffers that are not float32."""
     for name, value in {**dict(model.source.named_parameters()), **dict(model.source.named_buffers())}.items():
         if value.is_floating_point() and str(value.dtype) != "torch.float32":
             yield f"{name!r}", str(value.dtype).removeprefix("torch.")

@@ -42,7 +42,7 @@ class Model:
     """A network that a user gave.
 
     source  a Graph, an ONNX file (path, bytes, ModelProto) or a PyTorch module
-    title   the file's name, or the class of the module
+    title   the file's name, or the class of the module or graph; "model" of bytes and of a ModelProto
     """
 
     source: Any
@@ -78,6 +78,7 @@ class Model:
         largest_value   bytes that a value may need, of graphs that nobody runs whole (ANY_SIZE)
         """
         if self.kind == "graph":
+            refuse_parts(self.source, "model")
             graph: Graph = self.source.at(**shapes) if shapes else self.source
             return graph
         if self.kind == "onnx":
@@ -167,6 +168,7 @@ class Model:
             raise ParameterError(who, f"the model takes {len(self.inputs)} inputs ({names}); got {len(inputs)}")
 
     def _traced(self, examples: Sequence[Any]) -> Graph:
+        """The graph of a PyTorch module at these examples; ParameterError for what torch.export does not take."""
         from .torch.formats import meaning_of
 
         try:
@@ -188,7 +190,7 @@ def open_model(given: Any, who: str = "model") -> Model:
         except OSError as error:
             raise ParameterError(who, f"cannot read {str(given)!r:.200}: {error.strerror}") from error
     if isinstance(given, Graph):
-        return Model(given, "graph", "graph")
+        return Model(given, "graph", type(given).__name__)
     if is_onnx(given):
         need("onnx", "ONNX files need")
         return Model(given, "onnx", Path(given).name if isinstance(given, str | Path) else "model")
@@ -241,6 +243,7 @@ def _imported(name: str) -> Any:
 
 
 def _at_batch_one(given: ModelInput) -> Shape:
+    """The declared shape with an open batch of 1; ParameterError if another size is open."""
     name, dims = given.name, given.dims
     if dims is None:
         raise ParameterError("--shape", f"the model does not say the shape of input {name}; give --shape {name}=1,...")

@@ -27,7 +27,7 @@ from specgrad.graph.graph import Graph
 from specgrad.graph.interface import Interface, interface_differences, interface_of, only_one_takes
 from specgrad.graph.ir.interpreter import bind_inputs
 from specgrad.graph.ir.tree import leaves
-from specgrad.interop.model import open_model
+from specgrad.interop.model import Model, open_model
 from specgrad.rounding import Arithmetic
 from specgrad.rounding.stated import deployment_of
 from specgrad.scalar import Array, Number
@@ -251,6 +251,7 @@ def compare(
     boxes = None if box is None else box_of(box, eps, low, high)
     about = "the input given" if inputs else None if boxes is None else "the middle of the box"
     inputs = inputs or (() if boxes is None else tuple(_middle(each) for each in boxes))
+    a, b = open_model(a, "compare"), open_model(b, "compare")
     first, second, given, formats = _graphs(a, b, inputs, arithmetic)
     declared = _declared(a, first), _declared(b, second)
     boxes = boxes or box_around(given, eps, low, high)
@@ -298,7 +299,7 @@ def _check_boxes(graph: Graph, boxes: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _graphs(
-    a: Any, b: Any, inputs: tuple[Any, ...], arithmetic: Arithmetic
+    a: Model, b: Model, inputs: tuple[Any, ...], arithmetic: Arithmetic
 ) -> tuple[Graph, Graph, tuple[Array, ...], list[Mapping[str, str]]]:
     """Return both models as graphs, b's inputs in a's order if names allow; the inputs; formats other than float32."""
     given = tuple(leaves(tuple(numpy_of(x) for x in inputs))) if inputs else _random_inputs(a)
@@ -322,9 +323,9 @@ def _ordered_as(first: Graph, second: Graph) -> Graph:
     return replace(second, names=first.names, inputs=tuple(second.inputs[k] for k in order), open=None)
 
 
-def _random_inputs(model: Any) -> tuple[Array, ...]:
+def _random_inputs(model: Model) -> tuple[Array, ...]:
     """Return normal numbers of the shapes that a model declares; zeros for indices."""
-    graph, rng = open_model(model, "compare").graph().at(), np.random.default_rng(0)
+    graph, rng = model.graph().at(), np.random.default_rng(0)
     nodes = [graph.nodes[p] for p in graph.input_positions]
     return tuple(
         np.zeros(n.shape, np.int64) if n.kind == "index" else rng.normal(size=n.shape).astype(np.float32) for n in nodes
@@ -347,11 +348,11 @@ def _shape_difference(a: Graph, b: Graph) -> Comparison | None:
 Declared = tuple[Interface | None, Interface | None]
 
 
-def _declared(model: Any, graph: Graph) -> Interface | None:
+def _declared(model: Model, graph: Graph) -> Interface | None:
     """Return the interface that a model declares, open sizes included; None for a PyTorch module."""
-    if hasattr(model, "state_dict"):
+    if model.kind == "torch":
         return None
-    return interface_of(model if isinstance(model, Graph) else graph)
+    return interface_of(model.source if model.kind == "graph" else graph)
 
 
 def _with_interfaces(done: Comparison, declared: Declared) -> Comparison:

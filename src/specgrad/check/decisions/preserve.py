@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from specgrad.interop.model import open_model
+
 from ...errors import ParameterError, UnsupportedError, need
 from ...properties.number import exactly
 from ...rounding import Arithmetic
@@ -161,7 +163,8 @@ def preserve(
     if width is not None and (width < 0 or used.dtype != "float32"):
         text = f"eps must not be negative, and goes with float32; got eps={eps}, dtype={used.dtype!r}"
         raise ParameterError("preserve", text, rule="P5")
-    samples = samples_of(model, data, used)
+    given = open_model(model, "preserve")
+    samples = samples_of(given, data, used)
     question = DecisionProblem(
         samples.graph, asked, used, tuple(stored), _output(samples, output), samples.formats, seconds
     )
@@ -171,7 +174,7 @@ def preserve(
     said |= {"eps": str(width), "limits": [str(low), str(high)], "stored": sorted(stored)}
     searcher = _flip_search(question, samples, used, runtimes, seconds)
     said["runtimes"] = list(searcher.runtimes.names) if searcher.runtimes is not None else []
-    source = model if hasattr(model, "state_dict") else samples.source
+    source = given.source if given.kind == "torch" else samples.source
     run = _SampleRunner(question, samples, width, (low, high), searcher, seconds, source)
     try:
         with Checkpoint(checkpoint, "preserve", _digest(samples, said), {**said, "samples": len(samples)}) as file:
@@ -183,8 +186,7 @@ def preserve(
             records = tuple(Sample(**{**file.done[n], "number": n}) for n in range(len(samples)))
     finally:
         run.close()
-    title = Path(model).name if isinstance(model, str | Path) else type(model).__name__
-    return PreserveResult(title, asked, records, deployment_of(used, samples.graph), width, samples.notes)
+    return PreserveResult(given.title, asked, records, deployment_of(used, samples.graph), width, samples.notes)
 
 
 def _output(samples: Samples, asked: int | str | None) -> int:

@@ -35,6 +35,8 @@ def as_declared(model: Model, given: Mapping[str, Array]) -> tuple[dict[str, Arr
     types = {i.name: i.dtype for i in model.inputs}
     feeds, notes = dict(given), []
     for name, a in given.items():
+        if types[name] is None:
+            raise ParameterError("audit", f"input {name} declares no type that is known", rule="P5")
         wanted = np.dtype(types[name])
         if a.dtype == wanted:
             continue

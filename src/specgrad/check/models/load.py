@@ -10,7 +10,7 @@ import numpy as np
 from specgrad.errors import ParameterError, ShapeError, UnsupportedError
 from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node
 from specgrad.graph.ir.tree import Tree, leaves, transform, walk
-from specgrad.interop.model import open_model
+from specgrad.interop.model import Model, open_model
 from specgrad.rounding import FORMATS, Arithmetic
 
 
@@ -72,7 +72,8 @@ def points_of(model: Any, inputs: tuple[Tree, ...], who: str) -> list[tuple[Tree
     if len(counts) != 1 or counts == {()}:
         raise ShapeError(who, f"the first axis of every input must count the points; got {_shapes(inputs)}")
     ((count,),) = counts
-    less = [_takes_less(model, number, tree) for number, tree in enumerate(inputs)]
+    opened = open_model(model, who)
+    less = [_takes_less(opened, number, tree) for number, tree in enumerate(inputs)]
 
     def taken(k: int, number: int, tree: Tree) -> Tree:
         return transform(lambda path, a: np.asarray(a)[k] if less[number][path] else np.asarray(a)[k : k + 1], tree)
@@ -80,15 +81,14 @@ def points_of(model: Any, inputs: tuple[Tree, ...], who: str) -> list[tuple[Tree
     return [tuple(taken(k, number, tree) for number, tree in enumerate(inputs)) for k in range(count)]
 
 
-def _takes_less(model: Any, number: int, tree: Tree) -> dict[str, bool]:
+def _takes_less(model: Model, number: int, tree: Tree) -> dict[str, bool]:
     """Return {path: whether the model takes an axis less than that leaf of argument `number` has}."""
-    given = open_model(model)
-    if given.kind == "graph":
-        graph = given.source
+    if model.kind == "graph":
+        graph = model.source
         patterns = graph.inputs[number : number + 1]  # none for an argument too many, which is refused later
         ranks = {path: len(graph.nodes[position].shape) for p in patterns for path, position in walk(p)}
     else:
-        dims = [*(i.dims for i in given.inputs), *(None for _ in range(number + 1))][number]
+        dims = [*(i.dims for i in model.inputs), *(None for _ in range(number + 1))][number]
         ranks = {} if dims is None else {"": len(dims)}
     return {path: np.ndim(leaf) == ranks.get(path, -1) + 1 for path, leaf in walk(tree)}
 

@@ -14,6 +14,7 @@ import numpy as np
 from specgrad.errors import ParameterError, need
 from specgrad.graph.graph import Graph
 from specgrad.graph.ir.tree import transform
+from specgrad.interop.model import open_model
 from specgrad.rounding import FORMATS, Arithmetic
 from specgrad.rounding.stated import deployment_of
 from specgrad.scalar import Array, upward
@@ -253,6 +254,7 @@ def tolerance(
     need("torch", "tolerance needs")
     start = time.monotonic()
     arithmetic = arithmetic or Arithmetic()
+    model = open_model(model, "tolerance")
     given = tuple(transform(lambda _, leaf: _array(leaf), tree) for tree in inputs)
     each = points_of(model, given, "tolerance") if points else [given]
     if not each:

@@ -29,8 +29,8 @@ def half_type(module: torch.nn.Module) -> torch.dtype | None:
 
 
 def float_type(module: torch.nn.Module) -> str:
-    """NumPy's name for what the module's numbers are: float32 where it has none, or NumPy lacks theirs."""
-    types = _types(module)
+    """NumPy's name of the type that tracing asks of inputs: float32 of a half module, or where there are no numbers."""
+    types = [] if half_type(module) is not None else _types(module)
     return {torch.float64: "float64", torch.float16: "float16"}.get(types[0], "float32") if types else "float32"
 
 
@@ -46,9 +46,11 @@ def numbers_of(tensors: Sequence[torch.Tensor]) -> list[Array]:
 
 
 def meaning_of(module: torch.nn.Module, inputs: Sequence[Any]) -> Graph:
-    """The module as a graph at the sizes of these inputs (arrays or tensors)."""
-    half, given = half_type(module), tensors_of(inputs)
-    if half is not None:
-        module, given = copy.deepcopy(module).float(), tensors_of(numbers_of(tensors_of(inputs, half)))
-    graph: Graph = from_torch(module, *given)
+    """The module as a graph at the sizes of these inputs (arrays or tensors), whose values play no role.
+
+    A half module is traced as its copy in float32.
+    """
+    if half_type(module) is not None:
+        module, inputs = copy.deepcopy(module).float(), tensors_of(inputs, torch.float32)
+    graph: Graph = from_torch(module, *tensors_of(inputs))
     return graph

@@ -73,7 +73,7 @@ class EvidenceRequest:
 
     @cached_property
     def given(self) -> Model:
-        """The model behind the gate."""
+        """The model, opened once."""
         return open_model(self.model, "evidence")
 
     @property
@@ -91,6 +91,7 @@ class EvidenceRequest:
 
     @property
     def inputs(self) -> list[str]:
+        """Names of the model's inputs, initializers left out."""
         return self.given.names
 
     @property

@@ -152,6 +152,7 @@ def _models(model: Any, stated: Any) -> list[tuple[str, Any]]:
 
 
 def _graph(model: Any, stated: Any, shape: Any, name: str) -> Graph:
+    """Return the model as a graph with all sizes known; refuse other formats than float32, and parts of models."""
     given = open_model(model, "certify")
     refuse_other_formats(given)
     if given.kind == "torch":
@@ -165,7 +166,7 @@ def _graph(model: Any, stated: Any, shape: Any, name: str) -> Graph:
 
 
 def _module_shapes(stated: Any, shape: Any) -> dict[str, Sequence[int]]:
-    """Return the model as a graph with all sizes known."""
+    """Return the shapes of a module's arguments, in order: as given, or those of x; {} if neither tells them."""
     if shape is None:
         x = stated[0] if isinstance(stated, tuple) else ()
         each = [np.shape(a) for a in (x if isinstance(x, tuple) else (x,))]
