@@ -26,7 +26,8 @@ def pool(
 ) -> Shape:
     """Return the output shape of a pooling: floor((n + lo + hi - e*(k-1) - 1) / s) + 1 per axis.
 
-    The stride defaults to the kernel. Rules: [W1] [W2] [W3].
+    x is the input's shape; ceil rounds up in place of floor, as [W3] says. The stride defaults to the kernel; an int
+    kernel needs rank=. Rules: [W1] [W2] [W3].
 
     >>> pool((3, 7, 7), 2, rank=2, ceil=True)
     (3, 4, 4)

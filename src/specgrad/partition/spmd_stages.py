@@ -131,7 +131,9 @@ class Stages:
     # --- what moves ---------------------------------------------------------------------------------------------------
 
     def shared(self, p: int, k: int) -> tuple[str, ...]:
-        """Return the axes of the mesh along which argument k has one cell that is read wherever node p is computed."""
+        """Return the axes of the mesh along which argument k of node p is one cell, broadcast, that every device which
+        computes the node reads; none of a number.
+        """
         a = self.graph.nodes[p].args[k]
         if not isinstance(a, int):
             return ()

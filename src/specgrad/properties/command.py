@@ -155,7 +155,10 @@ def alarm(seconds: float) -> Iterator[None]:
 
 
 def _search_within(search: Any, limits: dict[str, Any], as_json: bool) -> Any:
-    """Run the search and return its verdict, or None if it did not end shortly after its time limit."""
+    """Return the verdict of `search(**limits, progress=...)`, or None if it did not end shortly after its time limit.
+
+    `limits` holds seconds, taken as 0 if negative. Progress is shown on stderr, unless `as_json`.
+    """
     seconds = max(0.0, limits["seconds"])
     try:
         with alarm(5 + 1.1 * seconds), console.progress(as_json) as step:

@@ -63,7 +63,7 @@ class Sharded:
 
     @property
     def reads(self) -> Any:
-        """Index of this rank's part of the data; a tuple of indices if there are several data inputs."""
+        """Index of the cells of the data that this rank owns, without halo; a tuple of indices for several inputs."""
         indices = tuple(slices(self._owned_box(p)) for p in data_positions(self.parts.graph))
         return indices[0] if len(indices) == 1 else indices
 

@@ -132,7 +132,10 @@ def _draw_reads(c: Canvas, p: WindowValues, o: Shape, across: dict[int, float], 
 
 
 def _draw_share(c: Canvas, p: WindowValues, r: Read, gy: Any, x: float, y: float) -> None:
-    """Draw what of `gy` goes back through one tap: the product, with its factor in the corner."""
+    """Draw at (x, y), upper left, what of `gy`, the cotangent of one output, goes back through the tap `r`.
+
+    That is the product with the tap's share, which stands small above it, except of a maximum: there it is 0 or 1.
+    """
     corner = "" if p.winners else f"{TIMES}{number(r.share)}"
     if r.share == 0:
         _cell(c, x, y, "0", "soft")
@@ -238,7 +241,10 @@ def _draw_thumbnails(c: Canvas, p: WindowValues, y: float) -> float:
 
 
 def _draw_thumbnail(c: Canvas, p: WindowValues, o: Shape, x: float, y: float) -> None:
-    """Draw the cells that output `o` reads as small squares, the winner in its own colour."""
+    """Draw the whole input, padded, as small squares from the upper left corner (x, y) on, over two axes.
+
+    The cells that output `o` reads have one colour, the winner of a maximum another.
+    """
     rows, columns = (a.positions for a in p.window.axes)
     reads = {r.position for r in p.reads(o)}
     won = None if p.winners is None else p.winners[o]

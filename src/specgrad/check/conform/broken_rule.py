@@ -44,7 +44,7 @@ def rule(question: OpCase, verdict: Verdict) -> str:
 
 
 def _rule_of_attributes(question: OpCase, verdict: Verdict) -> str:
-    """Return the rule that the attributes of a shrunk case point to."""
+    """Return the rule, a key of TEXT, that the attributes of a shrunk case point to; "value" if they point to none."""
     a = question.attributes
     if verdict.fault == "index" or (question.operator == "max_pool" and question.gradient is not None):
         return "first"

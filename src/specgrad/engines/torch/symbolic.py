@@ -106,7 +106,7 @@ def _fitted(ours: dict[str, Tensor], graph: Graph, bound: Graph) -> dict[str, Te
 
 
 def _repeated(graph: Graph) -> dict[str, Shape]:
-    """Return the constants that are broadcast to a symbolic shape, with the shape before broadcasting."""
+    """Return the shape before broadcasting of each constant, by name, that is broadcast to a symbolic shape."""
     assert graph.open is not None
     program = graph.open.program
     pairs = ((program.nodes[p], a.shape) for p, a in program.constants.items())

@@ -233,7 +233,7 @@ class ScalarNetwork:
             raise ReplayError(f"the proven checker has no rule for node {node.name} ({node.op.name})")
 
     def _new(self, cell: Neuron) -> int:
-        """Add a cell and return its number."""
+        """Append a cell to `cells` and return its number; numbers begin with 1."""
         self.cells.append(cell)
         return len(self.cells)
 

@@ -236,7 +236,7 @@ def _unary_with_attributes(operator: str, *attributes: Attributes) -> Build:
 
 
 def _random_inputs(build: Build, kind: str, shape: tuple[int, ...] = (3, 4)) -> Any:
-    """Return a draw of the cases of two random inputs of one kind of data."""
+    """Return draw(rng, dtype): a list of the cases that `build` makes of two random arrays, of a kind of `DATA`."""
     return lambda rng, dtype: [c for _ in range(2) for c in build(numbers(rng, kind, shape, dtype))]
 
 

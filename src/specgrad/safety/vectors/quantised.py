@@ -89,7 +89,7 @@ def _quantize_half(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _quantize_default(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a case without a zero point."""
+    """Yield one QuantizeLinear case of float32 numbers without a zero point, so to uint8; `dtype` is not read."""
     yield _quantize_case(rng.uniform(0, 9, size=(3, 5)).astype(FLOAT), 0.05, None)
 
 

@@ -115,7 +115,10 @@ class CertifyKind(Listed):
 
     @cached_property
     def samples(self) -> tuple[Array, Array]:
-        """The samples (count, ...) in float32 and their integer labels (count,), read from the .npz file."""
+        """The samples x (count, ...) in float32 and their integer labels (count,), from the .npz file of the spec.
+
+        CampaignError unless the file holds the two, x and label, of these types and shapes.
+        """
         path = self.file(self.options["samples"])
         try:
             with np.load(path, allow_pickle=False) as data:

@@ -207,7 +207,7 @@ def show_estimate(console: Console, spec: Path, verdict: str, data: Mapping[str,
 
 
 def show_run(console: Console, spec: Path, verdict: str, data: Mapping[str, Any]) -> None:
-    """Print what a run did."""
+    """Print what a run did: how many shards, in which time, where; `data` is what `run` prints as JSON."""
     _head(console, verdict, f"{spec}: {_plural(data['shards'], 'shard')} of kind {data['kind']}")
     text = f"{data['run']:,} run in {time_text(data['seconds'])}"
     text += f", {data['before']:,} were done before" if data["before"] else ""

@@ -234,6 +234,7 @@ class BoundConv(BoundLinear):
 
     @property
     def is_transposed(self) -> bool:
+        """Whether the node is a transposed convolution."""
         return self.node.op is CONV_TRANSPOSE
 
     def map_objectives(self, convolution: Convolution, a: Tensor, fast: bool) -> Tensor:

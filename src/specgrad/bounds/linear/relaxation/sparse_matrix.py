@@ -11,8 +11,9 @@ MAX_READER_SHARE = 1 / 8  # of cells that a source may be read by
 
 
 class SparseMatrix(NamedTuple):
-    """A sparse matrix by columns: per source the cells that read it and their weights, (readers, sources), padded
-    by 0.
+    """A sparse matrix by columns: per source the cells that read it and their weights, both (readers, sources).
+
+    Where a source has fewer readers, cells that do not read it fill up, with weight 0.
     """
 
     cells: Tensor

@@ -166,7 +166,10 @@ class Boxes:
         return reference - slack - LINE * reference.abs()
 
     def _seeds(self, i: int, rows: Tensor, boxes: int) -> dict[int, Tensor]:
-        """Rows (1, rows, cells) as objectives of node i, copied for every box if layers need that."""
+        """Return {i: rows}, objectives of node i for `backward`, reshaped from (boxes or 1, rows, cells).
+
+        Rows for all boxes alike, (1, ...), are expanded to one copy per box if a layer has several sources.
+        """
         seeds = rows.reshape(len(rows), rows.shape[1], *self.root.graph.nodes[i].shape)
         return {i: seeds.expand(boxes, *seeds.shape[1:]) if self.joint and len(seeds) == 1 else seeds}
 

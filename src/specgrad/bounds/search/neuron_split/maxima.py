@@ -53,7 +53,7 @@ class Maximum:
         return len(self.index)
 
     def ends(self, ends: Mapping[int, Interval]) -> Interval:
-        """(lower, upper) of every tap, each (boxes, taps, windows), negated for a minimum."""
+        """(lower, upper) of every tap, each (boxes, taps, windows), from the `ends` of nodes; of -x for a minimum."""
         low, high = (self._read([r if isinstance(r, Tensor) else ends[r][k] for r in self.reads]) for k in (0, 1))
         return (low, high) if self.sign > 0 else (-high, -low)
 
@@ -99,7 +99,7 @@ class Maximum:
         return torch.where(left.sum(1) > 1, room.clamp(min=0), 0.0)
 
     def shaped(self, left: Tensor) -> Tensor:
-        """Reshape (boxes, taps, windows) to the layout of layers, (taps, boxes, *shape)."""
+        """Reshape anything of (boxes, taps, windows) to the layout of layers, (taps, boxes, *shape of the maximum)."""
         return left.movedim(1, 0).reshape(self.taps, len(left), *self.layer.node.shape)
 
 

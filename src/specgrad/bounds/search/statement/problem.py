@@ -45,7 +45,7 @@ class VerificationProblem:
 
     @property
     def is_joined(self) -> bool:
-        """Whether the graph differs from that of a single network."""
+        """Whether it has several networks, inputs or outputs, or inequalities that name inputs; `graph` joins them."""
         return self.stated.interface is not None or len(self.networks) > 1
 
 
