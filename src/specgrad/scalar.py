@@ -346,6 +346,35 @@ def maximum(a: Array, b: Array) -> Array:
     return _objects([larger(p, q) for p, q in zip(a.flat, b.flat, strict=True)], a.shape)
 
 
+# --- floats beside a number -------------------------------------------------------------------------------------------
+
+
+def nearest_float(value: Number) -> float:
+    """Return the nearest float, an infinity for a number beyond all floats."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def float_below(value: Number) -> float:
+    """Return the largest float that is not above `value`; -inf below all floats.
+
+    >>> float_below(Fraction(1, 10)) < Fraction(1, 10) < float_above(Fraction(1, 10))
+    True
+    >>> float_below(Fraction(1, 4)), float_below(10**400), float_above(10**400)
+    (0.25, 1.7976931348623157e+308, inf)
+    """
+    near = nearest_float(value)
+    return near if near <= value else math.nextafter(near, -math.inf)
+
+
+def float_above(value: Number) -> float:
+    """Return the least float that is not below `value`; inf above all floats."""
+    near = nearest_float(value)
+    return near if near >= value else math.nextafter(near, math.inf)
+
+
 # --- bounds in few digits ---------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .property import PropertyError, as_float
+from ..scalar import nearest_float
+from .property import PropertyError
 from .vnnlib1 import LinearExpression
 
 MAX_ROUNDS = 16
@@ -95,7 +96,7 @@ class VariableBounds:
         """Raise PropertyError if some variable has a lower bound above its upper bound."""
         i = self.empty_variable()
         if i is not None:
-            low, high = as_float(self.low[i]), as_float(self.high[i])
+            low, high = nearest_float(self.low[i]), nearest_float(self.high[i])
             raise PropertyError(f"input {name_of(i)} has lower bound {low} above upper bound {high}")
 
     def box(self, count: int, name_of: VariableNamer) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]]:

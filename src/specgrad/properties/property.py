@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import SpecgradError, quoted
-from ..scalar import Array
+from ..scalar import Array, float_above, nearest_float
 from .ball import NORMS, NormBall, norm_upper_bound
 from .interface import PropertyInterface
 from .number import exactly, limit
@@ -165,7 +165,7 @@ class Case:
         """Return (centre, radius) in float64 of a ball with every input, rounded to float32 or not; or None."""
         if self.ball is None:
             return None
-        center = np.array([as_float(c) for c in self.ball.center])
+        center = np.array([nearest_float(c) for c in self.ball.center])
         moved = [spacing(low, high) for low, high in zip(self.low, self.high, strict=True)]
         off = [c - Fraction(float(v)) for c, v in zip(self.ball.center, center, strict=True)]
         norm = self.ball.norm
@@ -277,27 +277,13 @@ def robustness(
     return Property(len(cells), outputs, (Case(tuple(lowest), tuple(highest), alternatives, ball),))
 
 
-def as_float(value: Fraction) -> float:
-    """Return the nearest float64 number, which may be infinite."""
-    try:
-        return value.numerator / value.denominator
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
-def float_above(value: Fraction) -> float:
-    """Return the least float64 number that is not below `value`, which may be infinite."""
-    near = as_float(value)
-    return near if math.isinf(near) or Fraction(near) >= value else math.nextafter(near, math.inf)
-
-
 def towards_zero(exact: Fraction) -> float:
     """Return a float64 number next to `exact`, not larger in magnitude: a margin is never shown larger than it is.
 
     >>> towards_zero(Fraction(1, 3)) < Fraction(1, 3)
     True
     """
-    near = as_float(exact)
+    near = nearest_float(exact)
     return near if abs(Fraction(near) if math.isfinite(near) else exact) <= abs(exact) else math.nextafter(near, 0)
 
 

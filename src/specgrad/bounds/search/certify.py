@@ -10,6 +10,7 @@ unknown          neither, within the time
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,9 +24,9 @@ from specgrad.proof.base.split_tree import OpenPart, Tree
 
 from ...errors import ParameterError, need
 from ...graph.graph import Graph
-from ...properties.property import Alternative, Case, as_float
+from ...properties.property import Alternative, Case
 from ...rounding.stated import deployment_of
-from ...scalar import Array
+from ...scalar import Array, float_below, nearest_float
 from .network.pgd_attack import Counterexample, DeployedNetwork, Effort, attack
 from .network.witnesses import held_run, witnessed
 from .shared.open_report import OpenReport
@@ -207,9 +208,7 @@ def target(limit: Fraction) -> float:
     >>> target(Fraction(0)), target(Fraction(1, 3)) > 1 / 3
     (5e-324, True)
     """
-    near = as_float(limit)
-    above = near == np.inf or (near > -np.inf and Fraction(near) > limit)
-    return near if above else float(np.nextafter(near, np.inf))
+    return math.nextafter(float_below(limit), math.inf)
 
 
 class _Certifier:
@@ -454,7 +453,7 @@ def _margin(bound: float, limit: Fraction) -> float:
     if not np.isfinite(bound):
         return bound
     exact = Fraction(bound) - limit
-    return as_float(exact) or (5e-324 if exact > 0 else -5e-324 if exact < 0 else 0.0)
+    return nearest_float(exact) or (5e-324 if exact > 0 else -5e-324 if exact < 0 else 0.0)
 
 
 def _nearest(alternative: Alternative, margins: list[float]) -> tuple[float, _Row]:

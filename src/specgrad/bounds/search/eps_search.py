@@ -18,6 +18,7 @@ import numpy as np
 from specgrad.errors import ContradictionError, ParameterError
 from specgrad.properties.ball import norm_upper_bound
 from specgrad.properties.number import exactly, limit
+from specgrad.scalar import float_above, float_below
 
 from .certify import CertifyResult, certify
 from .network.pgd_attack import Counterexample
@@ -99,9 +100,7 @@ def _number(value: Fraction | None, *, up: bool = False) -> float | None:
     """Nearest float64 not above the value, or not below it if `up`; None stays None."""
     if value is None:
         return None
-    near = float(value)
-    beyond = Fraction(near) > value if not up else Fraction(near) < value
-    return float(np.nextafter(near, np.inf if up else -np.inf)) if beyond else near
+    return float_above(value) if up else float_below(value)
 
 
 def _few_digits(value: Fraction) -> Fraction:

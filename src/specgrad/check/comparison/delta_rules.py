@@ -28,7 +28,7 @@ from specgrad.op import Op, Params, apply
 from specgrad.ops.activation import clamp, relu
 from specgrad.ops.elementwise import MAXIMUM, MINIMUM, add, maximum, minimum, mul, neg, select, sub
 from specgrad.ops.max_pool import AMAX, MAX_POOL, WINNER, take
-from specgrad.scalar import Array, exact
+from specgrad.scalar import Array, exact, float_above, float_below
 from specgrad.window import Window
 
 SLOPE_SLACK = 1 + 2.0**-40  # a slope that was computed in float64
@@ -142,7 +142,7 @@ def _piecewise_slopes(op: Op, params: Params, kinks: list[Fraction], low: Array,
         if right is not None:
             inside &= low < float(right)
         inside |= low == high
-        down, up = _enclosing_floats(slope)
+        down, up = float_below(slope), float_above(slope)
         least, most = np.where(inside, np.minimum(least, down), least), np.where(inside, np.maximum(most, up), most)
     return least, most
 
@@ -156,13 +156,6 @@ def _slope(op: Op, params: Params, left: Fraction | None, right: Fraction | None
         first, second = left, left + 1 if right is None else right
     values = op.spec(exact(np.array([first, second], dtype=object)), **params)
     return Fraction(values[1] - values[0]) / (second - first)
-
-
-def _enclosing_floats(x: Fraction) -> tuple[float, float]:
-    """Return the nearest floats not above and not below x."""
-    near = float(x)
-    down = near if Fraction(near) <= x else float(np.nextafter(near, -np.inf))
-    return down, near if Fraction(near) >= x else float(np.nextafter(near, np.inf))
 
 
 def certain_argmax(window: Window, low: Array, high: Array) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ from specgrad.bounds import Box, certify
 from specgrad.bounds.search.network.pgd_attack import DeployedNetwork
 from specgrad.bounds.search.network.witnesses import held_run
 from specgrad.properties.property import Alternative, Case, Property
-from specgrad.scalar import Array
+from specgrad.scalar import Array, float_above, float_below
 
 from .margins import DecisionMargins, DecisionProblem, output_ball, tighten_by_crown
 
@@ -58,14 +58,8 @@ def _exact_box(x: Array, eps: Fraction, limits: tuple[Any, Any]) -> tuple[list[F
 
 def _float_box(x: Array, low: list[Fraction], high: list[Fraction]) -> Box:
     """Return a box in float64, rounded outward."""
-    ends = [_down(v) for v in low], [-_down(-v) for v in high]
+    ends = [float_below(v) for v in low], [float_above(v) for v in high]
     return Box(*(np.array(end).reshape(x.shape) for end in ends))
-
-
-def _down(value: Fraction) -> float:
-    """Return the largest float64 number that is not above `value`."""
-    near = float(value)
-    return near if Fraction(near) <= value else float(np.nextafter(near, -np.inf))
 
 
 def _certify_open(

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...errors import ParameterError
 from ...rounding import FORMATS
-from ...scalar import Array
+from ...scalar import Array, float_above, float_below
 from ...window import Shape
 
 DECISION_NAMES = "argmax, top-K (top-5), threshold:T (threshold:0.5), mask, mask:T"
@@ -62,7 +62,7 @@ class Comparisons:
 
     def demand(self) -> Array:
         """Return what each row must exceed (or reach, if not strict): 0, or the threshold on the harder side."""
-        low, high = _below(self.limits[0]), -_below(-self.limits[1])
+        low, high = float_below(self.limits[0]), float_above(self.limits[1])
         return np.where(self.smaller != THRESHOLD, 0.0, np.where(self.sign > 0, high, -low))
 
     def margins(self, y: Array) -> Array:
@@ -75,12 +75,6 @@ class Comparisons:
         """Return which comparisons hold, given values or lower bounds of the rows; false for NaN."""
         demand = self.demand()
         return np.asarray(np.where(self.strict, rows > demand, rows >= demand))
-
-
-def _below(level: Fraction) -> float:
-    """Return the largest float64 number that is not above `level`."""
-    near = float(level)
-    return near if Fraction(near) <= level else float(np.nextafter(near, -np.inf))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from specgrad.bounds import Box
 from specgrad.errors import ParameterError
-from specgrad.scalar import Array, Number
+from specgrad.scalar import Array, Number, float_above, float_below
 
 COMMAND = "compare"
 
@@ -43,17 +43,9 @@ def box_around(
         raise ParameterError(COMMAND, f"low must not exceed high; got {low} and {high}", rule="P5")
     if not any(x.dtype.kind == "f" for x in given):
         raise ParameterError(COMMAND, "no input holds floats, so nothing moves", rule="P5")
-    least, most = _outward(low, -math.inf), _outward(high, math.inf)
-    return tuple(_box(x, _outward(eps, math.inf), least, most) if x.dtype.kind == "f" else x for x in given)
-
-
-def _outward(x: Number | None, side: float) -> float | None:
-    """Return x as a float, rounded towards `side` (an infinity)."""
-    if x is None:
-        return None
-    near = float(x)
-    short = near < x if side > 0 else near > x
-    return math.nextafter(near, side) if short else near
+    far = None if eps is None else float_above(eps)
+    least, most = None if low is None else float_below(low), None if high is None else float_above(high)
+    return tuple(_box(x, far, least, most) if x.dtype.kind == "f" else x for x in given)
 
 
 def _box(x: Array, eps: float | None, low: float | None, high: float | None) -> Box:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import typer
 
-from specgrad.properties.property import float_above
+from specgrad.scalar import float_above, float_below
 
 from .number_option import number_of
 
@@ -46,7 +46,7 @@ def limits_of(box: str | None, low: str | None, high: str | None) -> tuple[float
 
 def _enclosing(words: str, text: str, low: Fraction, high: Fraction) -> tuple[float, float]:
     """Return the floats that enclose [low, high]; BadParameter if one is infinite."""
-    ends = 0.0 - float_above(-low), float_above(high)
+    ends = float_below(low), float_above(high)
     if any(map(math.isinf, ends)):
         raise typer.BadParameter(f"{words} that floats can hold; got {text[:40]!r}")
     return ends

@@ -31,8 +31,8 @@ from specgrad.atomic_files import partner, write_pair
 from specgrad.errors import SpecgradError, need
 from specgrad.graph.files.save import to_json
 from specgrad.graph.graph import Graph
-from specgrad.properties.property import Case, Property, as_float, towards_zero
-from specgrad.scalar import Array
+from specgrad.properties.property import Case, Property, towards_zero
+from specgrad.scalar import Array, nearest_float
 
 from ..base.excluded_rewrites import exclusion
 from ..base.executions import ExecutionError, Executions, assumed, deployment, executions, optimistic
@@ -140,7 +140,7 @@ def _row_text(row: Sequence[int]) -> str:
 def _fraction_text(number: Fraction) -> str:
     """Return a fraction as text, approximately if it is long."""
     short = max(abs(number.numerator), number.denominator) < 10**12
-    return str(number) if short else f"about {as_float(number):.9g}"
+    return str(number) if short else f"about {nearest_float(number):.9g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +213,7 @@ class Checked:
         lines = []
         for case in self.cases:
             lines.append(f"valid{f' ({self.excluded})' if self.excluded else ''}: on a box of {case.box()}")
-            lines += [f"  {a}; margin {as_float(a.margin):.6g}{a.leaves_text}" for a in case.alternatives]
+            lines += [f"  {a}; margin {nearest_float(a.margin):.6g}{a.leaves_text}" for a in case.alternatives]
         lines.append(f"network: digest {self.network}")
         kind = f"{self.arithmetic.dtype}, {self.arithmetic.execution}"
         lines.append(f"executions: {kind}; `deployment` says what that includes")
@@ -326,7 +326,7 @@ class OpenAlternativeError(ReplayError):
     def __init__(self, alternative: int, margin: Fraction, where: str = "") -> None:
         self.alternative, self.margin = alternative, margin
         text = f"alternative {alternative} is not excluded{where}"
-        super().__init__(f"{text}: the proven margin is {as_float(margin):.3g}")
+        super().__init__(f"{text}: the proven margin is {nearest_float(margin):.3g}")
 
 
 class OpenLeafError(OpenAlternativeError):

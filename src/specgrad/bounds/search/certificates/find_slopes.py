@@ -39,9 +39,9 @@ from specgrad.proof.files.certificate import (
     check_case,
     encode,
 )
-from specgrad.properties.property import Alternative, Case, Property, as_float
+from specgrad.properties.property import Alternative, Case, Property
 from specgrad.rounding.arithmetic import Arithmetic
-from specgrad.scalar import Array
+from specgrad.scalar import Array, nearest_float
 
 from ..certify import target
 from ..input_split.search import Boxes, split_inputs
@@ -208,14 +208,14 @@ def _proof(
     it open.
     """
     bounds = output_bounds(forward, alternative.rows)[0]
-    margins = [b - as_float(limit) for b, limit in zip(bounds, alternative.limits, strict=True)]
+    margins = [b - nearest_float(limit) for b, limit in zip(bounds, alternative.limits, strict=True)]
     best = int(np.argmax(margins))
     weights = tuple(int(k == best) for k in range(len(margins)))
     if margins[best] > 0 or not forward.varies:
         return Proof(weights, common, deep)
     bounder = Bounder(forward)
     start = bounder.start(torch.from_numpy(alternative.rows[best : best + 1]))
-    target = torch.tensor([as_float(alternative.limits[best])])
+    target = torch.tensor([nearest_float(alternative.limits[best])])
     optimised, bound = bounder.optimised(start, STEPS, target)
     if bound.item() <= target.item():
         together = _together(forward, start.rows)

@@ -27,8 +27,8 @@ from specgrad.proof.batched.leaves import MULTIPLIER_FRAC_BITS, SLOPE_SCALE, inp
 from specgrad.proof.batched.tree_replay import Leaf, TreeProof, arrays_of, leaves, taps_inside, taps_of
 from specgrad.proof.batched.tree_replay import LeafResult as ProvenLeaf
 from specgrad.proof.files.certificate import ExcludedAlternative, OpenLeafError, OutOfTimeError, proven_leaves, roots_of
-from specgrad.properties.property import Case, as_float
-from specgrad.scalar import Array
+from specgrad.properties.property import Case
+from specgrad.scalar import Array, nearest_float
 
 from ..input_split.search import Boxes, OpenBoxes
 from ..neuron_split.subproblems import Bounder, Problems, root_forward
@@ -244,7 +244,7 @@ class TreeProver:
         each = torch.from_numpy(
             np.stack([rows[n] for (rows, _), n in zip(self.rows, chosen, strict=True)]).astype(float)
         )
-        limits = [as_float(limits[n]) for (_, limits), n in zip(self.rows, chosen, strict=True)]
+        limits = [nearest_float(limits[n]) for (_, limits), n in zip(self.rows, chosen, strict=True)]
         count = len(self.rows)
         problems = bounder.start(each.repeat(len(some), 1))
         points: dict[
@@ -277,7 +277,7 @@ class TreeProver:
         chosen = []
         for rows, limits in self.rows:
             bounds = output_bounds(forward, rows.astype(float))[0]
-            margins = [b - as_float(limit) for b, limit in zip(bounds.tolist(), limits, strict=True)]
+            margins = [b - nearest_float(limit) for b, limit in zip(bounds.tolist(), limits, strict=True)]
             chosen.append(int(np.argmax(margins)))
         return Bounder(forward) if forward.varies else None, chosen
 

@@ -20,8 +20,8 @@ from specgrad.engines import compile
 from specgrad.graph.graph import Graph
 from specgrad.interop.float32_model import deployed_graph
 from specgrad.properties.points import count_rounded_cells, counterexample_point, decimal_text
-from specgrad.properties.property import Alternative, Case, as_float
-from specgrad.scalar import Array
+from specgrad.properties.property import Alternative, Case
+from specgrad.scalar import Array, nearest_float
 
 SHOWN = 8  # outputs of a run in a line
 INSIDE = 1 - 2.0**-18  # of a ball's radius, so that rounding to float32 does not leave it
@@ -198,7 +198,7 @@ class _Aims:
         self.limits = torch.full((len(alternatives), most), torch.inf)
         for i, a in enumerate(alternatives):
             self.rows[i, : len(a.limits)] = torch.from_numpy(a.rows)
-            self.limits[i, : len(a.limits)] = torch.tensor([as_float(v) for v in a.limits])
+            self.limits[i, : len(a.limits)] = torch.tensor([nearest_float(v) for v in a.limits])
 
     def distance(self, y: Any) -> Any:
         """Distance of row b of y from alternative b; 0 or less inside it."""
@@ -243,10 +243,10 @@ def projected(case: Case, x: Any) -> Any:
 
     if case.ball is None:
         return x
-    center = torch.tensor([as_float(c) for c in case.ball.center])
+    center = torch.tensor([nearest_float(c) for c in case.ball.center])
     away = (x - center).double()
     size = away.abs().sum(1) if case.ball.norm == "1" else away.square().sum(1).sqrt()
-    share = (as_float(case.ball.radius) * INSIDE / size).clamp(max=1.0).nan_to_num(1.0)
+    share = (nearest_float(case.ball.radius) * INSIDE / size).clamp(max=1.0).nan_to_num(1.0)
     return (center + away * share[:, None]).to(x.dtype)
 
 
@@ -260,9 +260,9 @@ def steepest(case: Case, slope: Any, width: Any) -> Any:
         return slope.sign() * width
     if case.ball.norm == "1":
         slope = torch.where(slope.abs() >= slope.abs().amax(1, keepdim=True) / 2, slope.sign(), 0.0)
-        return slope * 2 * as_float(case.ball.radius) / slope.abs().sum(1, keepdim=True).clamp(min=1)
+        return slope * 2 * nearest_float(case.ball.radius) / slope.abs().sum(1, keepdim=True).clamp(min=1)
     size = slope.square().sum(1, keepdim=True).sqrt()
-    return torch.where(size > 0, slope / size, 0.0) * 2 * as_float(case.ball.radius)
+    return torch.where(size > 0, slope / size, 0.0) * 2 * nearest_float(case.ball.radius)
 
 
 def _confirm(network: DeployedNetwork, case: Case, x: Any, distance: Any) -> Counterexample | None:

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
 from specgrad.bounds.linear.propagation.backward import ObjectiveParts, backward
-from specgrad.properties.property import Alternative, Case, as_float
-from specgrad.scalar import Array
+from specgrad.properties.property import Alternative, Case
+from specgrad.scalar import Array, nearest_float
 
 from ..shared.float32_bounds import flat
 
@@ -136,5 +136,5 @@ def _lines(root: ForwardPass, case: Case, alternative: Alternative) -> tuple[Ten
     low, high = (torch.from_numpy(np.ravel(end)) for end in case.outer())
     a = flat(slopes[inside][0]) if slopes else torch.zeros((rows.shape[1], len(low)), dtype=torch.float64)
     radius = (high - low) / 2
-    limits = torch.tensor([as_float(limit) for limit in alternative.limits], dtype=torch.float64)
+    limits = torch.tensor([nearest_float(limit) for limit in alternative.limits], dtype=torch.float64)
     return lower - limits + a.abs() @ radius, a, radius

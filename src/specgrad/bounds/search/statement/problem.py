@@ -22,9 +22,9 @@ from specgrad.interop.float32_model import (
 )
 from specgrad.interop.model import Model, is_onnx, open_model, refuse_parts
 from specgrad.properties.interface import PropertyInterface, PropertyTensor
-from specgrad.properties.property import Property, as_float, robustness
+from specgrad.properties.property import Property, robustness
 from specgrad.properties.vnnlib import read
-from specgrad.scalar import Array
+from specgrad.scalar import Array, nearest_float
 
 from ..network.merged_network import NamedNetwork, check_cells, interface_of, is_plain, joined, networks_of
 from .argmax_property import another_position
@@ -241,7 +241,7 @@ def check_cases(stated: Property) -> None:
             )
         for i, (low, high) in enumerate(zip(case.low, case.high, strict=True)):
             if low > high:
-                ends = f"{as_float(low)} above {as_float(high)}"
+                ends = f"{nearest_float(low)} above {nearest_float(high)}"
                 raise ParameterError("certify", f"case {k} is an empty box: input {i} has lower bound {ends}")
         for a in case.alternatives:
             if a.rows.shape != (len(a.limits), stated.outputs):
