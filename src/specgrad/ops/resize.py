@@ -36,7 +36,11 @@ Axes = list[tuple[int, Resized]]
 
 
 def axes_resized(cells: Sequence[int], *, axes: Shape, sizes: Shape, steps: Any, where: str, how: str) -> Axes:
-    """Return (axis, map from outputs to cells and weights) for each resized axis; raise ShapeError for a misfit."""
+    """Return (axis, map from outputs to cells and weights) for each resized axis; raise ShapeError for a misfit.
+
+    `cells`, `sizes`, `steps`: per axis, input cells, output cells, and input cells per output cell; `where` and `how`
+    as in `specgrad.window.resize.Resized`.
+    """
     if not len(axes) == len(sizes) == len(steps) == len(cells) or list(axes) != sorted(set(axes)):
         raise ShapeError("resize", f"needs a size and a step per axis; got axes={axes}, sizes={sizes}, steps={steps}")
     given = zip(axes, whole(tuple(cells)), whole(tuple(sizes)), steps, strict=True)
@@ -52,14 +56,17 @@ def _with_sizes(shape: Shape, axes: Shape, sizes: Shape) -> Shape:
 
 
 def _resize_shape(x: Shape, *, axes: Shape, sizes: Shape, steps: Any, where: str, how: str) -> Shape:
-    """Return the output shape of resize."""
+    """Return the output shape of resize: x with `sizes` on `axes`; ShapeError for a misfit, as in `axes_resized`."""
     shape = _with_sizes(x, axes, sizes)
     axes_resized([x[a] for a in axes], axes=axes, sizes=sizes, steps=steps, where=where, how=how)
     return shape
 
 
 def _spread_shape(gy: Shape, *, cells: Shape, axes: Shape, sizes: Shape, steps: Any, where: str, how: str) -> Shape:
-    """Return the output shape of resize_spread; raise ShapeError for arguments that do not fit."""
+    """Return the output shape of resize_spread; raise ShapeError for arguments that do not fit.
+
+    They are those of `axes_resized`: the result has `cells` on the axes on which gy has `sizes`.
+    """
     axes_resized(cells, axes=axes, sizes=sizes, steps=steps, where=where, how=how)
     if _with_sizes(gy, axes, sizes) != gy:
         raise ShapeError("resize_spread", f"needs {sizes} cells on axes {axes}; got shape {gy}")

@@ -28,7 +28,10 @@ def draw(p: WindowValues) -> Picture:
 def _cell(
     c: Canvas, x: float, y: float, text: str, tone: str, *, corner: str = "", heavy: bool = False, **look: Any
 ) -> None:
-    """Draw a cell with a number and, small above it, its factor."""
+    """Draw a cell at (x, y), upper left, with a number `text` and, small above it, its factor `corner`.
+
+    `tone` is its colour; `heavy` makes frame and number bold; `look` goes to `Canvas.box`.
+    """
     c.box(x, y, WIDE, HIGH, tone, heavy=heavy, **look)
     size = 13.0 if len(text) < 5 else 10.0 if len(text) < 7 else 8.0
     c.text(x + WIDE / 2, y + HIGH / 2 + (6.5 if corner else 4.5), text, tone, size=size, bold=heavy)
@@ -105,6 +108,8 @@ def _heading(c: Canvas, y: float, word: str, about: str) -> float:
 def _strip(c: Canvas, p: WindowValues, name: str, values: Any, across: dict[int, float], y: float, tone: str) -> float:
     """Draw all positions of the axis in one row, with `values` (over the input) in the cells.
 
+    `across` says where each position begins, `y` where the row does; `name` stands before it, `tone` colours its cells.
+
     Return the height below it.
     """
     c.text(LEFT - 10, y + HIGH / 2 + 4, name, size=12, anchor="end", mono=True)
@@ -118,7 +123,10 @@ def _strip(c: Canvas, p: WindowValues, name: str, values: Any, across: dict[int,
 
 
 def _draw_reads(c: Canvas, p: WindowValues, o: Shape, across: dict[int, float], y: float) -> None:
-    """Draw the taps of one output, with a line through them where dilation leaves cells out."""
+    """Draw the taps of output `o`, with a line through them where dilation leaves cells out.
+
+    The row begins at height `y`; `across` says where each position of the axis begins.
+    """
     taps = p.reads(o)
     c.path([(across[taps[0].position[0]], y + HIGH / 2), (across[taps[-1].position[0]] + WIDE, y + HIGH / 2)], "read")
     for r in taps:
@@ -192,7 +200,10 @@ def _draw_indices(c: Canvas, left: float, top: float, rows: Sequence[int], colum
 
 
 def _draw_input(c: Canvas, p: WindowValues, values: Any, left: float, top: float, *, forward: bool) -> None:
-    """Draw the input plane with padding; the chosen window is coloured, and backward every cell with a gradient."""
+    """Draw the input plane with padding, `values` in its cells, from the upper left corner (left, top) on.
+
+    The chosen window is coloured; backward also every cell with a gradient.
+    """
     rows, columns = (a.positions for a in p.window.axes)
     taps = {r.position: r for r in p.reads(p.chosen)}
     won = None if p.winners is None else p.winners[p.chosen]
@@ -209,7 +220,11 @@ def _draw_input(c: Canvas, p: WindowValues, values: Any, left: float, top: float
 
 
 def _draw_output(c: Canvas, p: WindowValues, values: Any, left: float, top: float, name: str, tone: str) -> None:
-    """Draw the plane of outputs or of their cotangents, with the chosen one emphasised."""
+    """Draw the plane of outputs or of their cotangents, `values`, under its `name`; the chosen one is emphasised.
+
+    (left, top) is the corner of the first cell; `tone` is the colour of the chosen one, "good" forward and "back"
+    backward.
+    """
     c.text(left, top - 7, name, size=12, anchor="start", mono=True)
     for o in p.outputs():
         chosen = o == p.chosen
@@ -218,7 +233,10 @@ def _draw_output(c: Canvas, p: WindowValues, values: Any, left: float, top: floa
 
 
 def _arrow(c: Canvas, p: WindowValues, left: float, side: float, top: float, *, back: bool) -> None:
-    """Draw an arrow between the chosen window and its output; backward it points the other way."""
+    """Draw an arrow between the chosen window and its output; backward it points the other way.
+
+    The input plane begins at (left, top), the output plane at `side`.
+    """
     columns = p.window.axes[1].positions
     high = top + HIGH * (p.chosen[0] + 1.5)
     gap = left + WIDE * len(columns)

@@ -145,7 +145,7 @@ class Resized:
 
 @lru_cache(maxsize=256)
 def resized(n: int, out: int, step: Fraction, where: str, how: str) -> Resized:
-    """Return a resized axis, cached with its taps.
+    """Return an axis of n cells resized to `out`, as the fields of `Resized` say, cached with its taps.
 
     >>> axis = resized(2, 3, Fraction(2, 3), "half_pixel", "linear")
     >>> axis.cells.tolist(), axis.weights.round(3).tolist()

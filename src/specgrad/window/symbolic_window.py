@@ -60,7 +60,10 @@ class OpenWindow:
 
 
 def strided_out(n: Any, k: int, s: int, e: int, padding: Any, axis: int, ceil: bool) -> Any:
-    """Return the output size of a strided axis as `strided_axis` counts it, without deciding anything about n."""
+    """Return the output size of a strided axis as `strided_axis` counts it, without deciding anything about n.
+
+    k, s, e: kernel, stride, dilation; `padding` is a word, or pairs of which `axis` takes one.
+    """
     if padding in ("same_upper", "same_lower"):
         return quotient(n + s - 1, s)
     lo, hi = (0, 0) if padding == "valid" else padding[axis]
@@ -73,5 +76,8 @@ def strided_out(n: Any, k: int, s: int, e: int, padding: Any, axis: int, ceil: b
 
 
 def transposed_size(n: Any, k: int, s: int, e: int, pads: tuple[int, int], more: int) -> Any:
-    """Return the size of a transposed axis, symbolic if n is."""
+    """Return the size of a transposed axis, symbolic if n is: (n - 1)*s + e*(k - 1) + 1 - lo - hi + more.
+
+    k, s, e: kernel, stride, dilation; more: output_padding.
+    """
     return (n - 1) * s - pads[0] - pads[1] + e * (k - 1) + 1 + more

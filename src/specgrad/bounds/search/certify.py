@@ -355,7 +355,11 @@ class _Certifier:
         return [k for k in open_ if not margins[k] > 0]
 
     def _branch(self, case: Case, root: Any, rows: list[_Row], margins: list[float], open_: list[int]) -> CertifyResult:
-        """Search by splits: of inputs if these are few, else of neurons first, then of inputs."""
+        """Search by splits: of inputs if these are few, else of neurons first, then of inputs.
+
+        `case` holds the open alternatives only: `open_` are their numbers in `margins`, which is improved in place, and
+        `rows` their nearest rows. `root` are the bounds over the whole box.
+        """
         start, count, settled, alone = time.monotonic(), 0, False, False
         share: float | None = None  # halves of a box are halves; sides of a kink are as large as they are
         worst: OpenPart | None = None

@@ -144,7 +144,10 @@ def _output_bounds(bounds: Bounds) -> list[tuple[Array, Array]]:
 def _joint_differences(
     a: NormalForm, b: NormalForm, table: TermTable, boxes: tuple[Any, ...], alone: list[Bounds | None], clock: Any
 ) -> Iterator[DifferenceBounds]:
-    """Yield bounds of the exact difference: from layer to layer, and of the graph that subtracts the outputs."""
+    """Yield bounds of the exact difference: from layer to layer, and of the graph that subtracts the outputs.
+
+    `alone` are the bounds of each network over the boxes; `table` is that of both normal forms.
+    """
     known = [{} if bounds is None else bounds.layers for bounds in alone]
     made = build_difference(a, b, table, (known[0], known[1]))
     try:
@@ -165,7 +168,12 @@ def _joint_differences(
 def _execution_difference(
     a: Graph, b: Graph, boxes: tuple[Any, ...], alone: list[Any], most: tuple[Array, ...], each: Any, clock: Any
 ) -> float:
-    """Return an upper bound of the difference of two executions over all cells; inf if unknown."""
+    """Return an upper bound of the difference of two executions over all cells; inf if unknown.
+
+    alone   of each graph: its bounds over the boxes, and its forward pass (`_bound_network`)
+    most    per output, how far the exact values of the two are apart
+    each    the difference of the two ranges, which holds for executions too; None if unknown
+    """
     ends = [] if each is None else [each.most]
     one, other = (_deviation_or_none(g, boxes, walked, clock) for g, (_, walked) in zip((a, b), alone, strict=True))
     if one is not None and other is not None:

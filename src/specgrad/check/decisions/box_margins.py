@@ -71,7 +71,10 @@ def _certify_open(
     whole: bool,
     source: Any,
 ) -> tuple[DecisionMargins, list[dict[str, Any]]]:
-    """Return the margins after `certify` on the open comparisons, and executions that it shows to differ."""
+    """Return the margins after `certify` on the open comparisons, and executions that it shows to differ.
+
+    `cells` is the exact box of the sample x, low and high; `whole` and `source` as in `margins_over_box`.
+    """
     open_ = np.flatnonzero(~margins.proven)
     some = margins.comparisons.only(open_)
     pairs = zip(some.rows(margins.value.size), some.demand().tolist(), strict=True)

@@ -29,7 +29,10 @@ EXPLANATION = "16-bit saturation of pairwise products (unsigned times signed byt
 def explain_by_saturation(
     verdict: Verdict, part: Graph, given: Sequence[Array], got: Array, formats: Mapping[str, str]
 ) -> Verdict:
-    """Return the verdict with an explanation if 16-bit saturation explains every cell; else unchanged."""
+    """Return the verdict with an explanation if 16-bit saturation explains every cell; else unchanged.
+
+    `part` is the layer as a graph, `given` its inputs, `got` the result that is judged.
+    """
     if (verdict.kind, verdict.fault) != ("differs", "value"):
         return verdict
     sums = [i for i, n in enumerate(part.nodes) if n.op.name in ("conv", "contract")]
@@ -39,7 +42,10 @@ def explain_by_saturation(
 
 
 def _explains(part: Graph, given: Sequence[Array], got: Array, at: int, formats: Mapping[str, str]) -> Iterator[bool]:
-    """Yield, per order of the sum, whether saturated sums at position `at` explain the result."""
+    """Yield, per order of the sum, whether saturated sums at position `at` explain the result `got`.
+
+    `part` is the layer as a graph, `given` its inputs.
+    """
     value = _value(part, given, at)
     for sums in sums_in_16_bits(part, given, at):
         yield bool((sums != value).any()) and _follows_from_sums(part, given, got, at, sums, formats)
@@ -97,7 +103,11 @@ def _scale(part: Graph, given: Sequence[Array], position: int) -> Array:
 
 
 def _unit(part: Graph, given: Sequence[Array], at: int) -> Array:
-    """Return what one unit of the integer sum is worth per cell: scale of x times scale of the weights, per channel."""
+    """Return what one unit of the integer sum of node `at` is worth per cell: scale of x times scale of the weights,
+    per channel.
+
+    `given` are the inputs of the layer `part`, in which the scales may stand.
+    """
     node = part.nodes[at]
     sx, sw = (_scale(part, given, a) for a in node.operands()[:2])
     if node.op.name == "conv":
@@ -154,7 +164,7 @@ def _saturation_error(columns: Array, rows: Array) -> Array:
 def _follows_from_sums(
     part: Graph, given: Sequence[Array], got: Array, at: int, sums: Array, formats: Mapping[str, str]
 ) -> bool:
-    """Return whether the layer's result is what follows from these sums."""
+    """Return whether the result `got` of a layer `part` follows from these sums of node `at`, of its inputs `given`."""
     known: dict[int, Any] = dict(zip(part.input_positions, given, strict=True))
     known[at] = Ball(sums, np.abs(sums) * growth(SCALE_ROUNDINGS, Arithmetic().u))
     if at in part.output_positions:

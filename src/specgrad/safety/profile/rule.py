@@ -99,7 +99,10 @@ RULES: dict[str, Rule] = {}
 def rule(
     name: str, level: Literal["E", "W"], tag: str, *texts: SourceText, says: str, cure: str = ""
 ) -> Callable[[Check], Check]:
-    """Return a decorator that registers a check as the rule of this name."""
+    """Return a decorator that registers a check as the rule of this name.
+
+    Its level, tag, texts and cure are those of `Rule`; `says` is its sentence.
+    """
 
     def add(check: Check) -> Check:
         RULES[name] = Rule(name, level, tag, texts, says, check, cure)

@@ -145,7 +145,11 @@ class FastBackward:
         pushed: Mapping[int, Tensor],
         seen: dict[int, Tensor] | None = None,
     ) -> Tensor:
-        """Estimated lower bound per box; `seen` collects coefficients of nonlinear layers and inputs by node."""
+        """Return an estimated lower bound per box of the objectives `rows` of node `at`.
+
+        `lines` and `slopes` are the relaxations, `pushed` what multipliers subtract, by node; `seen` collects
+        coefficients of nonlinear layers and inputs by node.
+        """
         parts: dict[int, Tensor] = {z: -p for z, p in pushed.items()}
         parts[at] = rows.reshape(len(rows), *self.state.layers[at].node.shape)
 
