@@ -77,7 +77,11 @@ def _apply(
     position: int,
     rules: Mapping[str, Any],
 ) -> int:
-    """Return the value number of one node: folded, under a common layout, by its rule, or uninterpreted."""
+    """Return the value number of one node: folded, under a common layout, by its rule, or uninterpreted.
+
+    `values` are the numbers of the nodes before `position`; `given` the known arrays by position, to which a constant
+    that only moves is added.
+    """
     numbers = tuple(_argument(table, a, values) for a in node.args)
     weights = tuple(_constant_argument(table, graph, a, values, given) for a in node.args)
     call = TermApplication(table, node.op, node.params, numbers, weights, node.shape)

@@ -96,7 +96,10 @@ def _is_cut(bars: Sequence[dict[str, int]], first: int, last: int) -> bool:
 
 
 def _bar(x: float, step: float, bottom: float, unit: float, bar: dict[str, int], k: int) -> list[str]:
-    """Return the SVG rectangles of one bar, stacked by verdict."""
+    """Return the SVG rectangles of bar number k, stacked by verdict: `bar` counts the samples of each.
+
+    It stands on `bottom`, begins at x and is `step` wide; a sample is `unit` high.
+    """
     parts, y = [], bottom
     low, high = (10 ** (LOW + (k + i) / PER_DECADE) for i in (0, 1))
     for kind, count in bar.items():

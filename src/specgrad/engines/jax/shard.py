@@ -69,7 +69,9 @@ def compile_sharded(
 ) -> Callable[..., Any]:
     """Return the graph, or its derivative, as one function on a mesh.
 
-    `derived` is the graph of the derivative, which defines the arguments and results.
+    `derived` is the graph of the derivative by `mode` (a key of MODES) in the arguments `wrt`; it defines arguments and
+    results. `split` is a PartitionSpec: the mesh axis that cuts each axis of the data. ParameterError if sizes are
+    open.
     """
     if graph.open is not None:
         raise ParameterError(

@@ -217,7 +217,9 @@ class ByteBudget:
             raise ModelError(f"{what} needs {cells * itemsize} bytes; byte_budget={self.total} allows less")
 
     def spend(self, what: str, size: int) -> None:
-        """Add data that stays in memory; ModelError if the sum exceeds the budget."""
+        """Add `size` bytes of data `what` that stay in memory; ModelError, with that name, if the sum exceeds the
+        budget.
+        """
         self.spent += size
         if self.spent > self.total:
             raise ModelError(f"with {what} the weights need {self.spent} bytes; byte_budget={self.total} allows less")
@@ -264,7 +266,10 @@ def _check_length(what: str, declared: int, held: int, unit: str) -> None:
 
 
 def _from_typed_field(proto: TensorProto, what: str, cells: int, dtype: np.dtype[Any]) -> Array:
-    """Return the numbers of a tensor's typed data field; half floats stand there as their bits."""
+    """Return the numbers of a tensor's typed data field; half floats stand there as their bits.
+
+    ModelError, with `what` as the tensor's name, unless there are as many as `cells` and all fit the type.
+    """
     values = getattr(proto, _DATA_FIELDS.get(proto.data_type, "int32_data"))
     _check_length(what, cells, len(values), "numbers")
     numbers = np.array(values, dtype=dtype if dtype.kind == "f" and dtype.itemsize > 2 else None)
@@ -313,7 +318,10 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
 
 
 def _external(proto: TensorProto, what: str, folder: Path | None, size: int) -> bytes:
-    """Return the bytes of a tensor in another file of the model's folder."""
+    """Return the bytes of a tensor in another file of the model's folder; ModelError unless there are `size` of them.
+
+    `what` names the tensor in errors.
+    """
     if folder is None:
         raise ModelError(f"{what} is external data; give the model as a path, so that its folder is known")
     entries = {e.key: e.value for e in proto.external_data}
@@ -327,7 +335,10 @@ def _external(proto: TensorProto, what: str, folder: Path | None, size: int) -> 
 
 
 def _size_entry(what: str, entries: dict[str, str], key: str, default: int) -> int:
-    """Return an entry of external data as an integer; ModelError if it is none."""
+    """Return the entry `key` of external data as an integer, `default` if there is none; ModelError if it is no size.
+
+    `what` names the tensor in errors.
+    """
     text = entries.get(key, str(default))
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise ModelError(f"{what}: external data {key}={shown(text)} is not a size")

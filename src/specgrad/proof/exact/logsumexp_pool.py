@@ -169,7 +169,10 @@ def _below(middle: Sequence[Any], padded: int, beta: Any) -> tuple[tuple[int, ..
 def _above(
     low: Sequence[Any], high: Sequence[Any], middle: Sequence[Any], padded: int, beta: Any, bottom: Any, top: Any
 ) -> list[tuple[tuple[int, ...], Any]]:
-    """Return two planes above, from the upper corner and from the lower one: slopes, and heights at the middle."""
+    """Return two planes above, from the upper corner and from the lower one: slopes, and heights at the middle.
+
+    `padded` is the number of padded taps; `bottom` and `top` are the values at low and at high.
+    """
     both = []
     for start, other, base, sign in ((high, low, top, 1), (low, high, bottom, -1)):
         slopes, height = [], ends(base)[1]
@@ -403,7 +406,11 @@ class SmoothLines:
 def _leaf_planes(
     windows: Windows, low: Array, high: Array, point: Array, read: int, frac_bits: int, beta: Any, cache: dict[Any, Any]
 ) -> tuple[list[int], ...]:
-    """Return slopes, heights and bounds of all windows of one leaf: lower, floor, upper, roof, least, most."""
+    """Return slopes, heights and bounds of all windows of one leaf: lower, floor, upper, roof, least, most.
+
+    low, high and point (the middles) are over 2**read, heights and bounds over 2**frac_bits; `cache` keeps the planes
+    of equal windows, over all leaves.
+    """
     lower, floor, upper, roof, least, most = parts = tuple[list[int], ...]([] for _ in range(6))
     for k, padded in enumerate(windows.padded.tolist()):
         cells = windows.taps(k)

@@ -129,7 +129,14 @@ def _sum(
     count: tuple[str, Expr],
     widening: Expr | None = None,
 ) -> Sheet:
-    """Return the sheet of one sum of n roundings along its longest path: introduced error growth(n)*M + lost(n)."""
+    """Return the sheet of one sum of n roundings along its longest path: introduced error growth(n)*M + lost(n).
+
+    inputs        names, with spaces between them
+    propagated_   the error that comes from the inputs' errors
+    size          M: F on absolute values, errors included
+    count         n: in words, and as a term
+    widening      factor of what must fit the format, where an intermediate result is larger
+    """
     steps = (Quantity("n", count[0], count[1]), Quantity("M", "F on absolute values, errors included", size))
     fits = M * (1 + growth(N))
     return Sheet(

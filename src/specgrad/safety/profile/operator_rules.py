@@ -194,7 +194,9 @@ def slices(view: ModelView) -> Iterator[Spot]:
 
 
 def wrong_slice(start: int, end: int, step: int, size: int) -> str:
-    """Return what is wrong with one axis of a slice, or "". A backward slice may end before the first cell.
+    """Return what is wrong with one axis of a slice, or "": start, end and step as in ONNX, on an axis of `size` cells.
+
+    A backward slice may end before the first cell.
 
     >>> wrong_slice(0, 5, 1, 4), wrong_slice(1, 3, 1, 4), wrong_slice(3, -5, -1, 4)
     ('the end 5 cannot be reached on an axis of 4', '', '')

@@ -92,7 +92,8 @@ class OperatorClasses:
 
 
 def tag(operator: str, kind: str, word: str, number: int) -> str:
-    """Return the tag of a case, in the form of the profile's test guide.
+    """Return the tag of case `number` of a class, in the form of the profile's test guide; `kind` is the element type,
+    `word` the class's.
 
     >>> tag("MaxPool", "FLOAT", "NAN", 1)
     'E_MAXPOOL_FLOAT_NAN_0001'

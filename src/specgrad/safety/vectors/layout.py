@@ -37,7 +37,7 @@ def _special(dtype: Type) -> Array:
 
 
 def _concat_case(parts: Iterable[Array], axis: int, note: str = "", signs: bool = False) -> VectorCase:
-    """Return a case of Concat."""
+    """Return a case of Concat of the arrays `parts`; `note` and `signs` as in `VectorCase`."""
     return VectorCase("Concat", {f"x{i}": p for i, p in enumerate(parts)}, {"axis": axis}, note=note, signs=signs)
 
 

@@ -103,7 +103,10 @@ MATMUL = OperatorClasses(
 def _gemm_case(
     rng: Draw, dtype: Type, c: tuple[int, ...] | None, kind: str = "gaussian", note: str = "", **given: Any
 ) -> VectorCase:
-    """Return a random case of Gemm; `c` is the shape of C, None leaves it out."""
+    """Return a random case of Gemm; `c` is the shape of C, None leaves it out.
+
+    `kind` is a kind of data of `numbers`; `given` are attributes in place of the defaults; `note` as in `VectorCase`.
+    """
     a = numbers(rng, kind, (4, 3) if given.get("transA") else (3, 4), dtype)
     b = numbers(rng, kind, (2, 4) if given.get("transB") else (4, 2), dtype)
     arguments: dict[str, Array | None] = {"a": a, "b": b}

@@ -34,7 +34,10 @@ def random_integers(rng: Draw, dtype: Type, shape: tuple[int, ...] = ()) -> Arra
 
 
 def _quantize_case(x: Array, scale: Any, zero: Array | None, axis: int | None = None, note: str = "") -> VectorCase:
-    """Return a case of QuantizeLinear."""
+    """Return a case of QuantizeLinear to the type of `zero`, uint8 if that is None.
+
+    The scale has x's type; an axis is given as the attribute; `note` as in `VectorCase`.
+    """
     attributes = {} if axis is None else {"axis": axis}
     dtype = np.dtype(np.uint8) if zero is None else zero.dtype
     arguments = {"x": x, "scale": np.asarray(scale, x.dtype), "zero": zero}
@@ -118,7 +121,9 @@ QUANTIZE = OperatorClasses(
 def _dequantize_case(
     q: Array, scale: Any, zero: Array | None, axis: int | None = None, form: Type = FLOAT, note: str = ""
 ) -> VectorCase:
-    """Return a case of DequantizeLinear."""
+    """Return a case of DequantizeLinear with integers `q`; scale and result have the float type `form`, `note` as in
+    `VectorCase`.
+    """
     attributes = {} if axis is None else {"axis": axis}
     arguments = {"q": q, "scale": np.asarray(scale, form), "zero": zero}
     return VectorCase("DequantizeLinear", arguments, attributes, outputs={"y": form}, note=note)

@@ -19,7 +19,11 @@ def run(path: Path, feeds: dict[str, Any]) -> Any:
 
 
 def judge(got: Any, expected: Any, radius: Any, signs: bool) -> tuple[str, int]:
-    """Return what is wrong with an output ("" if nothing), and how many open cells differ from the contract's value."""
+    """Return what is wrong with the output `got` ("" if nothing), and how many open cells differ from the contract's
+    value.
+
+    A cell may be off by its `radius`, which is inf where it is open; `signs`: a zero must also have the right sign.
+    """
     if got.shape != expected.shape or got.dtype != expected.dtype:
         return f" is {got.dtype}{got.shape}, must be {expected.dtype}{expected.shape}", 0
     g, e = got.astype(np.float64), expected.astype(np.float64)

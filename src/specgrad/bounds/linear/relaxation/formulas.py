@@ -113,7 +113,10 @@ def within_unit(lines: LinearRelaxation, low: Tensor, high: Tensor) -> LinearRel
 
 
 def _candidates(points: Tensor, values: Tensor, last: int) -> Tensor:
-    """Candidate slopes, (candidates, ...): chord, middle secant, extreme secants from both ends, and 0."""
+    """Candidate slopes, (candidates, ...): chord, middle secant, extreme secants from both ends, and 0.
+
+    `values` are those of the function at `points`; 0 and `last` are the numbers of both ends.
+    """
     chord = _ratio(values[last] - values[0], points[last] - points[0])
     if len(points) == 2:
         return torch.stack([chord, 0 * chord]).nan_to_num(0.0, 0.0, 0.0)
@@ -132,7 +135,13 @@ def _ratio(rise: Tensor, run: Tensor) -> Tensor:
 def best_line(
     points: Tensor, values: Tensor, slopes: Tensor, side: int, bulge: Any, slack: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Slope and intercept of the line above (side 1) or below (side -1) all points that is nearest at the middle."""
+    """Slope and intercept of the line above (side 1) or below (side -1) all points that is nearest at the middle.
+
+    values   (points, ...): the function there
+    slopes   (candidates, ...): one of them is taken
+    bulge    by how much the function may leave the line between two points
+    slack    what rounding may do, relative to 1 + abs(slope)
+    """
     middle = points.amin(0) / 2 + points.amax(0) / 2
     reach = torch.stack([(side * (values - s * points)).amax(0) for s in slopes])
     offsets = reach + bulge + slack * (1 + slopes.abs())

@@ -408,7 +408,10 @@ class Bounder:
     def optimised(
         self, problems: Problems, steps: int, targets: Tensor, decay: float = DECAY
     ) -> tuple[Problems, Tensor]:
-        """Optimise slopes and multipliers by Adam; return the subproblems with the best and their rigorous bounds."""
+        """Optimise slopes and multipliers by Adam; return the subproblems with the best and their rigorous bounds.
+
+        It ends after `steps` steps, or once every estimate exceeds its target; `decay` is that of the learning rate.
+        """
         lines = self.lines(problems)
         slopes, multipliers, pulls = chosen = tuple(
             {k: v.clone().requires_grad_(True) for k, v in some.items()} for some in self._chosen(problems)
