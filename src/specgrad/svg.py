@@ -102,7 +102,10 @@ class Canvas:
         radius: float = 2,
         title: str = "",
     ) -> None:
-        """Draw a rectangle; `title` is what a pointer over it shows."""
+        """Draw a rectangle with the upper left corner (x, y); `title` is what a pointer over it shows.
+
+        `tone` is its colour, a class of the style; `heavy` gives it a thick frame, `radius` rounds its corners.
+        """
         self._extend(x + width, y + height, tone)
         line = 1.8 if heavy else 0.8
         inner = f"><title>{escape(printable(title))}</title></rect>" if title else "/>"
@@ -123,7 +126,10 @@ class Canvas:
         bold: bool = False,
         mono: bool = False,
     ) -> None:
-        """Draw a line of text with its baseline at y."""
+        """Draw a line of text with its baseline at y; `anchor` says whether x is its start, middle or end.
+
+        `tone` is its colour, a class of the style; `size` its height in points.
+        """
         said = printable(text)
         length = LETTER_WIDTH * size * len(said)
         self._extend(x + {"start": length, "middle": length / 2}.get(anchor, 0), y + size / 3, tone)

@@ -108,7 +108,10 @@ def _argument(table: TermTable, a: Arg, values: list[int]) -> int:
 def _constant_argument(
     table: TermTable, graph: Graph, a: Any, values: list[int], given: dict[int, Array]
 ) -> Array | None:
-    """Return a constant argument as its array, or as exact numbers of its full shape; None if not constant."""
+    """Return the constant argument `a` as its array, or as exact numbers of its full shape; None if not constant.
+
+    `given` are the known arrays by position, `values` the value numbers.
+    """
     if isinstance(a, NumberArg):
         return exact_constant(np.asarray(a.value, dtype=object))
     if a in given:

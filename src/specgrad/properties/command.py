@@ -188,7 +188,10 @@ def _show(answer: str, values: Sequence[Any], query: Path) -> None:
 def _as_json(
     query: Path, files: Mapping[str, str], verdict: Any, reason: str, values: Sequence[Any], seconds: float
 ) -> dict[str, Any]:
-    """Return the answer as JSON data."""
+    """Return the answer as JSON data; after sat with its assignment, `values`.
+
+    `verdict` is None if time was up; `reason` is left out if empty.
+    """
     data: dict[str, Any] = {"query": str(query), "networks": dict(files), "seconds": seconds}
     data["problems"] = 0 if verdict is None else verdict.problems
     data["deployment"] = {} if verdict is None else verdict.deployment
@@ -295,7 +298,7 @@ ANSWERS: dict[str, Callable[[], list[str]]] = {
 
 
 def _flag(about: str, *names: str) -> bool:
-    """Return a boolean typer option with this help."""
+    """Return a boolean typer option of these names, `about` as its help."""
     option: bool = typer.Option(*names, help=about)
     return option
 

@@ -213,7 +213,10 @@ def parse_number(token: str) -> Fraction | None:
 
 
 def _term(word: str, item: Any, parsed: Parsed) -> LinearExpression:
-    """Return an operand as a linear expression: a nested term, a number or a declared variable."""
+    """Return an operand `item` as a linear expression: a nested term, a number or a declared variable.
+
+    PropertyError if it is none of them; `word` is the operator that reads it, for that error.
+    """
     if isinstance(item, LinearExpression):
         return item
     if isinstance(item, list):
@@ -229,18 +232,23 @@ def _term(word: str, item: Any, parsed: Parsed) -> LinearExpression:
 
 
 def _sum(word: str, items: list[Any], parsed: Parsed) -> LinearExpression:
-    """Return the sum of terms."""
+    """Return the sum of the operands `items`; `word` is the operator, for errors."""
     return combine(*((1, term) for term in _terms(word, items, parsed)))
 
 
 def _difference(word: str, items: list[Any], parsed: Parsed) -> LinearExpression:
-    """Return the first term minus all others; of one term, its negation."""
+    """Return the first of the operands `items` minus all others; of one, its negation; `word` is the operator, for
+    errors.
+    """
     first, *rest = _terms(word, items, parsed)
     return combine((1, first), *((-1, term) for term in rest)) if rest else first.times(Fraction(-1))
 
 
 def _product(word: str, items: list[Any], parsed: Parsed) -> LinearExpression:
-    """Return the product of terms; raise PropertyError if more than one is not constant."""
+    """Return the product of the operands `items`; raise PropertyError if more than one is not constant.
+
+    `word` is the operator, for errors.
+    """
     total = LinearExpression({}, Fraction(1))
     for term in _terms(word, items, parsed):
         if total.terms and term.terms:
@@ -267,7 +275,7 @@ def _terms(word: str, items: list[Any], parsed: Parsed) -> list[LinearExpression
 
 
 def _at_most(word: str, items: list[Any], parsed: Parsed) -> Formula:
-    """Return the comparison of two terms as one inequality, left - right <= 0 (strict for < and >)."""
+    """Return the comparison `word` of two terms, `items`, as one inequality, left - right <= 0 (strict for < and >)."""
     if len(items) != 2:
         raise PropertyError(f"({word} ...) compares two terms; got {len(items)}")
     left, right = _terms(word, items if word[0] == "<" else items[::-1], parsed)
@@ -289,13 +297,15 @@ def _refuse_empty(word: str, items: list[Any]) -> list[Any]:
 
 
 def _any_of(word: str, items: list[Any], parsed: Parsed) -> Formula:
-    """Return the disjunction of formulas: all their alternatives."""
+    """Return the disjunction of the formulas `items`: all their alternatives; `word` is the operator, for errors."""
     parsed.count_atoms(sum(len(_formula(word, item)) for item in items))
     return [alternative for item in items for alternative in _formula(word, item)]
 
 
 def _all_of(word: str, items: list[Any], parsed: Parsed) -> Formula:
-    """Return the conjunction of formulas, multiplied out to alternatives."""
+    """Return the conjunction of the formulas `items`, multiplied out to alternatives; `word` is the operator, for
+    errors.
+    """
     single, several = _split_common([_formula(word, item) for item in items])
     longest = len(single) + sum(max((len(a) for a in f), default=0) for f in several)
     parsed.count_atoms(math.prod(len(f) for f in several) * max(longest, 1))

@@ -60,7 +60,11 @@ class Programs:
         return self.compiled[key]
 
     def constant(self, p: int, box: Box, engine: str | None, like: Any) -> Any:
-        """Return a constant, or a value known from a pass, on `box`; constants needed whole are converted once."""
+        """Return constant `p`, or a value known from a pass, on `box`; constants needed whole are converted once.
+
+        For an engine it has the type and device of `like`, an array of that engine; UnsupportedError if the pass was
+        not made.
+        """
         node = self.graph.nodes[p]
         if node.op is not CONSTANT:
             if p not in self.known:

@@ -40,7 +40,10 @@ def _cell(
 
 
 def _outside(c: Canvas, x: float, y: float, kind: str, read: bool = False) -> None:
-    """Draw a position that holds no number: padding, or "~" beyond it."""
+    """Draw at (x, y), upper left, a position that holds no number: padding, or "~" beyond it (kind "beyond").
+
+    `read`: in the colour of the cells that the window reads.
+    """
     c.box(x, y, WIDE, HIGH, "read" if read else "pad", dashed=True)
     if kind == "beyond":
         c.text(x + WIDE / 2, y + HIGH / 2 + 4, "~", "read" if read else "pad", size=12)
@@ -99,7 +102,7 @@ def _draw_one_axis(c: Canvas, p: WindowValues) -> None:
 
 
 def _heading(c: Canvas, y: float, word: str, about: str) -> float:
-    """Draw a section heading at height `y` and return the height below it."""
+    """Draw a section heading at height `y`, `word` in bold and `about` behind it; return the height below it."""
     c.text(16, y + 12, word, size=12, anchor="start", bold=True)
     c.text(24 + 8.0 * len(word), y + 12, about, "soft", size=12, anchor="start")
     return y + 24
@@ -192,7 +195,7 @@ def _draw_two_axes(c: Canvas, p: WindowValues) -> None:
 
 
 def _draw_indices(c: Canvas, left: float, top: float, rows: Sequence[int], columns: Sequence[int]) -> None:
-    """Write the row and column indices beside a plane."""
+    """Write the row and column indices beside a plane whose first cell has the upper left corner (left, top)."""
     for k, j in enumerate(columns):
         c.text(left + WIDE * (k + 0.5), top - 5, j, "soft", size=9)
     for k, i in enumerate(rows):

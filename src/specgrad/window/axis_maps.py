@@ -267,7 +267,11 @@ class Interpolated:
         return self.axis.step
 
     def _begin(self, o: int, first: int) -> tuple[int, int]:
-        """Return the output and the cell that are counted from."""
+        """Return the output and the cell that are counted from, for outputs from `o` on, which read from cell `first`
+        on.
+
+        They are as many whole turns of the step on as fit below both.
+        """
         cells, outs = self.axis.step.as_integer_ratio()
         turns = min(first // cells, o // outs)
         return turns * outs, turns * cells

@@ -129,7 +129,10 @@ def chart(rows: Sequence[LayerBounds]) -> str:
 
 
 def _width(r: LayerBounds, k: int, x: float, wide_: float, floor: float, first: int, last: int) -> str:
-    """SVG bar of one layer's width on the logarithmic scale; a full bar if it is unbounded."""
+    """SVG bar of the width of layer k on the logarithmic scale, 10**first to 10**last; a full bar if it is unbounded.
+
+    It stands on `floor`, begins at x and is `wide_` wide.
+    """
     if math.isfinite(r.widest):
         share = (math.log10(r.widest) - first) / (last - first) if r.widest > 0 else 0.0
         return _bar(x, wide_, floor, max(HIGH * share, 1.5), "link", f"{k + 1} {r.name}: at most {upward(r.widest, 3)}")

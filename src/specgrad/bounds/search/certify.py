@@ -229,7 +229,7 @@ class _Certifier:
         return max(0.0, self.deadline - time.monotonic())
 
     def _say(self, text: str, done: int = 0, total: int = 0) -> None:
-        """Report progress, if somebody listens."""
+        """Report progress, if somebody listens: what is done (`text`), and `done` of `total` steps of it."""
         if self.progress is not None:
             self.progress(text, done, total)
 
@@ -393,7 +393,7 @@ class _Certifier:
         return replace(verdict, reason=reason, open_part=worst, unknown=why)
 
     def _unknown(self, case: Case, root: Any, worst: OpenPart | None, why: OpenReport) -> OpenReport:
-        """Return the report with the layer that loses most in the worst open part."""
+        """Return the report `why` with the layer that loses most in the worst open part; unchanged if there is none."""
         if worst is None:
             return why
         from .input_split.explain_open import explained

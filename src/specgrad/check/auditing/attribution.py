@@ -198,7 +198,12 @@ def _shares_and_deviation(
     backend: str,
     sizes: Mapping[str, Array],
 ) -> tuple[dict[str, float], float]:
-    """Return <J^T d, e> per layer, and the estimated standard deviation where abs(d) is largest."""
+    """Return <J^T d, e> per layer, and the estimated standard deviation where abs(d) is largest.
+
+    positions, errors   of each layer: its node, and e, its own error
+    ends                d: the difference of each output
+    sizes               of each layer: the standard deviation of a cell's error
+    """
     places = list(dict.fromkeys(positions.values()))
     count = len(inputs)
     reverse = vjp(with_error_inputs(graph, places, outputs), wrt=tuple(range(count, count + len(places))))

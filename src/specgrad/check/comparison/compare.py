@@ -541,7 +541,11 @@ class _WitnessSearch:
 def _largest_beyond_tolerance(
     about: str, values: Sequence[Sequence[Array]], tolerances: Sequence[Sequence[Array]]
 ) -> ExecutedApart | None:
-    """Return the cell of the largest difference of executions among those above a tolerance; or None."""
+    """Return the cell of the largest difference of executions among those above a tolerance; or None.
+
+    values, tolerances   of both networks, per output
+    about                which input they were run on, in words
+    """
     cells = []
     for k, (p, q, r, s) in enumerate(zip(*values, *tolerances, strict=True)):
         with np.errstate(invalid="ignore"):

@@ -86,7 +86,10 @@ class LayerProbe:
         )
 
     def _spreads_like_tiles(self, way: ArithmeticVariant, asked: OpCase, answer: ProcessResult, apart: Array) -> bool:
-        """Return whether outputs that do not read the spike have errors that only tiles explain."""
+        """Return whether outputs that do not read the spike, `apart`, have errors that only the tiles of `way` explain.
+
+        `asked` is the case with spikes, `answer` what the target made of it.
+        """
         observed = _observe(asked, answer)
         if observed is None:
             return False

@@ -32,7 +32,7 @@ def _matmul_case(a: Array, b: Array, note: str = "") -> VectorCase:
 
 
 def _random_matmuls(kind: str, *shapes: tuple[tuple[int, ...], tuple[int, ...]], note: str = "") -> Any:
-    """Return a draw of one MatMul case per pair of shapes."""
+    """Return draw(rng, dtype): one MatMul case per pair of shapes, of a `kind` of data of `numbers`, with `note`."""
 
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         for a, b in shapes:

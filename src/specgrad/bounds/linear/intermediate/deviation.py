@@ -32,7 +32,10 @@ def output_deviation(run: Context, node: Node, balls: Sequence[Ball], apart: Map
 
 
 def _deviation_by_slope(run: Context, node: Node, balls: Sequence[Ball], reads: Sequence[Array]) -> Array | None:
-    """Deviation of the result by the function's largest slope; None if it has no known one."""
+    """Deviation of the result by the function's largest slope; None if it has no known one.
+
+    `reads` are the deviations of the node's arguments, in order; `balls` the ranges of all nodes.
+    """
     op = node.op
     if op in (FLOOR, CEIL, ROUND, SIGN):
         return _deviation_by_steps(run, node, balls[node.operands()[0]], reads[0])

@@ -80,7 +80,9 @@ def match_exp_sum(graph: Graph, i: int) -> SoftmaxNodes | None:
 
 
 def _exponentials(graph: Graph, e: int, total: tuple[int, ...]) -> SoftmaxNodes:
-    """Softmax nodes from the position of exp and the nodes of its sum."""
+    """Softmax nodes from the position `e` of exp and the nodes of its sum, `total`, of which the first is the sum
+    itself.
+    """
     (axis,), (z,) = graph.nodes[total[0]].params["axes"], graph.nodes[e].operands()
     shift = match_shift_by_max(graph, z)
     if shift is not None and graph.nodes[shift[0]].params["axes"] == (axis,):

@@ -74,7 +74,11 @@ def _first(scores: Array, last: bool) -> int:
 
 
 def winner_of(lines: Array, winners: tuple[int, ...], sign: int, last: bool, outputs: int | None = None) -> Winners:
-    """Return the alternative in which these cells win: sign*(s_j - s_k) <= FLUSHED for every other cell j of a line."""
+    """Return the alternative in which these cells win: sign*(s_j - s_k) <= FLUSHED for every other cell j of a line.
+
+    lines, winners, sign, last: see `Winners`. `outputs` is the number of all cells; None: those up to the last in
+    `lines`.
+    """
     count = int(lines.max(initial=-1)) + 1 if outputs is None else outputs
     rows = np.zeros((len(winners) * (lines.shape[1] - 1), count))
     at = iter(rows)

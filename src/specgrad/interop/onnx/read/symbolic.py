@@ -113,7 +113,13 @@ def _digest(source: Any) -> str:
 def import_open(
     read: Callable[..., OnnxGraph], source: Any, given: Given, shapes: Mapping[str, Any], initializers: Iterable[str]
 ) -> OnnxGraph:
-    """Return the graph at the default sizes; for other sizes it imports the file again."""
+    """Return the graph at the default sizes; for other sizes it imports the file again.
+
+    read           imports a source at given shapes or arrays of inputs
+    given          what the caller says of inputs, by name
+    shapes         symbolic shapes, by input name
+    initializers   names of the parameters in the file
+    """
     source = source.SerializeToString() if isinstance(source, onnx.ModelProto) else source
     digest = _digest(source)
     defaults = {s.name: s.default for shape in shapes.values() for n in shape for s in symbols_in(n)}
