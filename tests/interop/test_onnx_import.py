@@ -320,6 +320,21 @@ def test_split(opset: int, given: dict[str, Any], inputs: list[Any]) -> None:
     assert (second == x[:, cut:]).all()
 
 
+@pytest.mark.parametrize(("cells", "parts"), [(4, 3), (6, 4), (7, 3), (1, 2), (0, 3), (5, 4), (2, 4)])
+def test_the_last_part_of_a_split_may_have_no_cell_and_no_other_is_smaller(cells: int, parts: int) -> None:
+    """By the text of Split-18, and ONNX's inference of shapes: 2, 2, 0 of four cells. ONNX Runtime refuses that."""
+    model, arrays = one("Split", [np.arange(cells, dtype=np.float32)], opset=18, outputs=parts, num_outputs=parts)
+    del model.graph.output[:]
+    model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in model.graph.node[0].output)
+    inferred = onnx.shape_inference.infer_shapes(model).graph.output
+    sizes = [end.type.tensor_type.shape.dim[0].dim_value for end in inferred]
+    if min(sizes) < 0:
+        with pytest.raises(sg.ShapeError, match=f"{cells} cells .* {parts} parts of which the last alone is smaller"):
+            results(model, arrays)
+    else:
+        assert [len(part) for part in results(model, arrays)] == sizes
+
+
 def test_every_version_in_force_is_in_the_table() -> None:
     """An operator of the table is known in every version that opsets 7 to 22 use, save those ONNX withdrew."""
     for name, known in OPERATORS.items():

@@ -161,11 +161,14 @@ def _split(c: OnnxNode) -> tuple[Value, ...]:
 
 
 def _even_parts(c: OnnxNode, cells: int, count: int) -> list[int]:
-    """Return the sizes of `count` equal parts; from version 18 on the last may be smaller."""
+    """Return the sizes of `count` equal parts; from version 18 on the last may be smaller, and have no cell."""
     if not 1 <= count <= MAX_PIECES or (c.version < 18 and cells % count):
         c.refuse(f"{cells} cells do not split into {count} equal parts", None, ShapeError)
     size = -(-cells // count)
-    return [size] * (count - 1) + [cells - size * (count - 1)]
+    last = cells - size * (count - 1)
+    if last < 0:
+        c.refuse(f"{cells} cells do not split into {count} parts of which the last alone is smaller", None, ShapeError)
+    return [size] * (count - 1) + [last]
 
 
 @operator("Slice", 1, 10, 11, 13, note="steps must be positive, except on known values")
