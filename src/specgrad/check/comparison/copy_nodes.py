@@ -18,10 +18,12 @@ Constants = dict[Any, Var]
 def record_inputs(builder: GraphBuilder, graph: Graph) -> list[Var]:
     """Record the inputs of a graph under their names, and return them."""
     pairs = zip(graph.names, graph.inputs, strict=True)
-    return leaves([builder.input(name, transform(lambda _, p: _example(graph.nodes[p]), tree)) for name, tree in pairs])
+    return leaves(
+        [builder.input(name, transform(lambda _, p: example_of(graph.nodes[p]), tree)) for name, tree in pairs]
+    )
 
 
-def _example(node: Node) -> Any:
+def example_of(node: Node) -> Any:
     """Return an array or an index of the shape and kind of an input, for tracing."""
     return Index(node.shape) if node.kind == "index" else np.empty(node.shape)
 

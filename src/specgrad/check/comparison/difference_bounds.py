@@ -14,7 +14,6 @@ import numpy as np
 from specgrad.bounds import Box, crown, ibp
 from specgrad.bounds.exact_outputs import BITS, WORK, ball_outputs, outward, work
 from specgrad.errors import MissingPackageError, ScalarError, SpecgradError, need
-from specgrad.graph.builder import Index
 from specgrad.graph.graph import Graph
 from specgrad.graph.ir.tree import leaves, transform
 from specgrad.graph.trace import trace
@@ -24,6 +23,7 @@ from specgrad.rounding import radius
 from specgrad.scalar import Array
 
 from ..tolerances.point_bounds import REAL
+from .copy_nodes import example_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ def difference(a: Graph, b: Graph) -> Graph:
     >>> both(np.array([3.0]))
     (array([0.]),)
     """
-    examples = [transform(lambda _, p: _example(a, p), tree) for tree in a.inputs]
+    examples = [transform(lambda _, p: example_of(a.nodes[p]), tree) for tree in a.inputs]
 
     def both(*xs: Any) -> Any:
         with scope("a"):
@@ -89,12 +89,6 @@ def difference(a: Graph, b: Graph) -> Graph:
         return tuple(sub(p, q) for p, q in zip(first, second, strict=True) if getattr(p, "kind", "real") == "real")
 
     return trace(both, *examples)
-
-
-def _example(graph: Graph, position: int) -> Any:
-    """Return an array or an index of the shape and kind of an input, for tracing."""
-    node = graph.nodes[position]
-    return Index(node.shape) if node.kind == "index" else np.empty(node.shape)
 
 
 def difference_at(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:

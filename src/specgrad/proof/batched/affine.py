@@ -161,10 +161,6 @@ class Affine:
         else:
             self.back = lambda a: self._one_by_one(scaled, a)
 
-    def _shaped(self, a: Array) -> Array:
-        """Return rows (rows, cells) in the node's shape."""
-        return a.reshape(-1, *self.node.shape)
-
     def _one_by_one(self, scaled: Sequence[Array], a: Array) -> Sequence[Array]:
         """Return the adjoint of every row, computed row by row: per varying argument (rows, its cells)."""
         each = [self._adjoint(scaled, row.reshape(self.node.shape)) for row in a]

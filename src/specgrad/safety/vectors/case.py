@@ -77,6 +77,11 @@ class EquivalenceClass:
     draw: Callable[[Draw, np.dtype[Any]], Iterable[VectorCase]]
 
 
+def zone(word: str, text: str, kind: Kind, draw: Any, types: tuple[str, ...] = FLOATS) -> EquivalenceClass:
+    """Return a class of cases, of floats unless `types` says else; `draw(rng, dtype)` gives its cases."""
+    return EquivalenceClass(word, text, kind, types, draw)
+
+
 @dataclass(frozen=True)
 class OperatorClasses:
     """The equivalence classes of one operator, and the known classes that are not drawn, with the reason."""

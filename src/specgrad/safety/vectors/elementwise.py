@@ -9,7 +9,7 @@ import numpy as np
 
 from specgrad.scalar import Array
 
-from .case import FLOATS, Draw, EquivalenceClass, Kind, OperatorClasses, VectorCase
+from .case import Draw, EquivalenceClass, OperatorClasses, VectorCase, zone
 from .sample_values import Type, extreme_values, numbers, pairs
 
 NAN, INF = float("nan"), float("inf")
@@ -17,11 +17,6 @@ INTEGERS = "integers: the importer reads none here, since they wrap"
 STRETCHED = "texts of the profile demand equal shapes (Mul, Div, Where) or allow broadcasting (Add, Max)"
 Make = Callable[[Array, Array], VectorCase]
 Rows = Callable[[Type], tuple[Array, Array]]
-
-
-def zone(word: str, text: str, kind: Kind, draw: Any, types: tuple[str, ...] = FLOATS) -> EquivalenceClass:
-    """Return a class of float cases; `draw(rng, dtype)` gives its cases."""
-    return EquivalenceClass(word, text, kind, types, draw)
 
 
 # --- two arguments ----------------------------------------------------------------------------------------------

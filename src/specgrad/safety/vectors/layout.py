@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...scalar import Array
 from ...window.resize import NEAREST, WHERE
-from .case import FLOATS, Draw, EquivalenceClass, Kind, OperatorClasses, VectorCase
+from .case import FLOATS, Draw, OperatorClasses, VectorCase, zone
 from .sample_values import Type, extreme_values, numbers
 
 COPYABLE_TYPES = (*FLOATS, "INT8", "UINT8", "INT32")
+copied = partial(zone, types=COPYABLE_TYPES)  # classes of cells of these types
 BORDER = "exact coordinates decide; who computes them in floats may take the other cell, which the radius covers"
 AXES = "the profile allows axes from 0 on only (S27)"
-
-
-def zone(word: str, text: str, kind: Kind, draw: Any, types: tuple[str, ...] = COPYABLE_TYPES) -> EquivalenceClass:
-    """Return a class of cases; `draw(rng, dtype)` gives its cases."""
-    return EquivalenceClass(word, text, kind, types, draw)
 
 
 def distinct_cells(shape: tuple[int, ...], dtype: Type, first: int = 0) -> Array:
@@ -63,9 +60,9 @@ def _concat_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 CONCAT = OperatorClasses(
     "Concat",
     (
-        zone("AXIS", "along every axis", "constraint", _concat_axes),
-        zone("COUNT", "one to five parts of other sizes, in order", "function", _concat_several),
-        zone(
+        copied("AXIS", "along every axis", "constraint", _concat_axes),
+        copied("COUNT", "one to five parts of other sizes, in order", "function", _concat_several),
+        copied(
             "NEGAXIS",
             "axes from the end",
             "constraint",
@@ -73,19 +70,19 @@ CONCAT = OperatorClasses(
                 _concat_case([distinct_cells((2, 3), d), distinct_cells((2, 3), d, 9)], a, AXES) for a in (-1, -2)
             ],
         ),
-        zone(
+        copied(
             "RANK1",
             "rows",
             "shape",
             lambda rng, d: [_concat_case([distinct_cells((3,), d), distinct_cells((2,), d, 9)], 0)],
         ),
-        zone(
+        copied(
             "NULL",
             "parts without cells",
             "shape",
             lambda rng, d: [_concat_case([distinct_cells((2, 0), d), distinct_cells((2, 3), d)], 1)],
         ),
-        zone("SPECIAL", "NaN, infinities, zeros and ends of types are handed on", "type", _concat_special),
+        copied("SPECIAL", "NaN, infinities, zeros and ends of types are handed on", "type", _concat_special),
     ),
 )
 
@@ -108,23 +105,23 @@ def _draw_each(*makes: Callable[[Type], VectorCase]) -> Any:
 RESHAPE = OperatorClasses(
     "Reshape",
     (
-        zone(
+        copied(
             "FUNC",
             "other sizes, the same order of cells",
             "function",
             _draw_each(_reshape_case((2, 3, 4), (4, 6)), _reshape_case((6,), (1, 2, 3)), _reshape_case((2, 2), (4,))),
         ),
-        zone(
+        copied(
             "INFER",
             "one size of -1",
             "function",
             _draw_each(_reshape_case((2, 3, 4), (2, -1)), _reshape_case((6,), (-1,))),
         ),
-        zone("KEEP", "sizes of 0 keep the input's", "function", _draw_each(_reshape_case((2, 3, 4), (0, 0, 2, 2)))),
-        zone(
+        copied("KEEP", "sizes of 0 keep the input's", "function", _draw_each(_reshape_case((2, 3, 4), (0, 0, 2, 2)))),
+        copied(
             "SCALAR", "to and from a scalar", "shape", _draw_each(_reshape_case((1, 1), ()), _reshape_case((), (1, 1)))
         ),
-        zone("NULL", "tensors without cells", "shape", _draw_each(_reshape_case((2, 0), (0, 3), allowzero=1))),
+        copied("NULL", "tensors without cells", "shape", _draw_each(_reshape_case((2, 0), (0, 3), allowzero=1))),
     ),
 )
 
@@ -137,16 +134,16 @@ def _flatten_case(shape: tuple[int, ...], axis: int) -> Callable[[Type], VectorC
 FLATTEN = OperatorClasses(
     "Flatten",
     (
-        zone(
+        copied(
             "AXIS",
             "every axis, 0 and the rank too",
             "constraint",
             _draw_each(*(_flatten_case((2, 3, 2, 2), a) for a in range(5))),
         ),
-        zone(
+        copied(
             "NEGAXIS", "axes from the end", "constraint", _draw_each(*(_flatten_case((2, 3, 2), -a) for a in (1, 2, 3)))
         ),
-        zone(
+        copied(
             "RANK",
             "scalars and rows",
             "shape",
@@ -171,7 +168,7 @@ FAR = 2**31 - 1
 SLICE = OperatorClasses(
     "Slice",
     (
-        zone(
+        copied(
             "FUNC",
             "parts of every axis",
             "function",
@@ -181,26 +178,26 @@ SLICE = OperatorClasses(
                 _slice_case((3, 4), (1, 3, 0, 1), (1, 2, 1, 1)),
             ),
         ),
-        zone(
+        copied(
             "STEP",
             "every second and third cell",
             "function",
             _draw_each(_slice_case((7,), (0, 7, 0, 2)), _slice_case((3, 8), (1, 8, 1, 3))),
         ),
-        zone(
+        copied(
             "NEGATIVE",
             "starts, ends and axes from the end",
             "constraint",
             _draw_each(_slice_case((5,), (-4, -1, 0, 1)), _slice_case((3, 4), (0, 2, -1, 1))),
         ),
-        zone(
+        copied(
             "BEYOND",
             "ends beyond the axis are cut off",
             "constraint",
             _draw_each(_slice_case((5,), (1, 100, 0, 1)), _slice_case((5,), (2, FAR, 0, 1))),
         ),
-        zone("SINGLE", "one cell", "shape", _draw_each(_slice_case((5,), (2, 3, 0, 1)))),
-        zone(
+        copied("SINGLE", "one cell", "shape", _draw_each(_slice_case((5,), (2, 3, 0, 1)))),
+        copied(
             "NULL",
             "no cell is left: the profile refuses it (S31)",
             "shape",
@@ -266,9 +263,9 @@ def _resize_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 RESIZE = OperatorClasses(
     "Resize",
     (
-        zone("NEAREST", "one cell, by every formula and every way to round", "function", _resize_nearest, FLOATS),
-        zone("LINEAR", "two axes, larger and smaller, by every formula", "function", _resize_linear, FLOATS),
-        zone("SCALES", "factors in place of sizes", "function", _resize_scales, FLOATS),
+        zone("NEAREST", "one cell, by every formula and every way to round", "function", _resize_nearest),
+        zone("LINEAR", "two axes, larger and smaller, by every formula", "function", _resize_linear),
+        zone("SCALES", "factors in place of sizes", "function", _resize_scales),
         zone(
             "BORDER",
             "coordinates on a border between two cells",
@@ -279,14 +276,12 @@ RESIZE = OperatorClasses(
                 )
                 for n, m in ((7, 1), (10, 5), (9, 3))
             ],
-            FLOATS,
         ),
         zone(
             "KEEP",
             "the same size",
             "shape",
             lambda rng, d: [_resize_case(distinct_cells((1, 1, 4), d), m, sizes=[1, 1, 4]) for m in (NAMED, HALF)],
-            FLOATS,
         ),
         zone(
             "ONE",
@@ -295,7 +290,6 @@ RESIZE = OperatorClasses(
             lambda rng, d: [
                 _resize_case(distinct_cells((1, 1, n), d, 1), HALF, sizes=[1, 1, m]) for n, m in ((1, 4), (4, 1))
             ],
-            FLOATS,
         ),
         zone(
             "RANK",
@@ -305,9 +299,8 @@ RESIZE = OperatorClasses(
                 _resize_case(distinct_cells((1, 1, 3), d), HALF, sizes=[1, 1, 5]),
                 _resize_case(distinct_cells((1, 1, 2, 2, 2), d), NAMED, sizes=[1, 1, 4, 2, 6]),
             ],
-            FLOATS,
         ),
-        zone("SPECIAL", "NaN and infinities among the data", "type", _resize_special, FLOATS),
+        zone("SPECIAL", "NaN and infinities among the data", "type", _resize_special),
     ),
     {
         "mode cubic": "refused by the importer",

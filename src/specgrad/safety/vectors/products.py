@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...scalar import Array
-from .case import FLOATS, Draw, EquivalenceClass, Kind, OperatorClasses, VectorCase
+from .case import Draw, OperatorClasses, VectorCase, zone
 from .sample_values import Type, gaussian_with, numbers
 
 INF, NAN = float("inf"), float("nan")
@@ -16,11 +16,6 @@ PLANE = "the profile's text has two axes only, and no broadcasting"
 CONTRADICTS = (
     "the profile's text contradicts itself here (0 or NaN; 1 or NaN); the contract, ONNX Runtime and PyTorch: NaN"
 )
-
-
-def zone(word: str, text: str, kind: Kind, draw: Any, types: tuple[str, ...] = FLOATS) -> EquivalenceClass:
-    """Return a class of float cases; `draw(rng, dtype)` gives its cases."""
-    return EquivalenceClass(word, text, kind, types, draw)
 
 
 # --- matrices ---------------------------------------------------------------------------------------------------

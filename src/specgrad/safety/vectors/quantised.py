@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...scalar import Array
-from .case import Draw, EquivalenceClass, Kind, OperatorClasses, VectorCase
+from .case import Draw, OperatorClasses, VectorCase, zone
 from .sample_values import Type, numbers
 
 NARROW = ("UINT8", "INT8", "INT16", "UINT16")
@@ -18,11 +18,6 @@ SPECIAL = "infinities saturate, by ONNX's formula; the profile leaves them, and 
 PADDED = (
     "padding is the zero point, as in ONNX Runtime and the ONNX reference; the profile's text pads with 0 before it"
 )
-
-
-def zone(word: str, text: str, kind: Kind, types: tuple[str, ...], draw: Any) -> EquivalenceClass:
-    """Return a class of cases; `draw(rng, dtype)` gives its cases."""
-    return EquivalenceClass(word, text, kind, types, draw)
 
 
 def random_integers(rng: Draw, dtype: Type, shape: tuple[int, ...] = ()) -> Array:
@@ -99,14 +94,14 @@ def _quantize_default(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 QUANTIZE = OperatorClasses(
     "QuantizeLinear",
     (
-        zone("FUNC", "numbers of everyday size", "function", NARROW, _quantize_random),
-        zone("TIES", "quotients of exactly a half: to even, then the zero point", "function", NARROW, _quantize_ties),
-        zone("SATURATE", "next to the ends of the type and far beyond", "function", NARROW, _quantize_saturating),
-        zone("AXIS", "a scale and a zero point per entry of each axis", "constraint", NARROW, _quantize_per_axis),
-        zone("SUBNORMAL", "subnormal numbers; scales next to them", "type", BYTES, _quantize_subnormal),
-        zone("SPECIAL", "infinities, which saturate, and NaN, which are open", "type", NARROW, _quantize_special),
-        zone("HALF", "float16 data and scales", "type", BYTES, _quantize_half),
-        zone("DEFAULT", "no zero point: uint8", "function", ("UINT8",), _quantize_default),
+        zone("FUNC", "numbers of everyday size", "function", _quantize_random, NARROW),
+        zone("TIES", "quotients of exactly a half: to even, then the zero point", "function", _quantize_ties, NARROW),
+        zone("SATURATE", "next to the ends of the type and far beyond", "function", _quantize_saturating, NARROW),
+        zone("AXIS", "a scale and a zero point per entry of each axis", "constraint", _quantize_per_axis, NARROW),
+        zone("SUBNORMAL", "subnormal numbers; scales next to them", "type", _quantize_subnormal, BYTES),
+        zone("SPECIAL", "infinities, which saturate, and NaN, which are open", "type", _quantize_special, NARROW),
+        zone("HALF", "float16 data and scales", "type", _quantize_half, BYTES),
+        zone("DEFAULT", "no zero point: uint8", "function", _quantize_default, ("UINT8",)),
     ),
     {
         "block_size": "refused: scales per block",
@@ -177,14 +172,14 @@ def _dequantize_half(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 DEQUANTIZE = OperatorClasses(
     "DequantizeLinear",
     (
-        zone("FUNC", "numbers of the whole type", "function", (*NARROW, "INT32"), _dequantize_random),
+        zone("FUNC", "numbers of the whole type", "function", _dequantize_random, (*NARROW, "INT32")),
         zone(
-            "BOUND", "the ends of the type with zero points at its ends", "type", (*NARROW, "INT32"), _dequantize_limits
+            "BOUND", "the ends of the type with zero points at its ends", "type", _dequantize_limits, (*NARROW, "INT32")
         ),
-        zone("AXIS", "a scale and a zero point per entry of each axis", "constraint", NARROW, _dequantize_per_axis),
-        zone("LONG", "int32 that no float32 holds", "type", ("INT32",), _dequantize_long),
-        zone("SCALE", "subnormal scales, and one next to the largest number", "type", BYTES, _dequantize_scales),
-        zone("HALF", "float16 scales", "type", BYTES, _dequantize_half),
+        zone("AXIS", "a scale and a zero point per entry of each axis", "constraint", _dequantize_per_axis, NARROW),
+        zone("LONG", "int32 that no float32 holds", "type", _dequantize_long, ("INT32",)),
+        zone("SCALE", "subnormal scales, and one next to the largest number", "type", _dequantize_scales, BYTES),
+        zone("HALF", "float16 scales", "type", _dequantize_half, BYTES),
     ),
     {
         "block_size": "refused: scales per block",
@@ -280,13 +275,13 @@ def _conv_limits(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 CONV_INTEGER = OperatorClasses(
     "ConvInteger",
     (
-        zone("FUNC", "all numbers of the type, weights of both types", "function", BYTES, _conv_random),
-        zone("PADZERO", "padding is the zero point", "constraint", BYTES, _conv_padded),
-        zone("DILATION", "taps that are not neighbours, with a zero point of w", "constraint", BYTES, _conv_dilated),
-        zone("STRIDE", "steps larger than 1", "constraint", BYTES, _conv_strided),
-        zone("GROUP", "groups of channels", "constraint", BYTES, _conv_grouped),
-        zone("CHANNEL", "a zero point per output channel", "function", BYTES, _conv_channels),
-        zone("BOUND", "the ends of the type against its other end", "type", BYTES, _conv_limits),
+        zone("FUNC", "all numbers of the type, weights of both types", "function", _conv_random, BYTES),
+        zone("PADZERO", "padding is the zero point", "constraint", _conv_padded, BYTES),
+        zone("DILATION", "taps that are not neighbours, with a zero point of w", "constraint", _conv_dilated, BYTES),
+        zone("STRIDE", "steps larger than 1", "constraint", _conv_strided, BYTES),
+        zone("GROUP", "groups of channels", "constraint", _conv_grouped, BYTES),
+        zone("CHANNEL", "a zero point per output channel", "function", _conv_channels, BYTES),
+        zone("BOUND", "the ends of the type against its other end", "type", _conv_limits, BYTES),
     ),
     {"sums that leave int32": "no text says what then; they need more than 33,000 products"},
 )

@@ -63,11 +63,6 @@ def _of_rank(rank: int) -> Accept:
     return lambda a, s: len(s["x"]) == rank + 2 and not _ceil(a, s) and not isinstance(a["padding"], str)
 
 
-def _any_rank(a: Mapping[str, Any], s: Mapping[str, Shape]) -> bool:
-    """Return True: a filter that accepts every case."""
-    return True
-
-
 def _kernel(a: Mapping[str, Any], s: Mapping[str, Shape]) -> Shape:
     """Return the kernel sizes of a pool or convolution."""
     return tuple(a["kernel"]) if "kernel" in a else s["w"][2:]
