@@ -181,7 +181,11 @@ class Model:
 
 
 def open_model(given: Any, who: str = "model") -> Model:
-    """The model of a path (ONNX, or a saved graph: .json), an ONNX file's bytes or ModelProto, a module, a Graph."""
+    """The model of a path (ONNX, or a saved graph: .json), an ONNX file's bytes or ModelProto, a module, a Graph.
+
+    A Model is returned as it is; ParameterError, in the name of `who`, for anything else and for files that cannot be
+    read.
+    """
     if isinstance(given, Model):
         return given
     if isinstance(given, str | Path) and Path(given).suffix == ".json":

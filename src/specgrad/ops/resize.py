@@ -56,7 +56,10 @@ def _with_sizes(shape: Shape, axes: Shape, sizes: Shape) -> Shape:
 
 
 def _resize_shape(x: Shape, *, axes: Shape, sizes: Shape, steps: Any, where: str, how: str) -> Shape:
-    """Return the output shape of resize: x with `sizes` on `axes`; ShapeError for a misfit, as in `axes_resized`."""
+    """Return the output shape of resize: x with `sizes` on `axes`; ShapeError for a misfit.
+
+    steps, where and how only matter for that: see `axes_resized`.
+    """
     shape = _with_sizes(x, axes, sizes)
     axes_resized([x[a] for a in axes], axes=axes, sizes=sizes, steps=steps, where=where, how=how)
     return shape

@@ -116,7 +116,11 @@ def _beta_units(beta: Ball) -> float:
 
 
 def _ball_with_declared_error(run: Context, value: Array, low: Array, high: Array, units: Array, scale: Array) -> Ball:
-    """Return the range low..high as a ball, widened by the errors of the runtime and of our float64 evaluation."""
+    """Return the range low..high as a ball around `value`, widened by the errors of the runtime and of our float64
+    evaluation.
+
+    `units` is the runtime's error in its u; `scale` is what ours is relative to.
+    """
     own = REFERENCE_ULPS * REFERENCE.u * scale + REFERENCE.smallest
     ball = between(value, low, high)
     form = run.arithmetic.format

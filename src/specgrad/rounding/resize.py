@@ -124,8 +124,10 @@ def _read_axis(state: _State, axis: int, line: Resized, unit: float) -> Array:
 
 
 def _spread_axis(state: _State, axis: int, line: Resized, unit: float) -> Array:
-    """Apply the adjoint along one axis: gy[o] goes to the cells that it may have been read from, each
-    weight off by d."""
+    """Apply the adjoint along one axis, in place of `state`: gy[o] goes to the cells that it may have been read from.
+
+    Each weight is off by what coordinates, in `unit`, may be off. Returns all False: no cell stays undecided.
+    """
     first, last, off = line.reached(unit)
     ndim = state.value.ndim
     share = off if line.how == "linear" else (first != last).astype(float)

@@ -217,7 +217,10 @@ def _digest(samples: Samples, said: Mapping[str, Any]) -> str:
 def _flip_search(
     question: DecisionProblem, samples: Samples, used: Arithmetic, names: Collection[str] | None, seconds: float
 ) -> FlipSearch:
-    """Return the search for executions that differ; runtimes take part in plain float32 only."""
+    """Return the search for executions that differ; runtimes take part in plain float32 only.
+
+    `names` are the runtimes that were asked for, None: all; `used` is the arithmetic of the executions.
+    """
     plain = used.dtype == "float32" and used.operands is None
     chosen = installed(names) if plain else ()
     asked = Runtimes(chosen, samples.graph, samples.source, seconds) if chosen else None

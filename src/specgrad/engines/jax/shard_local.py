@@ -99,7 +99,11 @@ class DeviceRun:
         return self._block_operand(a, key, cut) if cut else self._replicated_operand(p, k, key)
 
     def _block_operand(self, a: int, key: str, cut: dict[int, str]) -> Operand:
-        """Return a split value with the halo that this device reads; it is exchanged once for all readers."""
+        """Return value `a`, under `key` in `arrays`, with the halo that this device reads; it is exchanged once for all
+        readers.
+
+        `cut` says which of its axes are split, and by which axis of the mesh.
+        """
         stages, x, key = self.stages, self.arrays[key], f"{key} with halo"
         exchanges = {axis: stages.exchange(a, name) for axis, name in cut.items()}
         moves = any(exchanges.values())
@@ -122,7 +126,10 @@ class DeviceRun:
         return Operand(key, start)
 
     def _replicated_operand(self, p: int, k: int, key: str) -> Operand:
-        """Return a value that all devices have: sliced to what this one reads, if they read different parts."""
+        """Return argument k of node p, the value `key` of `arrays`, which all devices have.
+
+        It is sliced to what this one reads, and stored under a key of its own, if they read different parts.
+        """
         stages, x = self.stages, self.arrays[key]
         boxes = {at: stages.cut(p, at).args[k] for at in stages.devices if stages.computes(p, at)}
         sizes = [max(box[axis][1] - box[axis][0] for box in boxes.values()) for axis in range(x.ndim)]
@@ -149,7 +156,9 @@ class StageCode:
         self.nodes = stages.graph.nodes
 
     def _box_in_operand(self, p: int, k: int, a: int, at: At) -> Box:
-        """Return the box of an argument, relative to the array that it is read from."""
+        """Return the box that device `at` reads of argument k of node p, value `a`, relative to the array that it is
+        read from.
+        """
         here = (p, k) not in self.operands
         start = tuple(i for i, _ in self.stages.owned(a, at)) if here else self.operands[p, k].start(at)
         return relative_box(self.stages.cut(p, at).args[k], start)

@@ -100,7 +100,10 @@ def _box(
 
 
 def _wire(canvas: Canvas, blocks: list[Block], net: Net, line: Any, top: float, shape: str) -> None:
-    """Draw the lines of one value."""
+    """Draw the lines of the value `net` as `line`, a Wire, says: arrows at its ends and dots where it branches.
+
+    `top` is the height of the title above; `shape` is what a pointer over the lines shows beside the name.
+    """
     tone = "back" if blocks[net.source].derivative else "paper"
     title = f"{blocks[net.source].name}: {shape}"
     for piece in line.trunk:
@@ -120,7 +123,11 @@ def _labels(
     heights: list[float],
     top: float,
 ) -> None:
-    """Draw, beside the arrow that leaves each box, the shape of the value that goes to the next box, else of any."""
+    """Draw, beside the arrow that leaves each box, the shape of the value that goes to the next box, else of any.
+
+    `nets` are the values that other boxes read, `layout` says where boxes stand, `top` how high the title above them
+    is.
+    """
     leaving: dict[int, list[Net]] = {}
     for net in nets:
         leaving.setdefault(net.source, []).append(net)

@@ -339,7 +339,10 @@ class Batch:
     # --- margins ----------------------------------------------------------------------------------------------
 
     def margins(self, leaves: Leaves, k: int, rows: Any, limits: Sequence[Fraction]) -> list[Fraction]:
-        """Return the lower bounds of alternative k on every leaf."""
+        """Return, per leaf, by how much the weighted rows of alternative k exceed their limits at least.
+
+        `rows` and `limits` are the alternative's; a leaf has its own weights, slopes and multipliers.
+        """
         weights = leaves.weights.get(k, np.ones((self.count, 1), dtype=np.int64)).tolist()
         walk = self._objectives([[sum(map(mul, w, column)) for column in zip(*rows, strict=True)] for w in weights])
         walk.slopes = {

@@ -254,7 +254,7 @@ def _tangent_drop(down: Any, up: Any, t: Any, a: Any, b: Any) -> Any:
 
 
 def _trial_points(p: Any, q: Any, first: Any) -> Iterator[Any]:
-    """Yield points where tangents are tried: `first`, both ends, then None for the middle of what remains."""
+    """Yield points of p..q where tangents are tried: `first`, both ends, then None for the middle of what remains."""
     if first is not None and p < first < q:
         yield first
     yield p
@@ -448,7 +448,10 @@ def curve_lines(node: Node, x: NodeRange, lower: Array, upper: Array, scale: int
 
 
 def _lines_of_cells(f: EnclosedFunction, x: NodeRange, given: Array, scale: int, side: int) -> tuple[Array, Array]:
-    """Return slopes and intercepts of the lines on one side, cell by cell; intercepts are rounded outward."""
+    """Return slopes and intercepts of the lines on one side, cell by cell; intercepts are rounded outward.
+
+    `given` are the certificate's numbers over `scale`, one per cell: see `line`.
+    """
     each = [
         line(f, low, high, int(k), scale, side)
         for low, high, k in zip(x.ends[0].flat, x.ends[1].flat, given.flat, strict=True)

@@ -485,7 +485,11 @@ class Replay:
         return relu_lines(node, x, lower, upper) if not taps else max_lines(node, x, lower, upper)
 
     def _through_linear(self, i: int, node: Node, a: Array, outer: dict[int, Array], inner: dict[int, Array]) -> Any:
-        """Replace a linear node by its varying arguments, by its adjoint; return the constant that is left."""
+        """Replace the linear node `i` by its varying arguments, by its adjoint; return the constant that is left.
+
+        `a` are its coefficients; those of arguments are added to `inner` if they belong to the same layer, else to
+        `outer`.
+        """
         args = [self._argument(node, g) for g in node.args]
         varying, _ = self._linear_in(node, args)
         fixed = [zeros(r.low.shape) if k in varying else r.low for k, r in enumerate(args)]

@@ -218,6 +218,8 @@ def count_after_node(
     """Return the count after a linear node with `own` roundings; `args` are the counts of its arguments by position,
     constants included.
 
+    `cells` is the number of its cells, `ways` how many of them may read one cell of an argument (`fan_out`).
+
     >>> conv = count_after_node({0: region_input(0, 64)}, 9, False, 1, 64)
     >>> conv.total, count_after_node({1: conv, 0: region_input(0, 64)}, 1, True, 2, 64).total
     (9, 12)

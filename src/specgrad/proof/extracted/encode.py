@@ -258,9 +258,10 @@ class CheckerInput:
     def _leaf_or_halves(
         self, tree: TreeProof, again: int, reasons: list[Any], low: Array, high: Array, depth: int
     ) -> list[Any]:
-        """Return a leaf as integers, with both halves of its box as a second try, `depth` times.
+        """Return a leaf as integers, with both halves of its box low..high as a second try, `depth` times.
 
-        The checker's bounds are not Python's: each picks lines by its own ranges.
+        `again` is the number of the set of nodes that are bounded anew; `reasons` are the encoded weights, slopes and
+        multipliers, which halves share. The checker's bounds are not Python's: each picks lines by its own ranges.
         """
         leaf, widths = [2, again, 0, *reasons], (high.astype(np.float64) - low).ravel() * self._cut_inputs(tree)
         if not depth or not widths.any():

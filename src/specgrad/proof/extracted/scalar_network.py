@@ -298,6 +298,9 @@ class ScalarNetwork:
     ) -> None:
         """Raise ReplayError if constants overflow when a runtime folds them, whether or not some cell reads them.
 
+        `values` are the arguments of node `i`, `fixed` says which are constant; the bits that it takes are kept in
+        `_folded`.
+
         A weight that meets only padding stands in no cell's sum; but runtimes multiply padding, and 0 times infinity is
         NaN. Partial results are bounded as in replay, without what varies.
         """

@@ -143,7 +143,10 @@ def _class_by_data(
 def _class_with_values(
     operator: str, word: str, text: str, values: tuple[float, ...], note: str = ""
 ) -> EquivalenceClass:
-    """Return the class of generated cases with plain attributes and these values among the data."""
+    """Return the class of generated cases with plain attributes and these values among the data.
+
+    `word` and `text` name it, as in `EquivalenceClass`; `note` goes to its cases.
+    """
 
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         for q in generated_cases(

@@ -164,7 +164,10 @@ class Cone:
         return Objective(patch, _total([a for a, _ in placed]), _total(loose) if loose else None)
 
     def _step(self, j: int, parts: list[Objective]) -> tuple[Tensor | float, Tensor | float]:
-        """Propagate one layer: returns its constant and loss, and adds its sources' objectives to `pending`."""
+        """Propagate the objectives `parts` of layer j, merged, through it; return its constant and loss.
+
+        The objectives of its sources are added to `pending`.
+        """
         objective = self._merged(j, parts)
         if objective is None:
             return 0.0, 0.0

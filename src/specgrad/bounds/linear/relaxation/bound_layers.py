@@ -294,6 +294,8 @@ def cotangent_graph(
 ) -> Graph:
     """Graph from gy to the cotangents of the arguments `wanted`; `kinds` are shapes, constants and numbers. Cached.
 
+    `names` and `values` are the operator's parameters, `shape` is that of its result.
+
     It does not depend on what a constant is, so networks with the same layers share it, and so do calls.
     """
     t = GraphBuilder(share=True)

@@ -295,7 +295,9 @@ def _relu(low: Tensor, high: Tensor) -> Slopes:
 
 
 def _max(node: Node, source: int, ends: Any) -> Slopes:
-    """Return the slopes of a max pool, taps in the window's order, without those that are padding everywhere."""
+    """Return the slopes of a max pool of node `source`, whose interval is `ends`; taps in the window's order, without
+    those that are padding everywhere.
+    """
     taps = BoundMaxPool(0, node, source, node.params["window"], with_zero=False)
     lines = taps.relaxation(ends)
     kept = [taps.window.number(tap.position) for tap in taps.window.taps()]

@@ -107,7 +107,10 @@ def _run(
     who: str,
     runner: Runner,
 ) -> Run:
-    """Run all networks on one runtime; the result says why if there are no outputs."""
+    """Run all networks at `point` on one runtime, called `who`; the Run says why if there are no outputs.
+
+    It also says whether the outputs lie in `case`, that is, break the property.
+    """
     try:
         y = outputs_of(networks, interface, point.x, partial(_fitting, runner))
     except (NoAnswerError, SpecgradError) as error:  # what ONNX has no words for is not run there

@@ -112,7 +112,10 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _case(data: Any, k: int, count: int, reader: _SplitReader) -> tuple[tuple[tuple[int, ...], Tree], ...]:
-    """Return (alternatives, tree) pairs of one case."""
+    """Return (alternatives, tree) pairs of case k from its JSON `data`; SplitsError if it is none.
+
+    `count` is the number of its alternatives; `reader` reads the trees.
+    """
     if not isinstance(data, list):
         raise SplitsError(f"case {k} must be a list of trees with their alternatives")
     trees, seen = [], set[int]()
@@ -195,7 +198,7 @@ class _SplitReader:
         return places[0]
 
     def _cell(self, node: int, given: Any, what: str) -> int:
-        """Return a flat cell of a node, checked."""
+        """Return the flat cell `given` of a node; SplitsError, with `what` as its name, if the node has none such."""
         size = int(np.prod(self.graph.nodes[node].shape))
         if type(given) is not int or not 0 <= given < size:
             raise SplitsError(f"{what} must be a number from 0 to {size - 1}; got {given!r:.40}")

@@ -331,7 +331,10 @@ def _resize(c: OnnxNode) -> Value:
 def _resize_by(
     c: OnnxNode, axes: list[int], scales: list[float] | None, sizes: list[int] | None, where: str, how: str
 ) -> Value:
-    """Resize these axes by scales or sizes; whole factors that repeat every cell become an upsampling."""
+    """Resize these axes by scales or sizes; whole factors that repeat every cell become an upsampling.
+
+    `where` and `how` are our names of coordinates and reading: see `specgrad.window.resize`. Misfits are refused.
+    """
     cells = [c.shape(0)[a] for a in axes]
     given: Any = scales if sizes is None else sizes
     if len(given) != len(axes) or len(set(axes)) != len(axes):
@@ -364,7 +367,7 @@ def _scaled_size(c: OnnxNode, n: int, scale: Fraction) -> int:
 
 
 def _is_repetition(factor: Fraction, where: str, how: str) -> bool:
-    """Return whether every cell is repeated `factor` times."""
+    """Return whether every cell is repeated `factor` times, with coordinates by `where`, read by `how`."""
     if factor.denominator != 1 or not 1 <= factor <= MAX_PIECES or where == "align_corners":
         return factor == 1
     line = resized(2, 2 * int(factor), 1 / factor, where, how)

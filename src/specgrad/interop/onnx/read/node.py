@@ -250,7 +250,10 @@ CONTRIBUTED: dict[str, tuple[Operator, int, int]] = {}
 
 
 def contributed(name: str, least: int, most: int, note: str = "") -> Callable[[Converter], Converter]:
-    """Return a decorator that registers the converter of a com.microsoft operator, version 1."""
+    """Return a decorator that registers the converter of a com.microsoft operator, version 1.
+
+    It takes `least` to `most` inputs; `note` goes to the documentation.
+    """
 
     def add(converter: Converter) -> Converter:
         CONTRIBUTED[name] = Operator((1,), converter, note), least, most
