@@ -82,7 +82,9 @@ def common_layout(table: TermTable, args: tuple[int, ...]) -> Layout | None:
 
 
 def without_layout(table: TermTable, number: int, layout: Layout) -> int:
-    """Return L'(value): the value under the layout, or a constant with the inverse layout applied."""
+    """Return the number of L'(value), for the value `number`: the value under the layout, or a constant with the
+    inverse layout applied.
+    """
     op, params, inner = layout
     atom = table.single_atom(number)
     if table.values[number].terms:

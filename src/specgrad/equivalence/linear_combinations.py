@@ -68,7 +68,11 @@ def as_object_array(x: Any) -> Array:
 
 
 def factor_out_scale(table: TermTable, number: int, axes: Iterable[int]) -> tuple[Array, int] | None:
-    """Return s and t + c/s of a value s*t + c of one atom, if s is never 0 and constant along `axes`; else None."""
+    """Return s and the number of t + c/s of a value s*t + c of one atom, if s is never 0 and constant along `axes`;
+    else None.
+
+    `number` is the value's in `table`.
+    """
     value = table.values[number]
     if len(value.terms) != 1 or table.is_one(value.terms[0][1]):
         return None
@@ -99,7 +103,10 @@ def _prepend_axes(array: Array, rank: int) -> Array:
 
 
 def _absorb_scale(table: TermTable, number: int, scale: Array) -> tuple[int, Array]:
-    """Return (atom, rest) for scale * (W x) = (scale*W) x: rest is 1, or the scale if W cannot absorb it."""
+    """Return (atom, rest) for scale * (W x) = (scale*W) x: rest is 1, or the scale if W cannot absorb it.
+
+    `number` is the atom's in `table`, W x; atoms are given and returned by number.
+    """
     atom = table.atoms[number]
     if atom.weights is None or all(v == 1 for v in scale.flat):
         return number, scale
@@ -185,7 +192,10 @@ def _under_layout(table: TermTable, shape: Shape, terms: Terms, shift: Array) ->
 
 
 def with_layout(table: TermTable, op: str, params: tuple[Any, ...], number: int, shape: Shape) -> int:
-    """Return L(value); of a constant, the constant with L applied."""
+    """Return the number of L(value), L the layout operator `op` to `shape`; of a constant, the constant with L applied.
+
+    `number` is the value's in `table`.
+    """
     known = table.constant_of(number)
     if known is None:
         return table.value_of_atom(Atom(op, params, (number,), shape))

@@ -334,7 +334,7 @@ class _Certifier:
         return margins, nearest, root, ""
 
     def _margins(self, case: Case, root: Any) -> tuple[list[float], list[_Row]]:
-        """Per alternative the margin of its nearest row, and that row."""
+        """Per alternative of `case` the margin of its nearest row, and that row, by the bounds `root` over the box."""
         from ..linear.intermediate.tighten import output_bounds
 
         rows = np.concatenate([a.rows for a in case.alternatives])

@@ -28,6 +28,8 @@ def margins_over_box(
 ) -> tuple[DecisionMargins, list[dict[str, Any]]]:
     """Return the margins over the box, and executions of an input in it that is decided differently, if found.
 
+    The box is `inputs` +- eps, cut at `limits`: (least, most), each may be None.
+
     Linear bounds of every comparison first; what they leave open is a property for `certify`, with one alternative
     per comparison.
     whole    inputs are bytes or other integers: only such an input can be shown

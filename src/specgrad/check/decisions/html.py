@@ -91,7 +91,7 @@ def _decades(bars: Sequence[dict[str, int]]) -> tuple[int, int]:
 
 
 def _is_cut(bars: Sequence[dict[str, int]], first: int, last: int) -> bool:
-    """Return whether an outer bar that is drawn holds samples beyond it."""
+    """Return whether an outer bar that is drawn, from 10**first to 10**last, holds samples beyond it."""
     return (first == LOW and any(bars[0].values())) or (last == HIGH and any(bars[-1].values()))
 
 

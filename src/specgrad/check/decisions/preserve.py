@@ -262,7 +262,7 @@ class _SampleRunner:
         return self._judged(number, margins, executions, outside, time.monotonic() - start)
 
     def _unknown(self, number: int, start: float, reason: str) -> Sample:
-        """Return the verdict "not proven" with its reason."""
+        """Return the verdict "not proven" of sample `number`, begun at `start`, with its reason."""
         return Sample(number, "not proven", None, 0, 0, None, None, [], time.monotonic() - start, reason)
 
     def _judged(

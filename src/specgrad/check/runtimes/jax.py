@@ -55,7 +55,10 @@ def _conv_transpose(q: OpCase) -> str:
 
 
 def _reduce(q: OpCase, x: str, start: str, combine: str) -> str:
-    """Return a lax.reduce_window call with the padding of our window, ceil resolved."""
+    """Return a lax.reduce_window call with the padding of our window, ceil resolved.
+
+    x, start (the first value) and combine (the function) are source text.
+    """
     a = q.attributes
     named: dict[str, Any] = {}
     if "dilation" in a:

@@ -281,7 +281,10 @@ def _balls(
     arithmetic: Arithmetic,
     way: ArithmeticVariant | None = None,
 ) -> list[Ball]:
-    """Return one ball per result; non-finite values are those of the specification, as in `judge.expected_balls`."""
+    """Return one ball per result of the graph at the inputs `given`, under `way` if there is one.
+
+    Non-finite values are those of the specification, as in `judge.expected_balls`.
+    """
     finite = [replace_nonfinite(a) for a in given]
     per_output = leaves(radius(graph, *finite, arithmetic=arithmetic, backend=observed.backend, way=way).outputs)[
         -len(observed.outputs) :

@@ -52,7 +52,10 @@ def _explains(part: Graph, given: Sequence[Array], got: Array, at: int, formats:
 
 
 def sums_in_16_bits(part: Graph, given: Sequence[Array], at: int) -> Iterator[Array]:
-    """Yield the convolution or product at position `at` with 16-bit saturation, for both orders of its terms."""
+    """Yield the convolution or product at position `at` with 16-bit saturation, for both orders of its terms.
+
+    `given` are the inputs of the layer `part`. Nothing is yielded for unsigned weights, no terms, or very many.
+    """
     raw = [_bytes_and_zero_point(part, a) for a in part.nodes[at].operands()[:2]]
     (x, x_zero), (w, _) = ([_value(part, given, p) for p in pair] for pair in raw)
     if w.min(initial=0) >= 0 or x.size * w.size == 0 or _products(part, at) > MAX_PRODUCTS:
@@ -64,7 +67,7 @@ def sums_in_16_bits(part: Graph, given: Sequence[Array], at: int) -> Iterator[Ar
 
 
 def _products(part: Graph, at: int) -> int:
-    """Return the number of multiply-adds of a node."""
+    """Return the number of multiply-adds of node `at` of the layer `part`."""
     node = part.nodes[at]
     return node.op.multiply_adds(*(part.nodes[a].shape for a in node.operands()), **node.params)
 
@@ -95,7 +98,10 @@ def _value(part: Graph, given: Sequence[Array], position: int | None) -> Array:
 
 
 def _scale(part: Graph, given: Sequence[Array], position: int) -> Array:
-    """Return the scale that the bytes of a factor are multiplied by, per cell; 1 in integer layers."""
+    """Return the scale that the bytes of the factor at `position` are multiplied by, per cell; 1 in integer layers.
+
+    `given` are the inputs of the layer `part`.
+    """
     node = part.nodes[position]
     if node.op.name != "mul":
         return np.ones(node.shape)
@@ -119,7 +125,11 @@ def _unit(part: Graph, given: Sequence[Array], at: int) -> Array:
 
 
 def _operand_orders(part: Graph, at: int, x: Array, zero: Array, w: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield bytes that are read (..., groups, K, cells) and weights (groups, channels, K), per order of terms."""
+    """Yield bytes that are read (..., groups, K, cells) and weights (groups, channels, K), per order of terms of node
+    `at`.
+
+    x, its zero point and w are given as bytes; nothing is yielded for contractions that are no product of matrices.
+    """
     node = part.nodes[at]
     if node.op.name == "contract":
         if node.params["spec"] in ("ab,bc->ac", "ab,cb->ac"):

@@ -172,7 +172,7 @@ class StageCode:
         return tuple(self._key(p, at) if self.stages.computes(p, at) else None for p in self.stage.nodes)
 
     def _key(self, p: int, at: At) -> Hashable:
-        """Return the key of one node: boxes that it reads and gives, and parameters."""
+        """Return the key of node p on device `at`: boxes that it reads and gives, and parameters."""
         reads = tuple(self._box_in_operand(p, k, a, at) for k, a in enumerate(self.nodes[p].args) if isinstance(a, int))
         return reads, self._owned_in_computed(p, at), tuple(self.stages.cut(p, at).params.values())
 

@@ -84,7 +84,7 @@ def _native_avg(window: Window, divisor: Any) -> Unary | None:
 
 
 def _avg_pool3d(t: Tensor, *how: Any) -> Tensor:
-    """Return F.avg_pool3d, half types on a CPU by float32, for which it has no kernel."""
+    """Return F.avg_pool3d(t, *how), half types on a CPU by float32, for which it has no kernel."""
     if t.dtype in HALF_TYPES and t.device.type == "cpu":
         return F.avg_pool3d(t.float(), *how).to(t.dtype)
     return F.avg_pool3d(t, *how)

@@ -164,7 +164,9 @@ def _one_leaf(
 
 
 def _boxes(forward: ForwardPass, case: Case, numbers: Sequence[int]) -> Boxes:
-    """Return batched float bounds of some alternatives as the checker has them: without merging duplicate relus."""
+    """Return batched float bounds of the alternatives with these `numbers` as the checker has them: without merging
+    duplicate relus.
+    """
     forward = copy(forward)
     forward.state = replace(forward.state, folds=dict.fromkeys(forward.layers), cached_relaxations={})
     some = [case.alternatives[k] for k in numbers]

@@ -275,7 +275,10 @@ def _confirm(network: DeployedNetwork, case: Case, x: Any, distance: Any) -> Cou
 
 
 def confirmed_of(network: DeployedNetwork, case: Case, points: Any) -> Counterexample | None:
-    """Return the first of some flat inputs that breaks the property when run alone; None if none does."""
+    """Return the first of some flat inputs that breaks the property when run alone; None if none does.
+
+    `points` (count, inputs) are first moved into the box of `case`.
+    """
     import torch
 
     points = projected(case, points)

@@ -62,7 +62,10 @@ class Enclosure:
         return ""
 
     def decides(self, case: Case, point: Sequence[Fraction]) -> bool | None:
-        """Whether the exact outputs break the property; None if the enclosure does not tell."""
+        """Whether the exact outputs break the property, `case`; None if the enclosure does not tell.
+
+        `point` is the exact input, for rows that name inputs.
+        """
         low, high = ([Fraction(v) if np.isfinite(v) else None for v in end.tolist()] for end in (self.near, self.far))
         return case.decided(low, high, point)
 

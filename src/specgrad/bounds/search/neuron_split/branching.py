@@ -174,7 +174,10 @@ class Axis:
     x: int
 
     def scores(self, problems: Problems, lines: QuickLines, seen: Mapping[int, Tensor]) -> Tensor:
-        """Scores abs(A_j)*w_j/2 of the inputs, 0 where an input is a single number."""
+        """Scores abs(A_j)*w_j/2 of the inputs, 0 where an input is a single number.
+
+        A is what `seen` has of the input, by node; `lines` are not needed here.
+        """
         first, last = self._ends(problems)
         a = flat(seen[self.x]).abs() if self.x in seen else torch.zeros_like(first)
         return torch.where(first < last, a * (last - first) / 2, 0.0)

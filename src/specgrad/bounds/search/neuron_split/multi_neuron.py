@@ -126,7 +126,10 @@ class BoundMultiNeuron(BoundJoint):
 
 
 def fits(state: State, relu: int, rows: int) -> bool:
-    """Whether a relu reads a convolution of one group with so few cells per position that pieces can be enumerated."""
+    """Whether a relu reads a convolution of one group with so few cells per position that pieces can be enumerated.
+
+    `rows` is the number of objectives for which they are.
+    """
     if state.layers[relu].node.op.name != "relu":
         return False
     conv = state.layers.get(state.layers[relu].sources[0])

@@ -171,7 +171,11 @@ class FastBackward:
         return total
 
     def _back(self, i: int, a: Tensor, lines: QuickLines, slopes: Mapping[int, Tensor]) -> tuple[list[Tensor], Any]:
-        """Coefficients of the sources of layer i, and a constant per box."""
+        """Coefficients of the sources of layer i, and a constant per box, from its own coefficients `a`.
+
+        A bent layer takes the lower slope that `slopes` chooses in 0..1 of its range in `lines`; others their line
+        there.
+        """
         if i in self.linear:
             pulled_and_constant: tuple[list[Tensor], Any] = self.linear[i](a)
             return pulled_and_constant

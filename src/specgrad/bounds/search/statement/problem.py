@@ -86,7 +86,10 @@ def question_of(
 
 
 def _around(network: NamedNetwork, stated: Around, limits: dict[str, Any]) -> Property:
-    """Return the robustness property of (x, label, eps)."""
+    """Return the robustness property of (x, label, eps), `stated`; `limits` are the options low, high and norm.
+
+    ParameterError if it has not three entries.
+    """
     if len(stated) != 3:
         raise ParameterError("certify", f"a tuple is (x, label, eps); got {len(stated)} entries", rule="P5")
     x, label, eps = stated
