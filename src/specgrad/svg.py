@@ -186,7 +186,7 @@ class Canvas:
 
 
 def _head(before: Point, end: Point, tone: str) -> str:
-    """Return the arrow head at `end` as SVG."""
+    """Return the arrow head at `end`, of a line from `before`, as SVG in the colour `tone`."""
     (ax, ay), (x, y) = before, end
     dx, dy = (x > ax) - (x < ax), (y > ay) - (y < ay)
     one, other = (x - 5 * dx - 2.6 * dy, y - 5 * dy - 2.6 * dx), (x - 5 * dx + 2.6 * dy, y - 5 * dy + 2.6 * dx)

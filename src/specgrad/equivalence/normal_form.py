@@ -99,7 +99,7 @@ def _apply(
 
 
 def _argument(table: TermTable, a: Arg, values: list[int]) -> int:
-    """Return the value number of an argument, a node or a bare number."""
+    """Return the value number of an argument, a bare number or a node, whose number stands in `values`."""
     if not isinstance(a, NumberArg):
         return values[a]
     return table.value_of_constant((), exact_constant(np.asarray(a.value, dtype=object)))

@@ -86,7 +86,10 @@ def fill_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Bal
 
 
 def _error_scale(kind: str, x: Ball, size: Array, params: Params) -> Array:
-    """Return what a declared error is relative to; as softplus(x, beta) = softplus(beta*x) / beta, 1 becomes 1/beta."""
+    """Return what a declared error is relative to, by `kind`: y, 1, x or 1+y; `size` is the largest abs(y).
+
+    As softplus(x, beta) = softplus(beta*x) / beta, 1 becomes 1/beta.
+    """
     unit = 1 / abs(float(params.get("beta", 1)))
     return {"y": size, "1": np.full(size.shape, unit), "x": x.size, "1+y": unit + size}[kind]
 

@@ -47,7 +47,7 @@ def magnitude(run: Context, op: Op, args: Sequence[Array], params: Params) -> Ar
 
 
 def spread(run: Context, op: Op, parts: Sequence[Expansion], params: Params) -> Array | float:
-    """Return how far the incoming radii (`carried`) can move the exact result."""
+    """Return how far the incoming radii of the arguments `parts` (`carried`) can move the exact result."""
     total: Array | float = 0.0
     done: set[int] = set()
     for group in op.linear_groups(len(parts)):
@@ -178,6 +178,8 @@ def magnitude_bound(
     run: Context, op: Op, parts: Sequence[Expansion], params: Params, group: tuple[int, ...] | None, own: int
 ) -> Array:
     """Return an upper bound of every partial result of a node: one number for all cells if those are not large.
+
+    `parts` are its arguments, `group` those in which it is linear together, `own` its roundings.
 
     Each of its terms, which are at most own + 1, has one factor of the group and one of every other argument.
     """

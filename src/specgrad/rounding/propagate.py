@@ -92,7 +92,11 @@ def radius(
 def _balls(
     graph: Graph, inputs: dict[int, Any], run: Context, wanted: set[str], kept: dict[str, Ball], unbounded: list[str]
 ) -> list[Any]:
-    """Return the balls of all nodes, computed in order; a ball is released after its last use (None)."""
+    """Return the balls of all nodes, computed in order; a ball is released after its last use (None).
+
+    Those of layers named in `wanted` are put into `kept`; names of nodes of infinite radius are appended to
+    `unbounded`.
+    """
     last_use = {a: i for i, node in enumerate(graph.nodes) for a in node.operands()}
     outputs = set(graph.output_positions)
     balls: list[Any] = [None] * len(graph.nodes)

@@ -124,7 +124,7 @@ def _read_axis(state: _State, axis: int, line: Resized, unit: float) -> Array:
 
 
 def _spread_axis(state: _State, axis: int, line: Resized, unit: float) -> Array:
-    """Apply the adjoint along one axis, in place of `state`: gy[o] goes to the cells that it may have been read from.
+    """Apply the adjoint along one axis to `state`, in place: gy[o] goes to the cells that it may have been read from.
 
     Each weight is off by what coordinates, in `unit`, may be off. Returns all False: no cell stays undecided.
     """

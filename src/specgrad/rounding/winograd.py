@@ -196,7 +196,10 @@ def _products(b: Array, u: Array, part: Array, rows: int, columns: int) -> Array
 
 
 def _largest(a: Array, m: Array, high: int, wide: int) -> Array:
-    """Return the largest of A^T M A over the places of a cell in its tile: at place i the tile began i cells before."""
+    """Return the largest of A^T M A over the places of a cell in its tile: at place i the tile began i cells before.
+
+    `m` is M of every tile that may begin somewhere (`_products`); the result is (O, high, wide).
+    """
     beyond = a.shape[1] - 1
     best = np.zeros((m.shape[2], high, wide))
     for i in range(a.shape[1]):

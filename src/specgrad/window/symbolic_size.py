@@ -339,7 +339,7 @@ def _identical(p: Any, q: Any) -> bool:
 
 
 def indices(cut: slice, n: Any) -> tuple[Any, Any, Any]:
-    """Return slice.indices for symbolic sizes too: a negative end counts from the last cell, wherever that is.
+    """Return cut.indices(n) for symbolic sizes too: a negative end counts from the last cell, wherever that is.
 
     >>> indices(slice(1, -1), symbolic("N"))
     (1, N - 1, 1)

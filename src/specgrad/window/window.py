@@ -263,7 +263,9 @@ class Window:
 
     @staticmethod
     def _index(parts: list[Any], sizes: Shape) -> tuple[Any, ...]:
-        """Return slices, or an open mesh of positions if some axis is adaptive."""
+        """Return slices, or an open mesh of positions if some axis is adaptive; `parts` are per axis, of the given
+        sizes.
+        """
         if all(isinstance(p, slice) for p in parts):
             return tuple(parts)
         arrays = [np.arange(n)[p] if isinstance(p, slice) else p for p, n in zip(parts, sizes, strict=True)]

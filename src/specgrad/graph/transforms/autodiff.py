@@ -212,7 +212,10 @@ def _is_active(graph: Graph, sources: set[int]) -> list[bool]:
 def _pull_back(
     t: GraphBuilder, graph: Graph, values: list[Value], seeds: list[tuple[int, Value]], sources: set[int]
 ) -> dict[int, Value]:
-    """Return the cotangents of `sources` by a reverse sweep from those of some nodes (`seeds`)."""
+    """Return the cotangents of `sources` by a reverse sweep from those of some nodes (`seeds`), recorded by `t`.
+
+    `values` are those of all nodes of `graph`, in `t`.
+    """
     active = _is_active(graph, sources)
     cotangents: dict[int, Value] = {}
 

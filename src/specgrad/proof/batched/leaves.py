@@ -222,7 +222,9 @@ def _check(root: Root, leaves: Leaves, alternatives: Sequence[Alternative]) -> N
 
 
 def _check_winners(root: Root, i: int, may_win: Array, count: int) -> None:
-    """Raise ReplayError unless node `i` is a max_pool and `may_win` is a bool mask of the right shape."""
+    """Raise ReplayError unless node `i` is a max_pool and `may_win` a bool mask of (taps, count, *shape), `count`
+    leaves.
+    """
     if not 0 <= i < len(root.ranges) or root.graph.nodes[i].op.name != "max_pool" or root.ranges[i].constant:
         raise ReplayError(f"node {i} is no max_pool")
     node = root.graph.nodes[i]

@@ -541,7 +541,11 @@ def check_case(graph: Graph, case: CaseProof, arithmetic: Executions, deadline: 
 def _excluded_by_tree(
     graph: Graph, case: CaseProof, number: int, tree: TreeProof, arithmetic: Executions, deadline: Callable[[], None]
 ) -> dict[int, ExcludedAlternative]:
-    """Return the alternatives that every leaf of a tree excludes, each with the least margin of any leaf."""
+    """Return the alternatives that every leaf of tree `number` of a case excludes, each with the least margin of any
+    leaf.
+
+    ReplayError if there is none; OpenLeafError if a leaf leaves one open.
+    """
     mine = case.alternatives_of_tree(number)
     if not mine:
         raise ReplayError(f"tree {number} excludes no alternative")

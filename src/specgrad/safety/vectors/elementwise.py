@@ -263,7 +263,10 @@ def _unary_classes(
     positive: bool = False,
     missing: Mapping[str, str] | None = None,
 ) -> OperatorClasses:
-    """Return the classes of a function of one cell; `points` are where it changes, `positive` its domain."""
+    """Return the classes of a function of one cell; `points` are where it changes, `positive` its domain.
+
+    `more` are classes of its own; `missing` as in `OperatorClasses`.
+    """
 
     def size(x: Any) -> Any:
         return np.abs(x) if positive else x

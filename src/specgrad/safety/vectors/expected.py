@@ -165,7 +165,10 @@ def _short_text(q: Fraction) -> str | None:
 def _expected_output(
     case: VectorCase, graph: Graph, given: Sequence[Array], dtype: np.dtype[Any], ball: Ball, real: Any, ieee: Array
 ) -> ExpectedOutput:
-    """Combine exact results, IEEE 754 results beside NaN and infinities, and radii into one expected output."""
+    """Combine exact results, IEEE 754 results beside NaN and infinities, and radii into one expected output of a case.
+
+    `given` are its inputs, `real` the exact results, `ball` their radii, `ieee` what float arithmetic gives.
+    """
     shape = ball.value.shape
     if ball.value.dtype.kind == "i":  # positions
         return ExpectedOutput(

@@ -220,7 +220,7 @@ def _gather(c: OnnxNode) -> Value:
 
 
 def _known_positions(c: OnnxNode, where: Array, cells: int) -> Array:
-    """Return constant positions as int64 from 0 on; ShapeError if one does not exist."""
+    """Return constant positions `where` on an axis of `cells` as int64 from 0 on; ShapeError if one does not exist."""
     if where.dtype.kind not in "iu" or (where.size and not (-cells <= where.min() and where.max() < cells)):
         c.refuse(f"indices must lie in -{cells}..{cells - 1}", None, ShapeError)
     if where.dtype == np.int64 and where.min(initial=0) >= 0:
