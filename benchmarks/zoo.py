@@ -1,5 +1,7 @@
 """Public architectures with random weights of a fixed seed: torchvision's and timm's definitions, and two of our own.
 
+Small images and 10 classes (`build`), or the size they were made for (`full_size`, of which benchmarks/zoo_files.py
+makes files).
 Neither package's compiled part is needed: pip install --no-deps torchvision==0.28.0 timm pyyaml
 """
 
@@ -32,7 +34,8 @@ def _torchvision(name: str, **options: Any) -> nn.Module:
     _without_kernels()
     import torchvision
 
-    module: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=CLASSES, **options)
+    options = {"num_classes": CLASSES} | options
+    module: nn.Module = torchvision.models.get_model(name, weights=None, **options)
     return module
 
 
@@ -235,17 +238,21 @@ def build(name: str) -> tuple[nn.Module, Tensor]:
 
 def variant(name: str, export: Callable[[nn.Module, Tensor], Any], module: nn.Module, x: Tensor) -> Any:
     """What the exporter gives; quantised by ONNX Runtime's static quantisation (QDQ) for an int8 version."""
-    source = export(module, x)
-    return _quantised(source, x) if name.endswith(INT8) else source
-
-
-def _quantised(model: bytes, x: Tensor) -> bytes:
     import onnx
+
+    source = export(module, x)
+    if not name.endswith(INT8):
+        return source
+    return quantised(source, {onnx.load_from_string(source).graph.input[0].name: x.numpy()})
+
+
+def quantised(model: bytes, inputs: dict[str, Any]) -> bytes:
+    """The file with QuantizeLinear and DequantizeLinear around its layers, by ONNX Runtime, ranges from one input."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
-            self.left = [{onnx.load_from_string(model).graph.input[0].name: x.numpy()}]
+            self.left = [inputs]
 
         def get_next(self) -> Any:
             return self.left.pop() if self.left else None
@@ -284,3 +291,53 @@ def _settle(module: nn.Module, x: Tensor) -> None:
         if norms:
             module(x)
     module.eval()
+
+
+# --- at full size -----------------------------------------------------------------------------------------------------
+
+
+def full_size(name: str, images: Tensor) -> nn.Module:
+    """One of torchvision's with all its classes, in inference form, its statistics those of the images.
+
+    A segmenter gives its classes per pixel; a detector gives what its head says per anchor, before boxes are chosen.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        if name.startswith("ssd"):
+            module: nn.Module = _Heads(_torchvision(name, num_classes=91, weights_backbone=None))
+        elif name.startswith(("deeplab", "fcn", "lraspp")):
+            module = _FirstOutput(_torchvision(name, num_classes=21, weights_backbone=None))
+        else:
+            module = _torchvision(name, num_classes=1000)
+        module.eval()
+        _fill_zeros(module)
+        with torch.no_grad():
+            for part, p in module.named_parameters():
+                if part.endswith("layer_scale"):  # begins at 1e-6, which would hide ConvNeXt's blocks
+                    p.fill_(0.1)
+        _settle(module, images)
+        return module
+
+
+class _Heads(nn.Module):
+    """torchvision's SSD without resizing before it and the choice of boxes after it: offsets and scores per anchor."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.backbone, self.head = model.backbone, model.head
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        found = self.head(list(self.backbone(x).values()))
+        return found["bbox_regression"], found["cls_logits"]
+
+
+class Bfloat16(nn.Module):
+    """A network that computes in bfloat16, between inputs and outputs in float32."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model.bfloat16()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.model(x.bfloat16())
+        return y.float()
