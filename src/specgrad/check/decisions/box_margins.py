@@ -103,7 +103,10 @@ def _certify_open(
 def _differing_executions(
     question: DecisionProblem, margins: DecisionMargins, x: Array, other: Array
 ) -> list[dict[str, Any]]:
-    """Return the executions at the sample and at the other input as JSON, if they decide differently; else []."""
+    """Return the executions at the sample x and at the `other` input as JSON, if they decide differently; else [].
+
+    The shape of the output is taken from `margins`.
+    """
     network, decision = DeployedNetwork(question.graph), question.decision
     runs: dict[str, tuple[Array, Array | None]] = {"torch at the sample": (held_run(network, x), None)}
     runs["torch at an input within eps"] = held_run(network, other), other

@@ -162,7 +162,10 @@ def _from_boxes(boxes: list[Box]) -> OutputBounds:
 
 
 def _measure(low: Array, high: Array, near: Array, far: Array) -> tuple[Array, Array, Array]:
-    """Return (value next to the exact one, distance, largest difference of two executions), rounded outward."""
+    """Return (value next to the exact one, distance, largest difference of two executions), rounded outward.
+
+    Executions lie in low..high, the exact value there and in near..far; ContradictionError if nothing does.
+    """
     near, far = np.fmax(near, low), np.fmin(far, high)  # the exact value is between all of them
     if (near > far).any():  # no `assert`: a contradiction is a fault of ours, and must not come out as a small distance
         raise ContradictionError("bounds of one value exclude each other")

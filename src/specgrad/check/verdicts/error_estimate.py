@@ -31,7 +31,8 @@ def is_typical(observed: Observation, exact: Array, way: Winograd | None, form: 
 def error_over_estimate(observed: Observation, exact: Array, way: Winograd | None, form: Format | None) -> float:
     """Return the errors over their estimate: root mean square, or a fourth of the largest; inf if unknown.
 
-    Known for a single sum of products, or average, whose operands are known and whose result is the output.
+    `way` is how tiles compute, None without tiles; `form` the format of sums or operands. Known for a single sum of
+    products, or average, whose operands are known and whose result is the output.
     """
     node = _only_summing_node(observed.graph)
     (got,) = observed.outputs

@@ -74,7 +74,9 @@ class LayerProbe:
         return self.answers[kind]
 
     def _is_right_on_integers(self, way: ArithmeticVariant, asked: OpCase, answer: ProcessResult) -> bool:
-        """Return whether the answer is right: to the last bit in half sums, by < 1/2 in tiles."""
+        """Return whether the answer to the case `asked` is right: to the last bit in half sums, by < 1/2 in tiles of
+        `way`.
+        """
         observed = _observe(asked, answer)
         if observed is None:
             return False

@@ -84,7 +84,10 @@ def object_of(about: str, /, optional: Schema | None = None, **keys: Schema) -> 
 def command_schema(
     name: str, about: str, verdicts: Schema, /, optional: Schema | None = None, **keys: Schema
 ) -> Schema:
-    """Return the schema of what a command prints under --json."""
+    """Return the schema of what the command `name` prints under --json: the verdict, one of `verdicts`, and `keys`.
+
+    `about` describes it; `optional` are keys that may be missing.
+    """
     constant = {"const": schema_name(name), "description": "the name and the version of this schema"}
     whole = object_of(about, optional, schema=constant, verdict=verdicts, **keys)
     return {"$schema": DRAFT, "$id": schema_name(name), "title": name, **whole}

@@ -59,7 +59,9 @@ def _deviation_by_slope(run: Context, node: Node, balls: Sequence[Ball], reads: 
 
 
 def _deviation_by_steps(run: Context, node: Node, x: Ball, apart: Array) -> Array:
-    """Deviation of a step function: the number of steps between two values of its argument."""
+    """Deviation of a step function: the number of steps between two values of its argument, which are `apart` so
+    far.
+    """
     tiny = run.arithmetic.tiny if run.arithmetic.flush else 0.0
     below, above = (x.low < 0) & (x.high > -tiny), (x.high > 0) & (x.low < tiny)
     flushed = {FLOOR: below, CEIL: above, SIGN: below | above}.get(node.op, False)

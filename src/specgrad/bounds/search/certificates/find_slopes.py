@@ -156,7 +156,9 @@ def _case_by_trees(
 def _one_leaf(
     forward: ForwardPass, case: Case, numbers: Sequence[int], arithmetic: Any, deadline: Callable[[], None]
 ) -> Iterator[tuple[list[int], TreeProof, list[ExcludedAlternative]]]:
-    """Yield integer-arithmetic proofs on the whole box; none if some node has no integer rule."""
+    """Yield integer-arithmetic proofs of the alternatives with these `numbers` on the whole box; none if some node has
+    no integer rule.
+    """
     if numbers and forward.varies:
         with suppress(ReplayError):
             prover = TreeProver(forward, case, numbers, _boxes(forward, case, numbers), arithmetic)

@@ -52,7 +52,10 @@ class Losses:
         known[some[:, None], where] = (lower + upper).float()
 
     def lose(self, i: int, part: ObjectiveParts, state: State) -> None:
-        """Add to `by_input` what the relaxation of node i costs each row."""
+        """Add to `by_input` what the relaxation of node i costs each row.
+
+        `part` are the coefficients of the node, `state` has its interval.
+        """
         layer = state.layers[i]
         if not isinstance(layer, BoundUnary) or layer.sources[0] not in self.slopes:
             return

@@ -391,7 +391,9 @@ def _above(tree: Tree, part: int) -> int:
 
 
 def add_splits(tree: Tree, parts: Tensor, node: int, cells: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Enter one split per part in the tree; return the numbers of the parts below and above."""
+    """Enter one split per part in the tree, at a cell of `node` and a point; return the numbers of the parts below and
+    above.
+    """
     cuts = zip(parts.tolist(), cells.flatten().tolist(), points.flatten().tolist(), strict=True)
     numbers = [tree.divide(part, Split(node, cell, at)) for part, cell, at in cuts]
     below, above = torch.tensor(numbers, dtype=torch.int64).reshape(-1, 2).unbind(1)

@@ -277,7 +277,7 @@ def _confirm(network: DeployedNetwork, case: Case, x: Any, distance: Any) -> Cou
 def confirmed_of(network: DeployedNetwork, case: Case, points: Any) -> Counterexample | None:
     """Return the first of some flat inputs that breaks the property when run alone; None if none does.
 
-    `points` (count, inputs) are first moved into the box of `case`.
+    `points` (count, inputs) are first moved into the ball of `case`, if it has one.
     """
     import torch
 

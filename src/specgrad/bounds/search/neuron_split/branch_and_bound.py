@@ -90,11 +90,16 @@ class Splitter:
 
     @torch.no_grad()
     def _estimate(self, problems: Problems, lines: QuickLines, seen: dict[int, Tensor] | None = None) -> Tensor:
-        """Float32 bound per subproblem, without gradients."""
+        """Float32 bound per subproblem by the relaxations `lines`, without gradients; `seen` collects coefficients by
+        node.
+        """
         return self.bounder.estimate(problems, lines, None, seen)
 
     def _try(self, problems: Problems, lines: QuickLines, number: Tensor, cell: Tensor, score: Tensor) -> Tensor:
-        """Float32 bound of the worse side after a split, without optimisation; -inf where the score is 0."""
+        """Float32 bound of the worse side after a split, without optimisation; -inf where the score is 0.
+
+        Per subproblem it is split at `cell` of candidate `number` of `choices`; `lines` are the relaxations before.
+        """
         sides = []
         for side in (0, 1):
             after = lines

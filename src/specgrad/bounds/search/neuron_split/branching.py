@@ -31,7 +31,10 @@ class SplitCandidates(Protocol):
     """Splits of one kind at the cells of one node; boxes[k] and cells[k] say which."""
 
     def scores(self, problems: Problems, lines: QuickLines, seen: Mapping[int, Tensor]) -> Tensor:
-        """Scores (boxes, cells): how much of the bound the relaxation may lose there; 0 where nothing can be split."""
+        """Scores (boxes, cells): how much of the bound the relaxation may lose there; 0 where nothing can be split.
+
+        `lines` are the relaxations, `seen` the coefficients of nodes that the bound had.
+        """
 
     def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
         """Relaxations on one side of a split."""

@@ -36,7 +36,10 @@ class FoldedBounds:
 
     @torch.no_grad()
     def lower(self, rows: Tensor, sign: Tensor, chosen: Tensor) -> Tensor:
-        """Lower bound per subproblem, sound for every float32 execution whose z have the signs."""
+        """Lower bound per subproblem of its row, sound for every float32 execution whose z have the signs.
+
+        `sign` and `chosen` are per unstable cell: the side, 0 if open, and the slope or multiplier t.
+        """
         bounder, nodes = self.bounder, self.bounder.graph.nodes
         seeds = {bounder.output: rows.reshape(len(rows), 1, *nodes[bounder.output].shape)}
         state = replace(self.state, cached_relaxations={})
@@ -50,7 +53,10 @@ class FoldedBounds:
         return backward(state, seeds)[:, 0] - bounder.forward.slack(bounder.output, rows[None])[0]
 
     def _lines(self, i: int, cells: Tensor, sign: Tensor, chosen: Tensor) -> LinearRelaxation:
-        """Relaxation of relu i in every subproblem, recomputed at its unstable cells only."""
+        """Relaxation of relu i in every subproblem, recomputed at its unstable cells only.
+
+        `sign` says on which side each of them is, 0 if open; then `chosen` is its lower slope.
+        """
         if not len(cells):
             return self.root[i]
         layer = self.state.layers[i]

@@ -390,7 +390,11 @@ class Bounder:
     def estimate(
         self, problems: Problems, lines: QuickLines, chosen: Chosen | None = None, seen: dict[int, Tensor] | None = None
     ) -> Tensor:
-        """Non-rigorous float32 lower bound per subproblem; `seen` collects coefficients by node."""
+        """Non-rigorous float32 lower bound per subproblem by the relaxations `lines`; `seen` collects coefficients by
+        node.
+
+        `chosen` are slopes and multipliers in place of those of the subproblems.
+        """
         slopes, multipliers, pulls = chosen or self._chosen(problems)
         pushed, constant = self._winners(problems, pulls)
         for z, m in multipliers.items():
