@@ -50,7 +50,10 @@ def affine_value(table: TermTable, shape: Shape, terms: Terms, shift: Array) -> 
 
 
 def linear_combination(table: TermTable, shape: Shape, parts: Iterable[tuple[Any, int]]) -> int:
-    """Return the number of sum of factor * value; each factor is exact numbers that broadcast to `shape`."""
+    """Return the number of the sum of factor * value over `parts`, (factor, number of the value) in `table`.
+
+    Each factor is exact numbers that broadcast to `shape`.
+    """
     terms: dict[int, Array] = {}
     shift = np.full((1,) * len(shape), Fraction(0), dtype=object)
     for factor, number in parts:

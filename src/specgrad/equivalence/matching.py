@@ -157,7 +157,9 @@ def first_divergent_layers(table: TermTable, a: NormalForm, b: NormalForm) -> tu
 
 
 def _first_unmatched_layer(table: TermTable, form: NormalForm, others: set[int]) -> str:
-    """Return the first layer from which no value of `others` is reached; "" if there is none."""
+    """Return the first layer of `form` from which no value of `others`, by number in `table`, is reached; "" if there
+    is none.
+    """
     nodes, reached = form.graph.nodes, [False] * len(form.values)
     for i in range(len(nodes) - 1, -1, -1):
         reached[i] |= form.values[i] in others

@@ -45,7 +45,10 @@ def _scatter_shape(gy: Shape, i: Shape, *, axis: int, size: int) -> Shape:
 
 
 def positions(name: str, i: Array, cells: int) -> Array:
-    """Return positions from 0 on, negative ones counted from the end; raise ShapeError outside."""
+    """Return positions `i` on an axis of `cells` from 0 on, negative ones counted from the end.
+
+    Raise ShapeError, in the name of operator `name`, outside.
+    """
     if i.size and not (-cells <= i.min() and i.max() < cells):
         raise ShapeError(name, f"indices must lie in -{cells}..{cells - 1}; got {i.min()}..{i.max()}")
     return np.where(i < 0, i + cells, i)

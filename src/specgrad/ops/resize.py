@@ -68,7 +68,8 @@ def _resize_shape(x: Shape, *, axes: Shape, sizes: Shape, steps: Any, where: str
 def _spread_shape(gy: Shape, *, cells: Shape, axes: Shape, sizes: Shape, steps: Any, where: str, how: str) -> Shape:
     """Return the output shape of resize_spread; raise ShapeError for arguments that do not fit.
 
-    They are those of `axes_resized`: the result has `cells` on the axes on which gy has `sizes`.
+    The result has `cells` on the axes on which gy has `sizes`; steps, where and how only matter for misfits: see
+    `axes_resized`.
     """
     axes_resized(cells, axes=axes, sizes=sizes, steps=steps, where=where, how=how)
     if _with_sizes(gy, axes, sizes) != gy:

@@ -166,7 +166,9 @@ class SExprReader:
             raise PropertyError(f"({word} ...) is not in the subset of VNN-LIB that is read here: {known}")
 
     def _statement(self, word: str, rest: list[Any]) -> None:
-        """Carry out a `declare-const` or an `assert`."""
+        """Carry out the statement `word`, a `declare-const` or an `assert`, with the arguments `rest`; PropertyError
+        for others.
+        """
         if word == "declare-const":
             self._declare(rest)
         elif word == "assert":

@@ -121,7 +121,7 @@ class RegionNode:
 
 
 def region_input(key: int, cells: int) -> RoundingCount:
-    """Return the count of a value that a region reads from outside."""
+    """Return the count of a value of so many cells that a region reads from outside; `key` tells it from others."""
     return RoundingCount(fronts=(RegionPart(key, 0, 1, cells),))
 
 

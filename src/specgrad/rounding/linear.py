@@ -145,6 +145,10 @@ def count_roundings(
 ) -> RoundingCount:
     """Return what a term of this node has met, given the counts `parts` of its arguments.
 
+    group     the arguments in which it is linear together; None: a product of all
+    own       its roundings
+    cells     how many cells it has
+    spread    how many of them may read one cell of an argument
     besides   roundings of its own that are those of no sum, so that `Arithmetic.depth` says nothing of them
     """
     a = run.arithmetic
@@ -278,7 +282,10 @@ def _underflow_loss(a: Arithmetic, met: RoundingCount, most: Array, alone: Array
 
 
 def _may_overflow(a: Arithmetic, met: RoundingCount, most: Array, alone: Array | None) -> Array:
-    """Return, elementwise, whether some partial result may exceed the largest number of its format."""
+    """Return, elementwise, whether some partial result may exceed the largest number of its format.
+
+    met, most, alone: see `rounded`.
+    """
     grown = 1 + growth(met.total + met.operands, max(a.inner.u, a.factor.u if a.factor else 0.0))
     if met.operands and a.factor is not None and a.lost_in_factors:
         terms = met.total + 1 if alone is not None and most.ndim == 0 else 1  # one number: that of the largest factors

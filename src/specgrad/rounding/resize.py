@@ -106,7 +106,10 @@ def _read(x: Array, axis: int, line: Resized, weights: Any) -> Array:
 
 
 def _read_axis(state: _State, axis: int, line: Resized, unit: float) -> Array:
-    """Resize `state` along one axis; return where the cell that is read is undecided."""
+    """Resize `state` along one axis, in place; return where the cell that is read is undecided.
+
+    `line` is the resized axis; its coordinates may be off by `unit`, relative to their terms.
+    """
     first, last, off = line.reached(unit)
     ndim, ones = state.value.ndim, np.ones_like(line.weights)
     gaps = state.gap(axis)

@@ -85,7 +85,10 @@ def bind(records: Records, about: dict[str, Any]) -> bool:
 
 
 def refuse_other(there: dict[str, Any], about: dict[str, Any], where: Any) -> None:
-    """Raise JobError, with what differs, if the fingerprint in a place is not that of `about`."""
+    """Raise JobError, with what differs, if the fingerprint of `there` is not that of `about`.
+
+    `there` is the job description that stands in the place `where`.
+    """
     if there["fingerprint"] != about["fingerprint"]:
         keys = ("recipe", "count", "identity")
         differences = _json_differences({key: there.get(key) for key in keys}, {key: about[key] for key in keys}, "")

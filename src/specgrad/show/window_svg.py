@@ -157,7 +157,10 @@ def _draw_share(c: Canvas, p: WindowValues, r: Read, gy: Any, x: float, y: float
 def _draw_result(
     c: Canvas, x: float, y: float, name: str, value: str, tone: str, formula: str, back: bool = False
 ) -> None:
-    """Draw one output or cotangent beside its row, with an arrow to it (`back`: from it) and its formula."""
+    """Draw one output or cotangent at (x, y) beside its row, with an arrow to it (`back`: from it) and its formula.
+
+    `name` stands before the cell, which holds `value` in the colour `tone`.
+    """
     ends = [(x - 8, y + HIGH / 2), (x + 12, y + HIGH / 2)]
     c.path(ends[::-1] if back else ends, "soft", arrow=True)
     c.text(x + 18, y + HIGH / 2 + 4, name, size=12, anchor="start", mono=True)

@@ -74,11 +74,11 @@ class GlobalMap:
     rate = None
 
     def part(self, o: int, p: int) -> AxisPart:
-        """Return the whole axis, whichever outputs are requested."""
+        """Return the whole axis, whichever outputs [o, p) are requested."""
         return AxisPart((0, self.out), (0, self.out), self.local)
 
     def free(self, o: int, p: int) -> Interval:
-        """Return the whole axis, whichever outputs are requested."""
+        """Return the whole axis, whichever outputs [o, p) are requested."""
         return 0, self.out
 
 

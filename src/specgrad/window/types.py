@@ -25,6 +25,9 @@ MAX_OUTPUTS = 10**8  # whose taps are counted one by one, and at most MAX_TAPS o
 
 
 def budget(count: int, most: int, what: str, given: Any) -> None:
-    """Raise ShapeError if `count` is above `most`: it would take minutes or gigabytes to visit one by one."""
+    """Raise ShapeError if `count` is above `most`: it would take minutes or gigabytes to visit one by one.
+
+    `what` is counted, `given` what was asked for: both stand in the error.
+    """
     if count > most:
         raise ShapeError("window", f"{count:,} {what}; at most {most:,} are walked; got {given}", rule="W1")

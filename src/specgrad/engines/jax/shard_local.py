@@ -164,7 +164,7 @@ class StageCode:
         return relative_box(self.stages.cut(p, at).args[k], start)
 
     def _owned_in_computed(self, p: int, at: At) -> Box:
-        """Return the box of the cells that a device owns, relative to those that it computes."""
+        """Return the box of the cells of node p that device `at` owns, relative to those that it computes."""
         return relative_box(self.stages.owned(p, at), tuple(i for i, _ in self.stages.cut(p, at).gives))
 
     def key(self, at: At) -> Hashable:
@@ -188,7 +188,10 @@ class StageCode:
         return {p: values[p] for p in self.stage.results if p in values}
 
     def _argument(self, p: int, k: int, at: At, given: dict[str, Array], values: Values) -> Any:
-        """Return argument k of node p on a device, cropped to what it reads."""
+        """Return argument k of node p on device `at`, cropped to what it reads.
+
+        It is taken from `given`, by key, or from the `values` of this stage.
+        """
         a = self.nodes[p].args[k]
         if isinstance(a, NumberArg):
             return number(a.value)

@@ -206,13 +206,15 @@ class ByteBudget:
         self.spent = 0
 
     def check_value(self, what: str, cells: int) -> None:
-        """Raise ModelError if a recorded value, which takes no memory yet, is too large."""
+        """Raise ModelError, with the name `what`, if a recorded value of so many cells, which takes no memory yet, is
+        too large.
+        """
         if cells * 8 > self.largest:
             name = "byte_budget" if self.largest == self.total else "largest_value"
             raise ModelError(f"{what} needs {cells * 8} bytes; {name}={self.largest} allows less")
 
     def check(self, what: str, cells: int, itemsize: int = 8) -> None:
-        """Raise ModelError if one value does not fit the whole budget."""
+        """Raise ModelError, with the name `what`, if one value of so many cells does not fit the whole budget."""
         if cells * itemsize > self.total:
             raise ModelError(f"{what} needs {cells * itemsize} bytes; byte_budget={self.total} allows less")
 
@@ -260,7 +262,9 @@ def tensor(proto: TensorProto, folder: Path | None, budget: ByteBudget, name: st
 
 
 def _check_length(what: str, declared: int, held: int, unit: str) -> None:
-    """Raise ModelError if the declared length is not the one held."""
+    """Raise ModelError, with the name `what`, if the declared length, in a `unit` such as bytes, is not the one
+    held.
+    """
     if declared != held:
         raise ModelError(f"{what} declares {declared} {unit} and holds {held}")
 

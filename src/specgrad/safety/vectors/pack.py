@@ -160,7 +160,7 @@ def coverage(record: OperatorClasses, cases: Sequence[dict[str, Any]] | None = N
 
 
 def _count(cases: Sequence[dict[str, Any]], kind: str, word: str) -> int:
-    """Return how many cases are of this type and class."""
+    """Return how many cases are of the element type `kind` and of the class `word`."""
     return sum((c["type"], c["zone"]) == (kind, word) for c in cases)
 
 

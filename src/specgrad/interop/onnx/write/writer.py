@@ -95,7 +95,7 @@ class Writer:
         return x if old == new else self.emit("Reshape", x, self.ints(new), allowzero=int(0 in new))
 
     def slice(self, x: str, axis: int, start: int, stop: int, step: int = 1) -> str:
-        """Slice one axis."""
+        """Add a Slice of one axis of x, from start to stop by step; return the name of its result."""
         return self.emit("Slice", x, *(self.ints([v]) for v in (start, stop, axis, step)))
 
     def pad(self, x: str, pads: Sequence[tuple[int, int]], rank: int, value: Number = 0) -> str:

@@ -53,7 +53,7 @@ class Draft:
         return name
 
     def int64_constant(self, like: str, numbers: Sequence[int]) -> str:
-        """Add an int64 initializer and return its name."""
+        """Add an int64 initializer of these numbers and return its name, which is made from the name `like`."""
         return self.constant(like, np.array(numbers, np.int64))
 
     def shape(self, name: str) -> Shape:
