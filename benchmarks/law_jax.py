@@ -11,6 +11,8 @@ import numpy as np
 from jax import lax
 
 from law_cases import CASES, Case, Given, numbers
+from specgrad.engines.base import function_named
+from specgrad.op import REGISTRY
 
 # A call runs in the thread that makes it: the handing over to another costs one side or the other 30 us by chance.
 jax.config.update("jax_cpu_enable_async_dispatch", False)
@@ -23,10 +25,12 @@ NN = jax.nn
 
 
 def _elementwise() -> dict[str, Callable[..., Any]]:
-    names = ["abs", "atan", "cos", "exp", "sin", "tanh", "ceil", "floor", "round", "sign", "trunc", "log", "sqrt"]
-    names += ["fmod"]
-    found: dict[str, Callable[..., Any]] = {f"sg.{n}": getattr(jnp, n) for n in names}
-    found |= {f"sg.{n}": getattr(NN, n) for n in ("relu", "relu6", "leaky_relu", "sigmoid", "silu", "softplus")}
+    named = (op for op in REGISTRY.values() if op.names.jax and not op.param_names)
+    found: dict[str, Callable[..., Any]] = {
+        **{f"sg.{op.name}": function_named(op.names.jax, jax=jax, jnp=jnp) for op in named},
+        **{f"sg.{n}": getattr(jnp, n) for n in ("sign", "trunc", "fmod")},
+        **{f"sg.{n}": getattr(NN, n) for n in ("leaky_relu", "softplus")},
+    }
     pairs = {"add": jnp.add, "sub": jnp.subtract, "mul": jnp.multiply, "div": jnp.divide}
     for name, f in (pairs | {"maximum": jnp.maximum, "minimum": jnp.minimum}).items():
         found |= {f"sg.{name}": f, f"sg.{name} per channel": f, f"sg.{name} number": lambda a, f=f: f(a, 0.5)}
@@ -38,7 +42,6 @@ def _elementwise() -> dict[str, Callable[..., Any]]:
         "sg.clamp": lambda a: jnp.where(a > 0.5, 0.5, jnp.where(a < -0.5, -0.5, a)),  # as hard_tanh: jnp.clip halves
         "sg.gelu": lambda a: NN.gelu(a, approximate=False),
         "sg.gelu tanh": lambda a: NN.gelu(a, approximate=True),
-        "sg.hardswish": NN.hard_swish,
         "sg.neg": jnp.negative,
         "sg.normal_cdf": jax.scipy.stats.norm.cdf,
         "sg.normal_pdf": jax.scipy.stats.norm.pdf,

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from law_cases import CASES, Case, Given, numbers
+from specgrad.engines.base import function_named
+from specgrad.op import REGISTRY
 
 Work = Callable[[], Any]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -16,31 +18,13 @@ CLOSE = {"float32": (1e-4, 1e-4), "bfloat16": (3e-2, 3e-2)}
 
 
 def _curves() -> dict[str, Callable[..., Any]]:
-    names = [
-        "abs",
-        "atan",
-        "cos",
-        "exp",
-        "neg",
-        "relu",
-        "sigmoid",
-        "sin",
-        "tanh",
-        "ceil",
-        "floor",
-        "round",
-        "sign",
-        "trunc",
-        "log",
-        "sqrt",
-        "fmod",
-    ]
+    named = (op for op in REGISTRY.values() if op.names.torch and not op.param_names)
     return {
-        **{f"sg.{n}": getattr(torch, n) for n in names},
-        **{f"sg.{n}": getattr(F, n) for n in ("gelu", "hardswish", "leaky_relu", "relu6", "silu", "softplus")},
+        **{f"sg.{op.name}": function_named(op.names.torch, torch=torch, F=F) for op in named},
+        **{f"sg.{n}": getattr(torch, n) for n in ("relu", "sign", "trunc", "fmod")},
+        **{f"sg.{n}": getattr(F, n) for n in ("leaky_relu", "softplus")},
         "sg.clamp": lambda a: torch.clamp(a, -0.5, 0.5),
         "sg.gelu tanh": lambda a: F.gelu(a, approximate="tanh"),
-        "sg.normal_cdf": torch.special.ndtr,
         "sg.stop_gradient": torch.Tensor.detach,
         "sg.power": lambda a: torch.pow(a, 3),
         "sg.mod": torch.remainder,

@@ -1,6 +1,7 @@
 """The largest error of exp and its kin in every runtime that reads ONNX files: what specgrad.declared_errors declares.
 
     python benchmarks/runtime_ulps.py | tee benchmarks/runtime_ulps.txt                          # two minutes
+    python benchmarks/runtime_ulps.py onnxruntime asinh                                          # one function
     pip install iree-base-compiler iree-base-runtime tract MNN ncnn onnx
     python benchmarks/runtime_ulps.py iree tract mnn ncnn | tee benchmarks/other_ulps.txt        # ten minutes
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 import math
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +30,7 @@ import numpy as np
 
 from specgrad.check.runtimes import RUNTIMES, Runtime
 from specgrad.declared_errors import LIMIT, MEASURED, ULPS, WORST_ULPS, WRONG, as_pair
+from specgrad.op import REGISTRY, Op
 from specgrad.process import Process
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -56,14 +58,15 @@ class Function:
     """Its error in terms of that operator's: normal_cdf(x) = (1 + erf(x / sqrt(2))) / 2."""
 
 
-FUNCTIONS = {
-    "exp": Function(np.exp, "Exp"),
-    "log": Function(np.log, "Log", positive=True),
-    "sqrt": Function(np.sqrt, "Sqrt", positive=True),
-    "tanh": Function(np.tanh, "Tanh"),
-    "sin": Function(np.sin, "Sin"),
-    "cos": Function(np.cos, "Cos"),
-    "atan": Function(np.arctan, "Atan"),
+def by_names(op: Op) -> Function:
+    """A function that NumPy and ONNX have."""
+    f = getattr(np, op.names.numpy)
+    with np.errstate(invalid="ignore"):
+        return Function(f, op.names.onnx, positive=bool(np.isnan(f(-0.5))))
+
+
+FUNCTIONS = {op.name: by_names(op) for op in REGISTRY.values() if op.errors and op.names.numpy and op.names.onnx}
+FUNCTIONS |= {
     "sigmoid": Function(lambda x: 1 / (1 + np.exp(-x)), "Sigmoid"),
     "silu": Function(lambda x: x / (1 + np.exp(-x)), "Sigmoid", times_x=True),
     "softplus": Function(lambda x: np.logaddexp(0, x), "Softplus"),
@@ -185,8 +188,9 @@ def line(found: str, name: str, m: Measured) -> tuple[str, bool]:
     return text.rstrip(), fine
 
 
-def rows(found: str, program: str, process: Process) -> Iterator[tuple[str, bool]]:
-    for name, function in FUNCTIONS.items():
+def rows(found: str, program: str, process: Process, only: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    for name in only:
+        function = FUNCTIONS[name]
         entry = function.declares or name
         x = arguments(function.positive)
         got, exact = computed(program, function, x, process), function.exact(x.astype(np.float64))
@@ -218,7 +222,8 @@ def asked(name: str) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
 
 
 def main() -> None:
-    names = sys.argv[1:] or NAMES
+    only = [a for a in sys.argv[1:] if a in FUNCTIONS] or list(FUNCTIONS)
+    names = [a for a in sys.argv[1:] if a not in FUNCTIONS] or NAMES
     command = " ".join(["python benchmarks/runtime_ulps.py", *sys.argv[1:]])
     print(f"{command}; {platform.machine()}, NumPy {np.__version__}")
     print(f"{arguments(False).size:,} arguments; an error above {LIMIT:g} units has no entry")
@@ -230,7 +235,7 @@ def main() -> None:
             print(f"specgrad.declared_errors says {MEASURED[name][0]}")
             fine = False
         with Process(seconds=300, environment=environment) as process, np.errstate(all="ignore"):
-            for text, covered in rows(name, program, process):
+            for text, covered in rows(name, program, process, only):
                 print(text, flush=True)
                 fine &= covered
     sys.exit(0 if fine else 1)

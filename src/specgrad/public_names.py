@@ -74,7 +74,7 @@ from .ops.sorting import argmax, argmin, cumsum, topk
 from .ops.quantize import cast, dequantize, quantize
 from .ops.resize import resize
 from .ops.smooth_pool import smooth_max_pool
-from .ops.trigonometric import atan, cos, sin
+from .ops.trigonometric import asinh, atan, cos, sin
 from .ops.integer_rounding import ceil, floor, fmod, mod, trunc
 from .ops.integer_rounding import round_ as round
 from .rulebook import rule
@@ -121,6 +121,7 @@ __all__ = [
     "apply",
     "argmax",
     "argmin",
+    "asinh",
     "atan",
     "avg_pool",
     "balls",

@@ -131,6 +131,9 @@ class Dual:
     def atan(self) -> Dual:
         return self._chain(call("atan", self.value), 1 / (self.value * self.value + 1))
 
+    def asinh(self) -> Dual:
+        return self._chain(call("asinh", self.value), 1 / call("sqrt", self.value * self.value + 1))
+
     def floor(self) -> Dual:
         return self._chain(call("floor", self.value), 0)
 
@@ -177,7 +180,7 @@ def _nearest(x: Any) -> Any:
 
 
 def call(name: str, x: Any) -> Any:
-    """Return exp, log, sqrt, tanh, sin, cos, atan, erf, floor, ceil or round of one scalar, named by `name`.
+    """Return exp, log, sqrt, tanh, sin, cos, atan, asinh, erf, floor, ceil or round of one scalar, named by `name`.
 
     A float's is a float, by `math`; a rational's is exact, or a ScalarError; another number has a method of that name.
 

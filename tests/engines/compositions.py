@@ -20,6 +20,7 @@ from zlib import crc32
 import numpy as np
 
 import specgrad as sg
+from functions import EVERYWHERE
 from specgrad.graph.graph import Graph
 from specgrad.rounding import Arithmetic, radius
 
@@ -167,34 +168,24 @@ def _where_above(x: Value, limit: Any, inside: Value, outside: Value) -> Value:
 
 
 FUNCTIONS: dict[str, Callable[[Value], Value]] = {
-    "relu": sg.relu,
+    **{name: getattr(sg, name) for name in EVERYWHERE},
     "relu6": lambda x: sg.relu6(x * 3),
     "clamp": lambda x: sg.clamp(x, -0.5, 0.5),
     "hardswish": lambda x: sg.hardswish(x * 2),
-    "tanh": sg.tanh,
-    "sigmoid": sg.sigmoid,
-    "silu": sg.silu,
-    "gelu": sg.gelu,
     "gelu by tanh": lambda x: sg.gelu(x, approximate="tanh"),
     "leaky_relu": lambda x: sg.leaky_relu(x, 0.1),
     "leaky_relu, steep": lambda x: sg.leaky_relu(x, -2),
     "softplus": sg.softplus,
     "softplus, steep": lambda x: sg.softplus(x, 2.5),
-    "normal_pdf": sg.normal_pdf,
-    "normal_cdf": sg.normal_cdf,
     "exp": lambda x: sg.exp(sg.clamp(x, -3, 2)),
     "log": lambda x: sg.log(x * x + 1),
     "sqrt": lambda x: sg.sqrt(x * x + 0.1),
-    "abs": sg.abs,
     "sign": lambda x: sg.sign(x) * 0.5 + x,
     "neg": sg.neg,
     "square": lambda x: sg.power(x, 2) * 0.5,
     "power": lambda x: sg.power(x, 3) * 0.3,
     "root": lambda x: sg.power(x * x + 0.2, 1.5) * 0.3,
     "reciprocal": lambda x: 1 / (x * x + 1),
-    "sin": sg.sin,
-    "cos": sg.cos,
-    "atan": sg.atan,
     "floor": lambda x: x + sg.floor(x * 2.7),
     "ceil": lambda x: x + sg.ceil(x * 1.3),
     "round": lambda x: x - sg.round(x),

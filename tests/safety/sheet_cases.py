@@ -16,6 +16,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from functions import FUNCTIONS
+from specgrad.declared_errors import WORST_ULPS, as_pair
 from specgrad.interop import from_onnx
 from specgrad.rounding import FORMATS, Arithmetic
 from specgrad.safety.accuracy import SHEETS
@@ -454,33 +456,15 @@ def _(name: str, rng: Rng, spread: int, share: float) -> Case:
 
 # --- functions --------------------------------------------------------------------------------------------------------
 
-ULPS = {
-    "exp": 6.0,
-    "log": 5.0,
-    "sqrt": 1.2,
-    "tanh": 8.0,
-    "sigmoid": 2.0,
-    "softplus": 2.5,
-    "gelu": 7.0,
-    "hardswish": 3.5,
-    "sin": 2.0,
-    "cos": 2.0,
-    "atan": 5.5,
-}
-ULPS["power"] = 2.0
+ULPS = {name: as_pair(bound)[0] for name, bound in WORST_ULPS.items()}
 OF = {
-    "Exp": mpmath.exp,
-    "Log": mpmath.log,
-    "Sqrt": mpmath.sqrt,
-    "Tanh": mpmath.tanh,
     "Sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
     "Softplus": lambda x: mpmath.log1p(mpmath.exp(x)),
     "Gelu": lambda x: x * mpmath.ncdf(x),
     "HardSwish": lambda x: x * min(max(x / 6 + mpmath.mpf(1) / 2, 0), 1),
-    "Sin": mpmath.sin,
-    "Cos": mpmath.cos,
-    "Atan": mpmath.atan,
 }
+SHEETED = {op.names.onnx for op in FUNCTIONS.values() if op.sheet is not None}
+OF |= {name: getattr(mpmath, name.lower()) for name in SHEETED - OF.keys()}  # Exp is mpmath.exp
 WAVES = [k * math.pi for k in range(-40, 41)]  # arguments lie within 100
 TURNING = {"Gelu": [-0.7517915246935645], "HardSwish": [-1.5], "Sin": [k + math.pi / 2 for k in WAVES], "Cos": WAVES}
 

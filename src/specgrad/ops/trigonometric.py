@@ -1,4 +1,4 @@
-"""sin and cos, whose curves declare one peak, since they turn at every multiple of pi/2; and atan."""
+"""sin and cos, whose curves declare one peak since they turn at every multiple of pi/2; the inverses atan and asinh."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..call_cache import cached_call
 from ..curve import Curve, at_most
 from ..facts import DeclaredErrors, Names, SheetText
 from ..op import Value, apply
-from .elementwise import add, div, mul, neg, unary
+from .elementwise import add, div, mul, neg, sqrt, unary
 
 
 def _sine_at_most(xp: Any, low: Any, high: Any, _: Any) -> Any:
@@ -75,6 +75,22 @@ ATAN = unary(
     ),
     sheet=SheetText("atan(X)"),
 )
+ASINH = unary(
+    "asinh",
+    lambda x: scalar.apply("asinh", x),
+    lambda x, y, t: div(t, sqrt(add(mul(x, x), 1))),
+    monotone=(0,),
+    transcendental=True,
+    curve=Curve(steepest=at_most(1.0), curvature=at_most(0.385)),  # abs(f'') is 2/(3*sqrt(3)) at 1/sqrt(2)
+    names=Names(
+        torch="torch.asinh", jax="jnp.arcsinh", numpy="arcsinh", aten="asinh.default", onnx="Asinh", opsets=(9, 22)
+    ),
+    errors=DeclaredErrors(
+        "y",
+        {"torch": 3.0, "jax": 4.5, "numpy": 1.5, "onnxruntime": 2.5, "openvino-f32": 2.5, "onnx-reference": 1.5},
+    ),
+    sheet=SheetText("asinh(X)"),
+)
 
 
 @cached_call
@@ -108,3 +124,16 @@ def atan(x: Value) -> Value:
     array([ 0.  ,  0.25, -0.5 ])
     """
     return apply(ATAN, x)
+
+
+@cached_call
+def asinh(x: Value) -> Value:
+    """The number whose hyperbolic sine is x: log(x + sqrt(1 + x*x)). The derivative is 1 / sqrt(1 + x*x).
+
+    In floats the derivative is 0 where x*x overflows, as in PyTorch and JAX.
+
+    >>> import numpy as np
+    >>> asinh(np.array([0.0, 0.75, -np.inf])) / np.log(2)
+    array([  0.,   1., -inf])
+    """
+    return apply(ASINH, x)

@@ -90,6 +90,7 @@ REFUSED = {
     "sin": "it has more pieces than can be named",
     "cos": "it has more pieces than can be named",
     "atan": "a certificate has no word for the error of what runtimes compute",
+    "asinh": "a certificate has no word for the error of what runtimes compute",
 }
 """Registered functions of one cell of which a certificate has no lines (specgrad.proof.exact.activations), and why."""
 RELATIVE = {"y": "the result", "1": "1", "x": "the argument", "1+y": "1 + the result"}
