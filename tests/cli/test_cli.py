@@ -17,7 +17,7 @@ pytest.importorskip("typer")
 pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
 
-from specgrad.cli.shared.box_option import box_limits  # noqa: E402
+from specgrad.cli.shared.options import box_limits  # noqa: E402
 
 
 def specgrad(*args: str, folder: Path) -> tuple[int, str, str]:

@@ -14,10 +14,8 @@ from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.exit_codes import (
     print_verdict,
 )
-from specgrad.cli.shared.model_options import Inputs, ModelName
-from specgrad.cli.shared.models import importable_graph
+from specgrad.cli.shared.models import Inputs, ModelName, Shapes, importable_graph
 from specgrad.cli.shared.output_files import Force, Json, check_file, writing
-from specgrad.cli.shared.shape_option import Shapes
 from specgrad.cli.shared.table import Column, print_table
 from specgrad.graph.drawing.summary import HEADER, Row, rows
 from specgrad.graph.explain import CellExplanation

@@ -14,11 +14,9 @@ from rich.console import Console
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
-from specgrad.cli.shared.models import as_graph, only_shape
-from specgrad.cli.shared.number_option import number_of
+from specgrad.cli.shared.models import Shapes, as_graph, only_shape
+from specgrad.cli.shared.options import Around, Eps, High, Label, Low, Statement, number_of, statement_of
 from specgrad.cli.shared.output_files import Json
-from specgrad.cli.shared.property_options import Around, Eps, High, Label, Low, Statement, statement_of
-from specgrad.cli.shared.shape_option import Shapes
 from specgrad.execution_text import but
 from specgrad.interop.model import named_model
 

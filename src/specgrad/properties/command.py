@@ -35,8 +35,8 @@ from specgrad.cli.shared.counterexample_files import (
     is_unconfirmed,
     write_counterexample,
 )
-from specgrad.cli.shared.execution_options import Execution
 from specgrad.cli.shared.exit_codes import CODES, print_quietly, print_verdict
+from specgrad.cli.shared.options import Execution
 from specgrad.cli.shared.output_files import Force, Json, check_file, check_folder, writing
 from specgrad.errors import ParameterError, need, printable
 

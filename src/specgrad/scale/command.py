@@ -11,10 +11,8 @@ from rich.console import Console
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
-from specgrad.cli.shared.model_options import ModelName
-from specgrad.cli.shared.models import graph_of_shapes
+from specgrad.cli.shared.models import ModelName, Shapes, graph_of_shapes
 from specgrad.cli.shared.output_files import Json
-from specgrad.cli.shared.shape_option import Shapes
 from specgrad.errors import ParameterError
 from specgrad.interop.model import named_model
 

@@ -21,11 +21,9 @@ from specgrad.cli.shared.counterexample_files import (
     vnncomp_text,
     write_counterexample,
 )
-from specgrad.cli.shared.execution_options import Execution, Operands
 from specgrad.cli.shared.exit_codes import CANNOT_TELL, CODES, print_and_flush, print_verdict
-from specgrad.cli.shared.model_options import ModelName
-from specgrad.cli.shared.models import as_graph, only_shape, shapes_of
-from specgrad.cli.shared.number_option import number_of
+from specgrad.cli.shared.models import ModelName, Shapes, as_graph, only_shape, shapes_of
+from specgrad.cli.shared.options import Eps, Execution, High, Label, Low, Operands, Statement, number_of, statement_of
 from specgrad.cli.shared.output_files import (
     Force,
     Html,
@@ -36,8 +34,6 @@ from specgrad.cli.shared.output_files import (
     is_vnncomp,
     writing,
 )
-from specgrad.cli.shared.property_options import Eps, High, Label, Low, Statement, statement_of
-from specgrad.cli.shared.shape_option import Shapes
 from specgrad.errors import ContradictionError, need
 from specgrad.execution_text import but
 from specgrad.interop.model import Model, named_model

@@ -23,10 +23,16 @@ from specgrad.cli.shared.exit_codes import (
     print_verdict,
     warn_unlimited,
 )
-from specgrad.cli.shared.model_options import Inputs, ModelName, complete_runtime
-from specgrad.cli.shared.models import importable_graph, read_array, read_inputs
+from specgrad.cli.shared.models import (
+    Inputs,
+    ModelName,
+    Shapes,
+    complete_runtime,
+    importable_graph,
+    read_array,
+    read_inputs,
+)
 from specgrad.cli.shared.output_files import Force, Html, Json, check_file, is_report, writing
-from specgrad.cli.shared.shape_option import Shapes
 from specgrad.cli.shared.table import Column, print_table
 from specgrad.declared_errors import MEASURED
 from specgrad.errors import ParameterError, SpecgradError

@@ -10,14 +10,20 @@ from rich.console import Console
 
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
-from specgrad.cli.shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
-from specgrad.cli.shared.model_options import NamedInputs
-from specgrad.cli.shared.models import named_inputs
-from specgrad.cli.shared.number_option import number_of
+from specgrad.cli.shared.models import NamedInputs, Shapes, named_inputs
+from specgrad.cli.shared.options import (
+    Accumulate,
+    Depth,
+    Dtype,
+    Execution,
+    High,
+    Low,
+    Operands,
+    arithmetic_of,
+    number_of,
+)
 from specgrad.cli.shared.output_files import Json
-from specgrad.cli.shared.property_options import High, Low
-from specgrad.cli.shared.shape_option import Shapes
 from specgrad.interop.model import named_model
 
 Help = "An .onnx file, a saved graph (.json), or module:attribute (PyTorch)."

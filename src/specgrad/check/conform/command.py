@@ -26,7 +26,7 @@ from specgrad.cli.shared.exit_codes import (
     print_verdict,
     warn_unlimited,
 )
-from specgrad.cli.shared.model_options import complete_runtime
+from specgrad.cli.shared.models import complete_runtime
 from specgrad.cli.shared.output_files import Force, Html, Json, check_file, check_folder, is_report, writing
 from specgrad.cli.shared.table import Column, print_table
 

@@ -12,13 +12,21 @@ from rich.console import Console
 from specgrad.atomic_files import write_whole
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
-from specgrad.cli.shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, Stored, arithmetic_of
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
-from specgrad.cli.shared.model_options import ModelName
-from specgrad.cli.shared.models import read_samples
-from specgrad.cli.shared.number_option import number_of
+from specgrad.cli.shared.models import ModelName, read_samples
+from specgrad.cli.shared.options import (
+    Accumulate,
+    Depth,
+    Dtype,
+    Execution,
+    High,
+    Low,
+    Operands,
+    Stored,
+    arithmetic_of,
+    number_of,
+)
 from specgrad.cli.shared.output_files import Force, Html, Json, check_file, is_report, writing
-from specgrad.cli.shared.property_options import High, Low
 from specgrad.cli.shared.table import Column, print_table
 from specgrad.execution_text import but
 from specgrad.interop.model import named_model
