@@ -86,7 +86,7 @@ INNER = {
     "bounds.search": "shared network statement input_split neuron_split certify query certificates eps_search",
     "proof": "base exact batched files api extracted",
     "cli": "shared commands schema_command main",
-    "graph": "ir drawing graph interface var builder trace subgraph explain transforms files",
+    "graph": "ir drawing graph interface var builder subgraph explain transforms files",
 }
 """Floors inside a room, the lowest first: each imports from those before it. A package may name its own modules."""
 

@@ -1,4 +1,4 @@
-(* Constants that a runtime computes while it loads, such as gamma/sqrt(var + eps): specgrad.proof.exact.folded_constants.
+(* Constants that a runtime computes while it loads, such as gamma/sqrt(var + eps): specgrad.proof.exact.node_ranges.
 
    `formed k v x`: x is v times a factor between (1 + u)^-k and (1 + u)^k. Each rounding counts as one, in a numerator
    and in a denominator, because numbers to nearest are within u/(1 + u). *)

@@ -10,7 +10,7 @@ from .graph.files.save import load, load_params, save, save_params
 from .graph.drawing.summary import table
 from .graph.transforms.adjoint_proof import prove_adjoint
 from .graph.builder import GraphBuilder, Index
-from .graph.trace import trace
+from .graph.builder import trace
 from .graph.transforms.autodiff import grad, jvp, vjp
 from .graph.var import Var
 from .op import REGISTRY, Op, apply, composite, register, scope

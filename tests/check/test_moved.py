@@ -19,7 +19,7 @@ from specgrad.check import audit, audit_recorded
 from specgrad.check.verdicts.rewritten_formulas import FORMULA, MOVED, REPLACED, rewritings
 from specgrad.cli.main import app
 from specgrad.interop import from_onnx
-from specgrad.proof.base.excluded_rewrites import exclusion, scaled_choices
+from specgrad.proof.base.executions import exclusion, scaled_choices
 from specgrad.rounding import Arithmetic, radius
 
 onnx = pytest.importorskip("onnx")

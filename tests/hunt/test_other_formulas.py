@@ -18,7 +18,7 @@ import pytest
 from specgrad.declared_errors import declared
 from specgrad.graph.graph import Graph
 from specgrad.interop import from_onnx
-from specgrad.proof.base.excluded_rewrites import exclusion
+from specgrad.proof.base.executions import exclusion
 from specgrad.rounding import Arithmetic, radius
 
 onnx = pytest.importorskip("onnx")

@@ -185,9 +185,9 @@ def test_wrong_rules_of_functions_are_caught(name: str, monkeypatch: pytest.Monk
 def test_computed_constants_without_their_roundings_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """gamma/sqrt(var + eps) taken for a number that every runtime has."""
     _curves()
-    from specgrad.proof.exact import folded_constants
+    from specgrad.proof.exact import node_ranges
 
-    right = folded_constants.folded_range
+    right = node_ranges.folded_range
     plant(monkeypatch, right, lambda *given: replace(right(*given), constant_roundings=0))
     seed = caught("conv_bn", FUSED, None, replayed=True)
     monkeypatch.undo()

@@ -17,7 +17,7 @@ from executor import FUNCTIONS, Setting, execute
 from program import Program
 from specgrad.proof.base.rationals import cells, rational, rationals, zeros
 from specgrad.proof.batched.leaves import SLOPE_SCALE, Batch, Leaves, Root
-from specgrad.proof.exact.relu_max import NodeRange, max_lines, relu_lines
+from specgrad.proof.exact.node_ranges import NodeRange, max_lines, relu_lines
 from specgrad.proof.exact.replay import ExecutionModel, Replay
 from steered import aims
 

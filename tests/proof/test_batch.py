@@ -16,9 +16,8 @@ import specgrad as sg
 pytest.importorskip("flint")
 
 from leaves import Case, Exact, case, curved, dense, least, network, windowed
-from specgrad.proof.base import fixed_point as fixed
-from specgrad.proof.base.fixed_point import shift_left
-from specgrad.proof.base.rationals import ReplayError, rational, rationals
+from specgrad.proof.base import rationals as fixed
+from specgrad.proof.base.rationals import ReplayError, rational, rationals, shift_left
 from specgrad.proof.batched import affine, backward, relu_max
 from specgrad.proof.batched import leaves as batch
 from specgrad.proof.batched.leaves import Leaves, Root

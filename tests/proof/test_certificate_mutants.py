@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 from certificate_mutants import MOST_SECONDS, Subject, hunt, subjects
 from specgrad.proof.base.rationals import larger, rational
 from specgrad.proof.exact import replay
-from specgrad.proof.exact.relu_max import NodeRange
+from specgrad.proof.exact.node_ranges import NodeRange
 from specgrad.proof.files import certificate
 
 MOST_MEMORY = 2 << 20  # KiB

@@ -67,7 +67,7 @@ def undeclared() -> set[str]:
     missing = (set(WORST_ULPS) - set(executions.FUNCTIONS) - set(REFUSED)) | (inexact - set(executions.FUNCTIONS))
     idle = (
         set(executions.FUNCTIONS) - inexact - computed - {"sqrt"}
-    )  # of constants alone: specgrad.proof.exact.folded_constants
+    )  # of constants alone: specgrad.proof.exact.node_ranges
     return (
         missing
         | idle

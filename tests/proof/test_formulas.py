@@ -10,7 +10,7 @@ import numpy as np
 
 import specgrad as sg
 from specgrad.declared_errors import declared
-from specgrad.proof.base.excluded_rewrites import exclusion
+from specgrad.proof.base.executions import exclusion
 from specgrad.proof.base.kernel_formulas import FORMULAS, Found, formulas
 from specgrad.rounding import Arithmetic, radius
 

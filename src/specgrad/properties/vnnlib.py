@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .boxes import VariableBounds
-from .equal_cells import merge_equal_cells
+from .boxes import VariableBounds, merge_equal_cells
 from .interface import PropertyInterface
 from .property import Alternative, Case, Property, PropertyError, refuse_too_many_entries, spacing
 from .vnnlib1 import MAX_CHARACTERS, LinearExpression, Parsed, is_2_0, parse

@@ -11,8 +11,7 @@ from typing import Any
 
 from ..declared_errors import as_pair, whose
 from ..graph.graph import Graph
-from ..proof.base.excluded_rewrites import exclusion
-from ..proof.base.executions import RELATIVE, deployment
+from ..proof.base.executions import RELATIVE, deployment, exclusion
 from .arithmetic import Arithmetic
 
 PARTS = dict.fromkeys(("smooth_max_pool", "smooth_pull", "smooth_push"), ("exp", "log"))

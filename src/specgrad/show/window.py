@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
-from ..graph.trace import trace
+from ..graph.builder import trace
 from ..graph.transforms.autodiff import vjp
 from ..op import apply
 from ..ops.avg_pool import AVG_POOL

@@ -14,9 +14,9 @@ import numpy as np
 from specgrad.bounds import Box, crown, ibp
 from specgrad.bounds.exact_outputs import BITS, WORK, ball_outputs, outward, work
 from specgrad.errors import MissingPackageError, ScalarError, SpecgradError, need
+from specgrad.graph.builder import trace
 from specgrad.graph.graph import Graph
 from specgrad.graph.ir.tree import leaves, transform
-from specgrad.graph.trace import trace
 from specgrad.op import scope
 from specgrad.ops.elementwise import sub
 from specgrad.rounding import radius

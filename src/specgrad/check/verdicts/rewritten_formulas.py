@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from specgrad.graph.builder import trace
 from specgrad.graph.graph import CONSTANT, INPUT, Graph, NumberArg
-from specgrad.graph.trace import trace
 from specgrad.op import Op, apply
-from specgrad.proof.base.excluded_rewrites import CHOICES
+from specgrad.proof.base.executions import CHOICES
 from specgrad.proof.base.kernel_formulas import LAYOUT, Found, formulas, near_numbers
 
 MOVED = "moved-constants"

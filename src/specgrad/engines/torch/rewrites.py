@@ -24,8 +24,8 @@ from specgrad.graph.transforms.autodiff import vjp
 from specgrad.graph.transforms.operator_rules import rule_graphs
 from specgrad.ops import composites
 
+from ...graph.builder import trace
 from ...graph.graph import CONSTANT, INPUT, Arg, Graph, Node, NumberArg
-from ...graph.trace import trace
 from ...op import REGISTRY, Op, Params, Value
 from ...ops.elementwise import add, mul, sub
 from ...ops.layout import reshape

@@ -19,11 +19,10 @@ from specgrad.op import Value
 from specgrad.ops.elementwise import add
 from specgrad.ops.layout import fill
 
-from ..builder import GraphBuilder, Var
+from ..builder import GraphBuilder, Var, trace
 from ..graph import CONSTANT, INPUT, Graph, bind, distinct
 from ..ir.symbolic import DERIVATIVES
 from ..ir.tree import Tree, at, leaves, transform
-from ..trace import trace
 
 Wrt = int | str | Sequence[int | str] | None
 

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from specgrad.graph.builder import trace
 from specgrad.graph.graph import CONSTANT, Graph, NumberArg
-from specgrad.graph.trace import trace
 from specgrad.op import REGISTRY, apply
 
 ANY = 0.7390851332151607

@@ -26,16 +26,17 @@ import numpy as np
 from specgrad.graph.graph import Node
 from specgrad.scalar import Array
 
-from ..base.fixed_point import (
+from ..base.rationals import (
     MAX_BOUND_BITS,
     Bound,
     Coefficients,
+    ReplayError,
     floor_scaled,
+    rational,
     rows_of_leaves,
     shift_right_saturating,
     shortened,
 )
-from ..base.rationals import ReplayError, rational
 from ..exact.activations import EnclosedFunction, function_of, steepest
 
 GRID_FRAC_BITS = 12  # binary places of the grid's points, or as many as cells and numbers ask for

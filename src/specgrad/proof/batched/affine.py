@@ -20,8 +20,7 @@ from specgrad.op import run_spec
 from specgrad.scalar import Array
 from specgrad.window import Window
 
-from ..base.fixed_point import COLUMN_BITS, round_scaled
-from ..base.rationals import ReplayError, cells, rational, rationals, zeros
+from ..base.rationals import COLUMN_BITS, ReplayError, cells, rational, rationals, round_scaled, zeros
 from ..exact.replay import absolute, adjoint
 
 FACTORS = ("contract", "conv", "conv_transpose", "mul")  # linear in each factor: weights are scaled by a power of two

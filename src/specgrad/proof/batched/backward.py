@@ -16,17 +16,22 @@ import numpy as np
 from specgrad.graph.graph import INPUT, Node
 from specgrad.scalar import Array
 
-from ..base.fixed_point import (
+from ..base.rationals import (
     Bound,
     Coefficients,
     ceil_scaled,
+    cells,
+    larger,
     products,
+    rational,
+    rationals,
     round_scaled,
     rows_of_leaves,
     shift_right_saturating,
     sum_coefficients,
+    total,
+    zeros,
 )
-from ..base.rationals import cells, larger, rational, rationals, total, zeros
 from ..exact.activations import CURVES
 from ..exact.logsumexp_pool import SMOOTH, SmoothLines
 from ..exact.replay import Replay
@@ -42,7 +47,7 @@ SUM_BITS = 33  # bits of the sum of a node's numbers, of 36 that are allowed: so
 @dataclass(frozen=True, eq=False)
 class FixedPointNode:
     """One node on the whole box as integers over 2**frac_bits, (cells) or (1, cells); see
-    proof.exact.relu_max.NodeRange.
+    proof.exact.node_ranges.NodeRange.
 
     low, high   ends of its reference
     error       of the reference, with what integers in place of weights add; off: the latter alone

@@ -9,7 +9,7 @@ multipliers b, d >= 0
 
 Roundings of the deployed network are those of the whole box, found by specgrad.proof.exact.replay over rationals:
 they hold on each of its parts, and are subtracted where coefficients of a node's reference arrive. So are the roundings
-of our own numbers (specgrad.proof.base.fixed_point). No floating point decides anything.
+of our own numbers (specgrad.proof.base.rationals). No floating point decides anything.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from specgrad.graph.graph import INPUT, Graph
 from specgrad.scalar import Array
 from specgrad.window import Window
 
-from ..base.fixed_point import COEFFICIENT_BITS, Bound, Coefficients, bits, from_floats
-from ..base.rationals import ReplayError, rational, rationals
-from ..exact.relu_max import NodeRange
+from ..base.rationals import COEFFICIENT_BITS, Bound, Coefficients, ReplayError, bits, from_floats, rational, rationals
+from ..exact.node_ranges import NodeRange
 from ..exact.replay import ExecutionModel, Replay
 from .backward import NONLINEAR, BackwardPass, Layers, Ranges
 from .relu_max import NOWHERE, ONE, read

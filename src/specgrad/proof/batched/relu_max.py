@@ -26,7 +26,7 @@ from specgrad.graph.graph import Node
 from specgrad.scalar import Array
 from specgrad.window import Window
 
-from ..base.fixed_point import Bound, Coefficients, rows_of_leaves, shortened
+from ..base.rationals import Bound, Coefficients, rows_of_leaves, shortened
 
 SLOPE_FRAC_BITS = 20  # of slopes
 ONE = 1 << SLOPE_FRAC_BITS

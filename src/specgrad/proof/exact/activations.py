@@ -33,7 +33,7 @@ from specgrad.scalar import Array
 
 from ..base.executions import Functions
 from ..base.rationals import FRAC_BITS, LARGEST, ReplayError, cells, larger, objects, outward, rational, total
-from .relu_max import FLUSH_LOSS_BITS, NodeRange
+from .node_ranges import FLUSH_LOSS_BITS, NodeRange
 
 need("flint", "certificates need")
 
@@ -216,7 +216,7 @@ CURVES: dict[str, Callable[[Params], EnclosedFunction]] = {
     "hardswish": lambda p: EnclosedFunction(_hardswish, _hardswish_slope, (rational(-3), rational(3)), (0, 1, 0)),
 }
 """By the operator's name, given the node's parameters."""
-HANDLED_ELSEWHERE = ("relu",)  # whose lines a certificate names: specgrad.proof.exact.relu_max
+HANDLED_ELSEWHERE = ("relu",)  # whose lines a certificate names: specgrad.proof.exact.node_ranges
 
 
 # --- the rule ---------------------------------------------------------------------------------------------------------

@@ -30,10 +30,23 @@ from specgrad.scalar import Array
 from specgrad.window import Window
 
 from ..base.executions import Functions
-from ..base.fixed_point import Bound, Coefficients, floor_scaled, rows_of_leaves, shortened
-from ..base.rationals import LARGEST, ReplayError, larger, objects, outward, rational, total, zeros
+from ..base.rationals import (
+    LARGEST,
+    Bound,
+    Coefficients,
+    ReplayError,
+    floor_scaled,
+    larger,
+    objects,
+    outward,
+    rational,
+    rows_of_leaves,
+    shortened,
+    total,
+    zeros,
+)
 from .activations import BALL_PRECISION_BITS, checked_constant, ends
-from .relu_max import FLUSH_LOSS_BITS, NodeRange
+from .node_ranges import FLUSH_LOSS_BITS, NodeRange
 
 need("flint", "certificates need")
 

@@ -22,7 +22,7 @@ from specgrad.scalar import Array
 from specgrad.window import Window
 
 from ..base.rationals import ReplayError, objects, rational, rationals, zeros
-from .relu_max import NodeRange
+from .node_ranges import NodeRange
 
 MAX_CELLS = 6  # read by one position: 64 pieces
 VECTOR_FRAC_BITS = 20  # of m

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from specgrad.errors import UnsupportedError
+from specgrad.graph.builder import trace
 from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
-from specgrad.graph.trace import trace
 from specgrad.graph.transforms.autodiff import vjp
 from specgrad.op import Op, Params, apply, run_spec
 from specgrad.scalar import Array
@@ -48,12 +48,14 @@ from ..base.rationals import (
 )
 from . import multi_neuron as pieces
 from .activations import CURVES, activation_range, curve_lines, default_points, runtime_error_bound, through_curve
-from .folded_constants import folded_range, is_folded, literal_range
 from .logsumexp_pool import SMOOTH, logsumexp_range, smooth_lines, through_smooth
-from .relu_max import (
+from .node_ranges import (
     NodeRange,
     RegionSum,
     constant_range,
+    folded_range,
+    is_folded,
+    literal_range,
     max_lines,
     relu_lines,
     selection_range,

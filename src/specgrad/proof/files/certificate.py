@@ -34,8 +34,7 @@ from specgrad.graph.graph import Graph
 from specgrad.properties.property import Case, Property, towards_zero
 from specgrad.scalar import Array, nearest_float
 
-from ..base.excluded_rewrites import exclusion
-from ..base.executions import ExecutionError, Executions, assumed, deployment, executions, optimistic
+from ..base.executions import ExecutionError, Executions, assumed, deployment, exclusion, executions, optimistic
 from ..base.rationals import ReplayError, rational, rationals
 from ..batched.tree_replay import Leaf, Roots, TreeProof, replay_tree
 from ..batched.tree_replay import LeafResult as ProvenLeaf
@@ -165,7 +164,7 @@ class Checked:
 
     network   the digest of the network
     files     names of the files that were read, as the caller gave them
-    excluded  a sentence about excluded executions of this network (specgrad.proof.base.excluded_rewrites); "": none
+    excluded  a sentence about excluded executions of this network (specgrad.proof.base.executions); "": none
     """
 
     network: str

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from specgrad.errors import ParameterError, ShapeError
+from specgrad.graph.builder import trace
 from specgrad.graph.graph import Graph
 from specgrad.graph.ir.tree import leaves, transform
-from specgrad.graph.trace import trace
 from specgrad.op import scope
 from specgrad.ops.gather import gather
 from specgrad.ops.layout import concat, flatten, reshape
