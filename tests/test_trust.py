@@ -73,7 +73,7 @@ for module in sys.modules.copy():
         print("loaded", sys.modules[module].__file__)
 """
 QUESTION = "specgrad.proof.extracted.run_checker"
-FILES = f"{QUESTION}, specgrad.interop.onnx, specgrad.properties.vnnlib2, specgrad.interop.float32_model"
+FILES = f"{QUESTION}, specgrad.interop.onnx, specgrad.properties.vnnlib2, specgrad.interop.model"
 NOT_LOADED = re.compile(r"specgrad/(bounds|check|rounding|engines/(torch|jax)|safety|scale)/")
 MOST_LOADED = 130
 COMMAND = """

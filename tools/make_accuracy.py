@@ -12,7 +12,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from specgrad.declared_errors import MEASURED, ULPS, WRONG, as_pair, declared
-from specgrad.graph.ir.interpreter import bind_inputs
+from specgrad.graph.ir.node import bind_inputs
 from specgrad.interop import from_onnx
 from specgrad.interop.onnx.read.convert_node import OPERATORS
 from specgrad.rounding import Arithmetic

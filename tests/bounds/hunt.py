@@ -17,7 +17,7 @@ import specgrad as sg
 from specgrad.bounds import Bounds, Box, crown, ibp
 from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
 from specgrad.graph.graph import Graph
-from specgrad.graph.ir.interpreter import call
+from specgrad.graph.ir.node import call
 from specgrad.op import Op, apply
 from specgrad.window import Strided
 

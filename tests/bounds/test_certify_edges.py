@@ -12,7 +12,7 @@ import pytest
 
 import specgrad as sg
 from pace import ENDS, stretched
-from specgrad.interop.float32_model import rounded_constants
+from specgrad.proof.base.deployed_graph import rounded_constants
 from specgrad.proof.base.executions import deployment
 from specgrad.properties.property import Alternative, Case, Property
 from specgrad.properties.vnnlib import read_text

@@ -18,7 +18,7 @@ from specgrad.bounds.linear.intermediate import tighten as walk
 from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
 from specgrad.bounds.linear.relaxation.bound_layers import BoundOpaque
 from specgrad.engines.torch import ENGINE
-from specgrad.graph.ir.interpreter import bind_inputs
+from specgrad.graph.ir.node import bind_inputs
 from specgrad.op import REGISTRY
 from specgrad.ops.max_pool import MAX_POOL
 

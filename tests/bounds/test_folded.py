@@ -17,7 +17,7 @@ from slices import each  # noqa: E402
 from specgrad.bounds.search.neuron_split.reduced_network import ReducedNetwork, can_fold  # noqa: E402
 from specgrad.bounds.search.neuron_split.reduced_search import OpenReduced, Stack, _ReducedSearch, search  # noqa: E402
 from specgrad.bounds.search.neuron_split.subproblems import Bounder, Problems, root_forward  # noqa: E402
-from specgrad.interop.float32_model import deployed_graph  # noqa: E402
+from specgrad.proof.base.deployed_graph import deployed_graph  # noqa: E402
 
 
 def residual_network(rng: np.random.Generator) -> sg.Graph:

@@ -24,7 +24,7 @@ from specgrad.bounds.search.input_split import search  # noqa: E402
 from specgrad.bounds.search.input_split.search import Boxes, OpenBoxes, split_inputs  # noqa: E402
 from specgrad.bounds.search.network.pgd_attack import DeployedNetwork  # noqa: E402
 from specgrad.bounds.search.neuron_split.subproblems import root_forward  # noqa: E402
-from specgrad.interop.float32_model import deployed_graph  # noqa: E402
+from specgrad.proof.base.deployed_graph import deployed_graph  # noqa: E402
 from specgrad.properties.property import Alternative, Case, Property  # noqa: E402
 
 

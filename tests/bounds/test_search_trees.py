@@ -15,7 +15,7 @@ from slices import each  # noqa: E402
 from specgrad.bounds import certify  # noqa: E402
 from specgrad.bounds.search.neuron_split.branch_and_bound import branch  # noqa: E402
 from specgrad.bounds.search.neuron_split.subproblems import Bounder, root_forward  # noqa: E402
-from specgrad.interop.float32_model import deployed_graph  # noqa: E402
+from specgrad.proof.base.deployed_graph import deployed_graph  # noqa: E402
 from specgrad.properties.property import Alternative, Case, Property  # noqa: E402
 
 

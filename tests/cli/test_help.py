@@ -47,7 +47,7 @@ def test_no_help_is_cut(run, monkeypatch, columns: int) -> None:
 def test_every_command_is_in_a_group(run) -> None:
     from importlib import import_module
 
-    from specgrad.cli.commands import GROUPS
+    from specgrad.cli.main import GROUPS
 
     out = run("--help")[1]
     assert all(f"\n{title}\n" in out for title in GROUPS)

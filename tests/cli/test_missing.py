@@ -181,7 +181,6 @@ ASKED_BEFORE = {
     "specgrad.bounds.search": {"torch", "onnx"},  # certify and prove ask first, and interop.model for ONNX files
     "specgrad.check.models": {"torch", "onnx"},  # interop.model asks first
     "specgrad.check.decisions": {"torch", "jax"},  # preserve asks first; JAX is run where it is installed
-    "specgrad.interop.float32_model": {"onnx"},  # interop.model has read the file by then
     "specgrad.scale.tile": {"torch", "jax"},  # the caller's own tensor is of one of them
     "specgrad.scale.plan_file": {"torch"},  # blueprint_of asks for its engine first
     "specgrad.scale.tile_job": {"torch", "jax"},

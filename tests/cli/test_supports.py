@@ -15,8 +15,9 @@ from onnx_cases import network  # noqa: E402
 from specgrad.bounds import Box, crown  # noqa: E402
 from specgrad.errors import SpecgradError  # noqa: E402
 from specgrad.interop import from_onnx  # noqa: E402
-from specgrad.interop.float32_model import deployed_graph, refuse_other_formats  # noqa: E402
+from specgrad.interop.model import refuse_other_formats  # noqa: E402
 from specgrad.interop.onnx.read.convert_node import OPERATORS  # noqa: E402
+from specgrad.proof.base.deployed_graph import deployed_graph  # noqa: E402
 from specgrad.properties.command import OTHER_FORMATS, REFUSED, onnx_operators  # noqa: E402
 
 F, WHOLE = np.float32, np.int64

@@ -15,7 +15,7 @@ import specgrad as sg
 from laws import graph_of, lift
 from specgrad.graph.files.save import to_json
 from specgrad.graph.graph import CONSTANT, INPUT
-from specgrad.graph.ir.interpreter import call
+from specgrad.graph.ir.node import call
 from specgrad.op import REGISTRY, Op
 
 WAYS = {

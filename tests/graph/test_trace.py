@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
-from specgrad.graph.ir.interpreter import call
+from specgrad.graph.ir.node import call
 
 pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
 

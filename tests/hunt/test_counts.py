@@ -18,7 +18,7 @@ import specgrad as sg
 from claims import MODELS, Hunted, arithmetic, random_slopes
 from executor import Setting, execute
 from networks import KINDS, network
-from specgrad.graph.ir.interpreter import bind_inputs
+from specgrad.graph.ir.node import bind_inputs
 
 
 def counted_by_rules(graph: sg.Graph, inputs: Any, setting: Setting) -> dict[int, int]:

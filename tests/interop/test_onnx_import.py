@@ -415,7 +415,7 @@ def test_layers_and_values_carry_the_names_of_the_model() -> None:
     assert graph.trainable == {"w", "s", "b"}
     x = whole(1, 1, 5)
     seen: dict[str, Any] = {}
-    from specgrad.graph.ir.interpreter import call
+    from specgrad.graph.ir.node import call
 
     call(graph, (x,), lambda node, value: seen.__setitem__(node.name, value))
     assert (seen[graph.nodes[graph.values["c"]].name] == sg.conv(constants["w"], None, x)).all()

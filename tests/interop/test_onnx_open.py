@@ -98,7 +98,7 @@ def test_open_files_are_certified() -> None:
 def test_what_is_deployed_has_one_size() -> None:
     """Digests in certificates are those of a closed graph; constants that were rounded belong to one size."""
     from specgrad.graph.files.save import to_json
-    from specgrad.interop.float32_model import deployed_graph
+    from specgrad.proof.base.deployed_graph import deployed_graph
 
     graph = sg.trace(lambda x: sg.relu(sg.linear(MATRIX, None, x)), ("N", 64))
     closed = sg.trace(lambda x: sg.relu(sg.linear(MATRIX, None, x)), (1, 64))

@@ -21,7 +21,7 @@ import leaves
 import specgrad as sg
 from competition import VERIVITAL, needs_shared
 from pace import slower, stretched
-from specgrad.graph.ir.interpreter import call
+from specgrad.graph.ir.node import call
 from specgrad.op import REGISTRY, run_spec
 from specgrad.properties.property import Property, robustness
 from specgrad.properties.vnnlib import read

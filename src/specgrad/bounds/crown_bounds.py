@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import ParameterError, ShapeError, need
 from ..graph.graph import Graph
-from ..graph.ir.interpreter import bind_inputs
+from ..graph.ir.node import bind_inputs
 from ..graph.ir.tree import Tree, transform
 from ..rounding.arithmetic import Arithmetic
 from ..scalar import Array

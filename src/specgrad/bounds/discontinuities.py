@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import ScalarError
 from ..graph.graph import Arg, Graph, NumberArg
-from ..graph.ir.interpreter import bind_inputs
+from ..graph.ir.node import bind_inputs
 from ..graph.ir.tree import Tree, transform
 from ..graph.subgraph import section
 from ..ops.elementwise import EQUAL, GREATER, GREATER_EQUAL, LESS, cellwise

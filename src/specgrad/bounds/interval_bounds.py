@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..graph.graph import Graph, Node
-from ..graph.ir.interpreter import bind_inputs
+from ..graph.ir.node import bind_inputs
 from ..graph.ir.tree import Tree, transform
 from ..rounding.arithmetic import Arithmetic
 from ..rounding.ball import Ball

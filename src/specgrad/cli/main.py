@@ -1,10 +1,18 @@
-"""The front of the command. Exit codes: 0 yes, 1 no, 2 cannot tell, 3 usage, 4 unexpected, 128 + signal."""
+"""The front of the command: every command by the question that people come with, and how a command line is run.
+
+A command is brought by a module that is loaded when it is named. Such a module has `commands`, a Typer, with the
+command's options, its call and its exit codes, and `SCHEMAS`: what its results are under --json. Nobody imports it.
+Exit codes: 0 yes, 1 no, 2 cannot tell, 3 usage, 4 unexpected, 128 + signal.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 from ..errors import MissingPackageError, need
@@ -17,9 +25,130 @@ except MissingPackageError as missing:  # said in one line to whoever installed 
     raise SystemExit(3) from None
 
 import typer
+from typer import core
+from typer.core import TyperGroup
 
-from .commands import Commands
 from .shared.exit_codes import USAGE, YES, open_streams, print_quietly, report
+
+CompletionItem: Any = getattr(core, "CompletionItem", None) or import_module("click.shell_completion").CompletionItem
+
+GROUPS = {
+    "Is it right?": {
+        "audit": "check.auditing.command",
+        "conformance": "check.conform.command",
+        "conformance runtimes": "check.conform.command",
+        "conformance vectors": "safety.vectors.command",
+        "compare": "check.comparison.command",
+    },
+    "How far may it differ?": {
+        "tolerance": "check.tolerances.command",
+        "tolerance accuracy": "safety.accuracy.command",
+        "preserve": "check.decisions.command",
+    },
+    "Does it hold?": {
+        "certify": "bounds.search.command",
+        "check-certificate": "proof.command",
+        "verify": "properties.command",
+        "verify supports": "properties.command",
+    },
+    "Sign for it": {"profile": "safety.profile.command", "evidence": "safety.evidence.command"},
+    "Run it large": {"tiles": "scale.command", "campaign": "scale.campaign.command"},
+    "Look at it": {
+        "show": "graph.command",
+        "show window": "show.command",
+        "explain": "graph.command",
+        "explain schema": "cli.schema_command",
+    },
+}
+"""Of two words, the second stands below the first, whose own argument has no such value; the help of the first names
+it."""
+STANDARD = {"supports": "verify supports"}
+"""VNN-LIB's tools ask a solver in these words (section 5.4 of the standard)."""
+MOVED = {
+    "rule": "specgrad explain W2 prints a rule, specgrad explain lists them",
+    **{
+        name.partition(" ")[2]: f"it is specgrad {name}"
+        for homes in GROUPS.values()
+        for name in homes
+        if " " in name and name not in STANDARD.values()
+    },
+}
+HOMES = {name: home for homes in GROUPS.values() for name, home in homes.items()}
+
+
+def brought_by(name: str) -> Any:
+    """The module of a command."""
+    return import_module(".".join(("specgrad", HOMES[name])))
+
+
+@cache
+def loaded(name: str) -> Any:
+    """A command, or a group of them that has a module of its own: its help is one line, and its example stays one."""
+    several: Any = typer.main.get_group(brought_by(name).commands)
+    command = several.commands.get(name.rpartition(" ")[2], several)
+    command.name = name
+    for one in (command, *getattr(command, "commands", {}).values()):
+        one.short_help = one.help.partition("\n")[0]  # which would be cut otherwise
+        one.epilog = f"\b\n{one.epilog}"  # as it is to be typed
+    if below := [below for below in HOMES if below.startswith(f"{name} ")]:
+        command.epilog += "".join(f"\nBelow it: specgrad {each} --help" for each in below)
+        words = [each.rpartition(" ")[2] for each in below]
+        for part in (command, *command.params):
+            if part is command or part.param_type_name == "argument":
+                part.shell_complete = _completed(part.shell_complete, words)
+    return command
+
+
+def _completed(complete: Callable[[Any, str], list[Any]], words: Sequence[str]) -> Callable[[Any, str], list[Any]]:
+    """What a shell offers, and the commands below this one."""
+    return lambda ctx, typed: [*(CompletionItem(w) for w in words if w.startswith(typed)), *complete(ctx, typed)]
+
+
+class LateCommands(Mapping[str, Any]):
+    """All names; a command is loaded when somebody looks at it."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in HOMES:
+            raise KeyError(name)
+        return loaded(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(HOMES)
+
+    def __len__(self) -> int:
+        return len(HOMES)
+
+
+class Commands(TyperGroup):
+    """Help with a heading per question."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands: Any = LateCommands()
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Two words, where the second stands below the first."""
+        words = STANDARD.get(args[0], " ".join(args[:2]))
+        if words not in HOMES or " " not in words:
+            return super().resolve_command(ctx, args)
+        return words, loaded(words), args[1 if args[0] in STANDARD else 2 :]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in MOVED:
+            raise typer.BadParameter(f"there is no command {cmd_name} any more: {MOVED[cmd_name]}")
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for name in HOMES if " " not in name]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for title, names in GROUPS.items():
+            formatter.write(f"\n{title}\n")  # a section's heading would end in "?:"
+            with formatter.indentation():
+                formatter.write_dl([(n, loaded(n).get_short_help_str(10**4)) for n in names if " " not in n])
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
 
 app = typer.Typer(
     cls=Commands,

@@ -8,7 +8,7 @@ import typer
 
 from specgrad.cli.shared import json_parts as j
 
-from .commands import HOMES, brought_by
+from .main import HOMES, brought_by
 from .shared.exit_codes import print_json
 
 commands = typer.Typer(rich_markup_mode=None)

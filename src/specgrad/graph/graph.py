@@ -10,8 +10,7 @@ from ..errors import ShapeError
 from ..op import shape_of
 from ..window import Shape, SymbolicSize
 from .ir import symbolic as opening
-from .ir.interpreter import call
-from .ir.node import CONSTANT, INPUT, Arg, Kind, Node, NumberArg, Program, bind, distinct
+from .ir.node import CONSTANT, INPUT, Arg, Kind, Node, NumberArg, Program, bind, call, distinct
 from .ir.symbolic import SymbolicProgram
 
 if TYPE_CHECKING:

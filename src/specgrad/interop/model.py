@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -227,6 +227,51 @@ def refuse_parts(graph: Graph, who: str) -> None:
     if left_out := getattr(graph, "unexamined", ()):
         names = ", ".join(f"{u.operator} {u.layer}" for u in left_out[:3])
         raise UnsupportedError(who, f"the graph leaves out what has no meaning here: {names}")
+
+
+def refuse_other_formats(model: Any) -> None:
+    """Raise ParameterError if an ONNX file or PyTorch module declares floating tensors other than float32.
+
+    Inputs of whole numbers are refused too: a point between them would be a counterexample that nobody can give.
+    """
+    from ..proof.base.deployed_graph import REFUSED
+
+    given = open_model(model, "certify")
+    declared = {"onnx": _onnx_types, "torch": _torch_types}.get(given.kind, lambda _: iter(()))
+    for what, kind in declared(given):
+        raise ParameterError("certify", f"{what} is of {kind}; {REFUSED}", rule="P5")
+
+
+def _onnx_types(model: Model) -> Iterator[tuple[str, str]]:
+    """Yield (what, type) of inputs, weights, constants and casts that are not float32."""
+    from onnx import TensorProto
+
+    from .onnx.file import FLOATS, shown, type_name
+
+    graph = model.file.graph
+    initial = {t.name for t in graph.initializer}
+    for i in graph.input:
+        kind = i.type.tensor_type.elem_type
+        if i.name not in initial and kind not in FLOATS:
+            text = "certify proves things about all numbers of a box, and may find a counterexample between whole ones"
+            raise ParameterError("certify", f"input {shown(i.name)} is of {type_name(kind)}; {text}", rule="P5")
+    declared = [(f"input {shown(i.name)}", i.type.tensor_type.elem_type) for i in graph.input]
+    declared += [(f"tensor {shown(t.name)}", t.data_type) for t in graph.initializer]
+    for node in graph.node:
+        for attribute in node.attribute:
+            what = f"{attribute.name} of node {shown(node.name or node.op_type)}"
+            declared += [(what, attribute.t.data_type)] if attribute.HasField("t") else []
+            declared += [(what, attribute.i)] if node.op_type == "Cast" and attribute.name == "to" else []
+    for what, kind in declared:
+        if kind in FLOATS and kind != TensorProto.FLOAT:
+            yield what, type_name(kind)
+
+
+def _torch_types(model: Model) -> Iterator[tuple[str, str]]:
+    """Yield (name, type) of parameters and buffers that are not float32."""
+    for name, value in {**dict(model.source.named_parameters()), **dict(model.source.named_buffers())}.items():
+        if value.is_floating_point() and str(value.dtype) != "torch.float32":
+            yield f"{name!r}", str(value.dtype).removeprefix("torch.")
 
 
 def _imported(name: str) -> Any:

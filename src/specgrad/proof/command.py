@@ -96,12 +96,8 @@ def _require_proven_checker() -> None:
 
 def _deployed_network(model: str, statement_: Any, x: Path | None, texts: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
     """Return the deployed graph and what deployment changed, without using the prover's code."""
-    from specgrad.interop.float32_model import (
-        at_the_property,
-        deployed_graph,
-        refuse_other_formats,
-        rounded_constants,
-    )
+    from specgrad.interop.model import refuse_other_formats
+    from specgrad.proof.base.deployed_graph import at_the_property, deployed_graph, rounded_constants
 
     loaded = named_model(model)
     if loaded.kind == "onnx":

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import ParameterError
 from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
-from ..graph.ir.interpreter import bind_inputs
+from ..graph.ir.node import bind_inputs
 from ..graph.ir.tree import Tree, transform
 from ..graph.subgraph import broadcast_back
 from ..op import REGISTRY, Op, is_literal

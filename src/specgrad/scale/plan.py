@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import ParameterError, UnsupportedError
 from ..graph.graph import Graph
-from ..graph.ir.interpreter import bind_inputs
+from ..graph.ir.node import bind_inputs
 from ..graph.ir.tree import Tree, leaves, transform
 from ..partition.spatial_axes import SpatialAxes, data_positions
 from ..window import Shape

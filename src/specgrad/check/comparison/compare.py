@@ -25,7 +25,7 @@ from specgrad.errors import ParameterError, ShapeError, SpecgradError
 from specgrad.execution_text import but
 from specgrad.graph.graph import Graph
 from specgrad.graph.interface import Interface, interface_differences, interface_of, only_one_takes
-from specgrad.graph.ir.interpreter import bind_inputs
+from specgrad.graph.ir.node import bind_inputs
 from specgrad.graph.ir.tree import leaves
 from specgrad.interop.model import Model, open_model
 from specgrad.rounding import Arithmetic

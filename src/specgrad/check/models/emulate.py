@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
-from specgrad.graph.ir.interpreter import evaluate
+from specgrad.graph.ir.node import evaluate
 from specgrad.op import run_spec
 from specgrad.rounding import Arithmetic
 from specgrad.rounding.propagate import constant_nodes

@@ -91,7 +91,7 @@ def name_ends(source: Any, inputs: Sequence[Array], outputs: Sequence[Array]) ->
 
 def run_recorded(source: Any, recorded: Mapping[str, Array]) -> list[ModelRun]:
     """Return recorded values as model runs, one per recorded point."""
-    from specgrad.interop.onnx.read.unsupported_nodes import declared_values
+    from specgrad.interop.onnx.read.convert_node import declared_values
 
     model = open_model(source, "recorded")
     file, names = model.proto, model.names

@@ -85,7 +85,7 @@ def _run_exposing(
 
 def _meaning(model: Model, feeds: Mapping[str, Array], run: Callable[[Sequence[str]], Any]) -> Any:
     """Return the file as a graph; unsupported nodes get shapes from ONNX's inference, or from the runtime."""
-    from specgrad.interop.onnx.read.unsupported_nodes import declared_values
+    from specgrad.interop.onnx.read.convert_node import declared_values
 
     shapes = {n: a.shape for n, a in feeds.items()}
     graph = model.part(shapes, declared={})
@@ -143,7 +143,7 @@ def _with_outputs(model: Any, values: Sequence[str]) -> Any:
 
 def by_layer(model: Any, graph: Any, known: Mapping[int, Array]) -> dict[str, int | UnsupportedLayer]:
     """Return {unique layer name: position in the graph, or the unsupported node}, in the file's order."""
-    from specgrad.interop.onnx.read.unsupported_nodes import multiply_adds
+    from specgrad.interop.onnx.read.convert_node import multiply_adds
 
     passed = {u.gives: u for u in graph.unexamined}
     shapes = {t.name: tuple(t.dims) for t in model.graph.initializer}

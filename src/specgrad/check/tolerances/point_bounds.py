@@ -22,7 +22,7 @@ from specgrad.bounds import Bounds, Box, crown
 from specgrad.bounds.box import box_of
 from specgrad.errors import ContradictionError
 from specgrad.graph.graph import Graph
-from specgrad.graph.ir.interpreter import bind_inputs
+from specgrad.graph.ir.node import bind_inputs
 from specgrad.graph.ir.tree import leaves, transform
 from specgrad.rounding import Arithmetic, RadiusReport, radius
 from specgrad.scalar import Array

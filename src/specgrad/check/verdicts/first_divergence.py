@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node
-from specgrad.graph.ir.interpreter import bind_inputs, evaluate
+from specgrad.graph.ir.node import bind_inputs, evaluate
 from specgrad.graph.subgraph import section
 from specgrad.rounding import Arithmetic, Ball
 from specgrad.scalar import Array

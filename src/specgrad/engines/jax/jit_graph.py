@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specgrad.graph.graph import CONSTANT, INPUT, Arg, Graph, Node, NumberArg
-from specgrad.graph.ir.interpreter import bind_inputs
+from specgrad.graph.ir.node import bind_inputs
 from specgrad.graph.ir.symbolic import PerGraph
 from specgrad.graph.ir.tree import transform
 from specgrad.window import Shape, Window

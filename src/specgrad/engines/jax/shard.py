@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from specgrad.graph.ir.interpreter import bind_inputs
+from specgrad.graph.ir.node import bind_inputs
 from specgrad.graph.ir.tree import leaves
 from specgrad.graph.transforms.autodiff import Wrt, real_outputs, selected
 from specgrad.partition.spatial_axes import data_positions

@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 
 from specgrad.errors import ParameterError, ShapeError
 from specgrad.graph.graph import CONSTANT, INPUT, Arg, Graph, Node, NumberArg
-from specgrad.graph.ir.interpreter import Binder, bind_inputs
+from specgrad.graph.ir.node import Binder, bind_inputs
 from specgrad.graph.ir.tree import Tree, leaves, transform
 
 from ..base import number, refuse_integers

@@ -21,10 +21,10 @@ import onnx
 from ...graph.graph import Graph
 from .file import BYTE_BUDGET, ByteBudget, ModelError, read_model
 from .read import symbolic as reading_open
+from .read.convert_node import Declared, UnsupportedNode, declared_values
 from .read.importer import Importer
 from .read.model import OnnxGraph, import_model, run_model
 from .read.symbolic import import_open, open_shapes
-from .read.unsupported_nodes import Declared, UnsupportedNode, declared_values
 
 __all__ = ["ModelError", "OnnxGraph", "UnsupportedNode", "from_onnx", "to_onnx"]
 

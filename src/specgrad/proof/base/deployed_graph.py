@@ -1,17 +1,43 @@
-"""The network that a certificate is about: a graph whose constants are rounded to float32 once; the results are its
-weights."""
+"""The network that a certificate is about: a graph at the property's sizes, its constants rounded to float32 once.
+
+Constants that a Python function captured as float64 or exact numbers are rounded: the results are the weights of the
+network which is deployed, and `rounded_constants` says so. Constants of another format are refused.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from specgrad.errors import ParameterError, ShapeError
 from specgrad.graph.graph import Graph
+from specgrad.graph.ir.symbolic import sizes_of_cells
+from specgrad.properties.property import Property
+from specgrad.properties.vnnlib import read
 from specgrad.scalar import Array
 
 REFUSED = "certify proves things about float32; this model is executed in another format"
+
+
+def at_the_property(graph: Graph, statement: Any) -> Graph:
+    """Return the graph with open sizes set to those of x, or to the property's number of cells; a batch is 1 if that
+    fits.
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(sg.relu, ("N", 3))
+    >>> at_the_property(graph, (np.zeros((4, 3)), 0, 0.5)).nodes[0].shape
+    (4, 3)
+    """
+    if graph.open is None or len(graph.input_positions) != 1:
+        return graph.at()
+    if isinstance(statement, tuple):
+        x = np.asarray(statement[0])
+        same_rank = x.ndim == len(graph.nodes[graph.input_positions[0]].shape)
+        return graph.fitted((x,)) if same_rank else graph.at(**sizes_of_cells(graph.open, x.size))
+    question = statement if isinstance(statement, Property) else read(statement)
+    return graph.at(**sizes_of_cells(graph.open, question.cells))
 
 
 def deployed_graph(graph: Graph) -> Graph:

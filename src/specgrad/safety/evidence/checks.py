@@ -17,13 +17,8 @@ from specgrad.check.models.recorded import recorded_of, refuse_missing, split_po
 from specgrad.declared_errors import declared
 from specgrad.errors import SpecgradError, UnsupportedError
 from specgrad.graph.graph import Graph
-from specgrad.interop.float32_model import (
-    at_the_property,
-    deployed_graph,
-    refuse_other_formats,
-    rounded_constants,
-)
-from specgrad.interop.model import Model, open_model
+from specgrad.interop.model import Model, open_model, refuse_other_formats
+from specgrad.proof.base.deployed_graph import at_the_property, deployed_graph, rounded_constants
 from specgrad.proof.base.rationals import ReplayError
 from specgrad.proof.files.certificate import OutOfTimeError, check_file, network_digest
 from specgrad.properties.vnnlib import read

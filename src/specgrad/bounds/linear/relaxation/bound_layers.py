@@ -24,7 +24,7 @@ from torch import Tensor
 
 from specgrad.graph.builder import GraphBuilder
 from specgrad.graph.graph import Graph, Node
-from specgrad.graph.ir.interpreter import evaluate
+from specgrad.graph.ir.node import evaluate
 from specgrad.op import Op, Params, apply
 from specgrad.ops.contract import CONTRACT
 from specgrad.ops.conv import CONV_TRANSPOSE

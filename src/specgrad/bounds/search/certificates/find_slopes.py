@@ -20,8 +20,8 @@ from specgrad.bounds.linear.intermediate.tighten import output_bounds
 from specgrad.bounds.linear.relaxation import formulas as relax
 from specgrad.bounds.linear.relaxation.bound_layers import BoundMaxPool, BoundUnary, tensor
 from specgrad.graph.graph import Graph, Node
-from specgrad.interop.float32_model import deployed_graph
 from specgrad.op import apply
+from specgrad.proof.base.deployed_graph import deployed_graph
 from specgrad.proof.base.executions import executions
 from specgrad.proof.base.rationals import ReplayError
 from specgrad.proof.base.split_tree import Tree

@@ -52,8 +52,8 @@ def prove(
     need("torch", "prove needs")
     need("flint", "certificates need")
     need("safetensors", "certificates need")
-    from specgrad.interop.float32_model import deployed_graph
     from specgrad.proof.api import Certificate
+    from specgrad.proof.base.deployed_graph import deployed_graph
     from specgrad.proof.base.executions import ExecutionError, executions
     from specgrad.proof.base.rationals import ReplayError
     from specgrad.proof.files.certificate import Deadline, encode
@@ -127,8 +127,8 @@ def second_opinion(
     need("torch", "prove needs")
     need("flint", "certificates need")
     need("safetensors", "certificates need")
-    from specgrad.interop.float32_model import deployed_graph
     from specgrad.proof.api import Certificate
+    from specgrad.proof.base.deployed_graph import deployed_graph
     from specgrad.proof.base.executions import INPUTS, ExecutionError
     from specgrad.proof.base.rationals import ReplayError
     from specgrad.proof.files.certificate import Deadline, encode

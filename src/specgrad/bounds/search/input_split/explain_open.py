@@ -19,7 +19,7 @@ from torch import Tensor
 from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
 from specgrad.bounds.linear.propagation.backward import ObjectiveParts, State, backward
 from specgrad.bounds.linear.relaxation.bound_layers import Interval
-from specgrad.graph.ir.interpreter import evaluate
+from specgrad.graph.ir.node import evaluate
 from specgrad.proof.base.split_tree import OpenPart
 
 from .search import Boxes

@@ -18,7 +18,7 @@ import numpy as np
 
 from specgrad.engines import compile
 from specgrad.graph.graph import Graph
-from specgrad.interop.float32_model import deployed_graph
+from specgrad.proof.base.deployed_graph import deployed_graph
 from specgrad.properties.points import count_rounded_cells, counterexample_point, decimal_text
 from specgrad.properties.property import Alternative, Case
 from specgrad.scalar import Array, nearest_float

@@ -34,7 +34,7 @@ from specgrad.bounds.linear.relaxation.bound_layers import BoundRelaxed, BoundUn
 from specgrad.bounds.linear.relaxation.formulas import LinearRelaxation
 from specgrad.bounds.linear.relaxation.input_ball import InputBall
 from specgrad.graph.graph import Graph
-from specgrad.graph.ir.interpreter import bind_inputs
+from specgrad.graph.ir.node import bind_inputs
 from specgrad.op import apply
 from specgrad.ops.elementwise import SIGN
 from specgrad.properties.property import Case

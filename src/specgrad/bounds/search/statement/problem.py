@@ -13,14 +13,8 @@ import numpy as np
 
 from specgrad.errors import ParameterError, ShapeError
 from specgrad.graph.graph import Graph
-from specgrad.interop.float32_model import (
-    at_the_property,
-    deployed_constants,
-    deployed_graph,
-    refuse_other_formats,
-    rounded_constants,
-)
-from specgrad.interop.model import Model, is_onnx, open_model, refuse_parts
+from specgrad.interop.model import Model, is_onnx, open_model, refuse_other_formats, refuse_parts
+from specgrad.proof.base.deployed_graph import at_the_property, deployed_constants, deployed_graph, rounded_constants
 from specgrad.properties.interface import PropertyInterface, PropertyTensor
 from specgrad.properties.property import Property, robustness
 from specgrad.properties.vnnlib import read

@@ -17,9 +17,8 @@ from ....graph.graph import Graph, Node
 from ....graph.interface import End, Interface
 from ....window import Shape
 from ..file import DTYPES, FLOATS, MAX_NODES, ByteBudget, ModelError, check_shape, extent, shown, tensor, type_name
-from .convert_node import DOMAINS, lookup, run
+from .convert_node import DOMAINS, Declared, UnsupportedNode, lookup, raise_unsupported, read_outside, run, skip_node
 from .importer import Importer
-from .unsupported_nodes import Declared, UnsupportedNode, raise_unsupported, read_outside, skip_node
 
 OLDEST = 7  # tested to 22; a newer opset is read where the version of every operator in force is one of the table
 
