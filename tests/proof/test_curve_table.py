@@ -32,6 +32,7 @@ from specgrad.proof.base.executions import REFUSED  # noqa: E402
 from specgrad.proof.base.rationals import ReplayError, rational  # noqa: E402
 from specgrad.proof.exact import activations  # noqa: E402
 from specgrad.proof.exact.activations import CURVES, HANDLED_ELSEWHERE, EnclosedFunction  # noqa: E402
+from specgrad.proof.exact.node_ranges import CURVED  # noqa: E402
 from specgrad.proof.exact.replay import Replay  # noqa: E402
 
 BITS = 600
@@ -51,6 +52,10 @@ def fraction(x: Any) -> Fraction:
 
 
 # --- no function is forgotten -----------------------------------------------------------------------------------------
+
+
+def test_functions_with_rules_are_those_that_load_them() -> None:
+    assert tuple(CURVES) == CURVED
 
 
 def unlisted() -> set[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,15 +32,17 @@ from ..base.rationals import (
     total,
     zeros,
 )
-from ..exact.activations import CURVES
-from ..exact.logsumexp_pool import SMOOTH, SmoothLines
-from ..exact.replay import Replay
-from .activations import CurveLines, FunctionTable, curve_lines
+from ..exact.node_ranges import CURVED, SMOOTH
+from ..exact.replay import ALWAYS_NONLINEAR, Replay
 from .affine import Affine, frac_bits_for
 from .relu_max import NOWHERE, MaxLines, ReluLines, contested, read
 
+if TYPE_CHECKING:
+    from ..exact.logsumexp_pool import SmoothLines
+    from .activations import CurveLines, FunctionTable
+
 SELECTIONS = ("relu", "max_pool")
-NONLINEAR = (*SELECTIONS, *CURVES, SMOOTH)
+NONLINEAR = (*SELECTIONS, *ALWAYS_NONLINEAR)
 SUM_BITS = 33  # bits of the sum of a node's numbers, of 36 that are allowed: some are added to others
 
 
@@ -96,6 +98,8 @@ class Layers:
 
     def table(self, i: int) -> FunctionTable:
         """Return the table of the function that node `i` computes."""
+        from .activations import FunctionTable
+
         ((source, _),) = self[i].sources
         key = i, self[source].frac_bits, self[i].frac_bits
         if key not in self._tables:
@@ -207,7 +211,7 @@ class Ranges:
             return self.ends(i)
         if i not in self._values:
             ((source, _),) = here.sources
-            if here.node.op.name in CURVES:
+            if here.node.op.name in CURVED:
                 low, high = self.curve(i).least, self.curve(i).most
             elif here.node.op.name == SMOOTH:
                 low, high = self.smooth(i).least, self.smooth(i).most
@@ -259,7 +263,7 @@ class Ranges:
             if node.op.name == "relu":
                 either |= (low < 0) & (high > 0)
                 either |= self.needs_narrowing(k, np.maximum(low, 0), np.maximum(high, 0))
-            elif node.op.name in CURVES or node.op.name == SMOOTH:
+            elif node.op.name in ALWAYS_NONLINEAR:
                 either |= low < high
             else:
                 shape = (-1, *self.layers.replay.graph.nodes[i].shape)
@@ -299,6 +303,8 @@ class Ranges:
 
     def curve(self, i: int) -> CurveLines:
         """Return the lines of activation `i` on every leaf."""
+        from .activations import curve_lines
+
         if i not in self._curves:
             here, ((source, _),) = self.layers[i], self.layers[i].sources
             ends, read = self.values(source), self.layers[source].frac_bits
@@ -308,6 +314,8 @@ class Ranges:
 
     def smooth(self, i: int) -> SmoothLines:
         """Return the planes of smooth maximum `i` on every leaf."""
+        from ..exact.logsumexp_pool import SmoothLines
+
         if i not in self._smooth:
             here, ((source, _),) = self.layers[i], self.layers[i].sources
             read = self.layers[source].frac_bits
@@ -410,7 +418,7 @@ class BackwardPass:
                 .for_rows(self.leaf)
                 .through(here.node, y, self.bound, size, read, here.frac_bits)
             )
-        if here.node.op.name in CURVES:
+        if here.node.op.name in CURVED:
             return (self.ranges.curve(i).for_rows(self.leaf).through(y, self.bound, size, read, here.frac_bits),)
         if here.node.op.name == SMOOTH:
             return (self.ranges.smooth(i).for_rows(self.leaf).through(y, self.bound, size, read, here.frac_bits),)

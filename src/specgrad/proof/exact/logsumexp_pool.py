@@ -52,7 +52,6 @@ need("flint", "certificates need")
 
 from flint import arb, ctx  # noqa: E402 - the line above says what to install
 
-SMOOTH = "smooth_max_pool"
 SLOPE_FRAC_BITS = 20  # binary places of slopes
 ONE = 1 << SLOPE_FRAC_BITS
 MAX_SHIFT_DEPTH = 65  # how far above a window, times beta, its shift may lie: exp(-65) is far from underflow

@@ -26,6 +26,11 @@ from ..base.executions import Functions
 from ..base.rationals import ReplayError, cells, larger, objects, rational, total, zeros
 from .rounding_counts import LAYOUT, RoundingCount
 
+CURVED = ("exp", "tanh", "sigmoid", "leaky_relu", "abs", "relu6", "clamp", "hardswish")
+"""Functions of one cell that `activations` has rules of; it is loaded for networks with one of them. What is not named
+here is refused as a node that is not linear."""
+SMOOTH = "smooth_max_pool"
+"""Its rules, in `logsumexp_pool`, are loaded alike."""
 FLUSH_LOSS_BITS = 60  # 2**-60 stands for 2**-126, the most that underflow or flushing costs one operation
 
 

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,10 +46,9 @@ from ..base.rationals import (
     total,
     zeros,
 )
-from . import multi_neuron as pieces
-from .activations import CURVES, activation_range, curve_lines, default_points, runtime_error_bound, through_curve
-from .logsumexp_pool import SMOOTH, logsumexp_range, smooth_lines, through_smooth
 from .node_ranges import (
+    CURVED,
+    SMOOTH,
     NodeRange,
     RegionSum,
     constant_range,
@@ -76,6 +75,9 @@ from .rounding_counts import (
     roundings,
 )
 from .rounding_counts import CONSTANT as FIXED
+
+if TYPE_CHECKING:
+    from .multi_neuron import SplitConv
 
 DEFAULT_POINT_SCALE = 1 << 10  # of points that the certificate does not give
 SMALLEST = 126  # 2**-126 is its smallest normal number
@@ -157,7 +159,7 @@ class Replay:
         on_step: Callable[[], None] = lambda: None,
     ) -> None:
         self.graph, self.slopes, self.model, self.on_step = graph, slopes, model or ExecutionModel(), on_step
-        self.cuts: dict[int, pieces.SplitConv] = {}
+        self.cuts: dict[int, SplitConv] = {}
         self._adjoints: dict[int, Graph] = {}
         self._lines_cache: dict[int, tuple[Array, tuple[Array, Array]]] = {}
         self._feeds_later_sum = feeds_later_sum(graph) if self.model.fused else set()
@@ -190,7 +192,7 @@ class Replay:
             window, deviation = node.params["window"], self._deviation_of(args[0])
             most = None if deviation is None else window_max(deviation, window)
             return selection_range(window_max(args[0].low, window), window_max(args[0].high, window), most)
-        if node.op.name in CURVES or node.op.name == SMOOTH:
+        if node.op.name in ALWAYS_NONLINEAR:
             return self._activation_range(node, args[0])
         return self._linear_range(i, node, args)
 
@@ -200,8 +202,12 @@ class Replay:
             raise ReplayError(f"node {node.name} computes with constants; fold them before certifying")
         functions, digits = self.model.functions, self.model.digits
         if node.op.name == SMOOTH:
+            from .logsumexp_pool import logsumexp_range
+
             r = logsumexp_range(node, x, self._deviation_of(x), functions, digits)
         else:
+            from .activations import activation_range, runtime_error_bound
+
             r = activation_range(node, x, self._deviation_of(x), runtime_error_bound(node, functions, x, digits))
         if (r.largest > LARGEST).any():
             raise ReplayError(f"node {node.name} may overflow in float32")
@@ -423,6 +429,8 @@ class Replay:
 
     def _through_pieces(self, node: Node, a: Array, given: Array, outer: dict[int, Array]) -> Any:
         """Replace a relu and its convolution by what the convolution reads; return the constant that is left."""
+        from . import multi_neuron as pieces
+
         position, source = pieces.conv_behind_relu(self.graph, node)
         conv = self.graph.nodes[position]
         if self._is_inside_layer(conv, source):
@@ -447,13 +455,12 @@ class Replay:
         r = self.ranges[i]
         if node.op is INPUT or r.constant:
             return total(np.where(a > 0, a * r.low, a * r.high))
-        if node.op.name in THROUGH or node.op.name in CURVES:
+        if node.op.name in ("relu", "max_pool", *ALWAYS_NONLINEAR):
             (arg,) = node.operands()
             if i not in self._lines_cache:
                 self._lines_cache[i] = self._lines(i, node, self.ranges[arg])
             below, above = self._lines_cache[i]
-            rule: Callable[..., tuple[Array, Any]] = THROUGH.get(node.op.name, through_curve)
-            coefficients, constant = rule(node, a, below, above)
+            coefficients, constant = _way_back(node.op.name)(node, a, below, above)
             _add(outer, arg, coefficients)
             return constant
         return self._through_linear(i, node, a, outer, inner)
@@ -467,13 +474,17 @@ class Replay:
                 raise ReplayError(
                     f"node {node.name} is a smooth maximum: its planes are the checker's own, not the file's"
                 )
+            from .logsumexp_pool import smooth_lines
+
             return smooth_lines(node, x)
-        if given is None and node.op.name in CURVES:
+        if given is None and node.op.name in CURVED:
+            from .activations import default_points
+
             given = Slopes(*default_points(node, x, DEFAULT_POINT_SCALE), DEFAULT_POINT_SCALE)
         if given is None:
             raise ReplayError(f"the slopes of node {node.name} are missing")
         taps = (sum(1 for _ in node.params["window"].taps()),) if "window" in node.params else ()
-        signed = node.op.name in CURVES
+        signed = node.op.name in CURVED
         for slopes in (given.lower, given.upper):
             if (
                 slopes.shape != taps + node.shape
@@ -482,6 +493,8 @@ class Replay:
             ):
                 raise ReplayError(f"the slopes of node {node.name} must be whole, not negative, of {taps + node.shape}")
         if signed:
+            from .activations import curve_lines
+
             return curve_lines(node, x, given.lower, given.upper, given.scale)
         lower, upper = (cells(rationals(s) * rational(1, given.scale)) for s in (given.lower, given.upper))
         return relu_lines(node, x, lower, upper) if not taps else max_lines(node, x, lower, upper)
@@ -503,12 +516,22 @@ class Replay:
         return total(a * offset)
 
 
-THROUGH: Mapping[str, Callable[..., tuple[Array, Any]]] = {
-    "relu": through_relu,
-    "max_pool": through_max,
-    SMOOTH: through_smooth,
-}
-ALWAYS_NONLINEAR = (*CURVES, SMOOTH)  # on every interval, unlike relu and max_pool
+ALWAYS_NONLINEAR = (*CURVED, SMOOTH)  # on every interval, unlike relu and max_pool
+
+
+def _way_back(name: str) -> Callable[..., tuple[Array, Any]]:
+    """Return what replaces a nonlinear operator by its argument, given its lines."""
+    if name == "relu":
+        return through_relu
+    if name == "max_pool":
+        return through_max
+    if name == SMOOTH:
+        from .logsumexp_pool import through_smooth
+
+        return through_smooth
+    from .activations import through_curve
+
+    return through_curve
 
 
 def _add(by_position: dict[int, Array], position: Any, coefficients: Array) -> None:

@@ -20,7 +20,7 @@ from ..base.executions import Executions
 from ..base.rationals import ReplayError
 from ..batched.tree_replay import LEAF, NO_TAP, TreeProof, check_tree, leaves, taps_inside
 from ..exact import multi_neuron
-from ..exact.activations import CURVES
+from ..exact.node_ranges import CURVED
 from ..files.certificate import SCALE, CaseProof, Proof
 from .piecewise_linear import PIECEWISE_LINEAR
 from .scalar_network import DYADIC_EXPONENT, Dyadic, Neuron, ScalarNetwork, dyadic
@@ -117,7 +117,7 @@ class CheckerInput:
         """Return whether a maximum or activation reads node `i`, directly or through relus."""
         readers = [k for k, n in enumerate(self.graph.nodes) if i in n.operands()]
         return any(
-            self.graph.nodes[k].op.name in ("max_pool", *CURVES)
+            self.graph.nodes[k].op.name in ("max_pool", *CURVED)
             or (self.graph.nodes[k].op.name == "relu" and self._narrow_any_sign(k))
             for k in readers
         )
