@@ -26,7 +26,7 @@ import specgrad as sg
 from specgrad.bounds.search.certificates.find_slopes import certificate
 from specgrad.proof.base.rationals import ReplayError
 from specgrad.proof.files.certificate import Checked, check, sealed
-from specgrad.proof.files.strict_json import read_arrays
+from specgrad.proof.files.entries import read_arrays
 from specgrad.properties.property import Alternative, Case, Property
 
 MOST_SECONDS = 10.0

@@ -19,7 +19,7 @@ from specgrad.proof.base.deployed_graph import deployed_graph
 from specgrad.proof.base.rationals import ReplayError
 from specgrad.proof.extracted.encode import CheckerInput
 from specgrad.proof.files.certificate import check, network_digest, read_certificate, sealed
-from specgrad.proof.files.strict_json import read_json
+from specgrad.proof.files.entries import read_json
 from specgrad.properties.property import Property, robustness
 
 

@@ -32,7 +32,7 @@ from specgrad.proof.base.rationals import ReplayError
 from specgrad.proof.base.split_tree import Split, Tree
 from specgrad.proof.exact.replay import ExecutionModel, Replay
 from specgrad.proof.files.certificate import check, encode, sealed
-from specgrad.proof.files.strict_json import read_arrays, read_json
+from specgrad.proof.files.entries import read_arrays, read_json
 from specgrad.properties.property import Alternative, Case, Property
 
 OWN = Fraction(1, 10**4)  # of networks whose outputs are some tens

@@ -23,7 +23,7 @@ from specgrad.proof.base.rationals import ReplayError
 from specgrad.proof.base.split_tree import Split, Tree
 from specgrad.proof.batched.tree_replay import TreeProof, arrays_of
 from specgrad.proof.files.certificate import proven_leaves, sealed
-from specgrad.proof.files.strict_json import read_arrays, read_json
+from specgrad.proof.files.entries import read_arrays, read_json
 from specgrad.properties.property import Alternative, Case, Property
 from tree_subjects import executed, network, proven, stated
 

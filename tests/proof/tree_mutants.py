@@ -43,7 +43,7 @@ from specgrad.bounds.search.certificates.find_slopes import prove_by_trees
 from specgrad.proof.base.rationals import ReplayError
 from specgrad.proof.base.split_tree import Split, Tree
 from specgrad.proof.files.certificate import Checked, check, encode, sealed
-from specgrad.proof.files.strict_json import read_arrays, read_json
+from specgrad.proof.files.entries import read_arrays, read_json
 from specgrad.properties.property import Alternative, Case, Property
 
 SECONDS = 60.0

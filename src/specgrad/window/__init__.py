@@ -32,11 +32,11 @@ from .arguments import (
     window_over,
 )
 from .axis import Adaptive, Axis, Strided
-from .cache import OPEN_SIZES, remembered, whole
 from .padding_modes import border
 from .patch import Patch
 from .receptive_field import ReceptiveField
 from .resize import Resized, resized
+from .sizes import OPEN_SIZES, Padding, PerAxis, Shape, remembered, whole
 from .symbolic_size import (
     Guard,
     Repeated,
@@ -53,7 +53,6 @@ from .symbolic_size import (
 )
 from .symbolic_window import OpenWindow
 from .tap import Tap
-from .types import Padding, PerAxis, Shape
 from .window import Native, Window
 
 __all__ = [

@@ -10,10 +10,9 @@ import numpy as np
 
 from ..errors import ParameterError, ShapeError
 from .axis import Adaptive, Strided, strided_axis
-from .cache import OPEN_SIZES, remembered, whole
+from .sizes import OPEN_SIZES, Padding, PerAxis, Shape, remembered, whole
 from .symbolic_size import Sizes, any_open
 from .symbolic_window import OpenWindow, strided_out, transposed_size
-from .types import Padding, PerAxis, Shape
 from .window import Window
 
 # --- from what a user writes to a Window ------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ..errors import ShapeError
 from ..scalar import Array
 from . import receptive_field as reach
 from .receptive_field import ReceptiveField
-from .types import MAX_TAPS, budget
+from .sizes import MAX_TAPS, budget
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from .axis_maps import (
     windowed,
 )
 from .resize import Resized
-from .types import Shape
+from .sizes import Shape
 from .window import Window
 
 Box = tuple[Interval, ...]

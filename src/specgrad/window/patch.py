@@ -10,7 +10,7 @@ import numpy as np
 from ..scalar import Array
 from .axis import Strided
 from .axis_maps import Interval, Transposed, Windowed
-from .types import Shape
+from .sizes import Shape
 from .window import Window
 
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import ShapeError
-from .cache import OPEN_SIZES
+from .sizes import OPEN_SIZES
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 Sizes = Mapping[str, Any]  # ints, or open sizes of another graph, into which this one is called

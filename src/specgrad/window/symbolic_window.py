@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import UnsupportedError
+from .sizes import Shape
 from .symbolic_size import Sizes, SymbolicSize, open_key, quotient, size_at, smaller
-from .types import Shape
 
 Maker = Literal["strided", "adaptive", "transposed"]
 

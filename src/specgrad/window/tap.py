@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..scalar import Array
-from .types import Shape
+from .sizes import Shape
 
 A = TypeVar("A")  # an array of NumPy or a tensor of PyTorch
 Index = tuple[Any, ...]

@@ -9,7 +9,7 @@ import math
 from typing import NamedTuple
 
 from .axis import Strided, doubling
-from .types import Shape
+from .sizes import Shape
 from .window import Window
 
 

@@ -14,8 +14,8 @@ from ..errors import ShapeError
 from ..scalar import Array
 from .axis import Axis, Strided
 from .receptive_field import ReceptiveField
+from .sizes import MAX_OUTPUTS, MAX_PAIRS, MAX_TAPS, Shape, budget
 from .tap import Tap
-from .types import MAX_OUTPUTS, MAX_PAIRS, MAX_TAPS, Shape, budget
 
 
 class Native(NamedTuple):

@@ -39,7 +39,7 @@ from ..base.rationals import ReplayError, rational, rationals
 from ..batched.tree_replay import Leaf, Roots, TreeProof, replay_tree
 from ..batched.tree_replay import LeafResult as ProvenLeaf
 from ..exact.replay import ExecutionModel, Replay, Slopes
-from .strict_json import (
+from .entries import (
     MAX_ARRAY_BYTES,
     MAX_JSON_BYTES,
     array_named,
@@ -47,12 +47,16 @@ from .strict_json import (
     canonical,
     excerpt,
     fraction,
+    items_by_node,
+    node_position,
     nonempty_list,
     object_with_keys,
     read_arrays,
     read_json,
+    read_tree,
+    tighten_positions,
+    tree_entry,
 )
-from .tree_arrays import items_by_node, node_position, read_tree, tighten_positions, tree_entry
 
 FORMAT, WITHOUT_TREES, VERSION = "specgrad-certificate", 2, 4
 REFUSED_VERSIONS = {
