@@ -312,8 +312,11 @@ class Folder:
         model, arrays = self.model_path(what.name), self.path / f"{what.name}.npz"
         if not model.exists():
             self._make(what, model, arrays)
-        with np.load(arrays) as kept:
-            return Model(what.name, model.read_bytes(), {k: kept[k] for k in kept.files})
+        return Model(what.name, model.read_bytes(), self.inputs(what.name))
+
+    def inputs(self, name: str) -> Inputs:
+        with np.load(self.path / f"{name}.npz") as kept:
+            return {k: kept[k] for k in kept.files}
 
     def _make(self, what: Entry, model: Path, arrays: Path) -> None:
         """The model's file appears last, so a file that exists is whole and has its inputs."""

@@ -22,13 +22,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from zoo_files import ENTRIES, Entry, Folder, Model, UnavailableError, entry, found, quieten
+from zoo_files import ENTRIES, Entry, Folder, Inputs, UnavailableError, entry, found, quieten
 
 ROOT = Path(__file__).parents[1]
 RECORD, PAGE = ROOT / "benchmarks" / "zoo.jsonl", ROOT / "docs" / "findings" / "zoo.md"
@@ -167,12 +169,12 @@ def rows_of(record: Path) -> dict[tuple[str, str], Row]:
 def examine(folder: Folder, what: Entry, commands: Iterable[str], options: argparse.Namespace) -> None:
     """Ask about one model, and add a line to the record for each answer."""
     try:
-        model = found(folder, what)
+        _make(folder, what)
     except UnavailableError as error:
         print(error, file=sys.stderr, flush=True)
         return
     with tempfile.TemporaryDirectory() as place:
-        inputs = _arrays(Path(place), model)
+        inputs = _arrays(Path(place), folder.inputs(what.name))
         for command in commands:
             row: Row = {"model": what.name, "command": command, "trained": what.trained, "origin": what.origin}
             row |= {"limit": options.seconds}
@@ -187,10 +189,23 @@ def examine(folder: Folder, what: Entry, commands: Iterable[str], options: argpa
             print(_short(row), flush=True)
 
 
-def _arrays(place: Path, model: Model) -> list[Path]:
+def _make(folder: Folder, what: Entry) -> None:
+    """Make the file in a process of its own: what a child has before it begins would count as the command's memory."""
+    if folder.model_path(what.name).exists():
+        return
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        pool.submit(_made, folder.path, what.name).result()
+
+
+def _made(folder: Path, name: str) -> None:
+    quieten()
+    found(Folder(folder), entry(name))
+
+
+def _arrays(place: Path, inputs: Inputs) -> list[Path]:
     """A file per input, in the model's order."""
-    paths = [place / f"{k}.npy" for k in range(len(model.inputs))]
-    for path, x in zip(paths, model.inputs.values(), strict=True):
+    paths = [place / f"{k}.npy" for k in range(len(inputs))]
+    for path, x in zip(paths, inputs.values(), strict=True):
         np.save(path, x)
     return paths
 
@@ -198,7 +213,7 @@ def _arrays(place: Path, model: Model) -> list[Path]:
 def _other(folder: Folder, what: Entry) -> Path:
     """The file that a model is compared with: what it was made from; else what onnxsim makes of it."""
     other = entry(what.base or f"{what.name}+onnxsim")
-    found(folder, other)
+    _make(folder, other)
     return folder.model_path(other.name)
 
 
@@ -277,7 +292,6 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=RECORD, help="another record; the page is then not written")
     parser.add_argument("--page", action="store_true", help="ask nothing")
     options = parser.parse_args()
-    quieten()
     folder = Folder(options.folder or Path(tempfile.mkdtemp(prefix="zoo")))
     for name in () if options.page else ENTRIES:
         if not options.names or name.startswith(tuple(options.names)):

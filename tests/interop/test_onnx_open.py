@@ -53,6 +53,21 @@ def by_torch(x: np.ndarray) -> np.ndarray:
     return (y.flatten(1) @ torch.from_numpy(MATRIX).T).numpy()
 
 
+def test_a_negative_size_is_an_open_one() -> None:
+    """Paddle's exporter writes a batch of -1, and ONNX Runtime takes any batch then."""
+    graph = from_onnx(model((-1, 1, 8, 8)))
+    assert graph.open is not None
+    assert list(graph.open.defaults.values()) == [1]
+    assert from_onnx(model((-1, 1, -1, 8)), input_shapes={"x": (3, 1, 8, 8)}).nodes[0].shape == (3, 1, 8, 8)
+    with pytest.raises(SpecgradError, match=r"input 'x' has unknown sizes \(None, 1, None, 8\)"):
+        from_onnx(model((-1, 1, -1, 8)))
+    x = RNG.normal(size=(2, 1, 8, 8)).astype(np.float32)
+    found = audit(model((-1, 1, 8, 8)), "onnxruntime", x)
+    assert found.verdict == "rounding"
+    (name,) = graph.open.defaults
+    assert np.allclose(graph.at(**{name: 2})(x).astype(float), by_torch(x), atol=1e-5)
+
+
 def test_one_graph_serves_every_batch() -> None:
     """Both engines, rounding radii, interval and linear bounds; PyTorch's own network lies in all of them."""
     graph = from_onnx(model())

@@ -227,6 +227,11 @@ class ByteBudget:
             raise ModelError(f"with {what} the weights need {self.spent} bytes; byte_budget={self.total} allows less")
 
 
+def declared_size(dim: Any) -> int | None:
+    """Return a declared size; None for an open one, which exporters also write as a negative number."""
+    return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+
+
 def check_shape(what: str, dims: Any) -> Shape:
     """Return sizes as a tuple; ModelError if one is negative or there are too many."""
     if len(dims) > MAX_RANK:

@@ -16,7 +16,19 @@ from ....graph.builder import Var
 from ....graph.graph import Graph, Node
 from ....graph.interface import End, Interface
 from ....window import Shape
-from ..file import DTYPES, FLOATS, MAX_NODES, ByteBudget, ModelError, check_shape, extent, shown, tensor, type_name
+from ..file import (
+    DTYPES,
+    FLOATS,
+    MAX_NODES,
+    ByteBudget,
+    ModelError,
+    check_shape,
+    declared_size,
+    extent,
+    shown,
+    tensor,
+    type_name,
+)
 from .convert_node import DOMAINS, Declared, UnsupportedNode, lookup, raise_unsupported, read_outside, run, skip_node
 from .importer import Importer
 
@@ -81,7 +93,7 @@ def _input_shape(info: onnx.ValueInfoProto, given: Mapping[str, Sequence[int]]) 
     if info.type.WhichOneof("value") != "tensor_type":
         raise ModelError(f"{what} is not a tensor")
     declared = info.type.tensor_type
-    dims = [d.dim_value if d.HasField("dim_value") else None for d in declared.shape.dim]
+    dims = [declared_size(d) for d in declared.shape.dim]
     known = declared.HasField("shape")
     if info.name in given:
         shape = check_shape(what, given[info.name])
@@ -207,7 +219,7 @@ def _declared_sizes(info: onnx.ValueInfoProto) -> tuple[int | str, ...] | None:
     if not declared.HasField("shape"):
         return None
     return tuple(
-        int(d.dim_value) if d.HasField("dim_value") else d.dim_param or f"{info.name}[{axis}]"
+        d.dim_param or f"{info.name}[{axis}]" if (size := declared_size(d)) is None else size
         for axis, d in enumerate(declared.shape.dim)
     )
 

@@ -20,7 +20,7 @@ from specgrad.graph.ir.symbolic import SymbolicProgram
 from specgrad.scalar import Array
 from specgrad.window import Shape, SymbolicSize, size_at, symbolic, symbols_in
 
-from ..file import ModelError, shown
+from ..file import ModelError, declared_size, shown
 from .model import OnnxGraph
 
 Given = Mapping[str, Sequence[Any]]
@@ -30,7 +30,7 @@ def input_dims(model: onnx.ModelProto) -> dict[str, list[int | None] | None]:
     """Return the declared sizes of the inputs by name; None for an open size, or for an undeclared shape."""
     initial = {t.name for t in model.graph.initializer}
     return {
-        i.name: [d.dim_value if d.HasField("dim_value") else None for d in i.type.tensor_type.shape.dim]
+        i.name: [declared_size(d) for d in i.type.tensor_type.shape.dim]
         if i.type.tensor_type.HasField("shape")
         else None
         for i in model.graph.input
@@ -51,7 +51,7 @@ def _symbolic_shape(info: onnx.ValueInfoProto, given: Given, symbols: dict[str, 
     if info.name in given:
         return tuple(_symbol(n, symbols) if isinstance(n, str) else n for n in given[info.name])
     dims = list(info.type.tensor_type.shape.dim)
-    sizes: list[Any] = [d.dim_value if d.HasField("dim_value") else None for d in dims]
+    sizes: list[Any] = [declared_size(d) for d in dims]
     if sizes and sizes[0] is None and None not in sizes[1:]:
         name = dims[0].dim_param if dims[0].dim_param.isidentifier() else _unused_name(symbols)
         sizes[0] = _symbol(name, symbols)
