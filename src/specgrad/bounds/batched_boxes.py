@@ -21,6 +21,8 @@ from .box import Bounds, Box, box_like, numpy_of
 def split_boxes(graph: Graph, args: tuple[Tree, ...]) -> list[tuple[Tree, ...]] | None:
     """Return the arguments of every single box; None if a single box is given. Arrays are shared by all.
 
+    ShapeError unless every Box or none has an axis of boxes, of one length.
+
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(x), (2,))
     >>> [box.low for (box,) in split_boxes(graph, (Box([[0.0, 1.0], [2.0, 3.0]], [[4.0, 4.0], [4.0, 4.0]]),))]
@@ -86,7 +88,9 @@ def stack(boxes: Sequence[Box]) -> Box:
 
 
 def rows_of_each(objective: Any, count: int) -> list[Any]:
-    """Return the objective of every box: rows (S, n) shared by all, or rows (boxes, S, n) of their own."""
+    """Return the objective of every box: rows (S, n) shared by all, or rows (boxes, S, n) of their own; ShapeError if
+    those are not `count`.
+    """
     if objective is None or numpy_of(objective).ndim < 3:
         return [objective] * count
     if len(objective) != count:

@@ -105,7 +105,10 @@ def rows_of(graph: Graph, objective: Any) -> Array | None:
 
 
 def split_signs(graph: Graph, splits: Mapping[str, Any]) -> dict[int, Array]:
-    """Return signs of splits by the position of the relu's input."""
+    """Return signs of splits by the position of the relu's input, given by layer names.
+
+    ParameterError for a name that is no layer, ShapeError for signs that do not have its shape.
+    """
     names = {n.name: i for i, n in enumerate(graph.nodes)}
     signs = {}
     for name, given in splits.items():

@@ -239,7 +239,10 @@ class _EpsSearch:
         return outcome
 
     def _broken_by(self, verdict: CertifyResult) -> None:
-        """Move the violated end to the counterexample's own distance, which may be less than the eps that was tried."""
+        """Move the violated end to the counterexample's own distance, which may be less than the eps that was tried.
+
+        ContradictionError if that is proven.
+        """
         point = verdict.counterexample
         assert point is not None
         distance = norm_upper_bound([at - cell for at, cell in self._cells(point)], self.options["norm"])
@@ -252,7 +255,10 @@ class _EpsSearch:
             self.reason = verdict.reason
 
     def _proved(self, eps: Fraction, verdict: CertifyResult) -> str:
-        """Move the proven end to eps, with a certificate if asked for; return the verdict."""
+        """Move the proven end to eps, with a certificate if asked for; return the verdict.
+
+        ContradictionError if a counterexample is no further away.
+        """
         certificate = None
         if self.certificates:
             from .certificates.prove import NoCertificateError, prove

@@ -138,6 +138,8 @@ def _input_names(graph: Graph) -> list[str]:
 def networks_of(interface: PropertyInterface, models: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return (name, model) of every declared network in order; one `equal-to` another has that one's model.
 
+    ParameterError unless `models` has those that are needed, and no others.
+
     >>> inputs = PropertyTensor("A", (1,), "f"), PropertyTensor("B", (1,), "g")
     >>> two = PropertyInterface((0, 1), (), inputs, (), {"g": "f"})
     >>> networks_of(two, {"f": "f.onnx"})

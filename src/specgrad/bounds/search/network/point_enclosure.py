@@ -77,7 +77,8 @@ def _named(row: Array) -> str:
 
 
 def enclosed(graph: Graph, x: Array, arithmetic: Arithmetic | None = None, rows: Array | None = None) -> Enclosure:
-    """Return the enclosure at one input of a graph with one input and one output.
+    """Return the enclosure at one input of a graph with one input and one output; ContradictionError if bounds exclude
+    each other.
 
     rows   linear objectives of the outputs, which are bounded besides
     """

@@ -148,7 +148,10 @@ def _on_module(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
 
 
 def _on_onnxruntime(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
-    """Outputs of ONNX Runtime in a process of its own, on the given file or on the graph written as ONNX."""
+    """Outputs of ONNX Runtime in a process of its own, on the given file or on the graph written as ONNX.
+
+    NoAnswerError if it is not installed, or gives none.
+    """
     missing = [package for package in ("onnxruntime", "onnx") if find_spec(package) is None]
     if missing:
         raise NoAnswerError(f"{missing[0]} is not installed")

@@ -238,7 +238,9 @@ class ReducedNetwork:
         return torch.cat(means, 1)
 
     def position(self, cell: int) -> tuple[int, int]:
-        """(node that the relu reads, flat cell of it) of an unstable cell's number."""
+        """(node that the relu reads, flat cell of it) of an unstable cell's number; IndexError if there is no such
+        number.
+        """
         for (_, z, cells), span in zip(self.relus, self.spans, strict=True):
             if cell < span.stop:
                 return z, int(cells[cell - span.start])

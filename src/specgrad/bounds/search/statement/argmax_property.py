@@ -125,7 +125,10 @@ def choice_of(graph: Graph) -> ArgmaxSource | None:
 
 
 def of_scores(graph: Graph, question: Property) -> tuple[Graph, Property]:
-    """Return the graph up to the scores, and the property of scores that is equivalent to that of positions."""
+    """Return the graph up to the scores, and the property of scores that is equivalent to that of positions.
+
+    UnsupportedError if no position satisfies the property: it would say nothing of the network.
+    """
     choice = choice_of(graph)
     if choice is None:
         return graph, question
@@ -140,7 +143,9 @@ def of_scores(graph: Graph, question: Property) -> tuple[Graph, Property]:
 
 
 def _winners(case: Case, choice: ArgmaxSource, outputs: int) -> Iterator[Alternative]:
-    """Yield an alternative for every combination of winners that satisfies the case."""
+    """Yield an alternative for every combination of winners that satisfies the case; UnsupportedError if there are too
+    many combinations.
+    """
     for alternative in case.alternatives:
         spoken = np.flatnonzero(np.any(alternative.rows != 0, axis=0))
         ways = choice.lines.shape[1] ** len(spoken)
@@ -166,6 +171,8 @@ def _satisfies(alternative: Alternative, spoken: Array, fallen: Sequence[int]) -
 
 def at_positions(question: Any, point: Counterexample, arithmetic: Any) -> Counterexample:
     """Return a counterexample of the scores as one of the positions, run again by every runtime.
+
+    ContradictionError if the positions do not break the property.
 
     question   a specgrad.bounds.search.statement.problem.VerificationProblem
     """

@@ -53,7 +53,10 @@ def question_of(
     shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
     source: Any = None,
 ) -> VerificationProblem:
-    """Return the verification problem that the arguments of `certify` describe."""
+    """Return the verification problem that the arguments of `certify` describe.
+
+    ParameterError for a statement that is none, and for low, high or norm beside a property, which has its own bounds.
+    """
     around = isinstance(statement, tuple)
     if isinstance(statement, tuple | Property):
         stated: Any = statement
@@ -102,6 +105,8 @@ def graph_and_property(model: Any, statement: Any, **options: Any) -> tuple[Grap
 def cells_of(x: Any, graph: Graph) -> Array:
     """Return an input as one array; several inputs, by name or in order, are concatenated flat.
 
+    ShapeError unless they are the model's, of its sizes.
+
     >>> import specgrad as sg
     >>> cells_of({"b": [3.0], "a": [1.0, 2.0]}, sg.trace(lambda a, b: sg.concat([a, b], 0), (2,), (1,)))
     array([1., 2., 3.])
@@ -125,7 +130,10 @@ def cells_of(x: Any, graph: Graph) -> Array:
 
 
 def _source(model: Any, given: Any) -> Any:
-    """Return what counterexamples are run on besides our engine: the model, or what its graph was read from."""
+    """Return what counterexamples are run on besides our engine: the model, or what its graph was read from, `given`.
+
+    ParameterError if that is no file or module, or stands beside a model that is no graph.
+    """
     if given is None:
         opened = open_model(model, "certify")
         return None if opened.kind == "graph" else opened.source
@@ -137,7 +145,9 @@ def _source(model: Any, given: Any) -> Any:
 
 
 def _models(model: Any, stated: Any) -> list[tuple[str, Any]]:
-    """Return (name, model) pairs; a single network needs no name."""
+    """Return (name, model) pairs; a single network needs no name. ParameterError if models are not those of the
+    property.
+    """
     interface = stated.interface if isinstance(stated, Property) else None
     if interface is not None and len(interface.networks) > 1:
         needed = [n for n in interface.networks if n not in interface.models]

@@ -50,7 +50,10 @@ class SplitsError(SpecgradError, ValueError):
 
 
 def read_splits(path: str | Path, graph: Graph, question: Property) -> Splits:
-    """Read a split file: per case, numbers of alternatives and the tree that is to exclude them."""
+    """Read a split file: per case, numbers of alternatives and the tree that is to exclude them.
+
+    SplitsError if it is too large, or not of that form.
+    """
     with Path(path).open("rb") as file:
         text = file.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
@@ -60,6 +63,8 @@ def read_splits(path: str | Path, graph: Graph, question: Property) -> Splits:
 
 def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
     """Parse the text of a split file: per case, numbers of alternatives and the tree that is to exclude them.
+
+    SplitsError if it is not of that form, or does not fit the graph and the property.
 
     >>> import specgrad as sg
     >>> from specgrad.properties.property import robustness
@@ -155,7 +160,7 @@ class _SplitReader:
         return tree
 
     def _cut(self, entry: Any) -> Split:
-        """Return one split of a JSON object."""
+        """Return one split of a JSON object; SplitsError if it is none."""
         kind = next((k for k in KINDS if isinstance(entry, dict) and k in entry), None)
         if kind is None or not entry.keys() >= SIDES or not entry.keys() <= KINDS[kind] | SIDES:
             raise SplitsError(
@@ -170,7 +175,9 @@ class _SplitReader:
         return Split(node, self._cell(node, entry.get("cell"), "cell"), self._point(entry.get("at", 0)))
 
     def _winner(self, node: int, cell: int, tap: Any) -> Split:
-        """Return the split of a max pool's window by a tap."""
+        """Return the split of the window `cell` of a max pool by a tap; SplitsError if it is no max pool, or does not
+        read the tap.
+        """
         if self.graph.nodes[node].op.name != "max_pool":
             raise SplitsError(f"node {self.graph.nodes[node].name} is no max_pool, which has winners")
         inside = taps_inside(self.graph.nodes[node], cell)
@@ -181,7 +188,9 @@ class _SplitReader:
         return Split(node, cell, 0.0, tap)
 
     def _relu(self, given: Any) -> int:
-        """Position of the node that the given relu reads, relus counted in the network's order."""
+        """Position of the node that relu number `given` reads, relus counted in the network's order; SplitsError if
+        there is none.
+        """
         if type(given) is not int or not 0 <= given < len(self.relus):
             raise SplitsError(
                 f"relu must be a number from 0 to {len(self.relus) - 1}, in the order of the network; got {given!r:.40}"
@@ -189,7 +198,7 @@ class _SplitReader:
         return self.relus[given]
 
     def _node(self, given: Any) -> int:
-        """Position of a node, given by its unique name or its position."""
+        """Position of a node, given by its unique name or its position; SplitsError unless that is one node."""
         if type(given) is int and 0 <= given < len(self.graph.nodes):
             return given
         places = self.names.get(given, []) if isinstance(given, str) else []
