@@ -334,6 +334,8 @@ def _spelling(rng: Random, operator: str, attributes: dict[str, Any], arrays: Ma
 def draw_case(operator: str, kind: str, seed: int, accept: Accept | None = None) -> OpCase:
     """Return the test case of a seed; `accept` says which attributes and shapes may be drawn.
 
+    ParameterError if it accepts none of MAX_DRAWS.
+
     >>> print(draw_case("max_pool", "ties", 1))  # doctest: +ELLIPSIS
     max_pool(x(..., kernel=..., stride=..., padding=...)
     """

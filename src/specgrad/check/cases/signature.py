@@ -107,7 +107,8 @@ def _per_axis(value: Any, rank: int) -> tuple[int, ...]:
 def case_filter(
     operator: str, ranks: Any = None, where: Where | None = None
 ) -> Callable[[Mapping[str, Any], Mapping[str, Shape]], bool]:
-    """Return accepts(attributes, shapes): whether a kernel gets this case.
+    """Return accepts(attributes, shapes): whether a kernel gets this case; ParameterError if `where` names no attribute
+    of the operator.
 
     ranks   numbers of spatial axes to accept; None: any
     where   attributes with their values, the same on every axis or per axis ({"stride": 1}); or a function of them all

@@ -301,7 +301,10 @@ def _check_boxes(graph: Graph, boxes: tuple[Any, ...]) -> tuple[Any, ...]:
 def _graphs(
     a: Model, b: Model, inputs: tuple[Any, ...], arithmetic: Arithmetic
 ) -> tuple[Graph, Graph, tuple[Array, ...], list[Mapping[str, str]]]:
-    """Return both models as graphs, b's inputs in a's order if names allow; the inputs; formats other than float32."""
+    """Return both models as graphs, b's inputs in a's order if names allow; the inputs; formats other than float32.
+
+    ShapeError or ParameterError if b does not take what a takes, or if inputs are structures.
+    """
     given = tuple(leaves(tuple(numpy_of(x) for x in inputs))) if inputs else _random_inputs(a)
     first, fewer = graph_of(a, given, "compare", arithmetic)
     try:

@@ -146,7 +146,9 @@ class Decision:
         return self.kind == "threshold" or (self.kind == "mask" and one)
 
     def _axis(self, shape: Shape) -> int:
-        """Return the axis of classes: the given one, else the second, or the only one."""
+        """Return the axis of classes: the given one, else the second, or the only one; ParameterError if the shape has
+        none.
+        """
         axis = self.axis if self.axis is not None else min(1, len(shape) - 1)
         if not -len(shape) <= axis < len(shape) or not shape:
             raise ParameterError("preserve", f"the output of shape {shape} has no axis {axis} of classes", rule="P5")

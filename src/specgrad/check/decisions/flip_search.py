@@ -53,7 +53,10 @@ class FlipSearch:
         self.question, self.executor, self.runtimes = question, executor, runtimes
 
     def search(self, inputs: Sequence[Array], margins: DecisionMargins) -> tuple[list[Execution], list[str]]:
-        """Return two executions of the class that differ, or []; and runtimes whose outputs are outside the class."""
+        """Return two executions of the class that differ, or []; and runtimes whose outputs are outside the class.
+
+        ContradictionError if our own outputs are.
+        """
         runs: list[Execution] = []
         outside: list[str] = []
         for run in itertools.chain(self._runtime_executions(inputs), self._emulated_executions(inputs, margins)):

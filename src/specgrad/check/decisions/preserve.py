@@ -190,7 +190,11 @@ def preserve(
 
 
 def _output(samples: Samples, asked: int | str | None) -> int:
-    """Return the number of the decided output among all outputs."""
+    """Return the number of the decided output among all outputs, asked for by number or name, or the only one of
+    numbers.
+
+    ParameterError if it is no output of numbers, or not said where there are several.
+    """
     graph = samples.graph
     names = [graph.nodes[p].name for p in graph.output_positions]
     real = [k for k, p in enumerate(graph.output_positions) if graph.nodes[p].kind == "real"]

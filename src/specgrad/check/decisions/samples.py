@@ -86,7 +86,9 @@ def _fitted(declared: Mapping[str, Dims], data: Any) -> tuple[tuple[Array, ...],
 
 
 def _named(inputs: list[str], data: Any) -> dict[str, Any]:
-    """Return {input: array}, matched by name, or the only array for the only input."""
+    """Return {input: array}, matched by name, or the only array for the only input; ParameterError if they do not
+    match.
+    """
     if not isinstance(data, Mapping):
         if len(inputs) != 1:
             text = f"the model takes {len(inputs)} inputs ({', '.join(inputs)}): give one array per input, by name"
@@ -113,7 +115,9 @@ def _check_counts(arrays: Mapping[str, Array]) -> None:
 
 
 def _is_batched(name: str, dims: Dims, shape: tuple[int, ...]) -> bool:
-    """Return whether a sample is a[i:i+1], for an input with a batch axis, or a[i]."""
+    """Return whether a sample is a[i:i+1], for an input with a batch axis, or a[i]; ShapeError if data of that shape
+    fit neither.
+    """
     if dims is None or len(dims) == len(shape):
         if dims is not None and dims[0] not in (None, 1):
             text = f"input {name} takes batches of {dims[0]}; give data with one more axis in front, a batch each"

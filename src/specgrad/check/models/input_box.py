@@ -29,6 +29,8 @@ def box_around(
 ) -> tuple[Any, ...] | None:
     """Return floating-point inputs as boxes, others unchanged; None if neither eps, low nor high is given.
 
+    ParameterError for a negative eps, for low above high or without eps or high, and if no input holds floats.
+
     >>> (box,) = box_around((np.float32([0.5, 1]),), 0.25, None, 1)
     >>> box.low, box.high
     (array([0.25, 0.75]), array([0.75, 1.  ]))

@@ -31,7 +31,9 @@ def check_floats(inputs: Mapping[str, Array] | Sequence[Array], besides: Sequenc
 
 
 def as_declared(model: Model, given: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """Return the inputs in the types that an ONNX file declares, and a note for each that was converted."""
+    """Return the inputs in the types that an ONNX file declares, and a note for each that was converted; ParameterError
+    for a type that is not known.
+    """
     types = {i.name: i.dtype for i in model.inputs}
     feeds, notes = dict(given), []
     for name, a in given.items():

@@ -62,7 +62,10 @@ def known_faults(device: Runtime, graph: Graph) -> tuple[str, ...]:
 
 
 def read_recorded(path: Path) -> dict[str, Array]:
-    """Return arrays by name, from an .npz file or a folder of .npy files (`a/b.npy` or `a%2Fb.npy`: value a/b)."""
+    """Return arrays by name, from an .npz file or a folder of .npy files (`a/b.npy` or `a%2Fb.npy`: value a/b).
+
+    ParameterError if one cannot be read.
+    """
     try:
         if path.is_dir():
             files = {f: unquote(f.relative_to(path).with_suffix("").as_posix()) for f in sorted(path.rglob("*.npy"))}
@@ -75,7 +78,9 @@ def read_recorded(path: Path) -> dict[str, Array]:
 
 
 def name_ends(source: Any, inputs: Sequence[Array], outputs: Sequence[Array]) -> dict[str, Array]:
-    """Return inputs and outputs, given in the model's order, by their names in the file."""
+    """Return inputs and outputs, given in the model's order, by their names in the file; ParameterError if the model
+    has another number of them.
+    """
     model = open_model(source, "recorded")
     values: dict[str, Array] = {}
     for what, names, arrays in (
@@ -90,7 +95,10 @@ def name_ends(source: Any, inputs: Sequence[Array], outputs: Sequence[Array]) ->
 
 
 def run_recorded(source: Any, recorded: Mapping[str, Array]) -> list[ModelRun]:
-    """Return recorded values as model runs, one per recorded point."""
+    """Return recorded values as model runs, one per recorded point.
+
+    ParameterError for arrays of no numbers, and if nothing that the model computes was recorded.
+    """
     from specgrad.interop.onnx.read.convert_node import declared_values
 
     model = open_model(source, "recorded")
@@ -127,6 +135,8 @@ def split_points(
     values: Mapping[str, Array], dims: Mapping[str, Sequence[int | None] | None]
 ) -> list[dict[str, Array]]:
     """Return what was recorded at each of several points: inputs have an axis more in front, or a larger batch than 1.
+
+    ParameterError if arrays are not of one number of points.
 
     dims   the sizes that the model declares for its inputs
 

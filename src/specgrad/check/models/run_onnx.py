@@ -21,7 +21,10 @@ from .model_run import ModelRun, UnsupportedLayer
 
 
 def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float) -> ModelRun:
-    """Run a model on a runtime and return the values that it showed; a module is exported to ONNX where needed."""
+    """Run a model on a runtime and return the values that it showed; a module is exported to ONNX where needed.
+
+    ParameterError if the runtime runs no models.
+    """
     given = open_model(model, "audit")
     is_module = given.kind == "torch"
     if is_module:
