@@ -120,7 +120,7 @@ def _extract_squares(n: int) -> tuple[int, int]:
 
 
 def square_root(x: Exact) -> Exact:
-    """Return the exact square root of a rational that is not negative."""
+    """Return the exact square root of a rational that is not negative; ScalarError for others."""
     if not isinstance(x, int | Fraction) or x < 0:
         raise ScalarError("sqrt", f"only roots of rationals that are not negative are kept; got {x!r:.40}")
     if x == 0:

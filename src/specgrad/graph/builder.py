@@ -113,7 +113,10 @@ class GraphBuilder:
         return self._append(Node(INPUT, (), {}, shape, kind, name, name))
 
     def _size(self, text: str) -> SymbolicSize:
-        """Return the symbolic size of that name, one for all inputs of the graph."""
+        """Return the symbolic size of that name, one for all inputs of the graph.
+
+        ShapeError if it is given two defaults.
+        """
         size = symbolic(text, self.guards)
         (new,) = symbols_in(size)
         known = self.sizes.setdefault(new.name, size)

@@ -49,7 +49,10 @@ class CellExplanation:
 
 
 def _position(graph: Graph, layer: str | None) -> int:
-    """Return the last node of the layer; the graph's first output if no layer is named."""
+    """Return the last node of the layer; the graph's first output if no layer is named.
+
+    ParameterError if there is no such layer.
+    """
     if layer is None:
         return graph.output_positions[0]
     positions = [p for p, n in enumerate(graph.nodes) if layer in (n.group, n.name)]

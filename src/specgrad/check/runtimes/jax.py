@@ -74,7 +74,7 @@ def _max_pool(q: OpCase) -> str:
 
 
 def _avg_pool(q: OpCase) -> str:
-    """Return the source text of an average pooling."""
+    """Return the source text of an average pooling; NotOffered under ceil."""
     a, total = q.attributes, _reduce(q, "x", "0.0", "lax.add")
     if a.get("divisor") is not None:
         return f"{total} / {float(a['divisor'])}"
@@ -107,7 +107,7 @@ def _upsample(q: OpCase) -> str:
 
 
 def _cumsum(q: OpCase) -> str:
-    """Return the source text of a cumulative sum."""
+    """Return the source text of a cumulative sum; NotOffered for an exclusive one."""
     if q.attributes["exclusive"]:
         raise NotOffered("jax has no exclusive cumsum")
     axis = q.attributes["axis"] % q.arrays["x"].ndim
@@ -150,7 +150,7 @@ HEAD = "import jax\nimport jax.numpy as jnp\nimport numpy as np\nfrom jax import
 
 
 def _program(q: OpCase) -> str:
-    """Return the program text of a case."""
+    """Return the program text of a case; NotOffered if jax lacks the operator."""
     if q.operator not in CALLS:
         raise NotOffered(f"jax has no {q.operator}")
     names = ", ".join(q.arrays)
@@ -169,7 +169,10 @@ def run({names}, g):
 
 
 def _sharded(q: OpCase) -> str:
-    """Return the program of the gradient with the first spatial axis split over two devices."""
+    """Return the program of the gradient with the first spatial axis split over two devices.
+
+    NotOffered unless the case has a gradient and that axis an even size.
+    """
     if q.gradient is None or q.arrays["x"].ndim < 3 or q.arrays["x"].shape[2] % 2:
         raise NotOffered("two devices share the first spatial axis: its size must be even")
     if q.operator not in CALLS:

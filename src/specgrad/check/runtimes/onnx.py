@@ -56,7 +56,7 @@ def _max_pool(q: OpCase) -> OnnxCall:
 
 
 def _avg_pool(q: OpCase) -> OnnxCall:
-    """Return AveragePool, its attributes, and its further constant inputs."""
+    """Return AveragePool, its attributes, and its further constant inputs; NotOffered with a divisor."""
     if q.attributes.get("divisor") is not None:
         raise NotOffered("ONNX has no divisor")
     return "AveragePool", _pool(q) | {"count_include_pad": int(q.attributes.get("count_include_pad", True))}, {}
@@ -163,7 +163,10 @@ FROM_FLAT = """    first = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2
 
 
 def _program(q: OpCase, running: str) -> str:
-    """Return the runtime's program `running`, with the file of one node embedded in place of `model`."""
+    """Return the runtime's program `running`, with the file of one node embedded in place of `model`.
+
+    NotOffered if ONNX lacks the operator, and for gradients.
+    """
     if q.operator not in NODES or q.gradient is not None:
         raise NotOffered(f"ONNX has no {q.operator}")
     lines = "\n".join(f'    "{part}"' for part in textwrap.wrap(model(q).hex(), 100))

@@ -54,7 +54,7 @@ def _max_pool(q: OpCase) -> str:
 
 
 def _avg_pool(q: OpCase) -> str:
-    """Return the source text of an average pooling."""
+    """Return the source text of an average pooling; NotOffered with a divisor on one axis."""
     rank, a = _rank(q), q.attributes
     named = {"stride": a["stride"], "padding": _pool_padding(q, rank), "ceil_mode": a.get("ceil", False)}
     named["count_include_pad"] = a.get("count_include_pad", True)
@@ -66,7 +66,7 @@ def _avg_pool(q: OpCase) -> str:
 
 
 def _lp_pool(q: OpCase) -> str:
-    """Return the source text of an Lp pooling."""
+    """Return the source text of an Lp pooling; NotOffered with padding, dilation or ceil."""
     rank, a = _rank(q), q.attributes
     if any(_symmetric(a["padding"], rank)) or max(a.get("dilation", (1,))) > 1 or a.get("ceil"):
         raise NotOffered("torch's lp_pool has no padding and no dilation, and another rule under ceil")
@@ -92,7 +92,10 @@ def _batch_norm(q: OpCase) -> str:
 
 
 def _resize(q: OpCase) -> str:
-    """Return F.interpolate: nearest is asymmetric and rounded down; linear has half pixels, or aligned corners."""
+    """Return F.interpolate: nearest is asymmetric and rounded down; linear has half pixels, or aligned corners.
+
+    NotOffered for other coordinates and roundings.
+    """
     a, rank = q.attributes, len(q.attributes["sizes"])
     if a["how"] == "linear" and a["where"] != "asymmetric":
         mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[rank]
@@ -103,7 +106,7 @@ def _resize(q: OpCase) -> str:
 
 
 def _cumsum(q: OpCase) -> str:
-    """Return the source text of a cumulative sum."""
+    """Return the source text of a cumulative sum; NotOffered for exclusive and reverse ones."""
     if q.attributes["exclusive"] or q.attributes["reverse"]:
         raise NotOffered("torch has no exclusive or reverse cumsum")
     return call_text("torch.cumsum", X, q.attributes["axis"])
@@ -152,7 +155,7 @@ def run({names}, g):
 
 
 def _program(q: OpCase, decorator: str = "") -> str:
-    """Return the program text of a case."""
+    """Return the program text of a case; NotOffered if torch lacks the operator."""
     if q.operator not in CALLS:
         raise NotOffered(f"torch has no {q.operator}")
     names = ", ".join(q.arrays)

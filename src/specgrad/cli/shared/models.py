@@ -44,6 +44,8 @@ def complete_runtime(typed: str) -> list[str]:
 def requested_shapes(texts: Sequence[str], names: Sequence[str]) -> dict[str, Shape]:
     """Return the shapes of --shape, by input, in the order of `names`.
 
+    ParameterError for an input that is not there, not named among several, or given twice.
+
     >>> requested_shapes(["x=1,3,8,8", "mask=1"], ["x", "mask"])
     {'x': (1, 3, 8, 8), 'mask': (1,)}
     >>> requested_shapes(["mask=1", "x=1,3,8,8"], ["x", "mask"])
@@ -77,7 +79,10 @@ def _sizes(text: str, sizes: str) -> Shape:
 
 
 def shapes_of(model: Model, files: Sequence[Path], texts: Sequence[str]) -> dict[str, Shape]:
-    """One shape per input of an ONNX model: that of its file, what --shape says, or what the model declares."""
+    """One shape per input of an ONNX model: that of its file, what --shape says, or what the model declares.
+
+    ParameterError for another number of files than inputs, and where two of these disagree.
+    """
     asked = requested_shapes(texts, model.names)
     if len(files) not in (0, len(model.inputs)):
         raise ParameterError("--input", f"the model takes {len(model.inputs)} inputs; got {len(files)} files")
@@ -111,7 +116,7 @@ def read_inputs(model: Model, files: Sequence[Path], texts: Sequence[str] = ()) 
 
 
 def _module_shapes(model: Model, files: Sequence[Path], texts: Sequence[str]) -> dict[str, Shape]:
-    """What --shape says of a PyTorch module's arguments."""
+    """What --shape says of a PyTorch module's arguments; ParameterError if there are neither shapes nor files."""
     if not files and not texts:
         text = "--input or --shape is needed for a PyTorch module: its shapes are not written anywhere"
         raise ParameterError("--input", text)
@@ -129,7 +134,10 @@ def read_array(path: Path) -> Array:
 
 
 def read_samples(path: Path, array: str | None) -> Array | dict[str, Array]:
-    """Return the samples of an .npy file, or those of an .npz file by name."""
+    """Return the samples of an .npy file, or those of an .npz file by name.
+
+    ParameterError if there is no such file or array.
+    """
     if path.suffix == ".npy":
         return read_array(path)
     if not path.is_file():
@@ -178,7 +186,10 @@ def importable_graph(model: Model, files: Sequence[Path], texts: Sequence[str]) 
 
 
 def named_inputs(model: Model, files: Sequence[Path], texts: Sequence[str]) -> list[Array]:
-    """Inputs of any type, one per .npy file; a single .npz file holds them all, by their names."""
+    """Inputs of any type, one per .npy file; a single .npz file holds them all, by their names.
+
+    ParameterError if the names are not those of the model.
+    """
     if [path.suffix for path in files] == [".npz"]:
         arrays = _archive(files[0])
         names = model.names

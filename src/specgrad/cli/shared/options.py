@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def number_of(name: str, text: str | None) -> Fraction | None:
-    """Return the exact value of an option such as 2/255 or 0.01; None for None. Its size is limited first."""
+    """Return the exact value of an option such as 2/255 or 0.01; None for None. Its size is limited first.
+
+    BadParameter, with the option's name, for what is no number.
+    """
     from specgrad.properties.property import PropertyError
     from specgrad.properties.vnnlib1 import parse_number
 
@@ -49,7 +52,10 @@ High = Annotated[str | None, typer.Option(help="No cell moves above this.")]
 
 
 def statement_of(file: Path | None, x: Sequence[Path], label: int | None, eps: str | None) -> Any:
-    """Return the property file, or (x, label, eps) of the options; x is a tuple if there are several inputs."""
+    """Return the property file, or (x, label, eps) of the options; x is a tuple if there are several inputs.
+
+    BadParameter if both are given, or neither is complete.
+    """
     around = {"--input": x or None, "--label": label, "--eps": eps}
     given = [name for name, value in around.items() if value is not None]
     if file is not None:
@@ -79,6 +85,8 @@ def _read_finite(path: Path) -> Array:
 def box_limits(text: str) -> tuple[float, float]:
     """Return (low, high) of --box LO,HI as floats that enclose the exact numbers.
 
+    BadParameter unless they are two numbers in order.
+
     >>> from fractions import Fraction
     >>> box_limits("-1,1/4"), box_limits("0,0.1")[1] >= Fraction(1, 10)
     ((-1.0, 0.25), True)
@@ -92,6 +100,8 @@ def box_limits(text: str) -> tuple[float, float]:
 
 def limits_of(box: str | None, low: str | None, high: str | None) -> tuple[float, float] | None:
     """Return (low, high) of --box, or of --low and --high, as floats that enclose them; None without these options.
+
+    BadParameter if both ways are used, one limit is missing, or they are not in order.
 
     >>> limits_of(None, "0", "1/4"), limits_of("0,1", None, None), limits_of(None, None, None)
     ((0.0, 0.25), (0.0, 1.0), None)

@@ -182,7 +182,10 @@ MODES: dict[str, Callable[..., list[Array]]] = {"forward": _forward, "jvp": _jvp
 
 
 def _splits(graph: Graph, mesh: Any, split: Any) -> dict[str, tuple[int, int]]:
-    """Return, for each mesh axis in `split`, the axis of the first data input that it splits and the device count."""
+    """Return, for each mesh axis in `split`, the axis of the first data input that it splits and the device count.
+
+    ParameterError unless the mesh is one of JAX and `split` names axes of it, each once.
+    """
     if not isinstance(mesh, Mesh):
         raise ParameterError("compile", f"mesh must be a jax.sharding.Mesh; got {type(mesh).__name__}", rule="P5")
     names = tuple(split) if isinstance(split, PartitionSpec | tuple | list) else ()

@@ -38,7 +38,10 @@ class Annotation:
 def annotations_of(
     graph: Program, blocks: list[Block], report: Any
 ) -> tuple[list[Annotation | None], list[tuple[str, str]]]:
-    """Return the annotation of every box (None: the report has nothing on it), and the legend."""
+    """Return the annotation of every box (None: the report has nothing on it), and the legend.
+
+    ParameterError unless the report is one of audit, ibp or crown, or of radius with keep=True.
+    """
     layers = getattr(report, "layers", None)
     if isinstance(layers, Mapping):
         return _width_annotations(

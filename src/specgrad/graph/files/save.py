@@ -334,7 +334,10 @@ def from_json(data: dict[str, Any], arrays: dict[str, Array] | None = None) -> G
 
 
 def _open_to_json(opened: SymbolicProgram) -> dict[str, Any]:
-    """Return the program over symbolic sizes as JSON data; its float constants stand with the graph's, by name."""
+    """Return the program over symbolic sizes as JSON data; its float constants stand with the graph's, by name.
+
+    UnsupportedError if it imports a file again at other sizes.
+    """
     if opened.reimport is not None:
         text = "the graph reads its model again for other sizes, which this file could not; save graph.at(...) instead"
         raise UnsupportedError("save", text)
@@ -383,7 +386,7 @@ def _open_constant(row: dict[str, Any], arrays: dict[str, Array]) -> Array:
 
 
 def _open_node(row: dict[str, Any], position: int, reader: SymbolicReader) -> Node:
-    """Return the node over symbolic sizes that a row stands for."""
+    """Return the node over symbolic sizes that a row stands for; UnsupportedError for an operator that is not known."""
     _check_keys(row, NODE_KEYS | {"of"}, f"open node {position}")
     op = {"input": INPUT, "constant": CONSTANT}.get(row["op"]) or REGISTRY.get(row["op"])
     if op is None:

@@ -205,7 +205,7 @@ def sizes_of(opened: SymbolicProgram, shapes: Mapping[str, Shape]) -> dict[str, 
 
 
 def _declared(program: Program, path: str) -> Shape:
-    """Return the declared shape, with symbolic sizes, of the input at this path."""
+    """Return the declared shape, with symbolic sizes, of the input at this path; ShapeError if there is none."""
     for name, tree in zip(program.names, program.inputs, strict=True):
         for leaf, position in walk(tree, name):
             if leaf == path:
