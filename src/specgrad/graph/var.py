@@ -205,7 +205,10 @@ def _equal(x: Var, other: Any) -> Value:
 
 
 def _index(x: Var, index: Any) -> Value:
-    """Return x[index] for integers, slices, ... and None: by slice and reshape, or take for negative steps."""
+    """Return x[index] for integers, slices, ... and None: by slice and reshape, or take for negative steps.
+
+    ParameterError if there are more entries than axes.
+    """
     entries = list(index) if isinstance(index, tuple) else [index]
     dots = [i for i, e in enumerate(entries) if e is Ellipsis]
     used = len(entries) - len(dots) - sum(e is None for e in entries)

@@ -209,7 +209,10 @@ def open_model(given: Any, who: str = "model") -> Model:
 
 
 def named_model(name: str) -> Model:
-    """The model that a command line names: a file, or a PyTorch module as package.module:attribute."""
+    """The model that a command line names: a file, or a PyTorch module as package.module:attribute.
+
+    ParameterError if there is no such file.
+    """
     if ":" in name and not Path(name).exists():
         return open_model(_imported(name))
     if not Path(name).is_file():
@@ -275,7 +278,10 @@ def _torch_types(model: Model) -> Iterator[tuple[str, str]]:
 
 
 def _imported(name: str) -> Any:
-    """A module, or what a function of no arguments returns; the current folder is searched too."""
+    """A module, or what a function of no arguments returns; the current folder is searched too.
+
+    ParameterError if it cannot be imported, or is no module.
+    """
     need("torch", "PyTorch modules need")
     package, _, attribute = name.partition(":")
     sys.path.insert(0, "")

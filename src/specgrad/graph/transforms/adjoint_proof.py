@@ -171,7 +171,10 @@ class AdjointCheck:
         self._check_composition()
 
     def _inner_products(self, triples: list[tuple[Var, Var, Any]]) -> list[tuple[Var, Var]]:
-        """Return the pairs of variables whose products are summed; a rule that gives None is zero and drops out."""
+        """Return the pairs of variables whose products are summed; a rule that gives None is zero and drops out.
+
+        NotProvenError if one gives no numbers of the right shape.
+        """
         for _, like, out in triples:
             if out is not None and not (isinstance(out, Var) and out.kind == "real" and out.shape == like.shape):
                 raise NotProvenError(self.op.name, f"a rule gives {out}, not numbers of shape {like.shape}")
@@ -263,7 +266,10 @@ class AdjointCheck:
         return value if value.dtype.kind == "i" else exact(value)
 
     def decide(self, work: int) -> tuple[Verdict, str]:
-        """Return the verdict and its text: both sides are expanded over symbols and compared."""
+        """Return the verdict and its text: both sides are expanded over symbols and compared.
+
+        NotProvenError if rules multiply a value with itself.
+        """
         left, symbols = [work], dict[str, Array]()
 
         def symbol(name: str, shape: Shape) -> Array:

@@ -93,7 +93,7 @@ def _kinds(graph: Graph, tree: Tree) -> set[str]:
 
 
 def _argument_at(arguments: list[tuple[str, Tree]], path: str) -> Tree:
-    """Return the argument of that name, or the part of one that a dotted path names."""
+    """Return the argument of that name, or the part of one that a dotted path names; ShapeError if it names several."""
     first, _, rest = path.partition(".")
     whole, parts = ([tree for name, tree in arguments if name == wanted] for wanted in (path, first))
     if len(whole or parts) > 1:
@@ -141,7 +141,10 @@ def _layer_names(graph: Graph, inputs: list[str]) -> dict[str, str]:
 
 
 def real_outputs(graph: Graph) -> tuple[Tree, ...]:
-    """Return the output structures that have a derivative; outputs of integers (pooling indices) are left out."""
+    """Return the output structures that have a derivative; outputs of integers (pooling indices) are left out.
+
+    SpecgradError if one structure mixes numbers and integers.
+    """
     kept = []
     for tree in graph.outputs:
         kinds = {graph.nodes[p].kind for p in leaves(tree)}

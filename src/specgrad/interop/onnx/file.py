@@ -125,7 +125,7 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def parse(data: bytes) -> onnx.ModelProto:
-    """Parse the protobuf message, after its entries have been counted."""
+    """Parse the protobuf message, after its entries have been counted; ModelError if the bytes are none."""
     if not data:  # which protobuf takes for a model without inputs
         raise ModelError("not an ONNX model: there are no bytes")
     count_entries(data)
@@ -165,7 +165,10 @@ def count_entries(data: bytes, limit: int = MAX_ENTRIES) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode a protobuf varint; return (value, position behind it)."""
+    """Decode a protobuf varint; return (value, position behind it).
+
+    ModelError if it has more than 64 bits.
+    """
     value = shift = 0
     while data[at] >= 128:
         value |= (data[at] & 127) << shift
@@ -243,7 +246,10 @@ def check_shape(what: str, dims: Any) -> Shape:
 
 
 def tensor(proto: TensorProto, folder: Path | None, budget: ByteBudget, name: str | None = None) -> Array:
-    """Return the array of a TensorProto; bfloat16 becomes float32 of equal value."""
+    """Return the array of a TensorProto; bfloat16 becomes float32 of equal value.
+
+    ModelError for other element types that are not read, and for segments.
+    """
     what = f"tensor {shown(name if name is not None else proto.name)}"
     dtype = DTYPES.get(proto.data_type)
     if dtype is None:

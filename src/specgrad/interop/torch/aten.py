@@ -192,7 +192,7 @@ def _repeat(self: Value, repeats: Sequence[int]) -> Value:
 
 
 def _slice_scatter(self: Value, src: Value, dim: int, start: int | None, end: int | None, step: int) -> Value:
-    """Convert aten.slice_scatter: the value with `src` in place of a slice."""
+    """Convert aten.slice_scatter: the value with `src` in place of a slice; ParameterError for another step than 1."""
     if step != 1:
         raise ParameterError("slice_scatter", f"step={step} is not supported; only 1", rule="P5")
     first, last, _ = slice(start, end).indices(shape_of(self)[_axis(self, dim)])
@@ -302,7 +302,7 @@ def _unchanged(self: Value) -> Value:
 
 
 def _dropout(input: Value, p: float, train: bool) -> Value:
-    """Convert aten.dropout in inference: the value itself."""
+    """Convert aten.dropout in inference: the value itself; ParameterError in training."""
     if train:
         raise ParameterError("dropout", "train=True draws random numbers; call module.eval() first", rule="P5")
     return input
@@ -319,7 +319,7 @@ def _dims(dim: Any) -> Any:
 def _instance_norm(
     input: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool, eps: float
 ) -> Value:
-    """Convert aten.instance_norm."""
+    """Convert aten.instance_norm; ParameterError with running statistics."""
     if not use_input_stats:
         return composites.batch_norm(input, running_mean, running_var, weight, bias, eps=eps)
     if running_mean is not None:

@@ -37,7 +37,10 @@ def index(self: Value, indices: Sequence[Any]) -> Value:
 
 
 def _flat_positions(positions: Sequence[Array], sizes: Sequence[int]) -> Array:
-    """Return row-major positions in several axes as positions in their product."""
+    """Return row-major positions in several axes as positions in their product.
+
+    UnsupportedError for positions outside.
+    """
     spread = np.broadcast_arrays(*positions)
     for i, n in zip(spread, sizes, strict=True):
         if i.size and not (-n <= i.min() and i.max() < n):

@@ -24,7 +24,10 @@ def _attention(
     scale: Any,
     enable_gqa: bool,
 ) -> Value:
-    """Convert aten.scaled_dot_product_attention."""
+    """Convert aten.scaled_dot_product_attention.
+
+    ParameterError for dropout, and for fewer keys than queries by enable_gqa.
+    """
     if dropout_p:
         raise ParameterError("scaled_dot_product_attention", f"dropout_p={dropout_p} draws random numbers", rule="P5")
     if enable_gqa and shape_of(query)[-3] != shape_of(key)[-3]:
@@ -45,7 +48,7 @@ def _baddbmm(self: Value, batch1: Value, batch2: Value, beta: Any, alpha: Any) -
 
 
 def _vector_norm(self: Value, ord: Any, dim: Any, keepdim: bool) -> Value:
-    """Convert aten.linalg_vector_norm of order 2."""
+    """Convert aten.linalg_vector_norm of order 2; ParameterError for others."""
     if ord != 2:
         raise ParameterError("linalg_vector_norm", f"ord={ord} is not supported; only 2", rule="P5")
     axes = None if dim is None or dim == [] else dim

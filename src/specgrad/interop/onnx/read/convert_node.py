@@ -110,7 +110,10 @@ def _with_title(error: SpecgradError, title: str) -> SpecgradError:
 
 
 def lookup(node: NodeProto, opset: int) -> tuple[Converter, int]:
-    """Return the converter for the schema version in force at this opset, and that version."""
+    """Return the converter for the schema version in force at this opset, and that version.
+
+    UnsupportedError if the operator or its version is not known, ModelError if inputs or outputs do not fit it.
+    """
     title = f"{shown(node.op_type)[1:-1]} {shown(node.name or next(iter(node.output), ''))}"
     if node.domain == "com.microsoft" and node.op_type in CONTRIBUTED:
         contributed, least, most = CONTRIBUTED[node.op_type]

@@ -85,7 +85,7 @@ class Importer:
         return var
 
     def _numbers(self, name: str, array: Array) -> Array:
-        """Return floats unchanged and integers as exact Python integers, within a limit."""
+        """Return floats unchanged and integers as exact Python integers, within a limit; ModelError beyond it."""
         if array.dtype.kind not in "iub":
             return array
         if array.size > MAX_INTEGER_CELLS:

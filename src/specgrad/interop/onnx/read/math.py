@@ -61,7 +61,7 @@ def known_integers(c: OnnxNode) -> list[Array] | None:
 
 
 def _truncating_divide(a: Array, b: Array) -> Array:
-    """Divide integers towards zero, as ONNX does."""
+    """Divide integers towards zero, as ONNX does; ShapeError by 0."""
     if (b == 0).any():
         raise ShapeError("Div", "a shape is divided by zero")
     return np.sign(a) * np.sign(b) * (abs(a) // abs(b))

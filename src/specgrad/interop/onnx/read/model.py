@@ -109,7 +109,10 @@ def _input_shape(info: onnx.ValueInfoProto, given: Mapping[str, Sequence[int]]) 
 
 
 def _define_inputs(importer: Importer, graph: onnx.GraphProto, given: Mapping[str, Sequence[int]]) -> list[str]:
-    """Define initializers and inputs; return the names of the inputs that are no initializers."""
+    """Define initializers and inputs; return the names of the inputs that are no initializers.
+
+    ModelError if `given` names a shape of no input.
+    """
     for proto in graph.initializer:
         importer.define(proto.name, tensor(proto, importer.folder, importer.budget), proto.data_type)
     names = [i.name for i in graph.input if i.name not in importer.values]
