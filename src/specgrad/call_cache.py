@@ -35,6 +35,8 @@ class CallSignature(NamedTuple):
 Caller = Callable[[CallSignature, tuple[Any, ...]], Any]
 CALLERS: dict[type, Caller] = {}
 """Who remembers calls with an argument of this type; engines enter themselves here."""
+ENTER: list[Callable[[type], object]] = []
+"""What enters the engine of a type in CALLERS, if there is one: the first call is remembered too."""
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -66,6 +68,8 @@ def cached_call(fn: Callable[P, Result]) -> Callable[P, Result]:
             programs[kinds] = (lambda *v: form.general(v)) if keywords else fn
             return form.general(values)
         for kind in kinds:
+            for enter in ENTER:
+                enter(kind)
             caller = CALLERS.get(kind)
             if caller is not None:
                 return caller(form, values)

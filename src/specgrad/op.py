@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 import numpy as np
 
 from . import scalar
-from .call_cache import CALLERS, Caller, cached_call, record_call
+from .call_cache import CALLERS, ENTER, Caller, cached_call, record_call
 from .curve import Curve
 from .errors import ParameterError, ShapeError, UnsupportedError
 from .facts import DeclaredErrors, Names, SheetText
@@ -322,6 +322,15 @@ def _find_handler(kind: type) -> Handler | None:
             break
     _handlers[kind] = handler
     return handler
+
+
+def _enter(kind: type) -> None:
+    """Look for what computes with values of this type, unless somebody has."""
+    if kind not in _handlers:
+        _find_handler(kind)
+
+
+ENTER.append(_enter)
 
 
 def apply(op: Op, *args: Value, **params: Any) -> Value:
