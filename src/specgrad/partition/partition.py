@@ -145,7 +145,10 @@ class Partition:
 
     def _follow(self, p: int) -> None:
         """Find the cut axis of node p from those of its arguments; a cut axis along which no output axis goes is read
-        completely."""
+        completely.
+
+        UnsupportedError in that case, unless `allow_whole`.
+        """
         node, rule = self.graph.nodes[p], self.rules[p]
         along, lost = set[int](), list[int]()
         for a, links in zip(node.args, rule.args, strict=True):

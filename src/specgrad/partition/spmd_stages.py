@@ -76,7 +76,10 @@ class Stages:
                     raise UnsupportedError("split", text)
 
     def _axes(self, p: int) -> dict[int, str]:
-        """Return the cut axes of value p, each with the axis of the mesh that cuts it."""
+        """Return the cut axes of value p, each with the axis of the mesh that cuts it.
+
+        UnsupportedError if two cut the same one.
+        """
         axes: dict[int, str] = {}
         for name, parts in self.parts.items():
             if p in parts.axes:

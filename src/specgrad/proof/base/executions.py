@@ -146,7 +146,10 @@ def _declared(given: Any) -> Functions:
 
 
 def _functions(data: Any) -> Functions:
-    """Validate `functions` of a JSON file (name -> [units, kind], units >= 1) and return them as exact numbers."""
+    """Validate `functions` of a JSON file (name -> [units, kind], units >= 1) and return them as exact numbers.
+
+    ExecutionError if they are not of that form.
+    """
     if not isinstance(data, Mapping) or not data or not data.keys() <= set(FUNCTIONS):
         raise ExecutionError(f"functions go by name: {', '.join(FUNCTIONS)}")
     for name, entry in data.items():

@@ -120,7 +120,10 @@ class FunctionTable:
 
     @staticmethod
     def on(node: Node, low: Array, high: Array, read: int, frac_bits: int) -> FunctionTable:
-        """Return the table for a node whose input lies in low..high, over 2**read, on the whole box."""
+        """Return the table for a node whose input lies in low..high, over 2**read, on the whole box.
+
+        ReplayError if those numbers are too large.
+        """
         largest = max(int(high.max()), -int(low.min()), 1)
         grid = min(
             read, max(GRID_FRAC_BITS, read - 27 + low.size.bit_length()), POINT_BITS - largest.bit_length() + read

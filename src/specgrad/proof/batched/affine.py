@@ -85,14 +85,20 @@ class Affine:
         return cells(run_spec(self.node.op, only, self.node.params))
 
     def _column(self, scaled: Sequence[Array]) -> int:
-        """Return the largest sum of absolute weights with which one cell of an argument is read."""
+        """Return the largest sum of absolute weights with which one cell of an argument is read.
+
+        ReplayError if it may not fit 64 bits.
+        """
         if max(int(np.abs(s).max(initial=0)) for s in scaled) * self.size >= 1 << 62:
             raise ReplayError(f"node {self.node.name} has too many cells for whole numbers of 64 bits")
         sums = self._adjoint([np.abs(s) for s in scaled], np.ones(self.node.shape, dtype=np.int64))
         return max(int(s.max(initial=0)) for s in sums)
 
     def _divide(self, fixed: Sequence[Array], sizes: Sequence[Array]) -> None:
-        """Prepare y = share * (the sum of what it reads), with a share per cell of y, which is rounded."""
+        """Prepare y = share * (the sum of what it reads), with a share per cell of y, which is rounded.
+
+        UnsupportedError unless only what is divided varies, cell by cell.
+        """
         if self.varying != [0] or (self.node.op.name == "div" and self.shapes[0] != self.node.shape):
             raise UnsupportedError(self.node.op.name, f"leaves cannot be replayed through node {self.node.name}")
         ones = zeros(self.shapes[0]) + rational(1)

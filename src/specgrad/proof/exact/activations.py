@@ -173,7 +173,10 @@ def _leaky(slope: Any) -> EnclosedFunction:
 
 
 def _clamp(low: Any, high: Any) -> EnclosedFunction:
-    """Return clamp to low..high; None: no limit on that side."""
+    """Return clamp to low..high; None: no limit on that side.
+
+    ReplayError if low is above high.
+    """
     limits = [_number(end) for end in (low, high) if end is not None]
     if limits and limits[0] > limits[-1]:
         raise ReplayError("a clamp has its lower limit above the upper one")
@@ -440,7 +443,10 @@ def default_points(node: Node, x: NodeRange, scale: int) -> tuple[Array, Array]:
 
 
 def curve_lines(node: Node, x: NodeRange, lower: Array, upper: Array, scale: int) -> tuple[Any, Any]:
-    """Return (slopes, intercepts) of the lines below, and of those above, for the integers of a certificate."""
+    """Return (slopes, intercepts) of the lines below, and of those above, for the integers of a certificate.
+
+    ReplayError if one is out of range.
+    """
     f = function_of(node)
     if not f.is_piecewise_linear and not all(((s >= CHORD) & (s <= scale)).all() for s in (lower, upper)):
         raise ReplayError(f"the points of node {node.name} must lie between {CHORD} and {scale}")

@@ -206,7 +206,10 @@ def is_folded(node: Node, args: Sequence[NodeRange]) -> bool:
 
 
 def folded_range(node: Node, args: Sequence[NodeRange], functions: Functions) -> NodeRange:
-    """Return the value of a node of constants, with its count of roundings and its bound of partial results."""
+    """Return the value of a node of constants, with its count of roundings and its bound of partial results.
+
+    ReplayError if that may overflow.
+    """
     values = [a.low for a in args]
     if node.op.name in LAYOUT:
         roundings, magnitude_bound = max(a.constant_roundings for a in args), max(a.magnitude_bound for a in args)
@@ -234,7 +237,10 @@ Rule = Callable[[Node, Sequence[NodeRange], Functions], tuple[Array, int, int]]
 
 
 def _sum(node: Node, args: Sequence[NodeRange], _: Functions) -> tuple[Array, int, int]:
-    """Return (value, roundings, magnitude bound) of add or sub of terms with one sign: no factor grows."""
+    """Return (value, roundings, magnitude bound) of add or sub of terms with one sign: no factor grows.
+
+    ReplayError for terms of both signs.
+    """
     a, b = args[0].low, args[1].low if node.op.name == "add" else -args[1].low
     if any(v < 0 for v in cells(a * b).flat):
         raise ReplayError(f"node {node.name} subtracts constants; fold them before certifying")
@@ -256,7 +262,7 @@ def _product(node: Node, args: Sequence[NodeRange], _: Functions) -> tuple[Array
 
 
 def _quotient(node: Node, args: Sequence[NodeRange], _: Functions) -> tuple[Array, int, int]:
-    """Return (value, roundings, magnitude bound) of a quotient of constants."""
+    """Return (value, roundings, magnitude bound) of a quotient of constants; ReplayError by 0."""
     a, b = args
     if any(v == 0 for v in b.low.flat):
         raise ReplayError(f"node {node.name} divides by 0")
@@ -269,7 +275,10 @@ def _quotient(node: Node, args: Sequence[NodeRange], _: Functions) -> tuple[Arra
 
 
 def _root(node: Node, args: Sequence[NodeRange], functions: Functions) -> tuple[Array, int, int]:
-    """Return (value, roundings, magnitude bound) of a square root: that of v*(1 + d) is sqrt(v)*(1 + d)**(1/2)."""
+    """Return (value, roundings, magnitude bound) of a square root: that of v*(1 + d) is sqrt(v)*(1 + d)**(1/2).
+
+    ReplayError if `functions` declares no error of sqrt, or for a negative number.
+    """
     if "sqrt" not in functions or functions["sqrt"][1] != "y":
         raise ReplayError(f"the arithmetic declares no error of sqrt, which node {node.name} computes")
     x = args[0]

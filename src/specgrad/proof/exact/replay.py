@@ -132,7 +132,10 @@ def adjoint(op: Op, shapes: Sequence[tuple[int, ...]], params: Params, wrt: Sequ
 
 
 def growth(count: int, digits: int = DIGITS) -> Any:
-    """Return gamma_n = n*u / (1 - n*u) >= (1 + u)**n - 1 for n = `count`, u = 2**-digits, rounded up."""
+    """Return gamma_n = n*u / (1 - n*u) >= (1 + u)**n - 1 for n = `count`, u = 2**-digits, rounded up.
+
+    ReplayError if n*u is 1/2 or more.
+    """
     if count >= 1 << (digits - 1):
         raise ReplayError(f"a sum has {count} roundings; nothing is proven of so many")
     return rational(-(-(count << FRAC_BITS) // ((1 << digits) - count)), 1 << FRAC_BITS)
@@ -175,7 +178,7 @@ class Replay:
     # --- forward: ranges ----------------------------------------------------------------------------------------
 
     def _range(self, i: int, node: Node, low: Array, high: Array) -> NodeRange:
-        """Return the range of node `i` from the ranges of its arguments."""
+        """Return the range of node `i` from the ranges of its arguments; UnsupportedError for a node of positions."""
         if node.op is INPUT:
             ends = rationals(low), rationals(high)
             return NodeRange(*ends, ends, deviation=zeros(low.shape) if self.model.fused else None)
@@ -241,7 +244,10 @@ class Replay:
         return not self.model.fused and self._region_sum(node, arg) is not None
 
     def _linear_range(self, i: int, node: Node, args: Sequence[NodeRange]) -> NodeRange:
-        """Return the range of a linear node: ends of its exact map, widened by rounding."""
+        """Return the range of a linear node: ends of its exact map, widened by rounding.
+
+        ReplayError if nothing in it varies.
+        """
         op, params, count = node.op, node.params, roundings(node, [a.low.shape for a in args])
         varying, group = self._linear_in(node, args)
         if not varying:
@@ -428,7 +434,10 @@ class Replay:
         return bound
 
     def _through_pieces(self, node: Node, a: Array, given: Array, outer: dict[int, Array]) -> Any:
-        """Replace a relu and its convolution by what the convolution reads; return the constant that is left."""
+        """Replace a relu and its convolution by what the convolution reads; return the constant that is left.
+
+        ReplayError unless the weights are constant and nothing is merged before it.
+        """
         from . import multi_neuron as pieces
 
         position, source = pieces.conv_behind_relu(self.graph, node)
@@ -467,7 +476,10 @@ class Replay:
 
     def _lines(self, i: int, node: Node, x: NodeRange) -> tuple[Any, Any]:
         """Return the lower and upper lines of node `i`: slopes and intercepts; lower lines of relu and max_pool have no
-        intercept."""
+        intercept.
+
+        ReplayError if the certificate lacks them, or has some that do not fit.
+        """
         given = self.slopes.get(i)
         if node.op.name == SMOOTH:
             if given is not None:

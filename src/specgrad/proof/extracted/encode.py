@@ -149,7 +149,10 @@ class CheckerInput:
         return groups
 
     def _slope_hints(self, proof: Proof) -> Hints:
-        """Return the slopes of a proof by cell: fractions below and above, one per tap inside the input."""
+        """Return the slopes of a proof by cell: fractions below and above, one per tap inside the input.
+
+        ReplayError for nodes that have none, and for slopes that do not fit.
+        """
         hints: dict[int, tuple[Sequence[Fraction], Sequence[Fraction]]] = {}
         for i, slopes in proof.slopes.items():
             node, name = self.graph.nodes[i], self.graph.nodes[i].op.name

@@ -46,7 +46,10 @@ def _leaky(node: Node, unit: Fraction) -> PiecewiseLinear:
 
 
 def _clamp(node: Node, unit: Fraction) -> PiecewiseLinear:
-    """Return clamp or relu6: limits that float32 lacks are rounded."""
+    """Return clamp or relu6: limits that float32 lacks are rounded.
+
+    ReplayError if the lower one is above the upper one.
+    """
     low, high = (node.params.get(end, default) for end, default in (("low", 0), ("high", 6)))
     least, most = (None if v is None else _number(node, v) for v in (low, high))
     if least is not None and most is not None and least > most:

@@ -135,7 +135,10 @@ class FormalSum:
 
 def _number(value: Any) -> Fraction:
     """Return a number, or the value of a formal sum without cells: specifications add to a zero of what they compute
-    with."""
+    with.
+
+    ReplayError if it has cells.
+    """
     if not isinstance(value, FormalSum):
         return Fraction(value)
     products = list(value.products())
@@ -211,7 +214,10 @@ class ScalarNetwork:
         return self._before_layout(node.operands()[0]) if node.op.name in REORDERING else i
 
     def _add_node(self, i: int, node: Node) -> None:
-        """Add the cells of node `i`, or keep its formal sums if it is linear."""
+        """Add the cells of node `i`, or keep its formal sums if it is linear.
+
+        ReplayError if the proven checker has no rule for it.
+        """
         if node.op is INPUT:
             ends = [(Fraction(float(a)), Fraction(float(b))) for a, b in zip(*map(np.ravel, self._ends), strict=True)]
             self._assign_cells(i, [self._new(Neuron("input", ends=e)) for e in ends])
@@ -266,7 +272,10 @@ class ScalarNetwork:
         self._assign_cells(i, [self._new(Neuron("max", tuple(c for c in column if c))) for column in columns])
 
     def _linear(self, i: int, node: Node) -> None:
-        """Keep the formal sums, roundings and constants of linear node `i`; add its cells if they are needed."""
+        """Keep the formal sums, roundings and constants of linear node `i`; add its cells if they are needed.
+
+        ReplayError for a node of constants, and for a second division.
+        """
         values = [self._value(node, a) for a in node.args]
         shapes = [np.shape(v) for v in values]
         fixed = [isinstance(a, NumberArg) or a in self._constant_values for a in node.args]
@@ -332,7 +341,10 @@ class ScalarNetwork:
         return np.array(numbers, dtype=np.int64).reshape(node.shape)
 
     def _value(self, node: Node, arg: int | NumberArg) -> Any:
-        """Return an argument: constants and numbers as fractions, others as formal sums."""
+        """Return an argument: constants and numbers as fractions, others as formal sums.
+
+        ReplayError for a number that float32 lacks.
+        """
         if not isinstance(arg, NumberArg):
             return self._constant_values[arg] if arg in self._constant_values else self._formal_sums[arg]
         meant, near = Fraction(arg.value), float(np.float32(float(arg.value)))
@@ -343,7 +355,10 @@ class ScalarNetwork:
     def _rounding_count(
         self, i: int, node: Node, shapes: Sequence[tuple[int, ...]], fixed: Sequence[bool]
     ) -> RoundingCount:
-        """Return how many roundings a term meets up to linear node `i`, counted as in specgrad.proof.exact.replay."""
+        """Return how many roundings a term meets up to linear node `i`, counted as in specgrad.proof.exact.replay.
+
+        ReplayError if it has no rule.
+        """
         varying = {k for k, known in enumerate(fixed) if not known}
         groups = [g for g in node.op.linear_groups(len(fixed)) if varying <= set(g)]
         if not groups or node.op.index_args:

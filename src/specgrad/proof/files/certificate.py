@@ -410,7 +410,10 @@ def read_certificate(
     text: bytes, packed: bytes, graph: Graph, statement: Property | None = None, *, assume: bool = False
 ) -> tuple[Executions, list[CaseProof]]:
     """Return the executions and cases of a certificate, if it is about this network and property; nothing is proven
-    yet."""
+    yet.
+
+    ReplayError if it is about another, or is no certificate.
+    """
     data = _read(text)
     if data["arrays"] != digest(packed):
         raise ReplayError("the arrays are not those that the certificate was written with")
@@ -456,7 +459,7 @@ def _arithmetic(data: Any, graph: Graph) -> Executions:
 
 
 def _case(data: Any, arrays: Mapping[str, Array], graph: Graph, with_trees: bool) -> CaseProof:
-    """Return one case from its JSON data, validated."""
+    """Return one case from its JSON data, validated; ReplayError if it is none."""
     object_with_keys(data, CASE_KEYS | {"trees"} if with_trees else CASE_KEYS, "a case")
     shape = graph.nodes[graph.input_positions[0]].shape
     low, high = (array_named(arrays, data[side], np.float32, shape) for side in ("low", "high"))
@@ -473,7 +476,10 @@ def _case(data: Any, arrays: Mapping[str, Array], graph: Graph, with_trees: bool
 def _alternative(
     data: Any, arrays: Mapping[str, Array], graph: Graph, trees: int
 ) -> tuple[Array, tuple[Fraction, ...], Proof | int]:
-    """Return (rows, limits, proof or number of a tree) from JSON data, validated."""
+    """Return (rows, limits, proof or number of a tree) from JSON data, validated.
+
+    ReplayError if they do not fit each other.
+    """
     by_tree = isinstance(data, dict) and "tree" in data
     object_with_keys(data, TREE_ALTERNATIVE_KEYS if by_tree else ALTERNATIVE_KEYS, "an alternative")
     rows, limits = (nonempty_list(data[k], f"the {k} of an alternative") for k in ("rows", "limits"))
@@ -501,7 +507,7 @@ def _alternative(
 
 
 def _row(row: Any, graph: Graph) -> list[int]:
-    """Return a row of integers, one per output, validated."""
+    """Return a row of integers, one per output, validated; ReplayError if it is none."""
     outputs = int(np.prod(graph.nodes[graph.output_positions[0]].shape))
     if len(nonempty_list(row, "a row")) != outputs:
         raise ReplayError(f"a row needs {outputs} numbers, one per output; got {len(row)}")
@@ -509,7 +515,7 @@ def _row(row: Any, graph: Graph) -> list[int]:
 
 
 def _pair(arrays: Mapping[str, Array], names: Any) -> tuple[Array, Array]:
-    """Return the arrays of lower and upper slopes, validated."""
+    """Return the arrays of lower and upper slopes, validated; ReplayError if `names` are not two."""
     if not isinstance(names, list) or len(names) != 2:
         raise ReplayError(f"slopes are two arrays, lower and upper; got {excerpt(names)}")
     return array_named(arrays, names[0], np.int16), array_named(arrays, names[1], np.int16)

@@ -82,7 +82,10 @@ def object_with_keys(data: Any, keys: set[str], what: str) -> dict[str, Any]:
 
 
 def nonempty_list(data: Any, what: str) -> list[Any]:
-    """Return `data` if it is a list that is not empty: an empty statement would be true and say nothing."""
+    """Return `data` if it is a list that is not empty: an empty statement would be true and say nothing.
+
+    ReplayError, with the name `what`, otherwise.
+    """
     if not isinstance(data, list) or not data:
         raise ReplayError(f"{what} must be a list, and not empty; got {excerpt(data)}")
     return data
@@ -96,7 +99,10 @@ def bounded_int(value: Any, least: int, what: str) -> int:
 
 
 def fraction(text: Any) -> Fraction:
-    """Return a fraction from text in lowest terms, of at most 4000 digits each and never with an exponent."""
+    """Return a fraction from text in lowest terms, of at most 4000 digits each and never with an exponent.
+
+    ReplayError otherwise.
+    """
     if not isinstance(text, str) or not FRACTION.fullmatch(text):
         raise ReplayError(f"a limit must be a fraction of whole numbers; got {excerpt(text)}")
     value = Fraction(text)
@@ -106,7 +112,10 @@ def fraction(text: Any) -> Fraction:
 
 
 def position(text: Any, nodes: int) -> int:
-    """Return a node's position from text, in the one spelling that a number has, if it is below `nodes`."""
+    """Return a node's position from text, in the one spelling that a number has, if it is below `nodes`.
+
+    ReplayError otherwise.
+    """
     if not isinstance(text, str) or not POSITION.fullmatch(text) or int(text) >= nodes:
         raise ReplayError(f"a node goes by its position, 0 to {nodes - 1}; got {excerpt(text)}")
     return int(text)
@@ -155,7 +164,7 @@ def _tiled(header: Mapping[str, Any], body: bytes) -> dict[str, Array]:
 
 
 def _described(name: str, entry: Any) -> tuple[int, int, np.dtype[Any], tuple[int, ...]]:
-    """Return (start, end, dtype, shape) of an array's header entry, validated."""
+    """Return (start, end, dtype, shape) of an array's header entry, validated; ReplayError if it is none."""
     data = object_with_keys(entry, {"dtype", "shape", "data_offsets"}, f"array {excerpt(name)}")
     kind, shape, offsets = data["dtype"], data["shape"], data["data_offsets"]
     if not (_sizes(shape, 1) and _sizes(offsets, 0) and len(offsets) == 2 and len(shape) <= MAX_RANK):
