@@ -99,7 +99,9 @@ def verify(
 
 
 def network_files(query: Path, texts: Sequence[str]) -> dict[str, str]:
-    """Return the ONNX file of every declared network that does not equal another, by name; none may be missing.
+    """Return the ONNX file of every declared network that does not equal another, by name, from --network `texts`.
+
+    BadParameter if one is missing, given twice or not declared; ParameterError if there is no such file.
 
     VNN-LIB 1.0 names no network, so any name will do; where one file is needed, its name alone will do too.
     """

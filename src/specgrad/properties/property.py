@@ -303,7 +303,10 @@ def nearest_float32(values: Sequence[Fraction]) -> Array:
 
 
 def _float32(values: Sequence[Fraction], direction: int) -> Array:
-    """Return, in float64, the nearest float32 numbers not above (direction -1) or not below (1) the values."""
+    """Return, in float64, the nearest float32 numbers not above (direction -1) or not below (1) the values.
+
+    PropertyError if there are none.
+    """
     if any(abs(v) > LARGEST_FLOAT32 for v in values):
         raise PropertyError("an input bound is no float32 number: it is too large")
     wide = np.array([v.numerator / v.denominator for v in values])

@@ -31,7 +31,7 @@ def read(path: str | Path) -> Property:
 
 
 def text_of(path: str | Path) -> str:
-    """Return the text of a file, decompressed if its name ends in .gz."""
+    """Return the text of a file, decompressed if its name ends in .gz; PropertyError if it cannot be read."""
     path = Path(path)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -79,7 +79,10 @@ class _PropertyBuilder:
         self.value_index = {f"X_{i}": self.outputs + k for k, i in enumerate(self.named_inputs)}
 
     def build(self) -> Property:
-        """Return the property: one case per distinct box, with the alternatives that share it."""
+        """Return the property: one case per distinct box, with the alternatives that share it.
+
+        PropertyError if no case is left.
+        """
         common, rows = self._box_and_rows(self.parsed.common, VariableBounds({}, {}), ())
         common.refuse_if_empty(self.variable_name)
         self._refuse_too_many(len(rows))
@@ -140,7 +143,10 @@ class _PropertyBuilder:
         return Case(low, high, each, named_inputs=tuple(self.named_inputs))
 
     def _alternative(self, atoms: Sequence[LinearExpression], moves: Mapping[str, Fraction]) -> Alternative:
-        """Return the rows of a conjunction, scaled to integers; true inequalities between numbers need none."""
+        """Return the rows of a conjunction, scaled to integers; true inequalities between numbers need none.
+
+        PropertyError if these need over 53 bits.
+        """
         atoms = [atom for atom in atoms if atom.terms]
         rows, limits, exact = np.zeros((len(atoms), self.outputs + len(self.named_inputs))), [], []
         for k, atom in enumerate(atoms):

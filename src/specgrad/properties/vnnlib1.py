@@ -85,6 +85,8 @@ class Parsed:
 def parse(text: str) -> Parsed:
     """Return the declarations and the disjunctive normal form of a VNN-LIB 1.0 text.
 
+    PropertyError, with the line, for what is not understood.
+
     >>> parsed = parse("(declare-const X_0 Real) (declare-const Y_0 Real) (assert (>= (* 2 X_0) Y_0))")
     >>> parsed.inputs, parsed.common[0].terms
     ({0}, {'Y_0': Fraction(1, 1), 'X_0': Fraction(-2, 1)})
@@ -115,7 +117,10 @@ def is_2_0(text: str) -> bool:
 
 
 def tokens(text: str) -> Iterator[tuple[str, int]]:
-    """Yield parentheses and words, each with its position in the text; spaces and comments are left out."""
+    """Yield parentheses and words, each with its position in the text; spaces and comments are left out.
+
+    PropertyError for other characters, and for very many.
+    """
     if len(text) > MAX_CHARACTERS:
         raise PropertyError(f"the text has {len(text)} characters; at most {MAX_CHARACTERS} are read")
     at = 0
@@ -138,7 +143,7 @@ class SExprReader:
         self.asserted: list[Formula] = []
 
     def feed(self, token: str) -> None:
-        """Read one token."""
+        """Read one token; PropertyError if it does not belong there."""
         if token == "(":
             if len(self.stack) == MAX_DEPTH:
                 raise PropertyError(f"over {MAX_DEPTH} parentheses are open at once")
@@ -153,7 +158,10 @@ class SExprReader:
             self.stack[-1].append(token)
 
     def _close(self, items: list[Any]) -> None:
-        """Replace a closed list by its meaning: a statement at the top level, else a term or formula."""
+        """Replace a closed list by its meaning: a statement at the top level, else a term or formula.
+
+        PropertyError if it has none.
+        """
         if not items or not isinstance(items[0], str):
             raise PropertyError(f"({'' if not items else '( ...'}) is not understood: a list must begin with a word")
         word, rest = items[0], items[1:]
@@ -179,7 +187,10 @@ class SExprReader:
             raise PropertyError(f"statement {word!r} is not understood; only declare-const and assert are")
 
     def _declare(self, rest: list[Any]) -> None:
-        """Declare the variable of (declare-const X_0 Real)."""
+        """Declare the variable of (declare-const X_0 Real).
+
+        PropertyError if it is not of that form, or declared before.
+        """
         if len(rest) != 2 or not all(isinstance(r, str) for r in rest) or not VARIABLE.fullmatch(rest[0]):
             raise PropertyError("a declaration must read (declare-const X_0 Real) or (declare-const Y_0 Real)")
         if rest[1] != "Real":
@@ -202,6 +213,8 @@ class SExprReader:
 
 def parse_number(token: str) -> Fraction | None:
     """Return a decimal at its exact value; None if the token is no number.
+
+    PropertyError if it has too many digits.
 
     >>> parse_number("2.5e-1"), parse_number("one")
     (Fraction(1, 4), None)

@@ -48,6 +48,8 @@ KEYWORDS = {
 def parse(text: str) -> Parsed:
     """Return the declarations and the disjunctive normal form of a VNN-LIB 2.0 text.
 
+    PropertyError, with the line, for what is not understood.
+
     >>> text = "(vnnlib-version <2.0>) (declare-network N (declare-input X real [2, 3]) (declare-output Y real []))"
     >>> parse(text + "(assert (>= (* 0.5 X[1, 0]) Y))").common[0].terms
     {'Y_0': Fraction(1, 1), 'X_3': Fraction(-1, 2)}
@@ -121,7 +123,7 @@ def _one_line_error(message: str) -> PropertyError:
 
 
 def _tensors(query: Any) -> tuple[list[PropertyTensor], list[PropertyTensor]]:
-    """Return all inputs and all outputs, network by network."""
+    """Return all inputs and all outputs, network by network; PropertyError if one has hidden tensors."""
     inputs: list[PropertyTensor] = []
     outputs: list[PropertyTensor] = []
     for network in query.networks:
@@ -147,7 +149,10 @@ def _check_tensor(tensor: Any) -> int:
 
 
 def _tokens_of_1_0(assertion: Any, starts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Yield an assertion as tokens of VNN-LIB 1.0, each with the line of the last leaf. A stack replaces recursion."""
+    """Yield an assertion as tokens of VNN-LIB 1.0, each with the line of the last leaf. A stack replaces recursion.
+
+    PropertyError for other parts of the language.
+    """
     todo, line = [assertion], 1
     while todo:
         item = todo.pop()
@@ -167,7 +172,10 @@ def _tokens_of_1_0(assertion: Any, starts: Mapping[str, int]) -> Iterator[tuple[
 
 
 def _variable(cell: Any, starts: Mapping[str, int]) -> str:
-    """Return the 1.0 name of an element, X_k or Y_k: k is its row-major index, behind the tensors before it."""
+    """Return the 1.0 name of an element, X_k or Y_k: k is its row-major index, behind the tensors before it.
+
+    PropertyError if an index is no whole number.
+    """
     if NON_INTEGER_INDEX.search(str(cell)):
         raise PropertyError(f"{str(cell).strip()} has an index that is no whole number", cell.line)
     place = 0
