@@ -312,7 +312,10 @@ def _at_batch_one(given: ModelInput) -> Shape:
 
 
 def _check_shape(name: str, shape: Shape, dims: Dims, who: str) -> None:
-    """Refuse a shape that does not fit; open sizes fit any. Several points that nobody announced get a hint."""
+    """Refuse a shape of input `name` that does not fit `dims`; open sizes fit any; `who` refuses.
+
+    Several points that nobody announced get a hint.
+    """
 
     def fits(given: Shape) -> bool:
         return dims is None or (

@@ -122,7 +122,7 @@ def _bytes(image: Array, low: float, high: float) -> Array:
 
 
 def _figure(text: str, scale: str, pixels: Array) -> str:
-    """Return an HTML figure of pixels with its caption."""
+    """Return an HTML figure of pixels with its caption: `text`, and small below it `scale`, what the colours mean."""
     height, width = pixels.shape[:2]
     times = max(1, round(SIDE / max(height, width)))
     data = base64.b64encode(png(pixels)).decode()

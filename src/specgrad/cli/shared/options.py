@@ -119,7 +119,9 @@ def limits_of(box: str | None, low: str | None, high: str | None) -> tuple[float
 
 
 def _enclosing(words: str, text: str, low: Fraction, high: Fraction) -> tuple[float, float]:
-    """Return the floats that enclose [low, high]; BadParameter if one is infinite."""
+    """Return the floats that enclose [low, high]; BadParameter, of `words` and the option's `text`, if one is
+    infinite.
+    """
     ends = float_below(low), float_above(high)
     if any(map(math.isinf, ends)):
         raise typer.BadParameter(f"{words} that floats can hold; got {text[:40]!r}")

@@ -170,7 +170,10 @@ MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 
 def pad(x: Any, widths: Any, *, value: Any = 0, mode: str = "constant") -> Kernel | None:
-    """Select F.pad for reflect, edge and wrap; half types by float32 if many padded cells read one."""
+    """Select F.pad for reflect, edge and wrap; half types by float32 if many padded cells read one.
+
+    None for another mode or value than 0, and where F.pad cannot pad so (`_native_widths`).
+    """
     flat = _native_widths(x, widths, mode) if mode in MODES and type(value) is int and not value else None
     if flat is None:
         return None

@@ -312,7 +312,9 @@ def _vector_sums(graph: Graph) -> dict[int, list[int]]:
 
 
 def batch_norm_backward(g: Tensor, x: Tensor, scale: Tensor, mean: Tensor) -> Any:
-    """Return (gx, g_scale, g_shift) by PyTorch's kernel with variance 1; by the formula if differentiated."""
+    """Return (gx, g_scale, g_shift) of (x - mean)*scale + shift, g its cotangent, by PyTorch's kernel with variance 1;
+    by the formula if differentiated.
+    """
     alike = g.dtype == x.dtype == scale.dtype == mean.dtype and g.numel()
     if alike and not may_be_differentiated(g, x, scale, mean):
         (scale, mean), wanted = packed(scale, mean), [True, True, True]

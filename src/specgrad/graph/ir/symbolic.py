@@ -101,7 +101,9 @@ class SymbolicProgram:
         return {s.name: s.default for shape in shapes for n in shape for s in symbols_in(n)}
 
     def with_derivative(self, name: str, wrt: Any, options: Mapping[str, Any]) -> SymbolicProgram:
-        """Return the symbolic program of a derivative of this one."""
+        """Return the symbolic program of a derivative of this one: by `name` (jvp, vjp, grad), in `wrt`, with these
+        options.
+        """
         wrt = tuple(wrt) if isinstance(wrt, list) else wrt
         return replace(self, steps=(*self.steps, (name, wrt, tuple(options.items()))), known={})
 

@@ -62,7 +62,9 @@ def _argument(graph: Graph, a: Any, varying: dict[int, Any], constants: dict[int
 
 
 def _relaxed(graph: Graph, i: int, node: Node, sources: tuple[int, ...]) -> BoundLayer:
-    """Bound layer of a node with one varying source: unary, max pool, amax; opaque if no relaxation is known."""
+    """Bound layer of node i with one varying source, the first of `sources`: unary, max pool, amax; opaque if no
+    relaxation is known.
+    """
     if node.op.curve is not None:
         return BoundUnary(i, node, sources)
     if node.op in (
@@ -76,7 +78,9 @@ def _relaxed(graph: Graph, i: int, node: Node, sources: tuple[int, ...]) -> Boun
 
 
 def _taps(graph: Graph, i: int, node: Node, source: int) -> BoundMaxPool:
-    """Bound layer of a max pool; a relu directly below it is merged into it, as one more tap of value 0."""
+    """Bound layer of a max pool, node i, of node `source`; a relu directly below it is merged into it, as one more tap
+    of value 0.
+    """
     before = graph.nodes[source]
     fused = node.op.name == "max_pool" and before.op.name == "relu"
     return BoundMaxPool(i, node, before.operands()[0] if fused else source, node.params["window"], fused)

@@ -180,7 +180,9 @@ class ReducedNetwork:
         return BoundWithArgmin(bound - inputs.abs().sum(1), above, below, inputs.sign_().neg_())
 
     def gradient(self, taken: BoundWithArgmin, sign: Tensor, chosen: Tensor) -> Tensor:
-        """Gradient of every bound by t."""
+        """Gradient of every bound by t, `chosen`; `taken` is the bound with where its minimum is, `sign` the sides, 0
+        if open.
+        """
         is_open = sign == 0
         upper = is_open & (taken.above < 0)
         slope = torch.where(upper, self.chord, torch.where(is_open, chosen, sign.clamp(min=0)))
@@ -196,7 +198,10 @@ class ReducedNetwork:
     def improved(
         self, objectives: Objectives, sign: Tensor, chosen: Tensor, steps: int, goal: Tensor
     ) -> ImprovedBounds:
-        """Best t of `steps` Adam steps per subproblem, stopping at its goal, with its bound and scores."""
+        """Best t of `steps` Adam steps per subproblem, stopping at its goal, with its bound and scores.
+
+        `sign` has the side of each cell, 0 if open; `chosen` is the t to begin with.
+        """
         best = torch.full((len(sign),), -torch.inf)
         kept, above = chosen.clone(), torch.zeros_like(chosen)
         rows, signs = torch.arange(len(sign)), sign
@@ -227,7 +232,10 @@ class ReducedNetwork:
         return ImprovedBounds(best, kept, self._scores(signs, kept, above))
 
     def _scores(self, sign: Tensor, chosen: Tensor, above: Tensor) -> Tensor:
-        """What each unstable cell may lose, mostly by its upper line: the lower one has its best slope already."""
+        """What each unstable cell may lose, mostly by its upper line: the lower one has its best slope already.
+
+        `sign` is 0 where a cell is open, `chosen` its lower slope, `above` the coefficient of its relu.
+        """
         upper = self.offset * -above.clamp(max=0)
         lower = torch.minimum(-chosen * self.low, (1 - chosen) * self.high) * above.clamp(min=0)
         return (sign == 0) * torch.add(upper, lower, alpha=LOWER)

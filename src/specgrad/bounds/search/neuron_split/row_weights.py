@@ -94,7 +94,10 @@ def add_weighted_rows(root: ForwardPass, case: Case) -> Case:
 
 
 def _with_sum(root: ForwardPass, case: Case, alternative: Alternative) -> Alternative:
-    """Return the alternative with the weighted sum of its rows as one more row, if that is exact; else unchanged."""
+    """Return the alternative with the weighted sum of its rows as one more row, if that is exact; else unchanged.
+
+    Weights follow from the bounds `root` over the box of `case`.
+    """
     if len(alternative.limits) < 2:
         return alternative
     offsets, slopes, radius = _lines(root, case, alternative)
@@ -122,7 +125,11 @@ def _summed(weights: Sequence[Fraction], rows: Array) -> list[int]:
 
 
 def _lines(root: ForwardPass, case: Case, alternative: Alternative) -> tuple[Tensor, Tensor, Tensor]:
-    """(b, a, r) with row - limit >= b + a.x for every row, x measured from the middle of the box; r are its radii."""
+    """(b, a, r) with row - limit >= b + a.x for every row of the alternative, by the bounds `root` over the box of
+    `case`.
+
+    x is measured from the middle of the box; r are its radii.
+    """
     (inside,), (output,) = root.graph.input_positions, root.graph.output_positions
     rows = torch.from_numpy(alternative.rows)[None]
     slopes: dict[int, Tensor] = {}

@@ -159,7 +159,11 @@ def _models(model: Any, stated: Any) -> list[tuple[str, Any]]:
 
 
 def _graph(model: Any, stated: Any, shape: Any, name: str) -> Graph:
-    """Return the model as a graph with all sizes known; refuse other formats than float32, and parts of models."""
+    """Return the model of network `name` as a graph with all sizes known; refuse other formats than float32, and parts
+    of models.
+
+    Sizes that it leaves open are those of `shape`, else those that the property `stated` says.
+    """
     given = open_model(model, "certify")
     refuse_other_formats(given)
     if given.kind == "torch":
@@ -190,7 +194,9 @@ def _named(graph: Graph, shape: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _open_shapes(model: Model, stated: Any, shape: Any, name: str) -> dict[str, Sequence[int]]:
-    """Return the shapes of inputs, as given; where the file leaves sizes open, those of x or of the property."""
+    """Return the shapes of inputs, as given in `shape`; where the file leaves sizes open, those of x or of the property
+    `stated`, of which the model is network `name`.
+    """
     declared = {i.name: i.dims for i in model.inputs}
     if isinstance(shape, Mapping):
         return {n: tuple(s) for n, s in shape.items()}

@@ -148,7 +148,10 @@ def _trilu(c: OnnxNode) -> Value:
 
 
 def _register_logic(name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]) -> None:
-    """Register the converter of a logical operator; true is the number 1."""
+    """Register the converter of the logical operator `name`; true is the number 1.
+
+    `fn` converts variables, `fold` computes arrays that are known.
+    """
 
     def convert(c: OnnxNode) -> Value:
         for i in range(len(c.node.input)):

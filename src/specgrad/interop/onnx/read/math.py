@@ -465,7 +465,10 @@ def _lrn(c: OnnxNode) -> Value:
 def _register_comparison(
     name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]
 ) -> None:
-    """Register the converter of a comparison: 1 where it holds, else 0."""
+    """Register the converter of the comparison `name`: 1 where it holds, else 0.
+
+    `fn` converts variables, `fold` computes arrays that are known.
+    """
 
     def convert(c: OnnxNode) -> Value:
         operands = [c.value(i) for i in (0, 1)]

@@ -58,7 +58,10 @@ class OnnxNode:
     # --- attributes ---------------------------------------------------------------------------------------------
 
     def attribute(self, name: str, kind: str, default: Any = REQUIRED) -> Any:
-        """Return an attribute of this type and mark it as read; `default` if it is not written."""
+        """Return the attribute `name` and mark it as read; `default` if it is not written.
+
+        It is refused if its type is not `kind`, a key of FIELDS, or if it is missing without a default.
+        """
         attribute = self._attributes.pop(name, None)
         if attribute is None:
             return self.refuse(f"attribute {name} is missing") if default is REQUIRED else default
@@ -103,7 +106,9 @@ class OnnxNode:
         return tensor(proto, self.importer.folder, self.importer.budget, self.name)
 
     def require(self, name: str, kind: str, *honoured: Any) -> None:
-        """Raise an error unless an attribute has one of these values, the first being its default ([P5])."""
+        """Raise an error unless attribute `name`, of type `kind`, has one of these values, the first being its default
+        ([P5]).
+        """
         value = self.string(name, honoured[0]) if kind == "string" else self.attribute(name, kind, honoured[0])
         if value not in honoured:
             wanted = " or ".join(map(repr, honoured))
@@ -263,7 +268,10 @@ def contributed(name: str, least: int, most: int, note: str = "") -> Callable[[C
 
 
 def operator(name: str, *versions: int, note: str = "") -> Callable[[Converter], Converter]:
-    """Return a decorator that registers the converter of an ONNX operator for these schema versions."""
+    """Return a decorator that registers the converter of the ONNX operator `name` for these schema versions.
+
+    `note` goes to the documentation.
+    """
 
     def add(converter: Converter) -> Converter:
         OPERATORS[name] = Operator(versions, converter, note)
