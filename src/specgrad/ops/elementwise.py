@@ -86,7 +86,7 @@ def _quotient_case(rng: Random) -> Case:
 
 
 def binary(name: str, f: Callable[[Any, Any], Any], jvp: Any, vjp: Any, **traits: Any) -> Op:
-    """Register a binary elementwise operator with these rules and traits."""
+    """Register a binary elementwise operator y = f(a, b) with these rules and traits, which are fields of `Op`."""
     maker = traits.pop("cases", number_cases(2))
     shape = same_shape(name)
     return register(

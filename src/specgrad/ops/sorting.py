@@ -61,7 +61,10 @@ def ranking(x: Array, axis: int, largest: bool) -> Array:
 
 
 def _top_index_spec(x: Array, *, axis: int, k: int, largest: bool, last: bool) -> Array:
-    """Compute top_index by its definition, over any scalar type."""
+    """Compute top_index by its definition, over any scalar type: positions of the k largest (or smallest) cells.
+
+    Of equal ones the first, or the last.
+    """
     order = ranking(np.flip(x, axis) if last else x, axis, largest)
     order = x.shape[axis] - 1 - order if last else order
     return np.asarray(np.take(order, np.arange(k), axis=axis), dtype=np.int64)

@@ -157,7 +157,7 @@ class Stages:
         return [(p, k) for p, k in readers if parts.computes(p, d)]
 
     def _read_box(self, p: int, k: int, name: str, d: int) -> Box:
-        """Return what node p reads of argument k if only one axis of the mesh cuts."""
+        """Return what node p reads of argument k, on device d, if only the axis `name` of the mesh cuts."""
         parts, rule = self.parts[name], self.rules[p]
         if p in parts.reduced:
             return parts.argument(p, k, d)

@@ -60,7 +60,10 @@ def spread(run: Context, op: Op, parts: Sequence[Expansion], params: Params) -> 
 
 
 def _entry(p: Expansion, i: int, fresh: Sequence[int], group: Sequence[int], done: set[int]) -> Array:
-    """Return what argument i contributes while the radii of `fresh` are propagated: its radius, or its size."""
+    """Return what argument i, `p`, contributes while the radii of `fresh` are propagated: its radius, or its size.
+
+    Of a group that is `done` its radius counts too.
+    """
     if i in group:
         return p.carried if i in fresh else np.zeros(p.size.shape)
     return p.least_size + p.carried if i in done else p.least_size

@@ -184,7 +184,10 @@ def _sides(window: Window) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _products(b: Array, u: Array, part: Array, rows: int, columns: int) -> Array:
-    """Return sum_c U_c * (B^T d_c B) for every tile that may begin somewhere, as (p, q, O, rows, columns)."""
+    """Return sum_c U_c * (B^T d_c B) for every tile that may begin somewhere, as (p, q, O, rows, columns).
+
+    b and u are B and U, the transformed weights; `part` are the cells d, padded.
+    """
     n = b.shape[0]
     m = np.empty((n, n, u.shape[2], rows, columns))
     for p in range(n):

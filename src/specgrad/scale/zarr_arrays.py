@@ -111,7 +111,9 @@ def _one_line(error: BaseException) -> str:
 
 
 def open_source(name: str, where: Any, shape: Shape) -> Store:
-    """Open an array to read; ShapeError if it has not the shape that the graph was traced at."""
+    """Open the array at the address `where` to read; ShapeError, with its `name`, if it has not the shape that the
+    graph was traced at.
+    """
     store = Store(name, address_of(where))
     if store.shape != shape:
         raise ShapeError("run", f"{name} has shape {store.shape}; the graph takes {shape}: use graph.at({name}=...)")
@@ -119,7 +121,8 @@ def open_source(name: str, where: Any, shape: Shape) -> Store:
 
 
 def open_target(name: str, where: Any, boxes: Sequence[Box], shape: Shape, dtype: np.dtype[Any]) -> Store:
-    """Open an array to write, or create it with one shard per tile; errors if tiles are not made of whole shards.
+    """Open the array at the address `where` to write, or create it with one shard per tile; errors, with its `name`, if
+    tiles are not made of whole shards.
 
     boxes   those of all tiles along each axis; every one must be whole chunks
     """

@@ -258,7 +258,9 @@ def _checked_taps(array: Array) -> Array:
 
 
 def items_by_node(data: Any, what: str) -> Any:
-    """Return the items of an object that is keyed by node; raise ReplayError if it is no object."""
+    """Return the items of `data`, an object keyed by node; raise ReplayError, with the name `what`, if it is no
+    object.
+    """
     if not isinstance(data, dict):
         raise ReplayError(f"{what} go by node; got {excerpt(data)}")
     return data.items()

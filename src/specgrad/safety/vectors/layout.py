@@ -1,4 +1,7 @@
-"""Equivalence classes of operators that copy cells (Concat, Reshape, Flatten, Slice) and of Resize."""
+"""Equivalence classes of operators that copy cells (Concat, Reshape, Flatten, Slice) and of Resize.
+
+A class has a draw(rng, dtype) that yields its cases; one whose type is fixed reads only what it needs of the two.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Equivalence classes of matrix products, batch normalisation and softmax."""
+"""Equivalence classes of matrix products, batch normalisation and softmax.
+
+A class has a draw(rng, dtype) that yields its cases; one whose type is fixed reads only what it needs of the two.
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,10 @@ def _is_ceil_valid(a: Mapping[str, Any]) -> bool:
 
 
 def _leaves_gaps(a: Mapping[str, Any], s: Mapping[str, Shape]) -> bool:
-    """Return whether SAME windows may end before the last cell, on which runtimes disagree; it is not asked."""
+    """Return whether SAME windows may end before the last cell, on which runtimes disagree; it is not asked.
+
+    `a` are the attributes, `s` the shapes by argument.
+    """
     kernel = _kernel(a, s)
     steps = zip(kernel, a["stride"], a.get("dilation", (1,) * len(kernel)), strict=True)
     return str(a["padding"]).startswith("same") and any(e * (k - 1) + 1 < t for k, t, e in steps)
@@ -131,7 +134,10 @@ def _class_by_attributes(operator: str, word: str, types: tuple[str, ...] = NARR
 def _class_by_data(
     operator: str, word: str, text: str, kind: Kind, data: str, types: tuple[str, ...] = FLOATS
 ) -> EquivalenceClass:
-    """Return the class of generated cases with plain attributes and one kind of data."""
+    """Return the class of generated cases with plain attributes and one kind of data.
+
+    `word` and `text` name it, as in `EquivalenceClass`.
+    """
 
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         for q in generated_cases(rng, operator, data, 2, dtype, _is_plain if operator != "global_avg_pool" else None):
@@ -316,7 +322,10 @@ def _padded_average(include: bool) -> Accept:
 
 
 def _average_class(word: str, text: str, accept: Accept, types: tuple[str, ...] = FLOATS) -> EquivalenceClass:
-    """Return the class of generated average pools that `accept` admits."""
+    """Return the class of generated average pools that `accept` admits.
+
+    `word` and `text` name it, as in `EquivalenceClass`.
+    """
 
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         for q in generated_cases(rng, "avg_pool", "gaussian", 2, dtype, accept):
@@ -332,7 +341,10 @@ def _average_by_attributes(word: str) -> EquivalenceClass:
 
 
 def _average_by_data(word: str, text: str, kind: Kind, data: str) -> EquivalenceClass:
-    """Return the class of plain average pools with one kind of data."""
+    """Return the class of plain average pools with one kind of data.
+
+    `word` and `text` name it, as in `EquivalenceClass`.
+    """
 
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         for q in generated_cases(rng, "avg_pool", data, 2, dtype, lambda a, s: "divisor" not in a and _is_plain(a, s)):
@@ -342,7 +354,10 @@ def _average_by_data(word: str, text: str, kind: Kind, data: str) -> Equivalence
 
 
 def _average_with_values(word: str, values: tuple[float, ...], text: str) -> EquivalenceClass:
-    """Return the class of plain average pools with these values among the data."""
+    """Return the class of plain average pools with these values among the data.
+
+    `word` and `text` name it, as in `EquivalenceClass`.
+    """
 
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         for q in generated_cases(

@@ -1,4 +1,8 @@
-"""Writes operators without windows as ONNX nodes."""
+"""Writes operators without windows as ONNX nodes.
+
+All functions of the table have one signature: the writer, the node, the names of its arguments and their shapes; they
+add nodes to the writer and return the name of the result.
+"""
 
 from __future__ import annotations
 

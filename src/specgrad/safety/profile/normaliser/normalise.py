@@ -200,7 +200,7 @@ def _serialise_valid(model: onnx.ModelProto, process: Process) -> bytes:
 
 
 def _check_same(before: onnx.ModelProto, after: onnx.ModelProto, view: ModelView) -> None:
-    """Raise UnsupportedError unless both files import to one graph, node for node.
+    """Raise UnsupportedError unless the files `before` and `after` import to one graph, node for node.
 
     Broadcasting is a node of our graphs, whether a file has an Expand or not.
     """
