@@ -290,7 +290,10 @@ def _terms(word: str, items: list[Any], parsed: Parsed) -> list[LinearExpression
 
 
 def _at_most(word: str, items: list[Any], parsed: Parsed) -> Formula:
-    """Return the comparison `word` of two terms, `items`, as one inequality, left - right <= 0 (strict for < and >)."""
+    """Return the comparison `word` of two terms, `items`, as one inequality, left - right <= 0 (strict for < and >).
+
+    PropertyError if there are not two.
+    """
     if len(items) != 2:
         raise PropertyError(f"({word} ...) compares two terms; got {len(items)}")
     left, right = _terms(word, items if word[0] == "<" else items[::-1], parsed)

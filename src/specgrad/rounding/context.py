@@ -41,7 +41,10 @@ def _by_torch() -> Evaluate:
 
 
 def evaluator(backend: str) -> Evaluate:
-    """Return the float64 evaluator of a backend: "numpy" (the specification) or "torch" (fast for real sizes)."""
+    """Return the float64 evaluator of a backend: "numpy" (the specification) or "torch" (fast for real sizes).
+
+    ParameterError for another.
+    """
     if backend not in ("numpy", "torch"):
         raise ParameterError("rounding", f'backend must be "numpy" or "torch"; got {backend!r}', rule="P5")
     return _by_specification if backend == "numpy" else _by_torch()

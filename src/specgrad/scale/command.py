@@ -84,7 +84,7 @@ def numbers_of(option: str, text: str, least: int = 0) -> tuple[int, ...]:
 
 
 def bytes_of(text: str) -> int:
-    """Return a memory size in bytes.
+    """Return a memory size in bytes; ParameterError if the text is none; units are those of UNITS.
 
     >>> bytes_of("4GB"), bytes_of("1.5 GiB")
     (4000000000, 1610612736)

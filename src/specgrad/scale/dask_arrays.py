@@ -25,7 +25,10 @@ _runner_lock = threading.Lock()
 
 
 def dask_outputs(plan: Any, args: Sequence[Any], engine: str, compute: Any) -> Any:
-    """Return the outputs of a plan as lazy dask arrays in the structure of the graph's; see `Plan.dask`."""
+    """Return the outputs of a plan as lazy dask arrays in the structure of the graph's; see `Plan.dask`.
+
+    ShapeError for another number of arguments, UnsupportedError if `Plan.measure` is needed before.
+    """
     need("dask", "plan.dask needs")
     import dask.array as da
     from dask.delayed import delayed

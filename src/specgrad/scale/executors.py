@@ -154,7 +154,10 @@ EXECUTORS: dict[str, Callable[[int], AbstractContextManager[Executor]]] = {
 
 
 def opened(executor: str | Executor, workers: int) -> AbstractContextManager[Executor]:
-    """Return the executor of this name as a context manager; an Executor itself is returned unchanged and left open."""
+    """Return the executor of this name as a context manager; an Executor itself is returned unchanged and left open.
+
+    ParameterError for an unknown name.
+    """
     if isinstance(executor, Executor):
         return nullcontext(executor)
     if executor not in EXECUTORS:

@@ -56,6 +56,8 @@ class Job(Protocol):
 def make(recipe: str, options: Mapping[str, Any]) -> Job:
     """Build the job of a recipe "module:callable", called with `options`.
 
+    ParameterError if it is not of that form, or in __main__.
+
     >>> make("fractions:Fraction", {"numerator": 3})
     Fraction(3, 1)
     """
@@ -202,6 +204,8 @@ def run(
 def _share(executor: str | Executor, workers: int | None) -> tuple[int, Callable[[int], bool]]:
     """Return the number of workers, and a predicate that says whether shard i belongs to this run.
 
+    ParameterError for workers or an element out of range, UnsupportedError outside an array job.
+
     With executor "array" those of this element do, else all.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -243,7 +247,10 @@ class _Runner:
         self.crashes = 0
 
     def run_all(self, todo: deque[int], executor: str | Executor, workers: int) -> None:
-        """Run the shards in `todo`, with a new pool after each that breaks; suspects of a death run isolated."""
+        """Run the shards in `todo`, with a new pool after each that breaks; suspects of a death run isolated.
+
+        JobError if an Executor that was given breaks.
+        """
         with IsolatedWorker() as worker:
             while todo:
                 with opened(executor, workers) as pool:

@@ -61,7 +61,7 @@ def accuracy(
 
 
 def boxes_of(texts: Sequence[str], names: Sequence[str], arrays: Sequence[Any]) -> list[Any]:
-    """Return one Box per input, from the texts of --box."""
+    """Return one Box per input, from the texts of --box; BadParameter if one has none, or a text names no input."""
     from specgrad.bounds import Box
 
     limits: dict[str, tuple[float, float]] = {}

@@ -28,7 +28,10 @@ BOUNDS_SECONDS = 60.0
     cure="a narrower box of inputs, or a guard before the node",
 )
 def ranges(view: ModelView) -> Iterator[Spot]:
-    """Yield the nodes without a finite bound although their inputs have one, on the declared box (S26)."""
+    """Yield the nodes without a finite bound although their inputs have one, on the declared box (S26).
+
+    NotCheckedError if no box was given, or nothing is known of the values.
+    """
     if view.box is None:
         raise NotCheckedError("no --box LO,HI was given")
     low, high = view.box

@@ -107,6 +107,8 @@ def write_pack(
 ) -> Pack:
     """Write the vectors of these operators into a folder, the index last.
 
+    FileExistsError if it holds files, unless `force`.
+
     seed    other numbers in the same classes
     flush   radii also allow subnormal numbers to count as zero
     force   write into a folder that holds files

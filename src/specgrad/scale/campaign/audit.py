@@ -97,7 +97,10 @@ class AuditKind(Listed):
         }
 
     def _shapes(self, model: str) -> dict[str, Shape]:
-        """Return the input shapes of a model: declared ones, with batch 1 if symbolic, else those of the spec."""
+        """Return the input shapes of a model: declared ones, with batch 1 if symbolic, else those of the spec.
+
+        CampaignError if it lacks them, or contradicts the model.
+        """
         shapes: dict[str, Shape] = {}
         for name, dims in ((i.name, i.dims) for i in open_model(self.file(model), "campaign").inputs):
             if dims is not None and None not in dims[1:]:

@@ -84,7 +84,10 @@ class CertifyKind(Listed):
         yield from ((m, s, seconds) for m, s in itertools.product(models, some))
 
     def _instances(self, name: str) -> Iterator[tuple[str, str, float]]:
-        """Yield (model, property, seconds) of every line of a VNN-COMP .csv file."""
+        """Yield (model, property, seconds) of every line of a VNN-COMP .csv file.
+
+        CampaignError for one that is none.
+        """
         with self.file(name).open(newline="") as file:
             for number, line in enumerate(csv.reader(file), 1):
                 try:

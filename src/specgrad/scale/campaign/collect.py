@@ -65,7 +65,7 @@ class Collected:
 
 
 def rows(where: Any) -> Iterator[Row]:
-    """Yield every row of every result, in the order of the shards."""
+    """Yield every row of every result, in the order of the shards; CampaignError for a result that is no JSON lines."""
     for shard, data in jobs.results(where):
         try:
             yield from map(json.loads, data.splitlines())

@@ -35,7 +35,10 @@ def run(
 
 @contextmanager
 def _executor_at(executor: str | Executor, address: str | None) -> Iterator[str | Executor]:
-    """Yield `executor` unchanged without an address, else one that is connected to the cluster there."""
+    """Yield `executor` unchanged without an address, else one that is connected to the cluster there.
+
+    CampaignError if none answers there, or for another executor than dask or ray.
+    """
     if address is None:
         yield executor
     elif executor == "dask":

@@ -71,7 +71,7 @@ class TilesKind(Kind):
         return text if URL.match(text) else str(self.home / text)
 
     def _graph(self, shape: tuple[int, ...]) -> Graph:
-        """Return the model's graph at the shape of the source."""
+        """Return the model's graph at the shape of the source; CampaignError unless it has one input."""
         model = open_model(self.file(self.options["model"]), "campaign")
         if len(model.names) != 1:
             text = f"{self.options['model']} takes {', '.join(model.names)}; a model of one input is needed"

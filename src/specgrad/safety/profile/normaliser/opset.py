@@ -20,7 +20,10 @@ AXES |= dict.fromkeys(("ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"), 18
 
 
 def pin(draft: Draft) -> None:
-    """Set the pinned opset, and rewrite the nodes whose form it changes."""
+    """Set the pinned opset, and rewrite the nodes whose form it changes.
+
+    UnsupportedError for a newer opset, and for operators of other domains.
+    """
     old = draft.opset
     if old > PINNED:
         raise UnsupportedError("normalise", f"the file has opset {old}; {PINNED} is the newest that is written")
