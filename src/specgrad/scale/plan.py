@@ -76,7 +76,10 @@ def tiles(
 
 
 def _largest_fitting_plan(lines: SpatialAxes, memory: int, itemsize: int, statistics: list[int]) -> Plan:
-    """Return the plan with the largest tile, a multiple of the alignment on every axis, that fits `memory` bytes."""
+    """Return the plan with the largest tile, a multiple of the alignment on every axis, that fits `memory` bytes.
+
+    ParameterError if none does.
+    """
     one = Plan(lines, 1, itemsize, statistics)
     counts = [-(-n // a) for n, a in zip(one.cells, one.align, strict=True)]
 
@@ -179,7 +182,10 @@ class Plan:
             raise UnsupportedError("tiles", f"{node.name} {node.shape} goes along one axis of the image twice")
 
     def _base_node(self) -> int:
-        """Return the node whose axes are tiled: the first output, or the argument of the first pass."""
+        """Return the node whose axes are tiled: the first output, or the argument of the first pass.
+
+        UnsupportedError if neither has such axes.
+        """
         arguments = [self.graph.nodes[p].operands()[0] for p in self.statistics]
         for p in (self.graph.output_positions[0], *arguments):
             if self.lines.of(p) and math.prod(self.graph.nodes[p].shape):

@@ -48,7 +48,10 @@ class Options(TypedDict, total=False):
 
 
 def run(plan: Any, args: Sequence[Any], options: Options) -> Progress:
-    """Run all passes and tiles of a plan on its sources, into its targets; see `Plan.run`."""
+    """Run all passes and tiles of a plan on its sources, into its targets; see `Plan.run`.
+
+    UnsupportedError for passes in an array job.
+    """
     engine, executor = options.get("engine", "torch"), options.get("executor", "processes")
     given, addresses = _split_args_and_targets(plan, args)
     arguments = arguments_of(given)
@@ -80,7 +83,10 @@ def run(plan: Any, args: Sequence[Any], options: Options) -> Progress:
 
 
 def _split_args_and_targets(plan: Any, args: Sequence[Any]) -> tuple[dict[int, Any], dict[int, tuple[str, Any]]]:
-    """Return the arguments (without targets) by position: arrays, and (name, address) of those in a store."""
+    """Return the arguments (without targets) by position: arrays, and (name, address) of those in a store.
+
+    ShapeError for another number of them.
+    """
     graph, count = plan.graph, len(plan.graph.inputs)
     if len(args) != count + len(graph.outputs):
         text = f"takes {count} arguments ({', '.join(graph.names)}), then {len(graph.outputs)} targets"
@@ -89,7 +95,10 @@ def _split_args_and_targets(plan: Any, args: Sequence[Any]) -> tuple[dict[int, A
 
 
 def split_args(plan: Any, args: Sequence[Any]) -> tuple[dict[int, Any], dict[int, tuple[str, Any]]]:
-    """Return the arguments by position: arrays, and (name, address) of those in a store."""
+    """Return the arguments by position: arrays, and (name, address) of those in a store.
+
+    ShapeError for an array of another shape.
+    """
     graph, given, addresses = plan.graph, dict[int, Any](), dict[int, tuple[str, Any]]()
     for name, pattern, arg in zip(graph.names, graph.inputs, args, strict=True):
         for path, p, value in match(pattern, arg, name):
@@ -106,6 +115,8 @@ def targets_of(
     plan: Any, args: Sequence[Any], compute: np.dtype[Any], requested: Any
 ) -> tuple[dict[int, Store], list[int]]:
     """Open or create the target stores.
+
+    ParameterError for a target that is none, is given twice, or holds another type than asked for.
 
     Return them by output position, and the outputs that may be rounded (dtype given).
     """
@@ -140,7 +151,10 @@ def targets_of(
 
 
 def _default_folder(store: Store) -> str:
-    """Return the folder of the records beside a target: its address with ".job" appended."""
+    """Return the folder of the records beside a target: its address with ".job" appended.
+
+    ParameterError for a target that is a spec.
+    """
     if isinstance(store.address, str):
         return f"{store.address}.job"
     raise ParameterError("run", "a target that is a spec has no folder beside it: give folder=")

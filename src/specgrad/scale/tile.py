@@ -200,7 +200,10 @@ def bind_args(graph: Graph, args: Sequence[Any]) -> Iterator[tuple[str, int, Any
 
 
 def seeds_of(graph: Graph, cotangents: Sequence[Any], shapes: dict[int, Shape]) -> Values:
-    """Return the cotangents of a graph's outputs by position; they are summed if a node is returned twice."""
+    """Return the cotangents of a graph's outputs by position; they are summed if a node is returned twice.
+
+    ShapeError for another number of them.
+    """
     trees = [tree for tree in graph.outputs if all(_is_real(graph, p) for p in leaves(tree))]
     if len(cotangents) != len(trees):
         text = f"takes {len(graph.inputs)} arguments, then {len(trees)} cotangents; got {len(cotangents)} of those"

@@ -75,7 +75,7 @@ def window(
 
 
 def integers_of(option: str, text: str) -> tuple[int, ...]:
-    """Return the integers of an option, separated by commas.
+    """Return the integers of an option, separated by commas; ParameterError, with the option, if they are none.
 
     >>> integers_of("--size", "6,8")
     (6, 8)
@@ -106,7 +106,7 @@ def padding_of(text: str) -> Any:
 
 
 def fractions_of(option: str, text: str) -> list[Fraction]:
-    """Return the exact numbers of an option, separated by commas.
+    """Return the exact numbers of an option, separated by commas; ParameterError, with the option, if they are none.
 
     >>> fractions_of("--values", "3,1/2,0.25")
     [Fraction(3, 1), Fraction(1, 2), Fraction(1, 4)]

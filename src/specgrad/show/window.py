@@ -145,6 +145,8 @@ def _window(operator: str, sizes: Shape, kernel: Any, stride: Any, padding: Any,
 def _numbers(name: str, given: Any, shape: Shape, digits: str = "") -> Array:
     """Return `given` in `shape`, exact if all are finite.
 
+    ShapeError for another number of them, ParameterError for no numbers.
+
     If None, the digits cyclically, or 1, 2, 3, ... without digits.
     """
     count = math.prod(shape)

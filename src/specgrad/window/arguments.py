@@ -58,7 +58,10 @@ def _as_ints(operator: str, name: str, value: Any) -> Shape:
 
 
 def kernel_of(operator: str, kernel: PerAxis, rank: int | None) -> Shape:
-    """Return the kernel as a tuple; its length is the rank, and an int needs `rank=`."""
+    """Return the kernel as a tuple; its length is the rank, and an int needs `rank=`.
+
+    ParameterError without it, ShapeError for an empty kernel or a rank below 1.
+    """
     if _is_int(kernel) and rank is None:
         raise ParameterError(operator, f"an int kernel needs rank=; got kernel={kernel}", rule="P5")
     if rank is not None and (not _is_int(rank) or rank < 1):
@@ -70,7 +73,10 @@ def kernel_of(operator: str, kernel: PerAxis, rank: int | None) -> Shape:
 
 
 def _pairs(operator: str, padding: Any, rank: int) -> tuple[tuple[int, int], ...]:
-    """Return padding as one (lo, hi) pair per axis."""
+    """Return padding as one (lo, hi) pair per axis.
+
+    ShapeError for another number of entries than axes, ParameterError for others.
+    """
     if _is_int(padding):
         padding = (padding,) * rank
     given: Any = padding if hasattr(padding, "__iter__") else (None,) * rank
@@ -101,7 +107,10 @@ def _same(n: int, k: int, s: int, e: int, upper: bool) -> tuple[int, int]:
 def resolve_padding(
     operator: str, padding: Padding, sizes: Shape, kernel: Shape, stride: Shape, dilation: Shape
 ) -> tuple[tuple[int, int], ...]:
-    """Return one (lo, hi) pair per axis from an int, ints, pairs, "valid", "same_upper" or "same_lower"."""
+    """Return one (lo, hi) pair per axis from an int, ints, pairs, "valid", "same_upper" or "same_lower".
+
+    ParameterError for another word.
+    """
     if not isinstance(padding, str):
         return _pairs(operator, padding, len(sizes))
     if padding == "valid":
@@ -165,7 +174,10 @@ def strided(
 def _strided(
     operator: str, shape: Shape, kernel: Shape, stride: Any, padding: Any, dilation: Any, ceil: bool
 ) -> Window:
-    """Return the window of `strided`, cached by its arguments."""
+    """Return the window of `strided`, cached by its arguments.
+
+    ShapeError if the shape has fewer axes than the kernel.
+    """
     rank, shape = len(kernel), tuple(shape)
     if len(shape) < rank:
         raise ShapeError(operator, f"kernel={kernel} needs {rank} spatial axes; got input shape {shape}", rule="W1")
@@ -247,6 +259,8 @@ def mapped(operator: str, shape: Shape, spatial: Shape) -> Shape:
 def adaptive(operator: str, shape: Shape, output: Shape) -> Window:
     """Return the window of `output` adaptive cells over the last axes; axes that divide evenly are strided ones.
 
+    ShapeError if there are fewer axes, or empty ones.
+
     >>> adaptive("adaptive_avg_pool", (7,), (3,)).inside()
     array([3, 3, 3], dtype=object)
     >>> str(adaptive("adaptive_avg_pool", (6,), (3,)))
@@ -290,7 +304,10 @@ def transposed(
 def _open_transposed(
     operator: str, sizes: Shape, kernel: Shape, stride: Any, padding: Any, output_padding: Any, dilation: Any
 ) -> Window:
-    """Return a transposed window over symbolic sizes, which stores its arguments."""
+    """Return a transposed window over symbolic sizes, which stores its arguments.
+
+    ParameterError for padding by a word.
+    """
     rank = len(kernel)
     strides = per_axis(operator, "stride", stride, rank)
     dilations = per_axis(operator, "dilation", dilation, rank)
@@ -315,7 +332,10 @@ def window_at(window: OpenWindow, sizes: Sizes) -> Window:
 
 
 def window_over(made: str, operator: str, sizes: Shape, asked: dict[str, Any]) -> Window:
-    """Return the window that the call named `made` gives over these sizes, symbolic or not."""
+    """Return the window that the call named `made` gives over these sizes, symbolic or not.
+
+    ParameterError for another call than strided and transposed.
+    """
     if made == "adaptive":
         return adaptive(operator, sizes, asked["output"])
     if made not in ("strided", "transposed"):
@@ -328,7 +348,10 @@ def window_over(made: str, operator: str, sizes: Shape, asked: dict[str, Any]) -
 def _transposed(
     operator: str, sizes: Shape, kernel: Shape, stride: Any, padding: Any, output_padding: Any, dilation: Any
 ) -> Window:
-    """Return the window of `transposed` over sizes that are numbers, cached by its arguments."""
+    """Return the window of `transposed` over sizes that are numbers, cached by its arguments.
+
+    ParameterError for padding by a word, ShapeError for output_padding that is too large or a result of no cells.
+    """
     rank, sizes, kernel = len(kernel), tuple(sizes), tuple(kernel)
     strides = per_axis(operator, "stride", stride, rank)
     dilations = per_axis(operator, "dilation", dilation, rank)

@@ -13,6 +13,8 @@ MODES = ("reflect", "edge", "wrap")
 def border(mode: str, n: int, lo: int, hi: int) -> NDArray[np.int64]:
     """Return the cell that each of lo + n + hi positions reads, along an axis of n cells.
 
+    ParameterError for another mode, ShapeError for negative widths or no cell.
+
     reflect   mirrored at the first and the last cell, which are not repeated; as often as the padding is wide
     edge      the first, and the last
     wrap      periodic

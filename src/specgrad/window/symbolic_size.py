@@ -297,6 +297,8 @@ HINT = 61  # of a bare name while tracing: a prime, which no size of a network i
 def symbolic(text: str, guards: list[Guard] | None = None) -> SymbolicSize:
     """Return the size that "N" or "H=224" names; a bare name defaults to 1.
 
+    ShapeError for other texts.
+
     >>> symbolic("H=224").hint
     224
     """
@@ -384,7 +386,7 @@ def smaller(one: Any, other: Any) -> Any:
 
 
 def quotient(above: Any, below: Any) -> Any:
-    """Return floor(above / below), term by term where that comes out even.
+    """Return floor(above / below), term by term where that comes out even; ShapeError by 0.
 
     >>> n = symbolic("N")
     >>> quotient(n * 4 + 3, 2), quotient(n + 1, 2)
