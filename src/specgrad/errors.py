@@ -27,7 +27,7 @@ def quoted(text: str) -> str:
 
 
 class SpecgradError(Exception):
-    """Base of every error raised on purpose.
+    """Base of every error raised on purpose: one visible line, whatever names it quotes.
 
     >>> e = SpecgradError("max_pool", "kernel must be positive", rule="W1")
     >>> print(e)
@@ -39,7 +39,7 @@ class SpecgradError(Exception):
     def __init__(self, operator: str, text: str, *, rule: str | None = None) -> None:
         self.operator = operator
         self.rule = rule
-        super().__init__(f"{operator} [{rule}]: {text}" if rule else f"{operator}: {text}")
+        super().__init__(printable(f"{operator} [{rule}]: {text}" if rule else f"{operator}: {text}"))
         if rule:
             super().add_note(f'  the rule: print(specgrad.rule("{rule}"))')
 
