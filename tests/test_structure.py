@@ -215,7 +215,7 @@ READS_FILES = {
 
 def test_models_come_through_one_gate() -> None:
     """`interop.model` alone turns what a user gave into a graph; others ask it."""
-    readers = {"from_onnx", "from_torch", "input_dims"}
+    readers = {"from_onnx", "from_torch", "input_dims", "meaning_of"}
     outside = {m: p for m, p in MODULES.items() if room_of(m) not in ("interop", "specgrad") and m not in READS_FILES}
     assert [m for m, p in outside.items() if readers & imported_names(p.read_text(encoding="utf-8"))] == []
     assert imported_names("def f():\n    from .interop import from_onnx as read") == {"from_onnx"}

@@ -213,6 +213,26 @@ def test_what_a_graph_keeps_of_its_file() -> None:
     assert compare(a, b, np.ones(2), np.ones(2)).interface == ("inputs are declared with sizes (N), (N) and (N), (M)",)
 
 
+def test_inputs_of_other_shapes_are_matched_by_name() -> None:
+    """x and y in another order: by position neither would fit, and with equal shapes another function was fed."""
+    first = sg.trace(lambda x, y: sg.relu(x) + sg.sum(y), (2, 3), (4,))
+    second = sg.trace(lambda y, x: sg.relu(x) + sg.sum(y), (4,), (2, 3))
+    given = np.zeros((2, 3), np.float32), np.ones(4, np.float32)
+    done = compare(first, second, *given)
+    assert (done.verdict, done.shapes) == ("same", {"x": (2, 3), "y": (4,)})
+    assert done.notes[0] == "inputs were matched by their names: the second model takes them as y, x"
+    other = sg.trace(lambda y, x: sg.relu(x) + 2 * sg.sum(y), (4,), (2, 3))
+    witness = compare(first, other, *given).witness
+    assert witness is not None
+    assert (witness.value, witness.upper) == (4.0, pytest.approx(4.0))
+
+
+def test_a_graph_that_takes_structures_is_not_compared() -> None:
+    pair = sg.trace(lambda p: p[0] + p[1], ((3,), (3,)))
+    with pytest.raises(sg.ParameterError, match="structures are not compared"):
+        compare(pair, pair, [np.zeros(3), np.zeros(3)])
+
+
 def test_inputs_in_another_order_are_said() -> None:
     a, b = sg.trace(lambda x, y: x - y, (2,), (2,)), sg.trace(lambda y, x: x - y, (2,), (2,))
     done = compare(a, b)

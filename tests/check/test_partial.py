@@ -98,6 +98,19 @@ def test_what_nobody_recorded_is_not_examined() -> None:
     assert audited.coverage.of_multiply_adds == 4 * 64 * 27 + 2 * 36 * 36 or audited.coverage.uncounted == ("norm",)
 
 
+def test_what_an_unknown_node_reads_is_no_output_of_the_model() -> None:
+    """It is one of the part that is examined: a layer that was recorded there is named, and its coverage is told."""
+    file = model([NORM])
+    values = recorded(file, ["c1"])
+    audited = audit_recorded(file, values)
+    assert not audited.outputs_only
+    assert "1 of 3 layers were judged" in str(audited)
+    values["c1"] = values["c1"] + 1
+    first = audit_recorded(file, values).first_divergent
+    assert first is not None
+    assert first.name == "conv1"
+
+
 def test_nothing_judged_is_no_yes() -> None:
     graph = helper.make_graph(
         [helper.make_node("LpNormalization", ["x"], ["y"], name="norm", axis=1)],

@@ -271,7 +271,7 @@ def test_partial_graphs_are_refused_by_name() -> None:
 
 @pytest.mark.parametrize("bad", [np.float32([np.nan, 0, 1]), np.float32([np.inf, 0, 1]), np.array(["a", "b", "c"])])
 def test_inputs_are_finite_numbers(bad: np.ndarray) -> None:
-    with pytest.raises(ParameterError, match="must hold finite numbers"):
+    with pytest.raises(ParameterError, match=r"must hold (finite )?numbers"):
         tolerance(sg.trace(sg.relu, (3,)), bad)
 
 

@@ -17,6 +17,8 @@ torch = pytest.importorskip("torch")
 from onnx import TensorProto, helper  # noqa: E402
 
 from specgrad.bounds import certify  # noqa: E402
+from specgrad.check import compare, tolerance  # noqa: E402
+from specgrad.check.models.inputs import as_declared  # noqa: E402
 
 X = np.float32([[1.0, -2.0, 3.0]])
 
@@ -36,6 +38,7 @@ def given(kind: str, folder: Path) -> Any:
         "path": file,
         "text": str(file),
         "bytes": file.read_bytes(),
+        "bytearray": bytearray(file.read_bytes()),
         "proto": relu_file(["N", 3]),
         "graph": sg.trace(sg.relu, ("N", 3)),
         "saved graph": saved,
@@ -43,7 +46,7 @@ def given(kind: str, folder: Path) -> Any:
     }[kind]
 
 
-KINDS = ["path", "text", "bytes", "proto", "graph", "saved graph", "module"]
+KINDS = ["path", "text", "bytes", "bytearray", "proto", "graph", "saved graph", "module"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -70,6 +73,36 @@ def test_what_a_file_declares_is_what_inputs_say() -> None:
     assert open_model(relu_file(None)).inputs[0].dims is None
 
 
+def test_a_range_is_declared_by_a_type_of_integers_alone() -> None:
+    ranges = {kind: ModelInput("x", [1], kind).range for kind in ("int8", "uint16", "int64", "bool", "float32", None)}
+    for kind in ("int8", "uint16", "int64"):
+        assert ranges[kind] == (np.iinfo(kind).min, np.iinfo(kind).max)
+    assert (ranges["bool"], ranges["float32"], ranges[None]) == ((0, 1), None, None)
+    assert open_model(relu_file([1, 3], TensorProto.UINT8)).inputs[0].range == (0, 255)
+
+
+@pytest.mark.parametrize(
+    ("cells", "fits"),
+    [([0, 255, 7], True), ([-1, 0, 0], False), ([0, 256, 0], False), ([0.5, 0, 0], False), ([np.nan, 0, 0], False)],
+)
+def test_floats_become_integers_in_the_declared_range_alone(cells: list[float], fits: bool) -> None:
+    model = open_model(relu_file([3], TensorProto.UINT8))
+    for kind in ("float16", "float32"):
+        given = {"x": np.array(cells, kind)}
+        if fits:
+            assert as_declared(model, given)[0]["x"].tolist() == cells
+        else:
+            with pytest.raises(ParameterError, match=r"uint8 in the model, whole numbers from 0 to 255; got"):
+                as_declared(model, given)
+
+
+def test_the_ends_of_long_integers_are_exact() -> None:
+    model = open_model(relu_file([1], TensorProto.INT64))
+    assert as_declared(model, {"x": np.float32([-(2.0**63)])})[0]["x"].tolist() == [-(2**63)]
+    with pytest.raises(ParameterError, match="from -9223372036854775808 to 9223372036854775807"):
+        as_declared(model, {"x": np.float32([2.0**63])})
+
+
 def test_a_batch_that_nobody_gives_is_one_and_other_open_sizes_are_asked_for() -> None:
     assert open_model(relu_file([None, 3])).closed_shapes({}) == {"x": (1, 3)}
     assert open_model(relu_file([None, None])).closed_shapes({"x": (2, 5)}) == {"x": (2, 5)}
@@ -82,6 +115,81 @@ def test_a_batch_that_nobody_gives_is_one_and_other_open_sizes_are_asked_for() -
 def test_another_number_of_inputs_is_refused() -> None:
     with pytest.raises(ParameterError, match=r"audit: the model takes 1 inputs \(x\); got 2"):
         open_model(relu_file([1, 3])).graph_for([X, X], "audit")
+
+
+def test_a_graph_says_in_the_same_words_how_many_inputs_it_takes() -> None:
+    model = open_model(sg.trace(lambda x, y: x + y, (1, 3), (1, 3)))
+    for given in ([X], [X, X, X]):
+        with pytest.raises(ParameterError, match=rf"audit: the model takes 2 inputs \(x, y\); got {len(given)}"):
+            model.graph_for(given, "audit")
+
+
+def test_a_module_says_how_many_inputs_it_takes() -> None:
+    class Optional(torch.nn.Module):
+        def forward(self, x: Any, scale: Any = None) -> Any:
+            return x
+
+    class Several(torch.nn.Module):
+        def forward(self, x: Any, *more: Any) -> Any:
+            return x + sum(more)
+
+    for net, words in ((torch.nn.ReLU(), "1 inputs"), (Optional(), "1 to 2 inputs"), (Several(), "1 or more inputs")):
+        with pytest.raises(ParameterError, match=f"audit: the model takes {words} .*; got 0"):
+            open_model(net).graph_for([], "audit")
+    assert open_model(Several()).graph_for([X, X, X], "audit").nodes[-1].shape == (1, 3)
+
+
+ODD = {
+    "ragged": ([[1.0, 2.0], [3.0]], "is no array of numbers: .*inhomogeneous"),
+    "text": (np.array([["a", "b", "c"]]), "must hold numbers.*got <U1"),
+    "None": ([[1.0, None, 2.0]], "must hold numbers.*got object"),
+    "complex": (X * 1j, "must hold numbers.*got complex64"),
+    "times": (np.array([[1, 2, 3]], "datetime64[s]"), "must hold numbers"),
+    "wide": (X.astype(np.longdouble), "must hold numbers, floats of 64 bits at most"),
+    "sparse": (torch.zeros(1, 3).to_sparse(), "is no array of numbers"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("kind", ["bytes", "graph", "module"])
+def test_what_is_no_array_of_numbers_is_refused_in_one_wording(kind: str, odd: str, tmp_path: Path) -> None:
+    what, text = ODD[odd]
+    if odd == "wide" and np.dtype(np.longdouble).itemsize == 8:
+        pytest.skip("here it is float64")
+    for call in (lambda m: m.graph_for([what], "audit"), lambda m: compare(m, m, what), lambda m: tolerance(m, what)):
+        with pytest.raises(ParameterError, match=rf": input (x|input) {text}"):
+            call(open_model(given(kind, tmp_path)))
+
+
+@pytest.mark.parametrize("kind", ["bytes", "graph", "module"])
+def test_an_array_may_be_a_list_or_a_tensor_or_of_another_order_of_bytes(kind: str, tmp_path: Path) -> None:
+    model = open_model(given(kind, tmp_path))
+    forms = [X.tolist(), tuple(map(tuple, X.tolist())), torch.tensor(X), torch.tensor(X).bfloat16(), X.astype(">f4")]
+    for form in forms:
+        (array,) = model.arrays([form], "test")
+        assert (array.tolist(), array.dtype.isnative) == (X.tolist(), True)
+        assert tolerance(model, form).exact[0].tolist() == [[1.0, 0.0, 3.0]]
+
+
+def test_the_structure_of_an_argument_is_the_graph_s() -> None:
+    graph = sg.trace(lambda p: p["a"] + p["b"][0], {"a": (3,), "b": [(3,)]})
+    (found,) = open_model(graph).arrays([{"b": [[1.0, 2.0, 3.0]], "a": [0, 0, 1]}], "test")
+    assert (found["a"].tolist(), found["b"][0].tolist()) == ([0, 0, 1], [1.0, 2.0, 3.0])
+    with pytest.raises(ParameterError, match=r"test.*input p\.b\.0 must hold numbers"):
+        open_model(graph).arrays([{"a": X[0], "b": ["x"]}], "test")
+
+
+def test_what_torch_jit_made_is_refused_before_its_signature_is_asked_for() -> None:
+    with pytest.raises(ParameterError, match=r"tolerance.*torch.jit made .* give the module itself"):
+        tolerance(torch.jit.trace(torch.nn.ReLU(), torch.zeros(1, 3)), X, points=True)
+
+
+def test_names_with_line_breaks_stay_in_one_line() -> None:
+    file = relu_file([1, 3])
+    file.graph.input[0].name = file.graph.node[0].input[0] = "x\n\x1b[2Jy"
+    with pytest.raises(ShapeError) as error:
+        open_model(file).graph_for([X[0]], "test")
+    assert "input x\\n\\x1b[2Jy must have shape" in str(error.value)
 
 
 @pytest.mark.parametrize("what", [7, None, [1.0], np.zeros(3)])

@@ -18,6 +18,9 @@ pytest.importorskip("torch")
 ort = pytest.importorskip("onnxruntime")
 pytest.importorskip("flint")
 
+from onnx import TensorProto, helper  # noqa: E402
+
+import specgrad as sg  # noqa: E402
 from specgrad.bounds.search.certificates.prove import prove  # noqa: E402
 from specgrad.errors import SpecgradError  # noqa: E402
 from specgrad.safety.evidence import Evidence, gather  # noqa: E402
@@ -197,6 +200,33 @@ def test_the_page_says_what_it_is(whole: Evidence) -> None:
 def test_inputs_that_were_not_recorded_are_named(place: Path, recorded) -> None:
     with pytest.raises(SpecgradError, match=r"the inputs .* of the model were not recorded; got y"):
         gather(place / "net.onnx", {"y": next(iter(recorded.values()))})
+
+
+def test_bytes_and_a_proto_are_models_too(whole: Evidence, place: Path, recorded) -> None:
+    data = (place / "net.onnx").read_bytes()
+    for given in (data, bytearray(data), onnx.load_from_string(data)):
+        evidence = gather(given, recorded)
+        assert evidence.digests["model: model"] == whole.digests["model: net.onnx"]
+        assert verdicts(evidence)["outputs"] == verdicts(whole)["outputs"]
+    with pytest.raises(SpecgradError, match="the model must be an ONNX file; got Graph"):
+        gather(sg.trace(sg.relu, (3,)), {})
+
+
+def test_an_unknown_operator_is_told_in_every_item() -> None:
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 3, 3]) for n in "xy")
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"], name="relu"),
+        helper.make_node("Det", ["h"], ["d"], name="det"),
+        helper.make_node("Add", ["h", "d"], ["y"], name="add"),
+    ]
+    model = helper.make_model(helper.make_graph(nodes, "net", [x], [y]), opset_imports=[helper.make_opsetid("", 17)])
+    ones = np.ones((1, 3, 3), np.float32)
+    found = gather(model, {"x": ones, "h": ones, "y": 5 * ones}, data=ones, box=(0.0, 1.0))
+    told = verdicts(found)
+    assert {told[name] for name in ("model", "layers", "outputs", "decisions", "box")} == {"cannot tell"}
+    said = {item.name: item.answer for item in found.items}
+    for name in ("model", "outputs", "decisions", "box"):
+        assert "Det 'det': the operator is not known" in said[name]
 
 
 def test_a_model_that_cannot_be_read_has_its_section_too() -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +22,8 @@ import numpy as np
 from ..errors import ParameterError, ShapeError, SpecgradError, UnsupportedError, need
 from ..graph.files.save import load
 from ..graph.graph import Graph
-from ..graph.ir.tree import match
+from ..graph.ir.tree import Tree, match, transform
+from ..scalar import Array
 from ..window import Shape
 
 Dims = Sequence[int | None] | None
@@ -35,6 +38,20 @@ class ModelInput:
     name: str
     dims: Dims = None
     dtype: str | None = None
+
+    @property
+    def range(self) -> tuple[int, int] | None:
+        """The least and the largest number that the type holds, of integers and bool; None: no range is declared.
+
+        >>> ModelInput("x", [1], "uint8").range, ModelInput("x", [1], "int4").range, ModelInput("x").range
+        ((0, 255), (-8, 7), None)
+        """
+        if self.dtype == "bool":
+            return 0, 1
+        if not (integer := re.fullmatch(r"(u?)int(\d+)", self.dtype or "")):
+            return None
+        bits = int(integer[2])
+        return (0, 2**bits - 1) if integer[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +77,7 @@ class Model:
             from .onnx import declared_inputs
 
             return tuple(ModelInput(*each) for each in declared_inputs(self.file))
-        return tuple(ModelInput(name) for name in inspect.signature(self.source.forward).parameters)
+        return tuple(ModelInput(parameter.name) for parameter in self._parameters)
 
     @property
     def names(self) -> list[str]:
@@ -101,25 +118,41 @@ class Model:
 
         Refused: inputs that do not fit, operators without a meaning, graphs from which an import left some out.
         """
+        if self.kind == "graph":
+            refuse_parts(self.source, who)
+        arrays = self.arrays(inputs, who)
         if self.kind == "torch":
             from .torch.formats import float_type
 
-            arrays = [np.asarray(a) for a in inputs]
             kind = float_type(self.source)  # a meaning does not depend on the numbers, and tracing asks for this type
             return self._traced([a.astype(kind) if a.dtype.kind == "f" else a for a in arrays])
         if self.kind == "onnx":
-            self.check_count(inputs, who)
-            shapes = {i.name: np.shape(a) for i, a in zip(self.inputs, inputs, strict=True)}
+            shapes = {i.name: a.shape for i, a in zip(self.inputs, arrays, strict=True)}
             for i in self.inputs:
                 _check_shape(i.name, shapes[i.name], i.dims, who)
             return self.graph(shapes)
         graph: Graph = self.source
-        refuse_parts(graph, who)
         dims = dict(zip(graph.input_positions, (i.dims for i in self.inputs), strict=True))
-        for name, pattern, tree in zip(graph.names, graph.inputs, inputs, strict=False):
-            for path, position, given in match(pattern, tree, name):
-                _check_shape(path, np.shape(given), dims[position], who)
-        return graph.fitted(tuple(inputs))
+        for name, pattern, tree in zip(graph.names, graph.inputs, arrays, strict=True):
+            for path, position, array in match(pattern, tree, name):
+                _check_shape(path, array.shape, dims[position], who)
+        return graph.fitted(arrays)
+
+    def arrays(self, inputs: Sequence[Any], who: str) -> tuple[Tree, ...]:
+        """What was given for every input as an array of numbers; for a Graph's argument, in its structure.
+
+        Refused: another number of inputs, another structure, what holds no numbers.
+        """
+        self.check_count(inputs, who)
+        if self.kind != "graph":
+            names = [*self.names, *(str(k) for k in range(len(inputs)))]  # of a module that takes any number
+            return tuple(array_of(given, name, who) for name, given in zip(names, inputs, strict=False))
+
+        def filled(name: str, pattern: Tree, tree: Tree) -> Tree:
+            leaves = {path: leaf for path, _, leaf in match(pattern, tree, name)}
+            return transform(lambda path, _: array_of(leaves[path], path, who), pattern, name)
+
+        return tuple(map(filled, self.source.names, self.source.inputs, inputs))
 
     def part(self, shapes: Mapping[str, Shape], declared: Any = None) -> Any:
         """An ONNX file's graph without the nodes that have no meaning here, which `unexamined` of the graph lists.
@@ -163,9 +196,16 @@ class Model:
 
     def check_count(self, inputs: Sequence[Any], who: str) -> None:
         """Refuse another number of inputs than the model takes."""
-        if len(self.inputs) != len(inputs):
-            names = ", ".join(self.names)
-            raise ParameterError(who, f"the model takes {len(self.inputs)} inputs ({names}); got {len(inputs)}")
+        least, most = _positional(self._parameters) if self.kind == "torch" else (len(self.names), len(self.names))
+        if not least <= len(inputs) <= most:
+            more = "" if least == most else " or more" if most == sys.maxsize else f" to {most}"
+            text = f"the model takes {least}{more} inputs ({', '.join(self.names)}); got {len(inputs)}"
+            raise ParameterError(who, text)
+
+    @cached_property
+    def _parameters(self) -> tuple[inspect.Parameter, ...]:
+        """The parameters of a module's `forward`."""
+        return tuple(inspect.signature(self.source.forward).parameters.values())
 
     def _traced(self, examples: Sequence[Any]) -> Graph:
         """The graph of a PyTorch module at these examples; ParameterError for what torch.export does not take."""
@@ -197,11 +237,15 @@ def open_model(given: Any, who: str = "model") -> Model:
         return Model(given, "graph", type(given).__name__)
     if is_onnx(given):
         need("onnx", "ONNX files need")
+        given = bytes(given) if isinstance(given, bytearray | memoryview) else given
         return Model(given, "onnx", Path(given).name if isinstance(given, str | Path) else "model")
     if hasattr(given, "state_dict"):
         need("torch", "PyTorch modules need")
         import torch
 
+        if isinstance(given, torch.jit.ScriptModule):
+            text = f"torch.export does not take what torch.jit made ({type(given).__name__}); give the module itself"
+            raise ParameterError(who, text, rule="P5")
         if isinstance(given, torch.nn.Module):
             return Model(given, "torch", type(given).__name__)
     text = f"model must be a Graph, an ONNX file or a PyTorch module; got {type(given).__name__}"
@@ -222,7 +266,25 @@ def named_model(name: str) -> Model:
 
 def is_onnx(given: Any) -> bool:
     """Whether this is what ONNX files are given as: a path, their bytes, a ModelProto."""
-    return isinstance(given, str | Path | bytes) or hasattr(given, "SerializeToString")
+    return isinstance(given, str | Path | bytes | bytearray | memoryview) or hasattr(given, "SerializeToString")
+
+
+def array_of(given: Any, name: str, who: str) -> Array:
+    """One input as an array of numbers, in its own type (bfloat16: float32) and this machine's order of bytes."""
+    x = given.detach().cpu() if hasattr(given, "detach") else given
+    x = x.float() if str(getattr(x, "dtype", "")) == "torch.bfloat16" else x
+    try:
+        array = np.asarray(x)
+    except (TypeError, ValueError, RuntimeError) as error:  # lists of other lengths, sparse tensors
+        text = f"input {name} is no array of numbers: {' '.join(str(error).split()):.200}"
+        raise ParameterError(who, text, rule="P5") from error
+    if array.dtype.name == "bfloat16":  # NumPy has it of another library, as bytes of no kind
+        array = array.astype(np.float32)
+    kind, wide = array.dtype.kind, array.dtype.kind == "f" and array.dtype.itemsize > 8
+    if kind not in "fiubO" or wide or (kind == "O" and not all(isinstance(v, Real) for v in array.flat)):
+        text = f"input {name} must hold numbers, floats of 64 bits at most; got {array.dtype} of shape {array.shape}"
+        raise ParameterError(who, text, rule="P5")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def refuse_parts(graph: Graph, who: str) -> None:
@@ -295,6 +357,13 @@ def _imported(name: str) -> Any:
     if not hasattr(module, "state_dict"):
         raise ParameterError("model", f"{name} is no PyTorch module; got {type(module).__name__}")
     return module
+
+
+def _positional(parameters: Sequence[inspect.Parameter]) -> tuple[int, int]:
+    """How many arguments a function takes by position, at least and at most."""
+    by_position = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    any_number = any(p.kind == p.VAR_POSITIONAL for p in parameters)
+    return sum(p.default is p.empty for p in by_position), sys.maxsize if any_number else len(by_position)
 
 
 def _at_batch_one(given: ModelInput) -> Shape:

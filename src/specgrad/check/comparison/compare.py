@@ -226,7 +226,8 @@ def compare(
     """Return whether two models are one function over real numbers, or how far apart they are.
 
     a, b        Graphs, ONNX files (paths, bytes, ModelProtos) or PyTorch modules
-    inputs      one input of the models; none: the middle of the box, or normal numbers of a fixed seed
+    inputs      one input of the models, in the order of a; none: the middle of the box, or normal numbers of a fixed
+                seed. Inputs of b are matched by their names where both models name them alike, else by their order
     eps         also bound the difference for all inputs whose cells are this close to those of `inputs`,
     low, high   and no less, no more than these; without eps: for all inputs between them
     box         the same for a Box, or a tuple with a Box or an array per input
@@ -252,7 +253,7 @@ def compare(
     about = "the input given" if inputs else None if boxes is None else "the middle of the box"
     inputs = inputs or (() if boxes is None else tuple(_middle(each) for each in boxes))
     a, b = open_model(a, "compare"), open_model(b, "compare")
-    first, second, given, formats = _graphs(a, b, inputs, arithmetic)
+    first, second, given, formats, matched = _graphs(a, b, inputs, arithmetic)
     declared = _declared(a, first), _declared(b, second)
     boxes = boxes or box_around(given, eps, low, high)
     shapes = {n.name: n.shape for n in (first.nodes[p] for p in first.input_positions)}
@@ -279,7 +280,7 @@ def compare(
                 first_divergent_value=run.by_value(done),
             )
     done = _with_interfaces(done, declared)
-    notes = (*done.notes, *_notes(first, second, formats, declared))
+    notes = (*done.notes, *matched, *_notes(first, second, formats, declared))
     done = replace(done, arithmetic=arithmetic, deployment=deployment_of(arithmetic, first, second))
     return replace(done, shapes=shapes, notes=notes, seconds=time.monotonic() - start)
 
@@ -300,30 +301,42 @@ def _check_boxes(graph: Graph, boxes: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _graphs(
     a: Model, b: Model, inputs: tuple[Any, ...], arithmetic: Arithmetic
-) -> tuple[Graph, Graph, tuple[Array, ...], list[Mapping[str, str]]]:
-    """Return both models as graphs, b's inputs in a's order if names allow; the inputs; formats other than float32.
+) -> tuple[Graph, Graph, tuple[Array, ...], list[Mapping[str, str]], list[str]]:
+    """Return both models as graphs, b's inputs in a's order; the inputs; formats besides float32; what was matched.
 
     ShapeError or ParameterError if b does not take what a takes, or if inputs are structures.
     """
-    given = tuple(leaves(tuple(numpy_of(x) for x in inputs))) if inputs else _random_inputs(a)
+    for model in (a, b):
+        if model.kind == "graph" and len(model.inputs) != len(model.names):
+            raise ParameterError("compare", "inputs that are structures are not compared; give graphs of arrays")
+    given = tuple(map(numpy_of, leaves(a.arrays(inputs, "compare")))) if inputs else _random_inputs(a)
     first, fewer = graph_of(a, given, "compare", arithmetic)
+    order, matched = _matched(a.names[: len(given)], b.names[: len(given)])
     try:
-        second, less = graph_of(b, given, "compare", arithmetic)
+        second, less = graph_of(b, [given[k] for k in order] if order else given, "compare", arithmetic)
     except (ShapeError, ParameterError) as error:
         raise type(error)("compare", f"the second model does not take what the first takes: {error}") from error
-    for graph in (first, second):
-        if len(graph.input_positions) != len(graph.inputs):
-            raise ParameterError("compare", "inputs that are structures are not compared; give graphs of arrays")
-    bind_inputs(first, given)  # says which does not fit
-    return first, _ordered_as(first, second), given, [fewer, less]
+    if order:
+        places = [order.index(k) for k in range(len(given))]
+        names, patterns = (tuple(each[j] for j in places) for each in (second.names, second.inputs))
+        second = replace(second, names=names, inputs=patterns, open=None)
+    return first, second, given, [fewer, less], matched
 
 
-def _ordered_as(first: Graph, second: Graph) -> Graph:
-    """Return `second` with its inputs in the order of `first`, if they have the same names."""
-    if first.names == second.names or set(first.names) != set(second.names):
-        return second
-    order = [second.names.index(name) for name in first.names]
-    return replace(second, names=first.names, inputs=tuple(second.inputs[k] for k in order), open=None)
+def _matched(first: Sequence[str], second: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Return the number of the first model's input that each of the second gets ([]: its own), and notes on it.
+
+    >>> _matched(["x", "y"], ["y", "x"])
+    ([1, 0], ['inputs were matched by their names: the second model takes them as y, x'])
+    >>> _matched(["x", "y"], ["x", "z"])
+    ([], ['inputs were matched by their order: x, y with x, z'])
+    """
+    if list(first) == list(second):
+        return [], []
+    if len(set(first)) == len(first) and sorted(first) == sorted(second):
+        text = f"inputs were matched by their names: the second model takes them as {', '.join(second)}"
+        return [first.index(name) for name in second], [text]
+    return [], [f"inputs were matched by their order: {', '.join(first)} with {', '.join(second)}"]
 
 
 def _random_inputs(model: Model) -> tuple[Array, ...]:
@@ -405,12 +418,10 @@ def _compare_forms(a: Graph, b: Graph, declared: Declared) -> tuple[Comparison, 
 
 
 def _notes(a: Graph, b: Graph, formats: Sequence[Mapping[str, str]], declared: Declared) -> tuple[str, ...]:
-    """Return notes on defaults, on inputs matched by order, and on formats other than float32."""
+    """Return notes on defaults, and on formats other than float32."""
     notes = []
     if names := sorted({str(name) for each in declared if each is not None for name in each.defaults}):
         notes.append(f"{', '.join(names)} may be given or left out: what is said holds at the defaults")
-    if a.names != b.names:
-        notes.append(f"inputs were matched by their order: {', '.join(a.names)} with {', '.join(b.names)}")
     kinds = [{*f.values(), *_wider_formats(g)} for f, g in zip(formats, (a, b), strict=True)]
     if kinds[0] != kinds[1]:
         said = [", ".join(sorted(k)) or "none" for k in kinds]

@@ -12,7 +12,7 @@ from specgrad.proof.base.deployed_graph import rounded_constants
 
 from ...errors import ParameterError, ShapeError
 from ...graph.graph import Graph
-from ...interop.model import Dims, Model, open_model
+from ...interop.model import Dims, Model, array_of, open_model
 from ...rounding import Arithmetic
 from ...scalar import Array
 from ..models.checkpoint import digest_of
@@ -79,7 +79,7 @@ def _declared(model: Model, data: Any) -> dict[str, Dims]:
 
 def _fitted(declared: Mapping[str, Dims], data: Any) -> tuple[tuple[Array, ...], tuple[bool, ...]]:
     """Return the arrays in the order of the inputs, and per input whether a sample is a batch of one."""
-    named = {name: np.asarray(a) for name, a in _named(list(declared), data).items()}
+    named = {name: array_of(a, name, "preserve") for name, a in _named(list(declared), data).items()}
     _check_counts(named)
     batched = tuple(_is_batched(name, dims, named[name].shape) for name, dims in declared.items())
     return tuple(named[name] for name in declared), batched

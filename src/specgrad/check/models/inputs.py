@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from specgrad.errors import ParameterError
-from specgrad.interop.model import Model
+from specgrad.interop.model import Model, ModelInput
 from specgrad.scalar import Array
 from specgrad.window import Shape
 
 CALLER_FLOATS = ("float16", "float32")  # what callers may give
 FEEDABLE_FLOATS = (*CALLER_FLOATS, "float64")
+INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 QUANTISED = ("int8", "uint8", "int16", "uint16", "int32")  # and these, where a file declares that very type
 
 
@@ -34,28 +34,29 @@ def as_declared(model: Model, given: Mapping[str, Array]) -> tuple[dict[str, Arr
     """Return the inputs in the types that an ONNX file declares, and a note for each that was converted; ParameterError
     for a type that is not known.
     """
-    types = {i.name: i.dtype for i in model.inputs}
+    declared = {i.name: i for i in model.inputs}
     feeds, notes = dict(given), []
     for name, a in given.items():
-        if types[name] is None:
-            raise ParameterError("audit", f"input {name} declares no type that is known", rule="P5")
-        wanted = np.dtype(types[name])
-        if a.dtype == wanted:
+        if a.dtype.name == declared[name].dtype:
             continue
         check_floats([a])
-        feeds[name] = _convert(name, a, wanted)
-        notes.append(f"input {name} was converted from {a.dtype} to {wanted}")
+        feeds[name] = _convert(declared[name], a)
+        notes.append(f"input {name} was converted from {a.dtype} to {declared[name].dtype}")
     return feeds, tuple(notes)
 
 
-def _convert(name: str, a: Array, wanted: np.dtype[Any]) -> Array:
-    """Return `a` in the declared type: floats are rounded; integers must be in its range, else ParameterError."""
-    if wanted.name in FEEDABLE_FLOATS:
+def _convert(declared: ModelInput, a: Array) -> Array:
+    """Return `a` in the declared type: floats are rounded; whole numbers must be in its range, else ParameterError."""
+    name, wanted = declared.name, declared.dtype
+    if wanted is None:
+        raise ParameterError("audit", f"input {name} declares no type that is known", rule="P5")
+    if wanted in FEEDABLE_FLOATS:
         with np.errstate(over="ignore"):
             return a.astype(wanted)
-    if wanted.kind in "iu" and (a.astype(np.float64) == a.astype(wanted).astype(np.float64)).all():
-        return a.astype(wanted)
-    text = f"input {name} is {wanted} in the model; got {a.dtype} numbers that it does not hold"
-    raise ParameterError(
-        "audit", text if wanted.kind in "iu" else f"input {name} is {wanted}, which is not fed", rule="P5"
-    )
+    if declared.range is None or wanted not in INTEGERS:
+        raise ParameterError("audit", f"input {name} is {wanted}, which is not fed", rule="P5")
+    (low, high), exact = declared.range, a.astype(np.float64)
+    if not ((exact >= low) & (exact < high + 1) & (exact == np.rint(exact))).all():  # high + 1: a power of 2, a float
+        text = f"input {name} is {wanted} in the model, whole numbers from {low} to {high}"
+        raise ParameterError("audit", f"{text}; got {a.dtype} numbers that it does not hold", rule="P5")
+    return a.astype(wanted)

@@ -58,7 +58,7 @@ def _refuse_halves(graph: Graph, who: str, digits: int) -> None:
 
 
 def points_of(model: Any, inputs: tuple[Tree, ...], who: str) -> list[tuple[Tree, ...]]:
-    """Return the points, one after the other, of inputs whose first axis counts points.
+    """Return the points, one after the other, of inputs (`Model.arrays`) whose first axis counts points.
 
     A point keeps that axis, with length 1, unless the model takes an axis less.
 
@@ -85,10 +85,9 @@ def _takes_less(model: Model, number: int, tree: Tree) -> dict[str, bool]:
     """Return {path: whether the model takes an axis less than that leaf of argument `number` has}."""
     if model.kind == "graph":
         graph = model.source
-        patterns = graph.inputs[number : number + 1]  # none for an argument too many, which is refused later
-        ranks = {path: len(graph.nodes[position].shape) for p in patterns for path, position in walk(p)}
+        ranks = {path: len(graph.nodes[position].shape) for path, position in walk(graph.inputs[number])}
     else:
-        dims = [*(i.dims for i in model.inputs), *(None for _ in range(number + 1))][number]
+        dims = None if model.kind == "torch" else model.inputs[number].dims
         ranks = {} if dims is None else {"": len(dims)}
     return {path: np.ndim(leaf) == ranks.get(path, -1) + 1 for path, leaf in walk(tree)}
 

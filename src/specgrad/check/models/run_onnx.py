@@ -32,7 +32,7 @@ def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float
     if is_module and runtime.name == "torch":
         from .run_torch import run_module
 
-        return run_module(given.source, inputs)
+        return run_module(given, inputs)
     if not runtime.model:
         text = (
             f"runtime {runtime.name} runs no whole models; give onnxruntime, openvino, openvino-f32 or onnx-reference"

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from specgrad.errors import need
-from specgrad.interop.torch.formats import HALVES, half_type, meaning_of, numbers_of, tensors_of
+from specgrad.errors import ParameterError, need
+from specgrad.interop.model import Model
+from specgrad.interop.torch.formats import HALVES, half_type, numbers_of, tensors_of
 from specgrad.process import ProcessResult
 from specgrad.scalar import Array
 
@@ -32,20 +33,25 @@ def _without_log(name: str) -> Iterator[None]:
 
 
 def export_onnx(module: torch.nn.Module, inputs: Sequence[Array]) -> bytes:
-    """Return the bytes of the ONNX file that torch.onnx writes for the module."""
+    """Return the bytes of the ONNX file that torch.onnx writes for the module; ParameterError if it writes none."""
     need("onnx", "torch.onnx needs")
     need("onnxscript", "torch.onnx needs")
+    tensors = tuple(tensors_of(inputs, half_type(module)))
     with warnings.catch_warnings(), _without_log("torch.onnx"):
         warnings.simplefilter("ignore")
-        program: Any = torch.onnx.export(
-            module, tuple(tensors_of(inputs, half_type(module))), dynamo=True, verbose=False
-        )
+        try:
+            program: Any = torch.onnx.export(module, tensors, dynamo=True, verbose=False)
+        except Exception as error:  # of the user's program, or of the exporter on it
+            cause = error.__cause__ or error
+            text = f"torch.onnx does not export {type(module).__name__}: {type(cause).__name__}: {cause}"
+            raise ParameterError("audit", f"{' '.join(text.split()):.300}", rule="P5") from error
     return bytes(program.model_proto.SerializeToString())
 
 
-def run_module(module: torch.nn.Module, inputs: Sequence[Array]) -> ModelRun:
-    """Run the module in this process and return its layers' outputs, observed by forward hooks."""
-    graph, half = meaning_of(module, inputs), half_type(module)
+def run_module(model: Model, inputs: Sequence[Array]) -> ModelRun:
+    """Run a PyTorch module in this process and return its layers' outputs, observed by forward hooks."""
+    module: torch.nn.Module = model.source
+    graph, half = model.graph_for(inputs, "audit"), half_type(module)
     given = numbers_of(tensors_of(inputs, half))
     seen: dict[str, Array] = {}
     calls: Counter[str] = Counter()
@@ -72,10 +78,9 @@ def run_module(module: torch.nn.Module, inputs: Sequence[Array]) -> ModelRun:
     results = result if isinstance(result, tuple | list) else [result]
     answer = ProcessResult("answers", tuple(numbers_of(results)))
     ordered = dict(sorted(layers.items(), key=lambda item: item[1]))
-    formats = {} if half is None else {n.name: HALVES[half] for n in graph.nodes if n.kind == "real"}
     notes = tuple(
         f"input {name} was converted from {a.dtype} to {HALVES[half]}"
         for name, a in zip(graph.names, inputs, strict=True)
         if half is not None and a.dtype.kind == "f" and a.dtype.name != HALVES[half]
     )
-    return ModelRun(type(module).__name__, graph, known, ordered, answer, notes, formats=formats)
+    return ModelRun(model.title, graph, known, ordered, answer, notes, formats=model.formats(graph))

@@ -13,7 +13,7 @@ import numpy as np
 
 from specgrad.errors import ParameterError, need
 from specgrad.graph.graph import Graph
-from specgrad.graph.ir.tree import transform
+from specgrad.graph.ir.tree import leaves
 from specgrad.interop.model import open_model
 from specgrad.rounding import FORMATS, Arithmetic
 from specgrad.rounding.stated import deployment_of
@@ -255,7 +255,9 @@ def tolerance(
     start = time.monotonic()
     arithmetic = arithmetic or Arithmetic()
     model = open_model(model, "tolerance")
-    given = tuple(transform(lambda _, leaf: _array(leaf), tree) for tree in inputs)
+    given = model.arrays(inputs, "tolerance")
+    for array in leaves(given):
+        _refuse_infinities(array)
     each = points_of(model, given, "tolerance") if points else [given]
     if not each:
         raise ParameterError("tolerance", "there is no point: the first axis of the inputs has length 0")
@@ -271,15 +273,11 @@ def tolerance(
     return _merge_points(graph, formats, arithmetic, answers, points, time.monotonic() - start)
 
 
-def _array(given: Any) -> Array:
-    """Return an input as an array in its own type; raise ParameterError unless it holds finite numbers."""
-    x = given.detach().cpu() if hasattr(given, "detach") else given
-    x = np.asarray(x.float() if str(getattr(x, "dtype", "")) == "torch.bfloat16" else x)
-    if x.dtype.kind not in "fiubO" or (x.dtype.kind == "f" and not np.isfinite(x).all()):
-        raise ParameterError(
-            "tolerance", f"inputs must hold finite numbers; got {x.dtype} of shape {x.shape}", rule="P5"
-        )
-    return x
+def _refuse_infinities(x: Array) -> None:
+    """Raise ParameterError for an input with a NaN or an infinity."""
+    if x.dtype.kind not in "fO" or all(map(math.isfinite, x.flat) if x.dtype == object else [np.isfinite(x).all()]):
+        return
+    raise ParameterError("tolerance", f"inputs must hold finite numbers; got {x.dtype} of shape {x.shape}", rule="P5")
 
 
 def _merge_points(

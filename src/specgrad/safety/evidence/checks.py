@@ -38,6 +38,7 @@ Progress = Callable[[str, int, int], None]
 class EvidenceRequest:
     """Input of the evidence checks: the model, the recorded tensors and the options.
 
+    model          an ONNX file: a path, its bytes, a ModelProto
     recorded       values of the target by their names in the file
     data           samples whose decisions are asked about
     box            every cell of every input lies between these two
@@ -45,7 +46,7 @@ class EvidenceRequest:
     of             the target's runtime, whose errors of exp, tanh, ... are taken; None: the largest of any
     """
 
-    model: Path
+    model: Any
     recorded: Mapping[str, Array]
     data: Any = None
     decision: str = "argmax"
@@ -58,7 +59,8 @@ class EvidenceRequest:
     progress: Progress | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        parse(self.decision)  # refused before the work
+        _ = self.given.file  # refused before the work, as what follows
+        parse(self.decision)
         recorded_of(self.of)
 
     @property
@@ -132,7 +134,7 @@ def model(request: EvidenceRequest) -> Item:
 def profiled(request: EvidenceRequest) -> Item:
     """Check the file against the rules of the ONNX safety profile."""
     question = "Does the file keep the rules of the ONNX safety profile, as its texts stand?"
-    result = check_profile(str(request.model), box=request.box)
+    result = check_profile(request.given.source, box=request.box)
     counts = Counter(f.severity for f in result.findings)
     rules = {word: sorted({f.rule for f in result.findings if f.severity == word}, key=_rule_number) for word in counts}
     said = [f"{counts[w]} places {w} ({', '.join(rules[w])})" for w in ("broken", "undecided") if counts[w]]
@@ -149,7 +151,12 @@ def layers(request: EvidenceRequest) -> Item:
     """Audit the recorded layers of the target."""
     question = "Is what the target computed, layer by layer, rounding of what the model says?"
     result = audit_recorded(
-        str(request.model), request.recorded, of=request.of, accept=request.accept, progress=request.progress
+        request.given,
+        request.recorded,
+        of=request.of,
+        accept=request.accept,
+        require_coverage=True,
+        progress=request.progress,
     )
     said = dict(result.deployment.get("layers", {}))
     return Item(
@@ -162,7 +169,10 @@ def outputs(request: EvidenceRequest) -> Item:
     question = "How far may outputs be from the exact ones, and how far are the target's?"
     stacked = [np.stack([p[n] for p in request.points]) for n in request.inputs]
     options: dict[str, Any] = {"seconds": request.seconds, "progress": request.progress}
-    proven = tolerance(str(request.model), *stacked, arithmetic=request.arithmetic, points=True, **options)
+    try:
+        proven = tolerance(request.given, *stacked, arithmetic=request.arithmetic, points=True, **options)
+    except UnsupportedError as error:
+        return Item("outputs", question, "cannot tell", f"Nothing is known of outputs: {error}", "tolerance")
     sentences, beyond = [proven.sentences()[0]], False
     for name, exact, distance in zip(request.outputs, proven.exact, proven.tolerances, strict=True):
         if any(name not in p for p in request.points):
@@ -192,7 +202,10 @@ def decisions(request: EvidenceRequest) -> Item:
     if request.data is None:
         return Item("decisions", question, NOT_ASKED, "No data were given (--data).", "tolerance")
     options: dict[str, Any] = {"axis": request.axis, "seconds": request.seconds, "progress": request.progress}
-    result = preserve(str(request.model), request.data, request.decision, arithmetic=request.arithmetic, **options)
+    try:
+        result = preserve(request.given, request.data, request.decision, arithmetic=request.arithmetic, **options)
+    except UnsupportedError as error:
+        return Item("decisions", question, "cannot tell", f"Nothing is known of decisions: {error}", "tolerance")
     details, said = result.to_json(), result.deployment
     return Item("decisions", question, result.verdict, f"{result}.", "tolerance", "preserve", details, said, result)
 
@@ -204,7 +217,7 @@ def box(request: EvidenceRequest) -> Item:
         return Item("box", question, NOT_ASKED, "No box was declared (--box).", "tolerance")
     where = f"for inputs between {request.box[0]:g} and {request.box[1]:g}"
     try:
-        graph, boxes = on_box(str(request.model), *request.box, request.sizes, "evidence")
+        graph, boxes = on_box(request.given, *request.box, request.sizes, "evidence")
         result = accuracy(graph, *boxes, seconds=request.seconds)
     except UnsupportedError as error:
         return Item("box", question, "cannot tell", f"Nothing is known {where}: {error}", "tolerance")
@@ -234,8 +247,10 @@ def _certificate(request: EvidenceRequest, question: str, certificate: Path, sta
     try:
         refuse_other_formats(request.given)
         graph = at_the_property(request.graph, read(statement))
-        files = {"network": request.model.name, "property": statement.name}
+        files = {"network": request.given.title, "property": statement.name}
         checked = check_file(certificate, deployed_graph(graph), read(statement), seconds=request.seconds, files=files)
+    except UnsupportedError as error:
+        return Item(name, question, "cannot tell", f"The certificate was not looked at: {error}", "tolerance")
     except ReplayError as error:
         verdict = "unknown" if isinstance(error, OutOfTimeError) else "refused"
         details = {"verdict": verdict, "reason": str(error)}

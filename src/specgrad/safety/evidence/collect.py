@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from specgrad.errors import need
+from specgrad.interop.model import Model
 
 from . import checks
 from .checks import EvidenceRequest
@@ -20,18 +21,18 @@ PACKAGES = ("specgrad", "numpy", "onnx", "python-flint", "safetensors", "torch")
 
 
 def gather(
-    model: str | Path, recorded: Mapping[str, Any], *, files: Mapping[str, Path] | None = None, **options: Any
+    model: Any, recorded: Mapping[str, Any], *, files: Mapping[str, Path] | None = None, **options: Any
 ) -> Evidence:
     """Run every check that data were given for, and list those that were not asked.
 
-    model      an .onnx file
+    model      an .onnx file: a path, its bytes, a ModelProto
     recorded   what the target computed: inputs and other values, by their names in the file
     files      other files that were read, for their digests
     options    data=, decision=, axis=, box=, certificates=, accept=, of=, seconds=, progress= (EvidenceRequest)
     """
     need("onnx", "evidence needs")
     need("torch", "evidence needs")
-    request = EvidenceRequest(Path(model), recorded, **options)
+    request = EvidenceRequest(model, recorded, **options)
     steps = [checks.model, checks.profiled, checks.layers, checks.outputs, checks.decisions]
     items = []
     for k, step in enumerate([*steps, checks.box]):
@@ -39,11 +40,12 @@ def gather(
             request.progress(step.__name__, k, len(steps) + 2)
         items.append(step(request))
     items += checks.certificates(request)
-    read = {"model": Path(model), **(files or {})}
+    given, read = request.given, dict(files or {})
     for certificate, statement in request.certificates:
         read |= {certificate.name: certificate, statement.name: statement}
-    digests = {name: digest for label, path in read.items() for name, digest in _digests(label, path)}
-    return Evidence(Path(model).name, digests, tuple(map(_with_exclusion, items)), _versions())
+    digests = {f"model: {given.title}": _sha256(_model_bytes(given))}
+    digests |= {f"{label}: {p.name}": _sha256(p.read_bytes()) for label, path in read.items() for p in _files(path)}
+    return Evidence(given.title, digests, tuple(map(_with_exclusion, items)), _versions())
 
 
 def _with_exclusion(item: Item) -> Item:
@@ -53,10 +55,22 @@ def _with_exclusion(item: Item) -> Item:
     return replace(item, answer=f"{item.answer} But {item.deployment['choices']}.")
 
 
-def _digests(label: str, path: Path) -> list[tuple[str, str]]:
-    """Return (label and name, SHA-256) of a file, or of every file in a folder."""
-    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-    return [(f"{label}: {p.name}", hashlib.sha256(p.read_bytes()).hexdigest()) for p in files]
+def _model_bytes(model: Model) -> bytes:
+    """Return the bytes of the file that a model was given as."""
+    source = model.source
+    if isinstance(source, str | Path):
+        return Path(source).read_bytes()
+    return source if isinstance(source, bytes) else bytes(source.SerializeToString())
+
+
+def _files(path: Path) -> list[Path]:
+    """Return a file, or every file in a folder."""
+    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+
+
+def _sha256(data: bytes) -> str:
+    """Return the SHA-256 of some bytes, in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def _versions() -> dict[str, str]:

@@ -21,7 +21,7 @@ MAX_PROTOBUF_BYTES = 2**31 - 2**20  # bytes that one protobuf message may have
 
 def export_graph(graph: Graph, dtype: Any) -> onnx.ModelProto:
     """Return the graph as an ONNX model whose numbers have type `dtype`; errors for what cannot be written."""
-    number_type = np.dtype(dtype)
+    number_type = None if dtype is None else np.dtype(dtype)  # NumPy takes None for float64
     if number_type not in TYPES or number_type.kind != "f":
         raise ParameterError("to_onnx", f"dtype must be float16, float32 or float64; got {number_type}", rule="P5")
     writer = Writer(graph, number_type)
