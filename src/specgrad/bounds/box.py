@@ -201,7 +201,9 @@ def _neighbour(x: Array, form: Format, toward: Any) -> Array:
 
 
 def ball_of(given: Any, form: Format) -> Any:
-    """Convert a Box to a ball in the format, an array to float64."""
+    """Convert a Box to a ball in the format `form`, widened to its numbers; anything else that is given to a float64
+    array.
+    """
     if isinstance(given, Box):
         return hull(*widened(end_of(given.low), end_of(given.high), form))
     return numpy_of(given)

@@ -44,7 +44,9 @@ def _lifted(x: Array) -> Array:
 
 
 def outward(numbers: list[Any], shape: tuple[int, ...], side: float) -> Array:
-    """Convert ends of balls to floats, rounded towards `side`, -inf or inf; an exact 0 stays 0."""
+    """Convert `numbers`, ends of balls, to floats of this shape, rounded towards `side`, -inf or inf; an exact 0 stays
+    0.
+    """
     near = np.array([float(v) for v in numbers], dtype=float).reshape(shape)
     zero = np.array([v == 0 for v in numbers], dtype=bool).reshape(shape)
     return np.where(zero, 0.0, np.nextafter(near, side))

@@ -62,7 +62,9 @@ def _anything(box: Box, example: Any) -> Box:
 
 
 def _bounds(graph: Graph, given: tuple[Any, ...], method: str) -> Bounds:
-    """Bound the outputs of a graph in exact arithmetic by "crown" or "ibp"; ParameterError for another method."""
+    """Bound the outputs of a graph on the boxes `given` in exact arithmetic by "crown" or "ibp"; ParameterError for
+    another method.
+    """
     if method == "crown":
         return crown(graph, given, deployed=False)
     if method == "ibp":

@@ -148,7 +148,7 @@ def _share(r: LayerBounds, k: int, x: float, wide_: float, floor: float) -> str:
 
 
 def _bar(x: float, width: float, floor: float, height: float, tone: str, label: str) -> str:
-    """SVG rectangle that stands on y = `floor`, with a label."""
+    """SVG rectangle in the colour `tone` that stands on y = `floor`; a pointer over it shows the label."""
     place = f'x="{x:.1f}" y="{floor - height:.1f}" width="{width:.1f}" height="{height:.1f}"'
     return f'<rect {place} class="fill-{tone}"><title>{escape(label)}</title></rect>'
 

@@ -171,7 +171,7 @@ class _Drawing:
         return f"{shortened(cell_of(self.graph, cut), NAME - len(point) - 1)} {point}"
 
     def _end(self, part: int, x: float, y: float) -> None:
-        """Draw a leaf or a folded branch."""
+        """Draw a leaf or a folded branch, `part` of the tree, at (x, y)."""
         leaf, worst = self.tree.cuts[part] is None, part in self.worst
         tone = "good" if self.settled else "open" if worst else "soft"
         if leaf:
@@ -211,7 +211,9 @@ def part_of(tree: Tree, cuts: Sequence[tuple[Split, int]]) -> int | None:
 
 
 def said(graph: Graph, tree: Tree, where: str, drawn: str) -> str:
-    """Return HTML of a tree: its statistics, the drawing, and a table of the cells split most."""
+    """Return HTML of a tree: its statistics behind the words `where`, the drawing, and a table of the cells split
+    most.
+    """
     f = figures(graph, tree)
     names = {"input": "of inputs", "node": "at kinks of layers", "winner": "by the winner of a window"}
     kinds = ", ".join(f"{count:,} {names[kind]}" for kind, count in f.kinds.items())

@@ -343,7 +343,11 @@ class _Certifier:
         return [margin for margin, _ in closest], [row for _, row in closest]
 
     def _pieces(self, root: Any, nearest: list[_Row], margins: list[float], open_: list[int]) -> list[int]:
-        """Improve `margins` by multi-neuron bounds; return the alternatives that stay open."""
+        """Improve `margins` in place by multi-neuron bounds, on top of the bounds `root`; return the alternatives that
+        stay open.
+
+        `nearest` has the nearest row of every alternative, `open_` the numbers of the open ones.
+        """
         from .neuron_split.multi_neuron import piecewise
 
         self._say("pieces")
@@ -402,7 +406,9 @@ class _Certifier:
         return replace(why, rounding=why.rounding or rounding, layer=layer)
 
     def _split(self, case: Case, root: Any) -> Any:
-        """Search by input splits for all rows of the case; far below the box, rounding is counted on a smaller one."""
+        """Search by input splits for all rows of the case, from the bounds `root` on; far below the box, rounding is
+        counted on a smaller one.
+        """
         from .input_split.search import split_inputs
 
         def rooted(low: Any, high: Any) -> Any:
@@ -420,7 +426,7 @@ class _Certifier:
         return root_forward(self.graph, *ends, ball=input_ball(case), **self.options)
 
     def _boxes(self, case: Case, root: Any) -> Any:
-        """Return batched bounds of all rows of the case."""
+        """Return batched bounds of all rows of the case, within the bounds `root` of the whole box."""
         from .input_split.search import Boxes
 
         rows = [(row, limit) for a in case.alternatives for row, limit in zip(a.rows, a.limits, strict=True)]
@@ -428,7 +434,7 @@ class _Certifier:
         return Boxes(root, *_tensors(rows), owner)
 
     def _search(self, root: Any, rows: list[_Row]) -> Any:
-        """Search by neuron splits for the nearest row of each alternative."""
+        """Search by neuron splits for the nearest row of each alternative, from the bounds `root` on."""
         from .neuron_split.branch_and_bound import narrowed
         from .neuron_split.reduced_search import search
 

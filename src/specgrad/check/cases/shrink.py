@@ -52,7 +52,9 @@ def _simpler_attributes(q: OpCase) -> Iterator[OpCase]:
 
 
 def _simpler_tuple(q: OpCase, name: str, value: tuple[Any, ...]) -> Iterator[OpCase]:
-    """Yield cases with one axis of an attribute at its default, or one step closer to it."""
+    """Yield cases like `q` with one axis of the attribute `name`, which is `value`, at its default, or one step closer
+    to it.
+    """
     plain = (0, 0) if name == "padding" else DEFAULTS[name]
     for i, v in enumerate(value):
         steps = [plain] if isinstance(v, tuple) else [plain, v - 1]

@@ -44,6 +44,8 @@ def walk(
 ) -> None:
     """Visit every node in order; tighten intervals where a relaxation or a selection will read them.
 
+    splits  signs of relus' inputs that are assumed, by node: 1, -1, or 0
+
     known   ends of nodes that are known to hold
     """
     readers = range_readers(forward.graph)
@@ -125,7 +127,10 @@ def dense_narrow(state: State, i: int, cells: Array, low: Array, high: Array) ->
 
 @torch.no_grad()
 def output_bounds(forward: ForwardPass, rows: Array | None = None, steps: int = 0) -> tuple[Array, Array]:
-    """(lower, upper) of every row over the outputs, or of every output cell; by intervals once the time is over."""
+    """(lower, upper) of every row over the outputs, or of every output cell; by intervals once the time is over.
+
+    `steps` are Adam steps on the slopes of each row.
+    """
     cells = sum(forward.balls[p].value.size for p in forward.graph.real_outputs)
     count = cells if rows is None else len(rows)
     low, high = np.full(count, -np.inf), np.full(count, np.inf)

@@ -327,7 +327,7 @@ class Cone:
         return low, high
 
     def _scattered(self, j: int, patch: Patch, a: Tensor, rows: int) -> Tensor:
-        """Scatter coefficients over patches into whole rows (1, positions*rows, *shape)."""
+        """Scatter coefficients `a` of node j over patches into whole rows (1, positions*rows, *shape)."""
         shape = self.state.layers[j].node.shape
         spatial = shape[len(shape) - self.rank :]
         planes, channels, cells = math.prod(shape[: -self.rank - 1]), shape[-self.rank - 1], math.prod(spatial)

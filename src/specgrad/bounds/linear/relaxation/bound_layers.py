@@ -238,8 +238,10 @@ class BoundConv(BoundLinear):
         return self.node.op is CONV_TRANSPOSE
 
     def map_objectives(self, convolution: Convolution, a: Tensor, fast: bool) -> Tensor:
-        """Map coefficients (rows, channels, *cells) of the output to those of the input, by `convolution` or part of
-        it.
+        """Map coefficients `a` (rows, channels, *cells) of the output to those of the input, by `convolution` or part
+        of it.
+
+        `fast` allows float32; `uses_float32` says whether that is then used.
         """
         single = fast and self.uses_float32
         return convolution.forward(a, single) if self.is_transposed else convolution.adjoint(a, single)

@@ -69,7 +69,11 @@ class Convolution:
         return self._through(x, single, back=False)
 
     def _through(self, a: Tensor, single: bool, back: bool) -> Tensor:
-        """Apply the convolution, or its adjoint if `back`, by the method that `way` chooses; the result is float64."""
+        """Apply the convolution, or its adjoint if `back`, to `a` by the method that `way` chooses; the result is
+        float64.
+
+        `single` allows float32 on the way.
+        """
         way = self.way(single)
         if way == "matrix":
             shape = (self.inputs, *self.window.size) if back else (self.outputs, *self.window.out)

@@ -34,6 +34,8 @@ MAX_SLOPE = 2.0**30  # of a line: beyond, its offset would be all rounding
 def step_relaxation(op: Op, low: Tensor, high: Tensor, tiny: float = 0.0) -> LinearRelaxation:
     """Relaxation of a step function on low..high: the lines nearest to it at the middle of the box.
 
+    `tiny`: smaller numbers may be flushed to 0.
+
     >>> lines = step_relaxation(FLOOR, torch.tensor([0.25]).double(), torch.tensor([3.5]).double())
     >>> [round(float(t), 9) for t in lines]
     [1.0, -1.0, 1.0, 0.0]
@@ -51,7 +53,10 @@ def step_relaxation(op: Op, low: Tensor, high: Tensor, tiny: float = 0.0) -> Lin
 
 
 def _corners(op: Op, low: Tensor, high: Tensor, side: int, tiny: float) -> tuple[Tensor, Tensor]:
-    """(points, values), each (4, ...), of the ends of the box and of the first and last step's corners on one side."""
+    """(points, values), each (4, ...), of the ends of the box and of the first and last step's corners on one side.
+
+    `tiny`: smaller numbers may be flushed to 0.
+    """
     first, last = (apply(op, _flushed_to_zero(end, side, tiny)) for end in (low, high))
     value = (first + 1, last) if side > 0 else (first, last - 1)
     if op is SIGN:
@@ -66,7 +71,7 @@ def _corners(op: Op, low: Tensor, high: Tensor, side: int, tiny: float) -> tuple
 
 
 def _flushed_to_zero(end: Tensor, side: int, tiny: float) -> Tensor:
-    """Replace an end below `tiny` in size by 0, where that is farther out."""
+    """Replace an end below `tiny` in size by 0, where that is farther out: up (side 1) or down (-1)."""
     inside = (end < 0) & (end > -tiny) if side > 0 else (end > 0) & (end < tiny)
     return torch.where(inside, 0.0, end)
 

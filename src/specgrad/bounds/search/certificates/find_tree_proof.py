@@ -282,7 +282,10 @@ class TreeProver:
         return Bounder(forward) if forward.varies else None, chosen
 
     def _cut_hint(self, problems: Problems, at: int, leaf: Leaf, chosen: Sequence[int]) -> LeafHint:
-        """Return the hint of one leaf from its optimised subproblems, which start at index `at`."""
+        """Return the hint of one leaf from its optimised subproblems, which start at index `at`.
+
+        `chosen` is the number of the row that excludes each alternative.
+        """
         mine, cuts = slice(at, at + len(self.rows)), leaf.sides(self.graph)
         pulls = np.zeros((len(self.rows), len(cuts)), np.int64)
         for k, (cut, side) in enumerate(cuts):
@@ -299,7 +302,7 @@ class TreeProver:
         return LeafHint(self._chosen(chosen), pulls, slopes, self._lost(problems, mine, leaf))
 
     def _chosen(self, chosen: Sequence[int]) -> Array:
-        """Return weights that select one row of every alternative."""
+        """Return weights that select one row of every alternative, of the number in `chosen`."""
         rows = zip(self.rows, chosen, strict=True)
         return np.concatenate([np.eye(len(limits), dtype=np.int64)[n] for (_, limits), n in rows])
 
@@ -430,7 +433,7 @@ def _can_be_cut(leaf: Leaf) -> bool:
 
 
 def _tensors(some: Sequence[Leaf]) -> tuple[torch.Tensor, torch.Tensor]:
-    """(low, high) of the leaves' boxes, each (leaves, inputs), in float64."""
+    """(low, high) of the boxes of these leaves, each (leaves, inputs), in float64."""
     low, high = (
         np.stack([end.ravel() for end in ends]).astype(np.float64)
         for ends in zip(*((x.low, x.high) for x in some), strict=True)

@@ -82,7 +82,9 @@ def prove(
 
 
 def _certifiable(model: Any, statement: Any, **limits: Any) -> tuple[Any, Any]:
-    """Return graph and property; raise NoCertificateError for properties that certificates cannot state."""
+    """Return graph and property for arguments of `certify`; raise NoCertificateError for properties that certificates
+    cannot state.
+    """
     from ..statement.problem import question_of
 
     asked = question_of(model, statement, **limits)
