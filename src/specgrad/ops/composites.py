@@ -47,7 +47,9 @@ def pad(x: Value, widths: Sequence[tuple[int, int]], *, value: Number = 0, mode:
 
 
 def _pad_from_x(x: Value, pairs: Sequence[tuple[int, int]], mode: str, value: Number) -> Value:
-    """Return x padded with cells of its own (reflect, edge, wrap), axis by axis."""
+    """Return x padded with cells of its own (reflect, edge, wrap), axis by axis; ParameterError for a `value` other
+    than 0.
+    """
     if value != 0:
         raise ParameterError("pad", f"value={value} has no meaning with mode={mode!r}", rule="P5")
     for axis, (lo, hi) in enumerate(pairs):

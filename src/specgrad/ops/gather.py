@@ -60,7 +60,7 @@ def _gather_spec(x: Array, i: Array, *, axis: int) -> Array:
 
 
 def _scatter_spec(gy: Array, i: Array, *, axis: int, size: int) -> Array:
-    """Compute scatter by its definition, over any scalar type."""
+    """Compute scatter by its definition, over any scalar type: cells i of an axis of `size` collect gy."""
     at = positions("scatter", i, size).reshape(-1)
     y = scalar.zeros(_scatter_shape(gy.shape, i.shape, axis=axis, size=size), gy)
     values = gy.reshape(*gy.shape[:axis], at.size, *gy.shape[axis + i.ndim :])

@@ -324,7 +324,7 @@ def _last_shape(i: Shape, *, rank: int, cells: int) -> Shape:
 
 
 def _last_spec(i: Array, *, rank: int, cells: int) -> Array:
-    """Return indices with -1 for each one that a later position of the same plane repeats."""
+    """Return indices `i` in planes of `cells` with -1 for each one that a later position of the same plane repeats."""
     _check_range("last_writer", i, cells)
     flat = _flatten_last(i, rank)
     kept = np.full(flat.shape, -1, dtype=np.int64)

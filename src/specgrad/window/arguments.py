@@ -98,7 +98,10 @@ def same_total(n: int, k: int, s: int, e: int) -> int:
 
 
 def _same(n: int, k: int, s: int, e: int, upper: bool) -> tuple[int, int]:
-    """[same] Return the padding (lo, hi) for out = ceil(n/s); the odd cell goes high (upper) or low."""
+    """[same] Return the padding (lo, hi) for out = ceil(n/s); the odd cell goes high (upper) or low.
+
+    n, k, s, e: cells, kernel, stride and dilation of the axis.
+    """
     total = max(0, same_total(n, k, s, e))
     small, large = total // 2, total - total // 2
     return (small, large) if upper else (large, small)
@@ -306,7 +309,7 @@ def _open_transposed(
 ) -> Window:
     """Return a transposed window over symbolic sizes, which stores its arguments.
 
-    ParameterError for padding by a word.
+    ParameterError for padding by another word than "valid".
     """
     rank = len(kernel)
     strides = per_axis(operator, "stride", stride, rank)
@@ -350,7 +353,8 @@ def _transposed(
 ) -> Window:
     """Return the window of `transposed` over sizes that are numbers, cached by its arguments.
 
-    ParameterError for padding by a word, ShapeError for output_padding that is too large or a result of no cells.
+    ParameterError for padding by another word than "valid", ShapeError for output_padding that is too large or a result
+    of no cells.
     """
     rank, sizes, kernel = len(kernel), tuple(sizes), tuple(kernel)
     strides = per_axis(operator, "stride", stride, rank)

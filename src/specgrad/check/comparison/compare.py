@@ -496,7 +496,10 @@ class _WitnessSearch:
         return tried
 
     def _point(self, about: str, inputs: tuple[Array, ...], apart: DifferenceBounds) -> PointDifference:
-        """Return the difference at one input, and whether rounding could explain it."""
+        """Return the difference at one input, and whether rounding could explain it.
+
+        `about` says in words which input it is; `apart` bounds the difference of the outputs there.
+        """
         k, place = apart.farthest
         least, most = (float(e[k][place]) for e in (apart.least, apart.most))
         value = float(apart.values[k][place]) if apart.values else math.nan

@@ -33,7 +33,9 @@ def search_witness(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> 
 
 
 def _candidates(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> Iterator[tuple[float, tuple[Array, ...]]]:
-    """Yield (difference, input): from the middle and from corners, steps along signs of the gradient."""
+    """Yield (difference of a and b, input) in the boxes: from the middle and from corners, steps along signs of the
+    gradient.
+    """
     import torch
 
     both = compile(difference(a, b), "torch").double()

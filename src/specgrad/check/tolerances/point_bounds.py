@@ -185,6 +185,8 @@ def upper_difference(a: Array, b: Array) -> Array:
 def _contributions(forward: Any, point: Point, ends: OutputBounds, values: Mapping[str, Array]) -> dict[str, float]:
     """Return {layer: its share of the largest distance}, the largest first; they sum to `point.largest`.
 
+    `forward` is the pass at the point, `ends` bounds of its outputs, `values` those of layers, by name.
+
     The bound was intersected with others, and the exact value is known as float64 has it: so they are shares.
     """
     from specgrad.bounds.linear.intermediate.loss_by_layer import losses

@@ -24,7 +24,10 @@ PEAK_OVER_RMS = 4.0  # one cell may be as many times above the mean
 
 
 def is_typical(observed: Observation, exact: Array, way: Winograd | None, form: Format | None) -> bool:
-    """Return whether errors of the result are of the size that roundings of this class typically have."""
+    """Return whether errors of the result are of the size that roundings of this class typically have.
+
+    `way` and `form` are the class: see `error_over_estimate`.
+    """
     return error_over_estimate(observed, exact, way, form) <= MAX_TYPICAL_RATIO
 
 

@@ -187,7 +187,9 @@ MAX_RUNS = 6  # slices instead of a gather: benchmarks/law.py, rows roll and pad
 
 
 def _contiguous_runs(i: Array, cells: int) -> list[tuple[int, int]] | None:
-    """Return known positions as (first, count) of runs of neighbours; None if traced or more than MAX_RUNS."""
+    """Return known positions `i` on an axis of `cells` as (first, count) of runs of neighbours; None if traced, outside
+    or more than MAX_RUNS.
+    """
     if isinstance(i, jax.core.Tracer) or i.ndim != 1 or not i.size:
         return None
     at = np.asarray(i)
@@ -322,7 +324,9 @@ def _cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Any:
 
 
 def _last_writer(i: Array, *, rank: int, cells: int) -> Array:
-    """Return positions with all but the last of equal ones replaced by -1."""
+    """Return positions `i` in planes of `cells`, the last `rank` axes, with all but the last of equal ones replaced by
+    -1.
+    """
     where = _planes(i, rank)
     _readable_positions("last_writer", where, cells, True)
     position = lax.broadcasted_iota(where.dtype, where.shape, 1)

@@ -25,7 +25,7 @@ _signature_numbers: dict[tuple[Any, ...], int] = {}
 
 
 def call(form: CallSignature, values: tuple[Any, ...]) -> Any:
-    """Run the first call with these argument types, and install a function for the next ones."""
+    """Run the first call with arguments `values` of these types, and install a function in `form` for the next ones."""
     if is_observed() or _recorder() is not None or any(k not in KEYABLE_TYPES for k in form.kinds):
         return form.general(values)
     run = form.programs[form.kinds] = _make_caller(form)

@@ -165,7 +165,7 @@ def count_entries(data: bytes, limit: int = MAX_ENTRIES) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode a protobuf varint; return (value, position behind it).
+    """Decode the protobuf varint that begins at `at`; return (value, position behind it).
 
     ModelError if it has more than 64 bits.
     """
@@ -179,7 +179,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _skip(data: bytes, at: int, wire: int) -> tuple[int, int]:
-    """Return (start, end) of a field's content, which is empty unless the wire type has a length."""
+    """Return (start, end) of the content of a field at `at`, which is empty unless the wire type has a length."""
     if wire == 2:
         length = data[at]
         length, at = (length, at + 1) if length < 128 else _varint(data, at)

@@ -83,7 +83,7 @@ def generated_cases(
 
 
 def case_of(q: OpCase, **more: Any) -> VectorCase:
-    """Return the ONNX node of a generated operator case."""
+    """Return the ONNX node of a generated operator case `q`; `more` are further fields of `VectorCase`."""
     name, attributes, constants = NODES[q.operator](q)
     arguments: dict[str, Array | None] = dict(q.arrays)
     arguments |= {k: None if v is None else np.asarray(v) for k, v in constants.items()}
