@@ -2,6 +2,8 @@
 
 reshape(reshape(x)) = reshape(x)    permute(permute(x)) = permute(x)    f(L(x)) = L(f(x)) for a function of one cell
 a permutation that keeps the order of all axes longer than 1 is a reshape
+
+`table` holds the terms of both networks; values and atoms are given and returned by their numbers in it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 a*x + b*x + c = (a + b)*x + c        0*x = 0        s*(a*x + c) = (s*a)*x + s*c
 s * (W x) = (s*W) x                  for a scale s that is constant along every axis that W does not write
 s * L(x) + c = L(L'(s)*x + L'(c))    for a permutation or a reshape L with inverse L'
+
+`table` holds the terms of both networks; values and atoms are given and returned by their numbers in it.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ conv(x, w, b; window with pads) = conv(pad(x), w; window without pads) + b     s
 conv(s*x, w) = conv(x, s*w)           for a scale per channel
 avg_pool(x) = (1/count) * (sum of windows of x)                       a window that is everything is a sum over axes
 contract(x, w; "...b,ab->...a") = contract(x, w'; "...b,bc->...c")     one spelling for linear, Gemm and MatMul
+
+`table` holds the terms of both networks; values and atoms are given and returned by their numbers in it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Compute the normal form of a graph: every node through its rule, into a table that both networks share."""
+"""Compute the normal form of a graph: every node through its rule, into a table that both networks share.
+
+`table` holds the terms of both networks; values and atoms are given and returned by their numbers in it.
+"""
 
 from __future__ import annotations
 

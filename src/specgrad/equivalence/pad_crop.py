@@ -1,6 +1,8 @@
 """Rules of zero padding and cropping, which are kept apart from the windows that need them.
 
 pad(pad(x)) = pad(x)        crop(pad(x)) = pad(crop(x)), as much as is left of either        pad(s*x) = s*pad(x)
+
+`table` holds the terms of both networks; values and atoms are given and returned by their numbers in it.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Arithmetic(operands="tf32") bounds how far such an execution can be from the exa
 more:
 the factors that enter a convolution or a matrix product are known, so their shorter form is known too, and what is left
 is float32's own rounding. An answer that stays within that is explained; one within the wide ball might be anything.
+
+`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Every function here is monotone on either side of at most one turning point, so its range over [low, high] is spanned
 by its values at both ends and at the turning point if that lies between; waves turn at 1 and -1, at every pi.
+
+`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ factor f replaced by max(1, abs(f)) the region's value is `most`: together they 
 
 Padding is a factor 0, and max(1, 0) = 1: weights that meet only padding count in `most`. Runtimes multiply them, and 0
 times a weight that overflowed, by itself or folded with others, is NaN.
+
+`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations

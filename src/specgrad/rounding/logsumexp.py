@@ -9,6 +9,8 @@ max + log(1 + exp(-difference)). With t = z - m + depth and weights p = exp(t)/s
 
 L = log k, Z = the largest abs(z) of the window, d = the number of axes, D = how far the window lies under its plane.
 That is the first order; docs/reference/rounding.md shows what covers all of them.
+
+`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations

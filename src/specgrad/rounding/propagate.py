@@ -1,4 +1,7 @@
-"""Propagates balls through a whole graph, node by node."""
+"""Propagates balls through a whole graph, node by node.
+
+`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
+"""
 
 from __future__ import annotations
 

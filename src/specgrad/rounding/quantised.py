@@ -3,6 +3,8 @@
 A node that a runtime computes in integers loses nothing as long as no sum leaves int32; that is proven by the sum of
 absolute values. A quantised cell is saturate(round(v) + zero) for some v inside the ball of x/scale: a set of integers,
 nearly always of one.
+
+`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Where the balls are disjoint the choice is the same in every execution. Where they overlap it is undecided: the node is
 reported, and the radius covers every outcome.
+
+`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations

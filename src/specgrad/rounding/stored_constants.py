@@ -2,6 +2,8 @@
 
 `Context.stored` says what a number becomes: itself if the format holds it, else rounded once. An operator may be exact
 in its cells; the constant that it compares them with, or writes, is rounded all the same.
+
+`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a page of `certify` shows beside the verdict, in numbers."""
+"""What a page of `certify` shows beside the verdict, in numbers.
+
+`question` is the property that was asked about.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Shrink a failing test case: one simplification at a time, kept as long as the same fault remains."""
+"""Shrink a failing test case: one simplification at a time, kept as long as the same fault remains.
+
+`q` is the case that is simplified.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Name the rule of the contract that a small failing test case breaks, from its attributes and data."""
+"""Name the rule of the contract that a small failing test case breaks, from its attributes and data.
+
+`question` is the case that was asked, `verdict` the one on its answer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Prove the decision of a sample for every input of a box around it, on every execution, by `certify`."""
+"""Prove the decision of a sample for every input of a box around it, on every execution, by `certify`.
+
+`question` is what is asked: the model, its decision and the executions (`DecisionProblem`).
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 The forward radius of the outputs decides most samples in milliseconds: low(y_c) - high(y_j). What it leaves open is
 bounded as one linear objective each, e_c - e_j, carried backwards (specgrad.bounds.crown_bounds): errors that both
 outputs share cancel there. Both hold for exact arithmetic too, and include the error of their own float64.
+
+`question` is what is asked: the model, its decision and the executions (`DecisionProblem`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""JAX runtime: each test case as a user would write it with jax.lax and jax.nn."""
+"""JAX runtime: each test case as a user would write it with jax.lax and jax.nn.
+
+`q` is the test case in all functions here; what the runtime lacks raises NotOffered.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Runtimes that read ONNX files: a test case becomes a model of one node, opset 22, embedded in the program."""
+"""Runtimes that read ONNX files: a test case becomes a model of one node, opset 22, embedded in the program.
+
+`q` is the test case in all functions here; what the runtime lacks raises NotOffered.
+"""
 
 from __future__ import annotations
 

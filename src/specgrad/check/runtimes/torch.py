@@ -1,4 +1,7 @@
-"""PyTorch runtimes, eager and compiled: each test case as a user would write it with torch.nn.functional."""
+"""PyTorch runtimes, eager and compiled: each test case as a user would write it with torch.nn.functional.
+
+`q` is the test case in all functions here; what the runtime lacks raises NotOffered.
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@
 
 XLA on CPU is quick for 2-D convolutions with one group and no dilation of the input, and slow by one or two orders
 of magnitude elsewhere. `FASTER` lists what is rewritten there; on other devices XLA's own operator is used.
+
+`how` says for each axis by which stride and dilation, and after which padding, windows are read (`AxisStep`).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Nothing here allocates what a file merely declares: entries are counted on the wire before protobuf builds an object
 for each, sizes are Python integers compared with a byte budget and with the bytes that are there, and external data
 is opened only inside the model's own folder, never through a link.
+
+`what` names, in errors, the part of the file that is read.
 """
 
 from __future__ import annotations

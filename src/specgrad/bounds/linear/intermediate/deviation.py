@@ -4,6 +4,8 @@ abs(f(x + d) - f(x)) for any x and x + d of the ranges and abs(d) <= apart: at m
 `apart`, and never more than the range of the result is wide. A staircase (floor, ceil, round) has at most
 floor(apart) + 1 steps on the way if x and x + d are not the same, and sign has two; a subnormal number that some reader
 counts as zero is one step of them.
+
+`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations

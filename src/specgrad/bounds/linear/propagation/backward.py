@@ -3,6 +3,8 @@
 A deployed layer computes y = f(x) + e with abs(e) <= E on the whole box: that costs abs(A).E. Our own float64 roundings
 are bounded the same way: a term of layer y meets at most `own` of them, so abs(A).M*own with M = f on absolute values.
 Where y is read through two lines both move into the lines' offsets, abs(slope)*(E + M*own), and cost nothing per row.
+
+`state` is what the pass knows of every node (`State`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Better slopes (alpha) by gradient steps: an unstable relu's lower line may have any slope from 0 to 1, in each row.
 
 The bound holds whatever the slopes are, so the best one seen is kept, and nothing needs to converge.
+
+`state` is what the pass knows of every node (`specgrad.bounds.linear.propagation.backward.State`).
 """
 
 from __future__ import annotations

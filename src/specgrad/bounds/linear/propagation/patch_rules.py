@@ -1,4 +1,7 @@
-"""Rules for propagating bounds patch by patch: which layers allow it, and their window or matrix on one patch."""
+"""Rules for propagating bounds patch by patch: which layers allow it, and their window or matrix on one patch.
+
+`state` is what the pass knows of every node (`specgrad.bounds.linear.propagation.backward.State`).
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ the windows between them reach (window.Patch). So positions stand where boxes st
 and a layer's shape is its patch. What differs from position to position (lines, errors, boxes) is gathered, 0 outside
 the array; what does not (a convolution) is one matrix: the operator's own cotangent rule on the identity. Where a layer
 is no window, or patches are as large as the array, the rest goes down as dense rows.
+
+`state` is what the pass knows of every node (`specgrad.bounds.linear.propagation.backward.State`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Neighbouring outputs of a convolution read mostly the same inputs, so their difference varies less than their ranges
 say: more windows have one winner for certain, and the others an upper line that follows two taps instead of none.
+
+`state` is what the pass knows of every node (`specgrad.bounds.linear.propagation.backward.State`).
 """
 
 from __future__ import annotations
