@@ -33,6 +33,7 @@ PYTHON = re.compile(r"```python\n(.*?)```", re.S)
 FLOORS = [
     "late_tables",
     "errors",
+    "deadline",
     "rulebook",
     "atomic_files",
     "execution_text",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from specgrad.cli.schema_command import schemas
+from specgrad.cli.shared.exit_codes import CODES
 
 # ruff: noqa: E501 - rows of a table
 
@@ -15,35 +16,46 @@ INTRO = """# What `--json` prints
 Under `--json` every command prints one object on stdout, and nothing else. `specgrad explain schema audit` prints the JSON
 schema (draft 2020-12) of its objects, and `specgrad explain schema` all names. The first key names the schema with its version:
 
-    "schema": "specgrad/audit/2"
+    "schema": "specgrad/audit/3"
 
 The number grows when a key goes or changes its meaning. Keys may be added at any time, so a reader passes over keys
 that it does not know. JSON has no NaN and no infinities: where a number may be one, it is the string "nan", "inf" or
 "-inf".
 
-The exit code says the same as `verdict`:
+## Exit codes
 
-| code | verdict | meaning |
-|--:|---|---|
-| 0 | exact, rounding, ok, holds, valid, bounded, proven, same, no finding, unsat | yes |
-| 1 | differs, other arithmetic, crashes, violated, refused, findings, broken, sat | no |
-| 2 | cannot tell, refuses, times out, unknown, not offered, not examined, unbounded, not proven, unfinished, crashed, undecided, timed-out | cannot tell |
-| 3 | error | usage, a file that cannot be read, a package that is missing |
-| 4 | error | anything unexpected, a worker of ours that gave no answer included; `--debug` shows where |
-| 128 + n | cannot tell, if anything is printed | signal n ended the command: 143 after SIGTERM, 129 after SIGHUP; an interrupt (SIGINT) is 2 |
+Of every command. The exit code says the same as `verdict`, and `verdict` tells apart what shares a code:
 
-Two things beside the verdict: `holds` ends with 2 where a certificate was asked for and there is none; an audit with
-`--require-coverage` ends with 2 where a layer could not be examined. A reader who closes the pipe early (`specgrad show net.onnx |
+{codes}
+
+`holds` ends with 2 where a certificate was asked for and there is none. A reader who closes the pipe early (`specgrad show net.onnx |
 head -1`) changes neither the code nor the files.
 
 Only a verdict ends the command `specgrad` with 0 or 1. (`python -m specgrad` too; where the package
 itself cannot be imported it prints a traceback, as Python does.) An object that is no answer of the command has the schema `specgrad/error/1`.
 
-Without `--json`, tables are plain text with full lines where the output is a pipe or a file. In a window they have
+## Without it
+
+Tables are plain text with full lines where the output is a pipe or a file. In a window they have
 colours; a narrow window gets a block per row. No number is cut or folded.
 
 Written by `python tools/make_json.py`.
 """
+
+
+MEANINGS = {0: "yes", 1: "no", 2: "open: nobody knows yet, or not all of it"}
+OTHERS = (
+    "| 3 | error | refused: usage, an operator or a file that cannot be read, a package that is missing |",
+    "| 4 | error | our fault, or the machine's: anything unexpected, a worker of ours that gave no answer; `--debug` shows where |",
+    "| 128 + n | cannot tell, if anything is printed | signal n ended the command: 143 after SIGTERM, 129 after SIGHUP; an interrupt (SIGINT) is 2 |",
+)
+
+
+def code_table() -> str:
+    """The table of exit codes, from the one that commands end by."""
+    words = {code: ", ".join(v for v, c in CODES.items() if c == code) for code in MEANINGS}
+    lines = [f"| {code} | {words[code]} | {meaning} |" for code, meaning in MEANINGS.items()]
+    return "\n".join(["| code | verdict | meaning |", "|--:|---|---|", *lines, *OTHERS])
 
 
 def rows(schema: dict[str, Any], before: str = "") -> list[str]:
@@ -94,7 +106,7 @@ def kind(part: dict[str, Any]) -> str:
 
 
 def document() -> str:
-    parts = [INTRO]
+    parts = [INTRO.replace("{codes}", code_table())]
     for name, schema in schemas().items():
         SEEN.clear()
         title = f"## {name}\n\n{schema['description'].capitalize()}.\n"

@@ -9,10 +9,12 @@ from html import escape as escape_html
 from .errors import printable
 from .svg import TONES, Picture, shortened
 
-GOOD = ("exact", "rounding", "ok", "proven", "holds", "valid", "same", "bounded", "no finding", "unsat")
+GOOD = ("exact", "rounding", "ok", "proven", "estimated", "holds", "valid", "same", "bounded", "no finding", "unsat")
 OPEN = (
     "timed-out",
     "cannot tell",
+    "partly examined",
+    "unusual",
     "refuses",
     "not offered",
     "not proven",

@@ -60,13 +60,13 @@ def test_one_unknown_node_costs_one_layer(unknown) -> None:
     assert {name for name, kind in kinds.items() if kind == "not examined"} == passed
     assert {kinds[n] for n in ("conv1", "relu", "conv2")} <= {"exact", "rounding"}
     assert list(kinds) == ["conv1", *[n.name for n in unknown], "relu", "conv2"], "in the order of the file"
-    assert audited.verdict == "rounding"
+    assert audited.verdict == "partly examined"
     assert audited.whole.kind == "not examined"
     c = audited.coverage
     assert (c.layers, c.of_layers) == (3, 3 + len(passed))
     assert c.multiply_adds == c.of_multiply_adds == 4 * 64 * 27 + 2 * 36 * 36
     assert set(c.uncounted) == passed
-    assert audit(model(unknown), "onnxruntime", X, require_coverage=True).verdict == "cannot tell"
+    assert audit(model(unknown), "onnxruntime", X, partial=True).verdict == "rounding"
 
 
 def test_a_fault_behind_an_unknown_node_is_still_seen() -> None:
@@ -119,7 +119,8 @@ def test_nothing_judged_is_no_yes() -> None:
         [value("y", None)],
     )
     file = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    assert audit(file, "onnxruntime", X).verdict == "cannot tell"
+    assert audit(file, "onnxruntime", X).verdict == "partly examined"
+    assert audit(file, "onnxruntime", X, partial=True).verdict == "cannot tell"
 
 
 def test_all_unknown_nodes_are_named_at_once() -> None:
@@ -200,11 +201,12 @@ def test_the_command_takes_recorded_values(tmp_path, command) -> None:
     np.savez(tmp_path / "values.npz", **recorded(file, ["c1", "u", "r"]))
 
     code, out, err = command("audit", "net.onnx", "--recorded", "values.npz", "--json")
-    assert code == 0, err
+    assert code == 2, err
     said = json.loads(out)
+    assert said["verdict"] == "partly examined"
     assert said["coverage"]["layers"] == 3
     assert [row["verdict"] for row in said["layers"]][1] == "not examined"
-    assert command("audit", "net.onnx", "--recorded", "values.npz", "--require-coverage")[0] == 2
+    assert command("audit", "net.onnx", "--recorded", "values.npz", "--partial")[0] == 0
     _, shown, _ = command("audit", "net.onnx", "--recorded", "values.npz")
     assert "3 of 4 layers were judged, 100 % of" in shown
     assert "(those of norm are not counted)" in shown

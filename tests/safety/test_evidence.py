@@ -113,7 +113,7 @@ def test_every_question_has_its_answer(whole: Evidence) -> None:
     assert found == {
         "model": "ok",
         "layers": "rounding",
-        "outputs": "bounded",
+        "outputs": "proven",
         "decisions": "proven",
         "box": "bounded",
         "certificate": "valid",
@@ -165,7 +165,7 @@ def test_a_planted_fault_is_found(value: str, by: float, place: Path, recorded) 
     evidence = gather(place / "net.onnx", wrong)
     assert evidence.verdict == "findings"
     assert evidence["layers"].verdict == "differs"
-    assert evidence["outputs"].verdict == ("differs" if value == "scores" else "bounded")
+    assert evidence["outputs"].verdict == ("differs" if value == "scores" else "proven")
 
 
 def test_nan_of_the_target_is_no_good_answer(place: Path, recorded) -> None:
@@ -267,7 +267,7 @@ def test_the_example_with_openvino_as_the_target(tmp_path: Path) -> None:
         "model": "ok",
         "profile": "undecided",
         "layers": "rounding",
-        "outputs": "bounded",
+        "outputs": "proven",
         "decisions": "proven",
         "box": "bounded",
         "certificate": "valid",

@@ -19,6 +19,8 @@ MAX_UNFOLDED_LAYERS = 24  # layers of a picture that is shown without being aske
 MEANINGS = {
     "exact": "every number is the one that exact arithmetic gives",
     "rounding": "every number is within the proven radius: correct executions may differ that much",
+    "unusual": "within the proven radius, and far beyond what float32 usually shows: an estimate, not a proof",
+    "partly examined": "every layer that was judged is explained; others were not judged",
     "other arithmetic": "explained by an arithmetic other than float32 that was named, and not by float32",
     "differs": "some number lies outside the proven radius: no correct execution gives it",
     "crashes": "the runtime ended without an answer",
@@ -102,11 +104,15 @@ def _attribution(a: Attribution | None) -> str:
         f"<td>{_difference(a.difference[name])}</td></tr>"
         for name, share in a.largest(12)
     )
+    usual = (
+        ""
+        if a.estimate is None
+        else (f" A correct runtime differs there by about {a.estimate:.2g} (an estimate, not a bound).")
+    )
     head = "<tr><th>layer<th>share, to first order<th>its own error<th>difference seen at it</tr>"
     return (
         f"<h2>Which layers explain the difference</h2><p>Largest difference at the output: {_difference(a.output)}. "
-        f"All layers' own errors together explain {100 * a.explained:.3g} % of it, to first order. A correct runtime "
-        f"differs there by about {a.estimate:.2g} (an estimate, not a bound).</p>"
+        f"All layers' own errors together explain {100 * a.explained:.3g} % of it, to first order.{usual}</p>"
         + wide(f"<table>{head}{rows}</table>")
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..deadline import check_time
 from ..errors import ParameterError
 from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ..graph.ir.node import bind_inputs
@@ -105,6 +106,7 @@ def _balls(
     balls: list[Any] = [None] * len(graph.nodes)
     general = run.arithmetic
     for i, node in enumerate(graph.nodes):
+        check_time("rounding")
         run.arithmetic = in_format(general, run.formats.get(i, general.dtype))
         balls[i] = node_ball(graph, i, node, balls, inputs, run)
         if node.kind == "real" and np.isinf(balls[i].radius).any():

@@ -8,8 +8,7 @@ difference at the output,
 
 and one reverse pass gives J^T d for all layers. The shares sum to 1 as far as the first order holds.
 
-The estimate beside it is no proof: it takes roundings as independent and of random sign, so that N of them give about
-sqrt(N) and not N times one of them.
+The estimate beside it is no proof (specgrad.rounding.usual_error).
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ import numpy as np
 from specgrad.engines import compile
 from specgrad.errors import SpecgradError, need
 from specgrad.graph.builder import GraphBuilder
-from specgrad.graph.graph import CONSTANT, INPUT, Graph, NumberArg, bind
-from specgrad.graph.subgraph import section
+from specgrad.graph.graph import CONSTANT, INPUT, Graph, bind
 from specgrad.graph.transforms.autodiff import vjp
 from specgrad.rounding import Ball
+from specgrad.rounding.usual_error import UsualError
 from specgrad.scalar import Array
 
 from ..models.model_run import ModelRun
@@ -58,14 +57,15 @@ class Attribution:
     difference per layer, the largest difference from the exact values of the whole model
     own_error  per layer, the largest error that the layer itself made
     shares     per layer, the part of the output's difference that its own error explains, to first order
-    estimate   an estimate, not a bound: the standard deviation of a correct runtime's error where the difference is
+    estimate   an estimate, not a bound: the standard deviation of a correct runtime's error where the difference is;
+               None where none is known
     """
 
     output: Difference
     difference: Mapping[str, Difference]
     own_error: Mapping[str, Difference]
     shares: Mapping[str, float]
-    estimate: float
+    estimate: float | None
 
     @property
     def explained(self) -> float:
@@ -105,8 +105,13 @@ def difference(got: Array, exact: Array) -> Difference:
     return Difference(absolute, relative, absolute / step, at)
 
 
-def attribute(deployed: ModelRun, expected: Mapping[str, Ball], backend: str) -> Attribution | None:
-    """Return the attribution of the output's difference to layers; None if there is none, or it cannot be followed."""
+def attribute(
+    deployed: ModelRun, expected: Mapping[str, Ball], backend: str, usual: UsualError | None
+) -> Attribution | None:
+    """Return the attribution of the output's difference to layers; None if there is none, or it cannot be followed.
+
+    usual   the estimated deviations of the outputs, where they are known
+    """
     graph, known = deployed.graph, deployed.known
     positions = {name: p for name, p in deployed.layers.items() if isinstance(p, int) and name in expected}
     outputs = [p for p in graph.real_outputs if p in known]
@@ -122,18 +127,20 @@ def attribute(deployed: ModelRun, expected: Mapping[str, Ball], backend: str) ->
     if not size or not math.isfinite(size):
         return None
     try:
-        shares, spread = _shares_and_deviation(
-            graph, positions, errors, outputs, ends, inputs, backend, _error_deviations(deployed, expected)
-        )
+        shares = _shares(graph, positions, errors, outputs, ends, inputs, backend)
     except SpecgradError:  # an operator without a derivative stands in the way
         return None
     worst = max(range(len(outputs)), key=lambda k: float(np.abs(ends[k]).max(initial=0.0)))
+    largest = difference(known[outputs[worst]], exact[outputs[worst]])
+    deviation = None
+    if usual is not None:
+        deviation = float(usual.deviations[graph.output_positions.index(outputs[worst])][largest.index])
     return Attribution(
-        difference(known[outputs[worst]], exact[outputs[worst]]),
+        largest,
         {name: difference(known[p], exact[p]) for name, p in positions.items()},
         {name: difference(known[p], expected[name].value) for name, p in positions.items()},
         {name: share / size for name, share in shares.items()},
-        spread,
+        deviation if deviation is not None and math.isfinite(deviation) else None,
     )
 
 
@@ -188,7 +195,7 @@ def with_error_inputs(graph: Graph, positions: Sequence[int], outputs: Sequence[
     return t.freeze(names, inputs, tuple(values[p] for p in outputs), False)
 
 
-def _shares_and_deviation(
+def _shares(
     graph: Graph,
     positions: Mapping[str, int],
     errors: Mapping[str, Array],
@@ -196,55 +203,16 @@ def _shares_and_deviation(
     ends: Sequence[Array],
     inputs: Sequence[Array],
     backend: str,
-    sizes: Mapping[str, Array],
-) -> tuple[dict[str, float], float]:
-    """Return <J^T d, e> per layer, and the estimated standard deviation where abs(d) is largest.
+) -> dict[str, float]:
+    """Return <J^T d, e> per layer.
 
     positions, errors   of each layer: its node, and e, its own error
     ends                d: the difference of each output
-    sizes               of each layer: the standard deviation of a cell's error
     """
     places = list(dict.fromkeys(positions.values()))
     count = len(inputs)
     reverse = vjp(with_error_inputs(graph, places, outputs), wrt=tuple(range(count, count + len(places))))
     zeros = [np.zeros(graph.nodes[p].shape) for p in places]
-
-    def pull(cotangents: Sequence[Array]) -> dict[int, Array]:
-        results = _run(reverse, [*inputs, *zeros, *cotangents], backend)
-        return dict(zip(places, results[len(outputs) :], strict=True))
-
-    pulled = pull(ends)
-    shares = {name: float((pulled[p] * errors[name]).sum()) for name, p in positions.items()}
-    single = pull(_one_hot(ends))
-    variances = (float(((single[p] * sizes[name]) ** 2).sum()) for name, p in positions.items())
-    return shares, math.sqrt(sum(variances))
-
-
-def _one_hot(ends: Sequence[Array]) -> list[Array]:
-    """Return arrays with 1 at the cell of the largest difference, 0 elsewhere."""
-    hot = [np.zeros(d.shape) for d in ends]
-    k = max(range(len(ends)), key=lambda i: float(np.abs(ends[i]).max(initial=0.0)))
-    hot[k].flat[int(np.argmax(np.abs(ends[k])))] = 1.0
-    return hot
-
-
-def _error_deviations(deployed: ModelRun, expected: Mapping[str, Ball]) -> dict[str, Array]:
-    """Return the estimated standard deviation of each layer's own error: N random roundings give sqrt(N/3) u."""
-    sizes = {}
-    for name, ball in expected.items():
-        position = deployed.layers[name]
-        assert isinstance(position, int)
-        part, _ = section(deployed.graph, position, deployed.known)
-        rounds = max((_roundings(part, i) for i in range(len(part.nodes))), default=1)
-        radius = np.where(np.isfinite(ball.radius), ball.radius, 0.0)
-        sizes[name] = radius / math.sqrt(3 * max(rounds, 1))
-    return sizes
-
-
-def _roundings(part: Graph, i: int) -> int:
-    """Return how many roundings node i has per cell."""
-    node = part.nodes[i]
-    if node.op.roundings is None or node.op in (INPUT, CONSTANT):
-        return 1
-    shapes = (() if isinstance(a, NumberArg) else part.nodes[a].shape for a in node.args)
-    return int(node.op.roundings(*shapes, **node.params))
+    results = _run(reverse, [*inputs, *zeros, *ends], backend)
+    pulled = dict(zip(places, results[len(outputs) :], strict=True))
+    return {name: float((pulled[p] * errors[name]).sum()) for name, p in positions.items()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from specgrad.interop.model import open_model
 from specgrad.rounding.stated import deployment_of
@@ -24,6 +24,7 @@ from ..verdicts.arithmetic_classes import CLASSES, accepted_classes
 from ..verdicts.judge import SEVERITY, Kind, Verdict, worst
 from ..verdicts.known_effects import describe_formats
 from ..verdicts.run_case import arithmetic_of, fused_arithmetic_of
+from ..verdicts.usual import RunEstimate
 from .attribution import Attribution, attribute
 from .blind_spots import BlindSpots, find_blind_spots
 from .coverage import Coverage, coverage
@@ -52,12 +53,16 @@ class Audit:
     """What a correct execution is: of "layers" that were read one by one, and of the "whole" model, which may merge."""
     coverage: Coverage = field(default_factory=lambda: Coverage(0, 0, 0, 0))
     """How much of the model was judged."""
-    require_coverage: bool = False
-    """Whether a layer that was not examined makes the verdict "cannot tell"."""
+    partial: bool = False
+    """Whether layers that were not examined may be left out; else they make the verdict "partly examined"."""
+    unusual: Literal["open", "note"] = "open"
+    """Whether an unusual layer makes the verdict "unusual", or is a note."""
     attribution: Attribution | None = None
     """Which layers explain the difference at the output; None where there is none, or it cannot be followed."""
     outputs_only: bool = False
     """Whether inputs and outputs are all that is known: then no layer can be named."""
+    run: RunEstimate | None = None
+    """How far the run as it is was off, beside what is usual: an estimate; None where nothing is estimated."""
     blind_spots: BlindSpots | None = None
     """What could not be seen, where outputs alone were judged and explained; else None."""
 
@@ -70,19 +75,43 @@ class Audit:
 
     @property
     def verdict(self) -> Kind:
-        """The worst verdict of all layers and of the whole model; "cannot tell" if too little was judged."""
+        """The verdict of the layers, and of the run as it is where that is proven to be wrong.
+
+        A bound of the whole model that says nothing is no verdict. Layers that were not examined are one: "partly
+        examined".
+        """
         layers = [layer.verdict for layer in self.layers] + ([self.export.verdict] if self.export is not None else [])
         if layers and worst(layers).kind == "other arithmetic":
             return "other arithmetic"  # which also explains the whole
-        kind = worst([*layers, self.whole]).kind
-        incomplete = self.require_coverage and not self.coverage.is_whole and not _is_bad(kind)
-        return "cannot tell" if incomplete or kind == "not examined" else kind
+        judged = [v for v in layers if v.kind != "not examined"]
+        judged += [self.whole] if self.outputs_only or _is_answer(self.whole) else []
+        judged += [Verdict("unusual")] if self.run is not None and self.run.is_unusual else []
+        if self.unusual == "note":
+            judged = [replace(v, kind="rounding") if v.kind == "unusual" else v for v in judged]
+        kind = worst(judged).kind if judged else "cannot tell"
+        if _is_bad(kind) or kind in ("unusual", "refuses"):
+            return kind
+        if not self.coverage.is_whole and not self.partial and not self.outputs_only:
+            return "partly examined"
+        return "cannot tell" if kind == "not examined" else kind
 
     def __str__(self) -> str:
         layer = self.first_divergent
+        if layer is None and self.verdict == "unusual":
+            layer = next((x for x in self.worst_layers(1) if x.verdict.kind == "unusual"), None)
         if layer is not None:
             return f"{self.verdict}: layer {layer.name} ({layer.operator}): {layer.verdict}"
         return f"{self.verdict}: {'outputs alone' if self.outputs_only else self.coverage}; whole model: {self.whole}"
+
+    def worst_layers(self, count: int = 10) -> list[LayerVerdict]:
+        """Return the layers to look at first: by severity, then by times the usual, then by share of the allowance."""
+
+        def rank(layer: LayerVerdict) -> tuple[int, float, float]:
+            times = 0.0 if layer.usual is None else layer.usual.times
+            kind = "cannot tell" if layer.verdict.kind == "not examined" else layer.verdict.kind
+            return -SEVERITY.index(kind), -times, -layer.verdict.ratio
+
+        return sorted(self.layers, key=rank)[:count]
 
     def _differences(self, layer: str) -> dict[str, Any]:
         """Return the entries of a layer's row about differences; {} if there are none."""
@@ -103,6 +132,7 @@ class Audit:
             "export": None if self.export is None else self.export.row(),
             "layers": [layer.row() | self._differences(layer.name) for layer in self.layers],
             "attribution": None if self.attribution is None else self.attribution.to_json(),
+            "run": None if self.run is None else self.run.to_json(),
             "coverage": self.coverage.to_json(),
             "whole": LayerVerdict("whole model", "", (), self.whole).row(),
             "blind_spots": None if self.blind_spots is None else self.blind_spots.to_json(),
@@ -110,6 +140,11 @@ class Audit:
             "script": self.script,
             "deployment": {part: dict(said) for part, said in self.deployment.items()},
         }
+
+
+def _is_answer(whole: Verdict) -> bool:
+    """Return whether the verdict on the whole model says something: a bound that is open or useless does not."""
+    return whole.kind not in ("cannot tell", "not examined")
 
 
 def _is_bad(kind: Kind) -> bool:
@@ -124,7 +159,8 @@ def audit(
     *,
     accept: Sequence[str] = (),
     seconds: float = 300,
-    require_coverage: bool = False,
+    partial: bool = False,
+    unusual: Literal["open", "note"] = "open",
     tolerance_seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Audit:
@@ -139,7 +175,9 @@ def audit(
     inputs   one float32 array, or one per input of the model; of an integer type where an ONNX file declares that type
     accept   classes of arithmetic beside float32 that a layer may be explained by: "tf32", "bfloat16-operands", ... or
              "any" (specgrad.check.verdicts.arithmetic_classes)
-    require_coverage   whether a layer that was not examined makes the verdict "cannot tell"
+    partial  whether layers may stay unexamined; else the verdict is "partly examined"
+    unusual  "open": errors within the proof, and far beyond what float32 usually shows, make the verdict "unusual";
+             "note": they are told, and count as rounding
     tolerance_seconds   how long the tolerance of the whole model may take, where the forward radius is wide: 10 s
     """
     allowed = accepted_classes(accept)
@@ -149,7 +187,8 @@ def audit(
     check_floats(arrays, QUANTISED)
     deployed = deploy(given, target, arrays, seconds)
     clock = Clock(TOLERANCE_SECONDS if tolerance_seconds is None else tolerance_seconds)
-    return _audit_run(AuditContext(deployed, target, allowed, clock), require_coverage, progress)
+    audited = _audit_run(AuditContext(deployed, target, allowed, clock), progress)
+    return replace(audited, partial=partial, unusual=unusual)
 
 
 def audit_recorded(
@@ -158,7 +197,8 @@ def audit_recorded(
     *,
     of: str | None = None,
     accept: Sequence[str] = (),
-    require_coverage: bool = False,
+    partial: bool = False,
+    unusual: Literal["open", "note"] = "open",
     tolerance_seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Audit:
@@ -183,11 +223,8 @@ def audit_recorded(
         tolerance_seconds = OUTPUTS_ONLY_SECONDS if alone else TOLERANCE_SECONDS
     clock = Clock(tolerance_seconds)
     judging = [AuditContext(d, device, allowed, clock, alone) for d in points]
-    audited = (
-        _audit_run(judging[0], require_coverage, progress)
-        if len(points) == 1
-        else _judge_points(judging, require_coverage, progress)
-    )
+    audited = _audit_run(judging[0], progress) if len(points) == 1 else _judge_points(judging, progress)
+    audited = replace(audited, partial=partial, unusual=unusual)
     if alone and not _is_bad(audited.verdict):
         return replace(audited, blind_spots=_blind_spots([judge for judge in judging if judge.expected]))
     return audited
@@ -199,7 +236,7 @@ def _only_ends_known(run: ModelRun, ends: set[str]) -> bool:
     return run.known.keys() <= {p for name, p in graph.values.items() if name in ends}
 
 
-def _judge_points(judging: Sequence[AuditContext], require_coverage: bool, progress: Progress | None) -> Audit:
+def _judge_points(judging: Sequence[AuditContext], progress: Progress | None) -> Audit:
     """Return the merged audit of several points; with outputs only, of as many as the tolerances' time allows."""
     audits: list[Audit] = []
     clock, cost = judging[0].clock, 0.0
@@ -209,7 +246,7 @@ def _judge_points(judging: Sequence[AuditContext], require_coverage: bool, progr
         if progress is not None:
             progress(f"point {i}", i, len(judging))
         before = clock.left
-        audits.append(_audit_run(judge, require_coverage, None))
+        audits.append(_audit_run(judge, None))
         cost = before - clock.left
     audited = merge_audits(audits)
     if len(audits) == len(judging):
@@ -249,7 +286,7 @@ def _blind_spots(points: Sequence[AuditContext]) -> BlindSpots | None:
     return find_blind_spots(graph, each, reference_backend(graph))
 
 
-def _audit_run(judging: AuditContext, require_coverage: bool, progress: Progress | None) -> Audit:
+def _audit_run(judging: AuditContext, progress: Progress | None) -> Audit:
     """Return the audit of one model run: every layer, then the whole model."""
     deployed, target = judging.deployed, judging.target
     names = deployed.layers if deployed.answer.outcome == "answers" else {}
@@ -277,9 +314,9 @@ def _audit_run(judging: AuditContext, require_coverage: bool, progress: Progress
             "whole": describe_formats(deployment_of(fused_arithmetic_of(target), deployed.graph), deployed.computed_in),
         },
         covered,
-        require_coverage,
-        attribute(deployed, judging.expected, judging.backend),
-        judging.outputs_only,
+        attribution=attribute(deployed, judging.expected, judging.backend, judging.estimate),
+        run=None if used else judging.run_estimate(),
+        outputs_only=judging.outputs_only,
     )
 
 

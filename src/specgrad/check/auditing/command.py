@@ -45,6 +45,7 @@ Accept = Annotated[
         help="Another arithmetic that may explain a layer: tf32, bfloat16, winograd-f4, ..., any; repeatable."
     ),
 ]
+MAX_LAYERS_SHOWN = 10
 commands = typer.Typer(rich_markup_mode=None)
 
 
@@ -82,9 +83,16 @@ def audit(
             autocompletion=_complete_measured,
         ),
     ] = None,
-    require_coverage: Annotated[
-        bool, typer.Option("--require-coverage", help="Exit with 2 where a layer could not be examined.")
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Accept that layers could not be examined; else that ends with 2.")
     ] = False,
+    unusual: Annotated[
+        str,
+        typer.Option(
+            help="Errors within the proof, and far beyond what float32 usually shows: open (exit code 2) or note (0).",
+            autocompletion=lambda: ["open", "note"],
+        ),
+    ] = "open",
     accept: Accept = None,
     html: Html = None,
     seconds: Annotated[float, typer.Option(min=0, help="Time limit for one run of the model.")] = 300,
@@ -103,7 +111,9 @@ def audit(
     _check_one_source(runtime, recorded, inputs, outputs, shape)
     if runtime is not None and of is not None:
         raise typer.BadParameter("--of goes with --recorded and --outputs: --runtime names the runtime")
-    options: dict[str, Any] = {"accept": accept or (), "require_coverage": require_coverage}
+    if unusual not in ("open", "note"):
+        raise typer.BadParameter(f"--unusual is open or note; got {unusual}")
+    options: dict[str, Any] = {"accept": accept or (), "partial": partial, "unusual": unusual}
     options["tolerance_seconds"] = tolerance_seconds
     if runtime is None:
         if loaded.kind != "onnx":
@@ -163,9 +173,11 @@ def show_audit(console: Console, audit: Audit) -> None:
     elif audit.first_divergent is not None:
         screen.line(console, "first layer that rounding does not explain: ", (audit.first_divergent.name, "bold"))
     if not audit.outputs_only:  # else the whole model is all that there is
-        _show_layers(console, audit)
         screen.line(console, str(audit.coverage))
-    screen.line(console, f"whole model: {audit.whole}")
+        _show_layers(console, audit)
+    screen.line(console, f"whole model, as it runs: {audit.whole}")
+    if audit.run is not None:
+        screen.line(console, f"whole model, estimated: {audit.run}")
     for sentence in audit.blind_spots.sentences() if audit.blind_spots is not None else ():
         screen.line(console, sentence)
     _show_attribution(console, None if audit.outputs_only else audit.attribution)
@@ -189,18 +201,21 @@ def _show_attribution(console: Console, a: Attribution | None) -> None:
     holds = "" if abs(a.explained - 1) < 0.2 else ", so the first order does not hold here"
     all_layers = f"all layers {100 * a.explained:.3g} %{holds}"
     screen.line(console, f"layers whose own error explains it, to first order: {parts}; {all_layers}")
-    screen.line(console, f"a correct runtime differs there by about {a.estimate:.2g} (an estimate, not a bound)")
+    if a.estimate is not None:
+        screen.line(console, f"a correct runtime differs there by about {a.estimate:.2g} (an estimate, not a bound)")
 
 
 def _show_layers(console: Console, audit: Audit) -> None:
     """Print the table of an audit's layers."""
     bars = screen.has_bars(console)
     columns = [Column("layer", folds=True), Column("operator", folds=True), Column("shape"), Column("verdict")]
-    columns += [Column("used of allowed", folds=True)]
+    columns += [Column("used of allowed", folds=True), Column("times usual")]
     body = []
-    for layer in audit.layers:
+    shown = audit.worst_layers(MAX_LAYERS_SHOWN)
+    for layer in shown:
         v, shape = layer.verdict, "x".join(map(str, layer.shape))
-        used = screen.cell(f"{screen.bar(v.ratio)} {_used_text(v)}" if bars else _used_text(v))
+        text = "; ".join((_used_text(v), *layer.remarks))
+        used = screen.cell(f"{screen.bar(v.ratio)} {text}" if bars else text)
         body.append(
             [
                 screen.cell(layer.name),
@@ -208,21 +223,41 @@ def _show_layers(console: Console, audit: Audit) -> None:
                 screen.cell(shape),
                 screen.cell(v.kind, screen.colour(v.kind)),
                 used,
+                screen.cell("" if layer.usual is None else f"{layer.usual.times:.2g}"),
             ]
         )
     print_table(console, columns, body)
+    if rest := [layer.verdict.kind for layer in audit.layers if layer not in shown]:
+        counts = ", ".join(f"{rest.count(kind)} {kind}" for kind in SEVERITY if kind in rest)
+        screen.line(console, f"and {len(rest)} more layers: {counts} (--html and --json have all of them)")
+    if any(layer.usual is not None for layer in shown):
+        screen.line(console, "times usual: errors over what correct float32 shows here, an estimate; used: of a proof")
 
 
 def _used_text(v: Verdict) -> str:
     """Return the used share of the allowance, or what differs."""
     if v.kind in ("exact", "rounding"):
         return f"{v.ratio:.2g}"
+    if v.kind == "unusual":
+        return f"{v.ratio:.2g}; {v.detail}"
     return v.detail or f"{v.actual:.6g} must be {v.expected:.6g} within {v.allowed:.2g}"
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 KINDS = j.choice(*SEVERITY)
+USUAL = j.object_of(
+    "how a layer's errors compare with what float32 usually shows: an estimate, not a proof",
+    estimated={"type": "boolean", "description": "true: nothing of this is proven"},
+    scale=j.number("root mean square of the errors that are usual here"),
+    seen=j.number("root mean square of the errors that were seen"),
+    rms=j.number("root mean square of error over usual size, cell by cell; unusual above 2"),
+    channel=j.number("the largest of one output channel; unusual above 4"),
+    peak=j.number("the largest of one cell; unusual above 16"),
+    gain=j.number("all values are too large by this factor, less 1; unusual above 4 units of rounding"),
+    cells=j.count("how many cells were compared"),
+    unusual=j.list_of(j.text("a sentence"), "what is unusual; empty: nothing"),
+)
 DIFFERENCE = j.object_of(
     "the largest difference from the exact values",
     absolute=j.number("its size"),
@@ -243,6 +278,8 @@ LAYER = j.object_of(
     ),
     detail=j.text("the verdict in words"),
     arithmetic=j.or_null(CLASS, "the narrowest arithmetic that explains it; null: none, or not judged"),
+    usual=j.or_null(USUAL, "null: nothing is estimated here"),
+    allowed_share=j.or_null(j.number("a share"), "the largest allowance over the largest value; null: not known"),
     optional={
         "worst_index": j.INDEX,
         "actual": j.number("what the worst cell holds"),
@@ -253,12 +290,23 @@ LAYER = j.object_of(
         "share": j.number("the part of the output's difference that its own error explains, to first order"),
     },
 )
+RUN = j.object_of(
+    "how far the run as it is, layers merged, was off at the output: an estimate, not a proof",
+    estimated={"type": "boolean", "description": "true: nothing of this is proven"},
+    difference=j.number("the largest difference from the exact outputs"),
+    usual=j.number("the estimated standard deviation of a correct runtime there"),
+    factor=j.number("how many times `usual` counts as usual"),
+    unusual={"type": "boolean", "description": "whether the difference is beyond that"},
+)
 ATTRIBUTION = j.object_of(
     "which layers explain the difference at the output",
     output={**DIFFERENCE, "description": "at the output"},
     shares=j.map_of(j.number("a share"), "by layer, the largest first; they sum to `explained`"),
     explained=j.number("1 as far as the first order holds"),
-    estimate=j.number("an estimate, not a bound: the standard deviation of a correct runtime's error there"),
+    estimate=j.or_null(
+        j.number("a deviation"),
+        "an estimate, not a bound: the standard deviation of a correct runtime's error there; null: not known",
+    ),
     order=j.choice("first"),
 )
 COVERAGE = j.object_of(
@@ -283,7 +331,7 @@ SCHEMAS = {
     "audit": j.command_schema(
         "audit",
         "a model on a runtime, layer by layer",
-        KINDS,
+        j.choice(*SEVERITY, "partly examined"),
         model=j.text("the file, or the module's class"),
         runtime=j.text("the runtime"),
         versions=j.VERSIONS_USED,
@@ -291,6 +339,7 @@ SCHEMAS = {
         export=j.or_null(LAYER, "a layer that the exported file no longer computes as the module does"),
         layers=j.list_of(LAYER, "in the order of the model"),
         attribution=j.or_null(ATTRIBUTION, "null: no difference, or none that can be followed"),
+        run=j.or_null(RUN, "null: nothing is estimated of the run as it is"),
         coverage=COVERAGE,
         whole={**LAYER, "description": "the outputs of the model as it is, as if they were those of one layer"},
         blind_spots=j.or_null(

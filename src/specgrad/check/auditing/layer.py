@@ -12,16 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from specgrad.errors import SpecgradError
 from specgrad.graph.drawing.summary import layer_text, multiply_adds
 from specgrad.graph.graph import CONSTANT, INPUT, Graph
 from specgrad.graph.subgraph import section
 from specgrad.rounding import Ball
+from specgrad.rounding.usual_error import UsualError, usual_error
 from specgrad.scalar import Array
 from specgrad.window import Shape
 
 from ..models.model_run import ModelRun, UnsupportedLayer
 from ..runtimes import Runtime
-from ..tolerances.allowance import Clock
+from ..tolerances.allowance import SMALLEST_FLOAT32, Clock
 from ..verdicts.arithmetic_classes import (
     BY_NAME,
     FLOAT32,
@@ -35,9 +37,13 @@ from ..verdicts.judge import Verdict, expected_balls, judge_array, worst
 from ..verdicts.known_effects import HALVES, explain_by_known_effects
 from ..verdicts.observation import Observation
 from ..verdicts.rewritten_formulas import without_choices, without_formula_interiors
+from ..verdicts.rounded_weights import weights_rounded_to
 from ..verdicts.run_case import arithmetic_of, fused_arithmetic_of
+from ..verdicts.usual import ESTIMATED, RunEstimate, Usual, compare_run, usual_of
 from .merged_layers import MergedLayersJudge
 from .reproduce import probe_of
+
+WIDE_SHARE = 1e-3  # of a layer's values: an allowance beyond that is said in the layer's line
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,18 @@ class LayerVerdict:
     verdict: Verdict
     dtype: str = FLOAT32
     """The format that the model says: "float16", "int8", ..."""
+    usual: Usual | None = None
+    """How its errors compare with what is usual, an estimate; None where nothing is estimated."""
+    allowed_share: float | None = None
+    """The largest allowance over the layer's largest value; None where no allowance is known."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader should know beside the verdict: that the allowance is wide."""
+        share = self.allowed_share
+        if share is None or share <= WIDE_SHARE or self.verdict.kind not in ("rounding", "unusual"):
+            return ()
+        return (f"what is allowed is {share:.2g} of the values",)
 
     def row(self) -> dict[str, Any]:
         """Return the layer as a row of tables and of --json."""
@@ -63,6 +81,7 @@ class LayerVerdict:
         }
         row |= {"ratio": v.ratio if np.isfinite(v.ratio) else None, "detail": str(v)}
         row |= {"arithmetic": class_of(v, self.dtype)}
+        row |= {"usual": None if self.usual is None else self.usual.to_json(), "allowed_share": self.allowed_share}
         if v.index:
             row |= {"worst_index": list(v.index), "actual": v.actual, "expected": v.expected, "allowed": v.allowed}
         return row
@@ -117,6 +136,25 @@ class AuditContext:
         """The backend of the float64 reference, "torch" or "numpy"."""
         return reference_backend(self.deployed.graph)
 
+    @cached_property
+    def estimate(self) -> UsualError | None:
+        """The usual errors of the whole model on these inputs, an estimate; None where none is known."""
+        graph = self.deployed.graph
+        if any(p not in self.deployed.known for p in graph.input_positions):
+            return None
+        given = [self.deployed.known[p] for p in graph.input_positions]
+        try:
+            return usual_error(graph, given, self.backend, self.deployed.computed_in)
+        except SpecgradError:
+            return None
+
+    def run_estimate(self) -> RunEstimate | None:
+        """Return how far the run as it is was off, beside what is usual; None where nothing is estimated."""
+        answer = self.deployed.answer
+        if self.estimate is None or answer.outcome != "answers":
+            return None
+        return compare_run(answer.arrays, self.estimate)
+
     def layer(self, name: str, layer: int | UnsupportedLayer) -> LayerVerdict:
         """Return the verdict on one layer, given by its position in the graph or as unsupported."""
         if isinstance(layer, UnsupportedLayer):
@@ -129,15 +167,42 @@ class AuditContext:
             verdict = Verdict("not examined", detail=f"depends on {', '.join(unknown)}, whose values are not known")
             return LayerVerdict(name, operator, node.shape, verdict)
         formats = self.deployed.computed_in
+        usual = None
         if is_one_layer(part) or any(n.name in formats for n in part.nodes):
             verdict = self._judge_layer(name, layer, part, inputs)
         else:
             verdict = self._judge_merged(name, layer, part, inputs)
         if verdict.kind == "differs" and verdict.fault in ("value", "infinity", "nan"):
             verdict = self._judge_rewritten(verdict, name, layer)
+        if verdict.kind == "rounding" and not verdict.arithmetic and is_one_layer(part):
+            verdict, usual = self._with_usual(verdict, name, layer, part, inputs)
         form = formats.get(node.name)
         dtype = form if form in HALVES else known[layer].dtype.name
-        return LayerVerdict(name, operator, node.shape, verdict, dtype)
+        return LayerVerdict(name, operator, node.shape, verdict, dtype, usual, self._allowed_share(name))
+
+    def _with_usual(
+        self, verdict: Verdict, name: str, position: int, part: Graph, inputs: Sequence[int]
+    ) -> tuple[Verdict, Usual | None]:
+        """Return "unusual" for errors far beyond what is usual, else the verdict; and how they compare, if known."""
+        deployed = self.deployed
+        if any(n.name in deployed.computed_in for n in part.nodes) or name not in self.expected:
+            return verdict, None
+        known = np.isfinite(self.expected[name].radius)
+        observed = part, _as_numbers(deployed.graph, inputs, deployed.known), deployed.known[position], known
+        usual = usual_of(*observed, self.backend)
+        if usual is None or not usual.reasons:
+            return verdict, usual
+        form = weights_rounded_to(*observed, self.backend)
+        named = f"; usual if weights were rounded to {form}" if form else ""
+        return replace(verdict, kind="unusual", detail=f"{'; '.join(usual.reasons)}{named} ({ESTIMATED})"), usual
+
+    def _allowed_share(self, name: str) -> float | None:
+        """Return the largest allowance of a layer over its largest value; None where it is not known."""
+        ball = self.expected.get(name)
+        if ball is None or ball.value.dtype.kind != "f" or not ball.value.size:
+            return None
+        share = float(np.max(ball.radius)) / max(float(np.abs(ball.value).max()), SMALLEST_FLOAT32)
+        return share if np.isfinite(share) else None
 
     def _judge_layer(self, name: str, position: int, part: Graph, inputs: Sequence[int]) -> Verdict:
         """Return the verdict on a single layer, or on layers in other formats than float32."""

@@ -55,7 +55,7 @@ class MergedLayersJudge:
             return replace(verdict, detail=f"consistent with {self.name} in any order: {_error_of_allowed(verdict)}")
         why = f" ({allowed.why})" if allowed.why else ""
         text = f"within what {self.name} in any order allows, but that is larger than the values{why}"
-        return Verdict("cannot tell" if self.outputs_only else "rounding", verdict.ratio, detail=text)
+        return Verdict("cannot tell", verdict.ratio, detail=text)
 
     def _allowed(self, observed: Observation, arithmetic: Arithmetic) -> Allowance:
         """Return the allowance of the observed results in an arithmetic."""

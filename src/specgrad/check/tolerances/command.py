@@ -1,4 +1,4 @@
-"""specgrad tolerance: how far may a correct runtime be off? Exit codes: 0 a number is proven, 2 unbounded."""
+"""specgrad tolerance: how far may a correct runtime be off? Exit codes: 0 proven or estimated, 2 unknown."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from specgrad.cli.shared.models import ModelName, NamedInputs, Shapes, named_inp
 from specgrad.cli.shared.options import Accumulate, Depth, Dtype, Execution, Operands, Stored, arithmetic_of
 from specgrad.cli.shared.output_files import Json
 from specgrad.cli.shared.table import Column, print_table
+from specgrad.deadline import time_limit
 from specgrad.execution_text import but
 from specgrad.interop.model import named_model
 
@@ -39,45 +40,43 @@ def tolerance(
     execution: Execution = "fused",
     depth: Depth = None,
     stored: Stored = None,
-    seconds: Annotated[float, typer.Option(min=0, help="Time limit; bounds that are still open then are wide.")] = 600,
+    seconds: Annotated[float, typer.Option(min=0, help="Time limit; what is not proven then is estimated.")] = 120,
     as_json: Json = False,
 ) -> None:
-    """How far can any correct execution be from the exact outputs, and from another one? The tolerance for a test."""
-    from specgrad.check import tolerance as run_tolerance
+    """How far can a correct execution be from the exact outputs? The tolerance for a test, proven or estimated."""
+    from specgrad.check.tolerances.labelled import labelled_tolerance
 
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
     loaded = named_model(model)
     arrays = named_inputs(loaded, inputs or [], shape or [])
-    with screen.progress(as_json) as step:
-        proven = run_tolerance(
-            loaded,
-            *arrays,
-            arithmetic=arithmetic,
-            stored=stored or (),
-            points=points,
-            seconds=seconds,
-            progress=step,
-        )
+    options = {"arithmetic": arithmetic, "points": points}
+    with time_limit(seconds), screen.progress(as_json) as step:
+        labelled = labelled_tolerance(loaded, arrays, stored or (), options, step)
     if not inputs:
-        proven = replace(proven, notes=(*proven.notes, "no --input was given: these are normal numbers, seed 0"))
+        labelled = replace(labelled, notes=(*labelled.notes, "no --input was given: these are normal numbers, seed 0"))
     print_verdict(
-        "tolerance", proven.verdict, proven.to_json(), as_json, lambda: show_tolerance(Console(), model, proven)
+        "tolerance", labelled.form, labelled.to_json(), as_json, lambda: show_tolerance(Console(), model, labelled)
     )
-    raise typer.Exit(CODES[proven.verdict])
+    raise typer.Exit(CODES[labelled.form])
 
 
-def show_tolerance(console: Console, model: str, proven: Any) -> None:
+def show_tolerance(console: Console, model: str, labelled: Any) -> None:
     """Print the tolerance, what it means, where it comes from, and what it holds for."""
-    bounded = proven.verdict == "bounded"
-    number = f"  tolerance {proven.text}" if bounded else ""
-    excluded = but(proven.deployment) if bounded else ""
-    screen.line(console, (proven.verdict, "bold green" if bounded else "bold yellow"), f"{number}  {model}{excluded}")
-    for sentence in proven.sentences():
+    proven = labelled.proven if labelled.form == "proven" else None
+    excluded = but(proven.deployment) if proven is not None else ""
+    number = f"  tolerance {labelled.text}" if labelled.text else ""
+    colour = "bold yellow" if labelled.form == "unknown" else "bold green"
+    screen.line(console, (labelled.form, colour), f"{number}  {model}{excluded}")
+    for sentence in labelled.sentences():
         screen.line(console, sentence, whole=sentence.startswith(" "))
-    if proven.layers:
+    if proven is not None and proven.layers:
         _show_layers(console, proven.layers)
-    screen.line(console, f"{proven.seconds:.2f} s")
-    screen.show_deployment(console, proven.deployment, proven.notes)
+    screen.line(console, f"{labelled.seconds:.2f} s")
+    if proven is not None:
+        screen.show_deployment(console, proven.deployment, labelled.notes)
+    else:
+        for note in labelled.notes:
+            screen.line(console, f"note: {note}")
 
 
 def _show_layers(console: Console, layers: Any) -> None:
@@ -94,11 +93,30 @@ def _show_layers(console: Console, layers: Any) -> None:
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
+ESTIMATED = j.object_of(
+    "what correct executions usually differ by at these inputs: an estimate, not a proof",
+    estimated={"type": "boolean", "description": "true: nothing of this is proven"},
+    tolerance=j.number("factor times the largest deviation: the estimated distance from the exact outputs"),
+    pairwise_tolerance=j.number("the estimated distance of two correct executions"),
+    atol=j.number("for numpy.testing.assert_allclose(a, b, rtol=0, atol=atol); estimated"),
+    factor=j.number("how many deviations the tolerance is"),
+    outputs=j.list_of(
+        j.object_of(
+            "one output of numbers",
+            name=j.text("its name"),
+            deviation=j.number("the largest estimated standard deviation of a cell"),
+            spread=j.number("the largest value of the output less the smallest"),
+        ),
+        "in the order of the model",
+    ),
+)
 SCHEMAS = {
     "tolerance": j.command_schema(
         "tolerance",
-        "how far any execution can be from the exact outputs, and from another one; null stands for unbounded",
-        j.choice("bounded", "unbounded"),
+        "how far a correct execution can be from the exact outputs, and from another one; null: not proven, or useless",
+        j.choice("proven", "estimated", "unknown"),
+        reason=j.text("why nothing better is known; empty: it is proven"),
+        estimated=j.or_null(ESTIMATED, "what is usual: an estimate, never a proof; null: not known"),
         tolerance=j.bound("the largest distance from the exact value, over all outputs"),
         pairwise_tolerance=j.bound("the most that two executions can be apart, over all outputs"),
         rtol=j.bound(

@@ -84,17 +84,19 @@ def bound_point(
     stored: Collection[str] = (),
     formats: Mapping[str, str] | None = None,
     seconds: float | None = None,
+    max_share: float = math.inf,
 ) -> Point:
     """Return what is proven of the outputs at one input; the graph must have a real output.
 
     formats   nodes that are computed in another format: only radii know them, so nothing is carried backwards
     seconds   after which nothing more is carried backwards
+    max_share   of the outputs' spread: a forward bound wider than that is not worth carrying backwards
     """
     deadline = time.monotonic() + (np.inf if seconds is None else seconds)
     report = radius(graph, *inputs, arithmetic=arithmetic, backend="torch", stored=stored, formats=formats)
     forward, within = None, None
     ends, unbounded = _forward_bounds(report), report.unbounded
-    if not formats and time.monotonic() < deadline:
+    if not formats and time.monotonic() < deadline and _is_near(report, max_share):
         back, bounds, forward = _backward_bounds(graph, inputs, deadline, arithmetic=arithmetic, stored=stored)
         ends, unbounded = ends.intersect(back), bounds.unbounded
         within = {name: box for name, box in bounds.layers.items() if name not in unbounded}
@@ -110,6 +112,21 @@ def bound_point(
         return point
     inside = {name: ball.value for name, ball in report.nodes.items()}
     return replace(point, layers=_contributions(forward, point, ends, inside))
+
+
+def _is_near(report: RadiusReport, max_share: float) -> bool:
+    """Return whether forward bounds are at most `max_share` of the spread of the outputs, so that more may help."""
+    if math.isinf(max_share):
+        return True
+    balls = [ball for ball in leaves(report.outputs) if ball.value.dtype.kind == "f" and ball.value.size]
+    spread = max((spread_of(ball.value) for ball in balls), default=0.0)
+    return all(float(np.max(ball.radius)) <= max_share * spread for ball in balls)
+
+
+def spread_of(values: Array) -> float:
+    """Return how much the cells of an output differ: the largest less the smallest; its size if they are all alike."""
+    finite = values[np.isfinite(values)]
+    return float(np.ptp(finite) or np.abs(finite).max()) if finite.size else 0.0
 
 
 def _backward_bounds(

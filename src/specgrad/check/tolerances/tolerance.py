@@ -234,6 +234,7 @@ def tolerance(
     stored: Collection[str] = (),
     points: bool = False,
     seconds: float | None = None,
+    max_share: float = math.inf,
     progress: Progress | None = None,
 ) -> Tolerance:
     """Return the largest distance of any execution's outputs from the exact ones, at the given inputs.
@@ -243,6 +244,7 @@ def tolerance(
     stored      names of nodes whose results the runtime is known to round and store: nothing is merged across them
     points      the first axis of every input counts points, each of which is an input by itself
     seconds     after which nothing more is carried backwards: bounds hold, and are wide
+    max_share   of the outputs' spread: where the forward bound is wider, nothing is carried backwards
     progress    is told (what is at work, how many points are done, how many there are)
 
     >>> import specgrad as sg
@@ -269,7 +271,7 @@ def tolerance(
         if progress is not None:
             progress("tolerance", k, len(each))
         left = None if seconds is None else start + seconds - time.monotonic()
-        answers.append(bound_point(graph, one, arithmetic, stored, formats, left))
+        answers.append(bound_point(graph, one, arithmetic, stored, formats, left, max_share))
     return _merge_points(graph, formats, arithmetic, answers, points, time.monotonic() - start)
 
 

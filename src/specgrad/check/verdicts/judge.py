@@ -22,6 +22,8 @@ from ..cases.op_case import OpCase
 Kind = Literal[
     "exact",
     "rounding",
+    "unusual",
+    "partly examined",
     "other arithmetic",
     "differs",
     "refuses",
@@ -32,8 +34,8 @@ Kind = Literal[
     "not examined",
 ]
 SEVERITY: tuple[Kind, ...] = (
-    "not offered", "not examined", "exact", "rounding", "cannot tell", "refuses", "times out", "crashes",
-    "other arithmetic", "differs",
+    "not offered", "not examined", "exact", "rounding", "cannot tell", "partly examined", "unusual", "refuses",
+    "times out", "crashes", "other arithmetic", "differs",
 )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """How a command ends: exit codes, one line on stderr, one strict JSON object on stdout.
 
-0 yes    1 no    2 cannot tell: time-out, refusal, interrupt    3 usage, or a file that cannot be read
+0 yes    1 no    2 open: cannot tell, partly examined, unusual, out of time, interrupted (`verdict` tells them apart)
+3 refused: usage, a file that cannot be read, something that is not supported here
 4 anything unexpected, two answers that exclude each other: a fault of ours, or of the machine; --debug shows where
 128 + n ended by signal n, such as 143 by SIGTERM: no answer
 
@@ -22,26 +23,27 @@ from typing import Any, TextIO
 import numpy as np
 import typer
 
-from specgrad.errors import ContradictionError, SpecgradError, UnsupportedError, WorkerError, printable
+from specgrad.deadline import TimeLimitError
+from specgrad.errors import ContradictionError, SpecgradError, WorkerError, printable
 
 from .json_parts import schema_name
 
 YES, NO, CANNOT_TELL, USAGE, UNEXPECTED = 0, 1, 2, 3, 4
 BY_SIGNAL = 128  # and the signal's number, as shells show it
-CODES = {"exact": YES, "rounding": YES, "ok": YES, "holds": YES, "valid": YES, "same": YES, "bounded": YES}
-CODES |= {
-    "differs": NO,
-    "other arithmetic": NO,
-    "crashes": NO,
-    "violated": NO,
-    "refused": NO,
-    "reads everything": NO,
-    "findings": NO,
-}
-CODES |= {"proven": YES, "no finding": YES, "broken": NO, "undecided": CANNOT_TELL}
-CODES |= dict.fromkeys(("cannot tell", "refuses", "times out", "unknown", "not offered", "not examined"), CANNOT_TELL)
-CODES |= {"unsat": YES, "sat": NO, "timed-out": CANNOT_TELL}  # the words of VNN-LIB
-CODES |= dict.fromkeys(("unbounded", "not proven", "unfinished", "crashed", "undecided"), CANNOT_TELL)
+CODES = dict.fromkeys(
+    ("exact", "rounding", "same", "holds", "proven", "estimated", "valid", "bounded", "ok", "no finding", "unsat"), YES
+)
+CODES |= dict.fromkeys(
+    ("differs", "other arithmetic", "crashes", "violated", "refused", "reads everything", "findings", "broken", "sat"),
+    NO,
+)
+CODES |= dict.fromkeys(
+    (
+        *("cannot tell", "partly examined", "unusual", "unknown", "undecided", "unbounded", "not proven"),
+        *("times out", "timed-out", "unfinished", "crashed", "refuses", "not offered", "not examined"),
+    ),
+    CANNOT_TELL,
+)  # sat, unsat and timed-out are words of VNN-LIB
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps click
 
 
@@ -162,9 +164,11 @@ def ending(error: BaseException) -> tuple[int, str]:
     if isinstance(error, UsageError):
         place = f"{error.ctx.command_path.partition(' ')[2]}: ".lstrip(": ") if error.ctx is not None else ""
         return USAGE, f"{place}{error.format_message()}"
+    if isinstance(error, TimeLimitError):
+        return CANNOT_TELL, str(error)
     if isinstance(error, SpecgradError):
         tail = f" (specgrad explain {error.rule})" if error.rule else ""
-        return CANNOT_TELL if isinstance(error, UnsupportedError) else USAGE, f"{error}{tail}"
+        return USAGE, f"{error}{tail}"
     if isinstance(error, ContradictionError):
         return UNEXPECTED, f"{error}. One of them is false: a fault of specgrad, please report it"
     if isinstance(error, OSError) and error.filename is not None:

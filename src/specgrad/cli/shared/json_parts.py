@@ -6,9 +6,8 @@ from typing import Any
 
 Schema = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-VERSIONS: dict[str, int] = dict.fromkeys(
-    ("accuracy", "audit", "campaign-collect", "certify", "compare", "largest", "tolerance"), 2
-)
+VERSIONS: dict[str, int] = dict.fromkeys(("accuracy", "campaign-collect", "certify", "compare", "largest"), 2)
+VERSIONS |= dict.fromkeys(("audit", "tolerance"), 3)
 """Of schemas that are not version 1 any more."""
 
 
@@ -16,7 +15,7 @@ def schema_name(command: str) -> str:
     """Return the value of the key "schema".
 
     >>> schema_name("audit")
-    'specgrad/audit/2'
+    'specgrad/audit/3'
     """
     return f"specgrad/{command}/{VERSIONS.get(command, 1)}"
 

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from specgrad.check import audit_recorded, preserve, tolerance
+from specgrad.check import audit_recorded, preserve
 from specgrad.check.decisions.decision import parse
 from specgrad.check.models.recorded import recorded_of, refuse_missing, split_points
+from specgrad.check.tolerances.labelled import labelled_tolerance
+from specgrad.deadline import time_limit
 from specgrad.declared_errors import declared
 from specgrad.errors import SpecgradError, UnsupportedError
 from specgrad.graph.graph import Graph
@@ -155,7 +157,6 @@ def layers(request: EvidenceRequest) -> Item:
         request.recorded,
         of=request.of,
         accept=request.accept,
-        require_coverage=True,
         progress=request.progress,
     )
     said = dict(result.deployment.get("layers", {}))
@@ -168,32 +169,42 @@ def outputs(request: EvidenceRequest) -> Item:
     """Compare the recorded outputs with exact values, within the tolerance of the whole model."""
     question = "How far may outputs be from the exact ones, and how far are the target's?"
     stacked = [np.stack([p[n] for p in request.points]) for n in request.inputs]
-    options: dict[str, Any] = {"seconds": request.seconds, "progress": request.progress}
+    options = {"arithmetic": request.arithmetic, "points": True}
     try:
-        proven = tolerance(request.given, *stacked, arithmetic=request.arithmetic, points=True, **options)
-    except UnsupportedError as error:
+        with time_limit(request.seconds):
+            labelled = labelled_tolerance(request.given, stacked, (), options, request.progress)
+    except SpecgradError as error:
         return Item("outputs", question, "cannot tell", f"Nothing is known of outputs: {error}", "tolerance")
-    sentences, beyond = [proven.sentences()[0]], False
-    for name, exact, distance in zip(request.outputs, proven.exact, proven.tolerances, strict=True):
+    sentences, beyond, unusual = [" ".join(x for x in labelled.sentences() if not x.startswith(" "))], False, False
+    proven, usual = labelled.proven, labelled.estimated
+    pairs = () if proven is None else zip(proven.exact, proven.tolerances, strict=True)
+    for k, (name, (exact, distance)) in enumerate(zip(request.outputs, pairs, strict=False)):
         if any(name not in p for p in request.points):
             sentences.append(f"{name} was not recorded.")
             continue
-        got = np.stack([p[name] for p in request.points]).astype(np.float64)
-        far = np.abs(got - exact)
-        is_beyond = bool((~(far <= distance)).any())
-        beyond |= is_beyond
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = float(np.nanmax(np.where(far > 0, far / distance, 0.0), initial=0.0))
+        far = np.abs(np.stack([p[name] for p in request.points]).astype(np.float64) - exact)
+        beyond |= bool((~(far <= distance)).any())
+        unusual |= usual is not None and not float(far.max(initial=0.0)) <= usual.factor * usual.deviations[k]
         most = upward(float(far.max(initial=0.0)))
-        used = f"at most {upward(share, 3)} of what is allowed in any cell"
-        sentences.append(f"The target's {name} is at most {most} from the exact values, {used}.")
-    verdict = "differs" if beyond else proven.verdict
+        used = _used(far, distance) if labelled.form == "proven" else ""
+        sentences.append(f"The target's {name} is at most {most} from the exact values{used}.")
+    verdict = "differs" if beyond else "unusual" if unusual else labelled.form
     if beyond:
         sentences.append("That is farther than any execution of the class can be.")
-    details = proven.to_json()
+    elif unusual:
+        sentences.append("That is farther than correct executions usually are (an estimate, not a proof).")
+    useful = proven if labelled.form == "proven" else None
+    said = useful.deployment if useful is not None else {}
     return Item(
-        "outputs", question, verdict, " ".join(sentences), "tolerance", "tolerance", details, proven.deployment, proven
+        "outputs", question, verdict, " ".join(sentences), "tolerance", "tolerance", labelled.to_json(), said, labelled
     )
+
+
+def _used(far: Array, distance: Array) -> str:
+    """Return which share of its tolerance the worst cell uses, in words."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = float(np.nanmax(np.where(far > 0, far / distance, 0.0), initial=0.0))
+    return f", at most {upward(share, 3)} of what is allowed in any cell"
 
 
 def decisions(request: EvidenceRequest) -> Item:

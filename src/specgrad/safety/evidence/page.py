@@ -129,8 +129,10 @@ def _layers(item: Item) -> str:
 
 
 def _outputs(item: Item) -> str:
-    """Return the section of the check "outputs": tolerances per output and contributions per layer."""
-    p = item.result
+    """Return the section of the check "outputs": tolerances per output and contributions per layer, if proven."""
+    if item.result.form != "proven":
+        return ""
+    p = item.result.proven
     rows = [
         (named(n), escape(f), upward(float(d.max(initial=0.0)), 3), upward(float(b.max(initial=0.0)), 3))
         for n, f, d, b in zip(p.names, p.formats, p.tolerances, p.pairwise_tolerances, strict=True)

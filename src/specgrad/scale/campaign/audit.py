@@ -36,7 +36,7 @@ class AuditKind(Listed):
     name = "audit"
     BAD = ("differs", "other arithmetic", "crashes")
     GOOD = ("exact", "rounding")
-    OPEN = ("cannot tell", "refuses", "times out", "not offered", "not examined")
+    OPEN = ("cannot tell", "partly examined", "unusual", "refuses", "times out", "not offered", "not examined")
     KEYS = {  # noqa: RUF012
         "models": Key("texts", "ONNX files, or patterns: models/*.onnx"),
         "runtimes": Key("texts", "who runs them: onnxruntime, openvino, ..."),

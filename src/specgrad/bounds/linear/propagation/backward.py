@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from specgrad.deadline import check_time
 from specgrad.rounding import slack_constants
 
 from ..relaxation.bound_layers import (
@@ -360,6 +361,7 @@ def propagate_in_reverse(
     objective may be rows, patches or float32 estimates.
     """
     for i in sorted(layers, reverse=True):
+        check_time("bounds")
         if i in pending:
             constant, paid = step(i, pending.pop(i))
             total, lost = total + constant, lost + paid

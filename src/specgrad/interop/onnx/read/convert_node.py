@@ -244,11 +244,19 @@ def _declared(info: onnx.ValueInfoProto) -> tuple[Shape, int] | None:
 
 
 def multiply_adds(node: NodeProto, shapes: Mapping[str, Shape]) -> int | None:
-    """Return the multiply-adds of a convolution or matrix product of known shapes; None for other nodes."""
+    """Return the multiply-adds of a node by its shapes; None where they do not tell.
+
+    A convolution by its window; a matrix product by its rows; of other nodes every matrix that they read (LSTM, GRU,
+    attention) is multiplied by every row of the first input.
+    """
     known = [shapes.get(name) for name in (*node.input, *node.output[:1])]
     y, w = known[-1] if known else None, known[1] if len(known) > 2 else None
     if y is None or w is None:
         return None
-    if node.op_type in ("Conv", "ConvTranspose") and len(w) > 2:
-        return math.prod(y if node.op_type == "Conv" else known[0] or ()) * math.prod(w[1:])
-    return math.prod(y) * (known[0] or (1,))[-1] if node.op_type == "MatMul" else None
+    if "Conv" in node.op_type and len(w) > 2:
+        return math.prod(known[0] or () if "Transpose" in node.op_type else y) * math.prod(w[1:])
+    if node.op_type == "MatMul":
+        return math.prod(y) * (known[0] or (1,))[-1]
+    matrices = [s for s in known[1:-1] if s is not None and len(s) > 1]
+    rows = math.prod((known[0] or ())[:-1])
+    return sum(rows * math.prod(s) for s in matrices) if matrices else None

@@ -1,0 +1,397 @@
+"""How usual are the errors of correct float32 layers, and which planted faults does the estimate find?
+
+    python benchmarks/usual.py correct models/ --out usual.jsonl      every sum layer of every model, on every runtime
+    python benchmarks/usual.py plant models/ --out planted.jsonl      faults of 25 kinds in layers of these models
+    python benchmarks/usual.py table usual.jsonl planted.jsonl        what is flagged, and what is not
+
+A folder holds NAME.onnx and NAME.npz (inputs by name), as `python benchmarks/zoo.py FOLDER` makes them. Models that are
+in both files already are passed over. Correct executions: ONNX Runtime (no, basic, extended and all optimisations),
+OpenVINO in float32, PyTorch (oneDNN on and off, channels last) and JAX. PyTorch and JAX run every layer on the inputs
+that ONNX Runtime gave it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specgrad.check.auditing.layer import is_one_layer, reference_backend
+from specgrad.check.models.run_onnx import deploy, known_values
+from specgrad.check.runtimes import runtime
+from specgrad.check.verdicts.judge import expected_balls, judge_array
+from specgrad.check.verdicts.run_case import arithmetic_of
+from specgrad.check.verdicts.usual import channel_axis, compare, sums
+from specgrad.engines import compile
+from specgrad.errors import SpecgradError
+from specgrad.graph.graph import Graph
+from specgrad.graph.subgraph import section
+from specgrad.interop.model import open_model
+from specgrad.rounding.usual_error import usual_error
+
+Array = np.ndarray
+LEVELS = {"disabled": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED"}
+"""Of ONNX Runtime, beside all optimisations."""
+MAX_LAYERS_PLANTED = 6  # per model
+
+
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+def inputs_of(file: Path) -> list[Array]:
+    """The inputs of NAME.onnx from NAME.npz, in the order of the model."""
+    arrays = np.load(file.with_suffix(".npz"))
+    return [arrays[name] for name in open_model(str(file)).names]
+
+
+def layers_of(deployed: Any) -> Iterator[tuple[str, Graph, list[Array], Array]]:
+    """(name, layer as a graph, its inputs, its output) of every float32 layer that sums, from a run of the model."""
+    for name, position in deployed.layers.items():
+        if not isinstance(position, int) or deployed.known[position].dtype != np.float32:
+            continue
+        part, inputs = section(deployed.graph, position, deployed.known)
+        halves = any(n.name in deployed.computed_in for n in part.nodes)
+        if not is_one_layer(part) or halves or not sums(part) or any(p not in deployed.known for p in inputs):
+            continue
+        yield name, part, [deployed.known[p] for p in inputs], deployed.known[position]
+
+
+def as_numbers(part: Graph, given: Sequence[Array]) -> list[Array]:
+    """The inputs in float64; indices stay."""
+    nodes = (part.nodes[p] for p in part.input_positions)
+    return [a if n.kind == "index" else a.astype(np.float64) for n, a in zip(nodes, given, strict=True)]
+
+
+def on_torch(part: Graph, given: Sequence[Array], mkldnn: bool = True, channels_last: bool = False) -> Array:
+    """One layer by PyTorch in float32."""
+    import torch
+
+    tensors = [torch.from_numpy(np.ascontiguousarray(a)) for a in given]
+    if channels_last:
+        tensors = [t.to(memory_format=torch.channels_last) if t.ndim == 4 else t for t in tensors]
+    with torch.no_grad(), torch.backends.mkldnn.flags(enabled=mkldnn):
+        return np.asarray(compile(part, "torch").float()(*tensors).numpy())
+
+
+def on_jax(part: Graph, given: Sequence[Array]) -> Array:
+    """One layer by JAX in float32."""
+    import jax.numpy as jnp
+
+    return np.asarray(compile(part, "jax")(*(jnp.asarray(a) for a in given)))
+
+
+ENGINES: dict[str, Callable[..., Array]] = {
+    "torch": on_torch,
+    "torch, no oneDNN": lambda part, given: on_torch(part, given, mkldnn=False),
+    "torch, channels last": lambda part, given: on_torch(part, given, channels_last=True),
+    "jax": on_jax,
+}
+
+
+# --- correct executions -----------------------------------------------------------------------------------------------
+
+
+def correct(file: Path) -> Iterator[dict[str, Any]]:
+    """A row per sum layer of the model and correct execution of it."""
+    given = inputs_of(file)
+    for name in ("onnxruntime", "openvino-f32"):
+        try:
+            deployed = deploy(str(file), runtime(name), given, 600)
+        except SpecgradError as error:
+            yield {"model": file.stem, "runtime": name, "refused": str(error)[:200]}
+            continue
+        if deployed.answer.outcome != "answers":
+            yield {"model": file.stem, "runtime": name, "refused": deployed.answer.reason[:200]}
+            continue
+        for layer, part, args, got in layers_of(deployed):
+            runs = {name: lambda part, args, got=got: got}
+            yield from _rows(file, layer, part, args, runs | (ENGINES if name == "onnxruntime" else {}))
+        for level in LEVELS if name == "onnxruntime" else ():
+            for layer, part, args, got in layers_of(at_level(deployed, file, given, level)):
+                yield from _rows(file, layer, part, args, {f"{name}, {level}": lambda part, args, got=got: got})
+
+
+def at_level(deployed: Any, file: Path, given: Sequence[Array], level: str) -> Any:
+    """The same run with another level of optimisation: every value that was known, computed anew."""
+    import onnx
+    import onnxruntime
+
+    model = onnx.load(file)
+    names = {p: n for n, p in deployed.graph.values.items()}
+    own = [i.name for i in model.graph.input] + [o.name for o in model.graph.output]
+    wanted = [names[p] for p in deployed.known if p in names and names[p] not in own]
+    model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in dict.fromkeys(wanted))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[level])
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    feeds = dict(zip(open_model(str(file)).names, given, strict=True))
+    values = dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
+    return replace(deployed, known=known_values(deployed.graph, {**feeds, **values}))
+
+
+def _rows(
+    file: Path, layer: str, part: Graph, args: Sequence[Array], runs: Mapping[str, Callable[..., Array]]
+) -> Iterator[dict[str, Any]]:
+    """A row per execution of one layer."""
+    start = time.process_time()
+    estimate = usual_error(part, as_numbers(part, args), reference_backend(part))
+    seconds = time.process_time() - start
+    kinds = [n.op.name for n in part.nodes if n.args]
+    for name, execute in runs.items():
+        try:
+            got = execute(part, args)
+        except Exception as error:
+            yield {"model": file.stem, "runtime": name, "layer": layer, "refused": str(error)[:200]}
+            continue
+        found = compare(got, estimate, np.ones(got.shape, bool), channel_axis(part))
+        row = {"model": file.stem, "runtime": name, "layer": layer, "op": kinds, "shape": list(got.shape)}
+        row |= {"seconds": round(seconds, 4)}
+        yield row | ({"judged": False} if found is None else {"judged": True, "t": found.t, **found.to_json()})
+
+
+# --- planted faults ---------------------------------------------------------------------------------------------------
+
+
+def _to_bits(w: Array, bits: int) -> Array:
+    m, e = np.frexp(w.astype(np.float64))
+    return np.ldexp(np.rint(m * 2.0**bits) / 2.0**bits, e).astype(np.float32)
+
+
+def _int16(w: Array) -> Array:
+    axes = tuple(range(1, w.ndim))
+    scale = np.maximum(np.abs(w).max(axes, keepdims=True), 1e-30) / 32767
+    return (np.rint(w / scale) * scale).astype(np.float32)
+
+
+def _drop(share: float) -> Callable[[Array], Array]:
+    def drop(w: Array) -> Array:
+        flat = w.reshape(-1).copy()
+        flat[np.argsort(np.abs(flat))[int(share * (flat.size - 1))]] = 0
+        return flat.reshape(w.shape)
+
+    return drop
+
+
+def _gain(g: float) -> Callable[[Array], Array]:
+    return lambda w: (w.astype(np.float64) * (1 + g)).astype(np.float32)
+
+
+def _flip(w: Array) -> Array:
+    flat = w.reshape(-1).copy()
+    flat[np.argsort(np.abs(flat))[flat.size // 2]] *= -1
+    return flat.reshape(w.shape)
+
+
+def _one_channel(w: Array) -> Array:
+    w = w.copy()
+    w[0] *= np.float32(1 + 1e-4)
+    return w
+
+
+WEIGHTS: dict[str, Callable[[Array], Array]] = {
+    "weights of 11 bits": lambda w: _to_bits(w, 11),
+    "weights of 14 bits": lambda w: _to_bits(w, 14),
+    "weights in float16": lambda w: w.astype(np.float16).astype(np.float32),
+    "weights in bfloat16": lambda w: _to_bits(w, 8),
+    "weights in int16 per channel": _int16,
+    **{f"weights times 1 + {g:g}": _gain(g) for g in (1e-3, 1e-4, 1e-5)},
+    "smallest weight lost": _drop(0.0),
+    "median weight lost": _drop(0.5),
+    "large weight lost": _drop(0.9),
+    "median weight negated": _flip,
+    "first channel times 1 + 1e-4": _one_channel,
+}
+
+
+def _smallest_lost(b: Array) -> Array:
+    b = b.copy()
+    b.flat[int(np.argmin(np.abs(np.where(b == 0, np.inf, b))))] = 0
+    return b
+
+
+BIASES: dict[str, Callable[[Array], Array]] = {
+    "bias in float16": lambda b: b.astype(np.float16).astype(np.float32),
+    "bias in bfloat16": lambda b: _to_bits(b, 8),
+    "smallest bias lost": _smallest_lost,
+    "bias lost": np.zeros_like,
+}
+
+
+def _stale(x: Array) -> Array:
+    x = x.copy()
+    axis = 1 if x.ndim > 2 and x.shape[1] > 1 else x.ndim - 1
+    index = [slice(None)] * x.ndim
+    before = list(index)
+    index[axis], before[axis] = slice(-1, None), slice(-2, -1)
+    x[tuple(index)] = x[tuple(before)]
+    return x
+
+
+INPUTS: dict[str, Callable[[Array], Array]] = {
+    "input in float16": lambda x: np.clip(x, -60000, 60000).astype(np.float16).astype(np.float32),
+    "input in bfloat16": lambda x: _to_bits(x, 8),
+    "last input channel is stale": _stale,
+}
+
+
+def _repeat(y: Array) -> Array:
+    y = y.copy()
+    y[..., -1] = y[..., -2]
+    return y
+
+
+def _swap(y: Array) -> Array:
+    axis = 1 if y.ndim > 2 else y.ndim - 1
+    rows = np.moveaxis(y, axis, 0).reshape(y.shape[axis], -1).astype(np.float64)
+    apart = ((rows[:, None] - rows[None]) ** 2).sum(-1) if len(rows) <= 512 and rows.size < 10**6 else None
+    i, j = 0, 1
+    if apart is not None:
+        np.fill_diagonal(apart, np.inf)
+        i, j = np.unravel_index(apart.argmin(), apart.shape)
+    y = np.moveaxis(y.copy(), axis, 0)
+    y[[i, j]] = y[[j, i]]
+    return np.moveaxis(y, 0, axis)
+
+
+OUTPUTS: dict[str, Callable[[Array], Array]] = {
+    "output in float16": lambda y: np.clip(y, -60000, 60000).astype(np.float16).astype(np.float32),
+    "output plus 1e-4 of its spread": lambda y: y + np.float32(1e-4) * np.float32(y.std()),
+    "last column repeats its neighbour": _repeat,
+    "two most alike channels swapped": _swap,
+    "output cut to 0 below": lambda y: np.maximum(y, np.float32(0)),
+}
+
+
+def faults(part: Graph, args: Sequence[Array]) -> Iterator[tuple[str, Array]]:
+    """(fault, what a float32 execution with it gives) of every kind that this layer can have."""
+    for kinds, least in ((WEIGHTS, 2), (BIASES, 1)):
+        found = [p for p, c in part.constants.items() if c.dtype == np.float32 and _rank(c) >= least and c.size > 1]
+        if least == 1:
+            found = [p for p in found if _rank(part.constants[p]) == 1]
+        for name, change in kinds.items() if found else ():
+            other = replace(part, constants={**part.constants, found[0]: change(part.constants[found[0]])})
+            yield name, on_torch(other, args)
+    for name, change in INPUTS.items() if args[0].ndim and args[0].shape[-1] > 1 else ():
+        yield name, on_torch(part, [change(args[0]), *args[1:]])
+    y = on_torch(part, args)
+    for name, change in OUTPUTS.items() if y.ndim > 1 and min(y.shape[1:]) > 1 else ():
+        yield name, change(y)
+
+
+def _rank(c: Array) -> int:
+    return sum(n > 1 for n in c.shape)
+
+
+def plant(file: Path) -> Iterator[dict[str, Any]]:
+    """A row per fault in some layers of the model, drawn by its name."""
+    deployed = deploy(str(file), runtime("onnxruntime"), inputs_of(file), 600)
+    layers = [x for x in layers_of(deployed) if x[1].constants and x[3].size <= 4 * 10**6]
+    rng = np.random.default_rng(zlib.crc32(file.stem.encode()))
+    arithmetic = arithmetic_of(runtime("onnxruntime"))
+    for k in sorted(rng.permutation(len(layers))[:MAX_LAYERS_PLANTED]):
+        layer, part, args, _ = layers[k]
+        numbers, backend = as_numbers(part, args), reference_backend(part)
+        (ball,) = expected_balls(part, numbers, arithmetic, backend)
+        estimate = usual_error(part, numbers, backend)
+        clean = np.sqrt(np.mean((on_torch(part, args) - ball.value) ** 2))
+        for fault, got in faults(part, args):
+            error = np.sqrt(np.mean((got.astype(np.float64) - ball.value) ** 2))
+            verdict = judge_array(layer, got, ball)
+            found = compare(got, estimate, np.isfinite(ball.radius), channel_axis(part))
+            kind = "unusual" if verdict.kind == "rounding" and found is not None and found.reasons else verdict.kind
+            row = {"model": file.stem, "layer": layer, "fault": fault, "shape": list(got.shape), "verdict": kind}
+            row |= {
+                "proof": verdict.kind,
+                "ratio": float(verdict.ratio),
+                "times": float(error / clean) if clean else None,
+            }
+            yield row | ({} if found is None else found.to_json())
+
+
+# --- the tables -------------------------------------------------------------------------------------------------------
+
+
+def table(files: Sequence[Path]) -> None:
+    """Print what was flagged among correct executions, and what was found among faults."""
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    right = [r for r in rows if "fault" not in r and "refused" not in r]
+    judged = [r for r in right if r["judged"]]
+    flagged = [r for r in judged if r["unusual"]]
+    names = {(r["model"], r["layer"]) for r in right}
+    covered = {(r["model"], r["layer"]) for r in judged}
+    print(
+        f"correct executions of sum layers: {len(right):,}; {len(names):,} layers, {len({m for m, _ in names})} models"
+    )
+    print(
+        f"judged: {len(judged):,} executions, {len(covered):,} layers ({100 * len(covered) / max(len(names), 1):.1f} %)"
+    )
+    print(f"flagged unusual: {len(flagged)}")
+    for r in flagged:
+        print(f"  {r['model']} {r['layer']} on {r['runtime']}: {'; '.join(r['unusual'])}")
+    for kind in sorted({r["runtime"] for r in judged}):
+        of = [r for r in judged if r["runtime"] == kind]
+        most = {k: max(abs(r[k]) for r in of) for k in ("rms", "channel", "peak")}
+        gain = max((abs(r["gain"]) for r in of if r["t"] > 8 and r["cells"] >= 32), default=0.0) * 2**24
+        text = ", ".join(f"{k} {v:.2f}" for k, v in most.items())
+        print(f"  {kind:24s} {len(of):6,} layers; the largest {text}, gain {gain:.2f} u")
+    wrong = [r for r in rows if "fault" in r and r["verdict"] != "exact"]
+    for least in (5.0, 2.0, 0.0):
+        large = [r for r in wrong if (r["times"] or np.inf) > least]
+        by_proof = [r for r in large if r["proof"] == "differs"]
+        found = [r for r in large if r["verdict"] != "rounding"]
+        share = 100 * len(found) / max(len(large), 1)
+        print(
+            f"faults above {least:g} times float32's own error: {len(large)}; proven different {len(by_proof)}, "
+            f"flagged in all {len(found)} ({share:.1f} %)"
+        )
+    for fault in sorted({r["fault"] for r in wrong}):
+        of = [r for r in wrong if r["fault"] == fault and (r["times"] or np.inf) > 5]
+        hits = sum(r["verdict"] != "rounding" for r in of)
+        print(f"  {fault:36s} {hits:4d} of {len(of):4d}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("correct", "plant", "table"))
+    parser.add_argument("paths", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--only", default="", help="models whose name holds this")
+    options = parser.parse_args()
+    if options.what == "table":
+        table(options.paths)
+        return
+    import torch
+
+    torch.set_num_threads(1)
+    done = set()
+    if options.out and options.out.exists():
+        done = {json.loads(line)["model"] for line in options.out.read_text().splitlines()}
+    files = sorted(options.paths[0].glob("*.onnx"), key=lambda f: f.stat().st_size)
+    for file in files:
+        if file.stem in done or options.only not in file.stem or not file.with_suffix(".npz").exists():
+            continue
+        start = time.process_time()
+        try:
+            rows = list(plant(file) if options.what == "plant" else correct(file))
+        except SpecgradError as error:
+            print(f"{file.stem:32s} refused: {error}", flush=True)
+            continue
+        flags = sum(bool(r.get("unusual")) for r in rows)
+        print(
+            f"{file.stem:32s} {len(rows):5d} rows, {flags:4d} flagged, {time.process_time() - start:6.1f} CPU s",
+            flush=True,
+        )
+        with (options.out or Path("/dev/stdout")).open("a") as out:
+            out.writelines(json.dumps(r) + "\n" for r in rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Estimate a tolerance where no proof is in reach: what correct executions usually differ by, times a factor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from specgrad.errors import UnsupportedError
+from specgrad.graph.graph import Graph
+from specgrad.graph.ir.node import bind_inputs
+from specgrad.interop.model import open_model
+from specgrad.rounding import Arithmetic
+from specgrad.rounding.usual_error import usual_error
+from specgrad.scalar import Array, upward
+
+from ..models.load import graph_of, points_of
+from ..verdicts.usual import RUN_FACTOR
+from .point_bounds import spread_of
+
+PAIR = 2.0**0.5  # two executions that err independently are so much farther apart than one from the exact outputs
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatedTolerance:
+    """What correct executions usually differ by at given inputs; an estimate, nothing of it is proven.
+
+    names        of the outputs that hold numbers
+    deviations   per output, the largest estimated standard deviation of a cell; inf: not known
+    spreads      per output, how much its cells differ: a tolerance beside which that is small says nothing
+    factor       how many deviations the tolerance is
+    """
+
+    names: tuple[str, ...]
+    deviations: tuple[float, ...]
+    spreads: tuple[float, ...]
+    factor: float = RUN_FACTOR
+
+    @property
+    def tolerance(self) -> float:
+        """The estimated distance of a correct execution from the exact outputs, over all outputs."""
+        return self.factor * max(self.deviations, default=0.0)
+
+    @property
+    def pairwise_tolerance(self) -> float:
+        """The estimated distance of two correct executions."""
+        return PAIR * self.tolerance
+
+    @property
+    def is_useful(self) -> bool:
+        """Whether the tolerance of every output is below its spread."""
+        pairs = zip(self.deviations, self.spreads, strict=True)
+        return all(np.isfinite(d) and self.factor * d <= spread for d, spread in pairs)
+
+    @property
+    def assert_line(self) -> str:
+        """To paste into a test; the word "estimated" goes with it."""
+        atol = upward(self.pairwise_tolerance, 2)
+        return f"numpy.testing.assert_allclose(a, b, rtol=0, atol={atol})  # estimated, not proven"
+
+    def sentences(self) -> list[str]:
+        """What is estimated, in words."""
+        return [
+            f"Estimated, not proven: correct executions are within {upward(self.tolerance, 2)} of the exact outputs, "
+            f"{self.factor:g} times their usual deviation, and pass",
+            f"    {self.assert_line}",
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "estimated": True,
+            "tolerance": self.tolerance,
+            "pairwise_tolerance": self.pairwise_tolerance,
+            "atol": float(upward(self.pairwise_tolerance, 2)),
+            "factor": self.factor,
+            "outputs": [
+                {"name": name, "deviation": deviation, "spread": spread}
+                for name, deviation, spread in zip(self.names, self.deviations, self.spreads, strict=True)
+            ],
+        }
+
+
+def estimate_tolerance(
+    model: Any, *inputs: Any, arithmetic: Arithmetic | None = None, points: bool = False
+) -> EstimatedTolerance:
+    """Return the estimated tolerance of a model at the given inputs, of all points together; arguments as `tolerance`.
+
+    UnsupportedError where an operator stands in the way of which no usual error is known.
+
+    >>> import specgrad as sg
+    >>> mean = sg.trace(lambda x: sg.sum(x) / 3, (3,))
+    >>> usual = estimate_tolerance(mean, np.float32([1, 2, 4]))
+    >>> bool(1e-7 < usual.tolerance < 1e-5), usual.is_useful
+    (True, True)
+    """
+    opened, wanted = open_model(model, "tolerance"), arithmetic or Arithmetic()
+    if wanted.operands or wanted.accumulate:
+        raise UnsupportedError("tolerance", "usual errors are known of sums in the format itself, or in float32")
+    each = points_of(opened, inputs, "tolerance") if points else [inputs]
+    graph, formats = graph_of(opened, each[0], "tolerance", wanted)
+    per_point = [_at_point(graph, one, formats, wanted) for one in each]
+    outputs = [graph.output_positions.index(p) for p in graph.real_outputs]
+    return EstimatedTolerance(
+        tuple(graph.nodes[graph.output_positions[k]].name for k in outputs),
+        tuple(max(deviations[k] for deviations, _ in per_point) for k in outputs),
+        tuple(max(spreads[k] for _, spreads in per_point) for k in outputs),
+    )
+
+
+def _at_point(
+    graph: Graph, inputs: Sequence[Any], formats: Any, arithmetic: Arithmetic
+) -> tuple[list[float], list[float]]:
+    """Return the largest deviation and the spread of every output at one input."""
+    arrays = bind_inputs(graph, tuple(inputs))
+    estimate = usual_error(graph, [arrays[p] for p in graph.input_positions], "torch", formats, arithmetic.dtype)
+    largest = [float(d.max(initial=0.0)) for d in estimate.deviations]
+    return largest, [spread_of(np.asarray(v, np.float64)) if v.size else 0.0 for v in estimate.values]
+
+
+def is_useful(tolerances: Sequence[Array], exact: Sequence[Array], share: float) -> bool:
+    """Return whether every output's proven tolerance is at most `share` of its spread."""
+    pairs = zip(tolerances, exact, strict=True)
+    return all(not t.size or float(t.max()) <= share * spread_of(v) for t, v in pairs)

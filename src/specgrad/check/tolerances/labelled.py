@@ -1,0 +1,119 @@
+"""A tolerance with its label: proven where a proof is in reach and says something, else estimated, else unknown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from specgrad.deadline import TimeLimitError, time_left
+from specgrad.errors import SpecgradError
+from specgrad.scalar import upward
+
+from .estimate import EstimatedTolerance, estimate_tolerance, is_useful
+from .tolerance import Progress, Tolerance, tolerance
+
+USEFUL_SHARE = 0.01  # of the outputs' spread: a wider proof is no tolerance for a test
+MAX_BACKWARD_SHARE = 1e6  # forward bounds wider than that are not brought below USEFUL_SHARE by going backwards
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledTolerance:
+    """A tolerance in one of three forms, and what it rests on.
+
+    form        "proven", "estimated", or "unknown"
+    proven      what was proven, useful or not; None if nothing was in time
+    estimated   what is usual; None if no estimate is known
+    reason      why it is not proven; "" if it is
+    seconds     how long it took
+    """
+
+    form: Literal["proven", "estimated", "unknown"]
+    proven: Tolerance | None
+    estimated: EstimatedTolerance | None
+    reason: str
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> str:
+        """The form, as other results name it."""
+        return self.form
+
+    @property
+    def text(self) -> str:
+        """The tolerance in a few digits, not below it; "" if it is unknown."""
+        if self.form == "proven" and self.proven is not None:
+            return self.proven.text
+        return upward(self.estimated.tolerance, 2) if self.form == "estimated" and self.estimated is not None else ""
+
+    def sentences(self) -> list[str]:
+        """What is known, in words."""
+        said = []
+        if self.form == "proven" and self.proven is not None:
+            said = self.proven.sentences()
+            said[-1] += "  # proven"
+        elif self.form == "estimated" and self.estimated is not None:
+            said = self.estimated.sentences()
+        return [*said, *([f"Not proven: {self.reason}."] if self.reason else [])]
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys of a proof are null unless it is proven and useful; what is estimated stands under "estimated"."""
+        data = self.proven.to_json() if self.proven is not None else _nothing_proven()
+        if self.form != "proven":
+            data |= dict.fromkeys(("tolerance", "pairwise_tolerance", "rtol", "atol", "largest"))
+            data |= {"outputs": [], "layers": {}}
+        data |= {"reason": self.reason, "notes": list(self.notes), "seconds": self.seconds}
+        return data | {"estimated": None if self.estimated is None else self.estimated.to_json()}
+
+
+def _nothing_proven() -> dict[str, Any]:
+    """Return the remaining keys of a proof that there is none of."""
+    return {"unbounded": [], "points": None, "deployment": {}}
+
+
+def labelled_tolerance(
+    model: Any,
+    inputs: Sequence[Any],
+    stored: Collection[str] = (),
+    options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> LabelledTolerance:
+    """Return the tolerance of a model at the given inputs, within the time limit that holds here.
+
+    options   `arithmetic` and `points`, as `tolerance` has them
+    """
+    start, options = time.monotonic(), dict(options or {})
+    estimated, notes = None, []
+    try:
+        estimated = estimate_tolerance(model, *inputs, **options)
+    except TimeLimitError:
+        notes.append("nothing was estimated: out of time")
+    except SpecgradError as error:
+        notes.append(f"nothing was estimated: {error}")
+    proven, reason = _proof(model, inputs, stored, options, progress)
+    known = estimated is not None and estimated.is_useful
+    form: Literal["proven", "estimated", "unknown"] = "proven" if not reason else "estimated" if known else "unknown"
+    if form == "unknown" and estimated is not None:
+        notes.append("what is usual is estimated to be larger than the outputs: rounding may decide them")
+    own = () if proven is None else proven.notes
+    return LabelledTolerance(form, proven, estimated, reason, (*own, *notes), time.monotonic() - start)
+
+
+def _proof(
+    model: Any, inputs: Sequence[Any], stored: Collection[str], options: dict[str, Any], progress: Progress | None
+) -> tuple[Tolerance | None, str]:
+    """Return the proof if there is one, and why it is of no use; "" if it is."""
+    left = time_left()
+    options = {**options, "seconds": None if left == float("inf") else left, "max_share": MAX_BACKWARD_SHARE}
+    try:
+        proven = tolerance(model, *inputs, stored=stored, **options, progress=progress)
+    except TimeLimitError:
+        return None, "the time was over before a proof ended; --seconds gives more"
+    if proven.verdict == "unbounded":
+        names = ", ".join(proven.unbounded[:3])
+        return proven, f"nothing is proven of {names}" if names else "nothing is proven"
+    if not is_useful(proven.tolerances, proven.exact, USEFUL_SHARE):
+        return proven, f"what is proven is wider than {USEFUL_SHARE:.0%} of the outputs' spread"
+    return proven, ""

@@ -1,0 +1,196 @@
+"""Is a layer's error usual? An estimate beside the proof: what correct float32 executions of this layer show.
+
+With e the error of a cell and s its estimated deviation (specgrad.rounding.usual_error), z = e/s. A layer within its
+proven allowance is unusual if one of these is beyond what 3,581 correct executions reached:
+
+    rms      root mean square of z                            above 2    (0.94 was reached)
+    channel  of one output channel, of 8 cells or more        above 4    (2.1)
+    peak     the largest abs(z)                               above 16   (6.1)
+    gain     slope of e over y, abs above 4u, and its t       above 8    (0.2u)
+
+Systematic faults (a gain, an offset, a lost term, rounded weights) show in the means long before one cell does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from specgrad.errors import SpecgradError
+from specgrad.graph.graph import CONSTANT, INPUT, Graph
+from specgrad.rounding import FORMATS
+from specgrad.rounding.usual_error import UsualError, usual_error
+from specgrad.scalar import Array
+from specgrad.window.footprint import same_cell
+
+MAX_RMS, MAX_CHANNEL, MAX_PEAK = 2.0, 4.0, 16.0  # of z
+MAX_GAIN, MIN_T = 4 * FORMATS["float32"].u, 8.0
+MIN_CHANNEL_CELLS, MIN_CELLS = 8, 32  # of a channel, and of a layer, for a mean
+RUN_FACTOR = 10.0  # times the estimated deviation: covered the outputs of every correct run (docs/guide/usual.md)
+ESTIMATED = "an estimate, not a proof"
+
+
+@dataclass(frozen=True)
+class Usual:
+    """How one layer's errors compare with their estimated size; see the module.
+
+    scale   the root mean square of the estimated deviations: what is usual here, in the units of the layer
+    seen    the root mean square of the errors
+    cells   how many cells were compared; of fewer than 32 the peak alone counts
+    """
+
+    rms: float
+    channel: float
+    peak: float
+    gain: float
+    t: float
+    scale: float
+    seen: float
+    cells: int
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What is unusual, in words; () if nothing is."""
+        enough = self.cells >= MIN_CELLS
+        texts = []
+        if enough and self.rms > MAX_RMS:
+            texts.append(f"errors are {self.rms:.2g} times what float32 usually shows here")
+        elif self.channel > MAX_CHANNEL:
+            texts.append(f"errors of one channel are {self.channel:.2g} times what float32 usually shows here")
+        elif self.peak > MAX_PEAK:
+            texts.append(f"one cell is off by {self.peak:.2g} times what float32 usually shows here")
+        if enough and abs(self.gain) > MAX_GAIN and self.t > MIN_T:
+            size, sign = ("large", "+") if self.gain > 0 else ("small", "-")
+            texts.append(f"all values are too {size}, by a factor of 1 {sign} {abs(self.gain):.1e}")
+        return tuple(texts)
+
+    @property
+    def times(self) -> float:
+        """How many times the usual size the errors have: root mean square, or the largest over a usual peak."""
+        return self.rms if self.cells >= MIN_CELLS else self.peak / 4
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "estimated": True,
+            "scale": self.scale,
+            "seen": self.seen,
+            "rms": self.rms,
+            "channel": self.channel,
+            "peak": self.peak,
+            "gain": self.gain,
+            "cells": self.cells,
+            "unusual": list(self.reasons),
+        }
+
+
+@dataclass(frozen=True)
+class RunEstimate:
+    """How far the outputs of a run were off, beside the estimated deviation of a correct one.
+
+    difference   the largest difference from the exact outputs, of the output where it is largest beside what is usual
+    usual        the largest estimated deviation of that output
+    """
+
+    difference: float
+    usual: float
+
+    @property
+    def times(self) -> float:
+        """How many times the usual deviation the difference is."""
+        return self.difference / self.usual if self.usual else (0.0 if not self.difference else np.inf)
+
+    @property
+    def is_unusual(self) -> bool:
+        """Whether the difference is beyond the factor that covered every correct run."""
+        return self.times > RUN_FACTOR
+
+    def __str__(self) -> str:
+        than = "more than" if self.is_unusual else "within"
+        text = (
+            f"off by {self.difference:.2g}, {than} {RUN_FACTOR:g} times {self.usual:.2g}, the deviation that is usual"
+        )
+        return f"{text} ({ESTIMATED})"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "estimated": True,
+            "difference": self.difference,
+            "usual": self.usual,
+            "factor": RUN_FACTOR,
+            "unusual": self.is_unusual,
+        }
+
+
+def compare_run(outputs: Sequence[Array], estimate: UsualError) -> RunEstimate | None:
+    """Return the outputs of a run beside what is usual, of the worst output; None where nothing is estimated."""
+    each = []
+    for got, y, s in zip(outputs, estimate.values, estimate.deviations, strict=False):
+        if got.shape != y.shape or got.dtype.kind != "f" or not got.size or not np.isfinite(s).all():
+            return None
+        known = np.isfinite(got) & np.isfinite(y)
+        apart = np.where(known, np.abs(np.where(known, got, 0).astype(np.float64) - np.where(known, y, 0)), 0.0)
+        each.append(RunEstimate(float(apart.max()), float(s.max())))
+    return max(each, key=lambda e: e.times) if each else None
+
+
+def usual_of(part: Graph, given: Sequence[Array], got: Array, known: Array, backend: str) -> Usual | None:
+    """Return how the errors of one layer compare with what is usual; None where nothing is estimated.
+
+    part    the layer, from the runtime's own inputs `given` to its output `got`
+    known   the cells whose proven allowance is finite
+    """
+    if got.dtype != np.float32 or not sums(part):
+        return None
+    try:
+        estimate = usual_error(part, given, backend)
+    except SpecgradError:
+        return None
+    return compare(got, estimate, known, channel_axis(part))
+
+
+def sums(part: Graph) -> bool:
+    """Return whether a layer has a sum: elsewhere the proof leaves no room that an estimate could narrow."""
+    return any(n.op.roundings is not None and n.op.footprint is not same_cell for n in part.nodes)
+
+
+def channel_axis(part: Graph) -> int:
+    """Return the axis of output channels, from the end: before a window's axes, else the last."""
+    windows = (n.params["window"].rank for n in part.nodes if n.op not in (INPUT, CONSTANT) and "window" in n.params)
+    return -1 - next(windows, 0)
+
+
+def compare(got: Array, estimate: UsualError, known: Array, axis: int) -> Usual | None:
+    """Return the statistics of z over the known cells; None if there are none."""
+    y, s = estimate.values[0], estimate.deviations[0]
+    known = known & np.isfinite(s) & (s > 0) & np.isfinite(got) & np.isfinite(y) & ~estimate.unsure[0]
+    count = int(known.sum())
+    if not count:
+        return None
+    s = np.where(known, s, 1.0)
+    e = np.where(known, got.astype(np.float64) - y, 0.0)
+    z, w = e / s, np.where(known, y, 0.0) / s
+    size = float((w**2).sum())
+    gain = float((z * w).sum()) / size if size else 0.0
+    return Usual(
+        rms=float(np.sqrt((z**2).sum() / count)),
+        channel=_largest_channel(z, known, axis),
+        peak=float(np.abs(z).max()),
+        gain=gain,
+        t=abs(gain) * size**0.5,
+        scale=float(np.sqrt((np.where(known, s, 0.0) ** 2).sum() / count)),
+        seen=float(np.sqrt((e**2).sum() / count)),
+        cells=count,
+    )
+
+
+def _largest_channel(z: Array, known: Array, axis: int) -> float:
+    """Return the largest root mean square of z over one channel that has cells enough; 0 if none has."""
+    if z.ndim < -axis:
+        return 0.0
+    others = tuple(i for i in range(z.ndim) if i != z.ndim + axis)
+    cells = known.sum(others)
+    enough = cells >= MIN_CHANNEL_CELLS
+    return float(np.sqrt(((z**2).sum(others)[enough] / cells[enough]).max(initial=0.0)))

@@ -1,0 +1,279 @@
+"""Estimate how large the rounding errors of correct executions usually are: a standard deviation per cell, no proof.
+
+A radius holds for every order of summation, so of long sums it is far wider than what anybody sees. Here roundings are
+taken as independent, evenly spread over one unit u in the last place, and carried through the graph to first order:
+
+    variance of y = op(x, ...)  =  sum of (dy/dx)^2 * variance of x  +  what op rounds itself
+
+    a sum of K products     u^2/3 * (K*q/2 + K*y^2/3 + y^2)      q: the sum of the squares of its terms
+    one rounding            u^2/3 * y^2
+    a function of one cell  (2u)^2/3 * y^2
+    a step of height 1      exp(-(d/deviation)^2/2) / 2          d: how far its argument is from the step
+
+K*q/2: partial sums walk at random; K*y^2/3: they drift to y. Where cells are added as they come, not by a kernel, they
+may come in runs of equal ones (padding, numbers of a coarse grid), which all round alike: if most cells stand there
+twice, K*u/8 times the absolute sum is added. What two values share is not followed: they count as independent.
+docs/guide/usual.md says where this was measured, and how it held.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..deadline import check_time
+from ..errors import UnsupportedError, need
+from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
+from ..graph.ir.node import bind_inputs
+from ..op import REGISTRY, apply, shape_of
+from ..scalar import Array
+from ..window.footprint import same_cell
+from .arithmetic import FORMATS, Format
+
+NEARLY_EQUAL, MANY_EQUAL = 0.99, 8  # y^2 over K*q from which terms round alike, if there are as many
+MAX_PLAIN_TERMS = 4096  # of a sum that is no kernel: terms of one sign drift further than the formula says
+FUNCTION_UNITS = 2.0  # a function of one cell is off by up to a unit in the last place: 2u
+
+
+@dataclass(frozen=True, eq=False)
+class UsualError:
+    """The estimated standard deviation of every cell of the outputs.
+
+    values      per output, in float64
+    deviations  per output; inf: of that cell nothing is estimated, since a step or an overflow stands in the way
+    unsure      per output, cells of sums whose terms are nearly equal: their roundings have one sign, and add up
+    """
+
+    values: list[Array]
+    deviations: list[Array]
+    unsure: list[Array]
+
+
+def usual_error(
+    graph: Graph,
+    inputs: Sequence[Any],
+    backend: str = "numpy",
+    formats: Mapping[str, str] | None = None,
+    dtype: str = "float32",
+) -> UsualError:
+    """Return the estimated deviation of every output cell of an execution in `dtype`.
+
+    UnsupportedError where an operator has no derivative, or steps of a kind that is not known here.
+
+    backend   what computes, in float64: "numpy" or "torch" (for real sizes)
+    formats   name of a node -> the format it is computed in, where that is not `dtype`
+
+    >>> import specgrad as sg
+    >>> mean = sg.trace(lambda x: sg.sum(x) / 3, (3,))
+    >>> mean_error = usual_error(mean, [np.array([1.0, 2.0, 4.0])])
+    >>> bool(1e-8 < mean_error.deviations[0] < 5e-7)
+    True
+    """
+    graph = graph.fitted(tuple(inputs))
+    walk = _Walk(graph, _lifter(backend), formats or {}, dtype)
+    given = bind_inputs(graph, tuple(inputs))
+    with np.errstate(all="ignore"):
+        for i in range(len(graph.nodes)):
+            check_time("usual errors")
+            walk.step(i, given)
+    outputs = [walk.estimates[p] for p in graph.output_positions]
+    return UsualError(
+        [_array(e.value) for e in outputs],
+        [_deviation(e) for e in outputs],
+        [np.broadcast_to(_array(e.unsure), shape_of(e.value)) for e in outputs],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Estimate:
+    """A node's value, its variance (None: exact), and cells whose terms are nearly equal."""
+
+    value: Any
+    variance: Any = None
+    unsure: Any = False
+
+
+def _array(x: Any) -> Array:
+    """Return a tensor or array as an array."""
+    return np.asarray(x)
+
+
+def _deviation(e: _Estimate) -> Array:
+    """Return the standard deviation of every cell; inf where it is not known."""
+    if e.variance is None:
+        return np.zeros(shape_of(e.value))
+    deviation = np.sqrt(_array(e.variance))
+    return np.where(np.isfinite(deviation), deviation, np.inf)
+
+
+def _lifter(backend: str) -> Any:
+    """Return the function that makes an array the backend's own, in float64; integers stay."""
+    if backend == "numpy":
+        return lambda a: a if a.dtype.kind in "iub" else np.asarray(a, np.float64)
+    need("torch", 'backend="torch" needs')
+    import torch
+
+    def lift(a: Array) -> Any:
+        """Return a tensor of the array."""
+        wide = a if a.dtype.kind in "iub" else a.astype(np.float64)
+        return torch.from_numpy(np.require(wide, requirements=("C", "W")))
+
+    return lift
+
+
+class _Walk:
+    """Values and variances of all nodes of one graph, in order; what is not read again is released."""
+
+    def __init__(self, graph: Graph, lift: Any, formats: Mapping[str, str], dtype: str) -> None:
+        self.graph, self.lift, self.formats, self.dtype = graph, lift, formats, dtype
+        self.estimates: dict[int, _Estimate] = {}
+        self.last_use = {a: i for i, node in enumerate(graph.nodes) for a in node.operands()}
+
+    def step(self, i: int, given: Mapping[int, Any]) -> None:
+        """Estimate node i from earlier ones."""
+        node = self.graph.nodes[i]
+        if node.op in (INPUT, CONSTANT):
+            value = given[i] if node.op is INPUT else self.graph.constants[i]
+            kind = np.int64 if node.kind == "index" else np.float64
+            self.estimates[i] = _Estimate(self.lift(np.asarray(value).astype(kind)))
+            return
+        args = [_Estimate(a.value) if isinstance(a, NumberArg) else self.estimates[a] for a in node.args]
+        values = [e.value for e in args]
+        value = apply(node.op, *values, **node.params)
+        if node.kind == "index":
+            self.estimates[i] = _Estimate(value)
+        else:
+            carried = self._carried(node, value, args)
+            own, unsure = self._own(node, value, values)
+            own = _sum(own, self._overflows(node, value))
+            self.estimates[i] = _Estimate(value, _sum(carried, own), unsure if own is not None else _any(args, node))
+        outputs = self.graph.output_positions
+        for a in set(node.operands()):
+            if self.last_use[a] == i and a not in outputs:
+                del self.estimates[a]
+
+    def _carried(self, node: Node, y: Any, args: Sequence[_Estimate]) -> Any:
+        """Return the variance of y that comes from those of its arguments; None: none does."""
+        if all(e.variance is None for e in args):
+            return None
+        values = [e.value for e in args]
+        if node.op.jumps:
+            return _over_steps(node, args)
+        if node.op.footprint is same_cell:
+            return _sum(*(self._slope(node, y, values, k) ** 2 * e.variance for k, e in _with_variance(args)))
+        if node.op.kernel:  # linear in each factor: its tangent on squares has squares for coefficients
+            squares = [v**2 for v in values]
+            return node.op.tangent(y**2, squares, [e.variance for e in args], node.params)
+        tangent = node.op.tangent(y, values, [e.variance for e in args], node.params)
+        return None if tangent is None else abs(tangent) / _divisor(node)  # coefficients of 0, 1 and -1, or averages
+
+    def _slope(self, node: Node, y: Any, values: Sequence[Any], k: int) -> Any:
+        """Return dy/dx_k of a cellwise operator."""
+        tangents: list[Any] = [None] * len(values)
+        tangents[k] = _ones(values[k])
+        slope = node.op.tangent(y, values, tangents, node.params)
+        return 0.0 if slope is None else slope
+
+    def _own(self, node: Node, y: Any, values: Sequence[Any]) -> tuple[Any, Any]:
+        """Return the variance that the operator's own roundings add, None if it is exact, and the unsure cells."""
+        op, form = node.op, self._format(node)
+        if form is None or op.exact or op.jumps:
+            return None, False
+        if op.footprint is same_cell or op.roundings is None:
+            units = FUNCTION_UNITS if op.roundings is None else 1.0
+            return (units * form.u) ** 2 / 3 * y**2 + form.smallest**2, False
+        return self._own_of_sum(node, y, values, form)
+
+    def _own_of_sum(self, node: Node, y: Any, values: Sequence[Any], form: Format) -> tuple[Any, Any]:
+        """Return the variance of a sum's own roundings, and the cells whose terms are nearly equal."""
+        op = node.op
+        assert op.roundings is not None
+        count = op.roundings(*map(shape_of, values), **node.params)
+        q = apply(op, *(v**2 if i not in op.index_args else v for i, v in enumerate(values)), **node.params)
+        q = q / _divisor(node)
+        wide = FORMATS["float32"] if form.digits < FORMATS["float32"].digits else form  # halves are summed in float32
+        variance = wide.u**2 / 3 * (count * q / 2 + count * y**2 / 3 + y**2) + (form.u**2 - wide.u**2) / 3 * y**2
+        if not op.kernel and _has_runs(values[0]):
+            variance = variance + (count * wide.u / 8 * apply(op, abs(values[0]), *values[1:], **node.params)) ** 2
+        unsure = (y**2 > NEARLY_EQUAL * count * q) & (y != 0) if count >= MANY_EQUAL else False
+        if count > MAX_PLAIN_TERMS and not op.kernel:
+            unsure = y == y
+        largest = sum(float(abs(v).max()) for v in values if np.prod(shape_of(v)) and not _is_index(v))
+        flushed = (count * FORMATS["float32"].tiny * (1 + largest)) ** 2
+        return variance + flushed + unsure * (count * wide.u * y / 4) ** 2, unsure
+
+    def _overflows(self, node: Node, y: Any) -> Any:
+        """Return inf in cells that the format does not hold, 0 in others; None where it holds all of them."""
+        form = self._format(node)
+        over = 0.0 if form is None else (abs(y) > form.largest) * 1.0
+        return over / (1 - over) if form is not None and bool(_array(over).any()) else None
+
+    def _format(self, node: Node) -> Format | None:
+        """Return the format that a node is computed in; None: in integers, exactly."""
+        return FORMATS.get(self.formats.get(node.name, self.dtype))
+
+
+def _over_steps(node: Node, args: Sequence[_Estimate]) -> Any:
+    """Return the variance behind a step of height 1; 0 far from it."""
+    x, deviation = args[0].value, sum(e.variance for _, e in _with_variance(args)) ** 0.5
+    name = node.op.name
+    if name == "quantize":
+        x, deviation = x / args[1].value, deviation / abs(args[1].value)
+    if name in ("quantize", "round"):
+        distance = 0.5 - abs(x - apply(REGISTRY["round"], x))
+    elif name in ("floor", "ceil"):
+        distance = abs(x - apply(REGISTRY["round"], x))
+    elif name in ("greater", "greater_equal", "less", "equal"):
+        distance = abs(x - args[1].value)
+    elif name == "sign":
+        distance = abs(x)
+    else:
+        raise UnsupportedError(name, "has steps, behind which no usual error is known")
+    tail = (distance / (deviation + FORMATS["float32"].tiny)) ** 2 / 2
+    return math.e ** (-tail) / 2
+
+
+def _has_runs(x: Any) -> bool:
+    """Return whether most cells that are not 0 hold a number that another cell holds too."""
+    cells = _array(x).reshape(-1)
+    cells = np.sort(cells[cells != 0])
+    return bool(cells.size > 1 and np.count_nonzero(np.diff(cells)) + 1 < cells.size / 2)
+
+
+def _ones(x: Any) -> Any:
+    """Return ones in the shape and type of x."""
+    return x.new_ones(x.shape) if hasattr(x, "new_ones") else np.ones(shape_of(x))
+
+
+def _is_index(x: Any) -> bool:
+    """Return whether x holds integers."""
+    return "int" in str(getattr(x, "dtype", ""))
+
+
+def _with_variance(args: Sequence[_Estimate]) -> Any:
+    """Yield (number, estimate) of the arguments that are not exact."""
+    return ((k, e) for k, e in enumerate(args) if e.variance is not None)
+
+
+def _any(args: Sequence[_Estimate], node: Node) -> Any:
+    """Return the unsure cells of an operator that rounds nothing: those of its argument where cells stay in place."""
+    places = [e.unsure for e in args if e.unsure is not False]
+    if not places:
+        return False
+    return places[0] if node.op.footprint is same_cell else True
+
+
+def _divisor(node: Node) -> float:
+    """Return what an average divides by: its coefficients are 1 over that, their squares once more."""
+    divisor = node.params.get("divisor", 1)
+    return float(node.params["window"].taps_count if isinstance(divisor, str) else abs(divisor))
+
+
+def _sum(*terms: Any) -> Any:
+    """Return the sum of variances; None, which is zero, in and out."""
+    present = [t for t in terms if t is not None]
+    return sum(present[1:], start=present[0]) if present else None

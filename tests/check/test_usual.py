@@ -1,0 +1,190 @@
+"""Unusual layers: faults that the proof calls rounding, and correct executions that must not be flagged."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+torch = pytest.importorskip("torch")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from specgrad.check import audit, audit_recorded  # noqa: E402
+from specgrad.check.verdicts import usual as usual_module  # noqa: E402
+from specgrad.check.verdicts.rounded_weights import ROUNDED, rounded_to_bits  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("kept_workers")
+RNG = np.random.default_rng(7)
+W = (RNG.normal(size=(8, 256, 3, 3)) / 48).astype(np.float32)
+B = (RNG.normal(size=8) / 8).astype(np.float32)
+X = RNG.uniform(0, 1, size=(1, 256, 8, 8)).astype(np.float32)
+
+
+def layer() -> onnx.ModelProto:
+    """One convolution of 2,304 terms, as deep layers have them."""
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], name="conv", pads=[1, 1, 1, 1])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([node], "g", [x], [y], [numpy_helper.from_array(W, "w"), numpy_helper.from_array(B, "b")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+
+
+def conv(w: np.ndarray = W, b: np.ndarray = B, x: np.ndarray = X) -> np.ndarray:
+    """The layer by PyTorch in float32, with other numbers."""
+    return np.asarray(torch.conv2d(*(torch.from_numpy(np.ascontiguousarray(a)) for a in (x, w, b)), padding=1).numpy())
+
+
+def half(a: np.ndarray) -> np.ndarray:
+    return a.astype(np.float16).astype(np.float32)
+
+
+def int16(w: np.ndarray) -> np.ndarray:
+    scale = np.abs(w).max((1, 2, 3), keepdims=True).astype(float) / 32767
+    return (np.rint(w / scale) * scale).astype(np.float32)
+
+
+FAULTS = {
+    "weights of 11 bits": lambda: conv(w=rounded_to_bits(W, 11)),
+    "weights in float16": lambda: conv(w=half(W)),
+    "weights in int16": lambda: conv(w=int16(W)),
+    "weights times 1 + 1e-5": lambda: conv(w=(W.astype(float) * (1 + 1e-5)).astype(np.float32)),
+    "weights times 1 + 1e-6": lambda: (conv().astype(float) * (1 + 1e-6)).astype(np.float32),
+    "output plus 1e-5": lambda: conv() + np.float32(1e-5),
+    "input in float16": lambda: conv(x=half(X)),
+    "bias in float16": lambda: conv(b=half(B)),
+    "one channel times 1 + 1e-4": lambda: conv(w=W * np.float32([1 + 1e-4, *[1] * 7]).reshape(8, 1, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_within_the_proof_is_unusual(fault: str) -> None:
+    audited = audit_recorded(layer(), {"x": X, "y": FAULTS[fault]()})
+    assert audited.layers[0].verdict.ratio < 1, "the proof allows it: else there is nothing to show"
+    assert (audited.verdict, audited.layers[0].verdict.kind) == ("unusual", "unusual")
+    assert "an estimate, not a proof" in str(audited)
+    noted = audit_recorded(layer(), {"x": X, "y": FAULTS[fault]()}, unusual="note")
+    assert noted.verdict == "rounding"
+    assert noted.layers[0].verdict.kind == "unusual", "it is still told"
+
+
+@pytest.mark.parametrize("form", ROUNDED)
+def test_rounded_weights_are_named(form: str) -> None:
+    (found,) = audit_recorded(layer(), {"x": X, "y": conv(w=ROUNDED[form](W))}).layers
+    assert form in str(found.verdict) or found.verdict.kind == "differs"
+
+
+def permuted() -> np.ndarray:
+    order = RNG.permutation(256)
+    return conv(w=W[:, order], x=X[:, order])
+
+
+def halves() -> np.ndarray:
+    return conv(w=W[:, :99], x=X[:, :99]) + conv(w=W[:, 99:], b=np.zeros_like(B), x=X[:, 99:])
+
+
+@pytest.mark.parametrize("execution", [conv, permuted, halves])
+def test_correct_executions_are_usual(execution) -> None:
+    audited = audit_recorded(layer(), {"x": X, "y": execution()})
+    assert audited.verdict == "rounding"
+    assert 0.05 < audited.layers[0].usual.rms < 1.5
+
+
+def test_the_word_goes_when_the_thresholds_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted mistake: thresholds that nothing reaches leave every fault unseen."""
+    for name in ("MAX_RMS", "MAX_CHANNEL", "MAX_PEAK", "MAX_GAIN", "RUN_FACTOR"):
+        monkeypatch.setattr(usual_module, name, np.inf)
+    assert audit_recorded(layer(), {"x": X, "y": FAULTS["input in float16"]()}).verdict == "rounding"
+
+
+def test_dead_channels_are_not_flagged() -> None:
+    """Subnormal weights, which runtimes may flush."""
+    w = W.copy()
+    w[3] = 1e-39
+    model = layer()
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(w, "w"))
+    flushed = conv(w=np.where(np.abs(w) < 2.0**-126, 0, w).astype(np.float32), b=B)
+    assert audit_recorded(model, {"x": X, "y": flushed}).verdict in ("rounding", "exact")
+
+
+def test_a_wide_allowance_is_said_in_the_layers_line() -> None:
+    """Of 9,216 terms the proof allows more than a thousandth of the values."""
+    rng = np.random.default_rng(0)
+    w, x = rng.normal(size=(9216, 4)).astype(np.float32), rng.normal(size=(2, 9216)).astype(np.float32)
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="fc")
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", x.shape), ("y", None))]
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:], [numpy_helper.from_array(w, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    (found,) = audit_recorded(model, {"x": x, "y": x @ w}).layers
+    assert found.verdict.kind == "rounding"
+    assert found.remarks == (f"what is allowed is {found.allowed_share:.2g} of the values",)
+
+
+# --- the headline -----------------------------------------------------------------------------------------------------
+
+
+def lstm(sign: float) -> onnx.ModelProto:
+    rng, size = np.random.default_rng(0), 16
+    w = (rng.normal(size=(1, 4 * size, 8)) / 3).astype(np.float32)
+    r = (rng.normal(size=(1, 4 * size, size)) / 3 * sign).astype(np.float32)
+    nodes = [
+        helper.make_node("LSTM", ["x", "W", "R"], ["l"], name="lstm", hidden_size=size),
+        helper.make_node("Relu", ["l"], ["y"], name="relu"),
+    ]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [5, 1, 8]), ("y", None))]
+    tensors = [numpy_helper.from_array(w, "W"), numpy_helper.from_array(r, "R")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+
+
+def test_an_lstm_that_was_not_examined_is_said_first(tmp_path, command) -> None:
+    """A device that negates its weights: every layer that is judged is exact, and nothing is known of the LSTM."""
+    import onnxruntime
+
+    shown = lstm(-1)
+    shown.graph.output.append(onnx.ValueInfoProto(name="l"))
+    x = np.random.default_rng(1).normal(size=(5, 1, 8)).astype(np.float32)
+    values = onnxruntime.InferenceSession(shown.SerializeToString()).run(None, {"x": x})
+    onnx.save(lstm(1), tmp_path / "net.onnx")
+    np.savez(tmp_path / "values.npz", x=x, y=values[0], l=values[1])
+    code, out, _ = command("audit", "net.onnx", "--recorded", "values.npz", "--json")
+    said = json.loads(out)
+    assert (code, said["verdict"]) == (2, "partly examined")
+    assert said["coverage"]["multiply_adds"] == 0
+    assert said["coverage"]["of_multiply_adds"] == 5 * 64 * (8 + 16), "by its shapes"
+    code, out, _ = command("audit", "net.onnx", "--recorded", "values.npz", "--partial")
+    assert code == 0
+    assert "1 of 2 layers were judged, 0 % of 7,680 multiply-adds" in out.splitlines()[1]
+
+
+def test_a_useless_bound_of_the_whole_is_a_note() -> None:
+    """Twelve layers of 256 terms: what all may do together is wider than the values, and every layer is rounding."""
+    rng = np.random.default_rng(3)
+    names, nodes, tensors = ["x"], [], []
+    for k in range(12):
+        tensors.append(numpy_helper.from_array((rng.normal(size=(256, 256)) / 11).astype(np.float32), f"w{k}"))
+        nodes.append(helper.make_node("MatMul", [names[-1], f"w{k}"], [f"m{k}"], name=f"fc{k}"))
+        nodes.append(helper.make_node("Relu", [f"m{k}"], [f"r{k}"], name=f"relu{k}"))
+        names.append(f"r{k}")
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [1, 256]), (names[-1], None))]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    x = rng.normal(size=(1, 256)).astype(np.float32)
+    audited = audit(model, "onnxruntime", x, tolerance_seconds=0)
+    assert audited.whole.kind == "cannot tell"
+    assert audited.verdict == "rounding"
+    assert audited.run is not None
+    assert audited.run.times < usual_module.RUN_FACTOR
+
+
+def test_a_wrong_run_with_right_layers_is_unusual() -> None:
+    """The layers, exposed, are right; the run as it is gives other numbers, within a bound that allows anything."""
+    from dataclasses import replace
+
+    audited = audit(layer(), "onnxruntime", X)
+    assert audited.verdict == "rounding"
+    far = replace(audited, run=usual_module.RunEstimate(1e-3, 1e-5))
+    assert far.verdict == "unusual"
+    assert replace(far, unusual="note").verdict == "rounding"
