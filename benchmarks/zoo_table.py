@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import resource
 import signal
@@ -44,27 +45,29 @@ Row = dict[str, Any]
 def ask(arguments: Sequence[str], limit: float, gigabytes: float) -> Row:
     """The answer of a program that prints one JSON object, what it cost, and what ended it.
 
-    CPU seconds are those of the program and of the processes that it waited for; GB those of the largest of them.
+    CPU seconds are those of the program and of the processes that it waited for; GB those of the largest of them. None
+    of them may use more CPU seconds than `limit`, and all together last four times as long: the machine may be shared.
     """
 
     def bounded() -> None:
-        size = int(gigabytes * 2**30)
+        size, last = int(gigabytes * 2**30), math.ceil(limit)
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
+        resource.setrlimit(resource.RLIMIT_CPU, (last, last + 10))
 
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         start = time.monotonic()
         process = subprocess.Popen(arguments, stdout=out, stderr=err, start_new_session=True, preexec_fn=bounded)
-        code, used = _wait(process.pid, limit)
+        code, used = _wait(process.pid, 4 * limit)
         process.returncode = code  # waited for already
         seconds = time.monotonic() - start
         texts = [_content(file) for file in (out, err)]
     row = {"exit": code, "cpu": round(used.ru_utime + used.ru_stime, 1), "seconds": round(seconds, 1)}
     row["gb"] = round(used.ru_maxrss / 2**20, 2)
-    return row | _read(*texts, ended=seconds > limit)
+    return row | _read(*texts, ended=-code in (signal.SIGXCPU, signal.SIGTERM, signal.SIGKILL))
 
 
 def _wait(pid: int, limit: float) -> tuple[int, resource.struct_rusage]:
-    """The exit code and the usage; whoever is late is asked to end, and ten seconds later made to."""
+    """The exit code and the usage; who is late is asked to end, and ten seconds later made to."""
     deadlines = [(limit, signal.SIGTERM), (limit + 10, signal.SIGKILL)]
     start = time.monotonic()
     while True:
@@ -287,7 +290,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="beginnings of names; default: all")
     parser.add_argument("--commands", default=",".join(COMMANDS), help="some of %(default)s")
     parser.add_argument("--seconds", type=float, default=60, help="what the commands are given (%(default)s)")
-    parser.add_argument("--limit", type=float, default=400, help="seconds after which we end one (%(default)s)")
+    parser.add_argument("--limit", type=float, default=300, help="CPU seconds after which we end one (%(default)s)")
     parser.add_argument("--gigabytes", type=float, default=12, help="memory of one process (%(default)s)")
     parser.add_argument("--record", type=Path, default=RECORD, help="another record; the page is then not written")
     parser.add_argument("--page", action="store_true", help="ask nothing")

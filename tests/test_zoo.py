@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -97,9 +98,11 @@ def test_a_question_is_answered_with_its_cost(table: Any) -> None:
 
 
 def test_whoever_is_late_or_too_large_is_ended(table: Any) -> None:
-    late = table.ask([sys.executable, "-c", "import time; time.sleep(60)"], 0.3, 4)
-    assert late["verdict"] == "stopped by us"
+    late = table.ask([sys.executable, "-c", "import time; time.sleep(60)"], 0.1, 4)
+    assert (late["verdict"], late["exit"]) == ("stopped by us", -signal.SIGTERM)
     assert late["seconds"] < 30
+    busy = table.ask([sys.executable, "-c", "while True: pass"], 1, 4)
+    assert (busy["verdict"], busy["exit"]) in [("stopped by us", -s) for s in (signal.SIGXCPU, signal.SIGTERM)]
     large = table.ask([sys.executable, "-c", "bytes(2**32)"], 60, 2)
     assert (large["verdict"], large["exit"], large["use"]) == ("no answer", 1, "MemoryError")
 
