@@ -376,7 +376,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", help="where files are made; default: a new temporary folder")
     parser.add_argument("names", nargs="*", help="beginnings of names; default: all")
     parser.add_argument("--list", action="store_true", help="say what there is, and make nothing")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     chosen = [n for n in ENTRIES if not options.names or n.startswith(tuple(options.names))]
     if options.list:
         for what in map(entry, chosen):

@@ -294,7 +294,7 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=12, help="memory of one process (%(default)s)")
     parser.add_argument("--record", type=Path, default=RECORD, help="another record; the page is then not written")
     parser.add_argument("--page", action="store_true", help="ask nothing")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     folder = Folder(options.folder or Path(tempfile.mkdtemp(prefix="zoo")))
     for name in () if options.page else ENTRIES:
         if not options.names or name.startswith(tuple(options.names)):
