@@ -116,9 +116,11 @@ def use(answer: Row) -> str:
 
 
 def _use_show(answer: Row) -> str:
-    left = Counter(str(n).split()[2] for n in answer.get("notes", ()) if str(n).startswith("not examined: "))
-    without = ", ".join(f"{n} {name}" for name, n in left.items())
-    return f"{answer.get('total', '')}; passed over: {without}" if left else f"read whole: {answer.get('total', '')}"
+    notes = [str(n) for n in answer.get("notes", ()) if str(n).startswith("not examined: ")]
+    causes = Counter(n.split()[2] for n in notes if "reads a value" not in n)  # the others stand behind these
+    without = ", ".join(f"{n} {name}" for name, n in causes.items())
+    text = f"{without} not known, {len(notes)} nodes passed over" if notes else "read whole"
+    return f"{text}: {answer.get('total', '')}"
 
 
 def _use_audit(answer: Row) -> str:
@@ -135,7 +137,7 @@ def _use_audit(answer: Row) -> str:
 def _use_tolerance(answer: Row) -> str:
     atol, rtol = answer.get("atol"), answer.get("rtol")
     if atol is None:
-        reasons = [*answer.get("notes", ()), *answer.get("unbounded", ())]
+        reasons = [*answer.get("notes", ()), *(f"nothing is proven of {n}" for n in answer.get("unbounded", ()))]
         return f"no number: {reasons[0] if reasons else 'no reason given'}"
     spread = max((_spread(o.get("exact")) for o in answer.get("outputs", ())), default=0.0)
     line = f"assert_allclose(a, b, rtol={float(rtol or 0):.3g}, atol={float(atol):.3g})"
