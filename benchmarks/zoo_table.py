@@ -124,25 +124,40 @@ def _use_show(answer: Row) -> str:
 
 
 def _use_audit(answer: Row) -> str:
-    kinds = Counter(str(layer.get("verdict")) for layer in answer.get("layers", ()))
-    cover = answer.get("coverage") or {}
-    text = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
-    text = f"layers: {text or 'none'}; judged {cover.get('layers')} of {cover.get('of_layers')}"
-    first = answer.get("first_divergent")
-    if first:
-        return f"look at {first.get('layer')} ({first.get('operator')}): {first.get('detail')}; {text}"
-    return text if kinds else f"{text}; {' '.join(map(str, answer.get('notes', ())))}"
+    layers = answer.get("layers", ())
+    kinds = Counter(str(layer.get("verdict")) for layer in layers)
+    cover, run = answer.get("coverage") or {}, answer.get("run") or {}
+    said = [f"layers: {', '.join(f'{n} {kind}' for kind, n in kinds.most_common()) or 'none'}"]
+    if cover.get("layers") != cover.get("of_layers"):
+        said.append(f"examined {cover.get('layers')} of {cover.get('of_layers')}")
+    if run.get("usual"):
+        said.append(f"the run differs by {run['difference'] / run['usual']:.2g} times what is usual (estimated)")
+    odd = [layer for layer in layers if layer.get("verdict") == "unusual"][:1]
+    for layer in filter(None, (answer.get("first_divergent"), *odd)):
+        said.insert(0, f"look at {layer.get('layer')} ({layer.get('operator')}): {layer.get('detail')}")
+    return "; ".join(said if kinds else [*said, *map(str, answer.get("notes", ()))])
 
 
 def _use_tolerance(answer: Row) -> str:
-    atol, rtol = answer.get("atol"), answer.get("rtol")
-    if atol is None:
-        reasons = [*answer.get("notes", ()), *(f"nothing is proven of {n}" for n in answer.get("unbounded", ()))]
-        return f"no number: {reasons[0] if reasons else 'no reason given'}"
-    spread = max((_spread(o.get("exact")) for o in answer.get("outputs", ())), default=0.0)
-    line = f"assert_allclose(a, b, rtol={float(rtol or 0):.3g}, atol={float(atol):.3g})"
-    share = float(atol) / spread if spread else float("inf")
-    return f"{line}; that is {share:.2g} of the outputs' spread" + ("" if share <= 0.01 else ": not usable in a test")
+    """The line to paste with its label; else why there is none."""
+    estimated = answer.get("estimated") or {}
+    if answer.get("atol") is not None:
+        spread = max((_spread(o.get("exact")) for o in answer.get("outputs", ())), default=0.0)
+        return _pasted(answer.get("rtol"), answer["atol"], "proven", spread)
+    if answer.get("verdict") == "estimated" and estimated.get("atol") is not None:
+        spread = max((float(o.get("spread") or 0) for o in estimated.get("outputs", ())), default=0.0)
+        return _pasted(0, estimated["atol"], "estimated", spread)
+    names = [f"nothing is proven of {name}" for name in answer.get("unbounded", ())]
+    reasons = [*filter(None, [answer.get("reason")]), *answer.get("notes", ()), *names]
+    return f"no number: {reasons[0] if reasons else 'no reason given'}"
+
+
+def _pasted(rtol: Any, atol: Any, label: str, spread: float) -> str:
+    line = f"assert_allclose(a, b, rtol={float(rtol or 0):.2g}, atol={float(atol):.2g})  # {label}"
+    if not spread:
+        return line
+    share = float(atol) / spread
+    return f"{line}; {share:.1g} of the outputs' spread" + ("" if share <= 0.01 else ": of no use in a test")
 
 
 def _spread(values: Any) -> float:

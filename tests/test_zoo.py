@@ -113,11 +113,20 @@ def test_whoever_is_late_or_too_large_is_ended(table: Any) -> None:
         ({"schema": "specgrad/error/1", "verdict": "error", "reason": "no such file"}, "no such file"),
         (
             {"schema": "specgrad/tolerance/1", "rtol": 0, "atol": 3e17, "outputs": [{"exact": [[1.0, 3.0]]}]},
-            "atol=3e+17); that is 1.5e+17 of the outputs' spread: not usable in a test",
+            "atol=3e+17) # proven; 2e+17 of the outputs' spread: of no use in a test",
         ),
         (
             {"schema": "specgrad/tolerance/1", "rtol": 0, "atol": 1e-5, "outputs": [{"exact": [1.0, 3.0]}]},
-            "atol=1e-05); that is 5e-06 of the outputs' spread",
+            "assert_allclose(a, b, rtol=0, atol=1e-05) # proven; 5e-06 of the outputs' spread",
+        ),
+        (
+            {
+                "schema": "specgrad/tolerance/3",
+                "verdict": "estimated",
+                "atol": None,
+                "estimated": {"atol": 1e-5, "outputs": [{"spread": 2.0}]},
+            },
+            "assert_allclose(a, b, rtol=0, atol=1e-05) # estimated; 5e-06 of the outputs' spread",
         ),
         ({"schema": "specgrad/tolerance/1", "atol": None, "notes": ["out of time"]}, "no number: out of time"),
         (
