@@ -17,8 +17,10 @@ torch = pytest.importorskip("torch")
 from onnx import TensorProto, helper  # noqa: E402
 
 from specgrad.bounds import certify  # noqa: E402
-from specgrad.check import compare, tolerance  # noqa: E402
+from specgrad.bounds.search.statement.problem import cells_of  # noqa: E402
+from specgrad.check import audit, compare, preserve, tolerance  # noqa: E402
 from specgrad.check.models.inputs import as_declared  # noqa: E402
+from specgrad.check.verdicts.first_divergence import first_difference  # noqa: E402
 
 X = np.float32([[1.0, -2.0, 3.0]])
 
@@ -146,6 +148,8 @@ ODD = {
     "complex": (X * 1j, "must hold numbers.*got complex64"),
     "times": (np.array([[1, 2, 3]], "datetime64[s]"), "must hold numbers"),
     "wide": (X.astype(np.longdouble), "must hold numbers, floats of 64 bits at most"),
+    "masked": (np.ma.array(X, mask=[[0, 1, 0]]), "has masked cells"),
+    "meta": (torch.zeros(1, 3, device="meta"), "is no array of numbers"),
     "sparse": (torch.zeros(1, 3).to_sparse(), "is no array of numbers"),
 }
 
@@ -168,7 +172,7 @@ def test_an_array_may_be_a_list_or_a_tensor_or_of_another_order_of_bytes(kind: s
     for form in forms:
         (array,) = model.arrays([form], "test")
         assert (array.tolist(), array.dtype.isnative) == (X.tolist(), True)
-        assert tolerance(model, form).exact[0].tolist() == [[1.0, 0.0, 3.0]]
+    assert tolerance(model, X.tolist()).exact[0].tolist() == [[1.0, 0.0, 3.0]]
 
 
 def test_the_structure_of_an_argument_is_the_graph_s() -> None:
@@ -177,6 +181,28 @@ def test_the_structure_of_an_argument_is_the_graph_s() -> None:
     assert (found["a"].tolist(), found["b"][0].tolist()) == ([0, 0, 1], [1.0, 2.0, 3.0])
     with pytest.raises(ParameterError, match=r"test.*input p\.b\.0 must hold numbers"):
         open_model(graph).arrays([{"a": X[0], "b": ["x"]}], "test")
+
+
+def test_outputs_of_a_module_may_be_structures_inputs_and_the_same_twice() -> None:
+    class Nested(torch.nn.Module):
+        def forward(self, x: Any, y: Any = None) -> Any:
+            z = torch.relu(x)
+            return x, {"z": z, "again": [z]}
+
+    assert audit(Nested(), "torch", X).verdict == "exact"
+    graph = open_model(Nested()).graph_for([X], "test")
+    assert len(graph.output_positions) > len({*graph.output_positions} - {*graph.input_positions})
+    assert first_difference(graph, graph, [X], "torch") is None
+    other = sg.trace(lambda x: (x, sg.relu(-x), sg.relu(-x)), (1, 3))
+    assert first_difference(graph, other, [X], "torch") is not None
+
+
+def test_integers_that_float64_does_not_hold_are_taken_as_they_are_or_refused() -> None:
+    long = np.int64([2**60 + 1])
+    with pytest.raises(ParameterError, match=r"preserve.*array x has integers beyond 2\^53"):
+        preserve(sg.trace(sg.relu, (1, 1)), long[None], runtimes=())
+    graph = sg.trace(lambda a, b: sg.concat([a, b], 0), (1,), (1,))
+    assert cells_of((long, np.float32([0.5])), graph).tolist() == [2**60 + 1, 0.5]
 
 
 def test_what_torch_jit_made_is_refused_before_its_signature_is_asked_for() -> None:

@@ -271,13 +271,14 @@ def is_onnx(given: Any) -> bool:
 
 def array_of(given: Any, name: str, who: str) -> Array:
     """One input as an array of numbers, in its own type (bfloat16: float32) and this machine's order of bytes."""
-    x = given.detach().cpu() if hasattr(given, "detach") else given
-    x = x.float() if str(getattr(x, "dtype", "")) == "torch.bfloat16" else x
     try:
-        array = np.asarray(x)
-    except (TypeError, ValueError, RuntimeError) as error:  # lists of other lengths, sparse tensors
+        x = given.detach().cpu() if hasattr(given, "detach") else given
+        array = np.asarray(x.float() if str(getattr(x, "dtype", "")) == "torch.bfloat16" else x)
+    except (TypeError, ValueError, RuntimeError) as error:  # lists of other lengths, tensors without numbers
         text = f"input {name} is no array of numbers: {' '.join(str(error).split()):.200}"
         raise ParameterError(who, text, rule="P5") from error
+    if np.ma.is_masked(given):
+        raise ParameterError(who, f"input {name} has masked cells, whose numbers are not known", rule="P5")
     if array.dtype.name == "bfloat16":  # NumPy has it of another library, as bytes of no kind
         array = array.astype(np.float32)
     kind, wide = array.dtype.kind, array.dtype.kind == "f" and array.dtype.itemsize > 8

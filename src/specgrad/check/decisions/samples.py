@@ -65,6 +65,9 @@ def samples_of(model: Any, data: Any, arithmetic: Arithmetic) -> Samples:
     arrays, batched = _fitted(_declared(given, data), data)
     first = [a[:1] if b else a[0] for a, b in zip(arrays, batched, strict=True)]
     graph, formats = graph_of(given, first, "preserve", arithmetic)
+    for p, array in zip(graph.input_positions, arrays, strict=True):
+        if graph.nodes[p].kind == "real":
+            _refuse_long_integers(graph.nodes[p].name, array)
     notes = rounded_constants(graph) if arithmetic.dtype == "float32" and not formats else ()
     source = given.source if given.kind == "onnx" else None
     return Samples(_in_float32(graph, arithmetic), arrays, batched, source, formats, notes)
@@ -112,6 +115,13 @@ def _check_counts(arrays: Mapping[str, Array]) -> None:
     if len({len(a) for a in arrays.values()}) > 1:
         counts = ", ".join(f"{name} {len(a)}" for name, a in arrays.items())
         raise ShapeError("preserve", f"every array must have the same number of samples; got {counts}")
+
+
+def _refuse_long_integers(name: str, array: Array) -> None:
+    """Raise ParameterError for integers that float64, in which samples are judged, does not hold."""
+    if array.dtype.kind in "iu" and array.size and max(abs(int(array.min())), int(array.max())) > 2**53:
+        text = f"array {name} has integers beyond 2^53, which float64 does not hold one by one"
+        raise ParameterError("preserve", text, rule="P5")
 
 
 def _is_batched(name: str, dims: Dims, shape: tuple[int, ...]) -> bool:

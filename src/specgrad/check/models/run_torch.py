@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from specgrad.errors import ParameterError, need
+from specgrad.graph.ir.tree import leaves
 from specgrad.interop.model import Model
 from specgrad.interop.torch.formats import HALVES, half_type, numbers_of, tensors_of
 from specgrad.process import ProcessResult
@@ -64,8 +65,8 @@ def run_module(model: Model, inputs: Sequence[Array]) -> ModelRun:
 
         return hook
 
-    leaves = {name: m for name, m in module.named_modules() if name and not list(m.children())}
-    hooks = [m.register_forward_hook(watch(name)) for name, m in leaves.items()]
+    innermost = {name: m for name, m in module.named_modules() if name and not list(m.children())}
+    hooks = [m.register_forward_hook(watch(name)) for name, m in innermost.items()]
     try:
         with torch.no_grad():
             result = module(*tensors_of(inputs, half))
@@ -75,8 +76,7 @@ def run_module(model: Model, inputs: Sequence[Array]) -> ModelRun:
     last = {node.group: p for p, node in enumerate(graph.nodes)}  # a layer's value is its last node's
     layers = {n: last[n] for n in seen if n in last and calls[n] == 1 and graph.nodes[last[n]].shape == seen[n].shape}
     known = {p: seen[n] for n, p in layers.items()} | dict(zip(graph.input_positions, given, strict=True))
-    results = result if isinstance(result, tuple | list) else [result]
-    answer = ProcessResult("answers", tuple(numbers_of(results)))
+    answer = ProcessResult("answers", tuple(numbers_of(leaves(result))))
     ordered = dict(sorted(layers.items(), key=lambda item: item[1]))
     notes = tuple(
         f"input {name} was converted from {a.dtype} to {HALVES[half]}"

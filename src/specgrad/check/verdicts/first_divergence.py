@@ -62,12 +62,13 @@ def first_difference(module: Graph, file: Graph, inputs: Sequence[Array], backen
         if match is not None:
             known[p] = match
             matched.add(p)
-    wanted = {p: known.pop(p, None) for p in module.output_positions}
+    for p in {*module.output_positions} - {*module.input_positions}:  # an output is judged by what it is computed from
+        known.pop(p, None)
     verdicts = [
         judge_array(f"output {i}", value, _ball(module, p, known, backend))
-        for i, (p, value) in enumerate(zip(wanted, outputs, strict=True))
+        for i, (p, value) in enumerate(zip(module.output_positions, outputs, strict=True))
     ]
     if worst(verdicts).kind in AGREES:
         return None
-    missing = next((p for p in layers if not _dependents(module, p) & matched), layers[-1])
+    missing = next((p for p in layers if not _dependents(module, p) & matched), [*module.output_positions, *layers][-1])
     return missing, worst(verdicts)

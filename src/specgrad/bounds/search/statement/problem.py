@@ -13,7 +13,7 @@ import numpy as np
 
 from specgrad.errors import ParameterError, ShapeError
 from specgrad.graph.graph import Graph
-from specgrad.interop.model import Model, is_onnx, open_model, refuse_other_formats, refuse_parts
+from specgrad.interop.model import Model, array_of, is_onnx, open_model, refuse_other_formats, refuse_parts
 from specgrad.proof.base.deployed_graph import at_the_property, deployed_constants, deployed_graph, rounded_constants
 from specgrad.properties.interface import PropertyInterface, PropertyTensor
 from specgrad.properties.property import Property, robustness
@@ -115,15 +115,17 @@ def cells_of(x: Any, graph: Graph) -> Array:
     if not names:
         raise ShapeError("certify", "the model takes no inputs, so that there is nothing to vary")
     if len(names) == 1 and not isinstance(x, Mapping):
-        return np.asarray(x)
+        return array_of(x, names[0], "certify")
     if isinstance(x, Mapping) and set(x) != set(names):
         raise ShapeError("certify", f"x must hold arrays {', '.join(names)}; got {', '.join(map(str, x)) or 'none'}")
-    arrays = [np.asarray(a) for a in ([x[n] for n in names] if isinstance(x, Mapping) else x)]
+    each = [x[n] for n in names] if isinstance(x, Mapping) else x
+    arrays = [array_of(a, names[k] if k < len(names) else str(k), "certify") for k, a in enumerate(each)]
     shapes = [graph.nodes[p].shape for p in graph.input_positions]
     if [a.size for a in arrays] != [math.prod(s) for s in shapes]:
         given = ", ".join(str(a.shape) for a in arrays)
         raise ShapeError("certify", f"x must hold arrays {', '.join(names)} of shapes {shapes}; got {given}")
-    return np.concatenate([a.ravel() for a in arrays])
+    mixed = len({a.dtype.kind for a in arrays}) > 1  # NumPy makes floats of integers beside floats, and rounds them
+    return np.concatenate([a.ravel().astype(object) if mixed else a.ravel() for a in arrays])
 
 
 # --- networks ---------------------------------------------------------------------------------------------------------
