@@ -270,7 +270,9 @@ def is_onnx(given: Any) -> bool:
 
 
 def array_of(given: Any, name: str, who: str) -> Array:
-    """One input as an array of numbers, in its own type (bfloat16: float32) and this machine's order of bytes."""
+    """One input, `given` for `name`, as an array of numbers, in its own type (bfloat16: float32) and this machine's
+    order of bytes; `who` refuses what is none.
+    """
     try:
         x = given.detach().cpu() if hasattr(given, "detach") else given
         array = np.asarray(x.float() if str(getattr(x, "dtype", "")) == "torch.bfloat16" else x)

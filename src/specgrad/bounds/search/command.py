@@ -136,7 +136,9 @@ def _input_shape(model: Model, files: Sequence[Path], texts: Sequence[str]) -> A
 
 
 def _check_norm(norm: str, others: dict[str, Any]) -> None:
-    """Raise BadParameter for an unknown norm, or options that only work with boxes."""
+    """Raise BadParameter for an unknown norm, or `others`, options by name that only work with boxes, beside another
+    than inf.
+    """
     if norm not in ("inf", "2", "1"):
         raise typer.BadParameter(f"--norm must be inf, 2 or 1; got {norm}")
     given = [name for name, value in others.items() if value]

@@ -110,7 +110,8 @@ def attribute(
 ) -> Attribution | None:
     """Return the attribution of the output's difference to layers; None if there is none, or it cannot be followed.
 
-    usual   the estimated deviations of the outputs, where they are known
+    expected   the balls of layers, each from its own inputs in this run
+    usual      the estimated deviations of the outputs, where they are known
     """
     graph, known = deployed.graph, deployed.known
     positions = {name: p for name, p in deployed.layers.items() if isinstance(p, int) and name in expected}

@@ -185,7 +185,7 @@ def _cells(rng: Random) -> Shape:
 
 
 def _elementwise(*names: str, **attributes: Callable[[Random], Any]) -> Callable[[Random], Shapes]:
-    """Return a generator of cases of an elementwise operator: its arrays, and how to draw each attribute."""
+    """Return a generator of cases of an elementwise operator: arrays of these names, and how to draw each attribute."""
 
     def make(rng: Random) -> Shapes:
         shape = _cells(rng)

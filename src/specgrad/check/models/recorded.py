@@ -178,7 +178,7 @@ def _refuse_shapes(graph: Graph, known: Mapping[int, Array]) -> None:
 
 
 def refuse_missing(what: str, names: Sequence[str], recorded: Mapping[str, Array]) -> None:
-    """Raise ParameterError if a named value was not recorded."""
+    """Raise ParameterError if a named value was not recorded; `what` says in it what the names are of."""
     missing = [n for n in names if n not in recorded]
     if missing:
         text = f"the {what} {_listed(missing)} of the model were not recorded; got {_listed(sorted(recorded))}"

@@ -57,7 +57,7 @@ def _required_atol(far: Array, near: Array, rtol: float) -> float:
 
 
 def _argmin_convex(f: Callable[[float], float], high: float) -> float:
-    """Return approximately where a convex function on 0..high is least, by ternary search."""
+    """Return approximately where a convex function f on 0..high is least, by ternary search."""
     low = 0.0
     for _ in range(60):
         left, right = low + (high - low) / 3, high - (high - low) / 3

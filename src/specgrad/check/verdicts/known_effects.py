@@ -83,7 +83,7 @@ def _half_format(graph: Graph, position: int, formats: Mapping[str, str]) -> str
 
 
 def _before_storing(a: Array, form: str) -> Array | Ball:
-    """Return the ball of all numbers that are stored as `a` in the format; `a` itself for ""."""
+    """Return the ball of all numbers that are stored as `a` in the format `form`; `a` itself for ""."""
     if not form:
         return a
     return Ball(a, np.abs(a) * FORMATS[form].u + FORMATS[form].smallest)

@@ -85,7 +85,7 @@ def _bytes_and_zero_point(part: Graph, position: int) -> tuple[int, int | None]:
 
 
 def _value(part: Graph, given: Sequence[Array], position: int | None) -> Array:
-    """Return the value of a node of the part, in float64; 0 for None."""
+    """Return the value of a node of the layer `part`, given its inputs, in float64; 0 for None."""
     if position is None:
         return np.zeros(())
     known = dict(zip(part.input_positions, given, strict=True))
@@ -146,7 +146,9 @@ def _operand_orders(part: Graph, at: int, x: Array, zero: Array, w: Array) -> It
 
 
 def _merge_axes(a: Array, first: int, order: tuple[int, int]) -> Array:
-    """Return `a` with its axes of channels and taps merged into one, in the given order."""
+    """Return `a` with its axes of channels and taps, `first` (from the end) and the next, merged into one, in the given
+    order.
+    """
     a = a if order == (0, 1) else a.swapaxes(first, first + 1)
     i = a.ndim + first
     return a.reshape((*a.shape[:i], a.shape[i] * a.shape[i + 1], *a.shape[i + 2 :]))

@@ -401,7 +401,9 @@ def lower_put(gy: Shape, i: Shape, *, size: Shape, empty: bool, known: bool = Fa
 
 
 def lower_last_writer(i: Shape, *, rank: int, cells: int) -> Kernel:
-    """Lower last_writer: keep each position that no later one repeats, replace the others by -1."""
+    """Lower last_writer: keep each position, of planes of `cells`, that no later one repeats, replace the others by
+    -1.
+    """
 
     def compute(index: Tensor) -> Tensor:
         _check_range("last_writer", index, cells, True)

@@ -208,8 +208,9 @@ def _read_by_lines(graph: Graph) -> list[int]:
 def _proof(
     forward: ForwardPass, alternative: Alternative, common: Mapping[int, Slopes], deep: tuple[int, ...]
 ) -> Proof:
-    """Return the proof by the row that excludes the alternative best, with optimised slopes if crown's leave
-    it open.
+    """Return the proof by the row that excludes the alternative best, with optimised slopes if crown's leave it open.
+
+    `common` are crown's slopes by node; `deep` are the nodes that the checker is to bound again, by lines.
     """
     bounds = output_bounds(forward, alternative.rows)[0]
     margins = [b - nearest_float(limit) for b, limit in zip(bounds, alternative.limits, strict=True)]

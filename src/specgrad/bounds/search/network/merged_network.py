@@ -122,7 +122,9 @@ def _refuse_indices(network: NamedNetwork) -> None:
 
 
 def interface_of(graph: Graph, names: Sequence[str] = ()) -> PropertyInterface:
-    """Return the interface of all cells of all inputs and outputs, in order."""
+    """Return the interface of all cells of all inputs and outputs, in order; `names` are of the outputs, in place of
+    the graph's.
+    """
     network = NamedNetwork("", graph)
     inputs = [PropertyTensor(n, s, "") for n, s in zip(_input_names(graph), network.inputs, strict=True)]
     named = list(names) or [graph.nodes[p].name for p in graph.output_positions]

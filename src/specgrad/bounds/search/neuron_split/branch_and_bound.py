@@ -29,7 +29,9 @@ MAX_BATCH, MAX_BATCH_CELLS = 1024, 1 << 17  # problems of small networks at once
 
 
 def narrowed(forward: ForwardPass, deadline: float, steps: int = 15, progress: Progress | None = None) -> Bounder:
-    """Tighten the intervals of splittable nodes with slopes optimised per cell, layer by layer, until the deadline."""
+    """Tighten the intervals of splittable nodes in `forward`, with slopes optimised per cell by `steps` steps, layer by
+    layer, until the deadline; return a Bounder of them.
+    """
     bounder = Bounder(forward)
     inputs = sorted(bounder.points)
     for number, z in enumerate(inputs):

@@ -59,7 +59,9 @@ class Kink:
     point: float
 
     def scores(self, problems: Problems, lines: QuickLines, seen: Mapping[int, Tensor]) -> Tensor:
-        """Scores by how far the lines are from the function at the kink and at the ends of the interval."""
+        """Scores by how far the lines are from the function at the kink and at the ends of the interval, times what
+        `seen` has as the node's coefficients.
+        """
         ends = self.bounder.ends(problems, self.z)
         inside = (ends[0] < self.point) & (ends[1] > self.point)
         low, high = (end.float() for end in ends)

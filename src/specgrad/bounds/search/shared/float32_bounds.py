@@ -110,7 +110,12 @@ class FastBackward:
         bent: Mapping[int, tuple[float, float]],
         left: Mapping[int, Tensor],
     ) -> QuickLines:
-        """Return the relaxations on the given intervals, without what slopes and multipliers change."""
+        """Return the relaxations on the given intervals, without what slopes and multipliers change.
+
+        split_ends   intervals in place of those of the state, by node
+        bent         least and largest lower slope of functions whose slope is chosen, by node
+        left         which taps of a maximum may win, by node
+        """
         of_bent: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
         others: dict[int, LinearRelaxation] = {}
         for i, layer in self.state.layers.items():

@@ -179,7 +179,9 @@ def _graph(model: Any, stated: Any, shape: Any, name: str) -> Graph:
 
 
 def _module_shapes(stated: Any, shape: Any) -> dict[str, Sequence[int]]:
-    """Return the shapes of a module's arguments, in order: as given, or those of x; {} if neither tells them."""
+    """Return the shapes of a module's arguments, in order: as given, or those of x in `stated`; {} if neither tells
+    them.
+    """
     if shape is None:
         x = stated[0] if isinstance(stated, tuple) else ()
         each = [np.shape(a) for a in (x if isinstance(x, tuple) else (x,))]
@@ -210,7 +212,7 @@ def _open_shapes(model: Model, stated: Any, shape: Any, name: str) -> dict[str, 
 
 
 def _shapes_of(stated: Any, name: str, inputs: list[str]) -> dict[str, Sequence[int]]:
-    """Return the input shapes that the statement tells, by name."""
+    """Return the input shapes that the statement, `stated`, tells of network `name`, by input."""
     if isinstance(stated, tuple):
         x = stated[0]
         arrays = [x] if len(inputs) == 1 and not isinstance(x, Mapping) else x

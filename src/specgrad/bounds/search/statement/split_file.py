@@ -214,7 +214,7 @@ class _SplitReader:
         return given
 
     def _point(self, given: Any) -> float:
-        """Return a split point as the nearest float32 number, checked."""
+        """Return the split point `given` as the nearest float32 number; SplitsError if it is no number or too large."""
         if type(given) not in (int, Fraction) or abs(Fraction(given)) > 1 << 127:
             raise SplitsError(f"at must be a number that float32 holds; got {given!r:.40}")
         return float(np.float32(float(given)))
