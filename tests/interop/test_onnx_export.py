@@ -224,6 +224,10 @@ def test_double_precision_keeps_every_digit() -> None:
             lambda: to_onnx(sg.trace(sg.relu, (2,)), dtype=int),
             "to_onnx [P5]: dtype must be float16, float32 or float64",
         ),
+        (
+            lambda: to_onnx(sg.trace(sg.relu, (2,)), dtype=None),  # which NumPy takes for float64
+            "to_onnx [P5]: dtype must be float16, float32 or float64; got None",
+        ),
         (lambda: to_onnx(sg.trace(lambda x: x * np.array([0.1]), (1,))), "to_onnx [P5]: constant constant has numbers"),
         (
             lambda: to_onnx(sg.trace(lambda x, i: sg.max_unpool(x, i, (2,)), (2,), sg.Index((2,)))),
