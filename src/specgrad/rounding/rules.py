@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..op import Op, Params
+from ..ops.elementwise import cellwise
 from . import elementwise, linear, logsumexp, quantised, resize, selection
 from .ball import Ball
 from .context import Context
@@ -34,7 +35,7 @@ RULES: dict[str, Rule] = {
     "scatter": selection.scatter_rule,
     "resize": resize.resize_rule,
     "resize_spread": resize.resize_rule,
-    "top": selection.ordered_rule,
+    "top": selection.top_value_rule,
     "top_index": selection.top_rule,
     "smooth_max_pool": logsumexp.smooth_rule,
     "smooth_pull": logsumexp.weighted_rule,
@@ -57,7 +58,7 @@ def rule_of(op: Op, args: Sequence[Ball]) -> Rule:
     if op.exact and op.jumps and real <= set(op.monotone):
         return selection.step_rule
     if op.exact and real <= set(op.monotone):
-        return elementwise.monotone_rule
+        return elementwise.monotone_rule if op.largest or op.receptive_field is cellwise else selection.rank_rule
     text = "has no rounding rule; declare it linear with `roundings`, or monotone and exact"
     raise UnsupportedError(op.name, text)
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..op import Op, Params
+from ..ops.max_pool import MAX_POOL
 from ..ops.sorting import ranking
 from ..scalar import Array
 from ..window import Window
@@ -146,15 +147,31 @@ def winner_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     return Ball(index, np.where(challenged, np.inf, 0.0), candidates)
 
 
-def ordered_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Return the ball of the number at a rank, which is nondecreasing in every cell.
+def top_value_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """Return the ball of top: a cell reads one line of its axis."""
+    lost = np.any(unknown(args[0]), axis=params["axis"], keepdims=True)
+    return _by_rank(run, monotone_rule(run, op, args, params), lost)
+
+
+def rank_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """Return the ball of an exact, nondecreasing operator of several cells that is no maximum, such as a median.
+
+    A cell reads its window, if there is one, else everything.
+    """
+    lost = np.asarray(any(unknown(a).any() for a in args))
+    if lost and "window" in params and op.reads == "window" and len(args) == 1:
+        marked = run.evaluate(MAX_POOL, [unknown(args[0]).astype(np.float64)], {"window": params["window"]})
+        lost = np.asarray(marked > 0)
+    return _by_rank(run, monotone_rule(run, op, args, params), lost)
+
+
+def _by_rank(run: Context, ball: Ball, lost: Array) -> Ball:
+    """Return the ball of numbers at a rank, given that of nondecreasing functions and which cells read an unknown one.
 
     If subnormal numbers count as zero they are equal to it, and any of them may stand at the rank of another. A cell
     that may be NaN may stand at every rank: runtimes sort it by comparisons that are all false.
     """
-    ball, tiny = monotone_rule(run, op, args, params), run.arithmetic.tiny
-    lost = np.any(unknown(args[0]), axis=params["axis"], keepdims=True)
-    ball = mark_unknown_cells(ball, np.broadcast_to(lost, ball.shape))
+    ball, tiny = mark_unknown_cells(ball, np.broadcast_to(lost, ball.shape)), run.arithmetic.tiny
     if not run.arithmetic.flush:
         return ball
     near = np.where(ball.least < tiny, 2 * tiny, 0.0)
