@@ -273,6 +273,7 @@ CASES = {c.name: c for make in (_elementwise, _layout, _reductions, _products, _
 
 _SPELLED = "no framework has it; benchmarks/torch_ops.py measures it against unfold and logsumexp"
 NOT_TIMED = {
+    "sg.median_pool": "no framework has it",
     **dict.fromkeys(("sg.balls", "sg.exact"), "makes exact numbers, which frameworks do not have"),
     **dict.fromkeys(("sg.channels_last", "sg.composite", "sg.scope"), "wraps a function; it computes nothing"),
     **dict.fromkeys(("sg.grad", "sg.jvp", "sg.vjp", "sg.trace", "sg.compile"), "makes graphs: law_networks.py"),

@@ -183,3 +183,26 @@ def test_what_others_call_by_the_same_name_is_read() -> None:
     assert unnamed(functions) == set()
     forgotten = SimpleNamespace(names=Names(torch="torch.atanh", jax="jnp.arctanh"))
     assert unnamed({"atanh": forgotten}) == {"ONNX Atanh", "numpy atanh", "aten atanh"}
+
+
+INNER = {"root", "less", "top", "top_index", "winner", "last_writer", "median_index"}  # parts of public functions
+ADJOINT = {"avg_spread", "conv_weight", "resize_spread", "smooth_pull", "smooth_push"}  # of derivative rules
+
+
+def test_every_operator_is_public_or_a_part() -> None:
+    assert REGISTRY.keys() - set(sg.__all__) == INNER | ADJOINT
+
+
+def test_a_window_says_what_is_read() -> None:
+    """Values over windows state the cells that they read, and the boxes, by which they are cut into tiles."""
+    found = {name: op for name, op in REGISTRY.items() if "window" in op.param_names and op.reads == "window"}
+    for name, op in found.items():
+        args, params = op.cases(Random(3))
+        reach = op.receptive_field(*(a.shape for a in args), **params)
+        assert reach == params["window"].reach() or name == "smooth_pull", name
+    assert {name for name, op in found.items() if op.footprint is None} == {"winner", "median_index", "smooth_pull"}
+
+
+def test_a_position_jumps() -> None:
+    """A derivative does not see where the winner changes; of positions alone (last_writer) nothing is derived."""
+    assert {n for n, op in REGISTRY.items() if op.kind == "index" and not op.jumps} == {"last_writer"}

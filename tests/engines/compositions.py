@@ -259,6 +259,7 @@ LAYERS: dict[str, Kind] = {
     "avg_pool inside": _images(
         lambda x, z, w: sg.avg_pool(x, (2,) * _rank(x), stride=1, padding=[(1, 0)] * _rank(x), count_include_pad=False)
     ),
+    "median_pool": _images(lambda x, z, w: sg.median_pool(x, (3,) * _rank(x), stride=1, padding=1)),
     "smooth_max_pool": _images(
         lambda x, z, w: sg.smooth_max_pool(x, (2,) * _rank(x), beta=2.0, stride=1, padding=[(0, 1)] * _rank(x))
     ),

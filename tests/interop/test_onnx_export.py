@@ -20,7 +20,7 @@ from specgrad.interop import from_onnx, from_torch, to_onnx
 from specgrad.interop.onnx.write.writer import EMITTERS
 from specgrad.rounding import radius
 
-UNWRITTEN = {"resize_spread", "last_writer", "smooth_pull", "smooth_push"}
+UNWRITTEN = {"resize_spread", "last_writer", "median_index", "smooth_pull", "smooth_push"}
 UNREAD = {"winner", "take", "put", "scatter"}  # positions: written for derivatives, not read back
 RUNS = 25
 

@@ -1,14 +1,19 @@
-"""Top-k cells along an axis, their positions, and running sums.
+"""Top-k cells along an axis, their positions, running sums, and medians over windows.
 
-top           values, the largest first
-top_index     their positions; of equal cells the first one comes first, or with last=True the last one
+top            values, the largest first
+top_index      their positions; of equal cells the first one comes first, or with last=True the last one
+median_pool    the lower median of the taps inside the input, 0 for a window with none
+median_index   the flat position of the first tap that equals it, -1 for a window with none
 
-argmax, argmin, topk and sort are these two. NaN counts as larger than every number ([P1]); which of several NaNs comes
-first is left open.
+argmax, argmin, topk and sort are the first two. NaN counts as larger than every number ([P1]); which of several NaNs
+comes first is left open. A NaN inside a window is its median. Forward and reverse mode of median_pool read and write at
+median_index, as those of max_pool do at its winner.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable
 from itertools import pairwise
 from random import Random
@@ -19,16 +24,16 @@ import numpy as np
 from .. import scalar
 from ..call_cache import cached_call
 from ..errors import ShapeError
-from ..op import Case, Op, Value, apply, by_engine, register, shape_of
+from ..op import Case, Op, Value, apply, by_engine, register, run_spec, shape_of
 from ..scalar import Array
-from ..window import Shape, int_of
-from ..window.footprint import BoxRule, others
+from ..window import Padding, PerAxis, Shape, Window, int_of, mapped, pooling
+from ..window.footprint import BoxRule, others, pooled
 from ..window.receptive_field import CELL, ReceptiveField
 from . import sample_inputs
 from .elementwise import neg
 from .gather import take_along
 from .layout import axis_of, no_cotangent, no_tangent, permute, reshape
-from .max_pool import put
+from .max_pool import MAX_POOL, put, take
 
 
 def _top_shape(name: str, x: Shape, axis: int, k: int) -> Shape:
@@ -260,3 +265,145 @@ def cumsum(x: Value, axis: int, *, exclusive: bool = False, reverse: bool = Fals
     """
     at = axis_of("cumsum", axis, len(shape_of(x)))
     return apply(CUMSUM, x, axis=at, exclusive=bool(exclusive), reverse=bool(reverse))
+
+
+# --- medians over windows -------------------------------------------------------------------------------------------
+
+
+def tap_cells(window: Window) -> tuple[Array, Array]:
+    """Return the flat positions that the taps of every output read, (taps, *out), -1 outside; and the median's rank."""
+    position = np.arange(math.prod(window.size)).reshape(window.size)
+    taps = list(window.taps())
+    cells = np.full((max(1, len(taps)), *window.out), -1)
+    for row, tap in zip(cells, taps, strict=False):
+        tap.write_outputs(row, tap.read_inputs(position))
+    return cells, np.maximum(0, (cells >= 0).sum(axis=0) - 1) // 2
+
+
+def _taps(x: Array, window: Window, cells: Array) -> tuple[Array, Array]:
+    """Return the values of all taps, (taps, *lead, *out), and the maximum of every window, which padded taps have.
+
+    It is at the end of every order, so that ranks below the number of taps inside are those of the taps inside.
+    """
+    lead = x.shape[: x.ndim - window.rank]
+    most = run_spec(MAX_POOL, [x], {"window": window})
+    if not x.size:
+        return np.broadcast_to(most, (len(cells), *most.shape)), most
+    values = np.take(x.reshape((*lead, -1)), np.maximum(cells, 0), axis=-1)
+    return np.where(_beside(cells, lead) >= 0, np.moveaxis(values, len(lead), 0), most), most
+
+
+def _beside(cells: Array, lead: Shape) -> Array:
+    """Return positions with axes of length 1 for the leading ones, after that of the taps."""
+    return cells.reshape((len(cells), *[1] * len(lead), *cells.shape[1:]))
+
+
+def _in_order(values: Array) -> Array:
+    """Return the values in order along the first axis; of overlapping balls enclosures."""
+    if values.dtype != object or not values.size or not hasattr(values.flat[0], "union"):
+        return np.sort(values, axis=0)
+    rows = list(values)
+    for end in range(len(rows) - 1, 0, -1):
+        for k in range(end):
+            a, b = rows[k], rows[k + 1]
+            rows[k], rows[k + 1] = -scalar.maximum(-a, -b), scalar.maximum(a, b)
+    return np.stack(rows)
+
+
+def _median_shape(name: str, x: Shape, window: Window) -> Shape:
+    """Return the output shape: leading axes of x, then window.out."""
+    return mapped(name, x, window.size) + window.out
+
+
+def _median_spec(x: Array, *, window: Window) -> Array:
+    """Compute median_pool by its definition, over any scalar type."""
+    cells, rank = tap_cells(window)
+    values, most = _taps(x, window, cells)
+    y = np.take_along_axis(_in_order(values), np.broadcast_to(rank, (1, *most.shape)), axis=0)[0]
+    return y if x.dtype == object else np.where(np.isnan(most), most, y)
+
+
+def _median_index_spec(x: Array, *, window: Window) -> Array:
+    """Compute median_index by its definition, over any scalar type."""
+    cells, _ = tap_cells(window)
+    (values, _), y = _taps(x, window, cells), _median_spec(x, window=window)
+    equal = scalar.compare("median_index", operator.eq, values, y)
+    equal = equal if x.dtype == object else equal | (np.isnan(values) & np.isnan(y))
+    where = np.broadcast_to(_beside(cells, y.shape[: y.ndim - window.rank]), values.shape)
+    first = np.argmax(equal & (where >= 0), axis=0)
+    return np.asarray(np.take_along_axis(where, first[None], axis=0)[0])
+
+
+def _median_case(rng: Random) -> Case:
+    """Draw a random array and window for the law tests."""
+    win = sample_inputs.window(rng, ceil=True, any_axis=True)
+    return (sample_inputs.numbers(rng, sample_inputs.lead(rng) + win.size, denominators=(1,)),), {"window": win}
+
+
+def _median_jvp(y: Value, args: Any, dargs: Any, *, window: Window) -> Value:
+    """Return the tangent of the output of median_pool."""
+    return take(dargs[0], apply(MEDIAN_INDEX, args[0], window=window), rank=window.rank, empty=window.has_empty)
+
+
+def _median_vjp(gy: Value, y: Value, args: Any, *, window: Window) -> tuple[Value]:
+    """Return the cotangent of the argument of median_pool."""
+    return (put(gy, apply(MEDIAN_INDEX, args[0], window=window), size=window.size, empty=window.has_empty),)
+
+
+MEDIAN_INDEX = register(
+    Op(
+        name="median_index",
+        shape=lambda x, *, window: _median_shape("median_index", x, window),
+        spec=_median_index_spec,
+        jvp=no_tangent,
+        vjp=no_cotangent,
+        cases=_median_case,
+        exact=True,
+        jumps=True,
+        kind="index",
+        receptive_field=lambda x, *, window: window.reach(),
+    )
+)
+MEDIAN_POOL = register(
+    Op(
+        name="median_pool",
+        shape=lambda x, *, window: _median_shape("median_pool", x, window),
+        spec=_median_spec,
+        jvp=_median_jvp,
+        vjp=_median_vjp,
+        cases=_median_case,
+        monotone=(0,),
+        exact=True,
+        receptive_field=lambda x, *, window: window.reach(),
+        footprint=pooled,
+    )
+)
+
+
+@cached_call
+def median_pool(
+    x: Value,
+    kernel: PerAxis,
+    *,
+    stride: PerAxis | None = None,
+    padding: Padding = 0,
+    dilation: PerAxis = 1,
+    ceil: bool = False,
+    rank: int | None = None,
+) -> Value:
+    """The median over windows of the last axes: y[p] = the lower median of x[s*p + e*t - lo] over the taps inside x.
+
+    Of n taps in order it is the one at (n - 1) // 2, counted from 0; a padded tap is left out, and a window with no tap
+    inside gives 0. Stride defaults to the kernel: a median filter has stride=1. An int kernel needs rank=.
+    Rules: [W1] [W2] [W3] [P1] [P2] [P3].
+    Tangent and cotangent follow the first tap, in row-major order, that equals the median; an empty window has neither.
+    Neither PyTorch, JAX nor ONNX has it. torch.median takes the lower of two as well; SciPy's median_filter takes the
+    upper, and pads.
+
+    >>> median_pool(np.array([3.0, 1.0, 4.0, 1.0, 5.0]), (3,), stride=1, padding=1)
+    array([1., 3., 1., 4., 1.])
+    """
+    win = pooling(
+        "median_pool", shape_of(x), kernel, rank=rank, stride=stride, padding=padding, dilation=dilation, ceil=ceil
+    )
+    return apply(MEDIAN_POOL, x, window=win)

@@ -23,9 +23,9 @@ from jax.custom_derivatives import SymbolicZero
 from specgrad.errors import ShapeError
 from specgrad.op import Op, Params
 from specgrad.ops.resize import axes_resized
-from specgrad.ops.sorting import running_sum
+from specgrad.ops.sorting import running_sum, tap_cells
 from specgrad.scalar import Number
-from specgrad.window import Resized, Shape
+from specgrad.window import Resized, Shape, Window
 
 from ..base import Engine, Kernel, Lowering, function_named, named_lowerings
 from . import conv as jax_conv
@@ -318,6 +318,24 @@ def _top(x: Array, *, axis: int, k: int, largest: bool) -> Array:
     return jnp.take_along_axis(x, _top_index(x, axis=axis, k=k, largest=largest, last=False), axis=axis)
 
 
+def _median_index(x: Array, *, window: Window) -> Array:
+    """Return the first tap of every window that equals its median, as a flat position, -1 for none."""
+    cells, rank = tap_cells(window)
+    at, middle = (jnp.asarray(a.reshape(len(cells) if a is cells else 1, -1), jnp.int32) for a in (cells, rank))
+    flat = lax.stop_gradient(_planes(x, window.rank))
+    values = jnp.where(at < 0, jnp.asarray(math.inf, x.dtype), jnp.take(flat, jnp.maximum(at, 0), axis=1))
+    median = jnp.take_along_axis(jnp.sort(values, axis=1), middle[None], axis=1)
+    lost = jnp.isnan(values)
+    hit = (at >= 0) & jnp.where(lost.any(axis=1, keepdims=True), lost, values == median)
+    first = jnp.argmax(hit, axis=1, keepdims=True)
+    return jnp.take_along_axis(at[None], first, axis=1).reshape(x.shape[: x.ndim - window.rank] + window.out)
+
+
+def _median_pool(x: Array, *, window: Window) -> Array:
+    """Return the cells at median_index."""
+    return _take(x, _median_index(x, window=window), rank=window.rank, empty=window.has_empty)
+
+
 def _cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Any:
     add = partial(jnp.cumsum, dtype=x.dtype)
     return running_sum(x, axis, exclusive, reverse, add, jnp.flip, jnp.concatenate, jnp.zeros_like)
@@ -414,6 +432,8 @@ TABLE: dict[str, Lowering] = {
     "take": _lower_rounded_once(_take),
     "put": _lower_rounded_once(_put),
     "last_writer": _plain_lowering(_last_writer),
+    "median_pool": ours("median_pool", _median_pool),
+    "median_index": _plain_lowering(_median_index),
     "top": ours("top", _top),
     "top_index": _plain_lowering(_top_index),
     "cumsum": _lower_rounded_once(_cumsum),

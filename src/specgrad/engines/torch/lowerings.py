@@ -31,7 +31,7 @@ from .max_pool import lower_last_writer, lower_max_pool, lower_put, lower_take, 
 from .modes import needs_grad
 from .reductions import lower_amax
 from .resize import lower_resize, lower_resize_spread
-from .topk import lower_top, lower_top_index
+from .topk import lower_median_index, lower_median_pool, lower_top, lower_top_index
 
 
 def for_any_shape(f: Kernel) -> Any:
@@ -259,6 +259,8 @@ TABLE: dict[str, Any] = {
     "take": lower_take,
     "put": lower_put,
     "last_writer": lower_last_writer,
+    "median_pool": lower_median_pool,
+    "median_index": lower_median_index,
     "top": lower_top,
     "top_index": lower_top_index,
     "cumsum": _cumsum,

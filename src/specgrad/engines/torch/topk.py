@@ -1,16 +1,19 @@
-"""Top-k cells along an axis and their positions, by PyTorch's own operators where their result is unique."""
+"""Top-k cells along an axis and their positions, by PyTorch's own operators where their result is unique; medians."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from specgrad.window import Shape
+from specgrad.ops.sorting import tap_cells
+from specgrad.window import Shape, Window
 
 from ..base import Kernel
-from .autograd_rules import is_eager
+from .autograd_rules import is_eager, ours
+from .max_pool import lower_take
 
 
 def lower_top_index(x: Shape, *, axis: int, k: int, largest: bool, last: bool) -> Kernel:
@@ -69,3 +72,30 @@ def _by_topk_if_distinct(t: Tensor, axis: int, k: int, largest: bool) -> Tensor 
     if (values.narrow(axis, 1, more - 1) == values.narrow(axis, 0, more - 1)).any().item():
         return None  # NaNs are never equal, and their order is open
     return i if more == k else torch.narrow_copy(i, axis, 0, k)
+
+
+def lower_median_index(x: Shape, *, window: Window) -> Kernel:
+    """Lower median_index: the first tap of every window that equals its median, as a flat position, -1 for none."""
+    cells, rank = tap_cells(window)
+
+    def compute(t: Tensor) -> Tensor:
+        t = t.detach()
+        at, middle = (torch.from_numpy(a).to(t.device) for a in (cells.reshape(len(cells), -1), rank.reshape(1, -1)))
+        flat = t.reshape((*t.shape[: t.ndim - window.rank], math.prod(window.size)))
+        values = torch.where(at < 0, math.inf, flat[..., at.clamp(min=0)])
+        median = values.sort(dim=-2).values.gather(-2, middle.expand(*values.shape[:-2], *middle.shape))
+        lost = values.isnan()
+        hit = (at >= 0) & torch.where(lost.any(-2, keepdim=True), lost, values == median)
+        first = hit.to(torch.uint8).argmax(-2, keepdim=True)
+        return at.expand(values.shape).gather(-2, first).reshape((*flat.shape[:-1], *window.out))
+
+    return compute
+
+
+def lower_median_pool(x: Shape, *, window: Window) -> Kernel:
+    """Lower median_pool: the cells at median_index."""
+    index = lower_median_index(x, window=window)
+    shape = x[: len(x) - window.rank] + window.out
+    take = lower_take(x, shape, rank=window.rank, empty=window.has_empty)
+    compute = lambda t: take(t, index(t))
+    return ours("median_pool", {"window": window}, compute, compute)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ....graph.graph import Node
+from ....ops.sorting import tap_cells
 from ....window import Adaptive, Shape, Window
 from .writer import Writer, emits
 
@@ -272,3 +273,30 @@ def _smooth_max_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]
     if padded == "ignore" and window.has_empty:
         y = w.emit("Where", _empty_mask(w, window), w.number(0), y)
     return w.reshape(y, shape[:2] + window.out, node.shape)
+
+
+@emits("median_pool")
+def _median_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
+    """Write `median_pool` as ONNX nodes.
+
+    TopK of the taps, which Gather puts side by side; padded taps are +inf, behind every rank that is read.
+    """
+    window = node.params["window"]
+    if window.taps_count > MAX_TAPS:
+        return w.refuse(node, f"is written for windows of at most {MAX_TAPS} taps")
+    cells, ranks = tap_cells(window)
+    cells, ranks, most = cells.reshape(len(cells), -1), ranks.reshape(1, 1, -1), int(ranks.max(initial=0))
+    planes = math.prod(shapes[0][: len(shapes[0]) - window.rank])
+    x = w.reshape(args[0], shapes[0], (planes, math.prod(window.size)))
+    y = w.emit("Gather", x, w.store(np.maximum(cells, 0)), axis=1)
+    if (cells < 0).any():
+        y = w.emit("Where", w.store(cells < 0), w.number(math.inf), y)
+    y = w.emit_many("TopK", [y, w.ints([most + 1])], 2, {"axis": 1, "largest": 0, "sorted": 1})[0]
+    if (ranks == most).all():
+        y = w.slice(y, 1, most, most + 1)
+    else:
+        where = w.emit("Expand", w.store(ranks), w.ints((planes, 1, ranks.size)))
+        y = w.emit("GatherElements", y, where, axis=1)
+    if window.has_empty:
+        y = w.emit("Where", w.store(np.asarray((cells < 0).all(axis=0))), w.number(0), y)
+    return w.reshape(y, (planes, 1, ranks.size), node.shape)
