@@ -41,7 +41,12 @@ def time_left() -> float:
     return max(_END.get() - time.monotonic(), 0.0)
 
 
+def is_over() -> bool:
+    """Return whether the time is over."""
+    return time.monotonic() >= _END.get()
+
+
 def check_time(what: str) -> None:
     """Raise TimeLimitError if the time is over; `what` says in the error what was at work."""
-    if time.monotonic() >= _END.get():
+    if is_over():
         raise TimeLimitError(what, "out of time")

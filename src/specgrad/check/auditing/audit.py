@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from specgrad.deadline import is_over, time_left, time_limit
 from specgrad.interop.model import open_model
 from specgrad.rounding.stated import deployment_of
 from specgrad.scalar import Array
@@ -32,6 +33,7 @@ from .layer import AuditContext, LayerVerdict, operator_of, reference_backend
 from .reproduce import reproduce
 
 Progress = Callable[[str, int, int], None]
+OUT_OF_TIME = "out of time: what was not reached is not examined; --seconds gives more"
 TOLERANCE_SECONDS, OUTPUTS_ONLY_SECONDS = 10.0, 60.0
 
 
@@ -158,7 +160,8 @@ def audit(
     inputs: Array | Sequence[Array],
     *,
     accept: Sequence[str] = (),
-    seconds: float = 300,
+    seconds: float | None = None,
+    run_seconds: float = 300,
     partial: bool = False,
     unusual: Literal["open", "note"] = "open",
     tolerance_seconds: float | None = None,
@@ -175,6 +178,8 @@ def audit(
     inputs   one float32 array, or one per input of the model; of an integer type where an ONNX file declares that type
     accept   classes of arithmetic beside float32 that a layer may be explained by: "tf32", "bfloat16-operands", ... or
              "any" (specgrad.check.verdicts.arithmetic_classes)
+    seconds  the time for all of it: layers that were not reached are "not examined". None: no limit
+    run_seconds   the time for one run of the model
     partial  whether layers may stay unexamined; else the verdict is "partly examined"
     unusual  "open": errors within the proof, and far beyond what float32 usually shows, make the verdict "unusual";
              "note": they are told, and count as rounding
@@ -185,9 +190,10 @@ def audit(
     given = open_model(model, "audit")
     arrays = given.arrays(inputs if isinstance(inputs, list | tuple) else [inputs], "audit")
     check_floats(arrays, QUANTISED)
-    deployed = deploy(given, target, arrays, seconds)
-    clock = Clock(TOLERANCE_SECONDS if tolerance_seconds is None else tolerance_seconds)
-    audited = _audit_run(AuditContext(deployed, target, allowed, clock), progress)
+    with time_limit(seconds):
+        deployed = deploy(given, target, arrays, min(run_seconds, time_left()))
+        clock = Clock(TOLERANCE_SECONDS if tolerance_seconds is None else tolerance_seconds)
+        audited = _audit_run(AuditContext(deployed, target, allowed, clock), progress)
     return replace(audited, partial=partial, unusual=unusual)
 
 
@@ -294,28 +300,30 @@ def _audit_run(judging: AuditContext, progress: Progress | None) -> Audit:
     layers = []
     for i, (name, layer) in enumerate(names.items()):
         step(name, i, len(names))
-        layers.append(judging.layer(name, layer))
+        layers.append(judging.layer_in_time(name, layer))
     covered = coverage(deployed, [layer.name for layer in layers if layer.verdict.kind != "not examined"])
-    layers += judging.merged()
+    layers += [] if is_over() else judging.merged()
     bad = next((names.get(layer.name) for layer in layers if _is_bad(layer.verdict.kind)), None)
     used = [x.verdict.arithmetic for x in layers if x.verdict.arithmetic and not _is_bad(x.verdict.kind)]
     step("whole model", len(names), len(names))
+    whole = judging.model_verdict_in_time(used, layers)
+    is_late = is_over()
     return Audit(
         deployed.title,
         target.name,
         target.versions(),
         tuple(layers),
-        judging.model_verdict(used, layers),
-        deployed.notes,
-        _judge_export(deployed, judging.given),
-        reproduce(deployed, bad, target) if isinstance(bad, int) and target.model else "",
+        whole,
+        (*deployed.notes, OUT_OF_TIME) if is_late else deployed.notes,
+        None if is_late else _judge_export(deployed, judging.given),
+        reproduce(deployed, bad, target) if isinstance(bad, int) and target.model and not is_late else "",
         {
             "layers": describe_formats(deployment_of(arithmetic_of(target), deployed.graph), deployed.computed_in),
             "whole": describe_formats(deployment_of(fused_arithmetic_of(target), deployed.graph), deployed.computed_in),
         },
         covered,
-        attribution=attribute(deployed, judging.expected, judging.backend, judging.estimate),
-        run=None if used else judging.run_estimate(),
+        attribution=None if is_late else attribute(deployed, judging.expected, judging.backend, judging.estimate),
+        run=None if used or is_late else judging.run_estimate(),
         outputs_only=judging.outputs_only,
     )
 

@@ -34,6 +34,7 @@ from specgrad.cli.shared.models import (
 )
 from specgrad.cli.shared.output_files import Force, Html, Json, check_file, is_report, writing
 from specgrad.cli.shared.table import Column, print_table
+from specgrad.deadline import time_limit
 from specgrad.declared_errors import MEASURED
 from specgrad.errors import ParameterError, SpecgradError
 from specgrad.graph.graph import Graph
@@ -95,7 +96,10 @@ def audit(
     ] = "open",
     accept: Accept = None,
     html: Html = None,
-    seconds: Annotated[float, typer.Option(min=0, help="Time limit for one run of the model.")] = 300,
+    seconds: Annotated[float, typer.Option(min=0, help="Time limit; layers that are not reached are not examined.")] = (
+        600
+    ),
+    run_seconds: Annotated[float, typer.Option(min=0, help="Time limit for one run of the model.")] = 300,
     tolerance_seconds: Annotated[
         float | None,
         typer.Option(min=0, help="Time for proven tolerances; default: 10, or 60 where outputs alone are known."),
@@ -120,13 +124,14 @@ def audit(
             raise ParameterError("audit", "what was recorded is judged by an ONNX file; export the module first")
         given = [read_array(file) for file in inputs or ()]
         values = read_recorded(recorded) if recorded else name_ends(loaded, given, list(map(read_array, outputs or ())))
-        with screen.progress(as_json) as step:
+        with time_limit(seconds), screen.progress(as_json) as step:
             audited = audit_recorded(loaded, values, of=of, **options, progress=step)
     else:
         arrays = read_inputs(loaded, inputs or [], shape or [])
         warn_unlimited()
         with screen.progress(as_json) as step:
-            audited = run_audit(loaded, runtime, arrays, seconds=seconds, **options, progress=step)
+            options |= {"seconds": seconds, "run_seconds": run_seconds}
+            audited = run_audit(loaded, runtime, arrays, **options, progress=step)
     print_verdict("audit", audited.verdict, audited.to_json(), as_json, lambda: show_audit(Console(), audited))
     if html is not None:
         from specgrad.check.pages import audit_page

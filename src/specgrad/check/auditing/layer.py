@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from specgrad.deadline import TimeLimitError, check_time
 from specgrad.errors import SpecgradError
 from specgrad.graph.drawing.summary import layer_text, multiply_adds
 from specgrad.graph.graph import CONSTANT, INPUT, Graph
@@ -154,6 +155,26 @@ class AuditContext:
         if self.estimate is None or answer.outcome != "answers":
             return None
         return compare_run(answer.arrays, self.estimate)
+
+    def layer_in_time(self, name: str, layer: int | UnsupportedLayer) -> LayerVerdict:
+        """Return the verdict on one layer; "not examined" if the time is over."""
+        try:
+            check_time("audit")
+            return self.layer(name, layer)
+        except TimeLimitError:
+            late = Verdict("not examined", detail="out of time")
+            if isinstance(layer, UnsupportedLayer):
+                return LayerVerdict(name, layer.operator, layer.shape, late)
+            graph = self.deployed.graph
+            return LayerVerdict(name, operator_of(graph, layer), graph.nodes[layer].shape, late)
+
+    def model_verdict_in_time(self, classes: Collection[str], layers: Sequence[LayerVerdict]) -> Verdict:
+        """Return the verdict on the whole model; "not examined" if the time is over. Arguments as `model_verdict`."""
+        try:
+            check_time("audit")
+            return self.model_verdict(classes, layers)
+        except TimeLimitError:
+            return Verdict("not examined", detail="out of time")
 
     def layer(self, name: str, layer: int | UnsupportedLayer) -> LayerVerdict:
         """Return the verdict on one layer, given by its position in the graph or as unsupported."""

@@ -28,6 +28,7 @@ from specgrad.cli.shared.options import (
 )
 from specgrad.cli.shared.output_files import Force, Html, Json, check_file, is_report, writing
 from specgrad.cli.shared.table import Column, print_table
+from specgrad.deadline import time_limit
 from specgrad.execution_text import but
 from specgrad.interop.model import named_model
 
@@ -60,7 +61,10 @@ def preserve(
     runtime: Annotated[
         list[str] | None, typer.Option(help="Ask only this one about open samples; repeatable. none: ask nobody.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0, help="Time limit for one sample.")] = 60,
+    seconds: Annotated[float, typer.Option(min=0, help="Time limit; samples that are not reached are not proven.")] = (
+        3600
+    ),
+    sample_seconds: Annotated[float, typer.Option(min=0, help="Time limit for one sample.")] = 60,
     checkpoint: Annotated[
         Path | None, typer.Option(help="A file of JSON lines, written along the way; a stopped run goes on from it.")
     ] = None,
@@ -75,13 +79,14 @@ def preserve(
     check_file(html, is_report, force)
     check_file(checkpoint, is_record, False)
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
-    options: dict[str, Any] = {"arithmetic": arithmetic, "output": output, "seconds": seconds, "checkpoint": checkpoint}
+    options: dict[str, Any] = {"arithmetic": arithmetic, "output": output, "checkpoint": checkpoint}
+    options["seconds"] = sample_seconds
     options |= {"eps": number_of("--eps", eps), "low": number_of("--low", low), "high": number_of("--high", high)}
     options |= {"stored": stored or (), "axis": axis}
     options["runtimes"] = None if runtime is None else [name for name in runtime if name != "none"]
     samples = read_samples(data, array)
     loaded = named_model(model)
-    with screen.progress(as_json) as step:
+    with time_limit(seconds), screen.progress(as_json) as step:
         result = run_preserve(loaded, samples, decision, progress=step, **options)
     print_verdict("preserve", result.verdict, result.to_json(), as_json, lambda: show_preserved(Console(), result))
     if html is not None:

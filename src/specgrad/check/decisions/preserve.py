@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from specgrad.deadline import TimeLimitError, check_time
 from specgrad.interop.model import open_model
 
 from ...errors import ParameterError, UnsupportedError, need
@@ -178,12 +179,19 @@ def preserve(
     run = _SampleRunner(question, samples, width, (low, high), searcher, seconds, source)
     try:
         with Checkpoint(checkpoint, "preserve", _digest(samples, said), {**said, "samples": len(samples)}) as file:
+            late: dict[int, dict[str, Any]] = {}  # not in the file: a run that goes on asks again
             for number in range(len(samples)):
                 if number not in file.done:
-                    file.add(number, run.sample(number).to_json())
+                    try:
+                        check_time("preserve")
+                        file.add(number, run.sample(number).to_json())
+                    except TimeLimitError:
+                        late[number] = run.out_of_time(number).to_json()
                 if progress is not None:
-                    progress(f"sample {number}: {file.done[number]['verdict']}", number + 1, len(samples))
-            records = tuple(Sample(**{**file.done[n], "number": n}) for n in range(len(samples)))
+                    verdict = (late.get(number) or file.done[number])["verdict"]
+                    progress(f"sample {number}: {verdict}", number + 1, len(samples))
+            judged = {**file.done, **late}
+            records = tuple(Sample(**{**judged[n], "number": n}) for n in range(len(samples)))
     finally:
         run.close()
     return PreserveResult(given.title, asked, records, deployment_of(used, samples.graph), width, samples.notes)
@@ -264,6 +272,10 @@ class _SampleRunner:
         if not np.isfinite(margins.value).all():
             return self._unknown(number, start, "the exact outputs are not known to be finite")
         return self._judged(number, margins, executions, outside, time.monotonic() - start)
+
+    def out_of_time(self, number: int) -> Sample:
+        """Return the verdict "not proven" of a sample that was not reached in time."""
+        return self._unknown(number, time.monotonic(), "out of time")
 
     def _unknown(self, number: int, start: float, reason: str) -> Sample:
         """Return the verdict "not proven" of sample `number`, begun at `start`, with its reason."""

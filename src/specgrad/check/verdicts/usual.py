@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from specgrad.errors import SpecgradError
+from specgrad.errors import UnsupportedError
 from specgrad.graph.graph import CONSTANT, INPUT, Graph
 from specgrad.rounding import FORMATS
 from specgrad.rounding.usual_error import UsualError, usual_error
@@ -146,7 +146,7 @@ def usual_of(part: Graph, given: Sequence[Array], got: Array, known: Array, back
         return None
     try:
         estimate = usual_error(part, given, backend)
-    except SpecgradError:
+    except UnsupportedError:
         return None
     return compare(got, estimate, known, channel_axis(part))
 

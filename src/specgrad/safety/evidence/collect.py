@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from specgrad.deadline import TimeLimitError, check_time
 from specgrad.errors import need
 from specgrad.interop.model import Model
 
@@ -38,7 +39,7 @@ def gather(
     for k, step in enumerate([*steps, checks.box]):
         if request.progress is not None:
             request.progress(step.__name__, k, len(steps) + 2)
-        items.append(step(request))
+        items.append(_in_time(step, request))
     items += checks.certificates(request)
     given, read = request.given, dict(files or {})
     for certificate, statement in request.certificates:
@@ -46,6 +47,15 @@ def gather(
     digests = {f"model: {given.title}": _sha256(_model_bytes(given))}
     digests |= {f"{label}: {p.name}": _sha256(p.read_bytes()) for label, path in read.items() for p in _files(path)}
     return Evidence(given.title, digests, tuple(map(_with_exclusion, items)), _versions())
+
+
+def _in_time(step: Callable[[EvidenceRequest], Item], request: EvidenceRequest) -> Item:
+    """Return the answer of one check; "cannot tell" if the time is over."""
+    try:
+        check_time("evidence")
+        return step(request)
+    except TimeLimitError:
+        return Item(step.__name__, str(step.__doc__), "cannot tell", "Out of time.", "tolerance")
 
 
 def _with_exclusion(item: Item) -> Item:

@@ -20,6 +20,7 @@ from specgrad.cli.shared.models import read_samples
 from specgrad.cli.shared.options import limits_of
 from specgrad.cli.shared.output_files import Force, Html, Json, check_file, is_report, writing
 from specgrad.cli.shared.table import Column, print_table
+from specgrad.deadline import time_limit
 
 EXAMPLE = (
     "Example: specgrad evidence net.onnx --recorded target.npz --data test.npz --box 0,1 --certificate net.cert.json "
@@ -62,7 +63,8 @@ def evidence(
     accept: Annotated[
         list[str] | None, typer.Option(help="An arithmetic beside float32 that layers may have; repeatable.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0, help="Time limit of each question.")] = 60,
+    seconds: Annotated[float, typer.Option(min=0, help="Time limit; what is not answered then cannot be told.")] = 600,
+    question_seconds: Annotated[float, typer.Option(min=0, help="Time limit of each question.")] = 60,
     html: Html = None,
     force: Force = False,
     as_json: Json = False,
@@ -79,10 +81,11 @@ def evidence(
     if len(certificate or ()) != len(statement or ()):
         raise typer.BadParameter("each --certificate needs its --property, in the same order")
     files = {"recorded": recorded} | ({} if data is None else {"data": data})
-    options: dict[str, Any] = {"decision": decision, "axis": axis, "accept": accept or (), "seconds": seconds, "of": of}
+    options: dict[str, Any] = {"decision": decision, "axis": axis, "accept": accept or (), "of": of}
+    options["seconds"] = question_seconds
     options |= {"box": limits_of(box, low, high), "data": None if data is None else read_samples(data, None)}
     options["certificates"] = list(zip(certificate or (), statement or (), strict=True))
-    with screen.progress(as_json) as step:
+    with time_limit(seconds), screen.progress(as_json) as step:
         result = gather(model, read_recorded(recorded), files=files, progress=step, **options)
     print_verdict("evidence", result.verdict, _json_with_schemas(result), as_json, lambda: _show(Console(), result))
     if html is not None:

@@ -74,7 +74,7 @@ class AuditKind(Listed):
         o = self.options
         try:
             shapes = self._shapes(model)
-            limits = {"seconds": o["seconds"], "tolerance_seconds": o["tolerance_seconds"]}
+            limits = {"run_seconds": o["seconds"], "tolerance_seconds": o["tolerance_seconds"]}
             given = normal_inputs(shapes.values(), seed)  # as `specgrad audit` draws them: seed 0 is its default
             audited = audit(str(self.file(model)), name, given, accept=o["accept"], **limits)
         except MissingPackageError:
