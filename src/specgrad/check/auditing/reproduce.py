@@ -11,7 +11,7 @@ from specgrad.process import Process, ProcessResult
 from specgrad.scalar import Array
 from specgrad.window import Window
 
-from ..cases.op_case import OpCase
+from ..cases.op_case import OPERATORS, OpCase
 from ..cases.shrink import shrink
 from ..conform.conformance import BAD
 from ..conform.repro_script import reproduction
@@ -21,25 +21,24 @@ from ..verdicts.arithmetic_classes import Probe
 from ..verdicts.probe import LayerProbe
 from ..verdicts.run_case import RuntimeExaminer, arithmetic_of
 
-WINDOW_OPERATORS = ("conv", "conv_transpose", "max_pool", "avg_pool")
-SIMPLE_OPERATORS = ("relu", "sigmoid", "tanh", "exp", "add", "mul", "hardswish")
-
 
 def _attributes(node: Node) -> dict[str, Any] | None:
     """Return the attributes of a test case for this node; None if there is no such case."""
-    if node.op.name in SIMPLE_OPERATORS:
+    if node.op.name not in OPERATORS:
+        return None
+    if not node.op.param_names:
         return {}
     window = node.params.get("window")
-    if not isinstance(window, Window) or node.op.name not in WINDOW_OPERATORS:
+    if not isinstance(window, Window) or not node.op.param_names <= {"window", "groups", "divisor"}:
         return None
     attributes = window.attributes()
     if attributes is None:
         return None
-    if node.op.name in ("conv", "conv_transpose"):
+    if "groups" in node.params:
         attributes = {k: attributes[k] for k in ("stride", "padding", "dilation")} | {"groups": node.params["groups"]}
-        more = {"output_padding": window.output_padding() or 0} if node.op.name == "conv_transpose" else {}
+        more = {"output_padding": window.output_padding() or 0} if node.op.reads == "transpose" else {}
         return attributes | more
-    if node.op.name == "avg_pool":
+    if "divisor" in node.params:
         rule = node.params["divisor"]
         attributes = {k: attributes[k] for k in ("kernel", "stride", "padding", "ceil")}
         attributes |= {"inside": {"count_include_pad": False}, "padded": {}}.get(rule, {"divisor": rule})
@@ -65,7 +64,7 @@ def case_of(deployed: ModelRun, position: int) -> OpCase | None:
     attributes, values = _attributes(node), _values(deployed.graph, node, deployed)
     if attributes is None or values is None:
         return None
-    names = ("x", "z") if node.op.name in ("add", "mul") else ("x", "w", "b")
+    names = ("x", "w", "b") if node.op.param_names else ("x", "z")
     return OpCase(node.op.name, attributes, dict(zip(names, values, strict=False)), data="from the model")
 
 
