@@ -11,13 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from .errors import SpecgradError
+from .errors import TimeLimitError
 
 _END: ContextVar[float] = ContextVar("specgrad_deadline", default=float("inf"))
-
-
-class TimeLimitError(SpecgradError):
-    """The time that was given is over."""
 
 
 @contextmanager
@@ -27,7 +23,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     >>> with time_limit(0):
     ...     check_time("the search")
     Traceback (most recent call last):
-    specgrad.deadline.TimeLimitError: the search: out of time
+    specgrad.errors.TimeLimitError: the search: out of time
     """
     token = _END.set(_END.get() if seconds is None else min(_END.get(), time.monotonic() + seconds))
     try:

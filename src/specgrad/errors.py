@@ -69,6 +69,10 @@ class ParameterError(SpecgradError, TypeError):
     """An attribute that we do not honour: rule [P5]."""
 
 
+class TimeLimitError(SpecgradError):
+    """The time that was given (specgrad.deadline) is over."""
+
+
 class UnsupportedError(SpecgradError, NotImplementedError):
     """A combination of operator and engine, or of operator and transformation, that is not implemented."""
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import specgrad as sg
-from specgrad.deadline import TimeLimitError, time_limit
-from specgrad.errors import UnsupportedError
+from specgrad.deadline import time_limit
+from specgrad.errors import TimeLimitError, UnsupportedError
 from specgrad.rounding.usual_error import usual_error
 
 U = 2.0**-24

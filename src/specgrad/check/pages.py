@@ -48,7 +48,7 @@ def _bar(v: Verdict) -> str:
 
 def _cell(v: Verdict) -> str:
     """Return the worst cell as HTML: its index, its value, the expected one; or the verdict's detail."""
-    if v.kind not in ("differs", "rounding", "other arithmetic") or not v.index:
+    if v.kind not in ("differs", "rounding", "unusual", "other arithmetic") or not v.index:
         return escape(v.detail)
     place = ", ".join(map(str, v.index))
     text = f"[{place}] is {v.actual:.9g}, must be {v.expected:.9g} &plusmn; {v.allowed:.2g}"
@@ -59,40 +59,62 @@ def _row(number: int, layer: LayerVerdict) -> str:
     """Return the HTML table row of one layer."""
     v = layer.verdict
     shape = "&times;".join(map(str, layer.shape))
-    judged = f'<td>{kind_of(v.kind)}</td><td>{named(layer.name)}</td><td class="used">{_bar(v)}</td>'
-    return f'<tr id="layer-{number}">{judged}<td>{escape(layer.operator)}</td><td>{shape}</td><td>{_cell(v)}</td></tr>'
+    cell = "; ".join((_cell(v), *map(escape, layer.remarks))).lstrip("; ")
+    times = "" if layer.usual is None else f"{layer.usual.times:.2g}"
+    judged = f'<td>{kind_of(v.kind)}</td><td>{named(layer.name)}</td><td class="used">{_bar(v)}</td><td>{times}</td>'
+    return f'<tr id="layer-{number}">{judged}<td>{escape(layer.operator)}</td><td>{shape}</td><td>{cell}</td></tr>'
 
 
 def _plot(layers: Sequence[LayerVerdict]) -> str:
-    """Return an SVG plot of error over allowance per layer on a logarithmic scale, the allowance as a line."""
-    layers = [layer for layer in layers if layer.verdict.kind != "not examined"]
-    if not layers:
+    """Return an SVG plot of what is allowed (proven), usual (an estimate) and seen: per layer, in its units, by powers
+    of ten.
+    """
+    marks = [(layer, _marks(layer)) for layer in layers if layer.verdict.kind != "not examined"]
+    sizes = [v for _, values in marks for v in values if v is not None and 0 < v < math.inf]
+    if not sizes:
         return ""
-    low, high, height, left = -8.0, 1.0, 160.0, 42.0
-    step = max(6.0, min(28.0, 900 / len(layers)))
-    width = max(left + step * len(layers) + 10, 300.0)  # room for the line of text below
+    low, high = math.floor(math.log10(max(min(sizes), 1e-12))), math.ceil(math.log10(max(sizes)))
+    height, left = 180.0, 48.0
+    step = max(6.0, min(28.0, 900 / len(marks)))
+    width = max(left + step * len(marks) + 10, 420.0)  # room for the line of text below
 
-    def y(exponent: float) -> float:
-        return 10 + height * (high - min(max(exponent, low), high)) / (high - low)
+    def y(value: float) -> float:
+        exponent = math.log10(value) if 0 < value < math.inf else low if value == 0 else high
+        return 10 + height * (high - min(max(exponent, low), high)) / max(high - low, 1)
 
     parts = []
-    for exponent in range(int(low), int(high) + 1, 2):
+    for exponent in range(low, high + 1, max(1, (high - low) // 6)):
         parts += [
-            level(left, width - 10, y(exponent)),
-            text_at(left - 6, y(exponent) + 4, f"1e{exponent}", "end"),
+            level(left, width - 10, y(10.0**exponent)),
+            text_at(left - 6, y(10.0**exponent) + 4, f"1e{exponent}", "end"),
         ]
-    parts += [level(left, width - 10, y(0), "bad"), text_at(width - 12, y(0) - 4, "allowance", "end")]
-    for i, layer in enumerate(layers):
-        ratio = layer.verdict.ratio
-        height_of = low if ratio == 0 else high if not math.isfinite(ratio) else math.log10(ratio)
-        tone = "bad" if ratio > 1 else "good"
-        label = f"{layer.name}: {layer.verdict.kind}, {ratio:.2g}"
-        parts.append(
-            f'<circle class="fill-{tone}" cx="{left + step * (i + 0.5):.1f}" cy="{y(height_of):.1f}" '
-            f'r="{4 if ratio > 1 else 3}"><title>{escape(label)}</title></circle>'
-        )
-    parts += [text_at(left, height + 34, "layers in order; exact ones lie on the floor", "start")]
-    return plot(width, height + 40, "used / allowed, layer by layer", parts)
+    for i, (layer, (allowed, usual, seen)) in enumerate(marks):
+        x, tone = left + step * (i + 0.5), tone_of(layer.verdict.kind)
+        said = f"{layer.name}: {layer.verdict.kind}; allowed {_size(allowed)}, usual {_size(usual)}, seen {_size(seen)}"
+        title = f"<title>{escape(said)}</title>"
+        if allowed is not None:
+            parts.append(f'<path class="fill-bad" d="M{x - 3:.1f} {y(allowed) - 1:.1f}h6v2h-6z">{title}</path>')
+        if usual is not None:
+            parts.append(f'<path class="fill-open" d="M{x - 3:.1f} {y(usual) - 1:.1f}h6v2h-6z">{title}</path>')
+        if seen is not None:
+            parts.append(f'<circle class="fill-{tone}" cx="{x:.1f}" cy="{y(seen):.1f}" r="2.5">{title}</circle>')
+    below = "red: allowed (proven); yellow: usual (an estimate); dots: seen. Layers in order; exact ones on the floor"
+    parts += [text_at(left, height + 34, below, "start")]
+    return plot(width, height + 40, "allowed, usual and seen, layer by layer", parts)
+
+
+def _marks(layer: LayerVerdict) -> tuple[float | None, float | None, float | None]:
+    """Return what is allowed at the worst cell, what is usual, and what was seen, in the layer's units."""
+    v, usual = layer.verdict, layer.usual
+    allowed = v.allowed if v.index and v.allowed > 0 else None
+    if usual is not None:
+        return allowed, usual.scale, usual.seen
+    return allowed, None, 0.0 if v.kind == "exact" else abs(v.actual - v.expected) if v.index else None
+
+
+def _size(x: float | None) -> str:
+    """Return a size in two digits, or "not known"."""
+    return "not known" if x is None else f"{x:.2g}"
 
 
 def _attribution(a: Attribution | None) -> str:
@@ -172,6 +194,7 @@ def audit_page(audit: Audit, graph: Graph | None = None) -> str:
         f"<p>{escape(audit.model)} on {escape(audit.runtime)}{_versions(audit.versions)}. "
         f"Whole model, nothing exposed: {kind_of(audit.whole.kind)} {_cell(audit.whole)}</p>",
         f"<p>{escape(str(audit.coverage))}.</p>",
+        f"<p>The run as it is, {escape(str(audit.run))}.</p>" if audit.run is not None else "",
         *(
             f"<p>{escape(note)}</p>"
             for note in (*(audit.blind_spots.sentences() if audit.blind_spots else ()), *audit.notes)
@@ -193,8 +216,11 @@ def audit_page(audit: Audit, graph: Graph | None = None) -> str:
 
 def layer_table(audit: Audit) -> str:
     """Return an HTML table of every layer with its verdict, and a plot of the shares of their allowances."""
-    rows = "".join(_row(k, layer) for k, layer in enumerate(audit.layers))
-    head = "<tr><th>verdict<th>layer<th>used of allowed<th>operator<th>shape<th>worst element</tr>"
+    first = audit.worst_layers()
+    order = [*first, *(layer for layer in audit.layers if layer not in first)]
+    rows = "".join(_row(audit.layers.index(layer), layer) for layer in order)
+    columns = "verdict", "layer", "used of allowed", "times usual (estimate)", "operator", "shape", "worst element"
+    head = "<tr>" + "".join(f"<th>{name}" for name in columns) + "</tr>"
     words = legend(MEANINGS, [layer.verdict.kind for layer in audit.layers])
     return words + _plot(audit.layers) + wide(f"<table>{head}{rows}</table>")
 

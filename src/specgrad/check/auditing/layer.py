@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from specgrad.deadline import TimeLimitError, check_time
-from specgrad.errors import SpecgradError
+from specgrad.deadline import check_time
+from specgrad.errors import SpecgradError, TimeLimitError
 from specgrad.graph.drawing.summary import layer_text, multiply_adds
 from specgrad.graph.graph import CONSTANT, INPUT, Graph
 from specgrad.graph.subgraph import section

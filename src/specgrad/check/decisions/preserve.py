@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from specgrad.deadline import TimeLimitError, check_time
+from specgrad.deadline import check_time
+from specgrad.errors import TimeLimitError
 from specgrad.interop.model import open_model
 
 from ...errors import ParameterError, UnsupportedError, need

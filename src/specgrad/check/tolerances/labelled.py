@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from specgrad.deadline import TimeLimitError, time_left
-from specgrad.errors import SpecgradError
+from specgrad.deadline import time_left
+from specgrad.errors import SpecgradError, TimeLimitError
 from specgrad.scalar import upward
 
 from .estimate import EstimatedTolerance, estimate_tolerance, is_useful

@@ -23,8 +23,7 @@ from typing import Any, TextIO
 import numpy as np
 import typer
 
-from specgrad.deadline import TimeLimitError
-from specgrad.errors import ContradictionError, SpecgradError, WorkerError, printable
+from specgrad.errors import ContradictionError, SpecgradError, TimeLimitError, WorkerError, printable
 
 from .json_parts import schema_name
 

@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from specgrad.deadline import TimeLimitError, check_time
-from specgrad.errors import need
+from specgrad.deadline import check_time
+from specgrad.errors import TimeLimitError, need
 from specgrad.interop.model import Model
 
 from . import checks
