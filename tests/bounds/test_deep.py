@@ -12,7 +12,7 @@ import specgrad as sg
 from pace import slower, stretched
 from specgrad.bounds import Box, crown, ibp
 from specgrad.bounds.linear.intermediate import tighten
-from specgrad.bounds.linear.intermediate.bound_users import contenders
+from specgrad.bounds.linear.intermediate.tighten import contenders
 from specgrad.bounds.linear.propagation import patch_rules, patches
 from specgrad.bounds.linear.relaxation.bound_layers import BoundConv
 from specgrad.errors import UnsupportedError

@@ -22,7 +22,7 @@ termios = pytest.importorskip("termios")
 from rich.console import Console  # noqa: E402
 from rich.text import Text  # noqa: E402
 
-from specgrad.cli.shared.table import Column, print_table  # noqa: E402
+from specgrad.cli.shared.console import Column, print_table  # noqa: E402
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 

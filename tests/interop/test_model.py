@@ -19,7 +19,7 @@ from onnx import TensorProto, helper  # noqa: E402
 from specgrad.bounds import certify  # noqa: E402
 from specgrad.bounds.search.statement.problem import cells_of  # noqa: E402
 from specgrad.check import audit, compare, preserve, tolerance  # noqa: E402
-from specgrad.check.models.inputs import as_declared  # noqa: E402
+from specgrad.check.models.model_run import as_declared  # noqa: E402
 from specgrad.check.verdicts.first_divergence import first_difference  # noqa: E402
 
 X = np.float32([[1.0, -2.0, 3.0]])

@@ -11,12 +11,12 @@ from rich.console import Console
 
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
+from specgrad.cli.shared.console import Column, print_table
 from specgrad.cli.shared.exit_codes import (
     print_verdict,
 )
 from specgrad.cli.shared.models import Inputs, ModelName, Shapes, importable_graph
 from specgrad.cli.shared.output_files import Force, Json, check_file, writing
-from specgrad.cli.shared.table import Column, print_table
 from specgrad.graph.drawing.summary import HEADER, Row, rows
 from specgrad.graph.explain import CellExplanation
 from specgrad.graph.explain import explain as run_explain

@@ -17,11 +17,10 @@ from ..curve import Curve
 from ..op import Op, Params
 from ..scalar import Array
 from .arithmetic import REFERENCE, growth
-from .ball import SLACK, Ball, between
+from .ball import SLACK, Ball, between, propagate_unknown
 from .context import Context, at_least_1
 from .fusion_region import RoundingCount
 from .linear import count_roundings, make_ball, mark_unknown, reference_error, rounded, stored_error, underflow
-from .poison import propagate_unknown
 from .slack_constants import PHASE, REFERENCE_ULPS
 
 

@@ -19,11 +19,10 @@ from ..op import Op, Params
 from ..ops.elementwise import DIV
 from ..scalar import Array
 from .arithmetic import FORMATS, REFERENCE
-from .ball import SLACK, Ball, between
+from .ball import SLACK, Ball, between, mark_unknown_cells, unknown
 from .context import Context
 from .elementwise import div_rule
 from .linear import linear_rule, magnitude
-from .poison import mark_unknown_cells, unknown
 
 INT32_LIMIT = 2.0**31  # sums of integers are wrapped from here on
 MAX_FACTORS = 3  # so many powers of two may be multiplied in any order: each is small enough to stay in the format

@@ -19,11 +19,10 @@ from ..ops.max_pool import MAX_POOL
 from ..ops.sorting import ranking
 from ..scalar import Array
 from ..window import Window
-from .ball import SLACK, Ball, Candidates, hull
+from .ball import SLACK, Ball, Candidates, hull, mark_unknown_cells, open_ends, propagate_unknown, unknown
 from .context import Context
 from .elementwise import monotone_rule
 from .linear import linear_rule, make_ball, mark_unknown, reference_error, stored_error, underflow
-from .poison import mark_unknown_cells, open_ends, propagate_unknown, unknown
 from .slack_constants import LEAST, OUTWARD, long_slack
 
 

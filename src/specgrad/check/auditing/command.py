@@ -18,6 +18,7 @@ from specgrad.check.verdicts.arithmetic_classes import CLASSES, FLOAT32
 from specgrad.check.verdicts.judge import SEVERITY, Verdict
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
+from specgrad.cli.shared.console import Column, print_table
 from specgrad.cli.shared.exit_codes import (
     CODES,
     print_verdict,
@@ -33,7 +34,6 @@ from specgrad.cli.shared.models import (
     read_inputs,
 )
 from specgrad.cli.shared.output_files import Force, Html, Json, check_file, is_report, writing
-from specgrad.cli.shared.table import Column, print_table
 from specgrad.deadline import time_limit
 from specgrad.declared_errors import MEASURED
 from specgrad.errors import ParameterError, SpecgradError

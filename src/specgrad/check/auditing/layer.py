@@ -33,9 +33,15 @@ from ..verdicts.arithmetic_classes import (
     reclassify,
     reclassify_as_rewritten,
 )
-from ..verdicts.dequantised import MULTIPLIED_OUT, from_integers_alone, multiplied_out, without_dequantised
 from ..verdicts.judge import Verdict, expected_balls, judge_array, worst
-from ..verdicts.known_effects import HALVES, explain_by_known_effects
+from ..verdicts.known_effects import (
+    HALVES,
+    MULTIPLIED_OUT,
+    explain_by_known_effects,
+    from_integers_alone,
+    multiplied_out,
+    without_dequantised,
+)
 from ..verdicts.observation import Observation
 from ..verdicts.rewritten_formulas import without_choices, without_formula_interiors
 from ..verdicts.rounded_weights import weights_rounded_to

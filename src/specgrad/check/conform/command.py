@@ -20,6 +20,7 @@ from specgrad.check.runtimes import runtime as runtime_named
 from specgrad.check.verdicts.judge import SEVERITY
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
+from specgrad.cli.shared.console import Column, print_table
 from specgrad.cli.shared.exit_codes import (
     CODES,
     YES,
@@ -28,7 +29,6 @@ from specgrad.cli.shared.exit_codes import (
 )
 from specgrad.cli.shared.models import complete_runtime
 from specgrad.cli.shared.output_files import Force, Html, Json, check_file, check_folder, is_report, writing
-from specgrad.cli.shared.table import Column, print_table
 
 commands = typer.Typer(rich_markup_mode=None)
 

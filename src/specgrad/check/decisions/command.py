@@ -12,6 +12,7 @@ from rich.console import Console
 from specgrad.atomic_files import write_whole
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
+from specgrad.cli.shared.console import Column, print_table
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
 from specgrad.cli.shared.models import ModelName, read_samples
 from specgrad.cli.shared.options import (
@@ -27,7 +28,6 @@ from specgrad.cli.shared.options import (
     number_of,
 )
 from specgrad.cli.shared.output_files import Force, Html, Json, check_file, is_report, writing
-from specgrad.cli.shared.table import Column, print_table
 from specgrad.deadline import time_limit
 from specgrad.execution_text import but
 from specgrad.interop.model import named_model

@@ -22,7 +22,7 @@ from specgrad.interop.model import Model, open_model
 from specgrad.process import Process
 from specgrad.scalar import Array
 
-from ..models.inputs import as_declared
+from ..models.model_run import as_declared
 from ..runtimes import RUNTIMES
 
 ONNXRUNTIME = """import onnxruntime

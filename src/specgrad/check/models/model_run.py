@@ -1,14 +1,68 @@
-"""The result of running a model: its outputs, and the values of the layers that were observed."""
+"""A run of a model: its inputs in the types that it declares, its outputs, the values of layers that were observed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from specgrad.errors import ParameterError
 from specgrad.graph.graph import Graph
+from specgrad.interop.model import Model, ModelInput
 from specgrad.process import ProcessResult
 from specgrad.scalar import Array
 from specgrad.window import Shape
+
+CALLER_FLOATS = ("float16", "float32")  # what callers may give
+FEEDABLE_FLOATS = (*CALLER_FLOATS, "float64")
+INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+QUANTISED = ("int8", "uint8", "int16", "uint16", "int32")  # and these, where a file declares that very type
+
+
+def normal_inputs(shapes: Iterable[Shape], seed: int = 0) -> list[Array]:
+    """Return standard normal float32 arrays: the inputs of a model if none are given."""
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+def check_floats(inputs: Mapping[str, Array] | Sequence[Array], besides: Sequence[str] = ()) -> None:
+    """Raise ParameterError for an input that is neither float16, float32 nor one of the types `besides`."""
+    for a in inputs.values() if isinstance(inputs, Mapping) else inputs:
+        if a.dtype.name not in (*CALLER_FLOATS, *besides):
+            raise ParameterError("audit", f"inputs must be float32; got {a.dtype}", rule="P5")
+
+
+def as_declared(model: Model, given: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """Return the inputs in the types that an ONNX file declares, and a note for each that was converted; ParameterError
+    for a type that is not known.
+    """
+    declared = {i.name: i for i in model.inputs}
+    feeds, notes = dict(given), []
+    for name, a in given.items():
+        if a.dtype.name == declared[name].dtype:
+            continue
+        check_floats([a])
+        feeds[name] = _convert(declared[name], a)
+        notes.append(f"input {name} was converted from {a.dtype} to {declared[name].dtype}")
+    return feeds, tuple(notes)
+
+
+def _convert(declared: ModelInput, a: Array) -> Array:
+    """Return `a` in the declared type: floats are rounded; whole numbers must be in its range, else ParameterError."""
+    name, wanted = declared.name, declared.dtype
+    if wanted is None:
+        raise ParameterError("audit", f"input {name} declares no type that is known", rule="P5")
+    if wanted in FEEDABLE_FLOATS:
+        with np.errstate(over="ignore"):
+            return a.astype(wanted)
+    if declared.range is None or wanted not in INTEGERS:
+        raise ParameterError("audit", f"input {name} is {wanted}, which is not fed", rule="P5")
+    (low, high), exact = declared.range, a.astype(np.float64)
+    if not ((exact >= low) & (exact < high + 1) & (exact == np.rint(exact))).all():  # high + 1: a power of 2, a float
+        text = f"input {name} is {wanted} in the model, whole numbers from {low} to {high}"
+        raise ParameterError("audit", f"{text}; got {a.dtype} numbers that it does not hold", rule="P5")
+    return a.astype(wanted)
 
 
 @dataclass(frozen=True)

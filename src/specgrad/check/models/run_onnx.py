@@ -16,8 +16,7 @@ from specgrad.scalar import Array
 from specgrad.window import Shape
 
 from ..runtimes import Runtime
-from .inputs import as_declared, check_floats
-from .model_run import ModelRun, UnsupportedLayer
+from .model_run import ModelRun, UnsupportedLayer, as_declared, check_floats
 
 
 def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float) -> ModelRun:

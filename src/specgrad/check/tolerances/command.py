@@ -10,11 +10,11 @@ from rich.console import Console
 
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
+from specgrad.cli.shared.console import Column, print_table
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
 from specgrad.cli.shared.models import ModelName, NamedInputs, Shapes, named_inputs
 from specgrad.cli.shared.options import Accumulate, Depth, Dtype, Execution, Operands, Stored, arithmetic_of
 from specgrad.cli.shared.output_files import Json
-from specgrad.cli.shared.table import Column, print_table
 from specgrad.deadline import time_limit
 from specgrad.execution_text import but
 from specgrad.interop.model import named_model

@@ -110,7 +110,7 @@ def read_inputs(model: Model, files: Sequence[Path], texts: Sequence[str] = ()) 
     shapes = shapes_of(model, files, texts) if model.kind == "onnx" else _module_shapes(model, files, texts)
     if files:
         return [read_array(path) for path in files]
-    from specgrad.check.models.inputs import normal_inputs
+    from specgrad.check.models.model_run import normal_inputs
 
     return normal_inputs(shapes.values())
 
@@ -202,7 +202,7 @@ def named_inputs(model: Model, files: Sequence[Path], texts: Sequence[str]) -> l
     if model.kind != "graph":
         return read_inputs(model, files, texts)
     graph = as_graph(model, files, texts).at()
-    from specgrad.check.models.inputs import normal_inputs
+    from specgrad.check.models.model_run import normal_inputs
 
     return normal_inputs(graph.nodes[p].shape for p in graph.input_positions)
 

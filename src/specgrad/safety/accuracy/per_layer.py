@@ -33,11 +33,11 @@ from specgrad.errors import ParameterError, need
 from specgrad.graph.drawing.summary import rows
 from specgrad.graph.graph import Graph, Node
 from specgrad.rounding import Arithmetic
+from specgrad.rounding.context import exact_error
 from specgrad.rounding.linear import rounded
 from specgrad.rounding.propagate import node_ball
 from specgrad.rounding.slack_constants import RANGE, SLACK
 from specgrad.rounding.stated import deployment_of
-from specgrad.rounding.stored_constants import exact_error
 from specgrad.scalar import Array, upward
 
 from .softmax import match_softmax, quotient_error

@@ -14,12 +14,12 @@ from rich.console import Console
 from specgrad.atomic_files import write_whole
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
+from specgrad.cli.shared.console import Column, print_table
 from specgrad.cli.shared.exit_codes import CODES, json_data, print_verdict
 from specgrad.cli.shared.json_parts import schema_name
 from specgrad.cli.shared.models import read_samples
 from specgrad.cli.shared.options import limits_of
 from specgrad.cli.shared.output_files import Force, Html, Json, check_file, is_report, writing
-from specgrad.cli.shared.table import Column, print_table
 from specgrad.deadline import time_limit
 
 EXAMPLE = (

@@ -13,11 +13,11 @@ from rich.console import Console
 from specgrad.atomic_files import write_whole
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
+from specgrad.cli.shared.console import Column, print_table
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
 from specgrad.cli.shared.models import Shapes, requested_shapes
 from specgrad.cli.shared.options import box_limits
 from specgrad.cli.shared.output_files import Force, Html, Json, check_file, is_report, writing
-from specgrad.cli.shared.table import Column, print_table
 from specgrad.errors import ParameterError, need
 from specgrad.interop.model import open_model
 from specgrad.process import Process

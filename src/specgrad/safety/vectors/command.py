@@ -10,9 +10,9 @@ from rich.console import Console
 
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
+from specgrad.cli.shared.console import Column, print_table
 from specgrad.cli.shared.exit_codes import YES, print_verdict
 from specgrad.cli.shared.output_files import Json, check_folder
-from specgrad.cli.shared.table import Column, print_table
 
 Operators = Annotated[
     list[str] | None, typer.Option("--operator", help="By ONNX's name; may be given again. Default: all.")

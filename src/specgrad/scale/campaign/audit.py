@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from specgrad.check.models.inputs import normal_inputs
+from specgrad.check.models.model_run import normal_inputs
 from specgrad.check.verdicts.arithmetic_classes import accepted_classes
 from specgrad.interop.model import open_model
 

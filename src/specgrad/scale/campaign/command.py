@@ -16,9 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
+from specgrad.cli.shared.console import Column, print_table
 from specgrad.cli.shared.exit_codes import CODES, print_verdict, warn_unlimited
 from specgrad.cli.shared.output_files import Force, Json, check_folder, writing
-from specgrad.cli.shared.table import Column, print_table
 
 EXECUTORS = ("processes", "loop", "array", "dask", "ray")
 BAR_CELLS = 60  # of the drawn progress

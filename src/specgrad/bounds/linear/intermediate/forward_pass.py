@@ -30,7 +30,7 @@ from torch import Tensor
 from specgrad.bounds.interval_bounds import REAL, checked, is_unbounded
 from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node
 from specgrad.rounding.ball import SLACK, Ball, Expansion, hull
-from specgrad.rounding.context import Context, at_least_1
+from specgrad.rounding.context import Context, at_least_1, exact_error
 from specgrad.rounding.fusion_region import region_input
 from specgrad.rounding.linear import magnitude, stored_error, underflow
 from specgrad.rounding.propagate import (
@@ -41,7 +41,6 @@ from specgrad.rounding.propagate import (
     recomputed_per_reader,
 )
 from specgrad.rounding.slack_constants import MOST, RANGE, SINGLE_FLUSH
-from specgrad.rounding.stored_constants import exact_error
 from specgrad.scalar import Array
 
 from ..propagation.backward import SUMS, State

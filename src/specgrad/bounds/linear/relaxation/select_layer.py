@@ -29,7 +29,7 @@ def layer_of(graph: Graph, i: int, varying: dict[int, Any], constants: dict[int,
     """Return the bound layer of node i, given the varying nodes and the balls of the constant ones.
 
     A relaxation is that of the reference function at the constants' values; what the format makes of them is an error
-    of the layer (specgrad.rounding.stored_constants, or the rule of a linear operator). A condition has no such
+    of the layer (specgrad.rounding.context, or the rule of a linear operator). A condition has no such
     error: where rounding leaves it open, nothing but the interval holds.
     """
     node = graph.nodes[i]

@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specgrad.bounds.linear.intermediate.bound_users import open_cells, range_readers
 from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
+from specgrad.bounds.linear.intermediate.tighten import open_cells, range_readers
 from specgrad.bounds.linear.propagation.backward import ObjectiveParts, State, backward
 from specgrad.bounds.linear.propagation.duplicate_relus import irrelevant_cells
 from specgrad.bounds.linear.relaxation.bound_layers import BoundJoint, BoundOpaque, Interval
