@@ -77,7 +77,7 @@ def softsign():
     """The lines of the page, run among the names of the file that they are for."""
     block, _ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     path = re.match(r"# src/(\S+)\.py\n", block)[1]
-    known = import_module("specgrad.interop.onnx.read.convert_node").OPERATORS
+    known = import_module("specgrad.interop.onnx.read.convert_node").all_operators()
     composed = known.pop("Softsign")  # which is read as an expression, as long as there is no record
     for module in ("engines.torch.lowerings", "engines.jax.lowerings", "interop.onnx.write.model"):
         import_module(f"specgrad.{module}")  # whose tables are made without it
@@ -162,7 +162,7 @@ def test_every_function_has_its_names() -> None:
 def unnamed(functions: dict[str, Op]) -> set[str]:
     """Functions of one cell that PyTorch, NumPy or ONNX have by the same name, and that are not read from there."""
     onnx, torch = pytest.importorskip("onnx"), pytest.importorskip("torch")
-    read = import_module("specgrad.interop.onnx.read.convert_node").OPERATORS
+    read = import_module("specgrad.interop.onnx.read.convert_node").all_operators()
     schemas = {s.name.lower(): s.name for s in onnx.defs.get_all_schemas() if s.domain == ""}
     ufuncs = import_module("specgrad.graph.var").UFUNCS
     missing = set()

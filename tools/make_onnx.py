@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 
 from specgrad.interop.onnx.file import BYTE_BUDGET, MAX_ENTRIES, MAX_NODES
-from specgrad.interop.onnx.read.convert_node import CONTRIBUTED, MAX_GRAPH_NODES, OPERATORS
+from specgrad.interop.onnx.read.convert_node import CONTRIBUTED, MAX_GRAPH_NODES, all_operators
 from specgrad.interop.onnx.read.importer import MAX_KNOWN_CELLS
 from specgrad.interop.onnx.write.model import EMITTERS
 from specgrad.op import REGISTRY
@@ -28,8 +28,8 @@ def attributes(name: str, versions: tuple[int, ...]) -> str:
 
 def reading() -> str:
     rows = ["| operator | versions | attributes | notes |", "|---|---|---|---|"]
-    for name in sorted(OPERATORS):
-        known = OPERATORS[name]
+    for name in sorted(all_operators()):
+        known = all_operators()[name]
         versions = ", ".join(map(str, known.versions))
         rows.append(f"| {name} | {versions} | {attributes(name, known.versions)} | {known.note} |")
     for name, (known, _, _) in sorted(CONTRIBUTED.items()):

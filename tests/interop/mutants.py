@@ -9,10 +9,10 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError
 
-from specgrad.interop.onnx.read.node import OPERATORS
+from specgrad.interop.onnx.read.convert_node import all_operators
 
 NUMBERS = (0, 1, -1, 2, 3, 7, 255, 2**16, 2**31 - 1, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1, -(2**63))
-OPERATOR_NAMES = sorted(OPERATORS)
+OPERATOR_NAMES = sorted(all_operators())
 
 
 # --- bytes -----------------------------------------------------------------------------------------------------------

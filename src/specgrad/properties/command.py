@@ -269,9 +269,9 @@ def onnx_opset_versions() -> list[str]:
 def onnx_operators() -> list[str]:
     """Return the supported ONNX operators; each in every supported element type."""
     need("onnx", "ONNX files need")
-    from specgrad.interop.onnx.read.node import OPERATORS
+    from specgrad.interop.onnx.read.convert_node import all_operators
 
-    return sorted(set(OPERATORS) - REFUSED - OTHER_FORMATS)
+    return sorted(set(all_operators()) - REFUSED - OTHER_FORMATS)
 
 
 def vnnlib_versions() -> list[str]:

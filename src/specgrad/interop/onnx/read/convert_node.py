@@ -21,12 +21,16 @@ from specgrad.op import Value, scope
 from specgrad.window import Shape
 
 from ..file import MAX_RANK, ModelError, check_shape, extent, one_line, shown
-from . import indexing, layout, quantized, windows
+from . import layout, windows
 from . import math as math_lines
 from .importer import FORMATS, Importer
-from .node import CONTRIBUTED, OPERATORS, Converter, OnnxNode, later_operator
+from .node import CONTRIBUTED, OPERATORS, Converter, OnnxNode, Operator, later_operator
 
-TABLES = (indexing, layout, math_lines, quantized, windows)  # each fills its part of OPERATORS
+TABLES = (
+    layout,
+    math_lines,
+    windows,
+)  # each fills its part of OPERATORS; rare ones are loaded for a node that they lack
 DOMAINS = ("", "ai.onnx")
 MAX_GRAPH_NODES = 15_000  # nodes of the graph
 MAX_NAME_CHARS = 1000  # characters of a node's name
@@ -109,12 +113,21 @@ def _with_title(error: SpecgradError, title: str) -> SpecgradError:
     return titled
 
 
+def all_operators() -> Mapping[str, Operator]:
+    """Return the converters of all ONNX operators, by name; CONTRIBUTED is complete then, too."""
+    from . import indexing, quantized  # noqa: F401 - they fill their parts
+
+    return OPERATORS
+
+
 def lookup(node: NodeProto, opset: int) -> tuple[Converter, int]:
     """Return the converter for the schema version in force at this opset, and that version.
 
     UnsupportedError if the operator or its version is not known, ModelError if inputs or outputs do not fit it.
     """
     title = f"{shown(node.op_type)[1:-1]} {shown(node.name or next(iter(node.output), ''))}"
+    if node.domain == "com.microsoft":
+        all_operators()
     if node.domain == "com.microsoft" and node.op_type in CONTRIBUTED:
         contributed, least, most = CONTRIBUTED[node.op_type]
         if not least <= len(node.input) <= most or len(node.output) != 1:
@@ -122,7 +135,7 @@ def lookup(node: NodeProto, opset: int) -> tuple[Converter, int]:
         return contributed.convert, 1
     if node.domain not in DOMAINS:
         raise UnsupportedError(title, f"operators of the domain {shown(node.domain)} are not known")
-    known = OPERATORS.get(node.op_type) or later_operator(node.op_type)
+    known = OPERATORS.get(node.op_type) or all_operators().get(node.op_type) or later_operator(node.op_type)
     if known is None:
         raise UnsupportedError(title, "the operator is not known")
     try:

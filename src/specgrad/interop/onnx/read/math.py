@@ -44,7 +44,6 @@ from ....ops.max_pool import amax
 from ....scalar import Array
 from ..file import shown
 from .importer import MAX_FOLDED_CELLS
-from .indexing import plane_indices
 from .node import OnnxNode, named_operator, operator
 
 MAX_EXPONENT = 64  # the largest exponent of Pow
@@ -75,6 +74,8 @@ def _register_arithmetic(
     def convert(c: OnnxNode) -> Value:
         known = known_integers(c)
         if known is None and name == "Sub" and c.are_positions(0):
+            from .indexing import plane_indices
+
             return plane_indices(c)
         if known is None:
             return reduce(fn, c.reals())
