@@ -19,7 +19,6 @@ from ....op import REGISTRY, Value
 from ....ops.activation import clamp, gelu, leaky_relu, normal_cdf, sigmoid, silu, softplus, tanh
 from ....ops.avg_pool import avg_pool
 from ....ops.contract import contract, linear, matmul
-from ....ops.einsum import einsum
 from ....ops.elementwise import (
     abs_,
     add,
@@ -305,6 +304,8 @@ def _gemm(c: OnnxNode) -> Value:
 @operator("Einsum", 12, note="one or two inputs; refused: an ellipsis, sizes of 1 that would be stretched")
 def _einsum(c: OnnxNode) -> Value:
     """Convert ONNX Einsum."""
+    from ....ops.einsum import einsum
+
     return einsum(c.string("equation"), *c.reals())
 
 
