@@ -109,7 +109,7 @@ def run_here(instance: Instance, seconds: float) -> dict[str, Any]:
     One thread computes, so on a machine of its own both clocks agree; on a shared one the searches get what they ask.
     """
     from specgrad.bounds.search.query import certify_query
-    from specgrad.cli.shared.counterexample_files import vnncomp_text
+    from specgrad.cli.shared.output_files import vnncomp_text
     from specgrad.errors import SpecgradError
     from specgrad.properties.command import TimeIsUpError
 

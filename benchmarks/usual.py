@@ -31,8 +31,7 @@ from specgrad.check.verdicts.run_case import arithmetic_of
 from specgrad.check.verdicts.usual import channel_axis, compare, sums
 from specgrad.engines import compile
 from specgrad.errors import SpecgradError
-from specgrad.graph.graph import Graph
-from specgrad.graph.subgraph import section
+from specgrad.graph.graph import Graph, section
 from specgrad.interop.model import open_model
 from specgrad.rounding.usual_error import usual_error
 

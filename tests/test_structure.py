@@ -87,7 +87,7 @@ INNER = {
     "bounds.search": "shared network statement input_split neuron_split certify query certificates eps_search",
     "proof": "base exact batched files api extracted",
     "cli": "shared main schema_command",
-    "graph": "ir drawing graph interface var builder subgraph explain transforms files",
+    "graph": "ir drawing graph interface var builder explain transforms files",
 }
 """Floors inside a room, the lowest first: each imports from those before it. A package may name its own modules."""
 

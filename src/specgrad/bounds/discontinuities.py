@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import ScalarError
-from ..graph.graph import Arg, Graph, NumberArg
+from ..graph.graph import Arg, Graph, NumberArg, section
 from ..graph.ir.node import bind_inputs
 from ..graph.ir.tree import Tree, transform
-from ..graph.subgraph import section
 from ..ops.elementwise import EQUAL, GREATER, GREATER_EQUAL, LESS, cellwise
 from ..rounding.ball import Ball
 from ..scalar import Array, balls, exact

@@ -26,18 +26,22 @@ import typer
 from specgrad.atomic_files import write_whole
 from specgrad.cli.shared import console
 from specgrad.cli.shared import json_parts as j
-from specgrad.cli.shared.counterexample_files import (
+from specgrad.cli.shared.exit_codes import CODES, print_quietly, print_verdict
+from specgrad.cli.shared.options import Execution
+from specgrad.cli.shared.output_files import (
     WORDS,
     Counterexample,
+    Force,
+    Json,
     assigned_tensors,
     assignment_text,
     check_counterexample,
+    check_file,
+    check_folder,
     is_unconfirmed,
     write_counterexample,
+    writing,
 )
-from specgrad.cli.shared.exit_codes import CODES, print_quietly, print_verdict
-from specgrad.cli.shared.options import Execution
-from specgrad.cli.shared.output_files import Force, Json, check_file, check_folder, writing
 from specgrad.errors import ParameterError, need, printable
 
 REAL = "the query declares real cells; unsat is about the float32 numbers that they are rounded to"

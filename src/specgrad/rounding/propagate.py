@@ -14,10 +14,9 @@ import numpy as np
 
 from ..deadline import check_time
 from ..errors import ParameterError
-from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
+from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg, broadcast_back
 from ..graph.ir.node import bind_inputs
 from ..graph.ir.tree import Tree, transform
-from ..graph.subgraph import broadcast_back
 from ..op import REGISTRY, Op, is_literal
 from ..ops.elementwise import EQUAL, SELECT
 from ..ops.layout import BROADCAST, RESHAPE, SUM

@@ -15,23 +15,21 @@ from rich.console import Console
 from specgrad.atomic_files import write_whole
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
-from specgrad.cli.shared.counterexample_files import (
-    Counterexample,
-    check_counterexample,
-    vnncomp_text,
-    write_counterexample,
-)
 from specgrad.cli.shared.exit_codes import CANNOT_TELL, CODES, print_and_flush, print_verdict
 from specgrad.cli.shared.models import ModelName, Shapes, as_graph, only_shape, shapes_of
 from specgrad.cli.shared.options import Eps, Execution, High, Label, Low, Operands, Statement, number_of, statement_of
 from specgrad.cli.shared.output_files import (
+    Counterexample,
     Force,
     Html,
     Json,
     check_certificate_files,
+    check_counterexample,
     check_file,
     is_report,
     is_vnncomp,
+    vnncomp_text,
+    write_counterexample,
     writing,
 )
 from specgrad.errors import ContradictionError, need

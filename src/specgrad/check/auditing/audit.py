@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from specgrad.deadline import is_over, time_left, time_limit
 from specgrad.graph.drawing.summary import multiply_adds
-from specgrad.graph.graph import Graph
-from specgrad.graph.subgraph import needed
+from specgrad.graph.graph import Graph, needed
 from specgrad.interop.model import open_model
 from specgrad.rounding.stated import deployment_of
 from specgrad.scalar import Array

@@ -15,8 +15,7 @@ import numpy as np
 from specgrad.deadline import check_time
 from specgrad.errors import SpecgradError, TimeLimitError
 from specgrad.graph.drawing.summary import layer_text, multiply_adds
-from specgrad.graph.graph import CONSTANT, INPUT, Graph
-from specgrad.graph.subgraph import section
+from specgrad.graph.graph import CONSTANT, INPUT, Graph, section
 from specgrad.rounding import Ball
 from specgrad.rounding.usual_error import UsualError, usual_error
 from specgrad.scalar import Array

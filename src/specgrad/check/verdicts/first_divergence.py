@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node
+from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node, section
 from specgrad.graph.ir.node import bind_inputs, evaluate
-from specgrad.graph.subgraph import section
 from specgrad.rounding import Arithmetic, Ball
 from specgrad.scalar import Array
 from specgrad.window import Shape

@@ -18,8 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from specgrad.graph.graph import CONSTANT, INPUT, Graph
-from specgrad.graph.subgraph import section
+from specgrad.graph.graph import CONSTANT, INPUT, Graph, section
 from specgrad.rounding import FORMATS, Arithmetic, Ball, radius
 from specgrad.rounding.arithmetic import INTEGERS
 from specgrad.scalar import Array

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from specgrad.graph.graph import Graph
-from specgrad.graph.subgraph import section
+from specgrad.graph.graph import Graph, section
 from specgrad.rounding import Arithmetic, Ball, radius
 from specgrad.rounding.arithmetic import growth
 from specgrad.scalar import Array

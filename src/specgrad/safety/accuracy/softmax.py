@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from specgrad.graph.subgraph import broadcast_back
+from specgrad.graph.graph import broadcast_back
 from specgrad.rounding.slack_constants import SLACK
 
 from ...graph.graph import Graph

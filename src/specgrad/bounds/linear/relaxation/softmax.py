@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specgrad.graph.graph import Graph, Node
-from specgrad.graph.subgraph import broadcast_back
+from specgrad.graph.graph import Graph, Node, broadcast_back
 from specgrad.ops.elementwise import DIV, EXP, STOP_GRADIENT, SUB
 from specgrad.ops.layout import BROADCAST, RESHAPE, SUM
 from specgrad.ops.max_pool import AMAX

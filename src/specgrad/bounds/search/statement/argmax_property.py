@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from specgrad.errors import ContradictionError, UnsupportedError
-from specgrad.graph.graph import INPUT, Graph
-from specgrad.graph.subgraph import section
+from specgrad.graph.graph import INPUT, Graph, section
 from specgrad.ops.sorting import TOP_INDEX
 from specgrad.properties.property import Alternative, Case, Property, refuse_too_many_entries, robustness
 from specgrad.scalar import Array
