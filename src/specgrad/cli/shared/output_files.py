@@ -1,4 +1,4 @@
-"""Files that commands write: checked before the work, written after the verdict is printed; counterexamples among them."""
+"""Files that commands write, counterexamples too: checked before the work, written after the verdict is printed."""
 
 from __future__ import annotations
 
