@@ -81,7 +81,7 @@ class Graph(Program):
         specgrad.errors.ShapeError: graph: input x has size 3 in axis 1; got 2
         """
         if self.open is None:
-            return self._check_fixed_sizes(given)
+            return self._check_fixed_sizes(given) if given else self
         shapes = {name: value for name, value in given.items() if name not in self.open.defaults}
         sizes = {name: value for name, value in given.items() if name in self.open.defaults}
         by_shape = opening.sizes_of(self.open, shapes)

@@ -17,7 +17,7 @@ import numpy as np
 
 from specgrad.errors import ContradictionError, ParameterError
 from specgrad.properties.ball import norm_upper_bound
-from specgrad.properties.number import exactly, limit
+from specgrad.properties.property import exactly, limit
 from specgrad.scalar import float_above, float_below
 
 from .certify import CertifyResult, certify

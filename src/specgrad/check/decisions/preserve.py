@@ -22,7 +22,7 @@ from specgrad.errors import TimeLimitError
 from specgrad.interop.model import open_model
 
 from ...errors import ParameterError, UnsupportedError, need
-from ...properties.number import exactly
+from ...properties.property import exactly
 from ...rounding import Arithmetic
 from ...rounding.stated import deployment_of
 from ...scalar import Array
