@@ -2,6 +2,7 @@
 
 The Jacobian of such an operator is diagonal, so one rule `slope(x, y, t) = f'(x) * t` serves as tangent and as
 cotangent. Masks (`greater`, `equal`, `sign`) have derivative zero; `select` routes by a mask and is linear.
+Operators of several arguments broadcast as NumPy does.
 """
 
 from __future__ import annotations
@@ -243,7 +244,12 @@ def greater_equal(x: Value, y: Value) -> Value:
 
 
 def equal(x: Value, y: Value) -> Value:
-    """1 where x == y, else 0; +0 equals -0, NaN equals nothing."""
+    """Return 1 where x == y, else 0, in the arguments' scalar type; +0 equals -0, NaN equals nothing.
+
+    >>> equal(np.array([1.0, math.nan]), np.array([[1.0], [math.nan]]))
+    array([[1., 0.],
+           [0., 0.]])
+    """
     return broadcast_binary(EQUAL, x, y)
 
 

@@ -441,7 +441,7 @@ def size_at(size: Any, sizes: Sizes) -> Any:
 
 
 def symbols_in(value: Any) -> Iterator[Symbol]:
-    """Yield every named size in a size."""
+    """Yield every named size in a size, as often as it occurs, those inside divisions too; none for a number."""
     for atoms, _ in value.terms if isinstance(value, SymbolicSize) else ():
         for a in atoms:
             if isinstance(a, Symbol):

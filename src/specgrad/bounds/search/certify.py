@@ -291,7 +291,10 @@ class _Certifier:
         return counterexample
 
     def _witnessed(self, candidate: Counterexample | None, case: Case) -> Counterexample | None:
-        """Confirm a candidate on every runtime; return the counterexample, or None if it does not stand."""
+        """Ask every runtime about a candidate; return it with their answers, or None if it does not stand.
+
+        Sets `no_witness` if it does not. No candidate (None) gives None, and asks and sets nothing.
+        """
         if candidate is None:
             return None
         counterexample = witnessed(self.question, candidate, case, self.options.get("arithmetic"))

@@ -251,7 +251,11 @@ def _arg(data: Any, position: int) -> int | NumberArg:
 
 
 def _node(row: dict[str, Any], position: int, nodes: list[Node]) -> Node:
-    """Return the node that a row stands for; raise FileError if it is inconsistent with its operator."""
+    """Return the node that a row of the file stands for, at `position`, after `nodes`; FileError if it is inconsistent.
+
+    UnsupportedError for an unknown operator, and the operator's own errors for its shapes and parameters: `load` makes
+    one FileError of them.
+    """
     _check_keys(row, NODE_KEYS, f"node {position}")
     name = row["name"]
     if not isinstance(name, str) or not isinstance(row.get("group", name), str):
@@ -449,7 +453,10 @@ def digest(arrays: dict[str, Array]) -> str:
 
 
 def _metadata(path: Path) -> dict[str, Any]:
-    """Return the texts in the header of a safetensors file; {"foreign": "yes"} for any other file."""
+    """Return the texts in the header of a safetensors file, {} if it has none; {"foreign": "yes"} for any other file.
+
+    Only the header is read. OSError if there is no file.
+    """
     try:
         with open(path, "rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))

@@ -306,7 +306,10 @@ def _carried(node: Node, fixed: set[int]) -> list[int]:
 def _scales(graph: Graph, node: Node, fixed: set[int]) -> bool:
     """Return whether `node` is a product with a constant, or a quotient by one, that is not 1 or -1 in all cells.
 
-    The divisor of a mean is none: it belongs to the mean, as that of avg_pool does.
+    The divisor of a mean is none: it belongs to the mean, as that of avg_pool does. A computed constant counts as
+    one that is not 1.
+
+    fixed   the positions of constants, and of what is computed from them alone
     """
     if node.op.name not in ("mul", "div") or _is_mean(graph, node):
         return False

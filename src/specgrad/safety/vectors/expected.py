@@ -125,7 +125,10 @@ class _BallResults:
 
 
 def _run_over(graph: Graph, given: Sequence[Array], scalars: Any) -> list[Any]:
-    """Run the graph over other scalars and return its outputs; indices stay integers."""
+    """Run the graph over other scalars and return its outputs, as a list even of one; indices stay integers.
+
+    scalars   a function, such as `exact` or `balls`, that converts an array: each input and constant of real numbers
+    """
     real = {p: graph.nodes[p].kind == "real" for p in (*graph.constants, *graph.input_positions)}
     wide = replace(graph, constants={p: scalars(a) if real[p] else a for p, a in graph.constants.items()})
     args = [scalars(a) if real[p] else a for p, a in zip(graph.input_positions, given, strict=True)]

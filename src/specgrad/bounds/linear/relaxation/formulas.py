@@ -278,7 +278,11 @@ def _log_sum(x: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> Tensor:
 
 
 def _corner(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
-    """Slopes and intercept of the better upper plane at the middle: through the upper corner, or the lower one."""
+    """Return slopes and intercept of a plane above a smooth maximum f, but for rounding: the caller adds its slack.
+
+    Of two planes, through the upper and the lower corner of the box, the one that is lower at its middle. `low`,
+    `high`, `inside` (False: padding) and the slopes have the taps on axis 0; results of f and the intercept lack it.
+    """
     planes, middle = [], low / 2 + high / 2
     for start, other in ((high, low), (low, high)):
         base, slopes = f(start), []

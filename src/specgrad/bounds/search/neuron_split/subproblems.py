@@ -270,8 +270,11 @@ class Bounder:
         return Boxes(self.forward, rows, torch.zeros(1, dtype=torch.float64), [0])
 
     def rebound_layers(self, problems: Problems) -> tuple[Problems, Tensor]:
-        """Recompute the intervals of all layers after input splits; and a bool mask of subproblems that hold an
-        execution.
+        """Return all the subproblems, with the layers' intervals computed again from their parts of the input; and
+        which of them may hold an execution, as a bool mask.
+
+        Those of which the mask says False stay in: the caller leaves them out. Nothing is computed, and the mask is
+        True, where `renewed` names no layer.
         """
         if len(self.renewed) < 2:
             return problems, torch.ones(len(problems), dtype=torch.bool)

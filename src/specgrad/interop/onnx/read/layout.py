@@ -230,7 +230,10 @@ def _known_positions(c: OnnxNode, where: Array, cells: int) -> Array:
 
 @operator("GatherElements", 11, 13, note="positions of the data's shape but for `axis`; if computed, from 0 on")
 def _gather_elements(c: OnnxNode) -> Value:
-    """Convert ONNX GatherElements."""
+    """Convert ONNX GatherElements; refuse indices whose shape is not the data's on axes other than `axis`.
+
+    Constant indices may count from the end; those that the model computes must not be negative.
+    """
     shape, where = c.shape(0), c.importer.constant_value(c.input_name(1))
     axis = axis_of("axis", c.integer("axis", 0), len(shape))
     index = c.shape(1)

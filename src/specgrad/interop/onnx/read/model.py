@@ -217,7 +217,10 @@ def _declared_type(info: onnx.ValueInfoProto) -> str:
 
 
 def _declared_sizes(info: onnx.ValueInfoProto) -> tuple[int | str, ...] | None:
-    """Return the declared sizes, numbers or names; None if no shape is declared."""
+    """Return the declared sizes, numbers or names; None if no shape is declared.
+
+    A size that is declared without a number and a name gets a name: x[0] on the first axis of x.
+    """
     declared = info.type.tensor_type
     if not declared.HasField("shape"):
         return None

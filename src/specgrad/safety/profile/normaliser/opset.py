@@ -43,7 +43,10 @@ def pin(draft: Draft) -> None:
 
 
 def _move_axes(draft: Draft, old: int) -> None:
-    """Move the attribute `axes` to an input, for operators that changed so after opset `old`."""
+    """Move the attribute `axes` to an input, in every node of the draft whose operator changed so after opset `old`.
+
+    Each is counted among the draft's changes.
+    """
     for node in draft.nodes(*AXES):
         axes = node.attributes.get("axes")
         if old < AXES[node.operator] and axes is not None:
