@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from functions import EVERYWHERE
 from specgrad.curve import Curve, always, at_most
 from specgrad.op import Op, apply
 
@@ -80,6 +81,13 @@ def test_a_curvature_that_is_too_small_is_seen(op: Op, params: dict) -> None:
     stated = op.curve.curvature
     small = replace(op.curve, curvature=lambda xp, low, high, p: 0.9 * stated(xp, low, high, p))
     assert "curvature" in broken(op, small, params)
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_a_single_number_is_an_array_of_rank_0(name: str) -> None:
+    """Arithmetic on an object array of rank 0 gives its bare cell, which has no shape."""
+    one, several = (apply(sg.REGISTRY[name], sg.balls(x)) for x in (0.5, [0.5]))
+    assert (one.shape, str(one)) == ((), str(several[0]))
 
 
 def test_other_planted_mistakes_are_seen() -> None:

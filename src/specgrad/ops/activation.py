@@ -138,7 +138,7 @@ def _hardswish_slope(x: Value, y: Value, t: Value) -> Value:
 
 HARDSWISH = unary(
     "hardswish",
-    lambda x: x * _clamped(x + scalar.literal(3, x), 0, 6) / scalar.literal(6, x),
+    lambda x: x * _clamped(np.asarray(x + scalar.literal(3, x)), 0, 6) / scalar.literal(6, x),
     _hardswish_slope,
     cases=lambda rng: ((number_cases(1)(rng)[0][0] * 2,), {}),
     curve=Curve(
