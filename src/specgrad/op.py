@@ -325,8 +325,8 @@ def _find_handler(kind: type) -> Handler | None:
 
 
 def _enter(kind: type) -> None:
-    """Look for what computes with values of this type, unless somebody has."""
-    if kind not in _handlers:
+    """Look for what computes with values of this type of array, unless somebody has: torch.Size is none."""
+    if kind not in _handlers and hasattr(kind, "dtype") and hasattr(kind, "shape"):
         _find_handler(kind)
 
 

@@ -13,7 +13,7 @@ import torch
 
 import specgrad as sg
 import specgrad.functional as F
-from specgrad.call_cache import cached_call, record_call
+from specgrad.call_cache import CALLERS, cached_call, record_call
 from specgrad.engines.torch import call_cache
 from specgrad.ops import elementwise
 
@@ -253,3 +253,9 @@ def test_a_call_that_is_found_again_runs_four_files() -> None:
     run()
     sys.setprofile(None)
     assert len(files) <= 4, files
+
+
+def test_a_shape_of_the_engine_is_no_tensor() -> None:
+    """It reshapes what the specification computes with, and enters nobody who remembers such calls."""
+    assert sg.reshape([1, 2], torch.Size([2, 1])).tolist() == [[1], [2]]
+    assert torch.Size not in CALLERS
