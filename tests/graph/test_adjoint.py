@@ -23,6 +23,7 @@ CASES = 4
 MANY = pytest.param(16, marks=pytest.mark.slow)
 LINEAR = sorted(name for name, op in REGISTRY.items() if op.linear and not op.transcendental)
 ZERO = ("fill", "greater", "greater_equal", "equal", "less", "sign", "stop_gradient", "floor", "ceil", "round")
+AT_POSITIONS = ("max_pool", "median_pool", "top")  # linear once the positions are known: take and put
 WINDOW = strided("avg_pool", (5,), (2,), stride=2, padding=1)  # cells -1 0 | 1 2 | 3 4
 
 
@@ -67,7 +68,13 @@ def test_linear_operators_are_proven(name: str, count: int) -> None:
                 assert claim.verdict == "proven", (seed, case[1], str(claim))
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY.keys() - set(LINEAR) - {"max_pool", "top", *ZERO}))
+@pytest.mark.parametrize("name", AT_POSITIONS)
+def test_reading_and_writing_at_positions_is_proven(name: str) -> None:
+    for seed in range(CASES):
+        assert [claim.verdict for claim, _ in claims(REGISTRY[name], seed)] == ["proven"], seed
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY.keys() - set(LINEAR) - {*AT_POSITIONS, *ZERO}))
 @pytest.mark.parametrize("count", [CASES, MANY])
 def test_what_is_not_linear_is_not_proven(name: str, count: int) -> None:
     op = REGISTRY[name]
