@@ -44,7 +44,7 @@ FUNCTIONS: Mapping[str, DeclaredErrors] = {op.name: op.errors for op in REGISTRY
 
 
 def _entries(runtime: str) -> Table:
-    """Return the errors that the records declare of one runtime, by function."""
+    """Return the errors that the records declare of one runtime, by function; {} for a runtime that none names."""
     of_runtime = ((f, errors.units[runtime], errors) for f, errors in FUNCTIONS.items() if runtime in errors.units)
     return {f: units if errors.relative_to == "y" else (units, errors.relative_to) for f, units, errors in of_runtime}
 

@@ -35,7 +35,10 @@ def through_stops(graph: Graph) -> Graph:
 
 
 def jumps(graph: Graph, args: tuple[Tree, ...]) -> list[str]:
-    """Return the names of nodes that may jump inside the boxes and that an output depends on."""
+    """Return the names of nodes that may jump inside the boxes and that an output depends on.
+
+    args   one per argument of the graph: a Box, an array for what is fixed, or a structure of these
+    """
     if not any(n.op.jumps or n.op.name == "select" for n in graph.nodes):
         return []
     run = box_context(graph, False, None, "numpy")

@@ -66,7 +66,10 @@ def _deployment(said: Any) -> str:
 
 
 def certify_page(title: str, verdict: CertifyResult, shown_: Figures) -> str:
-    """Return an HTML page of a `certify` verdict: margins, counterexample, search trees and layer bounds."""
+    """Return an HTML page of a `certify` verdict: margins or counterexample, search trees and layer bounds.
+
+    shown_   numbers and pictures for it, made beforehand; what is None there is left out, and of bounds it is said why
+    """
     body = [f"<p>{escape(_took(verdict))}</p>", *(f"<p>{escape(note)}</p>" for note in verdict.notes)]
     if shown_.pair is not None:
         body += [f"<h2>The counterexample</h2>{shown(shown_.pair)}"]

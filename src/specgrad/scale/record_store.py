@@ -76,7 +76,10 @@ class Records:
         return {name: at for name, at in self._place.times(_checked(folder)).items() if NAME.fullmatch(name)}
 
     def check(self) -> None:
-        """Raise UnsupportedError if the store overwrites records: some object stores ignore the condition."""
+        """Raise UnsupportedError if the store overwrites records: some object stores ignore the condition.
+
+        It is tried on a record named `probe`, which stays in the store.
+        """
         self.create(PROBE, b"first")
         if self.create(PROBE, b"second") or self.get(PROBE) != b"first":
             text = f"{self.where} overwrites what is to be created only if absent: records there could change"

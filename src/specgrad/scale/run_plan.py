@@ -83,9 +83,10 @@ def run(plan: Any, args: Sequence[Any], options: Options) -> Progress:
 
 
 def _split_args_and_targets(plan: Any, args: Sequence[Any]) -> tuple[dict[int, Any], dict[int, tuple[str, Any]]]:
-    """Return the arguments (without targets) by position: arrays, and (name, address) of those in a store.
+    """Return two tables by node position: arguments that are arrays, and (name, address) of those in a store.
 
-    ShapeError for another number of them.
+    `args` are those of a run: the graph's arguments, then a target per output, which are counted and left out.
+    ShapeError for another number of them, and for an array of another shape.
     """
     graph, count = plan.graph, len(plan.graph.inputs)
     if len(args) != count + len(graph.outputs):

@@ -111,7 +111,11 @@ def seed_patches(state: State, rank: int, i: int) -> list[Patch]:
 
 
 def _blocking_stride(state: State, rank: int, i: int, speed: int) -> int:
-    """Stride of the first transposed convolution below node i that `speed` is no multiple of; 1 if there is none."""
+    """Return the stride, on its largest axis, of the transposed convolution at which patches below node i end; else 1.
+
+    They end there mostly because `speed`, by which they move from position to position of node i, is no multiple of the
+    stride. It is 1 if they end at another layer, or reach the inputs.
+    """
     *_, (j, patch) = _patches_below(state, i, Patch((speed,) * rank, (0,) * rank, (1,) * rank))
     layer = state.layers[j]
     window = layer.node.params.get("window") if patch is None and is_transposed(layer) else None

@@ -15,6 +15,9 @@ MAX_CACHE_BYTES = 1 << 30  # bytes; boxes beyond that start from what is known o
 class IntervalCache:
     """Intervals by slot. Slot 0 is the whole box and stays; any other is freed when both parts have read it.
 
+    whole   lower and upper ends on the whole box, each (1, columns)
+    most    bytes that the slots may take, about; what is stored beyond them gets slot 0
+
     >>> kept = IntervalCache((torch.tensor([[-1.0]]), torch.tensor([[1.0]])))
     >>> slots = kept.store(torch.tensor([[0.1]], dtype=torch.float64), torch.tensor([[0.1]], dtype=torch.float64))
     >>> low, high = kept.read(slots)

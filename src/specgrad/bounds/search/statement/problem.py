@@ -53,7 +53,12 @@ def question_of(
     shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
     source: Any = None,
 ) -> VerificationProblem:
-    """Return the verification problem that the arguments of `certify` describe.
+    """Return the verification problem that the arguments of `certify` describe; reads the files that they name.
+
+    model       a Graph, an ONNX file or a PyTorch module; of several networks, one per name
+    statement   a Property, the path of a VNN-LIB file, or (x, label, eps), with which low, high and norm go
+    shape       of the input, or one per input's name, where the model leaves sizes open
+    source      the file or module that a Graph was read from: counterexamples are run on it too
 
     ParameterError for a statement that is none, and for low, high or norm beside a property, which has its own bounds.
     """

@@ -77,7 +77,7 @@ class Writer:
         return self._stored[key]
 
     def ints(self, values: Sequence[int]) -> str:
-        """Store integers as an int64 initializer."""
+        """Store integers as an int64 initializer of one axis and return its name; a short list is stored once."""
         return self.store(np.array(list(values), dtype=np.int64))
 
     def number(self, value: Number) -> str:
