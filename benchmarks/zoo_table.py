@@ -285,7 +285,8 @@ def _counts(rows: Sequence[Row]) -> str:
         of = [row for row in rows if row["command"] == command]
         kinds = ", ".join(f"{n} {kind}" for kind, n in Counter(row["verdict"] for row in of).most_common())
         late = sum(row["seconds"] > 1.1 * row["limit"] + 5 for row in of)
-        lines.append(f"- {command}, {len(of)} files: {kinds}; {late} ended later than 1.1 times the limit and 5 s")
+        said = f"{kinds}; {late} ended later than 1.1 times the limit and 5 s" if of else "not asked yet"
+        lines.append(f"- {command}, {len(of)} of {len(ENTRIES)} files: {said}")
     return "\n".join(lines)
 
 
@@ -305,6 +306,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, help="where the files are, or are made; default: a new one")
     parser.add_argument("names", nargs="*", help="beginnings of names; default: all")
+    parser.add_argument("--exact", action="store_true", help="names are whole names")
     parser.add_argument("--commands", default=",".join(COMMANDS), help="some of %(default)s")
     parser.add_argument("--seconds", type=float, default=60, help="what the commands are given (%(default)s)")
     parser.add_argument("--limit", type=float, default=300, help="CPU seconds after which we end one (%(default)s)")
@@ -314,7 +316,7 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     folder = Folder(options.folder or Path(tempfile.mkdtemp(prefix="zoo")))
     for name in () if options.page else ENTRIES:
-        if not options.names or name.startswith(tuple(options.names)):
+        if not options.names or (name in options.names if options.exact else name.startswith(tuple(options.names))):
             known = rows_of(options.record)
             examine(folder, entry(name), [c for c in options.commands.split(",") if (name, c) not in known], options)
     rows = ordered(rows_of(options.record))

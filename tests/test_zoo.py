@@ -138,3 +138,11 @@ def test_whoever_is_late_or_too_large_is_ended(table: Any) -> None:
 )
 def test_what_follows_from_an_answer(table: Any, answer: dict[str, Any], said: str) -> None:
     assert table.use(answer).endswith(said)
+
+
+def test_the_page_is_that_of_its_record(table: Any) -> None:
+    rows = table.ordered(table.rows_of(table.RECORD))
+    page = table.PAGE.read_text()
+    versions = page.partition("zoo_inputs.py`. On ")[2].partition(", one thread")[0]
+    assert page == table.page(rows, versions)
+    assert all(f"| {row['model']} | {row['command']} |" in page for row in rows if row["command"] == "show")
