@@ -2,7 +2,8 @@
 
     python benchmarks/usual.py correct models/ --out usual.jsonl      every sum layer of every model, on every runtime
     python benchmarks/usual.py plant models/ --out planted.jsonl      faults of 25 kinds in layers of these models
-    python benchmarks/usual.py table usual.jsonl planted.jsonl        what is flagged, and what is not
+    python benchmarks/usual.py whole models/ --out whole.jsonl        outputs of whole models beside the estimate
+    python benchmarks/usual.py table usual.jsonl planted.jsonl whole.jsonl
 
 A folder holds NAME.onnx and NAME.npz (inputs by name), as `python benchmarks/zoo.py FOLDER` makes them. Models that are
 in both files already are passed over. Correct executions: ONNX Runtime (no, basic, extended and all optimisations),
@@ -28,7 +29,7 @@ from specgrad.check.models.run_onnx import deploy, known_values
 from specgrad.check.runtimes import runtime
 from specgrad.check.verdicts.judge import expected_balls, judge_array
 from specgrad.check.verdicts.run_case import arithmetic_of
-from specgrad.check.verdicts.usual import channel_axis, compare, sums
+from specgrad.check.verdicts.usual import RUN_FACTOR, channel_axis, compare, compare_run, sums
 from specgrad.engines import compile
 from specgrad.errors import SpecgradError
 from specgrad.graph.graph import Graph, section
@@ -68,22 +69,24 @@ def as_numbers(part: Graph, given: Sequence[Array]) -> list[Array]:
     return [a if n.kind == "index" else a.astype(np.float64) for n, a in zip(nodes, given, strict=True)]
 
 
-def on_torch(part: Graph, given: Sequence[Array], mkldnn: bool = True, channels_last: bool = False) -> Array:
-    """One layer by PyTorch in float32."""
+def on_torch(part: Graph, given: Sequence[Array], mkldnn: bool = True, channels_last: bool = False) -> Any:
+    """One layer, or a whole model, by PyTorch in float32."""
     import torch
 
     tensors = [torch.from_numpy(np.ascontiguousarray(a)) for a in given]
     if channels_last:
         tensors = [t.to(memory_format=torch.channels_last) if t.ndim == 4 else t for t in tensors]
     with torch.no_grad(), torch.backends.mkldnn.flags(enabled=mkldnn):
-        return np.asarray(compile(part, "torch").float()(*tensors).numpy())
+        outputs = compile(part, "torch").float()(*tensors)
+        return [np.asarray(y) for y in outputs] if isinstance(outputs, tuple) else np.asarray(outputs)
 
 
-def on_jax(part: Graph, given: Sequence[Array]) -> Array:
-    """One layer by JAX in float32."""
+def on_jax(part: Graph, given: Sequence[Array]) -> Any:
+    """One layer, or a whole model, by JAX in float32."""
     import jax.numpy as jnp
 
-    return np.asarray(compile(part, "jax")(*(jnp.asarray(a) for a in given)))
+    outputs = compile(part, "jax")(*(jnp.asarray(a) for a in given))
+    return [np.asarray(y) for y in outputs] if isinstance(outputs, tuple) else np.asarray(outputs)
 
 
 ENGINES: dict[str, Callable[..., Array]] = {
@@ -154,6 +157,54 @@ def _rows(
         row = {"model": file.stem, "runtime": name, "layer": layer, "op": kinds, "shape": list(got.shape)}
         row |= {"seconds": round(seconds, 4)}
         yield row | ({"judged": False} if found is None else {"judged": True, "t": found.t, **found.to_json()})
+
+
+# --- whole models ---------------------------------------------------------------------------------------------------
+
+
+def whole(file: Path) -> Iterator[dict[str, Any]]:
+    """A row per runtime: the largest difference of an output from the exact one, beside the estimated deviation."""
+    given = inputs_of(file)
+    model = open_model(str(file))
+    graph = model.graph_for(given, "usual")
+    formats = getattr(graph, "formats", {})
+    estimate = usual_error(graph, given, "torch", formats)
+    for name, outputs in _outputs(file, graph, given, bool(formats)):
+        row = {"model": file.stem, "runtime": name, "whole": True}
+        try:
+            run = compare_run(outputs(), estimate)
+        except Exception as error:
+            yield row | {"refused": str(error)[:200]}
+            continue
+        yield row | ({"judged": False} if run is None else {"judged": True, "times": run.times, **run.to_json()})
+
+
+def _outputs(
+    file: Path, graph: Graph, given: Sequence[Array], other_formats: bool
+) -> Iterator[tuple[str, Callable[[], Sequence[Array]]]]:
+    """(runtime, a run of the whole model) of ONNX Runtime at four levels, OpenVINO, PyTorch and JAX."""
+    for level in (*LEVELS, "all"):
+        yield f"onnxruntime, {level}", lambda level=level: by_onnxruntime(file, given, level)
+    yield "openvino-f32", lambda: deploy(str(file), runtime("openvino-f32"), given, 600).answer.arrays
+    if other_formats:  # compiled graphs are float32 all through
+        return
+    yield "torch", lambda: _tuple(on_torch(graph, given))
+    yield "jax", lambda: _tuple(on_jax(graph, given))
+
+
+def by_onnxruntime(file: Path, given: Sequence[Array], level: str) -> Sequence[Array]:
+    """The outputs of a model by ONNX Runtime at one level of optimisation, nothing exposed."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS.get(level, "ORT_ENABLE_ALL"))
+    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, dict(zip(open_model(str(file)).names, given, strict=True))))
+
+
+def _tuple(outputs: Any) -> Sequence[Array]:
+    return [np.asarray(a) for a in (outputs if isinstance(outputs, tuple | list) else [outputs])]
 
 
 # --- planted faults ---------------------------------------------------------------------------------------------------
@@ -321,7 +372,7 @@ def plant(file: Path) -> Iterator[dict[str, Any]]:
 def table(files: Sequence[Path]) -> None:
     """Print what was flagged among correct executions, and what was found among faults."""
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    right = [r for r in rows if "fault" not in r and "refused" not in r]
+    right = [r for r in rows if "fault" not in r and "refused" not in r and "whole" not in r]
     judged = [r for r in right if r["judged"]]
     flagged = [r for r in judged if r["unusual"]]
     names = {(r["model"], r["layer"]) for r in right}
@@ -341,6 +392,15 @@ def table(files: Sequence[Path]) -> None:
         gain = max((abs(r["gain"]) for r in of if r["t"] > 8 and r["cells"] >= 32), default=0.0) * 2**24
         text = ", ".join(f"{k} {v:.2f}" for k, v in most.items())
         print(f"  {kind:24s} {len(of):6,} layers; the largest {text}, gain {gain:.2f} u")
+    runs = [r for r in rows if "whole" in r and r.get("judged")]
+    if runs:
+        times = sorted(r["times"] for r in runs)
+        beyond = [r for r in runs if r["unusual"]]
+        print(f"whole models: {len(runs)} runs of {len({r['model'] for r in runs})} models; beyond: {len(beyond)}")
+        text = f"median {times[len(times) // 2]:.2g}, largest {times[-1]:.2g}, allowed {RUN_FACTOR:g}"
+        print(f"  difference over estimated deviation: {text}")
+        for r in beyond:
+            print(f"  {r['model']} on {r['runtime']}: {r['difference']:.2g} beside {r['usual']:.2g}")
     wrong = [r for r in rows if "fault" in r and r["verdict"] != "exact"]
     for least in (5.0, 2.0, 0.0):
         large = [r for r in wrong if (r["times"] or np.inf) > least]
@@ -359,7 +419,7 @@ def table(files: Sequence[Path]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("correct", "plant", "table"))
+    parser.add_argument("what", choices=("correct", "whole", "plant", "table"))
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", default="", help="models whose name holds this")
@@ -379,7 +439,7 @@ def main() -> None:
             continue
         start = time.process_time()
         try:
-            rows = list(plant(file) if options.what == "plant" else correct(file))
+            rows = list({"plant": plant, "whole": whole, "correct": correct}[options.what](file))
         except SpecgradError as error:
             print(f"{file.stem:32s} refused: {error}", flush=True)
             continue

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 
 import onnx_cases as cases
 import specgrad as sg
-from specgrad.errors import UnsupportedError
+from specgrad.errors import SpecgradError, UnsupportedError
 from specgrad.interop import from_onnx, to_onnx
 
 pytestmark = pytest.mark.quick
@@ -201,3 +201,20 @@ def test_positions_that_are_moved_otherwise_are_refused() -> None:
         else:
             with pytest.raises(UnsupportedError, match="plane by plane"):
                 from_onnx(model)
+
+
+@pytest.mark.parametrize("ends", [(0, 5, 1), (3, -4, -2), (0, 0, 1)])
+def test_a_range_of_whole_floats_is_exact(ends) -> None:
+    """As detectors make their grids; steps that are not whole are refused, since runtimes step by sums or products."""
+    names = dict(zip("abc", ends, strict=True))
+
+    def model(shift: float):
+        tensors = [numpy_helper.from_array(np.array(v + shift, np.float32), n) for n, v in names.items()]
+        nodes = [helper.make_node("Range", list("abc"), ["r"]), helper.make_node("Add", ["r", "x"], ["y"])]
+        x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [1]), ("y", None)))
+        graph = helper.make_graph(nodes, "g", [x], [y], tensors)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+
+    np.testing.assert_array_equal(from_onnx(model(0))(np.float32([0.5])), np.arange(*ends) + 0.5)
+    with pytest.raises(SpecgradError, match="only ranges of whole numbers"):
+        from_onnx(model(0.25))

@@ -8,7 +8,8 @@ taken as independent, evenly spread over one unit u in the last place, and carri
     a sum of K products     u^2/3 * (K*q/2 + K*y^2/3 + y^2)      q: the sum of the squares of its terms
     one rounding            u^2/3 * y^2
     a function of one cell  (2u)^2/3 * y^2
-    a step of height 1      exp(-(d/deviation)^2/2) / 2          d: how far its argument is from the step
+    a step of height 1      exp(-(d/deviation)^2/2) / 2          d: how far its argument is from the step;
+                                                                 of a quantised value 1/64 more
 
 K*q/2: partial sums walk at random; K*y^2/3: they drift to y. Where cells are added as they come, not by a kernel, they
 may come in runs of equal ones (padding, numbers of a coarse grid), which all round alike: if most cells stand there
@@ -36,6 +37,7 @@ from .arithmetic import FORMATS, Format
 
 NEARLY_EQUAL, MANY_EQUAL = 0.99, 8  # y^2 over K*q from which terms round alike, if there are as many
 MAX_PLAIN_TERMS = 4096  # of a sum that is no kernel: terms of one sign drift further than the formula says
+MIN_FLIPS = 1 / 64  # of quantised cells: integer kernels round scales and biases in ways of their own
 FUNCTION_UNITS = 2.0  # a function of one cell is off by up to a unit in the last place: 2u
 
 
@@ -234,7 +236,7 @@ def _over_steps(node: Node, args: Sequence[_Estimate]) -> Any:
     else:
         raise UnsupportedError(name, "has steps, behind which no usual error is known")
     tail = (distance / (deviation + FORMATS["float32"].tiny)) ** 2 / 2
-    return math.e ** (-tail) / 2
+    return math.e ** (-tail) / 2 + (MIN_FLIPS if name == "quantize" else 0.0)
 
 
 def _has_runs(x: Any) -> bool:

@@ -526,15 +526,18 @@ def _constant_of_shape(c: OnnxNode) -> Array:
     return np.broadcast_to(np.float32(0) if value is None else value.reshape(()), shape)
 
 
-@operator("Range", 11, 27, note="of known integers only")
+@operator("Range", 11, 27, note="of known whole numbers only")
 def _range_of(c: OnnxNode) -> Array:
-    """Convert ONNX Range."""
-    start, limit, delta = (c.known_number(i, "the range") for i in range(3))
-    if not all(isinstance(v, int) for v in (start, limit, delta)) or delta == 0:
-        c.refuse("only ranges of integers with a step are supported", None, UnsupportedError)
+    """Convert ONNX Range; whole numbers of a floating type are exact however a runtime steps."""
+    ends = [c.known_number(i, "the range") for i in range(3)]
+    whole = all(isinstance(v, int) for v in ends)
+    exact = whole or (c.elem_type(0) == TensorProto.FLOAT and all(v.is_integer() and abs(v) < 2**24 for v in ends))
+    if not exact or ends[2] == 0:
+        c.refuse("only ranges of whole numbers with a step are supported", None, UnsupportedError)
+    start, limit, delta = map(int, ends)
     if len(range(start, limit, delta)) > 2**16:
         c.refuse("the range is too long", None)
-    return np.arange(start, limit, delta, dtype=np.int64)
+    return np.arange(start, limit, delta, dtype=np.int64 if whole else np.float32)
 
 
 @operator("Where", 9, 16)
