@@ -62,6 +62,7 @@ def test_one_unknown_node_costs_one_layer(unknown) -> None:
     assert list(kinds) == ["conv1", *[n.name for n in unknown], "relu", "conv2"], "in the order of the file"
     assert audited.verdict == "partly examined"
     assert audited.whole.kind == "not examined"
+    assert audited.run is None, "the exact outputs are not known"
     c = audited.coverage
     assert (c.layers, c.of_layers) == (3, 3 + len(passed))
     assert c.multiply_adds == c.of_multiply_adds == 4 * 64 * 27 + 2 * 36 * 36

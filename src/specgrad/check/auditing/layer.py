@@ -157,9 +157,13 @@ class AuditContext:
     def run_estimate(self) -> RunEstimate | None:
         """Return how far the run as it is was off, beside what is usual; None where nothing is estimated."""
         answer = self.deployed.answer
-        if self.estimate is None or answer.outcome != "answers":
+        if self.estimate is None or answer.outcome != "answers" or self._passes_over_layers():
             return None
         return compare_run(answer.arrays, self.estimate)
+
+    def _passes_over_layers(self) -> bool:
+        """Whether the model has layers without a meaning here: then its exact outputs are not known."""
+        return any(isinstance(layer, UnsupportedLayer) for layer in self.deployed.layers.values())
 
     def layer_in_time(self, name: str, layer: int | UnsupportedLayer) -> LayerVerdict:
         """Return the verdict on one layer; "not examined" if the time is over."""
@@ -321,7 +325,7 @@ class AuditContext:
             return worst([layer.verdict for layer in layers])
         if deployed.answer.outcome != "answers":
             return Verdict(deployed.answer.outcome, detail=deployed.answer.reason)
-        if any(isinstance(layer, UnsupportedLayer) for layer in deployed.layers.values()):
+        if self._passes_over_layers():
             return Verdict("not examined", detail="what unexamined layers compute is not known")
         if len(deployed.answer.arrays) < len(deployed.graph.output_positions):
             return Verdict("not examined", detail="not all outputs were recorded")
