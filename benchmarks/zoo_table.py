@@ -157,7 +157,8 @@ def _pasted(rtol: Any, atol: Any, label: str, spread: float) -> str:
     if not spread:
         return line
     share = float(atol) / spread
-    return f"{line}; {share:.1g} of the outputs' spread" + ("" if share <= 0.01 else ": of no use in a test")
+    worth = "" if share <= 0.01 else ": a coarse test" if share <= 1 else ": of no use in a test"
+    return f"{line}; {share:.1g} of the outputs' spread{worth}"
 
 
 def _spread(values: Any) -> float:
