@@ -76,7 +76,7 @@ def test_a_fault_is_seen_through_outputs_alone_or_hides_below_its_allowance(faul
         assert audited.first_divergent is None  # no layer can be named
         assert audited.blind_spots is None
     else:
-        assert audited.verdict == "rounding"
+        assert audited.verdict in ("rounding", "unusual")  # the second is an estimate, and may see it
         assert np.abs(wrong - right).max() < audited.blind_spots.largest
 
 

@@ -100,4 +100,7 @@ COMP_WORDS=(specgrad audit --runtime openv); COMP_CWORD=3; _specgrad_completion 
 """
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, timeout=180)
-    assert (done.stdout, done.stderr) == ("check-certificate\n--runtime\nwindow\nruntimes\nopenvino openvino-f32\n", "")
+    assert (done.stdout, done.stderr) == (
+        "check-certificate\n--runtime --run-seconds\nwindow\nruntimes\nopenvino openvino-f32\n",
+        "",
+    )

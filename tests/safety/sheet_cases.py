@@ -463,8 +463,8 @@ OF = {
     "Gelu": lambda x: x * mpmath.ncdf(x),
     "HardSwish": lambda x: x * min(max(x / 6 + mpmath.mpf(1) / 2, 0), 1),
 }
-SHEETED = {op.names.onnx for op in FUNCTIONS.values() if op.sheet is not None}
-OF |= {name: getattr(mpmath, name.lower()) for name in SHEETED - OF.keys()}  # Exp is mpmath.exp
+SHEETED = dict.fromkeys(op.names.onnx for op in FUNCTIONS.values() if op.sheet is not None)  # in one order everywhere
+OF |= {name: getattr(mpmath, name.lower()) for name in SHEETED if name not in OF}  # Exp is mpmath.exp
 WAVES = [k * math.pi for k in range(-40, 41)]  # arguments lie within 100
 TURNING = {"Gelu": [-0.7517915246935645], "HardSwish": [-1.5], "Sin": [k + math.pi / 2 for k in WAVES], "Cos": WAVES}
 

@@ -323,7 +323,7 @@ def _audit_run(judging: AuditContext, progress: Progress | None) -> Audit:
         },
         covered,
         attribution=None if is_late else attribute(deployed, judging.expected, judging.backend, judging.estimate),
-        run=None if used or is_late else judging.run_estimate(),
+        run=None if used or is_late or (judging.outputs_only and judging.accept) else judging.run_estimate(),
         outputs_only=judging.outputs_only,
     )
 

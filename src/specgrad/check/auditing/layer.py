@@ -204,7 +204,8 @@ class AuditContext:
             verdict = self._judge_merged(name, layer, part, inputs)
         if verdict.kind == "differs" and verdict.fault in ("value", "infinity", "nan"):
             verdict = self._judge_rewritten(verdict, name, layer)
-        if verdict.kind == "rounding" and not verdict.arithmetic and is_one_layer(part):
+        plain = verdict.kind == "rounding" and not verdict.arithmetic and not verdict.detail
+        if plain and is_one_layer(part):  # what was explained in another way is not rounding of this layer alone
             verdict, usual = self._with_usual(verdict, name, layer, part, inputs)
         form = formats.get(node.name)
         dtype = form if form in HALVES else known[layer].dtype.name
