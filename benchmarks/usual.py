@@ -4,6 +4,7 @@
     python benchmarks/usual.py plant models/ --out planted.jsonl      faults of 25 kinds in layers of these models
     python benchmarks/usual.py whole models/ --out whole.jsonl        outputs of whole models beside the estimate
     python benchmarks/usual.py table usual.jsonl planted.jsonl whole.jsonl
+    python benchmarks/usual.py curve usual.jsonl planted.jsonl --out docs/guide/pictures/usual.svg
 
 A folder holds NAME.onnx and NAME.npz (inputs by name), as `python benchmarks/zoo.py FOLDER` makes them. Models that are
 in both files already are passed over. Correct executions: ONNX Runtime (no, basic, extended and all optimisations),
@@ -29,7 +30,16 @@ from specgrad.check.models.run_onnx import deploy, known_values
 from specgrad.check.runtimes import runtime
 from specgrad.check.verdicts.judge import expected_balls, judge_array
 from specgrad.check.verdicts.run_case import arithmetic_of
-from specgrad.check.verdicts.usual import RUN_FACTOR, channel_axis, compare, compare_run, sums
+from specgrad.check.verdicts.usual import (
+    MAX_CHANNEL,
+    MAX_PEAK,
+    MAX_RMS,
+    RUN_FACTOR,
+    channel_axis,
+    compare,
+    compare_run,
+    sums,
+)
 from specgrad.engines import compile
 from specgrad.errors import SpecgradError
 from specgrad.graph.graph import Graph, section
@@ -417,13 +427,51 @@ def table(files: Sequence[Path]) -> None:
         print(f"  {fault:36s} {hits:4d} of {len(of):4d}")
 
 
+def curve(files: Sequence[Path], out: Path) -> None:
+    """Draw the receiver curve: faults flagged over correct executions flagged, as all thresholds move together."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    def score(r: dict[str, Any]) -> float:
+        """How many times its threshold the worst of the three sizes is; slopes are left out."""
+        rms = r["rms"] / MAX_RMS if r["cells"] >= 32 else 0.0
+        return float(max(rms, r["channel"] / MAX_CHANNEL, r["peak"] / MAX_PEAK))
+
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    right = np.array([score(r) for r in rows if r.get("judged") and "whole" not in r])
+    hidden = [r for r in rows if "fault" in r and r["proof"] == "rounding" and "rms" in r and (r["times"] or 0) > 5]
+    wrong = np.array([score(r) for r in hidden])
+    moved = np.geomspace(0.05, 20, 200)
+    false = np.array([(right > m).mean() for m in moved])
+    true = np.array([(wrong > m).mean() for m in moved])
+    figure, axes = plt.subplots(figsize=(7, 4))
+    axes.plot(np.maximum(false, 0.3 / len(right)), 100 * true, color="#0550ae")
+    axes.plot([0.3 / len(right)], [100 * (wrong > 1).mean()], "o", color="#cf222e")
+    axes.annotate(
+        f"thresholds as fixed: 0 of {len(right):,} flagged", (0.3 / len(right), 100 * (wrong > 1).mean()), va="top"
+    )
+    axes.set(xscale="log", xlabel="share of correct executions that are flagged (left end: none)", ylim=(0, 102))
+    axes.set(
+        ylabel="% of faults that are flagged",
+        title=f"{len(wrong)} faults that the proof calls rounding, above 5 times float32's error",
+    )
+    axes.grid(color="#d0d7de")
+    figure.tight_layout()
+    figure.savefig(out, metadata={"Date": None})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("correct", "whole", "plant", "table"))
+    parser.add_argument("what", choices=("correct", "whole", "plant", "table", "curve"))
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", default="", help="models whose name holds this")
     options = parser.parse_args()
+    if options.what == "curve":
+        curve(options.paths, options.out)
+        return
     if options.what == "table":
         table(options.paths)
         return
