@@ -121,6 +121,9 @@ def _attribution(a: Attribution | None) -> str:
     """Return the HTML table of layers that explain the difference at the output; "" for None."""
     if a is None:
         return ""
+    if not a.is_first_order:
+        text = "Which layers explain it cannot be said: the first order does not hold here."
+        return f"<h2>Which layers explain the difference</h2><p>At the output: {_difference(a.output)}. {text}</p>"
     rows = "".join(
         f"<tr><td>{named(name)}</td><td>{100 * share:.3g} %</td><td>{_difference(a.own_error[name])}</td>"
         f"<td>{_difference(a.difference[name])}</td></tr>"

@@ -72,6 +72,11 @@ class Attribution:
         """The sum of all shares: 1 as far as the first order holds."""
         return sum(self.shares.values())
 
+    @property
+    def is_first_order(self) -> bool:
+        """Whether shares mean something: together they explain the difference to a fifth."""
+        return abs(self.explained - 1) < 0.2
+
     def largest(self, count: int = 5) -> list[tuple[str, float]]:
         """Return the `count` layers with the largest absolute shares."""
         return sorted(self.shares.items(), key=lambda item: -abs(item[1]))[:count]

@@ -46,7 +46,7 @@ Accept = Annotated[
         help="Another arithmetic that may explain a layer: tf32, bfloat16, winograd-f4, ..., any; repeatable."
     ),
 ]
-MAX_LAYERS_SHOWN = 10
+MAX_LAYERS_SHOWN, MIN_SHARE_SHOWN = 10, 0.001  # layers, and the least share of the output's difference
 commands = typer.Typer(rich_markup_mode=None)
 
 
@@ -202,10 +202,12 @@ def _show_attribution(console: Console, a: Attribution | None) -> None:
     if a is None:
         return
     screen.line(console, f"largest difference at the output: {a.output}")
-    parts = ", ".join(f"{name} {100 * share:.3g} %" for name, share in a.largest())
-    holds = "" if abs(a.explained - 1) < 0.2 else ", so the first order does not hold here"
-    all_layers = f"all layers {100 * a.explained:.3g} %{holds}"
-    screen.line(console, f"layers whose own error explains it, to first order: {parts}; {all_layers}")
+    if a.is_first_order:
+        parts = ", ".join(f"{name} {100 * share:.3g} %" for name, share in a.largest() if abs(share) >= MIN_SHARE_SHOWN)
+        all_layers = f"all layers {100 * a.explained:.3g} %"
+        screen.line(console, f"layers whose own error explains it, to first order: {parts}; {all_layers}")
+    else:
+        screen.line(console, "which layers explain it cannot be said: the first order does not hold here")
     if a.estimate is not None:
         screen.line(console, f"a correct runtime differs there by about {a.estimate:.2g} (an estimate, not a bound)")
 
