@@ -109,6 +109,81 @@ def test_dead_channels_are_not_flagged() -> None:
     assert audit_recorded(model, {"x": X, "y": flushed}).verdict in ("rounding", "exact")
 
 
+def one_node(
+    kind: str, given: dict[str, np.ndarray], constants: dict[str, np.ndarray], **attributes
+) -> onnx.ModelProto:
+    """One ONNX node that reads its inputs, then its constants."""
+    node = helper.make_node(kind, [*given, *constants], ["y"], name="layer", **attributes)
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, a.shape) for n, a in given.items()]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([node], "g", ends, [y], [numpy_helper.from_array(a, n) for n, a in constants.items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def kind_of(model: onnx.ModelProto, given: dict[str, np.ndarray], y: np.ndarray) -> str:
+    return audit_recorded(model, {**given, "y": y}, tolerance_seconds=0).layers[0].verdict.kind
+
+
+def added_in_order(x: np.ndarray) -> np.ndarray:
+    """The sum along the last axis in float32, one after another."""
+    total = np.zeros(x.shape[:-1], np.float32)
+    for k in range(x.shape[-1]):
+        total = total + x[..., k]
+    return total
+
+
+def test_a_sum_may_begin_with_a_large_bias() -> None:
+    """Then all roundings have the size of the bias, as those of ONNX Runtime have at 4,096 terms."""
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(8, 300)).astype(np.float32) / 1000, rng.normal(size=(300, 8)).astype(np.float32) / 10
+    c = (rng.normal(size=8) * 1e4).astype(np.float32)
+    y = np.broadcast_to(c, (8, 8))
+    for k in range(300):
+        y = y + x[:, k : k + 1] * w[k]
+    assert kind_of(one_node("Gemm", {"x": x}, {"w": w, "c": c}), {"x": x}, y) == "rounding"
+
+
+def test_cells_that_hold_the_same_number_count_once() -> None:
+    """A constant image: every pixel rounds alike, so that many cells are one observation."""
+    w = np.float32(RNG.normal(size=(2, 1, 3, 3)).repeat(128, 1))
+    x = np.full((1, 128, 9, 9), 0.3, np.float32)
+    y = added_in_order(np.float32(0.3) * w.reshape(2, -1))
+    got = np.broadcast_to(y.reshape(1, 2, 1, 1), (1, 2, 7, 7)).astype(np.float32)
+    assert kind_of(one_node("Conv", {"x": x}, {"w": w}), {"x": x}, got) == "rounding"
+
+
+def test_the_mean_of_equal_numbers_is_not_flagged() -> None:
+    """All roundings of its sum have one sign; the division behind it does not make them independent."""
+    x = np.full((646, 39), -0.0033502765, np.float32)
+    y = added_in_order(x)[:, None] / np.float32(39)
+    assert kind_of(one_node("ReduceMean", {"x": x}, {"axes": np.array([1])}), {"x": x}, y) == "rounding"
+
+
+@pytest.mark.parametrize("mode", ["half_pixel", "align_corners", "asymmetric"])
+def test_rounded_positions_of_a_resize_are_not_flagged(mode: str) -> None:
+    import onnxruntime
+
+    x = RNG.normal(size=(1, 3, 11, 10)).astype(np.float32)
+    sizes = {"roi": np.zeros(0, np.float32), "scales": np.zeros(0, np.float32), "sizes": np.array([1, 3, 26, 24])}
+    model = one_node("Resize", {"x": x}, sizes, mode="linear", coordinate_transformation_mode=mode)
+    (y,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    assert kind_of(model, {"x": x}, y) in ("rounding", "exact")
+
+
+def test_flushed_scales_of_a_normalisation_are_not_flagged() -> None:
+    """A runtime that flushes a subnormal scale to zero gives zeros: the proof allows it, and it is usual."""
+    x = RNG.normal(size=(1, 2, 6, 6)).astype(np.float32)
+    model = one_node("InstanceNormalization", {"x": x}, {"s": np.float32([1e-39] * 2), "b": np.zeros(2, np.float32)})
+    assert kind_of(model, {"x": x}, np.zeros_like(x)) in ("rounding", "exact")
+
+
+def test_a_running_sum_shares_its_errors() -> None:
+    """Sums of one row share their terms, and so their errors: no slope is looked at."""
+    x = np.float32(np.random.default_rng(1).choice([-0.1] + 9 * [0.1], size=(8, 1000)))
+    y = np.stack([added_in_order(x[:, : k + 1]) for k in range(1000)], -1)
+    assert kind_of(one_node("CumSum", {"x": x}, {"axis": np.array(1)}), {"x": x}, y) == "rounding"
+
+
 def test_a_wide_allowance_is_said_in_the_layers_line() -> None:
     """Of 9,216 terms the proof allows more than a thousandth of the values."""
     rng = np.random.default_rng(0)

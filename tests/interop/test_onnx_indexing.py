@@ -13,6 +13,7 @@ import onnx_cases as cases
 import specgrad as sg
 from specgrad.errors import SpecgradError, UnsupportedError
 from specgrad.interop import from_onnx, to_onnx
+from specgrad.rounding import radius
 
 pytestmark = pytest.mark.quick
 RNG = np.random.default_rng(0)
@@ -218,3 +219,20 @@ def test_a_range_of_whole_floats_is_exact(ends) -> None:
     np.testing.assert_array_equal(from_onnx(model(0))(np.float32([0.5])), np.arange(*ends) + 0.5)
     with pytest.raises(SpecgradError, match="only ranges of whole numbers"):
         from_onnx(model(0.25))
+
+
+def test_what_is_scattered_may_be_added_onto_the_data_one_by_one() -> None:
+    """As ONNX Runtime does: no sum of updates is ever stored, and each addition rounds at the size of the data."""
+    x, u = np.full((1, 1), 1e4, np.float32), np.full((60, 1), 0.1, np.float32)
+    model, given = cases.one("ScatterElements", [x, np.zeros((60, 1), np.int64), u], reduction="add")
+    (y,) = cases.runtime(model, given)
+    graph = from_onnx(model)
+    ball = radius(graph, x, np.zeros((60, 1), np.int64), u).outputs
+    assert ball.contains(y.astype(np.float64)).all()
+    fixed = cases.network(
+        [helper.make_node("ScatterElements", ["x", "i", "u"], ["y"], reduction="add")],
+        {"x": x, "u": u},
+        ["y"],
+        {"i": np.zeros((60, 1), np.int64)},
+    )
+    assert radius(from_onnx(fixed), x, u).outputs.contains(y.astype(np.float64)).all()

@@ -11,9 +11,10 @@ taken as independent, evenly spread over one unit u in the last place, and carri
     a step of height 1      exp(-(d/deviation)^2/2) / 2          d: how far its argument is from the step;
                                                                  of a quantised value 1/64 more
 
-K*q/2: partial sums walk at random; K*y^2/3: they drift to y. Where cells are added as they come, not by a kernel, they
-may come in runs of equal ones (padding, numbers of a coarse grid), which all round alike: if most cells stand there
-twice, K*u/8 times the absolute sum is added. What two values share is not followed: they count as independent.
+K*q/2: partial sums walk at random; K*y^2/3: they drift to y. A sum of products may begin with what is added to it, c:
+then all its roundings have the size of c, and K*c^2 is added. Terms may come in runs of equal ones (padding, numbers of
+a coarse grid), which all round alike: if most cells of every factor stand there twice, K*u/8 times the absolute sum is
+added. A subnormal number may be flushed to 0. What two values share is not followed: they count as independent.
 docs/guide/usual.md says where this was measured, and how it held.
 """
 
@@ -38,6 +39,8 @@ from .arithmetic import FORMATS, Format
 NEARLY_EQUAL, MANY_EQUAL = 0.99, 8  # y^2 over K*q from which terms round alike, if there are as many
 MAX_PLAIN_TERMS = 4096  # of a sum that is no kernel: terms of one sign drift further than the formula says
 MIN_FLIPS = 1 / 64  # of quantised cells: integer kernels round scales and biases in ways of their own
+POSITIONED = ("resize", "resize_spread")  # their positions are computed and rounded too, and so are coefficients
+SHARED = ("cumsum",)  # its cells share their terms, and so their errors
 FUNCTION_UNITS = 2.0  # a function of one cell is off by up to a unit in the last place: 2u
 
 
@@ -47,12 +50,15 @@ class UsualError:
 
     values      per output, in float64
     deviations  per output; inf: of that cell nothing is estimated, since a step or an overflow stands in the way
-    unsure      per output, cells of sums whose terms are nearly equal: their roundings have one sign, and add up
+    unsure      per output, cells of sums whose terms are nearly equal, so that their roundings have one sign and add
+                up, or whose positions are computed and rounded too (resize), or that share their terms (cumsum)
+    alike       per output, whether terms come in runs of equal ones, so that errors of all cells may have one sign
     """
 
     values: list[Array]
     deviations: list[Array]
     unsure: list[Array]
+    alike: list[bool]
 
 
 def usual_error(
@@ -87,16 +93,22 @@ def usual_error(
         [_array(e.value) for e in outputs],
         [_deviation(e) for e in outputs],
         [np.broadcast_to(_array(e.unsure), shape_of(e.value)) for e in outputs],
+        [e.alike for e in outputs],
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Estimate:
-    """A node's value, its variance (None: exact), and cells whose terms are nearly equal."""
+    """A node's value, its variance (None: exact), cells of which nothing is said, and whether terms are alike.
+
+    count   how many terms the sum of products has that this is, scaled or moved; 0: it is none
+    """
 
     value: Any
     variance: Any = None
     unsure: Any = False
+    alike: bool = False
+    count: int = 0
 
 
 def _array(x: Any) -> Array:
@@ -141,7 +153,8 @@ class _Walk:
         if node.op in (INPUT, CONSTANT):
             value = given[i] if node.op is INPUT else self.graph.constants[i]
             kind = np.int64 if node.kind == "index" else np.float64
-            self.estimates[i] = _Estimate(self.lift(np.asarray(value).astype(kind)))
+            value = self.lift(np.asarray(value).astype(kind))
+            self.estimates[i] = _Estimate(value, None if node.kind == "index" else _flushed(value))
             return
         args = [_Estimate(a.value) if isinstance(a, NumberArg) else self.estimates[a] for a in node.args]
         values = [e.value for e in args]
@@ -150,9 +163,11 @@ class _Walk:
             self.estimates[i] = _Estimate(value)
         else:
             carried = self._carried(node, value, args)
-            own, unsure = self._own(node, value, values)
-            own = _sum(own, self._overflows(node, value))
-            self.estimates[i] = _Estimate(value, _sum(carried, own), unsure if own is not None else _any(args, node))
+            own, unsure, alike = self._own(node, value, values)
+            own = _sum(own, _started(node, value, args, self._format(node)), self._overflows(node, value))
+            unsure = unsure | _carried_unsure(args, node, value)
+            alike = alike or any(e.alike for e in args)
+            self.estimates[i] = _Estimate(value, _sum(carried, own), unsure, alike, _count(node, args))
         outputs = self.graph.output_positions
         for a in set(node.operands()):
             if self.last_use[a] == i and a not in outputs:
@@ -180,18 +195,18 @@ class _Walk:
         slope = node.op.tangent(y, values, tangents, node.params)
         return 0.0 if slope is None else slope
 
-    def _own(self, node: Node, y: Any, values: Sequence[Any]) -> tuple[Any, Any]:
-        """Return the variance that the operator's own roundings add, None if it is exact, and the unsure cells."""
+    def _own(self, node: Node, y: Any, values: Sequence[Any]) -> tuple[Any, Any, bool]:
+        """Return the variance that the operator's own roundings add, None if it is exact; the unsure cells; alike."""
         op, form = node.op, self._format(node)
         if form is None or op.exact or op.jumps:
-            return None, False
+            return None, False, False
         if op.footprint is same_cell or op.roundings is None:
             units = FUNCTION_UNITS if op.roundings is None else 1.0
-            return (units * form.u) ** 2 / 3 * y**2 + form.smallest**2, False
+            return (units * form.u) ** 2 / 3 * y**2 + max(form.smallest, FORMATS["float32"].tiny) ** 2, False, False
         return self._own_of_sum(node, y, values, form)
 
-    def _own_of_sum(self, node: Node, y: Any, values: Sequence[Any], form: Format) -> tuple[Any, Any]:
-        """Return the variance of a sum's own roundings, and the cells whose terms are nearly equal."""
+    def _own_of_sum(self, node: Node, y: Any, values: Sequence[Any], form: Format) -> tuple[Any, Any, bool]:
+        """Return the variance of a sum's own roundings, the cells of which nothing is said, and whether it has runs."""
         op = node.op
         assert op.roundings is not None
         count = op.roundings(*map(shape_of, values), **node.params)
@@ -199,14 +214,18 @@ class _Walk:
         q = q / _divisor(node)
         wide = FORMATS["float32"] if form.digits < FORMATS["float32"].digits else form  # halves are summed in float32
         variance = wide.u**2 / 3 * (count * q / 2 + count * y**2 / 3 + y**2) + (form.u**2 - wide.u**2) / 3 * y**2
-        if not op.kernel and _has_runs(values[0]):
-            variance = variance + (count * wide.u / 8 * apply(op, abs(values[0]), *values[1:], **node.params)) ** 2
+        alike = all(map(_has_runs, values if op.kernel else values[:1]))
+        if alike or op.name in POSITIONED:
+            size = apply(op, *(v if i in op.index_args else abs(v) for i, v in enumerate(values)), **node.params)
+            if op.name in POSITIONED:  # a position is off by about u times the number of cells
+                variance = variance + (2 * wide.u * sum(shape_of(values[0])) * size) ** 2
+            variance = variance + alike * (count * wide.u / 8 * size) ** 2
         unsure = (y**2 > NEARLY_EQUAL * count * q) & (y != 0) if count >= MANY_EQUAL else False
-        if count > MAX_PLAIN_TERMS and not op.kernel:
+        if op.name in (*POSITIONED, *SHARED) or (count > MAX_PLAIN_TERMS and not op.kernel):
             unsure = y == y
         largest = sum(float(abs(v).max()) for v in values if np.prod(shape_of(v)) and not _is_index(v))
         flushed = (count * FORMATS["float32"].tiny * (1 + largest)) ** 2
-        return variance + flushed + unsure * (count * wide.u * y / 4) ** 2, unsure
+        return variance + flushed + unsure * (count * wide.u * y / 4) ** 2, unsure, alike
 
     def _overflows(self, node: Node, y: Any) -> Any:
         """Return inf in cells that the format does not hold, 0 in others; None where it holds all of them."""
@@ -261,12 +280,45 @@ def _with_variance(args: Sequence[_Estimate]) -> Any:
     return ((k, e) for k, e in enumerate(args) if e.variance is not None)
 
 
-def _any(args: Sequence[_Estimate], node: Node) -> Any:
-    """Return the unsure cells of an operator that rounds nothing: those of its argument where cells stay in place."""
-    places = [e.unsure for e in args if e.unsure is not False]
-    if not places:
-        return False
-    return places[0] if node.op.footprint is same_cell else True
+def _carried_unsure(args: Sequence[_Estimate], node: Node, y: Any) -> Any:
+    """Return the cells that come from unsure ones: where they stay, where layout moves them, or else all."""
+    unsure: Any = False
+    for e in args:
+        if e.unsure is False or not bool(_array(e.unsure).any()):
+            continue
+        if node.op.footprint is same_cell:
+            unsure = unsure | e.unsure
+        elif node.op.kind == "same" and len(args) == 1:
+            marks = e.value * 0 + 1.0 * e.unsure
+            unsure = unsure | (apply(node.op, marks, **node.params) != 0)
+        else:
+            return y == y
+    return unsure
+
+
+def _count(node: Node, args: Sequence[_Estimate]) -> int:
+    """Return how many terms the sum of products has that a node is, or that is scaled, moved or added to; 0: none."""
+    op = node.op
+    if op.kernel and op.roundings is not None:
+        return int(op.roundings(*(shape_of(e.value) for e in args), **node.params))
+    counts = [e.count for e in args if e.count]
+    scaled = op.name in ("mul", "div") and sum(e.variance is not None for e in args) == 1
+    return counts[0] if len(counts) == 1 and (scaled or op.name in ("add", "sub", "neg") or op.kind == "same") else 0
+
+
+def _started(node: Node, y: Any, args: Sequence[_Estimate], form: Format | None) -> Any:
+    """Return the variance of sums of products that begin with what is added to them; None where nothing is."""
+    if node.op.name not in ("add", "sub") or form is None:
+        return None
+    wide = FORMATS["float32"] if form.digits < FORMATS["float32"].digits else form
+    counts = [e.count for e in args]
+    return _sum(*(wide.u**2 / 3 * n * e.value**2 for n, e in zip(reversed(counts), args, strict=True) if n))
+
+
+def _flushed(x: Any) -> Any:
+    """Return the variance of numbers that may be flushed to 0 where they are read: of subnormal ones; None: no one."""
+    small = (abs(x) < FORMATS["float32"].tiny) & (x != 0)
+    return small * x**2 if bool(_array(small).any()) else None
 
 
 def _divisor(node: Node) -> float:

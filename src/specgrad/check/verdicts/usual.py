@@ -8,13 +8,15 @@ proven allowance is unusual if one of these is beyond what 3,581 correct executi
     peak     the largest abs(z)                               above 16   (6.1)
     gain     slope of e over y, abs above 4u, and its t       above 8    (0.2u)
 
-Systematic faults (a gain, an offset, a lost term, rounded weights) show in the means long before one cell does.
+Systematic faults (a gain, an offset, a lost term, rounded weights) show in the means long before one cell does. Cells
+that hold the same number often have the same operands, and round alike: in means they count as one. Where terms come
+in runs of equal ones, errors of all cells may have one sign, and no slope is looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,7 +41,8 @@ class Usual:
 
     scale   the root mean square of the estimated deviations: what is usual here, in the units of the layer
     seen    the root mean square of the errors
-    cells   how many cells were compared; of fewer than 32 the peak alone counts
+    cells   how many cells were compared; of fewer than 32 the peak alone counts. Where something is unusual, cells
+            that hold the same number were counted as one
     """
 
     rms: float
@@ -166,31 +169,57 @@ def compare(got: Array, estimate: UsualError, known: Array, axis: int) -> Usual 
     """Return the statistics of z over the known cells; None if there are none."""
     y, s = estimate.values[0], estimate.deviations[0]
     known = known & np.isfinite(s) & (s > 0) & np.isfinite(got) & np.isfinite(y) & ~estimate.unsure[0]
-    count = int(known.sum())
-    if not count:
+    if not known.any():
         return None
     s = np.where(known, s, 1.0)
-    e = np.where(known, got.astype(np.float64) - y, 0.0)
-    z, w = e / s, np.where(known, y, 0.0) / s
-    size = float((w**2).sum())
-    gain = float((z * w).sum()) / size if size else 0.0
-    return Usual(
-        rms=float(np.sqrt((z**2).sum() / count)),
-        channel=_largest_channel(z, known, axis),
-        peak=float(np.abs(z).max()),
-        gain=gain,
-        t=abs(gain) * size**0.5,
-        scale=float(np.sqrt((np.where(known, s, 0.0) ** 2).sum() / count)),
-        seen=float(np.sqrt((e**2).sum() / count)),
-        cells=count,
-    )
+    errors = _Errors(np.where(known, got.astype(np.float64) - y, 0.0), np.where(known, y, 0.0), s, known * 1.0, axis)
+    usual = errors.usual(estimate.alike[0])
+    if not usual.reasons:
+        return usual
+    return replace(errors.counted_once().usual(estimate.alike[0]), peak=usual.peak)
 
 
-def _largest_channel(z: Array, known: Array, axis: int) -> float:
-    """Return the largest root mean square of z over one channel that has cells enough; 0 if none has."""
-    if z.ndim < -axis:
-        return 0.0
-    others = tuple(i for i in range(z.ndim) if i != z.ndim + axis)
-    cells = known.sum(others)
-    enough = cells >= MIN_CHANNEL_CELLS
-    return float(np.sqrt(((z**2).sum(others)[enough] / cells[enough]).max(initial=0.0)))
+@dataclass(frozen=True, eq=False)
+class _Errors:
+    """Errors e of cells with values y and usual sizes s, and how much each cell counts in a mean; 0: not at all."""
+
+    e: Array
+    y: Array
+    s: Array
+    weight: Array
+    axis: int
+
+    def counted_once(self) -> _Errors:
+        """Return the same where cells that hold the same float32 count as one, together."""
+        _, group = np.unique(self.y.astype(np.float32), return_inverse=True)
+        group = group.reshape(self.y.shape)
+        return replace(self, weight=self.weight / np.maximum(np.bincount(group.ravel(), self.weight.ravel()), 1)[group])
+
+    def usual(self, alike: bool) -> Usual:
+        """Return the statistics; no slope counts where terms are alike."""
+        z, w, count = self.e / self.s, self.y / self.s, float(self.weight.sum())
+        size = float((self.weight * w**2).sum())
+        gain = float((self.weight * z * w).sum()) / size if size else 0.0
+        return Usual(
+            rms=self._mean_root(z),
+            channel=self._largest_channel(z),
+            peak=float(np.abs(z).max()),
+            gain=gain,
+            t=0.0 if alike else abs(gain) * size**0.5,
+            scale=self._mean_root(self.s),
+            seen=self._mean_root(self.e),
+            cells=round(count),
+        )
+
+    def _mean_root(self, x: Array) -> float:
+        """Return the root mean square of x."""
+        return float(np.sqrt((self.weight * x**2).sum() / self.weight.sum()))
+
+    def _largest_channel(self, z: Array) -> float:
+        """Return the largest root mean square of z over one channel that has cells enough; 0 if none has."""
+        if z.ndim < -self.axis:
+            return 0.0
+        others = tuple(i for i in range(z.ndim) if i != z.ndim + self.axis)
+        cells = self.weight.sum(others)
+        enough = cells >= MIN_CHANNEL_CELLS
+        return float(np.sqrt(((self.weight * z**2).sum(others)[enough] / cells[enough]).max(initial=0.0)))

@@ -11,7 +11,7 @@ from onnx import TensorProto
 from ....errors import ShapeError, UnsupportedError
 from ....graph.builder import Var
 from ....op import Value, apply
-from ....ops.elementwise import add, equal, maximum, mul, select
+from ....ops.elementwise import equal, maximum, mul, select
 from ....ops.gather import gather
 from ....ops.layout import axis_of, concat, permute, reshape
 from ....ops.max_pool import WINNER, put
@@ -89,11 +89,14 @@ def _scatter_elements(c: OnnxNode) -> Value:
         text = f"indices {where} and updates {c.shape(2)} must have the shape of the data {shape} but for axis {axis}"
         c.refuse(text, None, UnsupportedError)
     order = (*(a for a in range(len(shape)) if a != axis), axis)
-    index = _permuted_positions(c, shape[axis], order)
-    sums = put(permute(c.real(2), order), index, size=(shape[axis],), empty=False)
-    sums = permute(sums, tuple(order.index(a) for a in range(len(shape))))
+    back = tuple(order.index(a) for a in range(len(shape)))
+    updates, index = permute(c.real(2), order), _permuted_positions(c, shape[axis], order)
     data = c.importer.constant_value(c.input_name(0))
-    return sums if data is not None and not np.any(data) else add(c.real(0), sums)
+    if data is None or np.any(data):  # one sum, which may begin with the data: no sum of updates is ever stored
+        kept = permute(c.real(0), order)
+        own = np.broadcast_to(np.arange(shape[axis]), kept.shape)
+        updates, index = concat([kept, updates], -1), concat([np.ascontiguousarray(own), index], -1)
+    return permute(put(updates, index, size=(shape[axis],), empty=False), back)
 
 
 def _permuted_positions(c: OnnxNode, cells: int, order: tuple[int, ...]) -> Value:
