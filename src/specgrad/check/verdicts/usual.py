@@ -155,7 +155,12 @@ def usual_of(part: Graph, given: Sequence[Array], got: Array, known: Array, back
 
 
 def sums(part: Graph) -> bool:
-    """Return whether a layer has a sum: elsewhere the proof leaves no room that an estimate could narrow."""
+    """Return whether a layer has a sum, and no function such as exp, of which runtimes have errors of their own.
+
+    Elsewhere the proof leaves no room that an estimate could narrow.
+    """
+    if any(n.op.transcendental for n in part.nodes):
+        return False
     return any(n.op.roundings is not None and n.op.footprint is not same_cell for n in part.nodes)
 
 
