@@ -420,5 +420,5 @@ def test_a_contradiction_is_no_small_distance(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_argument_too_many_is_refused_with_points_too() -> None:
-    with pytest.raises(sg.SpecgradError, match="takes 1 arguments"):
+    with pytest.raises(sg.SpecgradError, match="the model takes 1 inputs"):
         tolerance(sg.trace(sg.relu, (1, 3)), np.ones((2, 3)), np.ones((2, 3)), points=True)
