@@ -4,7 +4,7 @@
     python benchmarks/usual.py plant models/ --out planted.jsonl      faults of 25 kinds in layers of these models
     python benchmarks/usual.py whole models/ --out whole.jsonl        outputs of whole models beside the estimate
     python benchmarks/usual.py table usual.jsonl planted.jsonl whole.jsonl
-    python benchmarks/usual.py curve usual.jsonl planted.jsonl --out docs/guide/pictures/usual.svg
+    python benchmarks/usual.py curve usual.jsonl planted.jsonl --out docs/guide/usual.svg
 
 A folder holds NAME.onnx and NAME.npz (inputs by name), as `python benchmarks/zoo.py FOLDER` makes them. Models that are
 in both files already are passed over. Correct executions: ONNX Runtime (no, basic, extended and all optimisations),
