@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,8 +14,16 @@ torch = pytest.importorskip("torch")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from specgrad.check import audit, audit_recorded  # noqa: E402
+from specgrad.check.auditing.audit import (  # noqa: E402
+    Audit,
+    Coverage,
+    merge_audits,
+)
+from specgrad.check.auditing.layer import LayerVerdict  # noqa: E402
 from specgrad.check.verdicts import usual as usual_module  # noqa: E402
+from specgrad.check.verdicts.judge import Verdict  # noqa: E402
 from specgrad.check.verdicts.rounded_weights import ROUNDED, rounded_to_bits  # noqa: E402
+from specgrad.rounding.usual_error import UsualError  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("kept_workers")
 RNG = np.random.default_rng(7)
@@ -256,10 +265,60 @@ def test_a_useless_bound_of_the_whole_is_a_note() -> None:
 
 def test_a_wrong_run_with_right_layers_is_unusual() -> None:
     """The layers, exposed, are right; the run as it is gives other numbers, within a bound that allows anything."""
-    from dataclasses import replace
-
     audited = audit(layer(), "onnxruntime", X)
     assert audited.verdict == "rounding"
     far = replace(audited, run=usual_module.RunEstimate(1e-3, 1e-5))
     assert far.verdict == "unusual"
     assert replace(far, unusual="note").verdict == "rounding"
+
+
+def an_audit(kinds: list[str], whole: str, **options) -> Audit:
+    """An audit with layers of these verdicts."""
+    layers = tuple(LayerVerdict(f"l{k}", "op", (1,), Verdict(kind)) for k, kind in enumerate(kinds))
+    covered = Coverage(sum(kind != "not examined" for kind in kinds), len(kinds), 0, 0)
+    return Audit("m", "r", {}, layers, Verdict(whole), coverage=covered, **options)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_run_that_is_no_number_is_unusual(value: float) -> None:
+    """An open bound excuses it, so that nothing else would tell."""
+    estimate = UsualError([np.ones(4)], [np.full(4, 1e-7)], [np.zeros(4, bool)], [False])
+    assert usual_module.compare_run([np.float32([1, value, 1, 1])], estimate).is_unusual
+
+
+def test_cells_without_an_estimate_excuse_no_others() -> None:
+    estimate = UsualError([np.ones(2)], [np.array([1e-7, np.inf])], [np.zeros(2, bool)], [False])
+    assert usual_module.compare_run([np.float32([2, 1])], estimate).is_unusual
+    assert not usual_module.compare_run([np.float32([1, 2])], estimate).is_unusual
+
+
+def test_a_point_that_was_not_examined_is_not_outvoted() -> None:
+    """Unusual at one point, out of time at the other: as a note it must not become "rounding"."""
+    both = merge_audits([an_audit(["unusual"], "rounding"), an_audit(["not examined"], "not examined")])
+    assert both.verdict == "unusual"
+    assert replace(both, unusual="note").verdict == "partly examined"
+    mixed = merge_audits([an_audit(["exact", "exact"], "exact"), an_audit(["exact", "not examined"], "not examined")])
+    assert [layer.verdict.kind for layer in mixed.layers] == ["exact", "not examined"]
+    assert mixed.verdict == "partly examined"
+
+
+def test_what_was_left_out_is_no_yes() -> None:
+    """A run as it is of which nothing is known, points or outputs that time did not reach."""
+    assert an_audit(["rounding"], "cannot tell", left_out=("the run as it is",)).verdict == "partly examined"
+    late = an_audit(["exact", "not examined"], "not examined", outputs_only=True, left_out=("all outputs",))
+    assert late.verdict == "partly examined"
+    assert "not examined: all outputs" in str(late)
+    assert replace(late, partial=True).verdict == "exact"
+
+
+def test_no_time_for_the_run_as_it_is_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers are judged in time, the run as it is, which gave other numbers, is not."""
+    from specgrad.check.auditing import layer as layer_module
+
+    monkeypatch.setattr(layer_module.AuditContext, "model_verdict_in_time", lambda *_: Verdict("not examined"))
+    monkeypatch.setattr(layer_module.AuditContext, "run_estimate", lambda _: None)
+    assert audit(layer(), "onnxruntime", X).verdict == "rounding", "the same numbers as the layer's"
+    monkeypatch.setattr(layer_module.AuditContext, "has_run_of_its_own", True)
+    audited = audit(layer(), "onnxruntime", X)
+    assert audited.verdict == "partly examined"
+    assert "not examined: the run as it is" in str(audited)

@@ -191,12 +191,14 @@ def audit_page(audit: Audit, graph: Graph | None = None) -> str:
     elif audit.outputs_only:
         lead = f"Outputs alone: {escape(str(audit.whole))}"
     else:
-        lead = f"{audit.coverage.layers} layers, each within the proven radius of its own inputs."
+        within = [layer for layer in audit.layers if layer.verdict.kind in ("exact", "rounding", "unusual")]
+        lead = f"{len(within)} of {len(audit.layers)} layers are within the proven radius of their own inputs."
     body = [
         f"<p>{_summary(audit)}</p>" if audit.layers else "",
         f"<p>{escape(audit.model)} on {escape(audit.runtime)}{_versions(audit.versions)}. "
         f"Whole model, nothing exposed: {kind_of(audit.whole.kind)} {_cell(audit.whole)}</p>",
         f"<p>{escape(str(audit.coverage))}.</p>",
+        *(f"<p>Not examined: {escape(what)}.</p>" for what in audit.left_out),
         f"<p>The run as it is, {escape(str(audit.run))}.</p>" if audit.run is not None else "",
         *(
             f"<p>{escape(note)}</p>"

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from specgrad.deadline import is_over, time_left, time_limit
+from specgrad.deadline import check_time, is_over, time_left, time_limit
+from specgrad.errors import TimeLimitError
 from specgrad.graph.drawing.summary import multiply_adds
 from specgrad.graph.graph import Graph, needed
 from specgrad.interop.model import open_model
@@ -65,6 +66,8 @@ class Audit:
     """Whether inputs and outputs are all that is known: then no layer can be named."""
     run: RunEstimate | None = None
     """How far the run as it is was off, beside what is usual: an estimate; None where nothing is estimated."""
+    left_out: tuple[str, ...] = ()
+    """What was not examined beside layers, in words: the run as it is, points that time did not reach."""
     blind_spots: BlindSpots | None = None
     """What could not be seen, where outputs alone were judged and explained; else None."""
 
@@ -80,7 +83,7 @@ class Audit:
         """The verdict of the layers, and of the run as it is where that is proven to be wrong.
 
         A bound of the whole model that says nothing is no verdict. Layers that were not examined are one: "partly
-        examined".
+        examined"; so is a run as it is that neither the bound nor the estimate says anything of.
         """
         layers = [layer.verdict for layer in self.layers] + ([self.export.verdict] if self.export is not None else [])
         if layers and worst(layers).kind == "other arithmetic":
@@ -93,7 +96,7 @@ class Audit:
         kind = worst(judged).kind if judged else "cannot tell"
         if _is_bad(kind) or kind in ("unusual", "refuses"):
             return kind
-        if not self.coverage.is_whole and not self.partial and not self.outputs_only:
+        if not self.partial and (self.left_out or not (self.coverage.is_whole or self.outputs_only)):
             return "partly examined"
         return "cannot tell" if kind == "not examined" else kind
 
@@ -103,7 +106,9 @@ class Audit:
             layer = next((x for x in self.worst_layers(1) if x.verdict.kind == "unusual"), None)
         if layer is not None:
             return f"{self.verdict}: layer {layer.name} ({layer.operator}): {layer.verdict}"
-        return f"{self.verdict}: {'outputs alone' if self.outputs_only else self.coverage}; whole model: {self.whole}"
+        seen = "outputs alone" if self.outputs_only else str(self.coverage)
+        seen += "".join(f"; not examined: {what}" for what in self.left_out)
+        return f"{self.verdict}: {seen}; whole model: {self.whole}"
 
     def worst_layers(self, count: int = 10) -> list[LayerVerdict]:
         """Return the layers to look at first: by severity, then by times the usual, then by share of the allowance."""
@@ -138,7 +143,7 @@ class Audit:
             "coverage": self.coverage.to_json(),
             "whole": LayerVerdict("whole model", "", (), self.whole).row(),
             "blind_spots": None if self.blind_spots is None else self.blind_spots.to_json(),
-            "notes": list(self.notes),
+            "notes": [*self.notes, *(f"not examined: {what}" for what in self.left_out)],
             "script": self.script,
             "deployment": {part: dict(said) for part, said in self.deployment.items()},
         }
@@ -258,25 +263,52 @@ def _judge_points(judging: Sequence[AuditContext], progress: Progress | None) ->
     if len(audits) == len(judging):
         return audited
     text = f"{len(audits)} of {len(judging)} points were judged: a tolerance takes {cost:.2g} s"
-    return replace(audited, notes=(*audited.notes, text))
+    others = f"{len(judging) - len(audits)} of {len(judging)} points"
+    return replace(audited, notes=(*audited.notes, text), left_out=(*audited.left_out, others))
 
 
 def merge_audits(audits: Sequence[Audit]) -> Audit:
-    """Return the audits of several points as one: of every layer the worst verdict, with its point."""
+    """Return the audits of several points as one: of every layer the worst verdict, with its point.
+
+    What was not examined at one point was not examined.
+    """
     worst_one = max(audits, key=lambda a: (SEVERITY.index(a.verdict), a.whole.ratio))
     columns = zip(*(a.layers for a in audits), strict=True)
-    layers = [replace(column[0], verdict=_worst_with_point([layer.verdict for layer in column])) for column in columns]
-    return replace(worst_one, layers=tuple(layers), whole=_worst_with_point([a.whole for a in audits]))
+    layers = [_worst_of_points(column) for column in columns]
+    _, whole = _worst_with_point([a.whole for a in audits])
+    runs = [a.run for a in audits if a.run is not None]
+    return replace(
+        worst_one,
+        layers=tuple(layers),
+        whole=whole,
+        coverage=min((a.coverage for a in audits), key=lambda c: c.layers),
+        run=max(runs, key=lambda run: run.times) if runs else None,
+        notes=tuple(dict.fromkeys(note for a in audits for note in a.notes)),
+        left_out=tuple(dict.fromkeys(what for a in audits for what in a.left_out)),
+    )
 
 
-def _worst_with_point(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the worst verdict, its index prefixed by the point; of several classes, the widest."""
+def _worst_of_points(column: Sequence[LayerVerdict]) -> LayerVerdict:
+    """Return the layer of the point where its verdict is worst."""
+    i, verdict = _worst_with_point([layer.verdict for layer in column])
+    return replace(column[i], verdict=verdict)
+
+
+def _worst_with_point(verdicts: Sequence[Verdict]) -> tuple[int, Verdict]:
+    """Return the worst verdict and its point, which is prefixed to its index; of several classes, the widest.
+
+    "Not examined" is worse than what was explained.
+    """
     classes = [c.name for c in CLASSES]
-    rank = {v: (SEVERITY.index(v.kind), classes.index(v.arithmetic) if v.arithmetic else -1, v.ratio) for v in verdicts}
-    i = max(range(len(verdicts)), key=lambda k: rank[verdicts[k]])
+
+    def rank(v: Verdict) -> tuple[int, int, float]:
+        kind = "cannot tell" if v.kind == "not examined" else v.kind
+        return SEVERITY.index(kind), classes.index(v.arithmetic) if v.arithmetic else -1, v.ratio
+
+    i = max(range(len(verdicts)), key=lambda k: rank(verdicts[k]))
     verdict = verdicts[i]
     index = (i, *verdict.index) if verdict.index else ()
-    return replace(verdict, index=index, detail=f"{verdict.detail} (point {i})" if verdict.detail else "")
+    return i, replace(verdict, index=index, detail=f"{verdict.detail} (point {i})" if verdict.detail else "")
 
 
 def _blind_spots(points: Sequence[AuditContext]) -> BlindSpots | None:
@@ -302,12 +334,19 @@ def _audit_run(judging: AuditContext, progress: Progress | None) -> Audit:
         step(name, i, len(names))
         layers.append(judging.layer_in_time(name, layer))
     covered = coverage(deployed, [layer.name for layer in layers if layer.verdict.kind != "not examined"])
-    layers += [] if is_over() else judging.merged()
+    left_out = _add_merged(layers, judging)
     bad = next((names.get(layer.name) for layer in layers if _is_bad(layer.verdict.kind)), None)
     used = [x.verdict.arithmetic for x in layers if x.verdict.arithmetic and not _is_bad(x.verdict.kind)]
     step("whole model", len(names), len(names))
     whole = judging.model_verdict_in_time(used, layers)
     is_late = is_over()
+    estimated = not (used or is_late or (judging.outputs_only and judging.accept))
+    run = judging.run_estimate() if estimated else None
+    is_judged = run is not None or _is_answer(whole) or judging.outputs_only
+    if deployed.answer.outcome == "answers" and not is_judged and judging.has_run_of_its_own:
+        left_out.append(f"the run as it is ({'no time was left' if is_late else 'nothing is known of its outputs'})")
+    if judging.outputs_only and any(layer.verdict.kind == "not examined" for layer in layers):
+        left_out.append("all outputs")
     return Audit(
         deployed.title,
         target.name,
@@ -323,9 +362,20 @@ def _audit_run(judging: AuditContext, progress: Progress | None) -> Audit:
         },
         covered,
         attribution=None if is_late else attribute(deployed, judging.expected, judging.backend, judging.estimate),
-        run=None if used or is_late or (judging.outputs_only and judging.accept) else judging.run_estimate(),
+        run=run,
         outputs_only=judging.outputs_only,
+        left_out=tuple(left_out),
     )
+
+
+def _add_merged(layers: list[LayerVerdict], judging: AuditContext) -> list[str]:
+    """Append the verdicts on merged layers; return what the time did not allow, in words."""
+    try:
+        check_time("audit")
+        layers += judging.merged()
+    except TimeLimitError:
+        return ["layers as they are merged (no time was left)"] if judging.deployed.merged else []
+    return []
 
 
 def _judge_export(deployed: ModelRun, inputs: Sequence[Array]) -> LayerVerdict | None:

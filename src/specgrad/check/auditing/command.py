@@ -179,6 +179,9 @@ def show_audit(console: Console, audit: Audit) -> None:
         screen.line(console, "first layer that rounding does not explain: ", (audit.first_divergent.name, "bold"))
     if not audit.outputs_only:  # else the whole model is all that there is
         screen.line(console, str(audit.coverage))
+    for what in audit.left_out:
+        screen.line(console, f"not examined: {what}")
+    if not audit.outputs_only:
         _show_layers(console, audit)
     screen.line(console, f"whole model, as it runs: {audit.whole}")
     if audit.run is not None:

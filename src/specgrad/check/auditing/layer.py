@@ -154,6 +154,14 @@ class AuditContext:
         except SpecgradError:
             return None
 
+    @property
+    def has_run_of_its_own(self) -> bool:
+        """Whether the run as it is gave other outputs than the layers that were judged."""
+        graph, known = self.deployed.graph, self.deployed.known
+        pairs = list(zip(graph.output_positions, self.deployed.answer.arrays, strict=False))
+        shown = [p in known and np.array_equal(known[p], a, equal_nan=a.dtype.kind == "f") for p, a in pairs]
+        return len(shown) < len(graph.output_positions) or not all(shown)
+
     def run_estimate(self) -> RunEstimate | None:
         """Return how far the run as it is was off, beside what is usual; None where nothing is estimated."""
         answer = self.deployed.answer

@@ -128,14 +128,20 @@ class RunEstimate:
 
 
 def compare_run(outputs: Sequence[Array], estimate: UsualError) -> RunEstimate | None:
-    """Return the outputs of a run beside what is usual, of the worst output; None where nothing is estimated."""
+    """Return the outputs of a run beside what is usual, of the worst output; None where nothing is estimated.
+
+    Cells of which nothing is estimated, and outputs that hold positions, are left out.
+    """
     each = []
     for got, y, s in zip(outputs, estimate.values, estimate.deviations, strict=False):
-        if got.shape != y.shape or got.dtype.kind != "f" or not got.size or not np.isfinite(s).all():
-            return None
-        known = np.isfinite(got) & np.isfinite(y)
-        apart = np.where(known, np.abs(np.where(known, got, 0).astype(np.float64) - np.where(known, y, 0)), 0.0)
-        each.append(RunEstimate(float(apart.max()), float(s.max())))
+        if got.shape != y.shape or got.dtype.kind != "f":
+            continue
+        known = np.isfinite(s) & np.isfinite(y)
+        if not known.any():
+            continue
+        apart = np.abs(np.where(known, got, 0).astype(np.float64) - np.where(known, y, 0))
+        apart = np.where(np.isnan(apart), np.inf, apart)  # a NaN is no number that a correct run gives there
+        each.append(RunEstimate(float(apart.max()), float(s[known].max())))
     return max(each, key=lambda e: e.times) if each else None
 
 

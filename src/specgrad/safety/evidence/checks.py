@@ -183,12 +183,15 @@ def outputs(request: EvidenceRequest) -> Item:
             sentences.append(f"{name} was not recorded.")
             continue
         far = np.abs(np.stack([p[name] for p in request.points]).astype(np.float64) - exact)
-        beyond |= bool((~(far <= distance)).any())
+        beyond |= bool((~(far <= distance) & np.isfinite(distance)).any())  # an infinite one excludes nothing
         unusual |= usual is not None and not float(far.max(initial=0.0)) <= usual.factor * usual.deviations[k]
         most = upward(float(far.max(initial=0.0)))
         used = _used(far, distance) if labelled.form == "proven" else ""
         sentences.append(f"The target's {name} is at most {most} from the exact values{used}.")
     verdict = "differs" if beyond else "unusual" if unusual else labelled.form
+    if proven is None:  # exact outputs are known from the proof alone
+        verdict = "cannot tell"
+        sentences.append("The target's outputs were compared with nothing.")
     if beyond:
         sentences.append("That is farther than any execution of the class can be.")
     elif unusual:
