@@ -20,6 +20,7 @@ from specgrad.check.auditing.audit import (  # noqa: E402
     merge_audits,
 )
 from specgrad.check.auditing.layer import LayerVerdict  # noqa: E402
+from specgrad.check.tolerances.estimate import EstimatedTolerance, estimate_tolerance  # noqa: E402
 from specgrad.check.verdicts import usual as usual_module  # noqa: E402
 from specgrad.check.verdicts.judge import Verdict  # noqa: E402
 from specgrad.check.verdicts.rounded_weights import ROUNDED, rounded_to_bits  # noqa: E402
@@ -322,3 +323,20 @@ def test_no_time_for_the_run_as_it_is_is_said(monkeypatch: pytest.MonkeyPatch) -
     audited = audit(layer(), "onnxruntime", X)
     assert audited.verdict == "partly examined"
     assert "not examined: the run as it is" in str(audited)
+
+
+def test_outputs_of_different_sizes_have_lines_of_their_own() -> None:
+    """One number for all would be above the smaller output: no such number is printed, in words or JSON."""
+    import specgrad as sg
+
+    w, x = RNG.normal(size=(64, 64)).astype(np.float32), RNG.normal(size=64).astype(np.float32)
+    both = estimate_tolerance(sg.trace(lambda x: (w @ x * 1e6, w @ x * 1e-6), (64,)), x)
+    assert both.is_useful
+    assert not both.is_one_for_all
+    atols = [float(line.split("atol=")[1].split(")")[0]) for line in both.assert_lines]
+    assert all(10 * d < atol < spread for d, atol, spread in zip(both.deviations, atols, both.spreads, strict=True))
+    assert all("estimated, not proven" in line for line in both.assert_lines)
+    assert both.to_json()["atol"] is None
+    wide = EstimatedTolerance(("y",), (1.0,), (13.0,))
+    assert not wide.is_useful, "two executions would be farther apart than the cells"
+    assert wide.to_json()["tolerance"] is None

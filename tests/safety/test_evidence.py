@@ -275,3 +275,18 @@ def test_the_example_with_openvino_as_the_target(tmp_path: Path) -> None:
     }
     assert evidence.verdict == "cannot tell"
     assert (tmp_path / "evidence.html").stat().st_size > 10_000
+
+
+def test_outputs_that_were_compared_with_nothing_are_no_yes(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time was over before exact outputs were known: a target that is far off would hide behind an estimate."""
+    from specgrad.safety.evidence import checks
+
+    written(tmp_path / "net.onnx")
+    values = run_elsewhere(tmp_path / "net.onnx", np.ones((2, 1, 1, SIZE, SIZE), np.float32))
+    known = {name: a + 100 if name == "scores" else a for name, a in values.items()}
+    request = checks.EvidenceRequest(str(tmp_path / "net.onnx"), known)
+    late = "specgrad.check.tolerances.labelled._proof"
+    monkeypatch.setattr(late, lambda *_: (None, "the time was over"))
+    assert checks.outputs(request).verdict == "cannot tell"
+    monkeypatch.undo()
+    assert checks.outputs(request).verdict == "differs"

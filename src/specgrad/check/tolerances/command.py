@@ -96,9 +96,9 @@ def _show_layers(console: Console, layers: Any) -> None:
 ESTIMATED = j.object_of(
     "what correct executions usually differ by at these inputs: an estimate, not a proof",
     estimated={"type": "boolean", "description": "true: nothing of this is proven"},
-    tolerance=j.number("factor times the largest deviation: the estimated distance from the exact outputs"),
-    pairwise_tolerance=j.number("the estimated distance of two correct executions"),
-    atol=j.number("for numpy.testing.assert_allclose(a, b, rtol=0, atol=atol); estimated"),
+    tolerance=j.bound("factor times the largest deviation: the estimated distance from the exact outputs"),
+    pairwise_tolerance=j.bound("the estimated distance of two correct executions; null: above an output's spread"),
+    atol=j.bound("for numpy.testing.assert_allclose(a, b, rtol=0, atol=atol); estimated"),
     factor=j.number("how many deviations the tolerance is"),
     outputs=j.list_of(
         j.object_of(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from specgrad.errors import UnsupportedError
+from specgrad.errors import UnsupportedError, printable
 from specgrad.graph.graph import Graph
 from specgrad.graph.ir.node import bind_inputs
 from specgrad.interop.model import open_model
@@ -50,36 +50,54 @@ class EstimatedTolerance:
 
     @property
     def is_useful(self) -> bool:
-        """Whether the tolerance of every output is below its spread."""
+        """Whether two correct executions are less apart in every output than its cells are."""
         pairs = zip(self.deviations, self.spreads, strict=True)
-        return all(np.isfinite(d) and self.factor * d <= spread for d, spread in pairs)
+        return all(np.isfinite(d) and PAIR * self.factor * d <= spread for d, spread in pairs)
 
     @property
-    def assert_line(self) -> str:
-        """To paste into a test; the word "estimated" goes with it."""
-        atol = upward(self.pairwise_tolerance, 2)
-        return f"numpy.testing.assert_allclose(a, b, rtol=0, atol={atol})  # estimated, not proven"
+    def is_one_for_all(self) -> bool:
+        """Whether the largest tolerance says something of every output; of outputs of other sizes it does not."""
+        return self.is_useful and self.pairwise_tolerance <= min(self.spreads, default=np.inf)
+
+    @property
+    def assert_lines(self) -> list[str]:
+        """To paste into a test, one line per output where one number is not for all; each says "estimated"."""
+        if self.is_one_for_all:
+            return [_assert_line(self.pairwise_tolerance, "estimated, not proven")]
+        pairs = zip(self.names, self.deviations, strict=True)
+        return [
+            _assert_line(PAIR * self.factor * d, f"output {printable(name)}: estimated, not proven")
+            for name, d in pairs
+        ]
 
     def sentences(self) -> list[str]:
         """What is estimated, in words."""
+        within = f"within {upward(self.tolerance, 2)} of the exact outputs, " if self.is_one_for_all else "within "
         return [
-            f"Estimated, not proven: correct executions are within {upward(self.tolerance, 2)} of the exact outputs, "
-            f"{self.factor:g} times their usual deviation, and pass",
-            f"    {self.assert_line}",
+            f"Estimated, not proven: correct executions are {within}{self.factor:g} times their usual deviation"
+            f"{', and' if self.is_one_for_all else ' of the exact outputs, and'} pass",
+            *(f"    {line}" for line in self.assert_lines),
         ]
 
     def to_json(self) -> dict[str, Any]:
+        """null stands for numbers that are above the cells of an output: they are no tolerance."""
+        said = self.is_one_for_all
         return {
             "estimated": True,
-            "tolerance": self.tolerance,
-            "pairwise_tolerance": self.pairwise_tolerance,
-            "atol": float(upward(self.pairwise_tolerance, 2)),
+            "tolerance": self.tolerance if said else None,
+            "pairwise_tolerance": self.pairwise_tolerance if said else None,
+            "atol": float(upward(self.pairwise_tolerance, 2)) if said else None,
             "factor": self.factor,
             "outputs": [
                 {"name": name, "deviation": deviation, "spread": spread}
                 for name, deviation, spread in zip(self.names, self.deviations, self.spreads, strict=True)
             ],
         }
+
+
+def _assert_line(atol: float, words: str) -> str:
+    """Return the line to paste for one tolerance, with its label."""
+    return f"numpy.testing.assert_allclose(a, b, rtol=0, atol={upward(atol, 2)})  # {words}"
 
 
 def estimate_tolerance(

@@ -43,10 +43,11 @@ class LabelledTolerance:
 
     @property
     def text(self) -> str:
-        """The tolerance in a few digits, not below it; "" if it is unknown."""
+        """The tolerance in a few digits, not below it; "" if it is unknown, or another one for every output."""
         if self.form == "proven" and self.proven is not None:
             return self.proven.text
-        return upward(self.estimated.tolerance, 2) if self.form == "estimated" and self.estimated is not None else ""
+        usual = self.estimated if self.form == "estimated" else None
+        return upward(usual.tolerance, 2) if usual is not None and usual.is_one_for_all else ""
 
     def sentences(self) -> list[str]:
         """What is known, in words."""

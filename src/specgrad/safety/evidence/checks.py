@@ -188,7 +188,7 @@ def outputs(request: EvidenceRequest) -> Item:
         most = upward(float(far.max(initial=0.0)))
         used = _used(far, distance) if labelled.form == "proven" else ""
         sentences.append(f"The target's {name} is at most {most} from the exact values{used}.")
-    verdict = "differs" if beyond else "unusual" if unusual else labelled.form
+    verdict: str = "differs" if beyond else "unusual" if unusual else labelled.form
     if proven is None:  # exact outputs are known from the proof alone
         verdict = "cannot tell"
         sentences.append("The target's outputs were compared with nothing.")
