@@ -104,3 +104,22 @@ def test_halves_round_once_and_sum_in_float32() -> None:
 def test_time_is_kept() -> None:
     with time_limit(0), pytest.raises(TimeLimitError):
         usual_error(sg.trace(sg.exp, (2,)), [np.ones(2)])
+
+
+def picked(gap: float) -> tuple[sg.Graph, np.ndarray]:
+    """The larger of two products, and what stands at its position: a choice that rounding decides if they are near."""
+    w = np.array([[1.0, 0.0], [0.0, 1.0]])
+    table = np.array([0.0, 100.0])
+
+    def choose(x):
+        return sg.gather(x.builder.constant(table), sg.argmax(sg.linear(w, None, x), -1), axis=0)
+
+    return sg.trace(choose, (1, 2)), np.array([[1.0, 1.0 + gap]])
+
+
+def test_positions_that_rounding_decides_have_no_usual_error() -> None:
+    graph, x = picked(1e-9)
+    with pytest.raises(UnsupportedError, match="rounding may decide"):
+        usual_error(graph, [x])
+    graph, x = picked(0.5)
+    assert usual_error(graph, [x]).deviations[0].max() == 0

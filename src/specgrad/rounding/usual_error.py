@@ -38,6 +38,7 @@ from .arithmetic import FORMATS, Format
 
 NEARLY_EQUAL, MANY_EQUAL = 0.99, 8  # y^2 over K*q from which terms round alike, if there are as many
 MAX_PLAIN_TERMS = 4096  # of a sum that is no kernel: terms of one sign drift further than the formula says
+MOVES, MOVED_DEVIATIONS = 8, 6.0  # how often values are moved, and how far, to see whether positions change
 MIN_FLIPS = 1 / 64  # of quantised cells: integer kernels round scales and biases in ways of their own
 POSITIONED = ("resize", "resize_spread")  # their positions are computed and rounded too, and so are coefficients
 SHARED = ("cumsum",)  # its cells share their terms, and so their errors
@@ -160,6 +161,8 @@ class _Walk:
         values = [e.value for e in args]
         value = apply(node.op, *values, **node.params)
         if node.kind == "index":
+            if i in self.last_use:  # somebody reads what stands there
+                self._check_positions(node, value, args)
             self.estimates[i] = _Estimate(value)
         else:
             carried = self._carried(node, value, args)
@@ -226,6 +229,19 @@ class _Walk:
         largest = sum(float(abs(v).max()) for v in values if np.prod(shape_of(v)) and not _is_index(v))
         flushed = (count * FORMATS["float32"].tiny * (1 + largest)) ** 2
         return variance + flushed + unsure * (count * wide.u * y / 4) ** 2, unsure, alike
+
+    def _check_positions(self, node: Node, positions: Any, args: Sequence[_Estimate]) -> None:
+        """Raise UnsupportedError if usual errors may change positions: what is read there has no usual error then."""
+        rng = np.random.default_rng(0)
+        for _ in range(MOVES if any(e.variance is not None for e in args) else 0):
+            moved = [e.value if e.variance is None else self._moved(e, rng) for e in args]
+            if bool((_array(apply(node.op, *moved, **node.params)) != _array(positions)).any()):
+                raise UnsupportedError(node.op.name, "rounding may decide which cells are read behind it")
+
+    def _moved(self, e: _Estimate, rng: np.random.Generator) -> Any:
+        """Return a value with every cell moved by MOVED_DEVIATIONS of its deviations, up or down."""
+        apart = MOVED_DEVIATIONS * _deviation(e) * rng.choice((-1.0, 1.0), size=shape_of(e.value))
+        return e.value + self.lift(np.where(np.isfinite(apart), apart, 0.0))
 
     def _overflows(self, node: Node, y: Any) -> Any:
         """Return inf in cells that the format does not hold, 0 in others; None where it holds all of them."""
