@@ -216,7 +216,7 @@ class _Walk:
         q = apply(op, *(v**2 if i not in op.index_args else v for i, v in enumerate(values)), **node.params)
         q = q / _divisor(node)
         wide = FORMATS["float32"] if form.digits < FORMATS["float32"].digits else form  # halves are summed in float32
-        variance = wide.u**2 / 3 * (count * q / 2 + count * y**2 / 3 + y**2) + (form.u**2 - wide.u**2) / 3 * y**2
+        variance = wide.u**2 * sum_variance(count, q, y) + (form.u**2 - wide.u**2) / 3 * y**2
         alike = all(map(_has_runs, values if op.kernel else values[:1]))
         if alike or op.name in POSITIONED:
             size = apply(op, *(v if i in op.index_args else abs(v) for i, v in enumerate(values)), **node.params)
@@ -252,6 +252,15 @@ class _Walk:
     def _format(self, node: Node) -> Format | None:
         """Return the format that a node is computed in; None: in integers, exactly."""
         return FORMATS.get(self.formats.get(node.name, self.dtype))
+
+
+def sum_variance(count: int, squares: Any, y: Any) -> Any:
+    """Return the estimated variance of a sum y of `count` terms, in units u^2; `squares` is the sum of their squares.
+
+    >>> sum_variance(6, 1.0, 3.0)  # (6/2 + 6*9/3 + 9) / 3
+    10.0
+    """
+    return (count * squares / 2 + count * y**2 / 3 + y**2) / 3
 
 
 def _over_steps(node: Node, args: Sequence[_Estimate]) -> Any:

@@ -15,7 +15,7 @@ from .estimate import EstimatedTolerance, estimate_tolerance, is_useful
 from .tolerance import Progress, Tolerance, tolerance
 
 USEFUL_SHARE = 0.01  # of the outputs' spread: a wider proof is no tolerance for a test
-MAX_BACKWARD_SHARE = 1e6  # forward bounds wider than that are not brought below USEFUL_SHARE by going backwards
+MAX_BACKWARD_SHARE = 1e6  # of the spread: wider forward bounds are taken to be out of reach of going backwards
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from specgrad.rounding import FORMATS
 from specgrad.rounding.arithmetic import Format
 from specgrad.rounding.arithmetic_variants import Winograd
 from specgrad.rounding.slack_constants import LEAST
+from specgrad.rounding.usual_error import sum_variance
 from specgrad.rounding.winograd import fits, sizes
 from specgrad.scalar import Array
 
@@ -87,4 +88,4 @@ def _sum_estimate(node: Node, args: list[Array], form: Format) -> Array:
     y, squares = (run_spec(node.op, [a**p for a in args], node.params) for p in (1, 2))
     if not node.op.kernel:
         squares = squares / node.params["window"].taps_count
-    return np.asarray(np.sqrt((count * squares / 2 + count * y**2 / 3 + y**2) / 3) * form.u)
+    return np.asarray(np.sqrt(sum_variance(count, squares, y)) * form.u)

@@ -1,12 +1,12 @@
 """Is a layer's error usual? An estimate beside the proof: what correct float32 executions of this layer show.
 
 With e the error of a cell and s its estimated deviation (specgrad.rounding.usual_error), z = e/s. A layer within its
-proven allowance is unusual if one of these is beyond what 3,581 correct executions reached:
+proven allowance is unusual if one of these is far beyond what correct executions reached (benchmarks/usual.txt):
 
-    rms      root mean square of z                            above 2    (0.94 was reached)
-    channel  of one output channel, of 8 cells or more        above 4    (2.1)
-    peak     the largest abs(z)                               above 16   (6.1)
-    gain     slope of e over y, abs above 4u, and its t       above 8    (0.2u)
+    rms      root mean square of z                            above 2
+    channel  of one output channel, of 8 cells or more        above 4
+    peak     the largest abs(z)                               above 16
+    gain     slope of e over y, abs above 4u, and its t       above 8
 
 Systematic faults (a gain, an offset, a lost term, rounded weights) show in the means long before one cell does. Cells
 that hold the same number often have the same operands, and round alike: in means they count as one. Where terms come
@@ -31,7 +31,7 @@ from specgrad.window.footprint import same_cell
 MAX_RMS, MAX_CHANNEL, MAX_PEAK = 2.0, 4.0, 16.0  # of z
 MAX_GAIN, MIN_T = 4 * FORMATS["float32"].u, 8.0
 MIN_CHANNEL_CELLS, MIN_CELLS = 8, 32  # of a channel, and of a layer, for a mean
-RUN_FACTOR = 10.0  # times the estimated deviation: covered the outputs of every correct run (docs/guide/usual.md)
+RUN_FACTOR = 10.0  # times the estimated deviation; docs/guide/usual.md says which runs it covered
 ESTIMATED = "an estimate, not a proof"
 
 
@@ -107,7 +107,7 @@ class RunEstimate:
 
     @property
     def is_unusual(self) -> bool:
-        """Whether the difference is beyond the factor that covered every correct run."""
+        """Whether the difference is more than RUN_FACTOR deviations."""
         return self.times > RUN_FACTOR
 
     def __str__(self) -> str:
