@@ -75,7 +75,7 @@ def stack_bounds(bounds: Sequence[Bounds]) -> Bounds:
 
 
 def _stacked(trees: Sequence[Tree]) -> Tree:
-    """Stack the boxes of equal structures, leaf by leaf."""
+    """Stack the arrays of equal `trees`, leaf by leaf, along a new first axis; a leaf that is None stays None."""
     each = [leaves(tree) for tree in trees]
     columns = iter([None if column[0] is None else stack(column) for column in zip(*each, strict=True)])
     return transform(lambda *_: next(columns), trees[0])

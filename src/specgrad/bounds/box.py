@@ -58,7 +58,7 @@ class Box:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the arrays."""
+        """Shape of the input that the box is of: that of `low` and of `high`."""
         return tuple(self.low.shape)
 
     @property
@@ -152,7 +152,9 @@ def end_of(x: Any) -> Array:
 
 
 def like(x: Array, example: Any, direction: float) -> Any:
-    """Convert a float64 end to the kind of array that `example` is, on its device, never rounded inward."""
+    """Convert a float64 end to the kind of array that `example` is, on its device, never rounded inward; `direction` is
+    -inf for a lower end, inf for an upper one.
+    """
     package = type(example).__module__.partition(".")[0]
     if package == "torch":
         import torch
@@ -216,7 +218,9 @@ def box_of(ball: Ball) -> Box:
 
 
 def example_of(trees: Tree) -> Any:
-    """Return the first array among the arguments, which results take their kind from; None if there is none."""
+    """Return the first array in `trees`, the arguments of a call: results become arrays of its kind. None if there is
+    none.
+    """
     for leaf in leaves(trees):
         return leaf.low if isinstance(leaf, Box) else leaf
     return None

@@ -94,7 +94,9 @@ def crown(
 
 
 def rows_of(graph: Graph, objective: Any) -> Array | None:
-    """Return the objective as rows (S, n) over the flattened outputs, checked; None stays None."""
+    """Return `objective` as float64 rows (S, n) over the n flattened outputs, or None if it is None; ShapeError for
+    another shape.
+    """
     if objective is None:
         return None
     outs = sum(math.prod(graph.nodes[p].shape) for p in graph.real_outputs)
@@ -124,7 +126,10 @@ def split_signs(graph: Graph, splits: Mapping[str, Any]) -> dict[int, Array]:
 
 
 def _answer(forward: Any, given: bool, ends: tuple[Array, Array], example: Any) -> Bounds:
-    """Return the Bounds of a finished forward pass; `given`: `ends` are of objective rows, else of outputs."""
+    """Return the Bounds of a finished forward pass; `given`: `ends` are of objective rows, else of outputs.
+
+    Results are arrays of the kind of `example`.
+    """
     graph, (low, high) = forward.graph, ends
     boxes = {p: box_of(b) for p, b in enumerate(forward.balls) if graph.nodes[p].kind == "real"}
     layers = {graph.nodes[p].name: box_like(b, example) for p, b in boxes.items()}

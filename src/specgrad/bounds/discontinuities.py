@@ -102,7 +102,9 @@ class _DiscontinuityFinder:
         return all(switch is not None and self._equal(branches, *switch) for switch in switches)
 
     def _cells(self, top: Arg, is_leaf: Callable[[int], bool]) -> set[int] | None:
-        """Return the varying leaves that `top` is an elementwise function of; None if it reads anything else."""
+        """Return the varying nodes with `is_leaf(position)` that node `top` is an elementwise function of; None if it
+        reads anything else.
+        """
         leaves, seen, waiting = set[int](), set[int](), [top]
         while waiting:
             p = waiting.pop()
@@ -118,7 +120,7 @@ class _DiscontinuityFinder:
         return leaves if len({self.graph.nodes[p].shape for p in seen}) <= 1 else None
 
     def _switch(self, mask: int) -> tuple[int, Array] | None:
-        """Return (u, k) if the node compares u with a known constant k, either way round; else None."""
+        """Return (u, k) if node `mask` compares node u with a known constant k, either way round; else None."""
         for u, k in (self.graph.nodes[mask].args, self.graph.nodes[mask].args[::-1]):
             if isinstance(u, int) and u in self.varying and k not in self.varying:
                 known = np.asarray(k.value, dtype=object) if isinstance(k, NumberArg) else self.ranges[k].value
@@ -137,7 +139,9 @@ class _DiscontinuityFinder:
         return False
 
     def _at(self, branch: Arg, u: int, value: Array, lift: Callable[[Any], Array]) -> Array:
-        """Value of a branch where u has this value."""
+        """Return the value of a select's `branch` where node u has this value; `lift` makes the graph's constants
+        numbers of the kind of `value`.
+        """
         if isinstance(branch, NumberArg):
             return np.broadcast_to(lift(branch.value), value.shape)
         if branch == u or branch in self.given:

@@ -49,7 +49,10 @@ def gradient_box(graph: Graph, box: Tree, cotangent: Any, *, method: str = "crow
 
 
 def _gradient_box(graph: Graph, args: tuple[Any, ...], cotangent: Any, method: str) -> tuple[Box, ...]:
-    """Return boxes of cotangent.Jacobian for a graph without discontinuities."""
+    """Return boxes of cotangent.Jacobian for a graph without discontinuities.
+
+    `args` are the graph's arguments, boxes among them; `method` is "crown" or "ibp". One box per varying argument.
+    """
     derivative = vjp(graph, _varying(graph, args))
     given = (*args, numpy_of(cotangent).astype(float).reshape(_output_shape(graph)))
     bounds = _bounds(derivative, given, method)
@@ -57,7 +60,7 @@ def _gradient_box(graph: Graph, args: tuple[Any, ...], cotangent: Any, method: s
 
 
 def _anything(box: Box, example: Any) -> Box:
-    """Box from -inf to inf of the same shape."""
+    """Return the box from -inf to inf with the shape of `box`, in arrays of the kind of `example`."""
     return box_like(Box(np.full(box.shape, -np.inf), np.full(box.shape, np.inf)), example)
 
 
@@ -89,6 +92,8 @@ def _output_shape(graph: Graph) -> tuple[int, ...]:
 
 def lipschitz(graph: Graph, box: Tree, *, norm: float = 2, method: str = "crown") -> Array:
     """Return for every output cell a number L_k with abs(y_k(x) - y_k(z)) <= L_k * norm(x - z), x and z in the box.
+
+    ParameterError for another norm.
 
     box       as for `crown`; of several boxes each has its numbers
     norm      1, 2 or inf
@@ -124,7 +129,7 @@ def lipschitz(graph: Graph, box: Tree, *, norm: float = 2, method: str = "crown"
 
 
 def _norm(sizes: Array, norm: float) -> float:
-    """Upper bound of the norm of numbers >= 0, scaled so that squares do not underflow."""
+    """Upper bound of the norm (1, 2 or inf) of `sizes`, numbers >= 0, scaled so that squares do not underflow."""
     largest = float(sizes.max(initial=0.0))
     if largest == 0 or not np.isfinite(largest):
         return largest

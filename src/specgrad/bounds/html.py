@@ -27,7 +27,9 @@ MOST_TREES = 3
 
 
 def bounds_page(graph: Graph, bounds: Bounds, title: str = "bounds") -> str:
-    """Return an HTML page of `ibp` or `crown` bounds: a summary, the network coloured by width, a table of layers."""
+    """Return an HTML page of `ibp` or `crown` bounds: a summary, the network coloured by width, a table of layers;
+    `title` heads the page.
+    """
     kind = "cannot tell" if bounds.unbounded else "ok"
     rows = layers_of(graph, bounds)
     body = [*_layers(graph, bounds, rows), _deployment(bounds.deployment)]
@@ -35,7 +37,7 @@ def bounds_page(graph: Graph, bounds: Bounds, title: str = "bounds") -> str:
 
 
 def _summary(bounds: Bounds, rows: Sequence[LayerBounds]) -> str:
-    """Summarise bounds in one sentence."""
+    """Return one sentence about bounds: operators, the width of the last, unstable cells, nodes without bounds."""
     bending, unstable = sum(r.bending for r in rows), sum(r.unstable for r in rows)
     text = f"{len(rows)} operators; the last is {_wide(rows[-1].widest)}" if rows else "no operators"
     if bending:
@@ -46,7 +48,7 @@ def _summary(bounds: Bounds, rows: Sequence[LayerBounds]) -> str:
 
 
 def _wide(x: float) -> str:
-    """Text of a width."""
+    """Return a width as text: "at most 0.5 wide", or "inf" alone."""
     return f"at most {number(x)} wide" if math.isfinite(x) else number(x)
 
 
@@ -61,12 +63,14 @@ def _layers(graph: Graph, bounds: Bounds, rows: Sequence[LayerBounds]) -> list[s
 
 
 def _deployment(said: Any) -> str:
-    """Return HTML of the executions that bounds hold for."""
+    """Return HTML of the executions that bounds hold for; `said` is their description, texts by topic."""
     return "<h2>Which executions this holds for</h2>" + executions("in sentences", said)
 
 
 def certify_page(title: str, verdict: CertifyResult, shown_: Figures) -> str:
     """Return an HTML page of a `certify` verdict: margins or counterexample, search trees and layer bounds.
+
+    `title` heads the page.
 
     shown_   numbers and pictures for it, made beforehand; what is None there is left out, and of bounds it is said why
     """
@@ -88,7 +92,11 @@ def certify_page(title: str, verdict: CertifyResult, shown_: Figures) -> str:
 
 
 def _trees(verdict: CertifyResult, shown_: Figures) -> list[str]:
-    """Return HTML of the largest split trees of all cases."""
+    """Return HTML of the largest split trees of all cases.
+
+    Of the verdict come the alternatives that each excludes, of the figures `shown_` the trees. None smaller than two
+    cuts.
+    """
     numbered = [(c, k, tree) for c, case in enumerate(shown_.trees) for k, tree in enumerate(case)]
     numbered = sorted((t for t in numbered if len(t[2].cuts) > 1), key=lambda t: -len(t[2].cuts))
     if not numbered:
@@ -119,13 +127,15 @@ def _lead(verdict: CertifyResult) -> str:
 
 
 def _took(verdict: CertifyResult) -> str:
-    """Text: subproblems and seconds by stage."""
+    """Return the sentence on a verdict's effort: number of subproblems, seconds by stage."""
     stages = ", ".join(f"{name} {s:.2g} s" for name, s in verdict.stages.items() if s > 0)
     return f"{verdict.problems:,} subproblems; {stages or 'no time'}."
 
 
 def _margins(verdict: CertifyResult) -> str:
-    """Return an HTML table of the proven margin of each alternative."""
+    """Return an HTML table of the margin that the verdict has for each alternative of each case, with whether it is
+    proven.
+    """
     pairs = [(c, a, m) for c, case in enumerate(verdict.margins) for a, m in enumerate(case)]
     if not pairs:
         return "<p>None were computed.</p>"

@@ -70,19 +70,27 @@ def ibp(
 def box_context(
     graph: Graph, deployed: bool, arithmetic: Arithmetic | None, backend: str, stored: Collection[str] = ()
 ) -> Context:
-    """Return the rounding context for bounds: of `arithmetic` (default: float32, fused), or exact if not deployed."""
+    """Return the rounding context for bounds: of `arithmetic` (default: float32, fused), or exact if not deployed.
+
+    `backend` computes magnitudes ("numpy" or "torch"); `stored` names nodes that a runtime surely writes to memory.
+    """
     return graph_context(graph, (arithmetic or Arithmetic()) if deployed else REAL, backend, True, stored)
 
 
 def describe_executions(run: Context, graph: Graph) -> dict[str, str]:
-    """Describe the executions that bounds of a graph hold for, as texts by topic."""
+    """Describe the executions that bounds of a graph hold for, as texts by topic; `run` is the rounding context they
+    were computed in.
+    """
     if run.arithmetic is REAL:
         return {"execution": "exact arithmetic alone"}
     return deployment_of(run.arithmetic, graph)
 
 
 def propagate(graph: Graph, inputs: dict[int, Any], run: Context) -> tuple[list[Ball], list[str]]:
-    """Return the ball of every node, and the names of unbounded nodes."""
+    """Return the ball of every node in order, and the names of unbounded nodes.
+
+    `inputs` are the balls or arrays of the input nodes by position, `run` the rounding context.
+    """
     balls: list[Ball] = []
     unbounded: list[str] = []
     for i, node in enumerate(graph.nodes):

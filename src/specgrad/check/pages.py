@@ -39,7 +39,7 @@ def _versions(versions: object) -> str:
 
 
 def _bar(v: Verdict) -> str:
-    """Return an HTML bar of the share of the allowance that was used; full and red if it was exceeded."""
+    """Return an HTML bar of the share of the allowance that verdict v used; full and red if it was exceeded."""
     share = 100 if v.ratio > 1 else max(100 * v.ratio, 1 if v.ratio > 0 else 0)
     text = "&gt; 1" if v.ratio > 1 else f"{v.ratio:.2g}"
     tone = ' class="bad"' if v.ratio > 1 else ""
@@ -56,7 +56,7 @@ def _cell(v: Verdict) -> str:
 
 
 def _row(number: int, layer: LayerVerdict) -> str:
-    """Return the HTML table row of one layer."""
+    """Return the HTML table row of one layer; `number` makes its anchor."""
     v = layer.verdict
     shape = "&times;".join(map(str, layer.shape))
     cell = "; ".join((_cell(v), *map(escape, layer.remarks))).lstrip("; ")
@@ -240,7 +240,7 @@ def _finding(finding: Finding) -> str:
 
 
 def conformance_page(result: Conformance) -> str:
-    """Return the HTML page of one runtime: counts per operator, and every finding with its script."""
+    """Return the HTML page of one runtime's result: counts per operator, and every finding with its script."""
     kinds = [k for k in SEVERITY if any(c[k] for c in result.counts.values())]
     head = "<th>operator" + "".join(f'<th class="number">{escape(k)}' for k in kinds) + "<th>worst used of allowed"
     rows = []

@@ -49,6 +49,7 @@ class Figures:
     pair: Pair | None
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: layers, and trees, open_part and original as far as there are any."""
         data: dict[str, Any] = {"layers": [r.to_json() for r in self.layers]}
         if any(self.trees):
             data["trees"] = [[figures(self.graph, tree).to_json() for tree in case] for case in self.trees]
@@ -68,7 +69,11 @@ def figures_of(
     arithmetic: Any = None,
     seconds: float = SECONDS,
 ) -> Figures:
-    """Return the figures of a verdict; layer bounds are recomputed over the first case's box. original: the input x."""
+    """Return the figures of a verdict; layer bounds are recomputed over the first case's box. original: the input x.
+
+    question    the Property that was certified
+    arithmetic  the executions that bounds hold for; None: float32, fused
+    """
     shape = graph.nodes[next(p for p in graph.input_positions if graph.nodes[p].op is INPUT)].shape
     pair = _pair(verdict, graph, question, original, shape)
     graph, _ = of_scores(graph, question)  # what was searched: nodes of trees go by their positions in it
@@ -85,7 +90,10 @@ def figures_of(
 
 
 def _worst(verdict: CertifyResult, graph: Graph, question: Any, trees: Sequence[Sequence[Tree]]) -> Worst | None:
-    """Return the open part with its box, in the case whose search made it; None if there is none."""
+    """Return the open part with its box, in the case whose search made it; None if there is none.
+
+    The case is the first of `question` one of whose `trees` has the part.
+    """
     part = verdict.open_part
     if part is None:
         return None
@@ -94,7 +102,11 @@ def _worst(verdict: CertifyResult, graph: Graph, question: Any, trees: Sequence[
 
 
 def _pair(verdict: CertifyResult, graph: Graph, question: Any, original: Any, shape: Sequence[int]) -> Pair | None:
-    """Return the counterexample beside the given input, or the middle of its box; None if there is none."""
+    """Return the counterexample beside the given input, or the middle of its box; None if there is none.
+
+    `original` is the given input or None, `shape` the input's; the verdict holds the counterexample, `question` the
+    boxes.
+    """
     point = verdict.counterexample
     if point is None:
         return None

@@ -44,7 +44,7 @@ def as_image(x: Array) -> Array | None:
 
 
 def png(pixels: Array) -> bytes:
-    """Encode bytes (height, width, 1 or 3) as a PNG: grey or RGB, 8 bits each."""
+    """Encode pixels, bytes (height, width, 1 or 3), as a PNG: grey or RGB, 8 bits each."""
     height, width, channels = pixels.shape
     rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1).astype(np.uint8)], 1)
     head = struct.pack(">IIBBBBB", width, height, 8, 0 if channels == 1 else 2, 0, 0, 0)
@@ -53,13 +53,15 @@ def png(pixels: Array) -> bytes:
 
 
 def _part(name: bytes, data: bytes) -> bytes:
-    """Return one PNG chunk."""
+    """Return one PNG chunk: length, 4-letter name, data and the checksum of both."""
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
     """A counterexample beside the input that it was moved from, and the network's outputs at both.
+
+    x is the counterexample; before and after are the outputs at the original and at x.
 
     called   what the first one is
     """
@@ -107,7 +109,9 @@ def _images(pair: Pair) -> str:
 
 
 def _scale(*images: Array) -> tuple[float, float]:
-    """Values shown as black and white: 0 to 1 or 0 to 255 if all cells fit, else the extremes."""
+    """Return the values shown as black and white in all `images`: 0 to 1 or 0 to 255 if all cells fit, else the
+    extremes.
+    """
     low, high = float(min(i.min() for i in images)), float(max(i.max() for i in images))
     for top in (1.0, 255.0):
         if low >= 0 and high <= top:
@@ -116,7 +120,7 @@ def _scale(*images: Array) -> tuple[float, float]:
 
 
 def _bytes(image: Array, low: float, high: float) -> Array:
-    """Scale low..high to bytes 0..255."""
+    """Scale an image's values from low..high to bytes 0..255; 127 or 128 everywhere if low == high."""
     share = (image.astype(float) - low) / (high - low) if high > low else np.full(image.shape, 0.5)
     return np.clip(np.rint(255 * share), 0, 255).astype(np.uint8)
 
@@ -153,15 +157,22 @@ def _outputs(pair: Pair) -> str:
 
 
 def _top(values: Array) -> int:
+    """Return the index of the largest of `values`; -1 if there is one value only, or one is not finite."""
     return int(np.argmax(values)) if len(values) > 1 and np.isfinite(values).all() else -1
 
 
 def _output(value: float, top: bool) -> str:
+    """Return one output as HTML with 9 digits, bold and marked as largest if `top`."""
     text = f"{value:.9g}" if math.isfinite(value) else str(value)
     return f"<strong>{text} (largest)</strong>" if top else text
 
 
 def _table(what: str, called: str, cells: Sequence[tuple[str, ...]], order: Sequence[int] | None = None) -> str:
+    """Return an HTML table with a row per entry of `cells`: its number, the value at the original, the value at the
+    counterexample.
+
+    what heads the first column, called says what the original is, order gives the rows' numbers (None: 0, 1, ...).
+    """
     rows = "".join(
         f'<tr><td class="number">{j}</td>' + "".join(f'<td class="number">{c}</td>' for c in pair) + "</tr>"
         for j, pair in zip(order or range(len(cells)), cells, strict=True)

@@ -36,6 +36,7 @@ class LayerBounds:
     growth: float | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Return all fields as JSON data; growth is left out if it is None."""
         data = asdict(self)
         return {k: v for k, v in data.items() if k != "growth" or v is not None}
 
@@ -140,7 +141,11 @@ def _width(r: LayerBounds, k: int, x: float, wide_: float, floor: float, first: 
 
 
 def _share(r: LayerBounds, k: int, x: float, wide_: float, floor: float) -> str:
-    """SVG bar of one layer's share of unstable cells; "" if it has no function that bends."""
+    """SVG bar of one layer's share of unstable cells, on y = `floor` and `wide_` wide; "" if it has no function that
+    bends.
+
+    k is the layer's number from 0, for its label.
+    """
     if not r.bending:
         return ""
     label = f"{k + 1} {r.name}: {r.unstable:,} of {r.bending:,} unstable"
@@ -148,7 +153,10 @@ def _share(r: LayerBounds, k: int, x: float, wide_: float, floor: float) -> str:
 
 
 def _bar(x: float, width: float, floor: float, height: float, tone: str, label: str) -> str:
-    """SVG rectangle in the colour `tone` that stands on y = `floor`; a pointer over it shows the label."""
+    """SVG rectangle in the colour `tone` that stands on y = `floor`; a pointer over it shows the label.
+
+    Left edge at x; width and height in pixels.
+    """
     place = f'x="{x:.1f}" y="{floor - height:.1f}" width="{width:.1f}" height="{height:.1f}"'
     return f'<rect {place} class="fill-{tone}"><title>{escape(label)}</title></rect>'
 
@@ -174,7 +182,7 @@ def number(x: float) -> str:
 
 
 def table(rows: Sequence[LayerBounds]) -> str:
-    """HTML table of all layers."""
+    """Return an HTML table of all layers: unstable cells, widths, growth, operator and shape."""
     head = (
         '<tr><th class="number">#<th>layer<th>unstable<th class="number">widest box'
         '<th class="number">times what it reads'
@@ -184,7 +192,7 @@ def table(rows: Sequence[LayerBounds]) -> str:
 
 
 def _row(number_: int, r: LayerBounds) -> str:
-    """HTML row of one layer."""
+    """Return the HTML table row of one layer, with its number from 1."""
     share = r.unstable / r.bending if r.bending else 0.0
     bar = f'<span class="track"><i class="open" style="width:{100 * share:.0f}%"></i></span>'
     counted = f"{bar} {r.unstable:,} of {r.bending:,}" if r.bending else ""

@@ -62,6 +62,7 @@ class TreeFigures:
     most: tuple[tuple[str, int], ...]
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: leaves, depth, cuts by kind, and the cells that are cut most."""
         return {
             "leaves": self.leaves,
             "depth": self.depth,
@@ -147,7 +148,7 @@ class _Drawing:
         return self.right + 8, ROW * self.row + 12, said, self.parts
 
     def _place(self, part: int, column: int) -> float:
-        """Draw a part and everything below it; return its y coordinate."""
+        """Draw a part and everything below it, in the column of its depth; return its y coordinate."""
         x, cut = 8 + STEP * column, self.tree.cuts[part]
         if cut is None or part not in self.opened:
             y = ROW * self.row + 18
@@ -184,6 +185,7 @@ class _Drawing:
         self.right = max(self.right, x + 16 + 6.2 * len(text))
 
     def _text(self, x: float, y: float, text: str, size: int) -> None:
+        """Append SVG text of a font size at (x, y); `text` is escaped already."""
         self.parts.append(f'<text x="{x:.0f}" y="{y:.1f}" font-size="{size}">{text}</text>')
 
 
@@ -211,7 +213,7 @@ def part_of(tree: Tree, cuts: Sequence[tuple[Split, int]]) -> int | None:
 
 
 def said(graph: Graph, tree: Tree, where: str, drawn: str) -> str:
-    """Return HTML of a tree: its statistics behind the words `where`, the drawing, and a table of the cells split
+    """Return HTML of a tree: its statistics behind the words `where`, the SVG `drawn`, and a table of the cells split
     most.
     """
     f = figures(graph, tree)
@@ -238,6 +240,7 @@ class Worst:
     box: tuple[tuple[str, float, float, float, float], ...]
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: margin, cuts, and the box as one object per cell."""
         names = ("cell", "low", "high", "whole_low", "whole_high")
         box = [dict(zip(names, row, strict=True)) for row in self.box]
         return {"margin": self.margin, "cuts": list(self.cuts), "box": box}

@@ -78,7 +78,7 @@ class CertifyResult:
 
     @property
     def seconds(self) -> float:
-        """Seconds of all stages together."""
+        """Return the seconds of all stages together, attack to search."""
         return sum(self.stages.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -225,7 +225,7 @@ class _Certifier:
         self.stages = dict.fromkeys(STAGES, 0.0)
 
     def _left(self) -> float:
-        """Remaining seconds, at least 0."""
+        """Return the seconds until the deadline, at least 0."""
         return max(0.0, self.deadline - time.monotonic())
 
     def _say(self, text: str, done: int = 0, total: int = 0) -> None:
@@ -400,7 +400,10 @@ class _Certifier:
         return replace(verdict, reason=reason, open_part=worst, unknown=why)
 
     def _unknown(self, case: Case, root: Any, worst: OpenPart | None, why: OpenReport) -> OpenReport:
-        """Return the report `why` with the layer that loses most in the worst open part; unchanged if there is none."""
+        """Return the report `why` with the layer that loses most in the worst open part; unchanged if there is none.
+
+        `root` is the forward pass over the case's box.
+        """
         if worst is None:
             return why
         from .input_split.explain_open import explained
@@ -447,7 +450,10 @@ class _Certifier:
 
 
 def _open_part(case: Case, outcome: Any, x: int) -> OpenPart | None:
-    """Return the open part with the least margin of a neuron-split search, or None; x is the input's position."""
+    """Return the open part with the least margin of a neuron-split search, or None; x is the input's position.
+
+    `outcome` is the search's, with its trees and the worst open part of each.
+    """
     parts = [(w[1], tree.path(w[0])) for w, tree in zip(outcome.worst, outcome.trees, strict=True) if w is not None]
     if not parts:
         return None

@@ -127,7 +127,10 @@ def certify(
 
 
 def _input_shape(model: Model, files: Sequence[Path], texts: Sequence[str]) -> Any:
-    """Return the shape of the only input, or shapes by name if there are several; None: the model decides."""
+    """Return the shape of the only input, or shapes by name if there are several; None: the model decides.
+
+    `files` are of --input, `texts` of --shape.
+    """
     if len(files) > 1:
         return shapes_of(model, files, texts)
     return only_shape(model, files[0] if files else None, texts)
@@ -159,6 +162,10 @@ def _run_one(
     as_json: bool,
 ) -> int:
     """Certify one property, print and write the results, and return the exit code.
+
+    model   the file's name, network what was read from it, statement_ a property or (x, label, eps)
+    options, source, seconds   of `certify`
+    vnncomp ... html   where to write, None: nowhere; splits a tree to prove by
 
     A requested certificate that could not be made turns "holds" into "cannot tell".
     """
@@ -200,7 +207,11 @@ def _find_verdict(
     splits: Path | None,
     as_json: bool,
 ) -> tuple[Any, Any]:
-    """Return the verdict, and the certificate if it was proven by a given split tree, else None."""
+    """Return the verdict, and the certificate if it was proven by a given split tree, else None.
+
+    `statement_` is a property or (x, label, eps); `options`, `source` and `seconds` are of `certify`; progress is shown
+    unless `as_json`.
+    """
     from specgrad.bounds.search.certificates.prove import second_opinion
     from specgrad.bounds.search.certify import certify as run_certify
 
@@ -211,7 +222,10 @@ def _find_verdict(
 
 
 def _figures(verdict: Any, network: Any, statement_: Any, options: dict[str, Any]) -> Any:
-    """Return the figures of the report; bounds are computed again over the whole box."""
+    """Return the figures of the report; bounds are computed again over the whole box.
+
+    `statement_` is a property or (x, label, eps), `options` are of `certify`.
+    """
     from specgrad.bounds.report.figures import figures_of
     from specgrad.bounds.search.certify import graph_and_property
 
@@ -231,7 +245,11 @@ def _run_largest(
     certificate: Path | None,
     as_json: bool,
 ) -> int:
-    """Search the largest eps, print and write the results, and return the exit code."""
+    """Search the largest eps, print and write the results, and return the exit code.
+
+    `statement_` is (x, label, first eps), `options` and `source` are of `certify`; `certificate` is where to write one,
+    or None.
+    """
     from specgrad.bounds.search.eps_search import largest_eps
 
     x, label, first = statement_
@@ -274,7 +292,10 @@ def _write_certificate(path: Path | None, certificate: Any) -> None:
 def _find_certificate(
     network: Any, statement_: Any, options: dict[str, Any], seconds: float, step: Any
 ) -> tuple[Any, str | None]:
-    """Return (certificate, None), or (None, the reason why there is none); it may take `seconds` again."""
+    """Return (certificate, None), or (None, the reason why there is none); it may take `seconds` again.
+
+    `statement_` is a property or (x, label, eps), `options` are of `prove`, `step` is told the progress.
+    """
     from specgrad.bounds.search.certificates.prove import NoCertificateError, prove
 
     try:
@@ -293,7 +314,10 @@ def cells_of(x: Any) -> Array:
 
 
 def show_largest(console: Console, model: str, answer: Any) -> None:
-    """Print the proven and the violated eps, and what they rest on."""
+    """Print the proven and the violated eps, and what they rest on.
+
+    `model` is the file's name, `answer` a LargestEps.
+    """
     from specgrad.bounds.search.eps_search import shown
 
     line = partial(screen.line, console)
@@ -317,7 +341,10 @@ def show_largest(console: Console, model: str, answer: Any) -> None:
 
 
 def show_verdict(console: Console, model: str, verdict: Any) -> None:
-    """Print the verdict, then what it rests on."""
+    """Print the verdict, then what it rests on.
+
+    `model` is the file's name.
+    """
     line = partial(screen.line, console)
     excluded = but(verdict.deployment) if verdict.verdict == "holds" else ""
     line((verdict.verdict, f"bold {screen.colour(verdict.verdict)}"), f"  {model}{excluded}")

@@ -104,7 +104,7 @@ def _number(value: Fraction | None, *, up: bool = False) -> float | None:
 
 
 def _few_digits(value: Fraction) -> Fraction:
-    """Round down to DIGITS digits."""
+    """Round a number down to DIGITS significant digits, as a fraction."""
     context = Context(prec=DIGITS, rounding=ROUND_DOWN)
     return Fraction(context.divide(Decimal(value.numerator), Decimal(value.denominator)))
 
@@ -126,6 +126,8 @@ def largest_eps(
     progress: Callable[[str, int, int], None] | None = None,
 ) -> LargestEps:
     """How far may x move while the label's output stays the largest? A proven eps and a broken one.
+
+    ParameterError if `first` is not larger than 0.
 
     model, x, label, low, high, norm, arithmetic, shape, source   as for `certify`; of several inputs, x holds an array
                    for each
@@ -156,7 +158,13 @@ def largest_eps(
 
 @dataclass
 class _EpsSearch:
-    """Search for the largest eps of one model and input: the proven end rises, the violated end falls."""
+    """Search for the largest eps of one model and input: the proven end rises, the violated end falls.
+
+    label         the output that must stay the largest
+    certificates  count as proven only what has one
+    options       of `certify`; source its model file
+    tried         verdicts by eps; reason why the search ended
+    """
 
     model: Any
     x: Any
@@ -241,7 +249,7 @@ class _EpsSearch:
     def _broken_by(self, verdict: CertifyResult) -> None:
         """Move the violated end to the counterexample's own distance, which may be less than the eps that was tried.
 
-        ContradictionError if that is proven.
+        ContradictionError if that is proven. `verdict` is "violated".
         """
         point = verdict.counterexample
         assert point is not None
@@ -278,7 +286,7 @@ class _EpsSearch:
         return "holds"
 
     def _is_over(self) -> bool:
-        """Whether the deadline has passed."""
+        """Return whether the deadline has passed by now."""
         return time.monotonic() >= self.deadline
 
     def _is_close(self) -> bool:
@@ -308,7 +316,7 @@ class _EpsSearch:
                 yield at, Fraction(cell)
 
     def answer(self) -> LargestEps:
-        """Return the result."""
+        """Return both ends with their evidence, all eps tried, and why the search ended."""
         proven, verdict, certificate = self.low_end or (None, None, None)
         broken, point = self.high_end or (None, None)
         reason = "" if self.low_end is not None and self._is_close() else self.reason

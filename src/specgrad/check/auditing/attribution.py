@@ -46,6 +46,7 @@ class Difference:
         return f"{self.absolute:.3g} (relative {self.relative:.2g}, {self.ulps:.3g} units in the last place)"
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: absolute, relative, in units in the last place, and the index of the cell."""
         return {"absolute": self.absolute, "relative": self.relative, "ulps": self.ulps, "index": list(self.index)}
 
 
@@ -82,6 +83,9 @@ class Attribution:
         return sorted(self.shares.items(), key=lambda item: -abs(item[1]))[:count]
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: the output's difference, shares by layer from the largest down, and what they explain
+        together.
+        """
         return {
             "output": self.output.to_json(),
             "shares": dict(self.largest(len(self.shares))),
@@ -117,6 +121,7 @@ def attribute(
 
     expected   the balls of layers, each from its own inputs in this run
     usual      the estimated deviations of the outputs, where they are known
+    backend    "numpy" or "torch": what computes values in float64
     """
     graph, known = deployed.graph, deployed.known
     positions = {name: p for name, p in deployed.layers.items() if isinstance(p, int) and name in expected}
@@ -151,7 +156,7 @@ def attribute(
 
 
 def _number_or_index(graph: Graph, position: int, array: Array) -> Array:
-    """Return an input as float64, or as int64 if it is an index."""
+    """Return the array of the input node at `position` as float64, or as int64 if it is an index."""
     return array.astype(np.int64 if graph.nodes[position].kind == "index" else np.float64)
 
 
@@ -163,14 +168,16 @@ def _error(got: Array, exact: Array) -> Array:
 
 
 def values_of(graph: Graph, positions: Sequence[int], inputs: Sequence[Array], backend: str) -> dict[int, Array]:
-    """Return {position: value in float64} of these nodes."""
+    """Return {position: value in float64} of the nodes at `positions`, computed from the graph's inputs by
+    `backend`.
+    """
     ordered = tuple(dict.fromkeys(positions))
     wanted = Graph(graph.nodes, graph.names, graph.inputs, ordered, False, graph.constants)
     return dict(zip(ordered, _run(wanted, inputs, backend), strict=True))
 
 
 def _run(graph: Graph, inputs: Sequence[Array], backend: str) -> Sequence[Array]:
-    """Return the outputs of a graph in float64, by NumPy or PyTorch."""
+    """Return the outputs of a graph in float64, by NumPy, or by PyTorch if `backend` is "torch"."""
     if backend != "torch":
         return tuple(np.asarray(v) for v in in_float64(graph)(*inputs))
     need("torch", 'backend="torch" needs')
@@ -214,6 +221,7 @@ def _shares(
 
     positions, errors   of each layer: its node, and e, its own error
     ends                d: the difference of each output
+    inputs   of the graph, in float64; backend computes products with J
     """
     places = list(dict.fromkeys(positions.values()))
     count = len(inputs)

@@ -111,7 +111,9 @@ class Audit:
         return f"{self.verdict}: {seen}; whole model: {self.whole}"
 
     def worst_layers(self, count: int = 10) -> list[LayerVerdict]:
-        """Return the layers to look at first: by severity, then by times the usual, then by share of the allowance."""
+        """Return the `count` layers to look at first: by severity, then by times the usual, then by share of the
+        allowance.
+        """
 
         def rank(layer: LayerVerdict) -> tuple[int, float, float]:
             times = 0.0 if layer.usual is None else layer.usual.times
@@ -129,6 +131,7 @@ class Audit:
         return {"difference": difference, "own_error": own_error, "share": a.shares[layer]}
 
     def to_json(self) -> dict[str, Any]:
+        """Return the audit as JSON data: verdict, model, runtime, a row per layer, and what was left out."""
         first = self.first_divergent
         return {
             "verdict": self.verdict,
@@ -222,6 +225,9 @@ def audit_recorded(
     of         the runtime that computed them, "onnxruntime", "iree", ...: exp, tanh and their kin then have the errors
                that are declared of it. None: the largest that was measured of any runtime (`specgrad.declared_errors`)
     tolerance_seconds   how long proven tolerances may take, all points together: 10 s, or 60 s for outputs alone
+    accept     names of classes of arithmetic that count as rounding
+    partial    whether layers may stay unexamined; else the verdict is "partly examined"
+    unusual    whether errors within the proof, yet far beyond the usual, leave the verdict open or are a note
     """
     allowed = accepted_classes(accept)
     device = recorded_of(of)
@@ -242,7 +248,9 @@ def audit_recorded(
 
 
 def _only_ends_known(run: ModelRun, ends: set[str]) -> bool:
-    """Return whether nothing but the model's own inputs and outputs is known; a part of its graph has further ones."""
+    """Return whether nothing but the model's own inputs and outputs, whose names are `ends`, is known; a part of its
+    graph has further ones.
+    """
     graph: Any = run.graph  # an imported one
     return run.known.keys() <= {p for name, p in graph.values.items() if name in ends}
 
@@ -369,7 +377,7 @@ def _audit_run(judging: AuditContext, progress: Progress | None) -> Audit:
 
 
 def _add_merged(layers: list[LayerVerdict], judging: AuditContext) -> list[str]:
-    """Append the verdicts on merged layers; return what the time did not allow, in words."""
+    """Append the verdicts of `judging` on merged layers to `layers`; return what the time did not allow, in words."""
     try:
         check_time("audit")
         layers += judging.merged()
@@ -379,7 +387,11 @@ def _add_merged(layers: list[LayerVerdict], judging: AuditContext) -> list[str]:
 
 
 def _judge_export(deployed: ModelRun, inputs: Sequence[Array]) -> LayerVerdict | None:
-    """Return the first layer that the exported file computes differently from the module; None if there is none."""
+    """Return the first layer that the exported file of a run computes differently from the module; None if there is
+    none.
+
+    `deployed` holds both; `inputs` are the run's.
+    """
     if deployed.module is None:
         return None
     from ..verdicts.first_divergence import first_difference
@@ -407,7 +419,7 @@ class Coverage:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every layer was judged."""
+        """Return whether every layer of the model was judged."""
         return self.layers == self.of_layers
 
     def __str__(self) -> str:
@@ -419,6 +431,9 @@ class Coverage:
         return f"{layers}, {share}{but}"
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: layers and multiply-adds that were judged, of how many, and layers whose work is not
+        counted.
+        """
         names = ("layers", "of_layers", "multiply_adds", "of_multiply_adds")
         return {name: getattr(self, name) for name in names} | {"uncounted": list(self.uncounted)}
 

@@ -66,6 +66,9 @@ class BlindSpots:
         return [*said, text]
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: points and cells, the smallest and largest allowance, faults tried, detected and
+        undetected.
+        """
         numbers = {"points": self.points, "cells": self.cells, "smallest": self.smallest, "largest": self.largest}
         return {**numbers, "tried": self.tried, "detected": self.detected, "undetected": list(self.undetected)}
 
@@ -74,6 +77,8 @@ def find_blind_spots(
     graph: Graph, points: Sequence[tuple[Sequence[Array], Sequence[Ball]]], backend: str, seconds: float = MAX_SECONDS
 ) -> BlindSpots:
     """Return the faults that stay undetected at all points, each given by its inputs and the outputs' balls.
+
+    `backend` ("numpy" or "torch") computes faulty outputs; faults not reached in `seconds` are not counted as tried.
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.avg_pool(sg.relu(x), (2,), stride=2, padding=((1, 0),)), (1, 3))
@@ -99,7 +104,11 @@ def find_blind_spots(
 
 
 def _is_detected(faulty: Graph, inputs: Sequence[Array], balls: Sequence[Ball], backend: str) -> bool:
-    """Return whether the fault moves some output cell by more than twice its allowance."""
+    """Return whether the graph `faulty` moves some output cell by more than twice its allowance; true if it cannot be
+    run.
+
+    `balls` are the right outputs, `backend` ("numpy" or "torch") computes the faulty ones.
+    """
     try:
         values = values_of(faulty, faulty.output_positions, inputs, backend)
     except SpecgradError:  # nothing runs a model that is wrong in this way

@@ -142,7 +142,10 @@ def audit(
 
 
 def _graph_for_report(loaded: Any, inputs: list[Path], shape: list[str]) -> Graph | None:
-    """Return the graph of an ONNX file for the report, or None if it cannot be imported."""
+    """Return the graph of the model `loaded`, an ONNX file, for the report; None if it cannot be imported.
+
+    `inputs` and `shape` are the command's options.
+    """
     try:
         return importable_graph(loaded, inputs, shape)[0] if loaded.kind == "onnx" else None
     except SpecgradError:
@@ -201,7 +204,9 @@ def show_audit(console: Console, audit: Audit) -> None:
 
 
 def _show_attribution(console: Console, a: Attribution | None) -> None:
-    """Print the difference at the output, and the layers whose own errors explain most of it."""
+    """Print the difference at the output, and the layers whose own errors explain most of it; nothing if `a` is
+    None.
+    """
     if a is None:
         return
     screen.line(console, f"largest difference at the output: {a.output}")
@@ -245,7 +250,7 @@ def _show_layers(console: Console, audit: Audit) -> None:
 
 
 def _used_text(v: Verdict) -> str:
-    """Return the used share of the allowance, or what differs."""
+    """Return, as a table cell, the share of the allowance that verdict v used, or what differs."""
     if v.kind in ("exact", "rounding"):
         return f"{v.ratio:.2g}"
     if v.kind == "unusual":

@@ -94,7 +94,9 @@ class LayerVerdict:
 
 
 def operator_of(graph: Graph, position: int) -> str:
-    """Return the operator of a node, or the composition of operators that this node completes."""
+    """Return the operator of the node at `position`, or the composition of operators that this node completes, as
+    text.
+    """
     group = graph.nodes[position].group
     return layer_text([n for n in graph.nodes[: position + 1] if n.group == group and n.op not in (INPUT, CONSTANT)])
 
@@ -176,7 +178,10 @@ class AuditContext:
         return any(isinstance(layer, UnsupportedLayer) for layer in self.deployed.layers.values())
 
     def layer_in_time(self, name: str, layer: int | UnsupportedLayer) -> LayerVerdict:
-        """Return the verdict on one layer; "not examined" if the time is over."""
+        """Return the verdict on the layer of this name; "not examined" if the time is over.
+
+        `layer` is its position in the graph, or what is not supported.
+        """
         try:
             check_time("audit")
             return self.layer(name, layer)
@@ -188,7 +193,11 @@ class AuditContext:
             return LayerVerdict(name, operator_of(graph, layer), graph.nodes[layer].shape, late)
 
     def model_verdict_in_time(self, classes: Collection[str], layers: Sequence[LayerVerdict]) -> Verdict:
-        """Return the verdict on the whole model; "not examined" if the time is over. Arguments as `model_verdict`."""
+        """Return the verdict on the whole model; "not examined" if the time is over. Arguments as `model_verdict`.
+
+        classes   those that were seen in layers and accepted
+        layers    verdicts on single layers
+        """
         try:
             check_time("audit")
             return self.model_verdict(classes, layers)
@@ -196,7 +205,7 @@ class AuditContext:
             return Verdict("not examined", detail="out of time")
 
     def layer(self, name: str, layer: int | UnsupportedLayer) -> LayerVerdict:
-        """Return the verdict on one layer, given by its position in the graph or as unsupported."""
+        """Return the verdict on the layer of this name, given by its position in the graph or as unsupported."""
         if isinstance(layer, UnsupportedLayer):
             return LayerVerdict(name, layer.operator, layer.shape, Verdict("not examined", detail=layer.reason))
         graph, known = self.deployed.graph, self.deployed.known
@@ -224,7 +233,10 @@ class AuditContext:
     def _with_usual(
         self, verdict: Verdict, name: str, position: int, part: Graph, inputs: Sequence[int]
     ) -> tuple[Verdict, Usual | None]:
-        """Return "unusual" for errors far beyond what is usual, else the verdict; and how they compare, if known."""
+        """Return "unusual" for errors far beyond what is usual, else the verdict; and how they compare, if known.
+
+        `part` computes the layer `name`, at `position`, from the nodes `inputs`.
+        """
         deployed = self.deployed
         if any(n.name in deployed.computed_in for n in part.nodes) or name not in self.expected:
             return verdict, None
@@ -238,7 +250,7 @@ class AuditContext:
         return replace(verdict, kind="unusual", detail=f"{'; '.join(usual.reasons)}{named} ({ESTIMATED})"), usual
 
     def _allowed_share(self, name: str) -> float | None:
-        """Return the largest allowance of a layer over its largest value; None where it is not known."""
+        """Return the largest allowance of the layer of this name over its largest value; None where it is not known."""
         ball = self.expected.get(name)
         if ball is None or ball.value.dtype.kind != "f" or not ball.value.size:
             return None
@@ -246,7 +258,10 @@ class AuditContext:
         return share if np.isfinite(share) else None
 
     def _judge_layer(self, name: str, position: int, part: Graph, inputs: Sequence[int]) -> Verdict:
-        """Return the verdict on a single layer, or on layers in other formats than float32."""
+        """Return the verdict on a single layer, or on layers in other formats than float32.
+
+        `part` computes the layer `name`, at `position`, from the nodes `inputs`.
+        """
         deployed, graph, known = self.deployed, self.deployed.graph, self.deployed.known
         given = _as_numbers(graph, inputs, known)
         arithmetic = arithmetic_of(self.target) if is_one_layer(part) else fused_arithmetic_of(self.target)
@@ -263,7 +278,10 @@ class AuditContext:
         return verdict
 
     def _judge_merged(self, name: str, position: int, part: Graph, inputs: Sequence[int]) -> Verdict:
-        """Return the verdict on several layers of which only the last was observed."""
+        """Return the verdict on several layers of which only the last was observed.
+
+        `part` computes them, up to the layer `name` at `position`, from the nodes `inputs`.
+        """
         graph, known = self.deployed.graph, self.deployed.known
         observed = Observation(part, _as_numbers(graph, inputs, known), [known[position]], [name], self.backend)
         judge = MergedLayersJudge(
@@ -274,7 +292,10 @@ class AuditContext:
         return verdict
 
     def _from_integers(self, name: str, position: int, inputs: Sequence[int]) -> Verdict | None:
-        """Return the verdict if the runtime recomputes dequantised inputs from integers; None if unexplained."""
+        """Return the verdict if the runtime recomputes dequantised inputs from integers; None if unexplained.
+
+        The layer `name` stands at `position` and reads the nodes `inputs`.
+        """
         graph, known = self.deployed.graph, self.deployed.known
         starts = without_dequantised(graph, inputs, known), from_integers_alone(graph, position, known)
         for start, (formats, words) in itertools.product(filter(None, starts), _format_variants(self.deployed)):
@@ -287,7 +308,9 @@ class AuditContext:
         return None
 
     def _judge_rewritten(self, verdict: Verdict, name: str, position: int) -> Verdict:
-        """Return the verdict if the runtime rewrote a formula or moved a constant; else unchanged."""
+        """Return the verdict on the layer `name` at `position` if the runtime rewrote a formula or moved a constant;
+        else unchanged.
+        """
         graph, known = self.deployed.graph, self.deployed.known
         arithmetic = fused_arithmetic_of(self.target)
         formula, from_x = without_formula_interiors(graph, position, known)
@@ -366,23 +389,23 @@ class AuditContext:
 
 
 def _as_numbers(graph: Graph, positions: Sequence[int], known: Mapping[int, Array]) -> list[Array]:
-    """Return what the runtime showed at these positions, in float64; indices stay integers."""
+    """Return what the runtime showed (`known`, by position) at these positions, in float64; indices stay integers."""
     return [known[p] if graph.nodes[p].kind == "index" else known[p].astype(np.float64) for p in positions]
 
 
 def _format_variants(deployed: ModelRun) -> list[tuple[Mapping[str, str], str]]:
-    """Return (formats of nodes, words) for each way to compute merged dequantised values."""
+    """Return (formats of nodes, words) for each way in which the run may compute merged dequantised values."""
     ways: list[tuple[Mapping[str, str], str]] = [(deployed.computed_in, "")]
     other = multiplied_out(deployed.graph, deployed.computed_in)
     return ways if other == deployed.computed_in else [*ways, (other, MULTIPLIED_OUT)]
 
 
 def _has_arithmetic_before(part: Graph) -> bool:
-    """Return whether layers before the last one round; moving data says nothing new."""
+    """Return whether layers of the graph `part` before its last one round; moving data says nothing new."""
     last = part.nodes[part.output_positions[0]].group
     return any(n.op not in (INPUT, CONSTANT) and not n.op.exact and n.group != last for n in part.nodes)
 
 
 def is_one_layer(part: Graph) -> bool:
-    """Return whether all computing nodes belong to one layer."""
+    """Return whether all computing nodes of the graph `part` belong to one layer."""
     return len({n.group for n in part.nodes if n.op not in (INPUT, CONSTANT)}) <= 1

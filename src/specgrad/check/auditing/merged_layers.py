@@ -37,7 +37,9 @@ class MergedLayersJudge:
     name: str = FLOAT32
 
     def judge(self, observed: Observation, probe: Probe | None = None) -> tuple[Verdict, Allowance]:
-        """Return the verdict, and the allowance in float32."""
+        """Return the verdict on the results in `observed`, and their allowance in float32; `probe` can confirm a class
+        of arithmetic.
+        """
         allowed = self._allowed(observed, self.arithmetic)
         verdict = _judge_outputs(observed, allowed)
         if verdict.kind == "rounding":
@@ -63,7 +65,9 @@ class MergedLayersJudge:
         return allowance(observed.graph, observed.inputs, arithmetic, self.clock, observed.backend, self.formats, tight)
 
     def _by_class(self, observed: Observation, verdict: Verdict) -> Verdict:
-        """Return the verdict by the first arithmetic class that explains what float32 does not."""
+        """Return the verdict on `observed` by the first arithmetic class that explains what float32 does not; else
+        `verdict`.
+        """
         accept, too_wide = self.accept or (), []
         for c in CLASSES if observed.multiplies else ():
             if c.whole is None or c.evidence == "probe":  # nobody can be asked
@@ -100,11 +104,11 @@ def _unexplained(verdict: Verdict, too_wide: Collection[ArithmeticClass]) -> Ver
 
 
 def _judge_outputs(observed: Observation, allowed: Allowance) -> Verdict:
-    """Return the worst verdict over all results against the allowance."""
+    """Return the worst verdict over all results in `observed` against the allowance."""
     pairs = zip(observed.names, observed.outputs, allowed.balls, strict=True)
     return worst([judge_array(name, got, ball) for name, got, ball in pairs])
 
 
 def _error_of_allowed(v: Verdict) -> str:
-    """Return the error and its allowance at the worst cell, as in "3e-06 of 0.023 allowed"."""
+    """Return the error and its allowance at verdict v's worst cell, as in "3e-06 of 0.023 allowed"."""
     return v.detail or f"{abs(v.actual - v.expected):.2g} of {v.allowed:.2g} allowed"

@@ -46,7 +46,9 @@ def _attributes(node: Node) -> dict[str, Any] | None:
 
 
 def _values(graph: Graph, node: Node, deployed: ModelRun) -> list[Array] | None:
-    """Return the arguments of the node: the runtime's values, and constants; None if some are unknown."""
+    """Return the arguments of the node in the run `deployed`: the runtime's values, and constants; None if some are
+    unknown.
+    """
     values: list[Array] = []
     for a in node.args:
         if isinstance(a, NumberArg):
@@ -59,7 +61,9 @@ def _values(graph: Graph, node: Node, deployed: ModelRun) -> list[Array] | None:
 
 
 def case_of(deployed: ModelRun, position: int) -> OpCase | None:
-    """Return the layer alone, on the values it got, as a test case; None if it is more than one operator."""
+    """Return the layer at `position` alone, on the values it got in the run, as a test case; None if it is more than
+    one operator.
+    """
     node = deployed.graph.nodes[position]
     attributes, values = _attributes(node), _values(deployed.graph, node, deployed)
     if attributes is None or values is None:
@@ -69,7 +73,9 @@ def case_of(deployed: ModelRun, position: int) -> OpCase | None:
 
 
 def probe_of(deployed: ModelRun, position: int, runtime: Runtime) -> Probe | None:
-    """Return a probe that runs the layer alone; None if it is more than one operator, or no file was run."""
+    """Return a probe that runs the layer at `position` alone; None if it is more than one operator, or no file was
+    run.
+    """
     question = case_of(deployed, position) if runtime.model else None
     if question is None:
         return None
@@ -82,7 +88,9 @@ def probe_of(deployed: ModelRun, position: int, runtime: Runtime) -> Probe | Non
 
 
 def reproduce(deployed: ModelRun, position: int, runtime: Runtime, seconds: float = 20) -> str:
-    """Return a minimal script of the layer's fault; "" if the layer alone does not show it."""
+    """Return a minimal script of the fault of the layer at `position`; "" if the layer alone does not show it within
+    `seconds`.
+    """
     question = case_of(deployed, position)
     if question is None:
         return ""

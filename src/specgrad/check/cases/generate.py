@@ -29,7 +29,7 @@ def _sizes(rng: Random, rank: int, high: int = 9) -> Shape:
 
 
 def _per_axis(rng: Random, rank: int, choices: tuple[int, ...]) -> Shape:
-    """Draw one number per axis; half of the time the same on all, for which runtimes have paths of their own."""
+    """Draw one of `choices` per axis; half of the time the same on all, for which runtimes have paths of their own."""
     same = rng.random() < 0.5
     return (rng.choice(choices),) * rank if same else tuple(rng.choice(choices) for _ in range(rank))
 
@@ -185,7 +185,9 @@ def _cells(rng: Random) -> Shape:
 
 
 def _elementwise(*names: str, **attributes: Callable[[Random], Any]) -> Callable[[Random], Shapes]:
-    """Return a generator of cases of an elementwise operator: arrays of these names, and how to draw each attribute."""
+    """Return a generator of cases of an elementwise operator: `names` of its arrays, and how to draw each of its
+    `attributes`.
+    """
 
     def make(rng: Random) -> Shapes:
         shape = _cells(rng)
@@ -286,7 +288,10 @@ def _one_hot_weight(rng: Draw, shape: Shape) -> Array:
 
 
 def draw(rng: Draw, kind: str, name: str, shape: Shape) -> Array:
-    """Draw one float32 array of the kind `kind`; only data (x, z) hold NaN and -inf, and a variance is positive."""
+    """Draw one float32 array of a shape and a kind of data.
+
+    Its `name` in the case decides: only data (x, z, g) hold NaN and -inf, and a variance (var) is positive.
+    """
     if name not in ("x", "z", "g") and kind in ("nan", "-inf"):
         kind = "gaussian"
     if name == "var":
@@ -309,7 +314,9 @@ def pooling_window(question: OpCase) -> Window:
 
 
 def has_empty_window(question: OpCase) -> bool:
-    """Return whether a pooling window has no cell inside: our 0 there is a convention that no runtime shares."""
+    """Return whether a pooling window of the case has no cell inside: our 0 there is a convention that no runtime
+    shares.
+    """
     return "kernel" in question.attributes and pooling_window(question).has_empty
 
 
@@ -323,7 +330,11 @@ def _fits(question: OpCase) -> bool:
 
 
 def _spelling(rng: Random, operator: str, attributes: dict[str, Any], arrays: Mapping[str, Shape]) -> str:
-    """Draw how the case is written: with constant weights, or for conv_transpose with its output's shape."""
+    """Draw how the case is written: "constant weights", "output_shape" (of conv_transpose, where padding follows from
+    it), or "".
+
+    `attributes` and shapes of `arrays` say what is possible.
+    """
     padding = attributes.get("padding", ())
     derived = isinstance(padding, tuple) and all(lo - hi in (0, 1) for lo, hi in padding)
     choices = ["", *(["constant weights"] if "w" in arrays else [])]
@@ -332,7 +343,7 @@ def _spelling(rng: Random, operator: str, attributes: dict[str, Any], arrays: Ma
 
 
 def draw_case(operator: str, kind: str, seed: int, accept: Accept | None = None) -> OpCase:
-    """Return the test case of a seed; `accept` says which attributes and shapes may be drawn.
+    """Return the test case of a seed with data of a kind; `accept` says which attributes and shapes may be drawn.
 
     ParameterError if it accepts none of MAX_DRAWS.
 
@@ -363,7 +374,7 @@ def kinds_for(operator: str) -> tuple[str, ...]:
 
 
 def draw_cases(operator: str, count: int, seed: int = 0, accept: Accept | None = None) -> Iterator[OpCase]:
-    """Yield `count` test cases, the kinds of data in turn."""
+    """Yield `count` test cases, the kinds of data in turn; another `seed` gives others."""
     kinds = kinds_for(operator)
     for i in range(count):
         yield draw_case(operator, kinds[i % len(kinds)], seed * 1_000_003 + i, accept)

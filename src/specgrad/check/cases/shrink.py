@@ -42,7 +42,7 @@ def _changed(question: OpCase, arrays: Mapping[str, Array] | None = None, /, **a
 
 
 def _simpler_attributes(q: OpCase) -> Iterator[OpCase]:
-    """Yield cases with one attribute removed, set to its default, or one step closer to it."""
+    """Yield cases like q with one attribute removed, set to its default, or one step closer to it."""
     for name, value in q.attributes.items():
         if name in DROPPABLE and value != DEFAULTS[name]:
             yield replace(_changed(q), attributes={k: v for k, v in q.attributes.items() if k != name})
@@ -69,7 +69,7 @@ def _simpler_tuple(q: OpCase, name: str, value: tuple[Any, ...]) -> Iterator[OpC
 
 
 def _smaller_arrays(q: OpCase) -> Iterator[OpCase]:
-    """Yield cases with arrays cropped along one axis, without bias, or with smaller weights."""
+    """Yield cases like q with arrays cropped along one axis, without bias, or with smaller weights."""
     x = q.arrays["x"]
     for axis in range(x.ndim):
         if x.shape[axis] > 1 and (axis != 1 or not set(q.arrays) - {"x", "z"}):
@@ -83,7 +83,7 @@ def _smaller_arrays(q: OpCase) -> Iterator[OpCase]:
 
 
 def _smaller_weights(q: OpCase) -> Iterator[OpCase]:
-    """Yield cases with fewer groups, fewer channels per group, or smaller kernels."""
+    """Yield cases like the convolution q with fewer groups, fewer channels per group, or smaller kernels."""
     w, groups = q.arrays["w"], q.attributes.get("groups", 1)
     here = (groups, q.arrays["x"].shape[1] // groups, _out_channels(q) // groups)
     for kept in ((1, *here[1:]), (max(1, groups - 1), *here[1:]), (groups, 1, here[2]), (*here[:2], 1)):
@@ -95,13 +95,13 @@ def _smaller_weights(q: OpCase) -> Iterator[OpCase]:
 
 
 def _out_channels(q: OpCase) -> int:
-    """Return the number of output channels of a convolution."""
+    """Return the number of output channels of case q, a convolution."""
     w = q.arrays["w"]
     return int(w.shape[1] * q.attributes["groups"] if q.operator == "conv_transpose" else w.shape[0])
 
 
 def _channels(q: OpCase, groups: int, cin: int, cout: int) -> dict[str, Array]:
-    """Return x, w and b of the first `groups` groups, and of each the first `cin` and `cout` channels."""
+    """Return x, w and b of the first `groups` groups of case q, and of each the first `cin` and `cout` channels."""
     split, x, w = q.attributes.get("groups", 1), q.arrays["x"], q.arrays["w"]
     first, second = (cin, cout) if q.operator == "conv_transpose" else (cout, cin)
     parts = x.reshape(len(x), split, -1, *x.shape[2:])[:, :groups, :cin]
@@ -118,7 +118,7 @@ def _cut(a: Array, axis: int, part: slice) -> Array:
 
 
 def _lower_rank(q: OpCase) -> Iterator[OpCase]:
-    """Yield cases without a spatial axis of one cell."""
+    """Yield cases like q without a spatial axis of one cell."""
     x = q.arrays["x"]
     for axis in range(2, x.ndim):
         if x.ndim > 3 and x.shape[axis] == 1:
@@ -130,7 +130,7 @@ def _lower_rank(q: OpCase) -> Iterator[OpCase]:
 
 
 def _simpler_numbers(q: OpCase) -> Iterator[OpCase]:
-    """Yield cases with small integers or zeros in place of finite numbers; NaN and infinities stay."""
+    """Yield cases like q with small integers or zeros in place of finite numbers; NaN and infinities stay."""
     for make in (lambda a: np.arange(1, a.size + 1).reshape(a.shape), np.rint, np.zeros_like):
         for name, a in q.arrays.items():
             new = np.where(np.isfinite(a), make(a), a).astype(np.float32)
@@ -159,7 +159,9 @@ def _candidates(question: OpCase) -> Iterator[OpCase]:
 
 
 def complexity(question: OpCase) -> tuple[int, ...]:
-    """Return what shrinking reduces, most important first: cells, attributes, their size, how plain the numbers are."""
+    """Return what shrinking a case reduces, most important first: cells, attributes, their size, how plain the numbers
+    are.
+    """
     arrays = [*question.inputs().values()]
     numbers = [v for value in question.attributes.values() for v in np.ravel(_as_numbers(value)).tolist()]
     cells = np.concatenate([np.ravel(a) for a in arrays])

@@ -77,6 +77,8 @@ def attribute_names(operator: str) -> tuple[str, ...]:
 def normalise_attributes(operator: str, attributes: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str, Any]:
     """Return all attributes of an operator, defaults filled in: a tuple of numbers, or of (low, high), per axis.
 
+    `shapes` are those of the case's arrays by name, from which named paddings follow.
+
     >>> normalise_attributes("max_pool", {"kernel": (3,), "padding": "same_upper"}, {"x": (1, 1, 6)})
     {'kernel': (3,), 'stride': (3,), 'padding': ((0, 0),), 'dilation': (1,), 'ceil': False}
     """
@@ -97,7 +99,7 @@ def normalise_attributes(operator: str, attributes: Mapping[str, Any], shapes: M
 
 
 def _per_axis(value: Any, rank: int) -> tuple[int, ...]:
-    """Return an attribute as one number per axis."""
+    """Return an attribute's value as one number per axis; a single number is repeated."""
     return (value,) * rank if isinstance(value, int) else tuple(value)
 
 
@@ -167,6 +169,7 @@ class Signature:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: meaning, shapes of arrays, arrays that may be left out, and attributes."""
         arrays = {name: list(shape) for name, shape in self.arrays.items()}
         return {
             "meaning": self.meaning,
@@ -188,7 +191,7 @@ def kernel_signature(operator: str) -> Signature:
 
 
 def _describe_attribute(name: str, values: list[Any]) -> dict[str, str]:
-    """Return {"type", "asked", "meaning"} of an attribute: its type, the values that cases have, in words."""
+    """Return {"type", "asked", "meaning"} of the attribute `name`: its type, the `values` that cases have, in words."""
     kind = "a pair of ints per axis" if name == "padding" else "an int per axis" if name in PER_AXIS else _kind(values)
     flat = {v for value in values for v in _flat(value)}
     asked = sorted(flat, key=lambda v: (v is not None, isinstance(v, str), v if v is not None else 0))
@@ -208,5 +211,5 @@ def _kind(values: list[Any]) -> str:
 
 
 def _flat(value: Any) -> list[Any]:
-    """Return the leaves of nested tuples."""
+    """Return the leaves of a nested tuple, or the value itself, in a list."""
     return [v for part in value for v in _flat(part)] if isinstance(value, tuple) else [value]

@@ -29,7 +29,7 @@ TEXT = {
 
 
 def _is_set(attributes: Any, name: str) -> bool:
-    """Return whether an attribute has another value than its default, on some axis."""
+    """Return whether the attribute `name` has another value than its default, on some axis."""
     value = attributes.get(name)
     plain = {"ceil": (None, False), "padding": (None, 0), "output_padding": (None, 0)}.get(name, (None, 1))
     parts = np.ravel(np.asarray(value)).tolist() if isinstance(value, tuple) else [value]
@@ -37,7 +37,7 @@ def _is_set(attributes: Any, name: str) -> bool:
 
 
 def rule(question: OpCase, verdict: Verdict) -> str:
-    """Return the label of the broken rule of the contract, a key of TEXT."""
+    """Return the label of the contract's rule that this verdict on a case breaks, a key of TEXT."""
     if verdict.kind == "other arithmetic":
         return "float32"
     if verdict.fault not in ("nan", "infinity"):
@@ -68,13 +68,15 @@ def _rule_of_attributes(question: OpCase, verdict: Verdict) -> str:
 
 
 def failure_kind(question: OpCase, verdict: Verdict) -> tuple[Any, ...]:
-    """Return a key that is equal for failures to be shown once: same rule, same fault, with or without dilation."""
+    """Return a key that is equal for verdicts on cases to be shown once: same rule, same fault, with or without
+    dilation.
+    """
     dilated = _is_set(question.attributes, "dilation")
     return verdict.kind, verdict.fault, rule(question, verdict), question.gradient is not None, dilated
 
 
 def _rule_of_special_values(question: OpCase) -> str:
-    """Return the rule of NaN or infinities, by which of them the data hold."""
+    """Return the rule of NaN or infinities, by which of them the case's data hold."""
     given = np.concatenate([a.ravel() for a in question.arrays.values()])
     if np.isnan(given).any():
         return "P1"

@@ -121,7 +121,7 @@ def runtimes(
 
 
 def show_conformance(console: Console, result: Conformance) -> None:
-    """Print the counts per operator, then every finding."""
+    """Print the counts per operator of `result`, then every finding."""
     versions = ", ".join(f"{k} {v}" for k, v in result.versions.items())
     said = f"  {result.runtime} ({versions}), seed {result.seed}"
     screen.line(console, (result.verdict, f"bold {screen.colour(result.verdict)}"), said)

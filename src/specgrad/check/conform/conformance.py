@@ -27,7 +27,11 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault, shrunk; `script` shows it with the runtime and numpy alone."""
+    """One fault, shrunk; `script` shows it with the runtime and numpy alone.
+
+    rule      of the contract that is broken
+    question  the smallest case that shows it, and the verdict on it
+    """
 
     operator: str
     rule: str
@@ -88,6 +92,7 @@ class Conformance:
         return scripts
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: verdict, runtime with versions, counts and refusals per operator, findings."""
         return {
             "verdict": self.verdict,
             "runtime": self.runtime,
@@ -103,7 +108,8 @@ class Conformance:
 def cases_for(operator: str, target: Runtime, count: int, seed: int, gradients: bool) -> Iterator[OpCase]:
     """Yield test cases of an operator: every value, and the gradient if data are finite and the runtime has gradients.
 
-    There are `count` values, fewer where each must be compiled.
+    There are `count` values, fewer where each must be compiled. `seed` decides which; `gradients` asks for gradients at
+    all.
     """
     for i, question in enumerate(draw_cases(operator, max(4, count // target.cost), seed)):
         yield question
@@ -134,12 +140,12 @@ class _OperatorTally:
                 self._finding(question, verdict)
 
     def _finding(self, question: OpCase, verdict: Verdict) -> None:
-        """Shrink a failure, and keep the smallest of its kind."""
+        """Shrink a failing case with its verdict, and keep the smallest of its kind."""
         keep_smallest(self.result.findings, shrink_to_finding(question, verdict, self.examiner, self.target))
 
 
 def shrink_to_finding(question: OpCase, verdict: Verdict, examiner: CaseRunner, target: Runtime) -> Finding:
-    """Return the smallest case that shows the same fault, with its script."""
+    """Return the smallest case that shows the same fault, with its script for the runtime `target`."""
     small = shrink(question, lambda q: examiner.ask(q).same_sort(verdict))
     again = examiner.ask(small)
     return Finding(question.operator, rule(small, again), small, again, reproduction(small, target, again))
@@ -169,7 +175,9 @@ def conformance(
     """Run `count` generated test cases per operator on a runtime (fewer where each must be compiled).
 
     Verdicts: exact, rounding, differs, other arithmetic, refuses, crashes, times out, cannot tell, not offered.
-    `progress(operator, done, total)` is called as it goes. The generator knows nothing of the runtime.
+    `progress(operator, done, total)` is called as it goes. The generator knows nothing of the runtime. `seed` decides
+    which cases; `gradients` asks for gradients where the runtime has them; `shrinks` failures per operator and kind are
+    made small; one case may take `seconds`.
     """
     target = runtime_named(runtime)
     chosen = [check_operator(o) for o in operators or SHAPES]

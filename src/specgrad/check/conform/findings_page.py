@@ -38,17 +38,17 @@ EARLIER = "## Found earlier, not in this run"
 
 
 def _total(result: Conformance, *kinds: str) -> int:
-    """Return how many answers have one of these verdicts."""
+    """Return how many of a runtime's answers have one of the verdicts `kinds`."""
     return sum(counts[k] for counts in result.counts.values() for k in kinds)
 
 
 def _count_cases(result: Conformance) -> int:
-    """Return how many cases the runtime was run on."""
+    """Return how many cases the runtime of `result` was run on."""
     return sum(sum(c.values()) - c["not offered"] for c in result.counts.values())
 
 
 def _summary(result: Conformance) -> str:
-    """Return the runtime's row of the first table."""
+    """Return the row of one runtime's `result` in the first table."""
     packages = ", ".join(f"{k} {v}" for k, v in result.versions.items())
     kinds = [("exact",), ("rounding",), ("refuses",), ("other arithmetic",), ("differs",), ("crashes", "times out")]
     counts = " | ".join(f"{_total(result, *k):,}" if _total(result, *k) else "" for k in kinds)
@@ -57,12 +57,12 @@ def _summary(result: Conformance) -> str:
 
 
 def _links(result: Conformance) -> list[tuple[Finding, str]]:
-    """Return every finding with the path of its script."""
+    """Return every finding of a runtime's `result` with the path of its script."""
     return [(f, f"runtimes/{name}") for f, name in zip(result.findings, result.scripts(), strict=True)]
 
 
 def _cell(result: Conformance, operator: str) -> str:
-    """Return the table cell of one operator: broken rules, else the largest share of the allowance."""
+    """Return the table cell of one operator on one runtime: broken rules, else the largest share of the allowance."""
     counts = result.counts.get(operator)
     if counts is None or sum(counts.values()) == counts["not offered"]:
         return ""
@@ -81,7 +81,7 @@ def _cell(result: Conformance, operator: str) -> str:
 
 
 def _matrix(results: Sequence[Conformance]) -> list[str]:
-    """Return the table of operators by runtimes, line by line."""
+    """Return the table of operators by runtimes, line by line, from a result per runtime."""
     names = [r.runtime for r in results]
     lines = ["| operator | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for operator in SHAPES:
@@ -92,7 +92,7 @@ def _matrix(results: Sequence[Conformance]) -> list[str]:
 
 
 def _details(result: Conformance) -> list[str]:
-    """Return the section of one runtime, line by line."""
+    """Return the section of one runtime's `result`, line by line."""
     lines = [f"### {result.runtime}", ""]
     if not result.findings:
         return [*lines, "No finding.", ""]
@@ -112,7 +112,7 @@ def _details(result: Conformance) -> list[str]:
 
 
 def document(results: Sequence[Conformance]) -> str:
-    """Return the page as Markdown."""
+    """Return the page on all runtimes as Markdown: a summary, the matrix, then every finding."""
     intro = INTRO.format(operators=len(SHAPES), kinds=len(DATA), data=", ".join(DATA), seed=results[0].seed)
     rules = " | ".join(f"**{label}**: {text}" for label, text in TEXT.items())
     lines = [intro + "\n".join(map(_summary, results)), "", "## The matrix", LEGEND.strip(), ""]
@@ -141,6 +141,7 @@ def write(results: Sequence[Conformance], folder: Path, *, force: bool = False) 
     """Write the page and its scripts, remove our own scripts of earlier runs, and return the page's path.
 
     Without `force`, a FileExistsError names the first file in the way that we did not write; nothing is written then.
+    `results` has one for each runtime.
     """
     page = folder / PAGE
     text = with_earlier_rows(page.read_text() if page.is_file() else "", document(results))
@@ -160,7 +161,7 @@ def write(results: Sequence[Conformance], folder: Path, *, force: bool = False) 
 
 
 def is_page(data: bytes) -> bool:
-    """Return whether specgrad wrote this page."""
+    """Return whether specgrad wrote this page, whose bytes are `data`."""
     return (
         re.search(rb"Written by `specgrad (conformance )?runtimes --write", data[:4000]) is not None
     )  # before 0.2 too

@@ -145,7 +145,10 @@ def attributes_of(question: OpCase) -> dict[str, Any]:
 
 
 def _to_format(x: Array, digits: int, lowest: int, largest: float) -> Array:
-    """Return x rounded to a format, ties to even; numbers outside its range are first scaled near its ends."""
+    """Return x rounded to a format, ties to even; numbers outside its range are first scaled near its ends.
+
+    The format has so many binary `digits`, `lowest` as least exponent and `largest` as greatest number.
+    """
     if digits >= 24 and lowest <= -126:
         return x
     wide = x.astype(np.float64)
@@ -160,7 +163,10 @@ def _to_format(x: Array, digits: int, lowest: int, largest: float) -> Array:
 
 
 def _message(question: OpCase, verdict: Verdict, answer: ProcessResult, examiner: KernelExaminer) -> str:
-    """Return the error text: what went wrong, on which case, and what must come out."""
+    """Return the error text: what went wrong, on which case, and what must come out.
+
+    `answer` is what the kernel gave.
+    """
     if verdict.kind == "crashes":
         head, must = f"{question.operator}: the kernel raises {answer.reason}", []
     else:
@@ -193,8 +199,9 @@ def assert_conforms(
     """Raise ConformanceError (an AssertionError) unless every answer of `kernel` is exact or explained by rounding.
 
     kernel(*arrays, **attributes) is called with the arrays of the operator in order (x, w, b ...; b is left out in some
-    questions) and with all its attributes by name, one number per axis. `print(kernel_signature("conv"))` lists
-    them. gradient(g, *arrays, **attributes) gives the cotangents of all arrays.
+    questions) and with all its attributes by name, one number per axis. `print(kernel_signature("conv"))` lists them.
+    gradient(g, *arrays, **attributes) gives the cotangents of all arrays. `count` questions are asked, another `seed`
+    asks others.
 
     arrays      "numpy", "torch" or "jax"; they are of the dtype of `arithmetic`, float32 unless another is given
     ranks       how many spatial axes to ask: ranks=(2,) for a kernel of images alone
@@ -227,7 +234,10 @@ def assert_conforms(
 
 
 def _judge_or_raise(examiner: KernelExaminer, question: OpCase, may_refuse: bool) -> str:
-    """Return the kind of the verdict on a case; raise ConformanceError with a shrunk case if it is a failure."""
+    """Return the kind of the verdict on a case; raise ConformanceError with a shrunk case if it is a failure.
+
+    `may_refuse` says whether a refusal is no failure.
+    """
     verdict = examiner.ask(question)
     if verdict.kind in ("exact", "rounding", "cannot tell") or (may_refuse and verdict.kind == "refuses"):
         return verdict.kind

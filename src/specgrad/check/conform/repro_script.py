@@ -24,12 +24,12 @@ def marked(script: str) -> str:
 
 
 def is_script(data: bytes) -> bool:
-    """Return whether specgrad wrote this script, by its mark."""
+    """Return whether specgrad wrote the script whose bytes are `data`, by its mark."""
     return MARK.encode() in data[:4000]
 
 
 def _number(v: float) -> str:
-    """Return a number as source text."""
+    """Return a float as source text: 3, 0.5, nan, inf."""
     if np.isnan(v):
         return "nan"
     if np.isinf(v):
@@ -45,7 +45,7 @@ def literal(a: Array, dtype: str = "np.float32") -> str:
 
 
 def reproduction(question: OpCase, runtime: Runtime, verdict: Verdict) -> str:
-    """Return the script: the runtime's program, the data, what must come out, what came out."""
+    """Return a case as a script: the runtime's program, the data, what must come out, what came out by the verdict."""
     balls = expected(question, arithmetic_of(runtime))
     number = question.answers().index(verdict.result) if verdict.result in question.answers() else 0
     names = question.inputs()
@@ -69,7 +69,7 @@ def reproduction(question: OpCase, runtime: Runtime, verdict: Verdict) -> str:
 
 
 def write_scripts(scripts: Mapping[str, str], folder: Path, *, force: bool = False) -> None:
-    """Write programs by file name into a folder; raise FileExistsError for files of others, unless `force`."""
+    """Write `scripts` ({file name: text}) into a folder; raise FileExistsError for files of others, unless `force`."""
     paths = {folder / name: text for name, text in scripts.items()}
     if not force:
         for path in paths:

@@ -31,6 +31,8 @@ def margins_over_box(
 ) -> tuple[DecisionMargins, list[dict[str, Any]]]:
     """Return the margins over the box, and executions of an input in it that is decided differently, if found.
 
+    question  the model and its decision
+
     The box is `inputs` +- eps, cut at `limits`: (least, most), each may be None.
 
     Linear bounds of every comparison first; what they leave open is a property for `certify`, with one alternative
@@ -53,7 +55,7 @@ def margins_over_box(
 
 
 def _exact_box(x: Array, eps: Fraction, limits: tuple[Any, Any]) -> tuple[list[Fraction], list[Fraction]]:
-    """Return exact (low, high) of a sample's box, within the limits."""
+    """Return exact (low, high) of the box x +- eps, within the limits (least, most), each of which may be None."""
     middle = [Fraction(float(v)) for v in x.ravel()]
     low, high = (None if e is None else Fraction(e) for e in limits)
     lows = [v - eps if low is None else max(v - eps, low) for v in middle]
@@ -78,7 +80,8 @@ def _certify_open(
 ) -> tuple[DecisionMargins, list[dict[str, Any]]]:
     """Return the margins after `certify` on the open comparisons, and executions that it shows to differ.
 
-    `cells` is the exact box of the sample x, low and high; `whole` and `source` as in `margins_over_box`.
+    `cells` is the exact box of the sample x, low and high; `whole` and `source` as in `margins_over_box`. `question` is
+    the model and its decision.
     """
     open_ = np.flatnonzero(~margins.proven)
     some = margins.comparisons.only(open_)
@@ -108,7 +111,7 @@ def _differing_executions(
 ) -> list[dict[str, Any]]:
     """Return the executions at the sample x and at the `other` input as JSON, if they decide differently; else [].
 
-    The shape of the output is taken from `margins`.
+    The shape of the output is taken from `margins`. `question` is the model and its decision.
     """
     network, decision = DeployedNetwork(question.graph), question.decision
     runs: dict[str, tuple[Array, Array | None]] = {"torch at the sample": (held_run(network, x), None)}

@@ -98,7 +98,7 @@ def preserve(
 
 
 def show_preserved(console: Console, result: Any) -> None:
-    """Print the counts, the samples that are not proven, and two executions of the first that differ."""
+    """Print the counts of `result`, the samples that are not proven, and two executions of the first that differ."""
     line = partial(screen.line, console)
     excluded = but(result.deployment) if any(s.verdict == "proven" for s in result.samples) else ""
     line((result.verdict, f"bold {screen.colour(result.verdict)}"), f"  {result.model}{excluded}")
@@ -135,7 +135,7 @@ def _number_or_unknown(x: float | None) -> str:
 
 
 def _row(s: Any) -> list[Any]:
-    """Return the table row of one sample."""
+    """Return the cells of sample s in the table: number, decision, verdict, margin, tolerance, and what is close."""
     decided = f"{s.unproven} of {s.decisions} open" if s.decision is None else s.decision
     between = " and ".join(map(str, s.between)) if s.between else s.reason
     cells = [s.number, decided, s.verdict, _number_or_unknown(s.margin), _number_or_unknown(s.tolerance), between]

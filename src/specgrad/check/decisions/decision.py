@@ -47,7 +47,7 @@ class Comparisons:
         return len(self.larger)
 
     def only(self, which: Array) -> Comparisons:
-        """Return the comparisons selected by a mask or by indices."""
+        """Return the comparisons that `which`, a mask or indices, selects."""
         larger, smaller, sign = self.larger[which], self.smaller[which], self.sign[which]
         return Comparisons(larger, smaller, sign, self.strict[which], self.place[which], self.limits)
 
@@ -155,12 +155,14 @@ class Decision:
         return axis
 
     def by_class(self, y: Array) -> Array:
-        """Return y as (classes, decisions)."""
+        """Return the output y as (classes, decisions): the axis of classes first, others flattened."""
         moved = np.moveaxis(y, self._axis(y.shape), 0)
         return moved.reshape(len(moved), -1)
 
     def _checked_count(self, cells: Array) -> int:
-        """Return how many classes are selected; raise ParameterError if that is all of them."""
+        """Return how many classes of `cells` (classes, decisions) are selected; raise ParameterError if that is all of
+        them.
+        """
         if self.count >= len(cells) or not cells.size:
             text = f"{self} of {len(cells)} classes, shape {cells.shape}: nothing is decided"
             raise ParameterError("preserve", text, rule="P5")
@@ -168,12 +170,14 @@ class Decision:
 
 
 def _ranked(cells: Array) -> Array:
-    """Return class indices from the largest value down, the first of equal ones first."""
+    """Return class indices of `cells` (classes, decisions) from the largest value down, the first of equal ones
+    first.
+    """
     return np.argsort(-cells, axis=0, kind="stable")
 
 
 def _stored(level: Fraction, dtype: str) -> Fraction:
-    """Return a threshold rounded to the format: a program may compare with either."""
+    """Return a threshold `level` rounded to the format `dtype`: a program may compare with either."""
     form = FORMATS[dtype]
     if not level or form.digits >= FORMATS["float64"].digits:
         return Fraction(float(level))
@@ -182,7 +186,7 @@ def _stored(level: Fraction, dtype: str) -> Fraction:
 
 
 def parse(text: Any) -> Decision:
-    """Return a decision by its name.
+    """Return the decision that `text` names; a Decision stays itself, and ParameterError for other words.
 
     >>> str(parse("top-5")), str(parse("threshold:0.5")), str(parse("mask"))
     ('top-5', 'threshold:0.5', 'mask')
@@ -203,7 +207,7 @@ def parse(text: Any) -> Decision:
 
 
 def _number(text: str) -> Fraction | None:
-    """Return a threshold as an exact Fraction; None if it is no number or too long."""
+    """Return the threshold that `text` states as an exact Fraction; None if it is no number or too long."""
     try:
         value = Fraction(text)
         return value if abs(value) < 2**100 and len(text) < 40 else None

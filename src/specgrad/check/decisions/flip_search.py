@@ -74,7 +74,7 @@ class FlipSearch:
         return [], outside
 
     def _execution(self, name: str, outputs: Sequence[Array], is_ours: bool) -> Execution:
-        """Return outputs as an execution with its decision."""
+        """Return outputs as an execution called `name`, with its decision; `is_ours` if specgrad computed it."""
         decided = np.asarray(outputs[self.question.output], np.float64)
         return Execution(name, decided, self.question.decision.of(decided), is_ours)
 

@@ -85,7 +85,10 @@ def plot(samples: Sequence[Sample]) -> str:
 
 
 def _decades(bars: Sequence[dict[str, int]]) -> tuple[int, int]:
-    """Return the first and last power of 10 that are drawn, at least FIRST_DECADE to LAST_DECADE."""
+    """Return the first and last power of 10 that are drawn, at least FIRST_DECADE to LAST_DECADE.
+
+    `bars` are counts by verdict, PER_DECADE per power of 10 from LOW on.
+    """
     used = [k for k, bar in enumerate(bars) if any(bar.values())] or [PER_DECADE * -LOW]
     return min(FIRST_DECADE, LOW + used[0] // PER_DECADE), max(LAST_DECADE, LOW + used[-1] // PER_DECADE + 1)
 
@@ -114,7 +117,7 @@ def _bar(x: float, step: float, bottom: float, unit: float, bar: dict[str, int],
 
 
 def _legend(samples: Sequence[Sample]) -> str:
-    """Return the legend with counts as HTML."""
+    """Return the legend as HTML: each verdict with its number of samples."""
     words = []
     for kind in KINDS:
         count = sum(s.verdict == kind for s in samples)
@@ -152,7 +155,7 @@ def _number(x: float | None) -> str:
 
 
 def _executions(s: Sample) -> str:
-    """Return an HTML table of what each execution decides, with the outputs that it decides by."""
+    """Return an HTML table of what each execution of sample s decides, with the outputs that it decides by."""
     known = list(dict.fromkeys(k for run in s.executions for k in run["outputs"]))
     names = [str(k) for k in s.between if str(k) in known] or known[:MAX_OUTPUTS]
     head = "".join(f'<th class="number">output {escape(k)}' for k in names)

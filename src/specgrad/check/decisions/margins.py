@@ -58,7 +58,7 @@ class DecisionProblem:
         return max(1, MAX_ROW_ENTRIES // max(1, cells))
 
     def decided_output(self, values: Any) -> Any:
-        """Return the output that is decided, of a structure of outputs."""
+        """Return the output that is decided, of `values`, a structure of all outputs."""
         return leaves(values)[self.output]
 
     def offset(self) -> tuple[int, int]:
@@ -112,7 +112,9 @@ class DecisionMargins:
 
 
 def margins_at(question: DecisionProblem, inputs: Sequence[Array]) -> DecisionMargins:
-    """Return the margins of one sample."""
+    """Return the margins of the decision at one sample, by forward balls, then by crown where those leave something
+    open.
+    """
     ball = output_ball(question, inputs)
     shape = ball.shape
     comparisons = question.decision.comparisons(ball.value, question.arithmetic.dtype)
@@ -123,7 +125,7 @@ def margins_at(question: DecisionProblem, inputs: Sequence[Array]) -> DecisionMa
 
 
 def output_ball(question: DecisionProblem, inputs: Sequence[Array]) -> Ball:
-    """Return the forward ball of the decided output."""
+    """Return the forward ball of the decided output at one sample: exact value and radius of all executions."""
     options: dict[str, Any] = {"stored": question.stored, "formats": question.formats}
     report = radius(question.graph, *inputs, arithmetic=question.arithmetic, backend="torch", **options)
     ball: Ball = question.decided_output(report.outputs)
@@ -131,7 +133,9 @@ def output_ball(question: DecisionProblem, inputs: Sequence[Array]) -> Ball:
 
 
 def row_bounds(c: Comparisons, low: Array, high: Array) -> tuple[Array, Array]:
-    """Return (low, high) of every row from the ranges of its cells; the sign of a difference is exact, 0 included."""
+    """Return (low, high) of every comparison of c from the ranges low..high of flat cells; the sign of a difference is
+    exact, 0 included.
+    """
     ends = np.where(c.sign > 0, (low[c.larger], high[c.larger]), (-high[c.larger], -low[c.larger]))
     second = (np.where(c.smaller == THRESHOLD, 0.0, end[np.maximum(c.smaller, 0)]) for end in (high, low))
     with np.errstate(invalid="ignore"):
@@ -143,7 +147,10 @@ def row_bounds(c: Comparisons, low: Array, high: Array) -> tuple[Array, Array]:
 
 
 def tighten_by_crown(question: DecisionProblem, margins: DecisionMargins, boxes: Sequence[Any]) -> DecisionMargins:
-    """Return the margins with open comparisons bounded backwards over these boxes; the better bound stays."""
+    """Return the margins with open comparisons bounded backwards over these boxes; the better bound stays.
+
+    `question` is the model and its decision.
+    """
     low, high = margins.low.copy(), margins.high.copy()
     start, outputs = question.offset()
     open_ = np.flatnonzero(~margins.proven)

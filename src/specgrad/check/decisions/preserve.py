@@ -73,6 +73,7 @@ class Sample:
         return self.margin / self.tolerance if self.tolerance else np.inf
 
     def to_json(self) -> dict[str, Any]:
+        """Return all fields as JSON data; reason, executions and outside are left out if empty."""
         data = asdict(self)
         return {k: v for k, v in data.items() if v or k not in ("reason", "executions", "outside")}
 
@@ -90,7 +91,7 @@ class PreserveResult:
 
     @property
     def counts(self) -> dict[str, int]:
-        """{verdict: number of samples}."""
+        """Return {verdict: number of samples}, of all three verdicts."""
         counted = Counter(s.verdict for s in self.samples)
         return {kind: counted[kind] for kind in ("proven", "not proven", "differs")}
 
@@ -106,6 +107,7 @@ class PreserveResult:
         return f"{text}, {c['differs']} shown to differ"
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: model, decision, counts, and a row per sample."""
         c = self.counts
         return {
             "model": self.model,
@@ -139,6 +141,9 @@ def preserve(
     progress: Progress | None = None,
 ) -> PreserveResult:
     """Return, for every sample, whether each execution of the class decides the same.
+
+    ParameterError if eps is negative or goes with another format than float32; UnsupportedError if eps meets a model of
+    several formats.
 
     model       a Graph, an ONNX file (path, bytes, ModelProto) or a PyTorch module
     data        an array whose first axis numbers the samples, or one per input by name; bytes and integers are numbers
@@ -221,7 +226,7 @@ def _output(samples: Samples, asked: int | str | None) -> int:
 
 
 def _digest(samples: Samples, said: Mapping[str, Any]) -> str:
-    """Return a digest of samples, options and version, which a checkpoint must match."""
+    """Return a digest of samples, options (`said`, by name) and version, which a checkpoint must match."""
     from ... import __version__
 
     return digest_of([samples.digest(), repr(sorted(said.items())), __version__])
@@ -232,7 +237,8 @@ def _flip_search(
 ) -> FlipSearch:
     """Return the search for executions that differ; runtimes take part in plain float32 only.
 
-    `names` are the runtimes that were asked for, None: all; `used` is the arithmetic of the executions.
+    `names` are the runtimes that were asked for, None: all; `used` is the arithmetic of the executions. `question` is
+    the model and its decision; `seconds` limits a run of one runtime.
     """
     plain = used.dtype == "float32" and used.operands is None
     chosen = installed(names) if plain else ()
@@ -243,7 +249,10 @@ def _flip_search(
 
 @dataclass
 class _SampleRunner:
-    """Judges one sample after the other."""
+    """Judges one sample after the other: the model and decision, its samples, and the search for differing executions.
+
+    eps (None: a point) and limits are the box around a sample; source is the file or module that runtimes run.
+    """
 
     question: DecisionProblem
     samples: Samples
@@ -254,7 +263,7 @@ class _SampleRunner:
     source: Any = None
 
     def sample(self, number: int) -> Sample:
-        """Return the verdict on one sample."""
+        """Return the verdict on the sample of this number."""
         start = time.monotonic()
         inputs = self.samples.numbers(number)
         if not all(np.isfinite(x).all() for x in inputs):
@@ -275,7 +284,7 @@ class _SampleRunner:
         return self._judged(number, margins, executions, outside, time.monotonic() - start)
 
     def out_of_time(self, number: int) -> Sample:
-        """Return the verdict "not proven" of a sample that was not reached in time."""
+        """Return the verdict "not proven" on the sample of this number, which was not reached in time."""
         return self._unknown(number, time.monotonic(), "out of time")
 
     def _unknown(self, number: int, start: float, reason: str) -> Sample:
@@ -290,7 +299,12 @@ class _SampleRunner:
         outside: list[str],
         seconds: float,
     ) -> Sample:
-        """Return the verdict on a sample from its margins and the executions that were found."""
+        """Return the verdict on a sample from its margins and the executions that were found.
+
+        number   of the sample
+        outside  runtimes whose outputs leave the proven range
+        seconds  it took
+        """
         c, k = margins.comparisons, margins.worst()
         decided = self.question.decision.of(margins.value.reshape(margins.shape))
         unproven = len(np.unique(c.place[~margins.proven]))
@@ -311,13 +325,13 @@ class _SampleRunner:
         )
 
     def close(self) -> None:
-        """End the processes of runtimes."""
+        """End the processes in which runtimes were asked."""
         if self.searcher.runtimes is not None:
             self.searcher.runtimes.close()
 
 
 def _differing_pair(pair: list[Any], margins: DecisionMargins) -> list[dict[str, Any]]:
-    """Return two executions as JSON, at a decision where they differ; [] for none."""
+    """Return a pair of executions as JSON, at a decision where they differ; [] for no pair."""
     if not pair:
         return []
     differs = pair[0].decision != pair[1].decision

@@ -55,7 +55,7 @@ def installed(names: Collection[str] | None = None) -> tuple[str, ...]:
 
 
 def _is_installed(name: str) -> bool:
-    """Return whether a runtime's packages are installed and importable."""
+    """Return whether the packages of the runtime `name` are installed and importable."""
     return RUNTIMES[name].installed() and all(find_spec(p) is not None for p in RUNTIMES[name].packages)
 
 
@@ -86,7 +86,7 @@ class Runtimes:
         return results
 
     def _engine(self, name: str, inputs: Sequence[Array]) -> list[Array] | None:
-        """Return the outputs of the graph on PyTorch or JAX, in float32; None if it refuses."""
+        """Return the outputs of the graph on our engine `name`, "torch" or "jax", in float32; None if it refuses."""
         try:
             if name not in self._engines:
                 self._engines[name] = compile(self.graph, name)
@@ -104,7 +104,7 @@ class Runtimes:
             return None
 
     def _file(self, name: str, inputs: Sequence[Array]) -> dict[str, list[Array]]:
-        """Return {variant: outputs} of a runtime that reads ONNX files; {} if it fails."""
+        """Return {variant: outputs} of the runtime `name`, which reads ONNX files; {} if it fails."""
         try:
             file, feeds = self._fed(inputs)
         except SpecgradError:  # what ONNX has no words for is not run there
@@ -127,7 +127,7 @@ class Runtimes:
         return file.proto.SerializeToString(), as_declared(file, dict(zip(file.names, inputs, strict=True)))[0]
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes in which runtimes were asked."""
         for process in self._processes.values():
             process.close()
         self._processes.clear()

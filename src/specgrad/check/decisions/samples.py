@@ -38,7 +38,7 @@ class Samples:
         return len(self.arrays[0])
 
     def fed(self, number: int) -> list[Array]:
-        """Return one sample as it is given to a runtime."""
+        """Return the sample of this number as a runtime gets it, one array per input."""
         pairs = zip(self.arrays, self.batched, strict=True)
         return [a[number : number + 1] if batched else a[number] for a, batched in pairs]
 
@@ -81,7 +81,10 @@ def _declared(model: Model, data: Any) -> dict[str, Dims]:
 
 
 def _fitted(declared: Mapping[str, Dims], data: Any) -> tuple[tuple[Array, ...], tuple[bool, ...]]:
-    """Return the arrays in the order of the inputs, and per input whether a sample is a batch of one."""
+    """Return the arrays of `data` in the order of the inputs, and per input whether a sample is a batch of one.
+
+    `declared` are the inputs' sizes by name, None for a free one.
+    """
     named = {name: array_of(a, name, "preserve") for name, a in _named(list(declared), data).items()}
     _check_counts(named)
     batched = tuple(_is_batched(name, dims, named[name].shape) for name, dims in declared.items())
@@ -91,6 +94,8 @@ def _fitted(declared: Mapping[str, Dims], data: Any) -> tuple[tuple[Array, ...],
 def _named(inputs: list[str], data: Any) -> dict[str, Any]:
     """Return {input: array}, matched by name, or the only array for the only input; ParameterError if they do not
     match.
+
+    `data` is an array or a mapping.
     """
     if not isinstance(data, Mapping):
         if len(inputs) != 1:
@@ -118,7 +123,9 @@ def _check_counts(arrays: Mapping[str, Array]) -> None:
 
 
 def _refuse_long_integers(name: str, array: Array) -> None:
-    """Raise ParameterError for integers that float64, in which samples are judged, does not hold."""
+    """Raise ParameterError if the array `name` has integers that float64, in which samples are judged, does not
+    hold.
+    """
     if array.dtype.kind in "iu" and array.size and max(abs(int(array.min())), int(array.max())) > 2**53:
         text = f"array {name} has integers beyond 2^53, which float64 does not hold one by one"
         raise ParameterError("preserve", text, rule="P5")
@@ -127,6 +134,8 @@ def _refuse_long_integers(name: str, array: Array) -> None:
 def _is_batched(name: str, dims: Dims, shape: tuple[int, ...]) -> bool:
     """Return whether a sample is a[i:i+1], for an input with a batch axis, or a[i]; ShapeError if data of that shape
     fit neither.
+
+    `name` is the input's, `dims` its declared sizes (None: not declared).
     """
     if dims is None or len(dims) == len(shape):
         if dims is not None and dims[0] not in (None, 1):

@@ -78,7 +78,10 @@ class Checkpoint:
         self._file = target.open("ab")
 
     def _resume(self, path: Path, head: Mapping[str, Any]) -> None:
-        """Read the finished pieces; cut off an incomplete last line. Raise RecordError for another run's file."""
+        """Read the finished pieces; cut off an incomplete last line. Raise RecordError for another run's file.
+
+        `head` is the first line that this run would write.
+        """
         data = path.read_bytes()
         lines = data.split(b"\n")
         whole, torn = lines[:-1], lines[-1]
@@ -98,7 +101,7 @@ class Checkpoint:
             write_whole(path, data[: len(data) - len(torn)])
 
     def add(self, number: int, piece: Mapping[str, Any]) -> None:
-        """Record one finished piece; it is on the disk before this returns."""
+        """Record the finished piece of this number; it is on the disk before this returns."""
         self.done[number] = dict(piece)
         if self._file is not None:
             self._file.write(_line({"number": number, **piece}))
@@ -114,7 +117,7 @@ class Checkpoint:
 
 
 def is_record(data: bytes) -> bool:
-    """Return whether a file begins as a checkpoint does."""
+    """Return whether `data`, a file's bytes, begins as a checkpoint does."""
     first = _parsed(data.partition(b"\n")[0])
     return first is not None and first.get("record") == FORMAT
 
@@ -125,7 +128,7 @@ def _line(data: Mapping[str, Any]) -> bytes:
 
 
 def _parsed(text: bytes) -> dict[str, Any] | None:
-    """Return the JSON object in a line; None if it is none."""
+    """Return the JSON object in a line of text; None if it is none."""
     try:
         data = json.loads(text)
     except ValueError:

@@ -47,7 +47,9 @@ class Executor:
             return self._run(inputs, directions)
 
     def _run(self, inputs: Sequence[Array], directions: Mapping[int, Array]) -> list[Array]:
-        """Return the outputs; see `run`."""
+        """Return the outputs at `inputs`, node by node in the arithmetic; `directions` say, by node, which way sums are
+        pushed.
+        """
         graph, values = self.graph, []
         given = dict(zip(graph.input_positions, inputs, strict=True))
         for i, node in enumerate(graph.nodes):
@@ -94,7 +96,7 @@ class Executor:
         return [np.broadcast_to(self.store(product), node.shape)]
 
     def _divide_average(self, node: Node, total: Array) -> Array:
-        """Return the sum divided by an average's divisor; unchanged for other nodes."""
+        """Return `total`, the sums of an average pooling, divided by its divisor; unchanged for other nodes."""
         if node.op.name != "avg_pool":
             return total
         window, divisor = node.params["window"], node.params["divisor"]

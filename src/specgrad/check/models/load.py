@@ -19,6 +19,7 @@ def graph_of(model: Any, inputs: Sequence[Any], who: str, arithmetic: Arithmetic
 
     model   whatever `open_model` takes. Operators without a meaning here are refused by name, and so are graphs from
             which a partial import left them out
+    who     names the caller in errors
     """
     given = open_model(model, who)
     graph = given.graph_for(inputs, who)
@@ -35,7 +36,8 @@ def graph_of(model: Any, inputs: Sequence[Any], who: str, arithmetic: Arithmetic
 def graph_in_one_format(model: Any, inputs: Sequence[Any], who: str, arithmetic: Arithmetic) -> Graph:
     """Return the graph of a model that computes in the arithmetic's format alone; others are refused.
 
-    Bounds over boxes are of one format: they do not say what overflows in float16, or wraps in int32.
+    Bounds over boxes are of one format: they do not say what overflows in float16, or wraps in int32. `who` names the
+    caller in errors.
     """
     graph, formats = graph_of(model, inputs, who, arithmetic)
     if formats:
@@ -50,7 +52,10 @@ def _does_arithmetic(node: Node) -> bool:
 
 
 def _refuse_halves(graph: Graph, who: str, digits: int) -> None:
-    """Raise ParameterError for a graph with float16 constants that does not say what computes in float16."""
+    """Raise ParameterError for a graph with float16 constants that does not say what computes in float16.
+
+    `digits` are those of the format asked for; `who` names the caller.
+    """
     for i, array in graph.constants.items():
         if array.dtype == np.float16 and digits > FORMATS["float16"].digits:
             text = f"constant {graph.nodes[i].name!r} is of float16, so the model computes in it somewhere"
@@ -60,7 +65,8 @@ def _refuse_halves(graph: Graph, who: str, digits: int) -> None:
 def points_of(model: Any, inputs: tuple[Tree, ...], who: str) -> list[tuple[Tree, ...]]:
     """Return the points, one after the other, of inputs (`Model.arrays`) whose first axis counts points.
 
-    A point keeps that axis, with length 1, unless the model takes an axis less.
+    A point keeps that axis, with length 1, unless the model takes an axis less. ShapeError in the name of `who` if
+    inputs differ in it or have none.
 
     >>> import specgrad as sg
     >>> [x.shape for (x,) in points_of(sg.trace(sg.relu, (1, 3)), (np.zeros((4, 3)),), "tolerance")]

@@ -21,7 +21,9 @@ QUANTISED = ("int8", "uint8", "int16", "uint16", "int32")  # and these, where a 
 
 
 def normal_inputs(shapes: Iterable[Shape], seed: int = 0) -> list[Array]:
-    """Return standard normal float32 arrays: the inputs of a model if none are given."""
+    """Return standard normal float32 arrays of these shapes, the same for a seed: the inputs of a model if none are
+    given.
+    """
     rng = np.random.default_rng(seed)
     return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
 
@@ -34,8 +36,10 @@ def check_floats(inputs: Mapping[str, Array] | Sequence[Array], besides: Sequenc
 
 
 def as_declared(model: Model, given: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """Return the inputs in the types that an ONNX file declares, and a note for each that was converted; ParameterError
-    for a type that is not known.
+    """Return the inputs `given`, by name, in the types that an ONNX file declares, and a note for each that was
+    converted.
+
+    ParameterError for a type that is not known.
     """
     declared = {i.name: i for i in model.inputs}
     feeds, notes = dict(given), []

@@ -26,7 +26,7 @@ from .run_onnx import by_layer, known_values, shapes_and_types
 
 
 def _refuse_question(question: OpCase) -> str:
-    """Raise NotOffered: a recorded device cannot be run again."""
+    """Raise NotOffered for any question: a recorded device cannot be run again."""
     raise NotOffered("the device cannot be asked")
 
 
@@ -80,6 +80,8 @@ def read_recorded(path: Path) -> dict[str, Array]:
 def name_ends(source: Any, inputs: Sequence[Array], outputs: Sequence[Array]) -> dict[str, Array]:
     """Return inputs and outputs, given in the model's order, by their names in the file; ParameterError if the model
     has another number of them.
+
+    `source` is whatever `open_model` takes.
     """
     model = open_model(source, "recorded")
     values: dict[str, Array] = {}
@@ -97,7 +99,8 @@ def name_ends(source: Any, inputs: Sequence[Array], outputs: Sequence[Array]) ->
 def run_recorded(source: Any, recorded: Mapping[str, Array]) -> list[ModelRun]:
     """Return recorded values as model runs, one per recorded point.
 
-    ParameterError for arrays of no numbers, and if nothing that the model computes was recorded.
+    ParameterError for arrays of no numbers, and if nothing that the model computes was recorded. `source` is whatever
+    `open_model` takes, `recorded` arrays by value name.
     """
     from specgrad.interop.onnx.read.convert_node import declared_values
 
@@ -161,7 +164,11 @@ def split_points(
 
 
 def _points_of(shape: Sequence[int], dims: Sequence[int | None] | None) -> tuple[int, str]:
-    """Return how many points an input holds, and how: "front" (an axis more), "batch" (a batch of points) or "one"."""
+    """Return how many points an input of this shape holds, and how: "front" (an axis more), "batch" (a batch of points)
+    or "one".
+
+    `dims` are the sizes that the file declares, None for free ones.
+    """
     if dims is not None and len(shape) == len(dims) + 1:
         return shape[0], "front"
     is_batch = dims is not None and len(shape) == len(dims) > 0 and dims[0] == 1 != shape[0]

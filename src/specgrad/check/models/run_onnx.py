@@ -48,7 +48,10 @@ def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float
 def run_file(
     model: Model, runtime: Runtime, inputs: Sequence[Array], seconds: float, title: str, module: Model | None = None
 ) -> ModelRun:
-    """Run an ONNX file on a runtime and return its values; nodes that specgrad does not support are skipped."""
+    """Run an ONNX file on a runtime and return its values; nodes that specgrad does not support are skipped.
+
+    `title` names the model in reports; `module` is what the file was exported from; one run may take `seconds`.
+    """
     file = model.proto
     model.check_count(inputs, "audit")
     feeds, converted = as_declared(model, dict(zip(model.names, inputs, strict=True)))
@@ -86,7 +89,10 @@ def _run_exposing(
 
 
 def _meaning(model: Model, feeds: Mapping[str, Array], run: Callable[[Sequence[str]], Any]) -> Any:
-    """Return the file as a graph; unsupported nodes get shapes from ONNX's inference, or from the runtime."""
+    """Return the file as a graph; unsupported nodes get shapes from ONNX's inference, or from the runtime.
+
+    `feeds` are the inputs by name; run(names) executes the file and gives the values of these names.
+    """
     from specgrad.interop.onnx.read.convert_node import declared_values
 
     shapes = {n: a.shape for n, a in feeds.items()}
@@ -128,7 +134,7 @@ def _bytes(model: Any) -> Array:
 
 
 def _is_computed(graph: Graph, position: int) -> bool:
-    """Return whether a node computes numbers: neither an input nor a constant nor an index."""
+    """Return whether the node at `position` computes numbers: neither an input nor a constant nor an index."""
     node = graph.nodes[position]
     return node.kind == "real" and node.op is not INPUT and node.op is not CONSTANT
 
@@ -144,7 +150,10 @@ def _with_outputs(model: Any, values: Sequence[str]) -> Any:
 
 
 def by_layer(model: Any, graph: Any, known: Mapping[int, Array]) -> dict[str, int | UnsupportedLayer]:
-    """Return {unique layer name: position in the graph, or the unsupported node}, in the file's order."""
+    """Return {unique layer name: position in the graph, or the unsupported node}, in the file's order.
+
+    `model` is the file's proto, `known` the values that were observed, by position.
+    """
     from specgrad.interop.onnx.read.convert_node import multiply_adds
 
     passed = {u.gives: u for u in graph.unexamined}

@@ -23,7 +23,9 @@ from .model_run import ModelRun
 
 @contextmanager
 def _without_log(name: str) -> Iterator[None]:
-    """Silence warnings of the exporter about packages that it could use, such as torchvision."""
+    """Silence the logger `name` below errors meanwhile: the exporter warns of packages that it could use, such as
+    torchvision.
+    """
     log = logging.getLogger(name)
     level = log.level
     log.setLevel(logging.ERROR)

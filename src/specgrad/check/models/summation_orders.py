@@ -42,7 +42,7 @@ def rounding_to(form: Format) -> Rounding:
 
 
 def _cast(x: Array, name: str) -> Array:
-    """Return x rounded to a NumPy type, in float64."""
+    """Return x rounded to the NumPy type `name`, in float64; too large numbers become infinite."""
     with np.errstate(over="ignore"):  # what is too large is infinite, as the format has it
         return x.astype(name).astype(np.float64)
 
@@ -79,7 +79,8 @@ def _sorted_orders(terms: Array) -> Iterator[Array]:
 def longest_run(count: int, depth: int | None, extra_roundings: int) -> int:
     """Return how many terms may be added one by one before runs are added in pairs; 0 if no tree is flat enough.
 
-    A term meets `extra_roundings`, one per addition in its run, and one per joining.
+    A term meets `extra_roundings`, one per addition in its run, and one per joining. There are `count` terms; no term
+    may meet more than `depth` roundings, None: any number.
 
     >>> longest_run(4608, None, 1), longest_run(4608, 293, 1), longest_run(8, 3, 1)
     (4608, 289, 0)
@@ -134,7 +135,9 @@ def _window_terms(x: Array, node: Node) -> Array:
 
 
 def _contraction_terms(spec: str, x: Array, z: Array, rounded: Rounding) -> Iterator[Block] | None:
-    """Return the products of a contraction as one block; None above MAX_TERMS."""
+    """Return the products of a contraction of x and z by the einsum text `spec`, rounded, as one block; None above
+    MAX_TERMS.
+    """
     ins, _, out = spec.partition("->")
     first, _, second = ins.partition(",")
     summed = "".join(sorted(set(first + second) - set(out)))

@@ -18,7 +18,7 @@ X = SourceExpression("x")
 
 
 def _rank(q: OpCase) -> int:
-    """Return the number of spatial axes."""
+    """Return the number of spatial axes of test case q."""
     return q.arrays["x"].ndim - 2
 
 
@@ -28,13 +28,15 @@ def _bias(q: OpCase, text: str) -> str:
 
 
 def _padding_pairs(q: OpCase) -> tuple[tuple[int, int], ...]:
-    """Return padding as pairs, which lax takes literally; a name would mean TensorFlow's rule."""
+    """Return the padding of case q, a convolution, as pairs, which lax takes literally; a name would mean TensorFlow's
+    rule.
+    """
     a, w = q.attributes, q.arrays["w"].shape[2:]
     return window.resolve_padding("conv", a["padding"], q.arrays["x"].shape[2:], w, a["stride"], a["dilation"])
 
 
 def _conv(q: OpCase) -> str:
-    """Return the source text of a convolution."""
+    """Return test case q, a convolution, as a call of lax.conv_general_dilated."""
     a = q.attributes
     named = {"rhs_dilation": a["dilation"], "feature_group_count": a["groups"]}
     return _bias(
@@ -43,7 +45,9 @@ def _conv(q: OpCase) -> str:
 
 
 def _conv_transpose(q: OpCase) -> str:
-    """Return the transposed convolution as a convolution of the dilated input with the flipped kernel."""
+    """Return case q, a transposed convolution, as source text: a convolution of the dilated input with the flipped
+    kernel.
+    """
     a, rank, groups = q.attributes, _rank(q), q.attributes["groups"]
     kernel, cin, cout = q.arrays["w"].shape[2:], *q.arrays["w"].shape[:2]
     spans = [e * (k - 1) for e, k in zip(a["dilation"], kernel, strict=True)]
@@ -58,7 +62,7 @@ def _conv_transpose(q: OpCase) -> str:
 
 
 def _reduce(q: OpCase, x: str, start: str, combine: str) -> str:
-    """Return a lax.reduce_window call with the padding of our window, ceil resolved.
+    """Return the pooling q as a lax.reduce_window call with the padding of our window, ceil resolved.
 
     x, start (the first value) and combine (the function) are source text.
     """
@@ -72,12 +76,12 @@ def _reduce(q: OpCase, x: str, start: str, combine: str) -> str:
 
 
 def _max_pool(q: OpCase) -> str:
-    """Return the source text of a max pooling."""
+    """Return test case q, a max pooling, as source text."""
     return _reduce(q, "x", "-jnp.inf", "lax.max")
 
 
 def _avg_pool(q: OpCase) -> str:
-    """Return the source text of an average pooling; NotOffered under ceil."""
+    """Return test case q, an average pooling, as source text; raise NotOffered under ceil without a divisor."""
     a, total = q.attributes, _reduce(q, "x", "0.0", "lax.add")
     if a.get("divisor") is not None:
         return f"{total} / {float(a['divisor'])}"
@@ -89,20 +93,20 @@ def _avg_pool(q: OpCase) -> str:
 
 
 def _global(q: OpCase) -> str:
-    """Return the source text of a global pooling."""
+    """Return test case q, a global pooling, as source text."""
     name = {"global_avg_pool": "mean", "global_max_pool": "max"}[q.operator]
     return call_text(f"x.{name}", tuple(range(2, 2 + _rank(q))), keepdims=True)
 
 
 def _batch_norm(q: OpCase) -> str:
-    """Return the source text of a batch normalisation."""
+    """Return test case q, a batch normalisation, as source text."""
     per = ", ".join(["1", "-1", *"1" * _rank(q)])
     mean, var, weight, bias = (f"{v}.reshape({per})" for v in ("mean", "var", "weight", "bias"))
     return f"(x - {mean}) * lax.rsqrt({var} + {q.attributes['eps']}) * {weight} + {bias}"
 
 
 def _upsample(q: OpCase) -> str:
-    """Return the source text of a nearest upsampling."""
+    """Return test case q, a nearest upsampling, as source text."""
     text = "x"
     for axis, factor in enumerate(q.attributes["factor"], start=2):
         text = f"jnp.repeat({text}, {factor}, axis={axis})"
@@ -110,7 +114,7 @@ def _upsample(q: OpCase) -> str:
 
 
 def _cumsum(q: OpCase) -> str:
-    """Return the source text of a cumulative sum; NotOffered for an exclusive one."""
+    """Return test case q, a cumulative sum, as source text; raise NotOffered for an exclusive one."""
     if q.attributes["exclusive"]:
         raise NotOffered("jax has no exclusive cumsum")
     axis = q.attributes["axis"] % q.arrays["x"].ndim
@@ -153,7 +157,7 @@ HEAD = "import jax\nimport jax.numpy as jnp\nimport numpy as np\nfrom jax import
 
 
 def _program(q: OpCase) -> str:
-    """Return the program text of a case; NotOffered if jax lacks the operator."""
+    """Return the program text of test case q; raise NotOffered if jax lacks the operator."""
     if q.operator not in CALLS:
         raise NotOffered(f"jax has no {q.operator}")
     names = ", ".join(q.arrays)
@@ -172,7 +176,9 @@ def run({names}, g):
 
 
 def _sharded(q: OpCase) -> str:
-    """Return the program of the gradient with the first spatial axis split over two devices.
+    """Return the program of case q's gradient with the first spatial axis split over two devices.
+
+    Raises NotOffered unless the case has a gradient and that axis an even size.
 
     NotOffered unless the case has a gradient and that axis an even size.
     """

@@ -31,7 +31,7 @@ def _pads(padding: Any, rank: int) -> dict[str, Any]:
 
 
 def _conv(q: OpCase) -> OnnxCall:
-    """Return Conv or ConvTranspose, its attributes, and its further constant inputs."""
+    """Return (Conv or ConvTranspose, its attributes, its further constant inputs) for test case q."""
     a, kernel = q.attributes, q.arrays["w"].shape[2:]
     attributes = {"kernel_shape": kernel, "strides": a["stride"], "dilations": a["dilation"], "group": a["groups"]}
     attributes |= _pads(a["padding"], len(kernel))
@@ -45,7 +45,7 @@ def _conv(q: OpCase) -> OnnxCall:
 
 
 def _pool(q: OpCase) -> dict[str, Any]:
-    """Return the ONNX attributes that all poolings share."""
+    """Return the ONNX attributes that all poolings share, for test case q."""
     a = q.attributes
     attributes = {"kernel_shape": a["kernel"], "strides": a["stride"], **_pads(a["padding"], len(a["kernel"]))}
     if "dilation" in a:
@@ -54,26 +54,26 @@ def _pool(q: OpCase) -> dict[str, Any]:
 
 
 def _max_pool(q: OpCase) -> OnnxCall:
-    """Return MaxPool, its attributes, and its further constant inputs."""
+    """Return (MaxPool, its attributes, no further inputs) for test case q."""
     return "MaxPool", _pool(q), {}
 
 
 def _avg_pool(q: OpCase) -> OnnxCall:
-    """Return AveragePool, its attributes, and its further constant inputs; NotOffered with a divisor."""
+    """Return (AveragePool, its attributes, no further inputs) for test case q; raise NotOffered with a divisor."""
     if q.attributes.get("divisor") is not None:
         raise NotOffered("ONNX has no divisor")
     return "AveragePool", _pool(q) | {"count_include_pad": int(q.attributes.get("count_include_pad", True))}, {}
 
 
 def _upsample(q: OpCase) -> OnnxCall:
-    """Return Resize for a nearest upsampling, its attributes, and its further constant inputs."""
+    """Return (Resize, its attributes, its further constant inputs) for test case q, a nearest upsampling."""
     scales = np.array([1, 1, *q.attributes["factor"]], np.float32)
     named = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     return "Resize", named, {"roi": None, "scales": scales}
 
 
 def _resize(q: OpCase) -> OnnxCall:
-    """Return Resize, its attributes, and its further constant inputs."""
+    """Return (Resize, its attributes, its further constant inputs) for test case q."""
     a, lead = q.attributes, q.arrays["x"].shape[:2]
     mode = {"mode": "linear"} if a["how"] == "linear" else {"mode": "nearest", "nearest_mode": a["how"]}
     sizes = np.array([*lead, *a["sizes"]], np.int64)
@@ -85,19 +85,21 @@ def _resize(q: OpCase) -> OnnxCall:
 
 
 def _cumsum(q: OpCase) -> OnnxCall:
-    """Return CumSum, its attributes, and its further constant inputs."""
+    """Return (CumSum, its attributes, its constant input axis) for test case q."""
     a = q.attributes
     flags = {"exclusive": int(a["exclusive"]), "reverse": int(a["reverse"])}
     return "CumSum", flags, {"axis": np.array(a["axis"], np.int64)}
 
 
 def _clip(q: OpCase) -> OnnxCall:
-    """Return Clip, its attributes, and its further constant inputs."""
+    """Return (Clip, no attributes, its constant inputs low and high) for test case q."""
     return "Clip", {}, {k: np.float32(v) for k, v in q.attributes.items()}
 
 
 def _simple(name: str, **renamed: str) -> Callable[[OpCase], OnnxCall]:
-    """Return a writer of an ONNX node with attributes renamed from ours (key) to ONNX's (value)."""
+    """Return a function from a test case to the ONNX node `name`, with attributes `renamed` from ours (key) to ONNX's
+    (value).
+    """
     return lambda q: (name, {new: q.attributes[old] for old, new in renamed.items()}, {})
 
 
@@ -124,12 +126,14 @@ NODES: dict[str, Callable[[OpCase], OnnxCall]] = {
 
 
 def _inputs(q: OpCase) -> list[str]:
-    """Return the array names in ONNX's order: BatchNormalization has scale, bias, mean, var."""
+    """Return the array names of test case q in ONNX's order: BatchNormalization has scale, bias, mean, var."""
     return ["x", "weight", "bias", "mean", "var"] if q.operator == "batch_norm" else list(q.arrays)
 
 
 def _runtime_inputs(q: OpCase) -> list[str]:
-    """Return the arrays that are inputs of the model; constant weights stand in the file, for fast kernels."""
+    """Return the arrays of test case q that are inputs of the model; constant weights stand in the file, for fast
+    kernels.
+    """
     return ["x"] if q.spelling == "constant weights" else list(q.arrays)
 
 
@@ -166,7 +170,9 @@ FROM_FLAT = """    first = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2
 
 
 def _program(q: OpCase, running: str) -> str:
-    """Return the runtime's program `running`, with the file of one node embedded in place of `model`.
+    """Return the runtime's program text `running`, with the file of case q's one node embedded in place of `model`.
+
+    Raises NotOffered if ONNX lacks the operator, and for gradients.
 
     NotOffered if ONNX lacks the operator, and for gradients.
     """
@@ -202,7 +208,7 @@ VINO_F32 = "import numpy as np\n" + COMPILED.format(hint=', {"INFERENCE_PRECISIO
 
 
 def _program_maker(running: str) -> Callable[[OpCase], str]:
-    """Return the function from a case to its program text."""
+    """Return the function from a test case to its program: the text `running` with the case's model embedded."""
     return lambda q: _program(q, running)
 
 

@@ -16,7 +16,7 @@ X, W, B = SourceExpression("x"), SourceExpression("w"), SourceExpression("b")
 
 
 def _rank(question: OpCase) -> int:
-    """Return the number of spatial axes; raise NotOffered above 3."""
+    """Return the number of spatial axes of the case; raise NotOffered above 3."""
     rank = question.arrays["x"].ndim - 2
     if rank > 3:
         raise NotOffered(f"torch has no rank {rank}")
@@ -33,7 +33,9 @@ def _symmetric(padding: Any, rank: int) -> tuple[int, ...]:
 
 
 def _pool_padding(question: OpCase, rank: int) -> tuple[int, ...]:
-    """Return the padding of a pooling; raise NotOffered above half the kernel, which torch refuses."""
+    """Return the padding of a pooling, a number per axis; raise NotOffered above half the kernel, which torch
+    refuses.
+    """
     padding = _symmetric(question.attributes["padding"], rank)
     if any(p > k // 2 for p, k in zip(padding, question.attributes["kernel"], strict=True)):
         raise NotOffered("torch limits padding to half the kernel")
@@ -41,7 +43,7 @@ def _pool_padding(question: OpCase, rank: int) -> tuple[int, ...]:
 
 
 def _conv(q: OpCase) -> str:
-    """Return the source text of a convolution or its transpose."""
+    """Return test case q, a convolution or its transpose, as a call of torch.nn.functional."""
     rank, a = _rank(q), dict(q.attributes)
     a["padding"] = _symmetric(a["padding"], rank)
     name = {"conv": f"conv{rank}d", "conv_transpose": f"conv_transpose{rank}d"}[q.operator]
@@ -49,7 +51,7 @@ def _conv(q: OpCase) -> str:
 
 
 def _max_pool(q: OpCase) -> str:
-    """Return the source text of a max pooling."""
+    """Return test case q, a max pooling with or without indices, as a call of torch.nn.functional."""
     rank, a = _rank(q), q.attributes
     named = {"stride": a["stride"], "padding": _pool_padding(q, rank), "dilation": a.get("dilation", 1)}
     named |= {"ceil_mode": a.get("ceil", False), "return_indices": q.operator == "max_pool_indices"}
@@ -57,7 +59,7 @@ def _max_pool(q: OpCase) -> str:
 
 
 def _avg_pool(q: OpCase) -> str:
-    """Return the source text of an average pooling; NotOffered with a divisor on one axis."""
+    """Return test case q, an average pooling, as source text; raise NotOffered with a divisor on one axis."""
     rank, a = _rank(q), q.attributes
     named = {"stride": a["stride"], "padding": _pool_padding(q, rank), "ceil_mode": a.get("ceil", False)}
     named["count_include_pad"] = a.get("count_include_pad", True)
@@ -69,7 +71,7 @@ def _avg_pool(q: OpCase) -> str:
 
 
 def _lp_pool(q: OpCase) -> str:
-    """Return the source text of an Lp pooling; NotOffered with padding, dilation or ceil."""
+    """Return test case q, an Lp pooling, as source text; raise NotOffered with padding, dilation or ceil."""
     rank, a = _rank(q), q.attributes
     if any(_symmetric(a["padding"], rank)) or max(a.get("dilation", (1,))) > 1 or a.get("ceil"):
         raise NotOffered("torch's lp_pool has no padding and no dilation, and another rule under ceil")
@@ -78,24 +80,27 @@ def _lp_pool(q: OpCase) -> str:
 
 
 def _adaptive(q: OpCase) -> str:
-    """Return the source text of an adaptive pooling."""
+    """Return test case q, an adaptive pooling, as a call of torch.nn.functional."""
     return call_text(f"F.{q.operator}{_rank(q)}d", X, q.attributes["output"])
 
 
 def _global(q: OpCase) -> str:
-    """Return the source text of a global pooling."""
+    """Return test case q, a global pooling, as a mean or maximum over spatial axes."""
     name = {"global_avg_pool": "mean", "global_max_pool": "amax"}[q.operator]
     return call_text(f"x.{name}", dim=tuple(range(2, 2 + _rank(q))), keepdim=True)
 
 
 def _batch_norm(q: OpCase) -> str:
-    """Return the source text of a batch normalisation."""
+    """Return test case q, a batch normalisation, as a call of torch.nn.functional."""
     text = {name: SourceExpression(name) for name in ("mean", "var", "weight", "bias")}
     return call_text("F.batch_norm", X, *text.values(), eps=q.attributes["eps"])
 
 
 def _resize(q: OpCase) -> str:
-    """Return F.interpolate: nearest is asymmetric and rounded down; linear has half pixels, or aligned corners.
+    """Return test case q as F.interpolate: nearest is asymmetric and rounded down; linear has half pixels, or aligned
+    corners.
+
+    Raises NotOffered for other coordinates and roundings.
 
     NotOffered for other coordinates and roundings.
     """
@@ -109,7 +114,7 @@ def _resize(q: OpCase) -> str:
 
 
 def _cumsum(q: OpCase) -> str:
-    """Return the source text of a cumulative sum; NotOffered for exclusive and reverse ones."""
+    """Return test case q, a cumulative sum, as source text; raise NotOffered for exclusive and reverse ones."""
     if q.attributes["exclusive"] or q.attributes["reverse"]:
         raise NotOffered("torch has no exclusive or reverse cumsum")
     return call_text("torch.cumsum", X, q.attributes["axis"])
@@ -158,7 +163,9 @@ def run({names}, g):
 
 
 def _program(q: OpCase, decorator: str = "") -> str:
-    """Return the program text of a case; NotOffered if torch lacks the operator."""
+    """Return the program text of test case q, its function under `decorator`; raise NotOffered if torch lacks the
+    operator.
+    """
     if q.operator not in CALLS:
         raise NotOffered(f"torch has no {q.operator}")
     names = ", ".join(q.arrays)

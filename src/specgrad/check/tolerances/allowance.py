@@ -30,7 +30,7 @@ class Clock:
         self.left = seconds
 
     def spend(self, start: float) -> None:
-        """Subtract the time since `start`."""
+        """Subtract the seconds since `start`, a time of time.monotonic, from those left."""
         self.left -= time.monotonic() - start
 
 
@@ -70,6 +70,8 @@ def allowance(
     """Return the forward radius of every result; where that is wide, and time remains, intersected with the tolerance.
 
     tight   the share of the largest value up to which a forward radius is good enough
+    given    inputs of the graph; backend ("numpy" or "torch") computes radii
+    formats  {node: format} of nodes that are computed in another format
 
     >>> import specgrad as sg
     >>> w = np.float32(np.random.default_rng(0).normal(size=(16, 16)))
@@ -107,7 +109,10 @@ def _is_tight(ball: Ball, share: float) -> bool:
 
 
 def _why_no_tolerance(graph: Graph, given: Sequence[Array], formats: Mapping[str, str] | None) -> str:
-    """Return why no tolerance is known for this graph, in words; "" if one is."""
+    """Return why no tolerance is known for this graph, in words; "" if one is.
+
+    `given` are its inputs, `formats` nodes in other formats.
+    """
     if formats:
         return "tolerances are of float32 models"
     if any(node.kind == "index" for node in (graph.nodes[p] for p in graph.input_positions)):
@@ -120,7 +125,10 @@ def _why_no_tolerance(graph: Graph, given: Sequence[Array], formats: Mapping[str
 def _intersect_tolerance(
     graph: Graph, given: Sequence[Array], arithmetic: Arithmetic, forwards: Sequence[Ball], seconds: float
 ) -> list[Ball]:
-    """Return, per cell, the smaller of the forward ball and the tolerance, each around its own centre."""
+    """Return, per cell, the smaller of the forward ball and the tolerance, each around its own centre.
+
+    `given` are the inputs, `forwards` the forward balls; the proof may take `seconds`.
+    """
     from .tolerance import tolerance
 
     proven = tolerance(graph, *given, arithmetic=arithmetic, seconds=seconds)

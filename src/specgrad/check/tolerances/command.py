@@ -61,7 +61,9 @@ def tolerance(
 
 
 def show_tolerance(console: Console, model: str, labelled: Any) -> None:
-    """Print the tolerance, what it means, where it comes from, and what it holds for."""
+    """Print the tolerance `labelled` of a model of this name: what it means, where it comes from, and what it holds
+    for.
+    """
     proven = labelled.proven if labelled.form == "proven" else None
     excluded = but(proven.deployment) if proven is not None else ""
     number = f"  tolerance {labelled.text}" if labelled.text else ""

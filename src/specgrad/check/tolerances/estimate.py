@@ -71,7 +71,7 @@ class EstimatedTolerance:
         ]
 
     def sentences(self) -> list[str]:
-        """What is estimated, in words."""
+        """Return what is estimated in words, and lines to paste into a test."""
         within = f"within {upward(self.tolerance, 2)} of the exact outputs, " if self.is_one_for_all else "within "
         return [
             f"Estimated, not proven: correct executions are {within}{self.factor:g} times their usual deviation"
@@ -96,7 +96,7 @@ class EstimatedTolerance:
 
 
 def _assert_line(atol: float, words: str) -> str:
-    """Return the line to paste for one tolerance, with its label."""
+    """Return the line to paste into a test for the tolerance `atol`, with `words` as its comment."""
     return f"numpy.testing.assert_allclose(a, b, rtol=0, atol={upward(atol, 2)})  # {words}"
 
 
@@ -130,7 +130,9 @@ def estimate_tolerance(
 def _at_point(
     graph: Graph, inputs: Sequence[Any], formats: Any, arithmetic: Arithmetic
 ) -> tuple[list[float], list[float]]:
-    """Return the largest deviation and the spread of every output at one input."""
+    """Return the largest usual deviation and the spread of every output at one input; `formats` are of nodes in other
+    formats.
+    """
     arrays = bind_inputs(graph, tuple(inputs))
     estimate = usual_error(graph, [arrays[p] for p in graph.input_positions], "torch", formats, arithmetic.dtype)
     largest = [float(d.max(initial=0.0)) for d in estimate.deviations]
@@ -138,6 +140,9 @@ def _at_point(
 
 
 def is_useful(tolerances: Sequence[Array], exact: Sequence[Array], share: float) -> bool:
-    """Return whether every output's proven tolerance is at most `share` of its spread."""
+    """Return whether every output's proven tolerance is at most `share` of its spread.
+
+    `exact` are the outputs' values, `tolerances` those of their cells.
+    """
     pairs = zip(tolerances, exact, strict=True)
     return all(not t.size or float(t.max()) <= share * spread_of(v) for t, v in pairs)

@@ -50,7 +50,7 @@ class LabelledTolerance:
         return upward(usual.tolerance, 2) if usual is not None and usual.is_one_for_all else ""
 
     def sentences(self) -> list[str]:
-        """What is known, in words."""
+        """Return what is proven or estimated in words, and why it is not proven."""
         said = []
         if self.form == "proven" and self.proven is not None:
             said = self.proven.sentences()
@@ -84,6 +84,7 @@ def labelled_tolerance(
     """Return the tolerance of a model at the given inputs, within the time limit that holds here.
 
     options   `arithmetic` and `points`, as `tolerance` has them
+    stored    names of nodes whose results the runtime is known to round and store
     """
     start, options = time.monotonic(), dict(options or {})
     estimated, notes = None, []
@@ -105,7 +106,10 @@ def labelled_tolerance(
 def _proof(
     model: Any, inputs: Sequence[Any], stored: Collection[str], options: dict[str, Any], progress: Progress | None
 ) -> tuple[Tolerance | None, str]:
-    """Return the proof if there is one, and why it is of no use; "" if it is."""
+    """Return the proof if there is one, and why it is of no use; "" if it is.
+
+    `stored` and `options` are of `tolerance`.
+    """
     left = time_left()
     options = {**options, "seconds": None if left == float("inf") else left, "max_share": MAX_BACKWARD_SHARE}
     try:

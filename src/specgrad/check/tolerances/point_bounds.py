@@ -35,7 +35,10 @@ UNBOUNDED = np.array(np.inf)
 
 @dataclass(frozen=True, eq=False)
 class OutputBounds:
-    """Lower and upper bounds of every cell, one array per real output."""
+    """Lower and upper bounds of every cell, one array per real output.
+
+    low and high have the outputs' shapes.
+    """
 
     low: list[Array]
     high: list[Array]
@@ -91,6 +94,7 @@ def bound_point(
     formats   nodes that are computed in another format: only radii know them, so nothing is carried backwards
     seconds   after which nothing more is carried backwards
     max_share   of the outputs' spread: a forward bound wider than that is not worth carrying backwards
+    stored    names of nodes whose results the runtime is known to store
     """
     deadline = time.monotonic() + (np.inf if seconds is None else seconds)
     report = radius(graph, *inputs, arithmetic=arithmetic, backend="torch", stored=stored, formats=formats)
@@ -124,7 +128,9 @@ def _is_near(report: RadiusReport, max_share: float) -> bool:
 
 
 def spread_of(values: Array) -> float:
-    """Return how much the cells of an output differ: the largest less the smallest; its size if they are all alike."""
+    """Return how much `values`, the cells of an output, differ: the largest less the smallest; its size if they are all
+    alike.
+    """
     finite = values[np.isfinite(values)]
     return float(np.ptp(finite) or np.abs(finite).max()) if finite.size else 0.0
 
@@ -132,7 +138,10 @@ def spread_of(values: Array) -> float:
 def _backward_bounds(
     graph: Graph, inputs: tuple[Any, ...], deadline: float, **options: Any
 ) -> tuple[OutputBounds, Bounds, Any]:
-    """Return backward bounds of every output, intersected with forward ones; the crown result; its forward pass."""
+    """Return backward bounds of every output, intersected with forward ones; the crown result; its forward pass.
+
+    `options` are of crown.
+    """
     from specgrad.bounds.linear.intermediate.tighten import output_bounds
 
     sizes = [math.prod(graph.nodes[p].shape) for p in graph.real_outputs]
@@ -174,7 +183,7 @@ def _forward_bounds(report: RadiusReport) -> OutputBounds:
 
 
 def _from_boxes(boxes: list[Box]) -> OutputBounds:
-    """Return boxes as output bounds."""
+    """Return boxes, one per real output, as output bounds."""
     return OutputBounds([box.low for box in boxes], [box.high for box in boxes])
 
 

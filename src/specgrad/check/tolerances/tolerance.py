@@ -111,7 +111,7 @@ class Tolerance:
 
     @cached_property
     def _pair(self) -> tuple[float, float]:
-        """(rtol, atol), see `rtol`."""
+        """Return (rtol, atol) of an assert_allclose that every two executions pass."""
         sizes = [np.abs(v) for v in self.exact]
         with np.errstate(invalid="ignore"):
             least = [np.fmax((s - d) * (1 - ROUNDING_SLACK), 0.0) for s, d in zip(sizes, self.tolerances, strict=True)]
@@ -135,7 +135,7 @@ class Tolerance:
 
     @property
     def assert_line(self) -> str:
-        """To paste into a test."""
+        """Return the line of numpy.testing to paste into a test that compares two executions."""
         return f"numpy.testing.assert_allclose(a, b, rtol={self.rtol:g}, atol={self.atol:g})"
 
     @property
@@ -149,7 +149,7 @@ class Tolerance:
         return "\n".join(self.sentences())
 
     def sentences(self) -> list[str]:
-        """What is proven, in words."""
+        """Return what is proven in words, and the line to paste into a test."""
         where = "at this input" if self.points is None else f"at any of these {self.points} inputs"
         if self.verdict == "unbounded":
             names = ", ".join(self.unbounded[:3])
@@ -223,7 +223,7 @@ def words_of(a: Arithmetic) -> str:
 
 
 def _roundings(count: int) -> str:
-    """Return "1 rounding", "2 roundings", ..."""
+    """Return `count` as text: "1 rounding", "2 roundings", ..."""
     return f"{count} rounding{'s' if count > 1 else ''}"
 
 
@@ -238,6 +238,8 @@ def tolerance(
     progress: Progress | None = None,
 ) -> Tolerance:
     """Return the largest distance of any execution's outputs from the exact ones, at the given inputs.
+
+    ParameterError if there is no point, or no output of numbers.
 
     model       a Graph, an ONNX file (path, bytes, ModelProto) or a PyTorch module
     arithmetic  the executions that are meant; None: float32, fused (docs/reference/executions.md)
@@ -290,7 +292,10 @@ def _merge_points(
     points: bool,
     seconds: float,
 ) -> Tolerance:
-    """Return the tolerance of one point, or of several stacked along a first axis."""
+    """Return the tolerance of one point, or of several (`points`) stacked along a first axis, from an answer per point.
+
+    `formats` are those of nodes in other formats; it took `seconds`.
+    """
     farthest = max(answers, key=lambda answer: answer.largest)
     exact, distance, between = (
         tuple(np.stack(arrays) if points else arrays[0] for arrays in zip(*per_answer, strict=True))
@@ -315,7 +320,10 @@ def _merge_points(
 
 
 def _notes(graph: Graph, formats: Mapping[str, str], arithmetic: Arithmetic) -> tuple[str, ...]:
-    """Return notes on what the tolerance rests on or leaves out."""
+    """Return notes on what the tolerance rests on or leaves out.
+
+    `formats` are those of nodes in other formats.
+    """
     notes = []
     if arithmetic.depth is not None:
         text = f"that no term of a sum meets more than {_roundings(arithmetic.depth)}"

@@ -65,7 +65,7 @@ class ArithmeticClass:
 
 
 def _operands(name: str, text: str) -> ArithmeticClass:
-    """Return the class whose factors are rounded to a shorter format."""
+    """Return the class whose factors are rounded to the format `name`, which `text` calls by its usual name."""
     words = {"nearest": "rounded", "zero": "cut off"}
     ways = tuple(
         (f"data {words[x]}, weights {words[w]}", ReducedOperands(OPERANDS[name], x, w)) for x, w in OPERAND_ROUNDINGS
@@ -75,7 +75,7 @@ def _operands(name: str, text: str) -> ArithmeticClass:
 
 
 def _results(name: str) -> ArithmeticClass:
-    """Return the class whose results are stored in a half format, with float32 sums."""
+    """Return the class whose results are stored in the half format `name`, with float32 sums."""
     form = FORMATS[name]
     ways = (("rounded", ReducedResults(form, "nearest")), ("cut off", ReducedResults(form, "zero")))
     whole = Arithmetic(name, accumulate="float32", rounding="any", flush=True)
@@ -83,7 +83,7 @@ def _results(name: str) -> ArithmeticClass:
 
 
 def _sums(name: str) -> ArithmeticClass:
-    """Return the class whose sums are in a half format."""
+    """Return the class whose sums are in the half format `name`."""
     form = FORMATS[name]
     ways = (("factors rounded", ReducedSums(form, True)), ("factors as they are", ReducedSums(form, False)))
     return ArithmeticClass(
@@ -120,6 +120,8 @@ def reclassify(
 ) -> Verdict:
     """Return the verdict "differs" as "other arithmetic" if a class explains it, as "rounding" if that is accepted.
 
+    `observed` is what was computed, from which inputs; `probe` can ask the runtime again.
+
     accept   names of classes; None: nothing can be accepted here
     """
     if verdict.kind != "differs" or verdict.fault not in ("value", "infinity", "nan"):
@@ -141,8 +143,9 @@ def reclassify_as_rewritten(
 ) -> Verdict:
     """Return "differs" as "other arithmetic" if a rewriting explains it, as "rounding" if accepted.
 
-    The ball is the radius of the rewritten graph (specgrad.check.verdicts.rewritten_formulas), in the same
-    arithmetic. Where the function is kept it must hold the exact value: what computes something else explains nothing.
+    The ball is the radius of the rewritten graph (specgrad.check.verdicts.rewritten_formulas), in the same arithmetic.
+    Where the function is kept it must hold the exact value: what computes something else explains nothing. `observed`
+    is what was computed, from which inputs; `accept` names classes that count as rounding.
     """
     if any(n.kind != "real" for n in observed.graph.nodes):
         return verdict
@@ -215,7 +218,11 @@ Probe = Callable[[ArithmeticVariant], str | None]
 
 
 def explain(observed: Observation, arithmetic: Arithmetic, probe: Probe | None = None) -> ArithmeticExplanation | None:
-    """Return the narrowest class that explains the results, which float32 does not; None if no class does."""
+    """Return the narrowest class that explains the results in `observed`, which float32 does not; None if no class
+    does.
+
+    `probe` can ask the runtime again.
+    """
     for c in CLASSES:
         for words, way in c.ways if _is_possible(c, observed, arithmetic) else ():
             verdict = _judge_in_class(c, way, observed, arithmetic)
@@ -229,7 +236,7 @@ def explain(observed: Observation, arithmetic: Arithmetic, probe: Probe | None =
 
 
 def _is_possible(c: ArithmeticClass, observed: Observation, arithmetic: Arithmetic) -> bool:
-    """Return whether a class may explain the results: a cheap test before its balls are computed."""
+    """Return whether class c may explain the results in `observed`: a cheap test before its balls are computed."""
     if c.evidence == "results":
         return c.form is not None and _are_half_numbers(c.form, observed)
     if c.evidence == "factors":
@@ -238,7 +245,10 @@ def _is_possible(c: ArithmeticClass, observed: Observation, arithmetic: Arithmet
 
 
 def _lies_in_class_radius(wide: Arithmetic | None, observed: Observation, arithmetic: Arithmetic) -> bool:
-    """Return whether the results lie in the radius of `wide`, which holds all variants; True for None."""
+    """Return whether the results in `observed` lie in the radius of `wide`, which holds all variants; True for None.
+
+    `arithmetic` says the execution and the errors of functions.
+    """
     if wide is None:
         return True
     wide = replace(wide, execution=arithmetic.execution, ulps=arithmetic.ulps)
@@ -249,7 +259,7 @@ def _lies_in_class_radius(wide: Arithmetic | None, observed: Observation, arithm
 
 
 def _are_half_numbers(form: Format, observed: Observation, enough: int = 1) -> bool:
-    """Return whether every cell is a number of the format, where at least `enough` exact values are not.
+    """Return whether every cell of the results is a number of the format, where at least `enough` exact values are not.
 
     One is enough where it must be the number that the exact value is rounded to: others have 13 digits to be wrong.
     """
@@ -259,14 +269,16 @@ def _are_half_numbers(form: Format, observed: Observation, enough: int = 1) -> b
 
 
 def _shows_half_precision(form: Format, observed: Observation) -> bool:
-    """Return whether the results are numbers of the half format, and not all of them bfloat16."""
+    """Return whether the results in `observed` are numbers of the half format, and not all of them bfloat16."""
     short = FORMATS["bfloat16"]
     is_shorter = form is not short and all(short.holds(a.astype(np.float64)).all() for a in observed.outputs)
     return _are_half_numbers(form, observed, MIN_REVEALING_CELLS) and not is_shorter
 
 
 def class_balls(way: ArithmeticVariant, observed: Observation, arithmetic: Arithmetic) -> Iterator[list[Ball]]:
-    """Yield the balls of a class: with constants as they are, and for half results with rounded ones too."""
+    """Yield the balls of the variant `way` of a class: with constants as they are, and for half results with rounded
+    ones too.
+    """
     graphs = [(observed.graph, observed.inputs)]
     if isinstance(way, ReducedResults):
         graphs.append(_round_operands(observed, way))
@@ -283,7 +295,8 @@ def _balls(
 ) -> list[Ball]:
     """Return one ball per result of the graph at the inputs `given`, under `way` if there is one.
 
-    Non-finite values are those of the specification, as in `judge.expected_balls`.
+    Non-finite values are those of the specification, as in `judge.expected_balls`. `observed` says how many results,
+    and what computes radii.
     """
     finite = [replace_nonfinite(a) for a in given]
     per_output = leaves(radius(graph, *finite, arithmetic=arithmetic, backend=observed.backend, way=way).outputs)[
@@ -297,7 +310,9 @@ def _balls(
 
 
 def _round_operands(observed: Observation, way: ReducedResults) -> tuple[Graph, list[Array]]:
-    """Return the graph with constants, and its inputs, rounded to the format."""
+    """Return the observed graph with its constants, and its inputs, rounded as `way` says: to its format, to nearest or
+    toward zero.
+    """
     form, toward = way.form, way.toward
     constants = {
         p: round_to_format(np.asarray(v, np.float64), form, toward) if observed.graph.nodes[p].kind == "real" else v
@@ -309,7 +324,8 @@ def _round_operands(observed: Observation, way: ReducedResults) -> tuple[Graph, 
 def _judge_in_class(
     c: ArithmeticClass, way: ArithmeticVariant, observed: Observation, arithmetic: Arithmetic
 ) -> Verdict | None:
-    """Return the verdict of the first balls that hold all results; None if none do, or a radius is infinite.
+    """Return the verdict of the first balls of class c, variant `way`, that hold all results; None if none do, or a
+    radius is infinite.
 
     Factors that are short already are float32's, and what float32 does not explain they do not.
     """
@@ -321,7 +337,7 @@ def _judge_in_class(
 
 
 def _same_values(balls: Sequence[Ball], observed: Observation, arithmetic: Arithmetic) -> bool:
-    """Return whether the balls have the centres that float32 has."""
+    """Return whether the balls have the centres that plain `arithmetic` has for the observed inputs."""
     plain = _balls(observed, observed.graph, observed.inputs, arithmetic)
     return all(np.array_equal(a.value, b.value, equal_nan=True) for a, b in zip(balls, plain, strict=True))
 
@@ -334,7 +350,9 @@ def _evidence(
     arithmetic: Arithmetic,
     probe: Probe | None,
 ) -> str | None:
-    """Return what the explanation rests on beside the ball, in words; None if that is not enough."""
+    """Return what explaining `observed` by class c, variant `way`, rests on beside the ball, in words; None if that is
+    not enough.
+    """
     if c.evidence != "probe":
         return ""
     shown = None if probe is None else probe(way)
@@ -354,5 +372,7 @@ def _evidence(
 
 
 def _is_typical_in(c: ArithmeticClass, way: ArithmeticVariant, observed: Observation, exact: Array) -> bool:
-    """Return whether errors against `exact` have the size that is typical of a class."""
+    """Return whether the errors of the observed result against `exact` have the size that is typical of class c,
+    variant `way`.
+    """
     return is_typical(observed, exact, way if isinstance(way, Winograd) else None, c.form)

@@ -25,7 +25,8 @@ PEAK_OVER_RMS = 4.0  # one cell may be as many times above the mean
 
 
 def is_typical(observed: Observation, exact: Array, way: Winograd | None, form: Format | None) -> bool:
-    """Return whether errors of the result are of the size that roundings of this class typically have.
+    """Return whether errors of the observed result against the `exact` one are of the size that roundings of a class
+    typically have.
 
     `way` and `form` are the class: see `error_over_estimate`.
     """
@@ -33,7 +34,8 @@ def is_typical(observed: Observation, exact: Array, way: Winograd | None, form: 
 
 
 def error_over_estimate(observed: Observation, exact: Array, way: Winograd | None, form: Format | None) -> float:
-    """Return the errors over their estimate: root mean square, or a fourth of the largest; inf if unknown.
+    """Return the errors of the observed result against `exact` over their estimate: root mean square, or a fourth of
+    the largest; inf if unknown.
 
     `way` is how tiles compute, None without tiles; `form` the format of sums or operands. Known for a single sum of
     products, or average, whose operands are known and whose result is the output.
@@ -63,7 +65,7 @@ def _only_summing_node(graph: Graph) -> Node | None:
 
 
 def _value(observed: Observation, position: int) -> Array | None:
-    """Return the value of an input or constant; None for other nodes."""
+    """Return the observed value of the input or constant at `position`; None for other nodes."""
     graph = observed.graph
     if graph.nodes[position].op is CONSTANT:
         return np.asarray(graph.constants[position])
@@ -72,7 +74,9 @@ def _value(observed: Observation, position: int) -> Array | None:
 
 
 def _winograd_estimate(node: Node, args: list[Array], way: Winograd) -> Array | None:
-    """Return the estimated standard deviation per cell of a convolution by tiles; None if tiles do not fit."""
+    """Return the estimated standard deviation per cell of a convolution by tiles, computed as `way` says; None if tiles
+    do not fit.
+    """
     window = node.params.get("window")
     if window is None or not fits(node.op, window, [a.shape for a in args]):
         return None
@@ -83,7 +87,9 @@ def _winograd_estimate(node: Node, args: list[Array], way: Winograd) -> Array | 
 
 
 def _sum_estimate(node: Node, args: list[Array], form: Format) -> Array:
-    """Return the estimated standard deviation per cell: partial sums walk at random, or grow evenly."""
+    """Return the estimated standard deviation per cell of a sum in the format `form`: partial sums walk at random, or
+    grow evenly.
+    """
     count = node.op.roundings(*(a.shape for a in args), **node.params) if node.op.roundings is not None else 1
     y, squares = (run_spec(node.op, [a**p for a in args], node.params) for p in (1, 2))
     if not node.op.kernel:

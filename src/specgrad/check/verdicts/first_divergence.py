@@ -33,14 +33,16 @@ def _values_by_shape(graph: Graph, inputs: Sequence[Array]) -> tuple[dict[Shape,
 
 
 def _ball(module: Graph, position: int, known: dict[int, Array], backend: str) -> Ball:
-    """Return the exact value and float32 allowance of one node of the module, computed from known values."""
+    """Return the exact value and float32 allowance of the module's node at `position`, computed from `known` values by
+    `backend`.
+    """
     part, inputs = section(module, position, known)
     (ball,) = expected_balls(part, [known[p] for p in inputs], Arithmetic("float32"), backend)
     return ball
 
 
 def _dependents(graph: Graph, position: int) -> set[int]:
-    """Return all nodes that depend on this one, itself included."""
+    """Return the positions of all nodes that depend on the one at `position`, itself included."""
     positions = {position}
     for i, node in enumerate(graph.nodes):
         if any(a in positions for a in node.operands()):
@@ -49,7 +51,10 @@ def _dependents(graph: Graph, position: int) -> set[int]:
 
 
 def first_difference(module: Graph, file: Graph, inputs: Sequence[Array], backend: str) -> tuple[int, Verdict] | None:
-    """Return the first layer whose value, and all that depend on it, the file lacks; None if the outputs agree."""
+    """Return (position, verdict) of the module's first layer whose value, and all that depend on it, the file lacks.
+
+    None if the outputs agree. `backend` ("numpy" or "torch") computes radii.
+    """
     values, outputs = _values_by_shape(file, inputs)
     known = dict(zip(module.input_positions, inputs, strict=True))
     matched = set()

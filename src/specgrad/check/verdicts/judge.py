@@ -86,7 +86,9 @@ INFINITY_STAND_IN = 1.0e4  # stands for an infinity where only the width of the 
 
 
 def _is_exact_in(question: OpCase, arithmetic: Arithmetic) -> bool:
-    """Return whether all inputs are integers whose partial sums, in any order, are exact in every format involved."""
+    """Return whether all inputs of the case are integers whose partial sums, in any order, are exact in every format
+    involved.
+    """
     arrays = question.arguments()
     if question.operator not in MULTIPLY_ADD or any((a != np.rint(a)).any() or np.isinf(a).any() for a in arrays):
         return False
@@ -118,7 +120,8 @@ def expected_balls(
     """Return the exact value and the allowance (radius) of every result, one ball each.
 
     Non-finite inputs: values are those of the specification, radii those for finite numbers in their place. Where those
-    give another value, the radius is infinite.
+    give another value, the radius is infinite. `given` are the inputs; `backend` ("numpy" or "torch") computes;
+    `formats` are of nodes in other formats.
     """
     finite = [replace_nonfinite(a) for a in given]
     report = radius(graph, *finite, arithmetic=arithmetic, backend=backend, formats=formats)
@@ -145,7 +148,9 @@ def _with_exact_value(ball: Ball, value: Array, open_: Array) -> Ball:
 
 
 def _may_read_nonfinite(graph: Graph, given: Sequence[Array]) -> Array:
-    """Return the cells that may depend on a NaN or an infinity, or not: of a resize, or all behind one."""
+    """Return the mask of cells that may depend on a NaN or an infinity of the inputs `given`: of a resize, or all
+    behind one.
+    """
     resized = [n for n in graph.nodes if n.op in (RESIZE, RESIZE_SPREAD)]
     if not resized:
         return np.array(False)
@@ -165,12 +170,14 @@ def expected(question: OpCase, arithmetic: Arithmetic) -> list[Ball]:
 
 
 def _first_largest(bad: Array) -> tuple[int, ...]:
-    """Return the index of the first largest cell."""
+    """Return the index of the first largest cell of `bad`."""
     return tuple(int(i) for i in np.unravel_index(np.argmax(bad), bad.shape))
 
 
 def judge_array(result: str, got: Array, ball: Ball) -> Verdict:
-    """Return the verdict on one array against one ball; cells of infinite radius are not judged."""
+    """Return the verdict on the array `got`, which is called `result`, against one ball; cells of infinite radius are
+    not judged.
+    """
     if got.shape != ball.value.shape:
         text = f"{result} has shape {got.shape}, must have {ball.value.shape}"
         return Verdict("differs", np.inf, "shape", result, detail=text)
@@ -186,7 +193,7 @@ def judge_array(result: str, got: Array, ball: Ball) -> Verdict:
 
 
 def _categorical_faults(got: Array, value: Array) -> dict[str, Array]:
-    """Return {fault: mask} of cells that no allowance excuses: wrong index, NaN or infinity."""
+    """Return {fault: mask} of cells of `got` that no allowance around `value` excuses: wrong index, NaN or infinity."""
     if value.dtype.kind == "i":
         return {"index": got != value}
     nan = np.isnan(got) != np.isnan(value)
@@ -195,12 +202,14 @@ def _categorical_faults(got: Array, value: Array) -> dict[str, Array]:
 
 
 def _with_cell(verdict: Verdict, i: tuple[int, ...], got: Array, ball: Ball) -> Verdict:
-    """Return the verdict with cell i: its index, values and allowance."""
+    """Return the verdict with cell i of `got` and of the ball: its index, values and allowance."""
     return replace(verdict, index=i, actual=float(got[i]), expected=float(ball.value[i]), allowed=float(ball.radius[i]))
 
 
 def _judge_errors(result: str, got: Array, ball: Ball, known: Array) -> Verdict:
-    """Return the verdict by the largest error over its allowance, among the known cells."""
+    """Return the verdict on `got`, called `result`, by the largest error over its allowance, among the `known`
+    cells.
+    """
     with np.errstate(all="ignore"):
         error = np.where(known & np.isfinite(got) & np.isfinite(ball.value), np.abs(got - ball.value), 0.0)
         ratio = np.where(error == 0, 0.0, error / ball.radius)

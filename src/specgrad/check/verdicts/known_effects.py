@@ -41,7 +41,11 @@ def explain_by_known_effects(
     inputs: Sequence[int],
     formats: Mapping[str, str],
 ) -> Verdict:
-    """Return the verdict, or a milder one with its reason; `part` computes `got` from nodes `inputs`."""
+    """Return the verdict on `got`, or a milder one with its reason, if a known effect explains the error.
+
+    `part` computes the layer from `given`, the values of nodes `inputs` of `graph`; `formats` are of nodes in other
+    formats, `backend` computes radii.
+    """
     if (verdict.kind, verdict.fault) != ("differs", "value") or not formats:
         return verdict
     stores = [_half_format(graph, p, formats) for p in inputs]
@@ -74,14 +78,16 @@ def describe_formats(deployment: Mapping[str, str], formats: Mapping[str, str]) 
 
 
 def _alternative_arithmetic(got: Array, half: str, arithmetic: Arithmetic) -> tuple[str, Arithmetic]:
-    """Return half sums; or bfloat16, if every number of a float16 layer is one: its name and arithmetic."""
+    """Return (name, arithmetic) of sums in the format `half`; or of bfloat16, if every number of a float16 layer is
+    one.
+    """
     if half == "float16" and got.size >= 16 and FORMATS["bfloat16"].holds(got.astype(np.float64)).all():
         return "bfloat16", Arithmetic("bfloat16", accumulate="float32", flush=True)
     return f"{half} sums", replace(arithmetic, dtype=half)
 
 
 def _half_format(graph: Graph, position: int, formats: Mapping[str, str]) -> str:
-    """Return the half format of a computed node, whose result may be handed on unrounded; else ""."""
+    """Return the half format of a computed node, by `formats`, whose result may be handed on unrounded; else ""."""
     node = graph.nodes[position]
     own = formats.get(node.name, "")
     return own if own in HALVES and node.op not in (INPUT, CONSTANT) else ""
@@ -112,7 +118,7 @@ def without_dequantised(graph: Graph, inputs: Sequence[int], known: Mapping[int,
 
 
 def _is_dequantised(graph: Graph, position: int, known: Mapping[int, Array]) -> bool:
-    """Return whether a known float value is computed from known integers alone."""
+    """Return whether the known float value at `position` is computed from known integers alone."""
     others: Collection[int] = known.keys() - {position}
     _, sources = section(graph, position, others)
     whole = bool(sources) and all(p in known and _is_whole(graph, p, known[p]) for p in sources)

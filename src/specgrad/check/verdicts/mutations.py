@@ -50,7 +50,7 @@ def _constant_nodes(graph: Graph) -> frozenset[int]:
 
 
 def _faulty_nodes(node: Node, fixed: Collection[int]) -> Iterator[tuple[str, Node]]:
-    """Yield (fault in words, the node with that fault)."""
+    """Yield (fault in words, the node with that fault); `fixed` are the positions of constants."""
     if node.op.name in ("conv", "conv_transpose") and len(node.args) == 3:
         yield "without its bias", replace(node, args=node.args[:2])
     if node.op.name in ("add", "sub"):

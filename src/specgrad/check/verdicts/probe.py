@@ -32,6 +32,7 @@ class LayerProbe:
     """Runs variations of one test case, to confirm or refute a class of arithmetic.
 
     layer_output   what the layer gave inside its model: alone it must give the same, or it proves nothing of the model
+    question       the case; ask runs one, answers keeps what was asked
     """
 
     question: OpCase
@@ -102,7 +103,7 @@ class LayerProbe:
 
 
 def _observe(asked: OpCase, answer: ProcessResult) -> Observation | None:
-    """Return the answer as an observation; None if it is no answer or has other shapes."""
+    """Return the answer to the case `asked` as an observation; None if it is no answer or has other shapes."""
     observed = Observation(asked.meaning(), asked.arguments(), answer.arrays, asked.answers())
     if answer.outcome != "answers" or [a.shape for a in answer.arrays] != [v.shape for v in observed.values()]:
         return None
@@ -110,7 +111,7 @@ def _observe(asked: OpCase, answer: ProcessResult) -> Observation | None:
 
 
 def _absolute_sums(question: OpCase) -> list[Array]:
-    """Return, per result and cell, the sum of the absolute values of its terms."""
+    """Return, per result and cell of the case, the sum of the absolute values of its terms."""
     size = Observation(
         question.meaning(), [np.abs(a) for a in question.arguments()], [np.empty(0)] * len(question.answers())
     )
@@ -152,7 +153,7 @@ def _spike_cells(x: Array) -> Array:
 
 
 def _reads_spike(asked: OpCase) -> Array:
-    """Return the mask of outputs that multiply the large cell by a weight that is not 0."""
+    """Return the mask of outputs of the case that multiply its large cell by a weight that is not 0."""
     arrays = {"x": np.zeros_like(asked.arrays["x"]), "w": (asked.arrays["w"] != 0).astype(np.float32)}
     _spike_cells(arrays["x"])[...] = 1
     felt = replace(asked, arrays=arrays)

@@ -119,7 +119,7 @@ def without_choices(graph: Graph, position: int, known: Mapping[int, Any]) -> di
 
 
 def _near_reciprocals(part: Graph) -> Iterator[tuple[int, int]]:
-    """Yield (position, n) of constant factors that are nearly 1/n."""
+    """Yield (position, n) of constant factors of the graph that are nearly 1/n."""
     factors: set[int] = set()
     for i, node in reversed(list(enumerate(part.nodes))):
         if node.op.name == "mul" or (i in factors and node.op.name in ("reshape", "broadcast")):
@@ -134,7 +134,7 @@ def _near_reciprocals(part: Graph) -> Iterator[tuple[int, int]]:
 
 
 def _near_constants(part: Graph) -> dict[int, float]:
-    """Return {position: number} of constants that may be taken for a number of a formula."""
+    """Return {position: number} of constants of the graph that may be taken for a number of a formula."""
     near = near_numbers(part)
     one = {i: float(a.flat[0]) for i, a in part.constants.items() if a.size and (a == a.flat[0]).all()} if near else {}
     return {i: near[c] for i, c in one.items() if c in near and part.constants[i].dtype.kind == "f"}
@@ -147,7 +147,9 @@ def _replace_constants(part: Graph, numbers: Mapping[int, float]) -> Graph:
 
 
 def _scale_candidates(part: Graph, k: int) -> set[Fraction]:
-    """Return reciprocals of upper limits and divisors above 1: what a pattern may scale by."""
+    """Return reciprocals of upper limits (of node k too) and divisors above 1: what a pattern in the graph may scale
+    by.
+    """
     limits = [part.nodes[k].params.get("high")]
     limits += [
         a.value for n in part.nodes for a in n.args if isinstance(a, NumberArg) and n.op.name in ("div", "minimum")
@@ -206,7 +208,7 @@ def _scaled_params(op: Op, params: Mapping[str, Any], s: Fraction) -> dict[str, 
 
 
 def _object_array(values: Sequence[Fraction], shape: tuple[int, ...]) -> Any:
-    """Return exact numbers as an object array."""
+    """Return exact numbers, flat, as an object array of a shape."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array.reshape(shape)

@@ -44,6 +44,7 @@ def weights_rounded_to(part: Graph, given: Sequence[Array], got: Array, known: A
     """Return the first format to which the layer's weights seem to have been rounded; "" if none explains its errors.
 
     part, given, got, known   as `usual_of` has them
+    backend   "numpy" or "torch", computes what is usual
 
     >>> import specgrad as sg
     >>> rng = np.random.default_rng(0)

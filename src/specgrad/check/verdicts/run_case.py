@@ -65,7 +65,9 @@ class RuntimeExaminer(CaseRunner):
 
 
 def with_gradient(question: OpCase, seed: int) -> OpCase:
-    """Return the case asking for its gradient; the cotangent is of the same kind of data, but finite."""
+    """Return the case asking for its gradient; the cotangent, drawn by `seed`, is of the same kind of data, but
+    finite.
+    """
     rng = np.random.default_rng([seed, 1])
     kind = "gaussian" if question.data in ("nan", "-inf", "one-hot") else question.data
     return question.with_cotangent(lambda shape: draw(rng, kind, "g", shape))

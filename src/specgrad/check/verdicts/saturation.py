@@ -30,7 +30,8 @@ def explain_by_saturation(
 ) -> Verdict:
     """Return the verdict with an explanation if 16-bit saturation explains every cell; else unchanged.
 
-    `part` is the layer as a graph, `given` its inputs, `got` the result that is judged.
+    `part` is the layer as a graph, `given` its inputs, `got` the result that is judged. `formats` are those of nodes in
+    other formats.
     """
     if (verdict.kind, verdict.fault) != ("differs", "value"):
         return verdict
@@ -43,7 +44,7 @@ def explain_by_saturation(
 def _explains(part: Graph, given: Sequence[Array], got: Array, at: int, formats: Mapping[str, str]) -> Iterator[bool]:
     """Yield, per order of the sum, whether saturated sums at position `at` explain the result `got`.
 
-    `part` is the layer as a graph, `given` its inputs.
+    `part` is the layer as a graph, `given` its inputs. `formats` are those of nodes in other formats.
     """
     value = _value(part, given, at)
     for sums in sums_in_16_bits(part, given, at):
@@ -72,7 +73,9 @@ def _products(part: Graph, at: int) -> int:
 
 
 def _bytes_and_zero_point(part: Graph, position: int) -> tuple[int, int | None]:
-    """Return the positions of the bytes behind a factor (q - zero)*scale, and of its zero point (or None)."""
+    """Return the positions of the bytes behind a factor (q - zero)*scale at `position` of the graph, and of its zero
+    point (or None).
+    """
     node = part.nodes[position]
     while node.op.name in ("mul", "reshape", "permute", "broadcast"):
         position = node.operands()[0]
@@ -127,7 +130,8 @@ def _operand_orders(part: Graph, at: int, x: Array, zero: Array, w: Array) -> It
     """Yield bytes that are read (..., groups, K, cells) and weights (groups, channels, K), per order of terms of node
     `at`.
 
-    x, its zero point and w are given as bytes; nothing is yielded for contractions that are no product of matrices.
+    x, its zero point and w are given as bytes; nothing is yielded for contractions that are no product of matrices. The
+    layer is the graph `part`.
     """
     node = part.nodes[at]
     if node.op.name == "contract":
@@ -164,7 +168,10 @@ def _im2col(x: Array, zero: float, window: Window, groups: int) -> Array:
 
 
 def _saturation_error(columns: Array, rows: Array) -> Array:
-    """Return what saturating each sum of two neighbouring products changes: (..., groups, channels, cells)."""
+    """Return what saturating each sum of two neighbouring products changes: (..., groups, channels, cells).
+
+    `columns` (..., groups, K, cells) are the data, `rows` (groups, channels, K) the weights.
+    """
     total = np.zeros((*columns.shape[:-2], rows.shape[1], columns.shape[-1]))
     for k in range(0, columns.shape[-2] - 1, 2):
         pair = sum(rows[:, :, j, None] * columns[..., None, j, :] for j in (k, k + 1))
@@ -175,7 +182,10 @@ def _saturation_error(columns: Array, rows: Array) -> Array:
 def _follows_from_sums(
     part: Graph, given: Sequence[Array], got: Array, at: int, sums: Array, formats: Mapping[str, str]
 ) -> bool:
-    """Return whether the result `got` of a layer `part` follows from these sums of node `at`, of its inputs `given`."""
+    """Return whether the result `got` of a layer `part` follows from these sums of node `at`, of its inputs `given`.
+
+    `formats` are those of nodes in other formats.
+    """
     known: dict[int, Any] = dict(zip(part.input_positions, given, strict=True))
     known[at] = Ball(sums, np.abs(sums) * growth(SCALE_ROUNDINGS, Arithmetic().u))
     if at in part.output_positions:

@@ -76,6 +76,7 @@ class Usual:
         return self.rms if self.cells >= MIN_CELLS else self.peak / 4
 
     def to_json(self) -> dict[str, Any]:
+        """Return all statistics as JSON data, marked as estimated."""
         return {
             "estimated": True,
             "scale": self.scale,
@@ -118,6 +119,7 @@ class RunEstimate:
         return f"{text} ({ESTIMATED})"
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: the difference, what is usual, and whether it is unusual; marked as estimated."""
         return {
             "estimated": True,
             "difference": self.difference,
@@ -150,6 +152,7 @@ def usual_of(part: Graph, given: Sequence[Array], got: Array, known: Array, back
 
     part    the layer, from the runtime's own inputs `given` to its output `got`
     known   the cells whose proven allowance is finite
+    backend   "numpy" or "torch", computes the estimate
     """
     if got.dtype != np.float32 or not sums(part):
         return None
@@ -161,7 +164,8 @@ def usual_of(part: Graph, given: Sequence[Array], got: Array, known: Array, back
 
 
 def sums(part: Graph) -> bool:
-    """Return whether a layer has a sum, and no function such as exp, of which runtimes have errors of their own.
+    """Return whether a layer, the graph `part`, has a sum, and no function such as exp, of which runtimes have errors
+    of their own.
 
     Elsewhere the proof leaves no room that an estimate could narrow.
     """
@@ -171,13 +175,16 @@ def sums(part: Graph) -> bool:
 
 
 def channel_axis(part: Graph) -> int:
-    """Return the axis of output channels, from the end: before a window's axes, else the last."""
+    """Return the axis of output channels of a layer, from the end: before a window's axes, else the last."""
     windows = (n.params["window"].rank for n in part.nodes if n.op not in (INPUT, CONSTANT) and "window" in n.params)
     return -1 - next(windows, 0)
 
 
 def compare(got: Array, estimate: UsualError, known: Array, axis: int) -> Usual | None:
-    """Return the statistics of z over the known cells; None if there are none."""
+    """Return the statistics of z = (got - value)/deviation over the `known` cells; None if there are none.
+
+    Values and deviations come from `estimate`; `axis` numbers channels.
+    """
     y, s = estimate.values[0], estimate.deviations[0]
     known = known & np.isfinite(s) & (s > 0) & np.isfinite(got) & np.isfinite(y) & ~estimate.unsure[0]
     if not known.any():

@@ -50,7 +50,9 @@ def _possible_taps(forward: ForwardPass, taps: BoundMaxPool) -> Array | None:
 
 
 def _is_possible(taps: BoundMaxPool, candidates: Candidates, possible: Array) -> Array:
-    """Bool per candidate: whether it is a tap that may win."""
+    """Return a bool per entry of `candidates`: whether it is a tap of its window that `possible` (taps, *shape) allows
+    to win.
+    """
     every: Any = slice(None)
     outs = candidates.outs
     is_tap = taps.index.numpy()[(every, *outs[len(outs) - taps.window.rank :])] == candidates.cells

@@ -25,7 +25,10 @@ from specgrad.scalar import Array
 
 
 def output_deviation(run: Context, node: Node, balls: Sequence[Ball], apart: Mapping[int, Array], i: int) -> Array:
-    """Bound per cell of abs(f(x') - f(x)) at node i, given deviations `apart` of its arguments by position."""
+    """Bound per cell of abs(f(x') - f(x)) at node i, given deviations `apart` of its arguments by position.
+
+    `balls` are the ranges of all nodes, `run` the rounding context. It is never more than the width of node i's range.
+    """
     widest = np.where(np.isfinite(balls[i].high - balls[i].low), balls[i].high - balls[i].low, np.inf)
     reads = [apart.get(a, np.zeros(balls[a].shape)) for a in node.operands()]
     with np.errstate(all="ignore"):
@@ -36,7 +39,8 @@ def output_deviation(run: Context, node: Node, balls: Sequence[Ball], apart: Map
 def _deviation_by_slope(run: Context, node: Node, balls: Sequence[Ball], reads: Sequence[Array]) -> Array | None:
     """Deviation of the result by the function's largest slope; None if it has no known one.
 
-    `reads` are the deviations of the node's arguments, in order; `balls` the ranges of all nodes.
+    `reads` are the deviations of the node's arguments, in order; `balls` the ranges of all nodes. `run` is the rounding
+    context.
     """
     op = node.op
     if op in (FLOOR, CEIL, ROUND, SIGN):
@@ -61,8 +65,8 @@ def _deviation_by_slope(run: Context, node: Node, balls: Sequence[Ball], reads: 
 
 
 def _deviation_by_steps(run: Context, node: Node, x: Ball, apart: Array) -> Array:
-    """Deviation of a step function: the number of steps between two values of its argument, which are `apart` so
-    far.
+    """Deviation of a step function: the number of steps between two values of its argument, which are `apart` so far;
+    with `run`'s arithmetic, subnormal arguments may be flushed to 0 first.
     """
     tiny = run.arithmetic.tiny if run.arithmetic.flush else 0.0
     below, above = (x.low < 0) & (x.high > -tiny), (x.high > 0) & (x.low < tiny)

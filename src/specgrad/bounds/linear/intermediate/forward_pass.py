@@ -330,8 +330,8 @@ class ForwardPass:
         return common
 
     def _terms(self, sources: Sequence[int], inside: Sequence[int], read: dict[int, Array]) -> list[Array | None]:
-        """Deviations of the arguments: from `read` for those in `inside` (same region), else the stored ones; None:
-        none.
+        """Return the deviations of the nodes `sources`: from `read` for those in `inside` (same region), else the
+        stored ones; None for a node without.
         """
         return [read[a] if a in inside else self.deviation.get(a) for a in sources]
 
@@ -340,7 +340,10 @@ class ForwardPass:
         return [a if isinstance(a, int) else -1 for a in node.args]
 
     def propagated_deviation(self, node: Node, reads: Sequence[Array | None]) -> Array:
-        """Deviation of the result of a linear node, from deviations of its arguments through absolute weights."""
+        """Deviation of the result of a linear node, from deviations of its arguments through absolute weights.
+
+        `reads` are those deviations in order, None for an argument without.
+        """
         total: Array | float = 0.0
         sizes, groups = self._sizes(node), node.op.linear_groups(len(node.args)) or ((0,),)
         for k, apart in enumerate(reads):
@@ -377,7 +380,8 @@ class ForwardPass:
     def _without_incoming_error(self, a: int, user: int) -> Ball:
         """Ball of argument `a` with no error carried in: its radius belongs to the layers below.
 
-        An exact operator's rule may look at the radius itself, so it gets none.
+        An exact operator's rule may look at the radius itself, so it gets none. `user` is the position of the node that
+        reads it; in one region with it, errors of `a` count as its own.
         """
         ball, node = self.balls[a], self.graph.nodes[user]
         if a not in self.layers:
@@ -389,7 +393,9 @@ class ForwardPass:
         return Ball(ball.value, nothing if node.op.exact else ball.radius, expansion=inner, ends=ball.ends)
 
     def same_region(self, source: int, user: int) -> bool:
-        """Whether a runtime may compute both nodes in one kernel: their rounding is then counted at the user."""
+        """Whether a runtime may compute nodes `source` and `user` in one kernel: rounding of both is then counted at
+        the user.
+        """
         shadow, node = self.local_error_balls.get(source), self.graph.nodes[user]
         if shadow is None or shadow.expansion is None or source in self.rules.stored_nodes:
             return False
@@ -442,7 +448,11 @@ class ForwardPass:
         return exp_relative_error(self.rules.arithmetic, moved, parts.axis)
 
     def _shift_error(self, source: int, user: int, chain: Sequence[int]) -> float:
-        """Bound of how far the subtracted maximum may be from the largest reference of the cells it was taken of."""
+        """Return a bound of how far the maximum that node `user` subtracts may be from the largest reference of the
+        cells of `source`.
+
+        `chain` are the nodes between the maximum and `user`; each adds its own rounding error.
+        """
         read = [*chain, source] if self.same_region(source, user) else chain
         return float(sum(np.max(self._value_error(p)) for p in read))
 
@@ -451,8 +461,8 @@ class ForwardPass:
         return self.deviation[p] + self.state.errors[p][0].numpy() if p in self.layers else self.balls[p].radius
 
     def _within(self, i: int, layer: BoundLayer) -> None:
-        """Narrow softmax nodes by what always holds: y in its interval, x - max x <= 0, the sum of exponentials
-        >= 1.
+        """Narrow node i, if it is of a softmax, by what always holds: y in its interval, x - max x <= 0, the sum of
+        exponentials >= 1.
         """
         low, high = self.interval(i)
         error = self.state.errors[i][0].numpy() * SLACK
@@ -502,7 +512,11 @@ def _within(low: Array, high: Array, old: Ball) -> tuple[Array, Array]:
 
 
 def scatter_to_candidates(values: Array, destinations: tuple[Array, Array], node: Node) -> Array:
-    """Sum, cell by cell, of every value added at each of its candidate cells."""
+    """Return the output of a scatter-add node with each of `values` added at every cell where it may go.
+
+    `destinations` are (cells, mask of valid ones), each (*shape of values, most), as `candidates` returns them: for
+    values >= 0 an upper bound.
+    """
     size = node.params["size"]
     cells, possible = destinations
     lead = values.shape[: values.ndim - len(size)]

@@ -70,7 +70,7 @@ def walk(
 
 
 def _intersection(own: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Intersection of two intervals."""
+    """Return the intersection of two intervals (low, high), cell by cell; empty ones have low > high."""
     return np.maximum(own[0], other[0]), np.minimum(own[1], other[1])
 
 
@@ -110,7 +110,9 @@ def narrow_cells(state: State, i: int, cells: Array, low: Array, high: Array) ->
 
 
 def dense_narrow(state: State, i: int, cells: Array, low: Array, high: Array) -> None:
-    """Narrow flat low and high at `cells`, in place, by dense backward passes in chunks, while the budget lasts."""
+    """Narrow low and high of node i, flat, in place at `cells`, by dense backward passes in chunks while the budget
+    lasts.
+    """
     shape = state.layers[i].node.shape
     widest = max(math.prod(layer.node.shape) for layer in state.layers.values())
     step = max(1, MAX_OBJECTIVE_CELLS // (2 * widest))

@@ -279,7 +279,9 @@ class State:
         return self.chains[i]
 
     def _factor(self, i: int) -> list[Tensor | None] | None:
-        """Factors of an elementwise linear map with one source, as BoundLinear.factors; None for any other layer."""
+        """Return the factors of node i if it is an elementwise linear map with one source, as BoundLinear.factors; None
+        for any other layer.
+        """
         layer = self.layers[i]
         return layer.factors if isinstance(layer, BoundLinear) and len(layer.varying) == 1 else None
 
@@ -358,7 +360,8 @@ def propagate_in_reverse(
     nodes.
 
     step(i, objective) adds what node i hands to its sources to `pending`, and returns the node's constant and loss. An
-    objective may be rows, patches or float32 estimates.
+    objective may be rows, patches or float32 estimates. `layers` are positions of nodes, `pending` their objectives;
+    `total` and `lost` are what the sums begin with.
     """
     for i in sorted(layers, reverse=True):
         check_time("bounds")
@@ -426,6 +429,8 @@ def backward_two_sided(state: State, seeds: Mapping[int, Tensor], on_layer: OnLa
 def widen_by_loss(state: State, total: Tensor, lost: Tensor) -> Interval:
     """Return sound (lower, upper) bounds (boxes, rows): `total` minus and plus the loss; (-inf, inf) beside a NaN or
     infinity.
+
+    `lost` (boxes, rows) is what roundings and errors may take; our own rounding of the sums is added here.
     """
     lost = lost * SUMS + slack_constants.UNDERFLOW + (sum(state.underflow_losses.values()) if state.fast else 0.0)
     low, high = total - lost, total + lost

@@ -30,19 +30,25 @@ class DuplicateContext(Protocol):
     """What finding duplicate relus needs of a network: the part of backward.State that is used here."""
 
     @property
-    def layers(self) -> Mapping[int, BoundLayer]: ...
+    def layers(self) -> Mapping[int, BoundLayer]:
+        """Bound layers of varying nodes, by position."""
 
     @property
-    def sizes(self) -> Mapping[int, Tensor]: ...
+    def sizes(self) -> Mapping[int, Tensor]:
+        """Layers on absolute values, each (1, *shape), by position."""
 
     @property
-    def readers(self) -> Mapping[int, int]: ...
+    def readers(self) -> Mapping[int, int]:
+        """How often a node is read, as an operand or an output, by position."""
 
-    def own_rounding(self, i: int) -> float: ...
+    def own_rounding(self, i: int) -> float:
+        """Bound of the relative error of one of our terms at node i."""
 
-    def rounding_cost(self, i: int) -> Tensor: ...
+    def rounding_cost(self, i: int) -> Tensor:
+        """Rounding cost per unit of abs(coefficient) at node i, (1, *shape)."""
 
-    def absorbs_rounding_of(self, user: int, source: int) -> bool: ...
+    def absorbs_rounding_of(self, user: int, source: int) -> bool:
+        """Whether `user` is an elementwise linear map and the only reader of the linear layer `source`."""
 
 
 class DuplicateRelus(NamedTuple):
@@ -54,8 +60,9 @@ class DuplicateRelus(NamedTuple):
 
 
 def find_duplicates(state: DuplicateContext, i: int) -> DuplicateRelus | None:
-    """Find cells of relu i with equal or negated inputs; None if there are none, or its source is not one
-    plain matrix.
+    """Find cells of relu i with equal or negated inputs; None if there are none, or its source is not one plain matrix.
+
+    `state` gives the layers.
     """
     layer = state.layers[i]
     if layer.node.op.name != "relu":
@@ -148,6 +155,7 @@ def make_fold(state: DuplicateContext, i: int, twins: DuplicateRelus) -> Duplica
     """Build the fold of relu i, with its costs.
 
     Relaxations hold the error of the source for the relu part only; the linear part is of w.x, which has no error.
+    `state` knows the network's rounding costs, `twins` the duplicates of relu i.
     """
     kept, gone, _ = twins
     source = state.layers[i].sources[0]
@@ -165,7 +173,8 @@ def make_fold(state: DuplicateContext, i: int, twins: DuplicateRelus) -> Duplica
 def irrelevant_cells(state: DuplicateContext, i: int, fold: DuplicateFold | None) -> Tensor:
     """Flat cells of relu i's source whose interval affects no bound: duplicates, and kept cells that they cancel.
 
-    relu(z) - relu(-z) = z has no relu left: there the only layer that reads both gives them opposite weights.
+    relu(z) - relu(-z) = z has no relu left: there the only layer that reads both gives them opposite weights. `state`
+    knows who reads relu i; without a fold there are none.
     """
     if fold is None:
         return torch.zeros(0, dtype=torch.int64)

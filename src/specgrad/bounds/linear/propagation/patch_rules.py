@@ -157,7 +157,9 @@ def read_through(patch: Patch, window: Window) -> Patch:
 
 
 def per_channel(constant: Tensor, rank: int) -> Tensor:
-    """Convert a bias (1, *lead, channels, *spatial) that is equal at all positions to (channels, *ones)."""
+    """Convert a bias `constant` (1, *lead, channels, *spatial), equal at all positions, to one number per channel,
+    (channels, *ones).
+    """
     channels, cells = constant.shape[-rank - 1], math.prod(constant.shape[-rank:])
     return constant.reshape(-1, channels, cells)[0, :, 0].reshape(channels, *(1,) * rank)
 

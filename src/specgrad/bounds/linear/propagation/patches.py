@@ -89,11 +89,13 @@ class Cone:
     # --- patches of a node's tensors --------------------------------------------------------------------------------
 
     def gather(self, v: Tensor, patch: Patch) -> Tensor:
-        """Gather (1, *lead, channels, *spatial) at the patches: (positions, channels, *patch), 0 outside the array."""
+        """Gather an array v (1, *lead, channels, *spatial) at the patches: (positions, channels, *patch), 0 outside the
+        array.
+        """
         return self._gathered(v, patch)[0]
 
     def _gathered(self, v: Tensor, patch: Patch) -> Tensor:
-        """Gather (k, *lead, channels, *spatial) at the patches: (k, positions, channels, *patch), 0 outside
+        """Gather arrays v (k, *lead, channels, *spatial) at the patches: (k, positions, channels, *patch), 0 outside
         the array.
         """
         spatial, channels = tuple(v.shape[v.ndim - self.rank :]), v.shape[v.ndim - self.rank - 1]
@@ -103,7 +105,10 @@ class Cone:
         return flat[:, index].reshape(len(v), channels, *index.shape).movedim(2, 1).contiguous()
 
     def _index(self, patch: Patch, spatial: Shape, planes: int) -> Tensor:
-        """Flat cells of the patches over all planes, (positions, *patch); one past the last cell for those outside."""
+        """Flat cells of the patches over all planes, (positions, *patch); one past the last cell for those outside.
+
+        `spatial` is the shape of one plane, `planes` their number (leading axes); results are cached.
+        """
         key = patch, spatial, planes
         if key not in self.indices:
             cells = math.prod(spatial)
@@ -146,8 +151,8 @@ class Cone:
         return low + lower, high + upper
 
     def _merged(self, j: int, parts: list[Objective]) -> Objective | None:
-        """Merge the objectives of node j on one common patch; None if no patch fits, and the node goes on as dense
-        rows.
+        """Merge `parts`, the objectives of node j, on one common patch; None if no patch fits, and the node goes on as
+        dense rows.
         """
         patch: Patch | None = parts[0].patch
         for part in parts[1:]:
@@ -191,7 +196,9 @@ class Cone:
         return constant, lost
 
     def _through_max_pool(self, j: int, layer: BoundMaxPool, patch: Patch, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Propagate through max pool j; returns (constant, lost), each (positions, rows)."""
+        """Propagate coefficients `a` over `patch` through max pool j; returns (constant, lost), each (positions,
+        rows).
+        """
         lines, below = self.relaxation(j, patch), read_through(patch, layer.window)
         local = BoundMaxPool(j, layer.node, layer.sources[0], patch.window(layer.window), layer.with_zero)
         source = self.state.layers[layer.sources[0]]
@@ -211,7 +218,9 @@ class Cone:
         return bound_over_interval(a, lines.lower, lines.upper)
 
     def _is_composition_faster(self, taps: BoundMaxPool, source: BoundConv, patch: Patch, a: Tensor) -> bool:
-        """Whether one matrix for a max pool and the convolution below it is estimated to be faster than two steps."""
+        """Whether one matrix for a max pool `taps` and the convolution `source` below it is estimated to be faster than
+        two steps.
+        """
         through = self.convolution(source.position, patch)
         read, cells, rows = through.outputs * math.prod(patch.size), math.prod(a.shape[2:]), a.shape[1]
         below = through.inputs * math.prod(through.window.size)
@@ -225,7 +234,11 @@ class Cone:
     def _through_max_pool_and_conv(
         self, taps: BoundMaxPool, lines: LinearRelaxation, source: BoundLinear, patch: Patch, a: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Propagate through a max pool and the convolution below it at once; returns (constant, lost).
+        """Propagate coefficients `a` over `patch` through a max pool and the convolution `source` below it at once;
+        returns (constant, lost).
+
+        The objective of `source` alone would have as many cells as the maximum has taps; the `lines`, composed with the
+        convolution's matrix, are no larger than what comes out. Taps outside the array have slope 0.
 
         Its objective would have as many cells as the maximum has taps; the lines, composed with the convolution's
         matrix, are no larger than what comes out. Taps outside the array have slope 0.
@@ -263,7 +276,9 @@ class Cone:
         return constant, lost
 
     def _through_chain(self, j: int, chain: Chain, objective: Objective) -> tuple[Tensor | float, Tensor | float]:
-        """Propagate through a merged run of elementwise maps; returns (constant, lost), each (positions, rows) or 0."""
+        """Propagate node j's objective through a merged run of elementwise maps that begins there; returns (constant,
+        lost), each (positions, rows) or 0.
+        """
         patch, a, loose = objective.patch, objective.a, objective.unabsorbed
         lost = 0.0 if loose is None else rows_dot(loose.abs(), self.gather(self.state.rounding_cost(j), patch))
         constant = 0.0 if chain.constant is None else rows_dot(a, self.gather(chain.constant, patch))
@@ -305,11 +320,13 @@ class Cone:
         return self.convolutions[j, patch]
 
     def _diagonal(self, d: Tensor, patch: Patch) -> Tensor:
-        """Factors (1, *shape) of an elementwise map at the patches, (positions, 1, channels, *patch), or one number."""
+        """Gather the factors d (1, *shape) of an elementwise map at the patches, (positions, 1, channels, *patch); one
+        number if all are equal.
+        """
         return _scalar_if_uniform(self.gather(d, patch).unsqueeze(1))
 
     def _validity_factor(self, j: int, patch: Patch) -> Tensor | None:
-        """Factor at the patches: 1 at cells of the array, 0 outside, of an average its weight per window.
+        """Factor at node j's patches: 1 at cells of the array, 0 outside, of an average its weight per window.
 
         None where all are 1.
         """
@@ -350,13 +367,18 @@ class PatchView:
 
     @property
     def fast(self) -> bool:
+        """Whether objectives may go through convolutions in float32, as the cone's state says."""
         return self.cone.state.fast
 
     def interval(self, i: int) -> Interval:
+        """Return (lower, upper) bounds of node i at the patches, each (positions, channels, *patch); 0 outside the
+        array.
+        """
         low, high = (self.cone.gather(end, self.patch) for end in self.cone.state.intervals[i])
         return low, high
 
     def relaxation(self, i: int) -> LinearRelaxation:
+        """Return node i's two lines at the patches."""
         return self.cone.relaxation(i, self.patch)
 
     @property
@@ -380,7 +402,7 @@ def _composed_adjoint(a: Tensor, slope: Tensor, rows: Tensor) -> Tensor:
 
 
 def _split_channels(layer: BoundLinear, a: Tensor, rank: int) -> list[Tensor]:
-    """Split coefficients `a` of a channel concatenation into those of its varying arguments."""
+    """Split coefficients `a` of `layer`, a concatenation of channels, into those of its varying arguments."""
     sizes = [(a if isinstance(a, tuple) else tuple(a.shape))[-rank - 1] for a in layer.args]
     return [part for k, part in enumerate(a.split(sizes, 2)) if k in layer.varying]
 
@@ -407,7 +429,7 @@ def _total(parts: list[Tensor]) -> Tensor:
 
 
 def _pad_to_patch(a: Tensor, patch: Patch, within: Patch) -> Tensor:
-    """Pad coefficients over `patch` with zeros to the larger patch `within`."""
+    """Pad coefficients `a` over `patch` with zeros to the larger patch `within`."""
     pads = [n for pair in reversed(patch.margins(within)) for n in pair]
     return torch.nn.functional.pad(a, pads) if any(pads) else a
 
@@ -432,7 +454,12 @@ def narrow_by_patches(state: State, i: int, open_: Array, low: Array, high: Arra
 
 
 def _narrow_phase(state: State, i: int, seed: Patch, open_: Array, low: Array, high: Array) -> None:
-    """Narrow low and high in place at the open cells of one phase (every speed-th cell of each axis)."""
+    """Narrow low and high of node i in place at the cells that `open_` marks, of one phase (every speed-th cell of each
+    axis).
+
+    Arrays are (planes, channels, *positions); `seed` is the patch of one cell; positions are bounded in chunks while
+    the budget lasts.
+    """
     positions = np.argwhere(open_.any(1))
     convolutions: dict[tuple[int, Patch], Convolution] = {}
     counts = open_[(positions[:, 0], slice(None), *positions[:, 1:].T)].sum(1)
@@ -447,7 +474,9 @@ def _narrow_phase(state: State, i: int, seed: Patch, open_: Array, low: Array, h
 
 
 def _narrow_chunk(cone: Cone, i: int, seed: Patch, open_: Array, low: Array, high: Array) -> None:
-    """Narrow low and high in place at the positions of one cone."""
+    """Narrow low and high of node i in place at the positions of one cone, for channels that `open_` marks; `seed` is
+    the patch of one cell.
+    """
     chosen = _channels_to_bound(open_[(cone.positions[:, 0], slice(None), *cone.positions[:, 1:].T)])
     rows = torch.nn.functional.one_hot(torch.from_numpy(chosen), open_.shape[1]).double()
     lower, upper = lower_and_upper(cone.state, rows, lambda both: cone.run(i, both, seed))

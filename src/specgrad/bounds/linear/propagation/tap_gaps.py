@@ -62,6 +62,9 @@ def _narrow(
 ) -> None:
     """Tighten gap_low and gap_high in place by backward bounds, at positions where some channel has an undecided
     window.
+
+    Gaps are x_t - x_r, (taps, ...), of the layer `source` that the maximum reads; `reference` is r of each window,
+    `open_` marks windows that are not decided.
     """
     rank, shape = taps.window.rank, taps.node.shape
     channels = shape[-rank - 1]

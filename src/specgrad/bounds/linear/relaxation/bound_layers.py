@@ -92,7 +92,7 @@ class BackwardBound(NamedTuple):
 
 
 def bound_over_interval(a: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """(constant, lost) (boxes, rows) of A.v for low <= v <= high: A.middle, and abs(A) times half the width."""
+    """(constant, lost), each (boxes, rows), of a.v for low <= v <= high: a.middle, and abs(a) times half the width."""
     return rows_dot(a, low / 2 + high / 2), rows_dot(a.abs(), (high / 2 - low / 2) * slack_constants.MIDDLE)
 
 
@@ -120,6 +120,9 @@ class BoundOpaque(BoundLayer):
     cellwise = True
 
     def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
+        """Return the bound of a.y by the node's own interval: no coefficients of sources, (constant, lost) of each
+        (boxes, rows).
+        """
         low, high = context.interval(self.position)
         return BackwardBound([], *bound_over_interval(a, low, high))
 
@@ -191,7 +194,10 @@ class BoundLinear(BoundLayer):
         return value.detach()[None]
 
     def adjoint(self, a: Tensor, fast: bool = False) -> list[Tensor]:
-        """Coefficients of every source for coefficients `a` (boxes, rows, *shape) of the node, by the fastest rule."""
+        """Coefficients of every source for coefficients `a` (boxes, rows, *shape) of the node, by the fastest rule.
+
+        `fast` allows float32 in convolutions.
+        """
         if self.factors is not None:
             return [a if f is None else a * f for f in self.factors]
         if self.sparse is not None:
@@ -200,11 +206,16 @@ class BoundLinear(BoundLayer):
         return self.dense(a)
 
     def dense(self, a: Tensor) -> list[Tensor]:
-        """Coefficients of every source by the operator's own cotangent rule, mapped over boxes and rows."""
+        """Coefficients of every source for coefficients `a` (boxes, rows, *shape), by the operator's own cotangent
+        rule.
+        """
         cotangents = torch.func.vmap(self.adjoint_fn)(a.flatten(0, 1))
         return [g.reshape(a.shape[:2] + g.shape[1:]) for g in cotangents]
 
     def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
+        """Return the adjoint's coefficients of every source, and a.constant, for coefficients `a` (boxes, rows,
+        *shape): exact, as the layer is linear.
+        """
         return BackwardBound(
             self.adjoint(a, context.fast), 0.0 if self.constant is None else rows_dot(a, self.constant)
         )
@@ -247,6 +258,9 @@ class BoundConv(BoundLinear):
         return convolution.forward(a, single) if self.is_transposed else convolution.adjoint(a, single)
 
     def adjoint(self, a: Tensor, fast: bool = False) -> list[Tensor]:
+        """Coefficients of the input, in a list, for coefficients `a` (boxes, rows, *shape) of the convolution's
+        outputs; in float32 if `fast`.
+        """
         rank = self.node.params["window"].rank
         rows = a.reshape(-1, *a.shape[a.ndim - rank - 1 :])  # leading axes of the node are rows too
         moved = self.map_objectives(self.convolution, rows, fast)
@@ -260,6 +274,7 @@ class BoundIdentity(BoundLinear):
     factors = None
 
     def adjoint(self, a: Tensor, fast: bool = False) -> list[Tensor]:
+        """Coefficients of the source, in a list: those of the node, unchanged."""
         return [a]
 
 
@@ -329,6 +344,8 @@ class BoundRelaxed(BoundLayer):
     def relaxation(self, ends: Interval, candidate_taps: Tensor | None = None) -> LinearRelaxation:
         """Two lines around the layer on a box; `candidate_taps` (taps, boxes, *shape) says which taps of a maximum may
         win.
+
+        `ends` are (lower, upper) bounds of the source.
         """
         raise NotImplementedError
 
@@ -337,17 +354,24 @@ class BoundRelaxed(BoundLayer):
         return slope.abs() * v
 
     def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
+        """Return the bound of a.y for coefficients `a` (boxes, rows, *shape) by the two lines that `context` has for
+        the node.
+        """
         lines = context.relaxation(self.position)
         return self.bound_between_lines(a, lines)
 
     def bound_between_lines(self, a: Tensor, lines: LinearRelaxation) -> BackwardBound:
-        """Bound A.y for y between two lines: the lower one where A >= 0, the upper one elsewhere."""
+        """Bound a.y for y between two lines: the lower one where a >= 0, the upper one elsewhere. `a` is (boxes, rows,
+        *shape).
+        """
         return BackwardBound(
             [self.source_coefficients(*positive_negative(a), lines)], *bound_over_interval(a, lines.lower, lines.upper)
         )
 
     def parallel(self, lines: LinearRelaxation, ends: Interval) -> LinearRelaxation:
-        """Return a relaxation on the same box whose two lines have one slope."""
+        """Return a relaxation whose two lines have one slope, from `lines` on the box `ends`, the source's (lower,
+        upper) bounds.
+        """
         return relax.parallel(lines, *(self.read(end) for end in ends))
 
     def read(self, x: Tensor) -> Tensor:
@@ -355,8 +379,9 @@ class BoundRelaxed(BoundLayer):
         return x
 
     def source_coefficients(self, positive: Tensor, negative: Tensor, lines: LinearRelaxation) -> Tensor:
-        """Coefficients of the source, positive*lower_slope + negative*upper_slope, (boxes, rows, *shape of
-        the source).
+        """Coefficients of the source, positive*lower_slope + negative*upper_slope, (boxes, rows, *shape of the source).
+
+        `positive` and `negative` are the parts of the node's coefficients by sign, `lines` its relaxation.
         """
         return torch.addcmul(positive * lines.lower_slope.unsqueeze(1), negative, lines.upper_slope.unsqueeze(1))
 
@@ -365,7 +390,9 @@ class BoundUnary(BoundRelaxed):
     """A nonlinear function of one cell, applied to every cell."""
 
     def bound_between_lines(self, a: Tensor, lines: LinearRelaxation) -> BackwardBound:
-        """Bound A.y for y between two lines, by the middle slope and half the difference of both, which is cheaper."""
+        """Bound a.y for y between two lines by the middle slope and half the difference of both, which is cheaper. `a`
+        is (boxes, rows, *shape).
+        """
         down, low, up, high = lines
         pulled = a * ((down + up) / 2).unsqueeze(1)
         return BackwardBound(
@@ -373,12 +400,16 @@ class BoundUnary(BoundRelaxed):
         )
 
     def parallel(self, lines: LinearRelaxation, ends: Interval) -> LinearRelaxation:
-        """Parallel lines; of relu with the chord's slope, since relu(x) >= slope*x for every slope in 0..1."""
+        """Parallel lines; of relu with the chord's slope, since relu(x) >= slope*x for every slope in 0..1.
+
+        `ends` are (lower, upper) bounds of the source.
+        """
         if self.node.op.name == "relu":
             return lines._replace(lower_slope=lines.upper_slope)
         return super().parallel(lines, ends)
 
     def relaxation(self, ends: Interval, candidate_taps: Tensor | None = None) -> LinearRelaxation:
+        """Return two lines around the function on the box `ends`: relu's own, else a hull by kinks and curvature."""
         if self.node.op.name == "relu":
             return relax.relu(*ends)
         curve, params = self.node.op.curve, self.node.params
@@ -399,6 +430,9 @@ class BoundSelect(BoundRelaxed):
         self.surely_selected, self.surely_zero = tensor(keeps), tensor(drops)
 
     def relaxation(self, ends: Interval, candidate_taps: Tensor | None = None) -> LinearRelaxation:
+        """Return two lines around select(c, x, 0) on the box `ends`: x where it is surely selected, 0 where surely not,
+        else both.
+        """
         relaxation = relax.gate(*ends)
         slopes = [
             torch.where(self.surely_selected, 1.0, torch.where(self.surely_zero, 0.0, s)) for s in relaxation[::2]
@@ -441,9 +475,15 @@ class BoundMaxPool(BoundRelaxed):
         return bare.view(len(bare), *(1,) * (read.ndim - bare.ndim), *bare.shape[1:]).expand(read.shape)
 
     def error_through(self, slope: Tensor, v: Tensor) -> Tensor:
+        """Effect on a line of an error of at most v in the source: abs(slope) times v, summed over taps."""
         return (slope.abs() * self.read(v)).sum(0)
 
     def relaxation(self, ends: Interval, candidate_taps: Tensor | None = None) -> LinearRelaxation:
+        """Return two planes around the (smooth) maximum of each window on the box `ends`; gaps between taps are used if
+        known.
+
+        `candidate_taps` (taps, boxes, *shape) says which taps may win; None: all inside the array.
+        """
         low, high = (self.read(end) for end in ends)
         if candidate_taps is not None:
             low, high = (t.expand(candidate_taps.shape) for t in (low, high))
@@ -461,7 +501,10 @@ class BoundMaxPool(BoundRelaxed):
         return lines._replace(lower_slope=lines.lower_slope[:taps], upper_slope=lines.upper_slope[:taps])
 
     def source_coefficients(self, positive: Tensor, negative: Tensor, lines: LinearRelaxation) -> Tensor:
-        """Coefficients of the source: scatter-add of every tap's slopes, the transpose of `read`."""
+        """Coefficients of the source: scatter-add of every tap's slopes, the transpose of `read`.
+
+        `positive` and `negative` are the parts of the node's coefficients by sign, `lines` its relaxation.
+        """
         boxes = max(len(positive), lines.lower_slope.shape[1])
         total = positive.new_zeros((boxes, *positive.shape[1 : positive.ndim - self.window.rank], *self.window.size))
         for tap in self.window.taps():
@@ -485,14 +528,23 @@ class BoundReduceMax(BoundRelaxed):
         return x.movedim(tuple(a + 1 for a in self.axes), front).flatten(0, len(self.axes) - 1)
 
     def error_through(self, slope: Tensor, v: Tensor) -> Tensor:
+        """Effect on a line of an error of at most v in the source: abs(slope) times v, summed over the reduced
+        cells.
+        """
         return (slope.abs() * self.read(v)).sum(0)
 
     def relaxation(self, ends: Interval, candidate_taps: Tensor | None = None) -> LinearRelaxation:
+        """Return two planes around the maximum over axes on the box `ends`; `candidate_taps` (taps, boxes, *shape) may
+        win, None: all.
+        """
         low, high = (self.read(end) for end in ends)
         candidate_taps = torch.ones_like(low) > 0 if candidate_taps is None else candidate_taps
         return relax.largest(low.expand(candidate_taps.shape), high.expand(candidate_taps.shape), candidate_taps)
 
     def source_coefficients(self, positive: Tensor, negative: Tensor, lines: LinearRelaxation) -> Tensor:
+        """Coefficients of the source: slopes times the node's positive and negative coefficients, moved back to the
+        reduced axes.
+        """
         part = positive * lines.lower_slope.unsqueeze(2) + negative * lines.upper_slope.unsqueeze(2)
         whole = part.reshape(tuple(self.shape[a] for a in self.axes) + part.shape[1:])
         return whole.movedim(tuple(range(len(self.axes))), tuple(a + 2 for a in self.axes))

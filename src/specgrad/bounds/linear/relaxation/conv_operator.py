@@ -47,12 +47,12 @@ class Convolution:
 
     @property
     def outputs(self) -> int:
-        """Number of output channels."""
+        """Number of output channels, of all groups together."""
         return int(self.weights.shape[0])
 
     @property
     def inputs(self) -> int:
-        """Number of input channels."""
+        """Number of input channels, of all groups together."""
         return int(self.weights.shape[1]) * self.groups
 
     @property
@@ -61,11 +61,15 @@ class Convolution:
         return max(self.outputs, self.inputs) // self.groups * self.window.taps_count
 
     def adjoint(self, a: Tensor, single: bool) -> Tensor:
-        """Apply the transposed convolution: (rows, outputs, *out) to (rows, inputs, *size)."""
+        """Apply the transposed convolution to `a` (rows, outputs, *out): (rows, inputs, *size). In float32 if `single`,
+        else float64.
+        """
         return self._through(a, single, back=True)
 
     def forward(self, x: Tensor, single: bool) -> Tensor:
-        """Apply the convolution: (rows, inputs, *size) to (rows, outputs, *out)."""
+        """Apply the convolution: (rows, inputs, *size) to (rows, outputs, *out); in float32 if `single`, else
+        float64.
+        """
         return self._through(x, single, back=False)
 
     def _through(self, a: Tensor, single: bool, back: bool) -> Tensor:
@@ -144,7 +148,7 @@ class Convolution:
 
     @property
     def _single_weights(self) -> Tensor:
-        """The weights in float32, cached."""
+        """Return the weights in float32, converted once and cached."""
         if not self.singles:
             self.singles.append(self.weights.float())
         return self.singles[0]
@@ -159,7 +163,7 @@ class Convolution:
         return self.matrices["stripes"]
 
     def _by_stripes(self, a: Tensor, back: bool) -> Tensor:
-        """Apply the convolution, or its adjoint if `back`, by one matrix product per tap of the leading axes."""
+        """Apply the convolution to `a`, or its adjoint if `back`, by one matrix product per tap of the leading axes."""
         lead, matrices = Window(self.window.axes[:-1]), self._stripes
         planes, channels = (lead.size, self.inputs) if back else (lead.out, self.outputs)
         width = (self.window.size if back else self.window.out)[-1]

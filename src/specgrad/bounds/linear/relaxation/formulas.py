@@ -177,8 +177,9 @@ def largest(low: Tensor, high: Tensor, inside: Tensor) -> LinearRelaxation:
 
 
 class Gaps(NamedTuple):
-    """Bounds of x_t - x_r for every tap t and one reference tap r of each window, (taps, ...); r itself has the
-    gap 0.
+    """Bounds of x_t - x_r for every tap t and one reference tap r of each window, (taps, ...); r itself has the gap 0.
+
+    reference is the number of r in its window, low and high are the bounds.
     """
 
     reference: Tensor
@@ -211,7 +212,10 @@ def largest_by_gaps(low: Tensor, high: Tensor, inside: Tensor, gaps: Gaps) -> Li
 
 
 def intercept(low: Tensor, high: Tensor, inside: Tensor, slope: Tensor) -> Tensor:
-    """Least c with max(x) <= slope.x + c on the box, for any slopes >= 0; rounded up."""
+    """Least c with max(x) <= slope.x + c on the box, for any slopes >= 0; rounded up.
+
+    Taps come first, (taps, ...); `inside` marks those that take part in the maximum.
+    """
     part = slope * low
     rest = part.sum(0, keepdim=True) - part
     least = torch.maximum((1 - slope) * high, (1 - slope) * low) - rest
@@ -258,6 +262,8 @@ def shares(x: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> tuple[Tenso
     """Softmax shares p of the taps at x, a lower bound of their entropy H, an upper bound of abs(1 - their sum).
 
     p are whatever numbers come out: nothing here rests on how well exp is computed, only on sums, products and log.
+    Taps come first, (taps, ...); `inside` marks those in the array, `zeros` counts padded zeros of each window, and p
+    is proportional to exp(beta*x).
     """
     padded = torch.where(zeros > 0, torch.log(zeros.clamp(min=1).to(x)), -math.inf)
     z = torch.cat([torch.where(inside, beta * x, -math.inf), padded.expand(x.shape[1:])[None]])
@@ -270,7 +276,10 @@ def shares(x: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> tuple[Tenso
 
 
 def _log_sum(x: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> Tensor:
-    """The smooth maximum log(zeros + sum exp(beta*x)) / beta; 0 for a window without taps and zeros."""
+    """The smooth maximum log(zeros + sum exp(beta*x)) / beta; 0 for a window without taps and zeros.
+
+    Taps come first, (taps, ...); `inside` marks those that take part, `zeros` counts padded ones.
+    """
     z = torch.where(inside, beta * x, -math.inf)
     padded = torch.where(zeros > 0, torch.log(zeros.clamp(min=1).to(x)), -math.inf)
     total = torch.logsumexp(torch.cat([z, padded.expand(z.shape[1:])[None]]), 0)

@@ -46,6 +46,9 @@ class BoundInputBall(BoundOpaque):
         self.ball = ball
 
     def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
+        """Return the bound of a.x for coefficients `a` (boxes, rows, *shape) over ball and box: the best of box alone,
+        ball alone and a split of `a` between both.
+        """
         low, high = (end.flatten(1).unsqueeze(1) for end in context.interval(self.position))
         rows = a.flatten(2)
         splits = [torch.zeros_like(rows), rows, self._split(rows, low, high)]
@@ -69,7 +72,7 @@ class BoundInputBall(BoundOpaque):
         return (first * center).sum(-1) + (second * middle).sum(-1), lost + own * sizes
 
     def _dual(self, a: Tensor) -> Tensor:
-        """Dual norm of every row, (boxes, rows): the 2-norm for "2", the largest absolute value for "1"."""
+        """Dual norm of every row of a, (boxes, rows): the 2-norm for "2", the largest absolute value for "1"."""
         largest = a.abs().amax(-1, keepdim=True)
         if self.ball.norm == "1":
             return largest.squeeze(-1)

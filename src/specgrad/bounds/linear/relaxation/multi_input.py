@@ -62,6 +62,9 @@ class BoundBilinear(BoundJoint):
         return tuple(cotangents[k] for k in self.varying)
 
     def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
+        """Return the bound of a.f(x, y) for coefficients `a` (boxes, rows, *shape): f linearised at the middles, the
+        product of radii as loss.
+        """
         (mx, rx), (my, ry) = (middle_and_radius(context.interval(s)) for s in self.sources)
         mx, my, rx, ry = (t.expand(len(a), *t.shape[1:]) for t in (mx, my, rx, ry))
         pulled = torch.func.vmap(torch.func.vmap(self._cotangents, (0, None, None)))(a, mx, my)
@@ -100,6 +103,9 @@ class BoundMaximum(BoundJoint):
         return mirrored
 
     def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
+        """Return the bound of a.max(x, y), or min, for coefficients `a` (boxes, rows, *shape), by planes around the
+        larger of both.
+        """
         both = self._ends([context.interval(s) for s in self.sources])
         low, high = (torch.stack(t) for t in zip(*both, strict=True))
         left = context.candidate_taps.get(self.position, torch.ones_like(low) > 0)
@@ -130,6 +136,9 @@ class BoundScatter(BoundJoint):
         self.cells, self.impossible = torch.from_numpy(cells), torch.from_numpy(~possible)
 
     def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
+        """Return the bound of a.put(g) for coefficients `a` (boxes, rows, *shape): each value goes where its
+        coefficient is least or greatest.
+        """
         least, most = self._extremes(a)
         if not self.sources:
             return BackwardBound([], rows_dot(least, self.value.clamp(min=0)) + rows_dot(most, self.value.clamp(max=0)))
@@ -141,7 +150,7 @@ class BoundScatter(BoundJoint):
         return BackwardBound([slope], torch.where((low >= 0) | (high <= 0), 0.0, offset).flatten(2).sum(2))
 
     def _extremes(self, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Least and greatest coefficient over every value's candidate cells, each (boxes, rows, *shape of g)."""
+        """Least and greatest coefficient of `a` over every value's candidate cells, each (boxes, rows, *shape of g)."""
         flat = torch.nn.functional.pad(a.reshape(*a.shape[:2], self.lead, -1), (0, 1))
         index = self.cells.reshape(1, 1, self.lead, -1)
         with_external_data = flat.gather(3, index.expand(*a.shape[:2], *index.shape[2:])).reshape(
@@ -152,7 +161,10 @@ class BoundScatter(BoundJoint):
 
 
 def candidates(index: Ball, size: int) -> tuple[Array, Array]:
-    """Table (*shape, most) of the cells that each value may go to, and the mask of valid entries; `size` means dropped.
+    """Return the table (*shape, most) of cells that each value may go to, and the mask of valid entries.
+
+    `index` is the ball of positions; the cell `size`, one past the last, means dropped. An exact position is its only
+    candidate.
 
     An exact position is its only candidate.
     """

@@ -55,7 +55,9 @@ def layer_of(graph: Graph, i: int, varying: dict[int, Any], constants: dict[int,
 
 
 def _argument(graph: Graph, a: Any, varying: dict[int, Any], constants: dict[int, Ball]) -> Any:
-    """Shape of an argument that varies, else its value as a tensor or number."""
+    """Return the shape of an argument `a` that is in `varying`, else its value: the middle of its ball in `constants`,
+    or a number.
+    """
     if isinstance(a, NumberArg):
         return a.value
     return graph.nodes[a].shape if a in varying else tensor(constants[a].value)

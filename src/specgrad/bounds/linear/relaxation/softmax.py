@@ -114,9 +114,15 @@ class BoundSoftmax(BoundRelaxed):
         return x.movedim(self.axis + 1, 0).unsqueeze(self.axis + 2).expand(x.shape[self.axis + 1], *x.shape)
 
     def error_through(self, slope: Tensor, v: Tensor) -> Tensor:
+        """Effect on a plane of an error of at most v in the source: abs(slope) times v, summed over the softmax's
+        axis.
+        """
         return (slope.abs() * self.read(v)).sum(0)
 
     def relaxation(self, ends: Interval, candidate_taps: Tensor | None = None) -> LinearRelaxation:
+        """Return two planes around the softmax on the box `ends`, its source's (lower, upper) bounds; `candidate_taps`
+        is not used.
+        """
         low, high = ends
         return softmax_relaxation(self.read(low), self.read(high), low, high, self._own(low))
 
@@ -128,11 +134,14 @@ class BoundSoftmax(BoundRelaxed):
         return torch.eye(n, dtype=torch.bool).view(view).expand(n, *x.shape)
 
     def interval(self, ends: Interval) -> Interval:
-        """Least and greatest value of the softmax on a box of its source."""
+        """Return (least, greatest) value of the softmax on a box of its source, `ends` being (lower, upper)."""
         low, high = ends
         return softmax_interval(*differences(self.read(low), self.read(high), low, high, self._own(low)))
 
     def source_coefficients(self, positive: Tensor, negative: Tensor, lines: LinearRelaxation) -> Tensor:
+        """Coefficients of the source: slopes times the node's `positive` and `negative` coefficients, summed over
+        outputs of the axis.
+        """
         part = positive * lines.lower_slope.unsqueeze(2) + negative * lines.upper_slope.unsqueeze(2)
         return part.sum(self.axis + 3).movedim(0, self.axis + 2)
 
@@ -141,7 +150,10 @@ class BoundSoftmax(BoundRelaxed):
 
 
 def differences(low: Tensor, high: Tensor, own_low: Tensor, own_high: Tensor, own: Tensor) -> Interval:
-    """Interval of d_j = x_j - x_i, rounded outward; 0 for the cell itself."""
+    """Interval of d_j = x_j - x_i, rounded outward; 0 for the cell itself.
+
+    low and high are bounds of all x_j, taps first; own_low and own_high those of x_i; `own` marks j = i.
+    """
     least, most = low - own_high, high - own_low
     step = slack_constants.OUTWARD * torch.maximum(least.abs(), most.abs())
     return torch.where(own, 0.0, least - step), torch.where(own, 0.0, most + step)
@@ -153,7 +165,9 @@ def _rounding(taps: int) -> float:
 
 
 def softmax_interval(least: Tensor, most: Tensor) -> Interval:
-    """Interval of y: from 1/sum exp(greatest d) to 1/sum exp(least d)."""
+    """Interval of y_i = 1/sum_j exp(d_j): from 1/sum exp(most) to 1/sum exp(least), the bounds of d = x_j - x_i, taps
+    first.
+    """
     eta = _rounding(len(least))
     low = (1 - eta) / torch.exp(most.clamp(max=MAX_EXPONENT)).sum(0)
     high = (1 + eta) / torch.exp(least.clamp(max=MAX_EXPONENT)).sum(0)
@@ -182,8 +196,9 @@ def softmax_relaxation(low: Tensor, high: Tensor, own_low: Tensor, own_high: Ten
 
 
 def _below(least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
-    """Lower plane: slopes of the differences and an offset, 2*sqrt(a) - a*q(d), q(d) = sum of chords, for some a
-    > 0.
+    """Lower plane: slopes of the differences and an offset, 2*sqrt(a) - a*q(d), q(d) = sum of chords, for some a > 0.
+
+    `least` and `most` are bounds of d, taps first.
     """
     eta, least, most = _rounding(len(least)), least.clamp(max=MAX_EXPONENT), most.clamp(max=MAX_EXPONENT)
     ends, size = (torch.exp(least), torch.exp(most)), torch.maximum(least.abs(), most.abs())
@@ -198,7 +213,11 @@ def _below(least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _above(middle: Tensor, least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
-    """Upper plane: slopes of the differences and an offset, k*r(d) + c, the chord of exp over the range of r."""
+    """Upper plane: slopes of the differences and an offset, k*r(d) + c, the chord of exp over the range of r.
+
+    r(d) = h - sum of weights*d; `middle` is the point where weights are taken, `least` and `most` are bounds of d, taps
+    first.
+    """
     eta, size = _rounding(len(least)), torch.maximum(least.abs(), most.abs())
     weights, entropy, defect = shares(middle, torch.ones_like(middle) > 0, torch.zeros_like(middle[0]), 1.0)
     h = -(entropy - 2 * defect * (entropy + 1)) + defect * size.amax(0)
@@ -236,6 +255,7 @@ def quotient_error(arithmetic: Arithmetic, relative: Array, taps: int, largest: 
     """Bound of abs(e'/s' - e/S): e' = e*(1 + a), s' = S*(1 + b), two roundings of the quotient and a store.
 
     Relative to y = e/S that is (1 + a)*(1 + c)/(1 - b) - 1; infinite where that, or a divisor, leaves its range.
+    `relative` bounds a, S is a sum of `taps` exponentials and at least `least_total`, and y is at most `largest`.
 
     >>> error = quotient_error(Arithmetic(execution="node"), np.array([1e-7]), 4, np.array([0.5]), np.array([1.0]))
     >>> bool(0.5e-7 < error < 1e-6)

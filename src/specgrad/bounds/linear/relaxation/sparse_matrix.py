@@ -34,7 +34,9 @@ class SparseMatrix(NamedTuple):
 
 
 def sparse_of(matrix: Tensor, share: float = MAX_READER_SHARE) -> SparseMatrix | None:
-    """Convert weights (cells, sources) to sparse form; None if some source feeds more than `share` of the cells."""
+    """Convert weights `matrix` (cells, sources) to sparse form; None if some source feeds more than `share` of the
+    cells.
+    """
     there = matrix != 0
     most = int(there.sum(0).max()) if matrix.numel() else 0
     if not 0 < most <= share * len(matrix):

@@ -84,4 +84,7 @@ class BoundStep(BoundUnary):
         self.tiny = tiny
 
     def relaxation(self, ends: Interval, candidate_taps: Tensor | None = None) -> LinearRelaxation:
+        """Return two lines around the step function on the box `ends`, its source's (lower, upper) bounds;
+        `candidate_taps` is not used.
+        """
         return step_relaxation(self.node.op, *ends, self.tiny)

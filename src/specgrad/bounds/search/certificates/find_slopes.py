@@ -60,13 +60,17 @@ Trees = Sequence[tuple[Sequence[int], Tree]]  # of a case: numbers of alternativ
 def prove(graph: Graph, statement: Property, arithmetic: Any = None) -> list[CaseProof]:
     """Return one candidate proof per case, by linear bounds without splits; only the checker decides whether it is
     valid.
+
+    `statement` is the property, `arithmetic` the executions meant (None: float32, fused).
     """
     graph = deployed_graph(graph)
     return [_case(graph, case, _options(arithmetic)) for case in statement.cases]
 
 
 def certificate(graph: Graph, statement: Property, arithmetic: Any = None) -> tuple[bytes, bytes]:
-    """Return the bytes of a certificate's two files, for the executions that `arithmetic` describes."""
+    """Return the bytes of a certificate's two files, for the property `statement` and the executions that `arithmetic`
+    describes.
+    """
     meant = Arithmetic() if arithmetic is None else arithmetic
     return encode(deployed_graph(graph), prove(graph, statement, meant), meant)
 
@@ -84,6 +88,7 @@ def prove_by_trees(
 
     trees    per case; alternatives of no tree are proven on the whole box, or else by cuts that are made here
     refine   cut further where trees leave something open
+    deadline  called between leaves; may raise
     """
     graph, proofs, meant = deployed_graph(graph), [], Arithmetic() if arithmetic is None else arithmetic
     for case, given in zip(statement.cases, trees, strict=True):
@@ -110,6 +115,7 @@ def _case_by_trees(
     given    pairs of numbers of alternatives and the tree that covers them; unused where no input varies
     refine   cut further where an alternative stays open; else that is an OpenAlternativeError
     step     is told the progress
+    arithmetic  the executions meant
     """
     low, high, forward = _walked(graph, case, _options(arithmetic))
     refine = refine and forward.varies
@@ -178,14 +184,16 @@ def _boxes(forward: ForwardPass, case: Case, numbers: Sequence[int]) -> Boxes:
 
 
 def _walked(graph: Graph, case: Case, options: Mapping[str, Any]) -> tuple[Array, Array, ForwardPass]:
-    """Return (low, high) of the case's box in float32, and crown's forward pass over it."""
+    """Return (low, high) of the case's box in float32, and crown's forward pass over it; `options` are of
+    root_forward.
+    """
     shape = graph.nodes[graph.input_positions[0]].shape
     low, high = (end.reshape(shape) for end in case.outer())
     return low.astype(np.float32), high.astype(np.float32), root_forward(graph, low, high, **options)
 
 
 def _case(graph: Graph, case: Case, options: Mapping[str, Any]) -> CaseProof:
-    """Return a candidate proof of one case on its whole box."""
+    """Return a candidate proof of one case on its whole box; `options` are of root_forward."""
     low, high, forward = _walked(graph, case, options)
     return CaseProof(low, high, tuple(_whole_box(forward, case, range(len(case.alternatives))).values()))
 
@@ -238,7 +246,7 @@ def _together(forward: ForwardPass, row: Tensor) -> dict[int, Array]:
 
 
 def _places(m: Array) -> Array:
-    """Round to integer multiples of 2**-VECTOR_FRAC_BITS, clamped to int32."""
+    """Round slopes m to integer multiples of 2**-VECTOR_FRAC_BITS, clamped to int32; NaN becomes 0."""
     most = np.iinfo(np.int32).max
     return np.rint(np.clip(np.nan_to_num(m) * 2.0**VECTOR_FRAC_BITS, -most, most)).astype(np.int32)
 

@@ -214,7 +214,9 @@ class TreeProver:
         return np.zeros((len(self.rows), *self.graph.nodes[relu].shape), np.int64)
 
     def _hints(self, some: Sequence[Leaf]) -> list[LeafHint]:
-        """Return what the float bounds suggest for leaves."""
+        """Return for each leaf of `some` what the float bounds suggest: weights of rows, slopes, multipliers of
+        cuts.
+        """
         sides = [leaf.sides(self.graph) for leaf in some]
         cut = [n for n, leaf in enumerate(some) if sides[n] or leaf.winners()]
         plain = sorted({*range(len(some))} - {*cut})
@@ -233,8 +235,10 @@ class TreeProver:
         return [hints[n] for n in range(len(some))]
 
     def _cut_hints(self, key: bytes, some: Sequence[Leaf]) -> list[LeafHint]:
-        """Return slopes and multipliers for leaves of one input box, optimised for the row nearest to
+        """Return slopes and multipliers for the leaves `some` of one input box, optimised for the row nearest to
         excluding there.
+
+        `key` names the box; its bounder is kept for the next call.
         """
         if key not in self._bounders:
             self._bounders = {key: self._bounder(some[0])}
@@ -307,7 +311,10 @@ class TreeProver:
         return np.concatenate([np.eye(len(limits), dtype=np.int64)[n] for (_, limits), n in rows])
 
     def _lost(self, problems: Problems, mine: slice, leaf: Leaf) -> Array:
-        """Return multipliers of taps that lose, (alternatives, losers), each at the last split that says so."""
+        """Return multipliers of taps that lose at a leaf, (alternatives, losers), each at the last split that says so.
+
+        `mine` is the leaf's slice of the problems.
+        """
         losers = leaf.losers(self.graph)
         pulls = np.zeros((len(self.rows), len(losers)), np.int64)
         for k, (cut, t) in enumerate(losers):
@@ -317,7 +324,9 @@ class TreeProver:
         return pulls
 
     def _weights(self, some: Sequence[Leaf]) -> Array:
-        """Return weights (leaves, rows): one row where that excludes its alternative, several together elsewhere."""
+        """Return weights (leaves, rows) for the leaves `some`: one row where that excludes its alternative, several
+        together elsewhere.
+        """
         if all(len(limits) == 1 for _, limits in self.rows):
             return np.ones((len(some), len(self.rows)), np.int64)
         low, high = _tensors(some)
@@ -349,7 +358,9 @@ class TreeProver:
 
 
 def _way(tree: Tree, anew: Collection[int], part: int) -> list[int]:
-    """Parts from this one up to the part on whose box roundings are counted."""
+    """Return the parts of a tree from `part` up to the nearest one in `anew`, on whose box roundings are counted, or to
+    the root.
+    """
     way = [part]
     while way[-1] and way[-1] not in anew:
         way.append(tree.parents[way[-1]])
@@ -413,7 +424,7 @@ def undecided(graph: Graph, leaf: Leaf) -> Split | None:
 
 
 def _places(b: torch.Tensor) -> Array:
-    """Round multipliers to the integers of a certificate file: not negative, clamped to int32."""
+    """Round multipliers b to the integers of a certificate file: not negative, clamped to int32."""
     most = np.iinfo(np.int32).max
     return np.minimum(np.rint(b.double().clamp(min=0).numpy() * 2.0**MULTIPLIER_FRAC_BITS), most).astype(np.int64)
 
@@ -433,7 +444,7 @@ def _can_be_cut(leaf: Leaf) -> bool:
 
 
 def _tensors(some: Sequence[Leaf]) -> tuple[torch.Tensor, torch.Tensor]:
-    """(low, high) of the boxes of these leaves, each (leaves, inputs), in float64."""
+    """Return (low, high) of the boxes of the leaves `some`, each (leaves, inputs), in float64."""
     low, high = (
         np.stack([end.ravel() for end in ends]).astype(np.float64)
         for ends in zip(*((x.low, x.high) for x in some), strict=True)

@@ -84,6 +84,8 @@ def prove(
 def _certifiable(model: Any, statement: Any, **limits: Any) -> tuple[Any, Any]:
     """Return graph and property for arguments of `certify`; raise NoCertificateError for properties that certificates
     cannot state.
+
+    `model`, `statement` and `limits` are as for `certify`.
     """
     from ..statement.problem import question_of
 
@@ -97,7 +99,11 @@ def _certifiable(model: Any, statement: Any, **limits: Any) -> tuple[Any, Any]:
 
 
 def _searched(graph: Any, question: Any, arithmetic: Any, seconds: float, progress: Any, error: Exception) -> Any:
-    """Return the split trees that `certify` finds; raise NoCertificateError if it does not prove the property."""
+    """Return the split trees that `certify` finds; raise NoCertificateError if it does not prove the property
+    `question`.
+
+    `error` says why linear bounds of the whole box did not; `progress` is told how far the search is.
+    """
     from ..certify import certify
 
     verdict = certify(graph, question, seconds=seconds, arithmetic=arithmetic, progress=progress)
@@ -120,6 +126,8 @@ def second_opinion(
 ) -> tuple[Any, Any]:
     """Check a split tree that another tool found: return the verdict, and a certificate if the property holds, else
     None.
+
+    model, statement, arithmetic, progress and limits are as for `certify`.
 
     splits   the path of a text (docs/reference/certificate.md)
 

@@ -58,8 +58,10 @@ def _cut(boxes: Boxes, low: Tensor, high: Tensor, part: OpenPart) -> dict[int, I
 
 
 def losses(root: ForwardPass, state: State, row: Tensor, target: float) -> tuple[bool, tuple[str, float] | None]:
-    """Whether row.y > target holds on the state's box without rounding; and (layer, share) of the largest loss, or
-    None.
+    """Whether row.y > target holds on the state's box without rounding; and (layer, share of the gap) of the largest
+    loss, or None.
+
+    `root` is the forward pass over the whole box.
     """
     (inside,), (output,) = root.graph.input_positions, root.graph.output_positions
     seeds = {output: row.reshape(1, 1, *root.graph.nodes[output].shape)}
@@ -91,7 +93,11 @@ def losses(root: ForwardPass, state: State, row: Tensor, target: float) -> tuple
 
 
 def _values(root: ForwardPass, inside: int, corner: Tensor) -> dict[int, Tensor]:
-    """Value of every node at one input, in float64, by position; NaN where a node has no number."""
+    """Return the value of every node of `root`'s graph at one input, in float64, by position; NaN where a node has no
+    number.
+
+    `corner` is that input, of the node at position `inside`.
+    """
     numbers = {id(node): i for i, node in enumerate(root.graph.nodes)}
     values: dict[int, Tensor] = {inside: corner}
     given = {inside: corner.numpy().reshape(root.graph.nodes[inside].shape)}

@@ -52,7 +52,7 @@ class IntervalCache:
         return slots
 
     def _grow(self) -> None:
-        """Double the number of slots."""
+        """Double the number of slots; the new ones are free."""
         old = len(self.low)
         self.low, self.high = (torch.cat([t, torch.empty_like(t)]) for t in (self.low, self.high))
         self.readers = torch.cat([self.readers, torch.zeros_like(self.readers)])
@@ -60,7 +60,7 @@ class IntervalCache:
 
 
 def outward(end: Tensor, side: int) -> Tensor:
-    """Round float64 numbers to float32, never inward: down for side -1, up for side 1."""
+    """Round float64 numbers `end` to float32, never inward: down for side -1, up for side 1."""
     near = end.float()
     beyond = torch.nextafter(near, torch.full_like(near, side * torch.inf))
     return torch.where((near.double() - end) * side < 0, beyond, near)

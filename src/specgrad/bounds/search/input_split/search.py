@@ -162,7 +162,9 @@ class Boxes:
         return (lower - self.targets).expand(len(low), -1), a, alive, state, kept, losses.by_input
 
     def _proven(self, reference: Tensor, slack: Tensor) -> Tensor:
-        """Bound of the computed values, from one of their reference."""
+        """Return a lower bound of computed values, from one of their `reference` and its distance `slack` from them;
+        our rounding included.
+        """
         return reference - slack - LINE * reference.abs()
 
     def _seeds(self, i: int, rows: Tensor, boxes: int) -> dict[int, Tensor]:
@@ -176,7 +178,12 @@ class Boxes:
     def _narrow(
         self, layer: Narrowed, ends: Mapping[int, Interval], kept: Interval, losses: Losses
     ) -> tuple[Interval, Tensor]:
-        """Interval of a node on every input box, stored in `kept` too; and a mask of boxes where it is not empty."""
+        """Interval of the node `layer` on every input box, stored in `kept` too; and a mask of boxes where it is not
+        empty.
+
+        `ends` are intervals of nodes below by position, `kept` all open cells (boxes, columns), `losses` gets what
+        rounding takes.
+        """
         i, cells, shape = layer.node, layer.cells, self.root.graph.nodes[layer.node].shape
         low, high = (flat(end).expand(len(kept[0]), -1).clone() for end in self.root.state.intervals[i])
         low[:, cells], high[:, cells] = (k[:, layer.columns] for k in kept)
@@ -201,7 +208,7 @@ class Boxes:
         return (low.reshape(-1, *shape), high.reshape(-1, *shape)), fits
 
     def _chunks(self, counts: Tensor) -> Iterator[tuple[Tensor, int]]:
-        """Yield groups of boxes with similar numbers of open cells, and the largest number; boxes without any are left
+        """Yield groups of boxes with similar `counts` of open cells, and the largest count; boxes without any are left
         out.
         """
         order, start = counts.argsort(descending=True), 0
@@ -213,7 +220,11 @@ class Boxes:
     def excluded(
         self, low: Tensor, high: Tensor, kept: Interval | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Interval, Tensor]:
-        """Margins of alternatives (N, alternatives), rows combined where that helps; then as `bounds` returns them."""
+        """Margins (N, alternatives) of boxes low..high, rows combined where that helps; then what `bounds` returns
+        beside margins.
+
+        `kept` are intervals of open cells on a larger box; None: those of the whole one.
+        """
         margins, a, alive, state, kept, losses = self.bounds(low, high, kept)
         best = margins.new_full((len(low), self.count), -torch.inf)
         best.scatter_reduce_(1, self.owner.expand(len(low), -1), margins, "amax")
@@ -227,7 +238,8 @@ class Boxes:
         """Margins (N, alternatives) of weighted sums of rows: sum_r w_r (row_r.y - target_r) > 0 excludes for any w >=
         0.
 
-        Weights are found on the lines over the inputs; one more backward pass proves what they give.
+        Weights are found on the lines over the inputs; one more backward pass proves what they give. `a` are the rows'
+        lines over the inputs, `margins` the bounds of single rows, as `bounds` returns them.
         """
         weights = self.weights(low, high, margins, a)
         weights = (weights * 2**20).round() / 2**20  # few digits: products with rows of small whole numbers are exact
@@ -239,7 +251,10 @@ class Boxes:
 
     @torch.no_grad()
     def weights(self, low: Tensor, high: Tensor, margins: Tensor, a: Tensor) -> Tensor:
-        """Weights (N, alternatives, rows), each with the sum 1, that make the lines over the inputs exclude most."""
+        """Weights (N, alternatives, rows), each with the sum 1, that make the lines over the inputs exclude most.
+
+        Boxes are low..high (N, inputs); `a` are the rows' lines (N, rows, inputs), `margins` their bounds.
+        """
         middle, radius = ((low + high) / 2)[:, None], ((high - low) / 2)[:, None]
         offset = margins - (a * middle).sum(2) + (a.abs() * radius).sum(2)
         mine = self.owner == torch.arange(self.count)[:, None]
@@ -259,7 +274,9 @@ class Boxes:
         return weights
 
     def _own(self, terms: Tensor, limits: Tensor) -> Tensor:
-        """Bound of our own rounding in weighted rows and limits, (N, alternatives)."""
+        """Bound of our own rounding in weighted rows and their limits, (N, alternatives); `terms` are sums of absolute
+        terms (N, alternatives, outputs).
+        """
         ball = self.root.balls[self.output]
         outputs = torch.from_numpy(np.asarray(ball.size, dtype=float)).reshape(1, 1, -1)
         own = (len(self.rows) + 4) * WEIGHTED
@@ -415,7 +432,7 @@ class OpenBoxes:
         self.near = torch.where(owner == alternative[:, None], margins, -torch.inf)
 
     def chosen(self, some: Tensor) -> OpenBoxes:
-        """Return some of the boxes."""
+        """Return the boxes that the index or mask `some` selects."""
         batch = copy(self)
         for name in ("low", "high", "a", "losses", "worst", "near"):
             setattr(batch, name, getattr(self, name)[some])

@@ -104,7 +104,7 @@ def joined(networks: Sequence[NamedNetwork], interface: PropertyInterface) -> Gr
 
 
 def _chosen(flat: Any, variables: Sequence[int]) -> Any:
-    """Select cells of a flat array, by a slice if they are adjacent."""
+    """Select the cells `variables` of a flat array, by a slice if they are adjacent."""
     first = variables[0]
     if tuple(variables) == tuple(range(first, first + len(variables))):
         return flat[first : first + len(variables)]
@@ -133,7 +133,7 @@ def interface_of(graph: Graph, names: Sequence[str] = ()) -> PropertyInterface:
 
 
 def _input_names(graph: Graph) -> list[str]:
-    """Names of the graph's inputs."""
+    """Return the names of the graph's inputs in order."""
     return [graph.nodes[p].name for p in graph.input_positions]
 
 

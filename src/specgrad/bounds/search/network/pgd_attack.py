@@ -134,7 +134,7 @@ class DeployedNetwork:
         return output.reshape(-1)
 
     def run(self, x: Array) -> Array:
-        """Outputs of one input, flat."""
+        """Return the outputs of one input, computed in float32 by our engine, flat."""
         import torch
 
         with torch.no_grad():
@@ -187,7 +187,7 @@ def attack(network: DeployedNetwork, case: Case, effort: Effort | None = None) -
 
 
 class _Aims:
-    """Alternatives as tensors."""
+    """The inequalities of a case's alternatives as tensors; `distance` says how far outputs are from satisfying one."""
 
     def __init__(self, alternatives: tuple[Alternative, ...]) -> None:
         import torch
@@ -206,7 +206,10 @@ class _Aims:
 
 
 def _starts(low: Any, high: Any, count: int, number: int, generator: Any) -> Any:
-    """Starting points (count, inputs): the middle for number 0, then random corners and points in turn."""
+    """Starting points (count, inputs): the middle for number 0, then random corners and points in turn.
+
+    Between low and high, drawn by `generator`.
+    """
     import torch
 
     if number == 0:
@@ -218,7 +221,9 @@ def _starts(low: Any, high: Any, count: int, number: int, generator: Any) -> Any
 def _descend(
     network: DeployedNetwork, case: Case, aims: _Aims, x: Any, box: Any, paces: list[float], deadline: float
 ) -> Counterexample | None:
-    """Take signed gradient steps, each `pace` of the box wide; return a confirmed candidate or None."""
+    """Take signed gradient steps from x inside `box`, one for each of `paces`, that share of the box wide; return a
+    confirmed candidate or None.
+    """
     import torch
 
     low, high = box
@@ -253,6 +258,8 @@ def projected(case: Case, x: Any) -> Any:
 def steepest(case: Case, slope: Any, width: Any) -> Any:
     """Steepest step for the case's norm: by signs in a box, along the gradient in a 2-ball, in the largest cells for
     norm 1.
+
+    `slope` is the gradient (count, inputs), `width` the box's width times the pace.
     """
     import torch
 
@@ -266,7 +273,9 @@ def steepest(case: Case, slope: Any, width: Any) -> Any:
 
 
 def _confirm(network: DeployedNetwork, case: Case, x: Any, distance: Any) -> Counterexample | None:
-    """Run the two most promising inputs one by one; return the first that breaks the property, or None."""
+    """Run the two inputs of x with the least `distance` from breaking the property, alone; return the first that breaks
+    it, or None.
+    """
     for i in distance.argsort()[:2].tolist():
         counterexample = _alone(network, case, x[i].numpy()) if distance[i] <= 0 else None
         if counterexample is not None:

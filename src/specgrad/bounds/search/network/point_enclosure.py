@@ -122,7 +122,10 @@ def _linear(graph: Graph, x: Array, arithmetic: Arithmetic, rows: Array) -> tupl
 
 
 def _exact(graph: Graph, x: Array, backend: str) -> tuple[Array, Array]:
-    """(lower, upper) of the exact outputs, flat: by ball arithmetic if small enough, else by float64 radii."""
+    """(lower, upper) of the exact outputs, flat: by ball arithmetic if small enough, else by float64 radii.
+
+    `backend` computes those radii.
+    """
     if work(graph) <= WORK:
         try:
             need("flint", "balls need")

@@ -63,7 +63,7 @@ def witnessed(question: Any, point: Counterexample, case: Case, arithmetic: Arit
 
 
 def hold(known: Enclosure, run: Run) -> None:
-    """Raise ContradictionError if a run lies outside what is proven of every execution."""
+    """Raise ContradictionError if a run lies outside `known`, which is proven of every execution."""
     if run.y is not None and (text := known.excludes(run.y)):
         raise ContradictionError(f"{run.who} computes {text} of every execution at the same input")
 

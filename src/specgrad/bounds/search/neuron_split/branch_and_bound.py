@@ -112,14 +112,19 @@ class Splitter:
         return torch.where(score > 0, torch.minimum(*sides), -torch.inf)
 
     def divided(self, problems: Problems, number: Tensor, cell: Tensor, side: int) -> Problems:
-        """Return every subproblem with its chosen split, on one side."""
+        """Return every subproblem split at its cell, on one side (0 or 1); `number` says which kind of candidates the
+        cell is of.
+        """
         for k in number.unique().tolist():
             boxes = torch.nonzero(number == k)[:, 0]
             problems = self.choices[k].divided(problems, boxes, cell[boxes], side)
         return problems
 
     def renewed(self, problems: Problems, number: Tensor) -> tuple[Problems, Tensor]:
-        """Recompute all layers of subproblems whose input was split; and a mask of those that hold an execution."""
+        """Recompute all layers of subproblems whose input was split; and a mask of those that hold an execution.
+
+        `number` says by which candidates each was split.
+        """
         alive, mine = torch.ones(len(problems), dtype=torch.bool), number == self.axis
         if not bool(mine.any()):
             return problems, alive
@@ -130,7 +135,7 @@ class Splitter:
         return replace(problems, known=known), alive
 
     def cuts(self, problems: Problems, number: Tensor, cell: Tensor) -> list[Split]:
-        """Return the chosen splits as entries of a split tree."""
+        """Return the chosen splits as entries of a split tree: per subproblem, candidates `number` at `cell`."""
         each = enumerate(zip(number.tolist(), cell.tolist(), strict=True))
         return [self.choices[k].cut(problems, box, c) for box, (k, c) in each]
 
@@ -242,13 +247,13 @@ class OpenSubproblems:
     refined: Tensor
 
     def chosen(self, index: Tensor) -> OpenSubproblems:
-        """Return the subproblems at `index`."""
+        """Return the subproblems at `index`, a mask or positions."""
         tensors = (getattr(self, name)[index] for name in ("bounds", "row", "part", "refined"))
         return OpenSubproblems(self.problems.chosen(index), *tensors)
 
     @staticmethod
     def joined(parts: Sequence[OpenSubproblems]) -> OpenSubproblems:
-        """Concatenate several batches."""
+        """Concatenate several batches of open subproblems of one row set."""
         tensors = (torch.cat([getattr(p, name) for p in parts]) for name in ("bounds", "row", "part", "refined"))
         return OpenSubproblems(Problems.joined([p.problems for p in parts]), *tensors)
 
@@ -260,14 +265,19 @@ def _batch(bounder: Bounder) -> int:
 
 
 def _entered(trees: list[Tree], batch: OpenSubproblems, cuts: list[Split]) -> Tensor:
-    """Enter splits in the rows' trees; return the new part numbers, first all of side 0, then all of side 1."""
+    """Enter the splits `cuts` of a batch in its rows' trees; return the new part numbers, first all of side 0, then all
+    of side 1.
+    """
     each = zip(batch.row.tolist(), batch.part.tolist(), cuts, strict=True)
     numbers = [trees[row].divide(part, cut) for row, part, cut in each]
     return torch.tensor(numbers, dtype=torch.int64).T.flatten()
 
 
 def _worst(left: OpenSubproblems, row: int, target: float) -> tuple[int, float] | None:
-    """(part number, margin) of the row's open subproblem with the least bound; None if none is open."""
+    """(part number, margin) of the row's open subproblem with the least bound; None if none is open.
+
+    A margin is the bound minus `target`.
+    """
     mine = left.chosen(left.row == row)
     if not len(mine.row):
         return None

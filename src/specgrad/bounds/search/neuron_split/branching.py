@@ -37,7 +37,7 @@ class SplitCandidates(Protocol):
         """
 
     def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
-        """Relaxations on one side of a split."""
+        """Return the relaxations `lines` as they are on one side of splits: subproblem boxes[k] at cells[k]."""
 
     def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
         """Return all subproblems; subproblem boxes[k] is split at cells[k] too, others are as they were.
@@ -46,7 +46,7 @@ class SplitCandidates(Protocol):
         """
 
     def cut(self, problems: Problems, box: int, cell: int) -> Split:
-        """Return the split as an entry of a split tree."""
+        """Return the split of subproblem `box` at `cell` as an entry of a split tree."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,9 @@ class Kink:
         return flat(torch.where(inside, positive * lost[0] - negative * lost[1], 0.0))
 
     def _pooled(self, seen: Mapping[int, Tensor]) -> Tensor:
-        """For a relu merged into a max pool: summed absolute coefficients of the windows that read each cell."""
+        """For a relu merged into a max pool: summed absolute coefficients, from `seen`, of the windows that read each
+        cell.
+        """
         total = torch.zeros_like(self.bounder.state.intervals[self.z][0].float())
         for i, layer in self.bounder.state.layers.items():
             if isinstance(layer, BoundMaxPool) and layer.sources == (self.z,) and i in seen:
@@ -91,6 +93,7 @@ class Kink:
         return total
 
     def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
+        """Return `lines` with those of the function on one side of the kink, for cells[k] of subproblem boxes[k]."""
         layer = self.bounder.state.layers[self.i]
         assert isinstance(layer, BoundUnary)
         low, high = (flat(end)[boxes, cells] for end in self.bounder.ends(problems, self.z))
@@ -98,9 +101,13 @@ class Kink:
         return lines.changed(self.i, boxes, cells, layer.relaxation(half), len(problems))
 
     def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
+        """Return all subproblems; boxes[k] is cut at the kink of cells[k]: z <= point on side 0, z >= point on side
+        1.
+        """
         return problems.cut(self.z, boxes, cells, self.point, side)
 
     def cut(self, problems: Problems, box: int, cell: int) -> Split:
+        """Return the split of `cell` at the kink as an entry of a split tree."""
         return Split(self.z, cell, self.point)
 
 
@@ -112,7 +119,10 @@ class Winner:
     i: int
 
     def scores(self, problems: Problems, lines: QuickLines, seen: Mapping[int, Tensor]) -> Tensor:
-        """Scores by the distance of both lines at the middle, times the absolute coefficient of the window."""
+        """Scores by the distance of both lines at the middle, times the absolute coefficient of the window.
+
+        `seen` are the coefficients of nodes that the bound had; 0 where one tap surely wins.
+        """
         low, high = self._ends(problems)
         room = self.maximum.room(low, high, problems.candidate_taps[self.i]).float()
         if self.i not in seen:
@@ -128,7 +138,7 @@ class Winner:
 
     @property
     def maximum(self) -> Maximum:
-        """The maximum that is split."""
+        """Return the maximum whose winners are split."""
         return self.bounder.maxima[self.i]
 
     def _ends(self, problems: Problems) -> Interval:
@@ -139,17 +149,21 @@ class Winner:
         return low.expand(len(problems), *low.shape[1:]), high.expand(len(problems), *high.shape[1:])
 
     def _side(self, problems: Problems, boxes: Tensor, windows: Tensor, side: int) -> tuple[Interval, Tensor]:
-        """Intervals (k, taps) of the windows' taps, and a mask of the taps that lose on one side."""
+        """Intervals (k, taps) of the windows' taps, and a mask of the taps that lose on one side.
+
+        Window windows[k] of subproblem boxes[k]; side 0: the tap with the largest middle wins, 1: it loses.
+        """
         low, high = (end[boxes, :, windows] for end in self._ends(problems))
         tap = self._tap(low, high, problems.candidate_taps[self.i][boxes, :, windows])
         others = torch.ones_like(low, dtype=torch.bool).scatter(1, tap[:, None], False)
         return (low, high), ~others if side else others
 
     def _tap(self, low: Tensor, high: Tensor, left: Tensor) -> Tensor:
-        """Candidate tap with the largest middle, per window."""
+        """Return the tap with the largest middle among those that `left` marks, per window."""
         return torch.where(left, low / 2 + high / 2, -torch.inf).argmax(1)
 
     def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
+        """Return `lines` with those of window cells[k] of subproblem boxes[k] on one side: fewer taps may win."""
         (low, high), lost = self._side(problems, boxes, cells, side)
         after = problems.without(self.i, boxes, cells, lost).candidate_taps[self.i]
         left = after[boxes, :, cells]
@@ -164,9 +178,11 @@ class Winner:
         return lines.decided(self.i, boxes, cells, new, self.maximum.shaped(after))
 
     def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
+        """Return all subproblems; in boxes[k], window cells[k] loses the taps that cannot win on this side."""
         return problems.without(self.i, boxes, cells, self._side(problems, boxes, cells, side)[1])
 
     def cut(self, problems: Problems, box: int, cell: int) -> Split:
+        """Return the split of a window, `cell`, by its tap with the largest middle, as an entry of a split tree."""
         lost = self._side(problems, torch.tensor([box]), torch.tensor([cell]), 1)[1]
         return Split(self.i, cell, tap=int(lost[0].float().argmax()))
 
@@ -193,18 +209,23 @@ class Axis:
         return first, last
 
     def _points(self, problems: Problems, boxes: Tensor, cells: Tensor) -> Tensor:
-        """Split points: middles, below the last number."""
+        """Return the points where inputs cells[k] of subproblems boxes[k] are split: middles, below the last float32
+        number.
+        """
         first, last = (end[boxes, cells] for end in self._ends(problems))
         before = torch.nextafter(last, torch.full_like(last, -torch.inf))
         return torch.minimum(torch.maximum(first / 2 + last / 2, first), before)
 
     def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
+        """Return `lines` unchanged: inputs are compared with inputs alone, by their scores."""
         return lines  # inputs are compared with inputs alone, by their scores
 
     def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
+        """Return all subproblems; in boxes[k], input cells[k] keeps its lower (side 0) or upper half."""
         return problems.split_input(self.x, boxes, cells, self._points(problems, boxes, cells), side)
 
     def cut(self, problems: Problems, box: int, cell: int) -> Split:
+        """Return the split of input `cell` at the middle of its interval in subproblem `box`."""
         return Split(self.x, cell, float(self._points(problems, torch.tensor([box]), torch.tensor([cell]))))
 
 

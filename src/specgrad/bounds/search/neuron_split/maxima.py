@@ -49,7 +49,7 @@ class Maximum:
 
     @property
     def taps(self) -> int:
-        """Number of taps."""
+        """Return the number of taps of a window."""
         return len(self.index)
 
     def ends(self, ends: Mapping[int, Interval]) -> Interval:
@@ -72,6 +72,9 @@ class Maximum:
     def multiplier_objectives(self, left: Tensor, b: Tensor) -> tuple[dict[int, Tensor], Tensor, Tensor]:
         """-sum b*(x_t - x_j) as objectives of the operands (boxes, cells), a constant per box, and the sum of its
         terms' sizes.
+
+        `left` (boxes, taps, windows) marks taps that may win, b the multipliers; j is the only tap left, and a window
+        with more adds nothing.
         """
         winner = self.alone(left)
         others = b * (winner.any(1, keepdim=True) & self.inside & ~winner).to(b)
@@ -89,8 +92,9 @@ class Maximum:
         return seeds, constant, size
 
     def room(self, low: Tensor, high: Tensor, left: Tensor) -> Tensor:
-        """(boxes, windows): overlap of the tap with the largest lower bound with the others; 0 where one
-        surely wins.
+        """(boxes, windows): overlap of the tap with the largest lower bound with the others; 0 where one surely wins.
+
+        low, high and `left`, which marks taps that may win, are (boxes, taps, windows).
         """
         lows, highs = (torch.where(left, end, -torch.inf) for end in (low, high))
         least, at = lows.max(1, keepdim=True)
@@ -99,12 +103,16 @@ class Maximum:
         return torch.where(left.sum(1) > 1, room.clamp(min=0), 0.0)
 
     def shaped(self, left: Tensor) -> Tensor:
-        """Reshape anything of (boxes, taps, windows) to the layout of layers, (taps, boxes, *shape of the maximum)."""
+        """Reshape an array `left` of (boxes, taps, windows) to the layout of layers, (taps, boxes, *shape of the
+        maximum).
+        """
         return left.movedim(1, 0).reshape(self.taps, len(left), *self.layer.node.shape)
 
 
 def quantised(pulls: Mapping[int, Tensor]) -> dict[int, Tensor]:
-    """Round multipliers to nonnegative integer multiples of one power of two, so that sums are exact in float64."""
+    """Round multipliers `pulls`, by node, to nonnegative integer multiples of one power of two, so that sums are exact
+    in float64.
+    """
     known = {i: b.double().nan_to_num(0.0, 0.0, 0.0).clamp(min=0) for i, b in pulls.items()}
     most = max((float(b.max()) for b in known.values() if b.numel()), default=0.0)
     unit = 2.0 ** (math.frexp(most)[1] - MULTIPLIER_BITS)
@@ -142,12 +150,14 @@ def _maximum(layer: BoundLayer) -> Maximum | None:
 
 
 def _lead(layer: BoundMaxPool) -> tuple[int, ...]:
-    """Leading axes of the node, before those of its window."""
+    """Return the leading axes of the layer's node, before those of its window."""
     return tuple(layer.node.shape[: len(layer.node.shape) - layer.window.rank])
 
 
 def _constant(a: object, layer: BoundLayer) -> Tensor | None:
-    """A constant argument (1, cells) as float64; None if float64 does not hold it."""
+    """Return a constant argument `a` of the layer, broadcast, as float64 (1, cells); None if float64 does not hold
+    it.
+    """
     value = a.double() if isinstance(a, Tensor) else torch.tensor(float(a), dtype=torch.float64)  # type: ignore[arg-type]
     if not isinstance(a, Tensor) and float(value) != a:
         return None

@@ -67,7 +67,7 @@ class BoundMultiNeuron(BoundJoint):
         return patches.flatten(2, 3).movedim(2, -1).flatten(1, -2)
 
     def spread(self, m: Tensor, shape: torch.Size) -> Tensor:
-        """Transpose of `read`, for (rows, positions, cells read)."""
+        """Scatter-add m (rows, positions, cells read) to an array of `shape`: the transpose of `read`."""
         batch, channels, cells = shape[0], shape[1], shape[2:].numel()
         each = m.reshape(len(m), batch, -1, channels, self.window.taps_count).movedim(2, -1)
         index = self.taps.index.flatten()
@@ -86,7 +86,7 @@ class BoundMultiNeuron(BoundJoint):
         self.whole = self._lines((low / 2 + high / 2)[:, None], ((high - low) / 2)[:, None])
 
     def _lines(self, middle: Tensor, reach: Tensor) -> relax.LinearRelaxation:
-        """Relaxations of the relus on boxes given by middle and radius."""
+        """Relaxations of the relus on boxes from middle - reach to middle + reach."""
         z, r = middle @ self.weight.T + self.bias, reach @ self.weight.abs().T
         slack = self._own * (self.size @ self.weight.abs().T + self.bias.abs())[:, None]
         return relax.relu(z - r - slack, z + r + slack)
@@ -99,6 +99,9 @@ class BoundMultiNeuron(BoundJoint):
     # --- bounds -----------------------------------------------------------------------------------------------------
 
     def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
+        """Return the bound of a.y for coefficients `a` (1, rows, *shape): slopes m over the cells read, and the least
+        rest over all pieces.
+        """
         rows = a[0].movedim(2, -1).flatten(1, -2)  # (rows, positions, channels)
         start = self._slopes(rows, self.whole)[0][:, :, 0]
         m = start + start.square().mean((1, 2), keepdim=True).sqrt() * self.moved
@@ -113,13 +116,15 @@ class BoundMultiNeuron(BoundJoint):
     def _slopes(self, rows: Tensor, lines: relax.LinearRelaxation) -> tuple[Tensor, Tensor]:
         """Slope and constant with sum_c A_c*relu_c >= slope.x + constant on every piece: (rows, positions, pieces[,
         cells]).
+
+        `rows` are the coefficients A, `lines` the relus' relaxations on the pieces.
         """
         positive, negative = positive_negative(rows.unsqueeze(2))
         s = positive * lines.lower_slope + negative * lines.upper_slope
         return s @ self.weight, s @ self.bias + (negative * lines.upper).sum(-1) + (positive * lines.lower).sum(-1)
 
     def _sizes(self, rows: Tensor, m: Tensor) -> Tensor:
-        """Sum of the absolute values of a row's terms."""
+        """Sum of the absolute values of a row's terms: coefficients times relus, slopes m times cells read."""
         each = self.size @ self.weight.abs().T + self.bias.abs()
         sizes: Tensor = 4 * (rows.abs() * each).sum((1, 2)) + 4 * (m.abs() * self.size).sum((1, 2))
         return sizes
@@ -146,6 +151,8 @@ def piecewise(
     forward: ForwardPass, rows: Tensor, targets: Tensor, deadline: float, kept: dict[int, Tensor] | None = None
 ) -> Tensor:
     """Rigorous lower bounds of rows (rows, outputs) by multi-neuron relaxation; -inf where no relu fits.
+
+    `targets` are what each row's bound must exceed: steps end there.
 
     kept   gets the best m of every row, by the position of a relu
     """

@@ -66,7 +66,7 @@ class Objectives:
     constant: Tensor
 
     def chosen(self, index: Tensor) -> Objectives:
-        """Return the rows at `index`."""
+        """Return the objectives of the subproblems at `index`."""
         return Objectives(self.inputs[index], self.cells[index], self.constant[index])
 
 
@@ -84,7 +84,10 @@ class BoundWithArgmin:
 
 @dataclass(frozen=True, eq=False)
 class ImprovedBounds:
-    """Bounds per subproblem, the parameters t that give them, and what each cell may lose there."""
+    """Bounds per subproblem, the parameters t that give them, and what each cell may lose there.
+
+    bound, chosen and scores, in this order; (subproblems,) and (subproblems, cells).
+    """
 
     bound: Tensor
     chosen: Tensor
@@ -241,7 +244,7 @@ class ReducedNetwork:
         return (sign == 0) * torch.add(upper, lower, alpha=LOWER)
 
     def _mean(self, above: Tensor) -> Tensor:
-        """Mean absolute coefficient of each relu, repeated for its cells."""
+        """Return the mean absolute coefficient in `above` of each relu layer, repeated for its cells."""
         means = [above[:, s].abs().mean(1, keepdim=True).expand(-1, s.stop - s.start) for s in self.spans]
         return torch.cat(means, 1)
 
@@ -259,6 +262,8 @@ class ReducedNetwork:
     def split(self, objectives: Objectives, sign: Tensor, better: ImprovedBounds, tried: int) -> Tensor:
         """Cell to split per subproblem: among the `tried` best scores the largest product of both gains; -1 if none is
         unstable.
+
+        `sign` holds the splits made, `better` the bounds and scores without a further one.
         """
         top = better.scores.topk(min(tried, self.count), 1)
         gains = []

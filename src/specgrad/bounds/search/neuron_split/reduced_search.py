@@ -73,12 +73,12 @@ class OpenReduced:
         return ImprovedBounds(self.bound, self.chosen, self.scores)
 
     def take(self, index: Tensor | slice) -> OpenReduced:
-        """Return the subproblems at `index`."""
+        """Return the subproblems at `index`, positions or a slice."""
         return OpenReduced(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
 
     @staticmethod
     def joined(parts: Sequence[OpenReduced]) -> OpenReduced:
-        """Concatenate several batches."""
+        """Concatenate several batches of open subproblems into one."""
         return OpenReduced(*(torch.cat([getattr(p, name) for p in parts]) for name in OpenReduced.__dataclass_fields__))
 
 
@@ -92,7 +92,7 @@ class Stack:
         return sum(map(len, self.parts))
 
     def push(self, problems: OpenReduced) -> None:
-        """Add subproblems on top."""
+        """Add a batch of subproblems on top, unless it is empty."""
         if len(problems):
             self.parts.append(problems)
 
@@ -161,14 +161,16 @@ class _ReducedSearch:
         return self.objectives.chosen(problems.row)
 
     def _improved(self, problems: OpenReduced, steps: int) -> OpenReduced:
-        """Return the subproblems with parameters improved by `steps` gradient steps in float32."""
+        """Return `problems` with parameters improved by `steps` gradient steps in float32, with their new scores and
+        bounds.
+        """
         better = self.folded.improved(
             self._objectives(problems), problems.sign.float(), problems.chosen, steps, self.goals[problems.row]
         )
         return replace(problems, chosen=better.chosen, scores=better.scores, bound=better.bound)
 
     def _halves(self, batch: OpenReduced, cell: Tensor) -> OpenReduced:
-        """Split every subproblem at its cell, in its row's tree too: first all z <= 0, then all z >= 0."""
+        """Split every subproblem of the batch at its cell, in its row's tree too: first all z <= 0, then all z >= 0."""
         numbers = [
             self.trees[row].divide(part, Split(*self.folded.position(c)))
             for row, part, c in zip(batch.row.tolist(), batch.part.tolist(), cell.tolist(), strict=True)
@@ -194,12 +196,14 @@ class _ReducedSearch:
         return problems.take(is_open)
 
     def _lower(self, problems: OpenReduced) -> Tensor:
-        """Rigorous lower bound per subproblem."""
+        """Return a rigorous lower bound per subproblem, computed in float64 in chunks."""
         parts = (problems.take(slice(k, k + self.size)) for k in range(0, len(problems), self.size))
         return torch.cat([self.rigorous.lower(self.rows[p.row], p.sign, p.chosen) for p in parts])
 
     def _worst(self, mine: OpenReduced, row: int) -> tuple[int, float] | None:
-        """(part number, margin) of the open subproblem with the least bound; None if there is none."""
+        """(part number, margin) of the subproblem with the least bound among `mine`, those of one row; None if there is
+        none.
+        """
         if not len(mine):
             return None
         k = int(mine.bound.argmin())

@@ -56,12 +56,14 @@ def weights_of(b: Tensor, a: Tensor, r: Tensor) -> Tensor:
 
 
 def _value(w: Tensor, b: Tensor, lines: Tensor) -> Tensor:
-    """Lower bound of the weighted sum of rows over the unit box."""
+    """Lower bound of sum_k w_k*(b_k + lines_k.x) over x in the unit box, -1 to 1."""
     return (w * b).sum(-1) - (w.unsqueeze(-2) @ lines).abs().sum((-1, -2))
 
 
 def _step(w: Tensor, b: Tensor, lines: Tensor, m: float) -> Tensor:
-    """Weights after one Newton step with barrier parameter m, shortened so that all stay positive."""
+    """Weights w after one Newton step with barrier parameter m, shortened so that all stay positive; b and lines as in
+    `_value`.
+    """
     count = w.shape[-1]
     s = (w.unsqueeze(-2) @ lines).squeeze(-2)
     root = (m * m + s * s).sqrt()
@@ -88,7 +90,7 @@ def add_weighted_rows(root: ForwardPass, case: Case) -> Case:
     box.
 
     It is implied by the rows, so the set does not change; but a row that is hard to exclude alone may be easy together
-    with others, such as one that says which inputs are meant.
+    with others, such as one that says which inputs are meant. `root` is the forward pass over the case's box.
     """
     return replace(case, alternatives=tuple(_with_sum(root, case, a) for a in case.alternatives))
 

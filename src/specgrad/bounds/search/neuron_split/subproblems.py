@@ -106,13 +106,13 @@ class Problems:
         return len(self.rows)
 
     def chosen(self, index: Tensor) -> Problems:
-        """Return the subproblems at `index`."""
+        """Return the subproblems at `index`, a mask or positions."""
         parts = {name: {k: v[index] for k, v in getattr(self, name).items()} for name in PARTS}
         return Problems(self.at, self.rows[index], **parts)
 
     @staticmethod
     def joined(parts: Sequence[Problems]) -> Problems:
-        """Concatenate batches of subproblems of one node."""
+        """Concatenate `parts`, batches of subproblems of one node."""
 
         def join(name: str) -> dict[int, Tensor]:
             """Concatenate one dictionary of tensors, key by key."""
@@ -176,8 +176,8 @@ def kinks(layer: BoundUnary) -> tuple[float, ...]:
 
 
 def convex_slopes(layer: BoundUnary) -> tuple[float, float] | None:
-    """(left, right) if the function is max(left*z, right*z), else None; slope*z is a lower line for all
-    slopes between.
+    """(left, right) if the layer's function is max(left*z, right*z), else None; slope*z is a lower line for all slopes
+    between.
     """
     curve, node = layer.node.op.curve, layer.node
     if curve is None or tuple(curve.pieces(node.params) or ()) != (0,):
@@ -187,7 +187,7 @@ def convex_slopes(layer: BoundUnary) -> tuple[float, float] | None:
 
 
 def _down(x: Tensor) -> Tensor:
-    """Next float64 number below x."""
+    """Return the next float64 number below x."""
     return torch.nextafter(x, torch.full_like(x, -torch.inf))
 
 
@@ -373,7 +373,9 @@ class Bounder:
         return lower - self.forward.slack(self.output, problems.rows[None])[0]
 
     def _winners(self, problems: Problems, pulls: Mapping[int, Tensor]) -> tuple[dict[int, Tensor], Tensor]:
-        """Objectives that tap multipliers add at the nodes that maxima read, and a constant per box, rounded down."""
+        """Objectives that the multipliers `pulls` of maxima's taps add at the nodes that maxima read, and a constant
+        per box, rounded down.
+        """
         pushed: dict[int, Tensor] = {}
         constant = next(iter(pulls.values()), problems.rows).new_zeros(len(problems))
         for i, b in pulls.items():
@@ -448,7 +450,9 @@ MARGIN = 1e-4  # float32 bounds this far above their target are taken for proven
 
 
 def _better(kept: Problems, chosen: Sequence[Mapping[int, Tensor]], where: Tensor) -> Problems:
-    """Return the subproblems with the parameters `chosen` where `where` is true."""
+    """Return the subproblems `kept` with the parameters `chosen` (slopes, multipliers, tap multipliers) where `where`
+    is true.
+    """
     everywhere = bool(where.all())
 
     def merged(old: Tensor, new: Tensor) -> Tensor:

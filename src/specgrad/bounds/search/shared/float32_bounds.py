@@ -48,7 +48,7 @@ class QuickLines:
     fast: bool = False
 
     def interval(self, i: int) -> Interval:
-        """(lower, upper) of node i."""
+        """Return (lower, upper) bounds of node i in float32."""
         return self.intervals[i]
 
     def relaxation(self, i: int) -> LinearRelaxation:
@@ -78,6 +78,8 @@ class QuickLines:
     def decided(self, i: int, boxes: Tensor, cells: Tensor, new: LinearRelaxation | None, left: Tensor) -> QuickLines:
         """Return a copy with lines `new` (taps, k) for window cells[k] of maximum i in boxes[k]; None: other candidate
         taps only.
+
+        `left` (taps, boxes, *shape) marks the taps that may win from then on.
         """
         if new is None:
             return replace(self, candidate_taps={**self.candidate_taps, i: left})
@@ -217,7 +219,9 @@ def _mapped(layer: BoundLayer) -> Any:
 
 
 def _matrix(layer: BoundLinear) -> Any:
-    """Return the adjoint of a contraction as one matrix product for all boxes; None if it is none or too large."""
+    """Return a function from coefficients of `layer`, a contraction, to those of its source by one matrix product; None
+    if it is none or too large.
+    """
     cells = math.prod(layer.node.shape)
     shapes = [a for a in layer.args if isinstance(a, tuple)]
     if layer.node.op.name != "contract" or len(shapes) != 1 or cells * math.prod(shapes[0]) > LARGEST_MATRIX:

@@ -37,7 +37,7 @@ class OpenReport:
 
     @property
     def rate(self) -> float:
-        """Subproblems per second."""
+        """Return subproblems per second; 0 if no time passed."""
         return self.problems / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -102,6 +102,8 @@ def _short(x: float) -> str:
 
 def at_work(name: str, worst: float | None, count: int, begun: float) -> str:
     """Progress text of a search: its name, the worst open margin, and subproblems per second.
+
+    `count` subproblems since `begun`, a time of time.monotonic.
 
     >>> at_work("input splits", -0.125, 0, time.monotonic() + 9)
     'input splits, worst -0.125'

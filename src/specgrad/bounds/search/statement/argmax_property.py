@@ -68,7 +68,7 @@ class Winners(Alternative):
 
 
 def _first(scores: Array, last: bool) -> int:
-    """Position of the largest score; of equal ones the first, or the last if `last`."""
+    """Return the position of the largest of `scores`; of equal ones the first, or the last if `last`."""
     return len(scores) - 1 - int(np.argmax(scores[::-1])) if last else int(np.argmax(scores))
 
 
@@ -144,6 +144,8 @@ def of_scores(graph: Graph, question: Property) -> tuple[Graph, Property]:
 def _winners(case: Case, choice: ArgmaxSource, outputs: int) -> Iterator[Alternative]:
     """Yield an alternative for every combination of winners that satisfies the case; UnsupportedError if there are too
     many combinations.
+
+    `choice` says which scores each of the `outputs` positions is the argmax of.
     """
     for alternative in case.alternatives:
         spoken = np.flatnonzero(np.any(alternative.rows != 0, axis=0))
@@ -170,6 +172,8 @@ def _satisfies(alternative: Alternative, spoken: Array, fallen: Sequence[int]) -
 
 def at_positions(question: Any, point: Counterexample, arithmetic: Any) -> Counterexample:
     """Return a counterexample of the scores as one of the positions, run again by every runtime.
+
+    arithmetic   the executions meant
 
     ContradictionError if the positions do not break the property.
 

@@ -102,7 +102,7 @@ def _around(network: NamedNetwork, stated: Around, limits: dict[str, Any]) -> Pr
 
 
 def graph_and_property(model: Any, statement: Any, **options: Any) -> tuple[Graph, Property]:
-    """Return the deployed graph, and the property that fits it, for the arguments of `certify`."""
+    """Return the deployed graph, and the property that fits it, for `model`, `statement` and options of `certify`."""
     question = question_of(model, statement, **options)
     return question.graph, question.stated
 
@@ -154,6 +154,8 @@ def _source(model: Any, given: Any) -> Any:
 def _models(model: Any, stated: Any) -> list[tuple[str, Any]]:
     """Return (name, model) pairs; a single network needs no name. ParameterError if models are not those of the
     property.
+
+    `stated` is the property as given; `model` one network, or a mapping from name to network.
     """
     interface = stated.interface if isinstance(stated, Property) else None
     if interface is not None and len(interface.networks) > 1:
@@ -196,7 +198,7 @@ def _module_shapes(stated: Any, shape: Any) -> dict[str, Sequence[int]]:
 
 
 def _named(graph: Graph, shape: Any) -> dict[str, tuple[int, ...]]:
-    """Return input shapes by name."""
+    """Return input shapes by name; `shape` is such a mapping, the shape of the first input, or None."""
     if shape is None or isinstance(shape, Mapping):
         return {name: tuple(s) for name, s in (shape or {}).items()}
     return {graph.names[0]: tuple(shape)}
@@ -244,7 +246,9 @@ def _with_interface(stated: Property, networks: Sequence[NamedNetwork]) -> Prope
 
 
 def _left_out(stated: Property) -> tuple[str, ...]:
-    """Note on alternatives that were left out as empty."""
+    """Return a note on alternatives of the property `stated` that were left out as empty, in a tuple; () if there are
+    none.
+    """
     if not stated.left_out:
         return ()
     return (f"{stated.left_out} alternatives of the property hold for no input or no output, and were left out",)

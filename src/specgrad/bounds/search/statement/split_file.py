@@ -52,7 +52,8 @@ class SplitsError(SpecgradError, ValueError):
 def read_splits(path: str | Path, graph: Graph, question: Property) -> Splits:
     """Read a split file: per case, numbers of alternatives and the tree that is to exclude them.
 
-    SplitsError if it is too large, or not of that form.
+    SplitsError if it is too large, or not of that form. `question` is the property whose cases and alternatives the
+    file numbers.
     """
     with Path(path).open("rb") as file:
         text = file.read(MAX_BYTES + 1)
@@ -93,7 +94,7 @@ def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
 
 
 def _decimal(text: str) -> Fraction:
-    """Return a decimal number exactly; refuse very long ones and very large exponents.
+    """Return the number that a decimal text states, exactly; SplitsError for very long ones and very large exponents.
 
     >>> _decimal("2.5e-1")
     Fraction(1, 4)
@@ -105,7 +106,7 @@ def _decimal(text: str) -> Fraction:
 
 
 def _no_number(text: str) -> Any:
-    """Raise SplitsError for NaN and infinities."""
+    """Raise SplitsError for `text`, a NaN or an infinity of the JSON file."""
     raise SplitsError(f"{text} is no number to cut at")
 
 
@@ -160,7 +161,7 @@ class _SplitReader:
         return tree
 
     def _cut(self, entry: Any) -> Split:
-        """Return one split of a JSON object; SplitsError if it is none."""
+        """Return the split that a JSON object `entry` states; SplitsError if it states none."""
         kind = next((k for k in KINDS if isinstance(entry, dict) and k in entry), None)
         if kind is None or not entry.keys() >= SIDES or not entry.keys() <= KINDS[kind] | SIDES:
             raise SplitsError(
