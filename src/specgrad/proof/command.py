@@ -95,7 +95,10 @@ def _require_proven_checker() -> None:
 
 
 def _deployed_network(model: str, statement_: Any, x: Path | None, texts: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
-    """Return the deployed graph and what deployment changed, without using the prover's code."""
+    """Return the deployed graph and what deployment changed, without using the prover's code.
+
+    `statement_` is a property's file or (x, label, eps), `x` the file of the input, `texts` are of --shape.
+    """
     from specgrad.interop.model import refuse_other_formats
     from specgrad.proof.base.deployed_graph import at_the_property, deployed_graph, rounded_constants
 
@@ -109,7 +112,7 @@ def _deployed_network(model: str, statement_: Any, x: Path | None, texts: Sequen
 
 
 def _property_of(statement_: Any, graph: Any, limits: Any) -> Any:
-    """Return the property of a file, or robustness around an input."""
+    """Return the property that `statement_` names: of a file, or robustness of (x, label, eps) within `limits`."""
     from specgrad.properties.property import robustness
     from specgrad.properties.vnnlib import read
 
@@ -121,7 +124,7 @@ def _property_of(statement_: Any, graph: Any, limits: Any) -> Any:
 
 
 def show_checked(console: Console, checked: Any, notes: Sequence[str], checkers: Sequence[str]) -> None:
-    """Print what a checked certificate proves: network, property, cases and executions."""
+    """Print what a checked certificate proves: network, property, cases and executions; `checkers` accepted it."""
     from specgrad.properties.property import towards_zero
 
     line = partial(screen.line, console)

@@ -25,6 +25,8 @@ def at_the_property(graph: Graph, statement: Any) -> Graph:
     """Return the graph with open sizes set to those of x, or to the property's number of cells; a batch is 1 if that
     fits.
 
+    `statement` is (x, label, eps) or a Property.
+
     >>> import specgrad as sg
     >>> graph = sg.trace(sg.relu, ("N", 3))
     >>> at_the_property(graph, (np.zeros((4, 3)), 0, 0.5)).nodes[0].shape

@@ -112,7 +112,8 @@ UNITS = re.compile("[1-9][0-9]{0,5}(/[1-9][0-9]{0,5})?")
 
 
 def executions(given: Any = None) -> Executions:
-    """Return Executions from JSON data or from an object with the same attributes (None: the default); raise
+    """Return Executions from `given`, JSON data or an object with the same attributes (None: the default).
+
     ExecutionError for values that no certificate can have.
 
     >>> executions({**Executions().to_json(), "dtype": "float16"})
@@ -136,8 +137,9 @@ def executions(given: Any = None) -> Executions:
 
 
 def _declared(given: Any) -> Functions:
-    """Return the `functions` of an arithmetic object: as they are, or from its `ulps` for functions that certificates
-    know."""
+    """Return the `functions` of an arithmetic object `given`: as they are, or from its `ulps` for functions that
+    certificates know.
+    """
     if hasattr(given, "functions"):
         return dict(given.functions)
     bounds = {name: given.ulp_bound(name) for name in FUNCTIONS if name in given.ulps}
@@ -146,7 +148,8 @@ def _declared(given: Any) -> Functions:
 
 
 def _functions(data: Any) -> Functions:
-    """Validate `functions` of a JSON file (name -> [units, kind], units >= 1) and return them as exact numbers.
+    """Validate `data`, the functions of a JSON file (name -> [units, kind], units >= 1), and return them as exact
+    numbers.
 
     ExecutionError if they are not of that form.
     """
@@ -192,6 +195,8 @@ INPUTS = (
 
 def deployment(given: Any = None) -> dict[str, str]:
     """Return sentences by topic that describe the executions and inputs which a statement covers.
+
+    `given` is as for `executions`, or says it itself.
 
     >>> deployment()["format"]
     'float32: weights, inputs and every stored value'
@@ -293,6 +298,7 @@ def _carried(node: Node, fixed: set[int]) -> list[int]:
     """Return the varying operands of `node` whose constant factors are factors of its own value too.
 
     Limits and constant terms would be scaled along. Kernels with weights have none: their weights take the factor in.
+    `fixed` are the positions of constant nodes.
     """
     varying = [a for a in node.operands() if a not in fixed]
     if node.op.kernel and len(varying) < len(node.operands()):
@@ -331,7 +337,9 @@ def _is_mean(graph: Graph, node: Node) -> bool:
 
 
 def _is_factor(graph: Graph, arg: Any) -> bool:
-    """Return whether a constant argument changes magnitudes: some absolute value is not 1, or it is computed."""
+    """Return whether `arg`, a number or a constant node's position, changes magnitudes: some absolute value is not 1,
+    or it is computed.
+    """
     if isinstance(arg, NumberArg):
         return abs(arg.value) != 1
     value = graph.constants.get(arg)

@@ -225,7 +225,7 @@ class _Product:
 
 @dataclass(frozen=True)
 class _Sum:
-    """A constant plus products, in no particular order."""
+    """The constant `number` plus the products `terms`, in no particular order."""
 
     number: float
     terms: tuple[_Product, ...]
@@ -233,7 +233,9 @@ class _Sum:
 
 @dataclass(frozen=True)
 class _Call:
-    """A function of one cell, or a reduction along axes whose result is broadcast along them again."""
+    """The function `name` of one cell, or a reduction along axes whose result is broadcast along them again, of
+    `argument`.
+    """
 
     name: str
     argument: _Product
@@ -292,7 +294,9 @@ class _FormulaMatcher:
         return self.values[arg]
 
     def _number(self, value: float) -> _Product | None:
-        """Return a constant as an expression, None if it is infinite; ANY becomes NaN in formulas of the table."""
+        """Return a constant `value` as an expression, None if it is infinite; ANY becomes NaN in formulas of the
+        table.
+        """
         if self.any_number and abs(value) == ANY:
             value = math.nan
         return None if math.isinf(value) else _Product(value)
@@ -313,7 +317,9 @@ class _FormulaMatcher:
         return _combined(name, node.params, known) if len(known) == len(args) else None
 
     def _laid_out(self, i: int) -> _Product | None:
-        """Return the expression of a reshape: of a number, or of a reduction whose axes stay with size 1; else None."""
+        """Return the expression of reshape node i: of a number, or of a reduction whose axes stay with size 1; else
+        None.
+        """
         (source,) = self.graph.nodes[i].operands()
         below = self.graph.nodes[source]
         if below.op.name not in REDUCTIONS:
@@ -347,7 +353,7 @@ def _combined(name: str, params: Mapping[str, Any], args: Sequence[_Product]) ->
 
 
 def _fits(meant: Any, seen: Any) -> bool:
-    """Return whether two expressions are equal up to the order of factors and terms."""
+    """Return whether expression `seen` of a graph is `meant` of the table, up to the order of factors and terms."""
     if type(meant) is not type(seen):
         return False
     if isinstance(meant, _Call):
@@ -367,7 +373,7 @@ def _is(meant: float, seen: float) -> bool:
 
 
 def _in_some_order(meant: Sequence[Any], seen: Sequence[Any]) -> bool:
-    """Return whether the two sequences match element by element in some order."""
+    """Return whether expressions `meant` and `seen` fit one to one in some order."""
     if len(meant) != len(seen):
         return False
     return any(all(map(_fits, meant, order)) for order in itertools.permutations(seen))

@@ -51,7 +51,7 @@ def rationals(x: Any) -> Array:
 
 
 def objects(cells: Sequence[Any], shape: tuple[int, ...]) -> Array:
-    """Return a list as an object array of the given shape."""
+    """Return a list of cells as an object array of the given shape."""
     array = np.empty(len(cells), dtype=object)
     array[:] = cells
     return array.reshape(shape)
@@ -75,7 +75,7 @@ def larger(a: Array, b: Array) -> Array:
 
 
 def positive(x: Array) -> Array:
-    """Return the elementwise max(x, 0)."""
+    """Return max(x, 0) of every cell, over rationals."""
     return cells(np.where(x > 0, x, rational(0)))
 
 
@@ -132,12 +132,12 @@ def ceil_scaled(x: Array, frac_bits: int) -> Array:
 
 
 def floor_scaled(v: Any, frac_bits: int) -> int:
-    """Return one rational times 2**frac_bits, rounded down, as a Python integer."""
+    """Return the rational v times 2**frac_bits, rounded down, as a Python integer."""
     return (int(v.p) << max(0, frac_bits)) // (int(v.q) << max(0, -frac_bits))
 
 
 def _int64(cells: list[int], shape: tuple[int, ...]) -> Array:
-    """Return Python integers as an int64 array; raise ReplayError if one has over 62 bits."""
+    """Return Python integers `cells` as an int64 array of a shape; raise ReplayError if one has over 62 bits."""
     if any(abs(v) >= 1 << 62 for v in cells):
         raise ReplayError("a number does not fit into 62 bits")
     return np.array(cells, dtype=np.int64).reshape(shape)

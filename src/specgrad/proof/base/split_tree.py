@@ -40,6 +40,7 @@ class OpenPart:
     """A part that a search could not exclude: its box of inputs, and its splits from the root, each with its side.
 
     margin   a proven lower bound of (row.y - limit) for the best row of the worst alternative, not above 0
+    low, high   of that box; cuts are the splits
     """
 
     low: Sequence[float]
@@ -51,6 +52,9 @@ class OpenPart:
 @dataclass
 class Tree:
     """A binary tree of splits over numbered parts; part 0 is the whole box, a part without a split is a leaf.
+
+    cuts      split of each part, None for a leaf
+    parents   part above it, sides which of both it is; firsts the part of its side 0
 
     >>> tree = Tree()
     >>> tree.divide(0, Split(0, 1, 0.5)), tree.divide(2, Split(3, 7))

@@ -122,7 +122,7 @@ class FunctionTable:
     def on(node: Node, low: Array, high: Array, read: int, frac_bits: int) -> FunctionTable:
         """Return the table for a node whose input lies in low..high, over 2**read, on the whole box.
 
-        ReplayError if those numbers are too large.
+        ReplayError if those numbers are too large. Values are over 2**frac_bits.
         """
         largest = max(int(high.max()), -int(low.min()), 1)
         grid = min(
@@ -159,7 +159,9 @@ def _lookup(
 
 
 def _ends(given: tuple[Any, Any], frac_bits: int) -> tuple[int, int]:
-    """Return both ends times 2**frac_bits, rounded outward; raise ReplayError beyond 60 bits."""
+    """Return the rationals `given`, (low, high), times 2**frac_bits, rounded outward; raise ReplayError beyond 60
+    bits.
+    """
     low, high = floor_scaled(given[0], frac_bits), -floor_scaled(-given[1], frac_bits)
     if low <= -(1 << MAX_BOUND_BITS) or high >= 1 << MAX_BOUND_BITS:
         raise ReplayError("a function is too large for lines on leaves")
@@ -208,7 +210,11 @@ class _LinesBelow:
         return (low, high) if self.sign > 0 else (-high, -low)
 
     def best(self, shift: int, least: Array, most: Array) -> tuple[TangentLines, Array]:
-        """Return the line that is highest at the middle, and the height of the highest one without a slope."""
+        """Return the line that is highest at the middle, and the height of the highest one without a slope.
+
+        Heights are kept between `least` and `most`, bounds of the function; `shift` scales the middle to the grid of
+        what is read.
+        """
         slope = np.zeros_like(self.first)
         flat = height = np.maximum(self.height(slope, self._convex_minimum()), least)
         for s, t in self._candidate_slopes():

@@ -65,7 +65,10 @@ class Affine:
     # --- weights --------------------------------------------------------------------------------------------------
 
     def _scale(self, fixed: Sequence[Array], sizes: Sequence[Array]) -> None:
-        """Round weights to integers over 2**frac_bits, with as many bits as a column's sum allows."""
+        """Round weights to integers over 2**frac_bits, with as many bits as a column's sum allows.
+
+        `fixed` are the exact constant arguments, `sizes` bounds of absolute values of the varying ones.
+        """
         largest = max(abs(v) for f in fixed for v in f.flat)
         self.frac_bits = COLUMN_BITS - 1 - int(largest).bit_length()
         scaled = [round_scaled(f, self.frac_bits) for f in fixed]
@@ -80,14 +83,14 @@ class Affine:
         self._prepare(scaled)
 
     def _bias(self, given: Sequence[Array]) -> Array:
-        """Return what a constant term adds to y, which is no part of J."""
+        """Return what the constant arguments among `given` add to y, which is no part of J."""
         only = [zeros(g.shape) if k in self.varying else g for k, g in enumerate(given)]
         return cells(run_spec(self.node.op, only, self.node.params))
 
     def _column(self, scaled: Sequence[Array]) -> int:
         """Return the largest sum of absolute weights with which one cell of an argument is read.
 
-        ReplayError if it may not fit 64 bits.
+        ReplayError if it may not fit 64 bits. `scaled` are the weights as integers.
         """
         if max(int(np.abs(s).max(initial=0)) for s in scaled) * self.size >= 1 << 62:
             raise ReplayError(f"node {self.node.name} has too many cells for whole numbers of 64 bits")
@@ -97,7 +100,8 @@ class Affine:
     def _divide(self, fixed: Sequence[Array], sizes: Sequence[Array]) -> None:
         """Prepare y = share * (the sum of what it reads), with a share per cell of y, which is rounded.
 
-        UnsupportedError unless only what is divided varies, cell by cell.
+        UnsupportedError unless only what is divided varies, cell by cell. `fixed` are the exact constant arguments,
+        `sizes` bounds of absolute values of the varying ones.
         """
         if self.varying != [0] or (self.node.op.name == "div" and self.shapes[0] != self.node.shape):
             raise UnsupportedError(self.node.op.name, f"leaves cannot be replayed through node {self.node.name}")
@@ -136,7 +140,9 @@ class Affine:
     # --- the way back ---------------------------------------------------------------------------------------------
 
     def _unscaled(self, a: Array) -> Sequence[Array]:
-        """Return the way back through layout, add, sub and neg: cells are moved, or change their sign."""
+        """Return coefficients `a` (rows, cells) after layout, add, sub and neg: cells are moved, or change their
+        sign.
+        """
         if self.node.op.name == "permute":
             axes = np.argsort([0, *(1 + p for p in self.node.params["order"])])
             return (a.reshape(-1, *self.node.shape).transpose(axes).reshape(len(a), -1),)
@@ -150,7 +156,9 @@ class Affine:
         return self.node.op.name in ("neg", "reshape", "permute")
 
     def _prepare(self, scaled: Sequence[Array]) -> None:
-        """Set `back` to the adjoint at these weights: cell by cell, as a matrix, on all rows at once, or row by row."""
+        """Set `back` to the adjoint at the integer weights `scaled`: cell by cell, as a matrix, on all rows at once, or
+        row by row.
+        """
         name, cells = self.node.op.name, self.size * sum(self.sizes)
         if name == "mul" and all(s in (self.node.shape, ()) for s in self.shapes):
             weight = scaled[1 - self.varying[0]].ravel()
@@ -167,12 +175,14 @@ class Affine:
             self.back = lambda a: self._one_by_one(scaled, a)
 
     def _one_by_one(self, scaled: Sequence[Array], a: Array) -> Sequence[Array]:
-        """Return the adjoint of every row, computed row by row: per varying argument (rows, its cells)."""
+        """Return the adjoint of every row of `a`, at integer weights `scaled`: per varying argument (rows, its
+        cells).
+        """
         each = [self._adjoint(scaled, row.reshape(self.node.shape)) for row in a]
         return [np.array([e[k].ravel() for e in each]).reshape(len(a), n) for k, n in enumerate(self.sizes)]
 
     def _adjoint(self, scaled: Sequence[Array], y: Array) -> Sequence[Array]:
-        """Return the cotangents of the varying arguments for y, in int64."""
+        """Return the cotangents of the varying arguments for y, at integer weights `scaled`, in int64."""
         return on_int64(self._graph, [*scaled, y])
 
     @cached_property

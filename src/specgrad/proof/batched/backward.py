@@ -72,7 +72,7 @@ class FixedPointNode:
 
     @property
     def size(self) -> int:
-        """Return the number of cells."""
+        """Return the number of cells of the node."""
         return int(self.low.shape[1])
 
 
@@ -341,11 +341,11 @@ class BackwardPass:
 
     @property
     def count(self) -> int:
-        """Return the number of rows."""
+        """Return the number of objectives that are propagated."""
         return len(self.leaf)
 
     def put(self, i: int, coefficients: Coefficients, inside: bool = False) -> None:
-        """Add pending coefficients of node `i`."""
+        """Add pending coefficients of node `i`: of its reference, or if `inside` of its exact map inside a layer."""
         (self.inner if inside else self.outer).setdefault(i, []).append(coefficients)
 
     def on(self, rows: Array, leaf: Array, ranges: Ranges) -> BackwardPass:
@@ -356,7 +356,7 @@ class BackwardPass:
         return walk
 
     def lower(self, start: int | None = None) -> Bound:
-        """Propagate to the inputs and return the lower bounds."""
+        """Propagate from node `start` (None: the last pending one) to the inputs and return the lower bounds."""
         self.back(max([*self.outer, *self.inner], default=0) if start is None else start)
         return self.bound
 
@@ -396,7 +396,7 @@ class BackwardPass:
         self.bound.add(products(y.a, np.where(y.a > 0, low, high)), y.frac_bits + self.layers[i].frac_bits)
 
     def _through_node(self, i: int, here: FixedPointNode, y: Coefficients) -> None:
-        """Replace a node by its arguments; inputs and constants are bounded by their ranges."""
+        """Replace node `i`, with coefficients y, by its arguments; inputs and constants are bounded by their ranges."""
         if here.affine is None and here.node.op.name not in NONLINEAR:
             self._bound_node_by_range(i, y)
         elif here.affine is not None:
@@ -410,7 +410,7 @@ class BackwardPass:
                 self.put(source, coefficients)
 
     def _through_nonlinear(self, i: int, here: FixedPointNode, source: int, y: Coefficients) -> Sequence[Coefficients]:
-        """Return coefficients of what nonlinear node `i` reads from those of its own."""
+        """Return coefficients of what nonlinear node `i` reads, the node `source`, from coefficients y of its own."""
         size, read = rows_of_leaves(self.ranges.span(source), self.leaf), self.layers[source].frac_bits
         if here.node.op.name == "max_pool":
             return (

@@ -75,7 +75,7 @@ class Leaves:
         return len(self.low)
 
     def some(self, which: slice) -> Leaves:
-        """Return a slice of the leaves."""
+        """Return the leaves of the slice `which`, with their hints."""
         pairs = ({i: (a[which], b[which]) for i, (a, b) in d.items()} for d in (self.confined, self.multipliers))
         confined, multipliers = pairs
         weights, slopes = ({i: a[which] for i, a in d.items()} for d in (self.weights, self.slopes))
@@ -153,7 +153,7 @@ class Root(Replay):
         return LeafMargins(tuple(row for p in parts for row in p.values), empty)
 
     def _margins(self, leaves: Leaves, alternatives: Sequence[Alternative], narrow: bool) -> LeafMargins:
-        """Return the margins of one batch of leaves."""
+        """Return the margins of all `alternatives` on one batch of leaves; `narrow` bounds nodes again on each leaf."""
         batch = self.ranged(leaves, narrow)
         columns = [batch.margins(leaves, k, *given) for k, given in enumerate(alternatives)]
         return LeafMargins(tuple(zip(*columns, strict=True)), batch.empty)
@@ -180,7 +180,10 @@ def inputs_of_nonlinear(graph: Graph) -> tuple[int, ...]:
 
 
 def _check(root: Root, leaves: Leaves, alternatives: Sequence[Alternative]) -> None:
-    """Raise ReplayError unless the boxes lie in the root's and all hints have the right shape, type and sign."""
+    """Raise ReplayError unless the boxes lie in the root's and all hints have the right shape, type and sign.
+
+    `alternatives` are (rows, limits).
+    """
     low, high = root.box
     count, ends = len(leaves), (leaves.low, leaves.high)
     outputs = int(np.prod(root.graph.nodes[root.output].shape))
@@ -256,7 +259,9 @@ class Batch:
         self._set(i, low, high)
 
     def confine(self, i: int, cuts: tuple[Array, Array]) -> None:
-        """Intersect the range of node `i` with intervals from splits; infinite ends change nothing."""
+        """Intersect the range of node `i` with `cuts`, the (low, high) from splits of each leaf; infinite ends change
+        nothing.
+        """
         sides = []
         for end, cut, up in zip(self.ranges.ends(i), cuts, (False, True), strict=True):
             cut = cut.reshape(self.count, -1)
@@ -274,7 +279,7 @@ class Batch:
         self._set(self.layers[i].sources[0][0], *self.ranges.ranges_given_winners(i))
 
     def _inside(self, i: int) -> Array:
-        """Return (taps, 1, *shape): whether the tap of a window reads a cell, and not padding."""
+        """Return (taps, 1, *shape) of max_pool `i`: whether the tap of a window reads a cell, and not padding."""
         ((source, _),) = self.layers[i].sources
         nothing = np.zeros((1, *self.layers[source].node.shape), np.int64)
         return np.asarray(read(nothing, self._window(i)) > NOWHERE)
@@ -305,7 +310,9 @@ class Batch:
     def _improved(
         self, i: int, ends: Sequence[Array], leaf: Array, cell: Array, finish: Callable[[BackwardPass], Bound]
     ) -> list[Array]:
-        """Return the ends of node `i` after backward bounds of the given cells on the given leaves."""
+        """Return the `ends` of node `i` after backward bounds of the cells `cell` on the leaves `leaf`, pairwise;
+        `finish` ends each pass.
+        """
         sides = [np.array(end) for end in ends]
         step = max(1, MAX_BATCH_COEFFICIENTS // self.layers.widest)
         for k in range(0, len(leaf), step):
@@ -318,8 +325,9 @@ class Batch:
         return sides
 
     def _start_rows(self, i: int, cell: Array, sign: int, leaf: Array) -> BackwardPass:
-        """Return objectives +-z of cells of node `i`, propagated to the next nonlinear nodes; cached, as leaves share
-        this."""
+        """Return objectives sign*z of cells of node `i` on leaves `leaf`, propagated to the next nonlinear nodes;
+        cached, as leaves share this.
+        """
         size = self.layers[i].size
         if size * self.layers.widest > MAX_CACHED_COEFFICIENTS:
             return self._back(i, cell, sign).on(np.arange(len(cell)), leaf, self.ranges)
@@ -328,7 +336,7 @@ class Batch:
         return self.root.starts[i, sign].on(cell, leaf, self.ranges)
 
     def _back(self, i: int, cell: Array, sign: int) -> BackwardPass:
-        """Return objectives +-z of cells of node `i`, propagated to the next nonlinear nodes on the whole box."""
+        """Return objectives sign*z of cells of node `i`, propagated to the next nonlinear nodes on the whole box."""
         here, none = self.layers[i], np.zeros(len(cell), np.int64)
         rows = np.zeros((len(cell), here.size), np.int64)
         rows[np.arange(len(cell)), cell] = sign
@@ -374,7 +382,9 @@ class Batch:
         return walk
 
     def _subtract_cut_multipliers(self, walk: BackwardPass, i: int, pair: Sequence[Array]) -> None:
-        """Subtract b*(z - low) and d*(high - z), which are >= 0; multipliers are rounded down to 26 bits."""
+        """Subtract b*(z - low) and d*(high - z) of node `i`, which are >= 0, from objectives; (b, d) is `pair`, rounded
+        down to 26 bits.
+        """
         for b, end, side in zip(pair, self.ranges.ends(i), (-1, 1), strict=True):
             extra = np.maximum(bits(b.max(1, initial=0)) - COEFFICIENT_BITS, 0)
             pushed = Coefficients(b.astype(np.int64) >> extra[:, None], MULTIPLIER_FRAC_BITS - extra)
@@ -382,7 +392,9 @@ class Batch:
             walk.put(i, Coefficients(side * pushed.a, pushed.frac_bits))
 
     def _subtract_tap_multipliers(self, walk: BackwardPass, i: int, b: Array) -> None:
-        """Subtract b*(x_t - x_j), which is >= 0, for the winner t of a window and its other taps j."""
+        """Subtract b*(x_t - x_j), which is >= 0, from objectives, for the winner t of a window of max_pool `i` and its
+        other taps j.
+        """
         may_win, ((source, _),) = self.ranges.winners[i], self.layers[i].sources
         alone = may_win & (may_win.sum(0) == 1)
         others = np.where(alone.any(0) & self._inside(i) & ~alone, b, 0)

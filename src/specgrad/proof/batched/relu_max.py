@@ -66,7 +66,7 @@ class ReluLines:
         return ReluLines(*(rows_of_leaves(v, leaf) for v in (self.below, self.above, self.foot)))
 
     def with_slopes(self, given: Array) -> ReluLines:
-        """Return the lines with other slopes, over ONE, for coefficients >= 0 of cells with either sign."""
+        """Return the lines with slopes `given`, over ONE, for coefficients >= 0 of cells with either sign."""
         return ReluLines(np.where(self.foot < 0, given, self.below), self.above, self.foot)
 
     def through(self, y: Coefficients, bound: Bound, frac_bits: int) -> Coefficients:

@@ -199,7 +199,9 @@ def leaves(graph: Graph, low: Array, high: Array, proof: TreeProof) -> Iterator[
 
 
 def _sides(graph: Graph, here: Leaf, cut: Split) -> tuple[Leaf, Leaf]:
-    """Return both sides of a split, below and above; raise ReplayError if the split is not possible there."""
+    """Return both sides of a split of the part `here`, below and above; raise ReplayError if the split is not possible
+    there.
+    """
     if not 0 <= cut.node < len(graph.nodes) or graph.nodes[cut.node].op is CONSTANT:
         raise ReplayError(f"part {here.part} is cut at node {cut.node}, which is no input and no computed node")
     node, point = graph.nodes[cut.node], np.float32(cut.at)
@@ -223,7 +225,9 @@ def _sides(graph: Graph, here: Leaf, cut: Split) -> tuple[Leaf, Leaf]:
 
 
 def _check_tap(here: Leaf, node: Node, cut: Split) -> None:
-    """Raise ReplayError unless the window of a winner's split reads this tap, and not padding in its place."""
+    """Raise ReplayError unless the window of a winner's split of the part `here` reads this tap, and not padding in its
+    place.
+    """
     if node.op.name != "max_pool" or cut.at != 0:
         text = f"part {here.part} is cut by the winner of node {node.name}"
         raise ReplayError(f"{text}; a max_pool has winners, and the point of such a cut is 0")
@@ -302,6 +306,9 @@ def replay_tree(
 
     only    parts that a prover asks about; a checker asks about all
     roots   what a prover keeps from one call to the next, of the same graph, box, model and nodes to tighten
+    rows    the alternatives, (rows, limits)
+
+    on_step is called now and then; it may raise.
     """
     check_tree(graph, box, proof, rows, on_step)
     roots = roots or Roots(graph, box, model, on_step)
@@ -330,7 +337,9 @@ class _LeafProof:
 def _leaf_proofs(
     graph: Graph, box: tuple[Array, Array], proof: TreeProof, rows: Sequence[Alternative], only: Collection[int] | None
 ) -> Iterator[_LeafProof]:
-    """Yield the leaves with their hints; `only`: numbers of the parts that are wanted, None for all."""
+    """Yield the leaves of a proof on a box with their hints; `only`: numbers of the parts that are wanted, None for
+    all.
+    """
     at = past = 0
     for number, leaf in enumerate(leaves(graph, *box, proof)):
         first, last = at, past
@@ -344,7 +353,10 @@ def _leaf_proofs(
 def check_tree(
     graph: Graph, box: tuple[Array, Array], proof: TreeProof, rows: Sequence[Alternative], on_step: Callable[[], None]
 ) -> None:
-    """Raise ReplayError unless the leaves cover the box, and all hints by leaf have the right sizes and signs."""
+    """Raise ReplayError unless the leaves cover the box, and all hints by leaf have the right sizes and signs.
+
+    `rows` are the alternatives; `on_step` is called for each leaf and may raise.
+    """
     if len(proof.points) != len(proof.cells) or len(proof.taps) not in (0, len(proof.cells)):
         raise ReplayError("a tree needs a cell and a point per cut, and a tap where winners are cut")
     count = cut = lost = 0
@@ -366,7 +378,9 @@ def check_tree(
 
 
 def _check_parts(parts: Array, proof: TreeProof, what: str) -> None:
-    """Raise ReplayError unless `parts` are numbers of parts of the tree, in order, each once."""
+    """Raise ReplayError unless `parts` are numbers of parts of the tree, in order, each once; the error calls them
+    `what`.
+    """
     numbers = parts.astype(np.int64)
     inside = (numbers >= 0) & (numbers < len(proof.nodes))
     if parts.ndim != 1 or (np.diff(numbers) <= 0).any() or not inside.all():
@@ -380,7 +394,9 @@ def _check_signs(proof: TreeProof) -> None:
 
 
 def _check_slopes(graph: Graph, proof: TreeProof, alternatives: int) -> None:
-    """Raise ReplayError unless slopes belong to relus, have the right shape, and lie in 0..SLOPE_SCALE."""
+    """Raise ReplayError unless slopes belong to relus, have the right shape for so many alternatives, and lie in
+    0..SLOPE_SCALE.
+    """
     _check_parts(proof.changed, proof, "parts with slopes of their own")
     for i, slopes in proof.slopes.items():
         node, shape = graph.nodes[i], (len(proof.changed), alternatives, *graph.nodes[i].shape)
@@ -397,8 +413,9 @@ def _by_alternative(weights: Array, rows: Sequence[Alternative]) -> dict[int, Ar
 
 
 def _batches(every: Iterator[_LeafProof]) -> Iterator[list[_LeafProof]]:
-    """Yield lists of leaves that are replayed at once: neighbours of one root, all with slopes of their own or all
-    without."""
+    """Yield lists of the leaves of `every` that are replayed at once: neighbours of one root, all with slopes of their
+    own or all without.
+    """
     some: list[_LeafProof] = []
     for given in every:
         if some and (len(some) == BATCH_LEAVES or _batch_key(some[0].leaf) != _batch_key(given.leaf)):
@@ -415,7 +432,9 @@ def _batch_key(leaf: Leaf) -> tuple[bool, int]:
 
 
 def _pack(graph: Graph, some: Sequence[_LeafProof], proof: TreeProof, weights: Mapping[int, Array]) -> Packed:
-    """Return leaves with their hints as the arrays that a replay takes."""
+    """Return the leaves `some` with their hints as the arrays that a replay takes; `weights` are of alternatives'
+    rows.
+    """
     every = [given.leaf.sides(graph) for given in some]
     sizes = {cut.node: int(np.prod(graph.nodes[cut.node].shape)) for sides in every for cut, _ in sides}
     confined = {i: (np.full((len(some), n), -np.inf), np.full((len(some), n), np.inf)) for i, n in sizes.items()}
@@ -447,7 +466,7 @@ def _pack(graph: Graph, some: Sequence[_LeafProof], proof: TreeProof, weights: M
 
 
 def _pulls(graph: Graph, some: Sequence[_LeafProof], alternatives: int) -> dict[int, Array]:
-    """Return max_pool -> (taps, leaves, alternatives, *shape): multipliers of taps that lose."""
+    """Return max_pool -> (taps, leaves, alternatives, *shape) of the leaves `some`: multipliers of taps that lose."""
     every: dict[int, Array] = {}
     for n, given in enumerate(some):
         for k, (cut, t) in enumerate(given.leaf.losers(graph)):

@@ -234,7 +234,9 @@ def lower_bound(f: EnclosedFunction, low: Any, high: Any, s: Any, sign: int = 1,
 
 
 def _piece_lower_bound(f: EnclosedFunction, p: Any, q: Any, k: int, s: Any, sign: int, first: Any) -> Any:
-    """Return a lower bound of sign*f(x) - s*x on the part p..q of piece k."""
+    """Return a lower bound of sign*f(x) - s*x on the part p..q of piece k; `first` is the point of the first tangent to
+    try.
+    """
     if f.signs[k] * sign <= 0:
         return min(_value_below(f, x, s, sign) for x in (p, q))
     a, b, best = p, q, None
@@ -267,7 +269,7 @@ def _trial_points(p: Any, q: Any, first: Any) -> Iterator[Any]:
 
 
 def _sorted_after_sign(given: Ends, sign: int) -> Ends:
-    """Return (low, high) in the order that it has after multiplication by sign."""
+    """Return the interval `given` (low, high) in the order that it has after multiplication by sign."""
     return given if sign > 0 else (given[1], given[0])
 
 
@@ -291,6 +293,8 @@ def line(f: EnclosedFunction, low: Any, high: Any, k: int, scale: int, side: int
     """Return (slope, intercept) of a line above (side 1) or below (side -1) f on low..high, for a certificate's number
     k.
 
+    For piecewise linear f, k/scale is the slope; else the tangent at low + (high - low)*k/scale, or the chord.
+
     >>> low, high = rational(-1), rational(2)
     >>> slope, above = line(CURVES["exp"]({}), low, high, CHORD, 1024, 1)
     >>> round(float(slope), 6), round(float(slope * high + above), 6)  # exp(2) = 7.389056
@@ -309,6 +313,8 @@ def line(f: EnclosedFunction, low: Any, high: Any, k: int, scale: int, side: int
 
 def default_point(f: EnclosedFunction, low: Any, high: Any, scale: int, side: int) -> int:
     """Return the number k of a good line above (side 1) or below (side -1) f, for certificates that give none.
+
+    Numbers are over `scale`.
 
     It is the line that is best at the middle of the range. That is a tangent of a piece which bends away from the line:
     the one through the far end of the range, or the one at the middle if it passes beyond that end; without such a
@@ -419,7 +425,9 @@ def runtime_error_bound(node: Node, functions: Functions, x: NodeRange, digits: 
 
 
 def checked_constant(node: Node, number: Any) -> Any:
-    """Return a parameter of `node` as a rational; raise ReplayError if float32 could make it subnormal or infinite."""
+    """Return `number`, a parameter of `node`, as a rational; raise ReplayError if float32 could make it subnormal or
+    infinite.
+    """
     exact = _number(number)
     if exact != 0 and not rational(1, 1 << 120) < abs(exact) < 1 << 120:
         raise ReplayError(f"the number {number} in node {node.name} is too large or small for float32")
@@ -432,7 +440,9 @@ def _is_float32(number: Any) -> bool:
 
 
 def default_points(node: Node, x: NodeRange, scale: int) -> tuple[Array, Array]:
-    """Return integer arrays for lines below and above `node`, for certificates that give none."""
+    """Return integer arrays, over `scale`, for lines below and above `node` on the range x, for certificates that give
+    none.
+    """
     f = function_of(node)
     each = [
         [default_point(f, a, b, scale, side) for side in (-1, 1)]
@@ -445,7 +455,7 @@ def default_points(node: Node, x: NodeRange, scale: int) -> tuple[Array, Array]:
 def curve_lines(node: Node, x: NodeRange, lower: Array, upper: Array, scale: int) -> tuple[Any, Any]:
     """Return (slopes, intercepts) of the lines below, and of those above, for the integers of a certificate.
 
-    ReplayError if one is out of range.
+    ReplayError if one is out of range. They are `lower` and `upper`, over `scale`: see `line`.
     """
     f = function_of(node)
     if not f.is_piecewise_linear and not all(((s >= CHORD) & (s <= scale)).all() for s in (lower, upper)):
@@ -454,7 +464,8 @@ def curve_lines(node: Node, x: NodeRange, lower: Array, upper: Array, scale: int
 
 
 def _lines_of_cells(f: EnclosedFunction, x: NodeRange, given: Array, scale: int, side: int) -> tuple[Array, Array]:
-    """Return slopes and intercepts of the lines on one side, cell by cell; intercepts are rounded outward.
+    """Return slopes and intercepts of lines of f on one side, cell by cell on the range x; intercepts are rounded
+    outward.
 
     `given` are the certificate's numbers over `scale`, one per cell: see `line`.
     """
@@ -467,6 +478,8 @@ def _lines_of_cells(f: EnclosedFunction, x: NodeRange, given: Array, scale: int,
 
 
 def through_curve(node: Node, a: Array, below: Any, above: Any) -> tuple[Array, Any]:
-    """Return (coefficients of the input, constant): a lower bound of sum(a * f(x)) by the given lines."""
+    """Return (coefficients of the input, constant): a lower bound of sum(a * f(x)) by lines (slopes, intercepts) below
+    and above.
+    """
     up = a > 0
     return np.where(up, a * below[0], a * above[0]), total(np.where(up, a * below[1], a * above[1]))

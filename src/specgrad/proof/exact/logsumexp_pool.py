@@ -98,7 +98,7 @@ class Windows:
         return self.cell[self.first[k] : self.first[k + 1]]
 
     def spread(self, a: Array, shape: tuple[int, ...]) -> Array:
-        """Return the sum per input cell of numbers per edge, (..., edges)."""
+        """Return the sum per input cell, in an array of `shape`, of numbers `a` per edge, (..., edges)."""
         x = np.zeros(shape, dtype=np.int64) if a.dtype != object else zeros(shape)
         for e, cell in enumerate(self.cell.tolist()):
             x[..., cell] += a[..., e]
@@ -128,6 +128,8 @@ class Planes:
 def value(x: Sequence[Any], padded: int, beta: Any) -> Any:
     """Return a ball that holds y, for rational taps and beta > 0; 0 for a window without taps.
 
+    y = log(padded + sum exp(beta*x)) / beta over the taps x, `padded` counting padded zeros.
+
     >>> ends(value([rational(0), rational(0)], 2, rational(1, 2)))[0] <= rational(2772588723, 10**9)  # 2*log(4)
     True
     """
@@ -142,6 +144,8 @@ def value(x: Sequence[Any], padded: int, beta: Any) -> Any:
 
 def planes(low: Sequence[Any], high: Sequence[Any], middle: Sequence[Any], padded: int, beta: Any) -> Planes:
     """Return the planes and bounds of one window with taps in low..high; heights are at `middle`.
+
+    `padded` is the number of padded zeros, `beta` the rational factor in the exponent.
 
     >>> zero, one = rational(0), rational(1)
     >>> both = planes([zero, zero], [one, one], [one / 2, one / 2], 0, one)
@@ -163,7 +167,10 @@ def planes(low: Sequence[Any], high: Sequence[Any], middle: Sequence[Any], padde
 
 def _below(middle: Sequence[Any], padded: int, beta: Any) -> tuple[tuple[int, ...], Any]:
     """Return slopes (the taps' shares at the middle, rounded; with the padding's they add up to 1) and height of the
-    plane below."""
+    plane below.
+
+    `padded` is the number of padded zeros, `beta` the factor in the exponent.
+    """
     if not middle:
         return (), ends(value(middle, padded, beta))[0]
     y = value(middle, padded, beta)
@@ -183,7 +190,8 @@ def _above(
 ) -> list[tuple[tuple[int, ...], Any]]:
     """Return two planes above, from the upper corner and from the lower one: slopes, and heights at the middle.
 
-    `padded` is the number of padded taps; `bottom` and `top` are the values at low and at high.
+    `padded` is the number of padded taps; `bottom` and `top` are the values at low and at high. `beta` is the factor in
+    the exponent.
     """
     both = []
     for start, other, base, sign in ((high, low, top, 1), (low, high, bottom, -1)):
@@ -210,7 +218,8 @@ def exact_beta(node: Node) -> Any:
 def logsumexp_range(node: Node, x: NodeRange, deviation: Array | None, functions: Functions, digits: int) -> NodeRange:
     """Return the range of a smooth maximum, given the range and deviation (None: none) of what it reads.
 
-    y changes by no more than its inputs do: the deviation of a window is the largest of its taps.
+    y changes by no more than its inputs do: the deviation of a window is the largest of its taps. `functions` are the
+    errors of exp and log, 2**-digits is the unit roundoff.
     """
     windows, beta = Windows.of(node), exact_beta(node)
     low, high = (_values(node, windows, end, beta, side) for side, end in ((-1, x.low), (1, x.high)))
@@ -229,7 +238,9 @@ def _per_window(node: Node, windows: Windows, of: Callable[[Array], Any]) -> Arr
 
 
 def _values(node: Node, windows: Windows, x: Array, beta: Any, side: int) -> Array:
-    """Return y at inputs x in the node's shape, rounded down (side -1) or up (side 1); y rises with every tap."""
+    """Return y at inputs x in the node's shape, rounded down (side -1) or up (side 1), for the factor `beta`; y rises
+    with every tap.
+    """
     sign = 1 if beta > 0 else -1
     before, ctx.prec = ctx.prec, BALL_PRECISION_BITS
     try:
@@ -247,7 +258,8 @@ def _error(
 ) -> Array:
     """Return a bound of the float32 error per window; docs/reference/rounding.md, smooth maxima, derives it.
 
-    The shift may be a maximum of the window, or anything up to that of its plane; `size` bounds abs(y).
+    The shift may be a maximum of the window, or anything up to that of its plane; `size` bounds abs(y). `beta` is the
+    factor in the exponent, `functions` are the errors of exp and log, 2**-digits is the unit roundoff.
     """
     e_exp, e_log = (_units(node, functions, name) for name in ("exp", "log"))
     window: Window = node.params["window"]
@@ -287,8 +299,9 @@ def _units(node: Node, functions: Functions, name: str) -> Any:
 
 
 def _plane_tops(node: Node, x: NodeRange, beta: Any) -> list[Any]:
-    """Return, per window, the largest input of its plane (the axes that windows run over); 0 counts if anything is
-    padded."""
+    """Return, per window, the largest sign(beta)*x of its plane (the axes that windows run over); 0 counts if anything
+    is padded.
+    """
     window: Window = node.params["window"]
     cells = x.high if beta > 0 else -x.low
     lead = cells.shape[: cells.ndim - window.rank]
@@ -331,7 +344,9 @@ def smooth_lines(node: Node, x: NodeRange) -> tuple[Any, Any]:
 
 
 def through_smooth(node: Node, a: Array, below: Any, above: Any) -> tuple[Array, Any]:
-    """Return (coefficients of the input, constant): a lower bound of sum(a * y) by the given planes."""
+    """Return (coefficients of the input, constant): a lower bound of sum(a * y) by planes (slopes, heights) below and
+    above.
+    """
     windows, flat = Windows.of(node), a.ravel()
     at = flat[windows.window]
     window: Window = node.params["window"]
@@ -406,7 +421,10 @@ class SmoothLines:
 
     def through(self, y: Coefficients, bound: Bound, size: Array, read: int, frac_bits: int) -> Coefficients:
         """Return coefficients of the input from those of y; constants go to `bound`. `size`: see
-        specgrad.proof.batched.activations."""
+        specgrad.proof.batched.activations.
+
+        Inputs are over 2**read, heights over 2**frac_bits.
+        """
         at = y.a[:, self.windows.window]
         a = self.windows.spread(np.where(at > 0, at * self.lower, at * self.upper), (len(at), self.point.shape[1]))
         y.into(bound, np.where(y.a > 0, self.floor, self.roof), frac_bits)
@@ -421,7 +439,7 @@ def _leaf_planes(
     """Return slopes, heights and bounds of all windows of one leaf: lower, floor, upper, roof, least, most.
 
     low, high and point (the middles) are over 2**read, heights and bounds over 2**frac_bits; `cache` keeps the planes
-    of equal windows, over all leaves.
+    of equal windows, over all leaves. `beta` is the factor in the exponent.
     """
     lower, floor, upper, roof, least, most = parts = tuple[list[int], ...]([] for _ in range(6))
     for k, padded in enumerate(windows.padded.tolist()):

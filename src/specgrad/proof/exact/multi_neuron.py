@@ -79,8 +79,9 @@ class SplitConv:
         return self._spread(m), smallest - rational(largest, 1 << (up + self.frac_bits))
 
     def _lines(self, a: Array) -> tuple[Array, Array]:
-        """Return slopes (positions, pieces, channels) over 2**OBJECTIVE_FRAC_BITS, and offsets: see the top of this
-        file."""
+        """Return slopes (positions, pieces, channels) of lines for coefficients `a` of the relus, over
+        2**OBJECTIVE_FRAC_BITS, and offsets: see the top of this file.
+        """
         low, high, zero = self.low, self.high, np.array(0, dtype=object)
         settled = (low >= 0) | (high <= 0)
         plain = np.where((low >= 0) | (~settled & (high > -low)), a, zero)
@@ -91,7 +92,9 @@ class SplitConv:
         return slope, offset
 
     def _spread(self, m: Array) -> Array:
-        """Return vectors (positions, cells) as coefficients in the shape of the convolution's input."""
+        """Return vectors m (positions, cells) as coefficients in the shape of the convolution's input, summed where
+        they meet.
+        """
         batch, channels = self.shape[:2]
         coefficients = zeros(self.shape)
         each = m.reshape(batch, *self.window.out, channels, -1)
@@ -102,7 +105,10 @@ class SplitConv:
 
 
 def split_conv(conv: Node, weight: Array, bias: Array | None, x: NodeRange) -> SplitConv:
-    """Return a convolution of few cells in one group with its input range `x` cut into pieces."""
+    """Return the convolution node `conv`, of few cells in one group, with its input range `x` cut into pieces.
+
+    `weight` and `bias` (None: 0) are exact.
+    """
     bias = zeros(weight.shape[:1]) if bias is None else bias
     kx, kw = frac_bits_of(np.concatenate([x.low.ravel(), x.high.ravel()])), frac_bits_of(np.append(weight, bias))
     low, high = (input_patches(round_scaled(end, kx), conv) for end in (x.low, x.high))
@@ -117,15 +123,16 @@ def split_conv(conv: Node, weight: Array, bias: Array | None, x: NodeRange) -> S
 
 
 def checked_vectors(given: Array, name: str, shape: tuple[int, ...]) -> Array:
-    """Return the vectors m of a file as rationals; raise ReplayError unless they are integers of `shape` (positions,
-    cells)."""
+    """Return `given`, the vectors m of a file for node `name`, as rationals; raise ReplayError unless they are integers
+    of `shape` (positions, cells).
+    """
     if given.shape != shape or given.dtype.kind != "i":
         raise ReplayError(f"the vectors of node {name} must be whole, of {shape}")
     return np.asarray(rationals(given) * rational(1, 1 << VECTOR_FRAC_BITS))
 
 
 def by_position(a: Array) -> Array:
-    """Return (batch, channels, *out) as (positions, channels)."""
+    """Return an array `a` (batch, channels, *out) as (positions, channels)."""
     return np.moveaxis(a, 1, -1).reshape(-1, a.shape[1])
 
 
@@ -140,8 +147,11 @@ def conv_behind_relu(graph: Graph, relu: Node) -> tuple[int, int]:
 
 
 def input_patches(x: Array, conv: Node) -> Array:
-    """Return (batch, channels, *size) as (positions, cells that one position reads), 0 in the padding; ReplayError for
-    over MAX_CELLS cells or several groups."""
+    """Return the input x of `conv`, (batch, channels, *size), as (positions, cells that one position reads), 0 in the
+    padding.
+
+    ReplayError for over MAX_CELLS cells, several groups, or not one batch axis.
+    """
     window: Window = conv.params["window"]
     if x.ndim != 2 + len(window.out):
         raise ReplayError(f"pieces need one batch axis; what node {conv.name} reads has the shape {x.shape}")

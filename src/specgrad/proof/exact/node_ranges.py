@@ -142,7 +142,9 @@ def relu_lines(node: Node, x: NodeRange, lower: Array, upper: Array) -> tuple[Ar
 
 
 def through_relu(node: Node, a: Array, below: Array, above: tuple[Array, Array]) -> tuple[Array, Any]:
-    """Return (coefficients of the input, constant): a lower bound of sum(a * relu(x)) by the given lines."""
+    """Return (coefficients of the input, constant): a lower bound of sum(a * relu(x)) by slopes below and lines
+    (slopes, intercepts) above.
+    """
     slope, intercept = above
     return np.where(a > 0, a * below, a * slope), total(np.where(a < 0, a * intercept, rational(0)))
 
@@ -172,7 +174,11 @@ def max_lines(node: Node, x: NodeRange, lower: Array, upper: Array) -> tuple[Arr
 
 
 def through_max(node: Node, a: Array, below: Array, above: tuple[Array, Array]) -> tuple[Array, Any]:
-    """Return (coefficients of the input, constant): a lower bound of sum(a * max_pool(x)) by the given lines."""
+    """Return (coefficients of the input, constant): a lower bound of sum(a * max_pool(x)) by slopes below and planes
+    (slopes, intercepts) above.
+
+    Slopes are (taps, *shape).
+    """
     slope, intercept = above
     window: Window = node.params["window"]
     coefficients = zeros((*node.shape[: len(node.shape) - window.rank], *window.size))
@@ -189,7 +195,11 @@ MAX_MAGNITUDE = 1 << 100  # numbers of float32 that no partial result can make s
 
 
 def literal_range(value: Any, name: str) -> NodeRange:
-    """Return the range of a number in the program's text: itself if float32 holds it, else rounded once."""
+    """Return the range of a number in the program's text, `value` in node `name`: itself if float32 holds it, else
+    rounded once.
+
+    ReplayError if rounding could make it subnormal or infinite.
+    """
     meant = Fraction(value)
     exact = objects([rational(meant.numerator, meant.denominator)], ())
     with np.errstate(over="ignore"):
@@ -228,7 +238,7 @@ def folded_range(node: Node, args: Sequence[NodeRange], functions: Functions) ->
 
 
 def _far_from_limits(name: str, x: Array) -> None:
-    """Raise ReplayError if some number could become subnormal or infinite in float32."""
+    """Raise ReplayError, which names node `name`, if some number of x could become subnormal or infinite in float32."""
     if any(v != 0 and not rational(1, MAX_MAGNITUDE) < abs(v) < MAX_MAGNITUDE for v in cells(x).flat):
         raise ReplayError(f"node {name} computes with constants that are too large or small; fold them first")
 
@@ -289,7 +299,7 @@ def _root(node: Node, args: Sequence[NodeRange], functions: Functions) -> tuple[
 
 
 def _sqrt(v: Any) -> Any:
-    """Return the square root of a rational to more than KEPT_BITS bits, rounded down."""
+    """Return the square root of the rational v to more than KEPT_BITS bits, rounded down."""
     shift = KEPT_BITS + 128
     return _short_number(rational(math.isqrt((int(v.p) << 2 * shift) // int(v.q)), 1 << shift))
 
@@ -300,7 +310,7 @@ def _short(x: Array) -> Array:
 
 
 def _short_number(v: Any) -> Any:
-    """Return a rational cut to more than KEPT_BITS significant bits; short dyadic numbers stay as they are."""
+    """Return the rational v cut to more than KEPT_BITS significant bits; short dyadic numbers stay as they are."""
     p, q = int(v.p), int(v.q)
     shift = KEPT_BITS + 2 + q.bit_length() - abs(p).bit_length()
     if q & (q - 1) == 0 and abs(p).bit_length() <= KEPT_BITS:

@@ -85,7 +85,12 @@ SMALLEST = 126  # 2**-126 is its smallest normal number
 
 @dataclass(frozen=True)
 class ExecutionModel:
-    """The executions that a replay covers: nodes merged or not, results rounded to nearest or either way."""
+    """The executions that a replay covers: nodes merged or not, results rounded to nearest or either way.
+
+    fused       merged regions of nodes
+    digits      of the unit roundoff 2**-digits
+    functions   declared errors of exp, tanh, ...
+    """
 
     fused: bool = True
     digits: int = DIGITS  # of the unit roundoff 2**-digits
@@ -124,7 +129,10 @@ def absolute(op: Op, args: Sequence[Any], params: Params) -> Array:
 
 
 def adjoint(op: Op, shapes: Sequence[tuple[int, ...]], params: Params, wrt: Sequence[int]) -> Graph:
-    """Return the graph (args, gy) -> cotangents of the arguments `wrt`, made by the operator's own vjp rule."""
+    """Return the graph (args, gy) -> cotangents of the arguments `wrt`, made by the operator's own vjp rule.
+
+    `shapes` are those of the arguments, `params` the operator's parameters.
+    """
     call = trace(lambda *args: apply(op, *args, **params), *shapes)
     whole = vjp(call, list(wrt))
     out = call.nodes[call.output_positions[0]].shape
@@ -288,7 +296,11 @@ class Replay:
         group: Sequence[int],
         count: int,
     ) -> RoundingCount:
-        """Return how many roundings a term meets up to linear node `i`, its fusion region included."""
+        """Return how many roundings a term meets up to linear node `i`, its fusion region included.
+
+        It is linear in the arguments `group`, has `count` roundings of its own, and `sums` are those of merged
+        arguments.
+        """
         by_position: dict[int, RoundingCount] = {}
         for k in group:
             arg, s = node.args[k], sums[k]
@@ -327,6 +339,8 @@ class Replay:
     ) -> Array:
         """Return how far deviations of the arguments move the exact map of `node`; the region's own where it has one.
 
+        `group` are the arguments in which it is linear, `sums` those of merged arguments.
+
         merged   whether several cells may read one cell of a kernel that is multiplied out into each of them
         """
         if not self.model.fused:
@@ -338,8 +352,11 @@ class Replay:
         return absolute(node.op, given, node.params)
 
     def _rounded(self, i: int, node: Node, s: RegionSum) -> NodeRange:
-        """Return the range of a linear node in float32: the error of the reference, and the deviation of values from
-        it."""
+        """Return the range of linear node i in float32, whose exact sum is s: the error of the reference, and the
+        deviation of values from it.
+
+        ReplayError if it may overflow.
+        """
         grown = growth(s.roundings.total, self.model.digits)
         lost = rational(2 * (2 * s.roundings.total + 1) * s.magnitude_bound, 1 << SMALLEST)
         if s.magnitude_bound * (1 + grown) > LARGEST:
@@ -434,7 +451,10 @@ class Replay:
         return bound
 
     def _through_pieces(self, node: Node, a: Array, given: Array, outer: dict[int, Array]) -> Any:
-        """Replace a relu and its convolution by what the convolution reads; return the constant that is left.
+        """Replace a relu with coefficients `a` and its convolution by what the convolution reads; return the constant
+        that is left.
+
+        New coefficients go to `outer`; `given` are the certificate's vectors.
 
         ReplayError unless the weights are constant and nothing is merged before it.
         """
@@ -458,8 +478,9 @@ class Replay:
         return constant - total(np.abs(a) * reaches)
 
     def _through_node(self, i: int, node: Node, a: Array, outer: dict[int, Array], inner: dict[int, Array]) -> Any:
-        """Replace node `i` by its arguments, whose coefficients go to `outer` or `inner`; return the constant that is
-        left."""
+        """Replace node `i`, with coefficients `a`, by its arguments, whose coefficients go to `outer` or `inner`;
+        return the constant that is left.
+        """
         self.on_step()
         r = self.ranges[i]
         if node.op is INPUT or r.constant:
@@ -532,7 +553,7 @@ ALWAYS_NONLINEAR = (*CURVED, SMOOTH)  # on every interval, unlike relu and max_p
 
 
 def _way_back(name: str) -> Callable[..., tuple[Array, Any]]:
-    """Return what replaces a nonlinear operator by its argument, given its lines."""
+    """Return the function that replaces the nonlinear operator `name` by its argument, given coefficients and lines."""
     if name == "relu":
         return through_relu
     if name == "max_pool":

@@ -27,7 +27,9 @@ KERNELS = {"conv", "conv_transpose", "contract"}  # computed once, however many 
 
 
 def _contract_roundings(shapes: Shapes, p: Mapping[str, Any]) -> int:
-    """Return how many products a contraction adds up per cell: the extents of the letters that the result lacks."""
+    """Return how many products a contraction with parameters p adds up per cell: the extents of the letters that the
+    result lacks.
+    """
     left, out = p["spec"].replace(" ", "").split("->")
     extents = {c: n for word, s in zip(left.split(","), shapes, strict=True) for c, n in zip(word, s, strict=True)}
     return math.prod(n for c, n in extents.items() if c not in out)
@@ -37,7 +39,7 @@ MAX_EXACT_DIVISOR = 256  # whole numbers up to here are never rounded
 
 
 def _avg_pool_roundings(shapes: Shapes, p: Mapping[str, Any]) -> int:
-    """Return the roundings of a mean over a window: taps - 1 additions, a division, and the divisor's own rounding.
+    """Return the roundings of a mean with parameters p: taps - 1 additions, a division, and the divisor's own rounding.
 
     A division counts two: it may be a product with a reciprocal, or one per axis. The divisor may be one that float32
     lacks.
@@ -126,7 +128,7 @@ def _repeats(node: Node) -> bool:
 
 
 def _may_overlap(reads: Sequence[Any]) -> bool:
-    """Return whether two of these slices, None being all, may have a cell in common: no axis separates them."""
+    """Return whether two slices of `reads`, None being all, may have a cell in common: no axis separates them."""
     for k, a in enumerate(reads):
         for b in reads[:k]:
             axes = () if a is None or b is None else zip(a, b, strict=True)
@@ -196,7 +198,9 @@ class RoundingCount:
 
 
 def region_input(position: int, cells: int) -> RoundingCount:
-    """Return the count of a value that a region reads from outside: no roundings, one part beginning here."""
+    """Return the count of the value at `position`, with so many cells, that a region reads from outside: no roundings,
+    one part beginning here.
+    """
     return RoundingCount(0, {position: RegionPart(0, 0, 1, 1, cells, 0, 0)})
 
 
@@ -219,6 +223,7 @@ def count_after_node(
     constants included.
 
     `cells` is the number of its cells, `ways` how many of them may read one cell of an argument (`fan_out`).
+    `cellwise`: each cell reads one cell of every argument. ReplayError if the region is too long.
 
     >>> conv = count_after_node({0: region_input(0, 64)}, 9, False, 1, 64)
     >>> conv.total, count_after_node({1: conv, 0: region_input(0, 64)}, 1, True, 2, 64).total

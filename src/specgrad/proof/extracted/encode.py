@@ -177,8 +177,9 @@ class CheckerInput:
         return hints
 
     def _multi_neuron_groups(self, proof: Proof, scale: int) -> int:
-        """Add the relus that are bounded together, with what they read and their vectors, and return the list's place;
-        0: none."""
+        """Add the relus that are bounded together, with what they read and their vectors times `scale`, and return the
+        list's place; 0: none.
+        """
         if not proof.pieces:
             return 0
         groups: list[list[Any]] = []
@@ -205,7 +206,7 @@ class CheckerInput:
         return groups
 
     def _encode_tree(self, tree: TreeProof, alternatives: Sequence[Alternative]) -> list[Any]:
-        """Return the parts of a tree as integers, in the preorder of the file."""
+        """Return the parts of a tree, with hints for these alternatives, as integers, in the preorder of the file."""
         again = self._add_set(tree.tighten)
         tables: dict[tuple[int, int], int] = {}
         anew, words = set(tree.anew.tolist()), [2, again, 0]
@@ -289,7 +290,7 @@ class CheckerInput:
         return int(self.net._cells_of(i).ravel()[cell])
 
     def _tap_cell(self, i: int, cell: int, t: int) -> int:
-        """Return the number of the cell that a window reads at tap t of the window's relation."""
+        """Return the number of the cell that window `cell` of max_pool `i` reads at tap t of the window's relation."""
         inside = sorted(taps_inside(self.graph.nodes[i], cell).values())
         return self.net.cells[self._cell_number(i, cell) - 1].sources[inside.index(t)]
 

@@ -29,6 +29,8 @@ class PiecewiseLinear:
     """A piecewise linear function by the formula above, and the error that a runtime may make.
 
     turns   (kink, turn), kinks in order
+    start, rise   constant and slope of the formula, left of all kinks
+    relative, absolute   parts of the error
     """
 
     start: Fraction
@@ -39,14 +41,16 @@ class PiecewiseLinear:
 
 
 def _leaky(node: Node, unit: Fraction) -> PiecewiseLinear:
-    """Return leaky_relu: its slope is rounded, and one product; what it reads may be flushed, times the slope."""
+    """Return a leaky_relu node: its slope is rounded (unit roundoff `unit`), and one product; what it reads may be
+    flushed, times the slope.
+    """
     slope = _number(node, node.params["slope"])
     off = ZERO if abs(slope) in (0, 1) else abs(slope) * unit * (2 + unit)
     return PiecewiseLinear(ZERO, slope, ((ZERO, ONE - slope),), off, FLUSH_LOSS * _power_above(1 + abs(slope)))
 
 
 def _clamp(node: Node, unit: Fraction) -> PiecewiseLinear:
-    """Return clamp or relu6: limits that float32 lacks are rounded.
+    """Return a clamp or relu6 node: limits that float32 lacks are rounded (unit roundoff `unit`).
 
     ReplayError if the lower one is above the upper one.
     """
@@ -76,7 +80,9 @@ def piecewise_linear(node: Node, unit: Fraction) -> PiecewiseLinear | None:
 
 
 def _number(node: Node, number: Any) -> Fraction:
-    """Return a parameter as a fraction; raise ReplayError if float32 could make it subnormal or infinite."""
+    """Return `number`, a parameter of a node, as a fraction; raise ReplayError if float32 could make it subnormal or
+    infinite.
+    """
     exact = Fraction(number)
     if exact and not Fraction(1, MAX_MAGNITUDE) < abs(exact) < MAX_MAGNITUDE:
         raise ReplayError(f"the number {number} in node {node.name} is too large or small for float32")

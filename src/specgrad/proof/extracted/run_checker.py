@@ -64,7 +64,10 @@ class NoCheckerAnswerError(RuntimeError):
 
 
 def program() -> Path:
-    """Return the path of the checker program: from the environment variable, or where `make -C verified` puts it."""
+    """Return the path of the checker program: from the environment variable, or where `make -C verified` puts it.
+
+    NoCheckerError if there is none.
+    """
     given = os.environ.get(VARIABLE)
     path = Path(given) if given else BUILT
     if not path.is_file() or not os.access(path, os.X_OK):
@@ -103,7 +106,10 @@ def ask(questions: Sequence[CheckerInput], seconds: float = 60.0) -> list[bool]:
 def check_proven(
     text: bytes, packed: bytes, graph: Graph, statement: Property | None = None, *, seconds: float = 60.0
 ) -> CheckerProgram:
-    """Return the program that accepted the certificate; raise ReplayError if the proven checker does not accept it."""
+    """Return the program that accepted the certificate; raise ReplayError if the proven checker does not accept it.
+
+    `text` and `packed` are the bytes of its files; `statement` is the property, None: whatever it states.
+    """
     who = current_program()
     arithmetic, cases = read_certificate(text, packed, graph, statement)
     if arithmetic.functions:

@@ -308,7 +308,7 @@ class ScalarNetwork:
         """Raise ReplayError if constants overflow when a runtime folds them, whether or not some cell reads them.
 
         `values` are the arguments of node `i`, `fixed` says which are constant; the bits that it takes are kept in
-        `_folded`.
+        `_folded`. `shapes` are those of the arguments.
 
         A weight that meets only padding stands in no cell's sum; but runtimes multiply padding, and 0 times infinity is
         NaN. Partial results are bounded as in replay, without what varies.
@@ -326,7 +326,9 @@ class ScalarNetwork:
         self._folded[i] = bits
 
     def _add_sums(self, i: int, node: Node, form: Array) -> Array:
-        """Add one "sum" cell per formal sum and return their numbers, in the node's shape."""
+        """Add one "sum" cell per formal sum of `form`, the values of node i, and return their numbers, in the node's
+        shape.
+        """
         once = node.op.name in KERNELS and i not in self._feeds_later_sum | self._recomputed
         numbers = []
         for v in form.flat:
@@ -357,7 +359,7 @@ class ScalarNetwork:
     ) -> RoundingCount:
         """Return how many roundings a term meets up to linear node `i`, counted as in specgrad.proof.exact.replay.
 
-        ReplayError if it has no rule.
+        ReplayError if it has no rule. `shapes` are those of its arguments, `fixed` says which are constant.
         """
         varying = {k for k, known in enumerate(fixed) if not known}
         groups = [g for g in node.op.linear_groups(len(fixed)) if varying <= set(g)]
@@ -374,14 +376,14 @@ class ScalarNetwork:
 
 
 def _objects(values: Sequence[Any], shape: tuple[int, ...]) -> Array:
-    """Return a list as an object array of the given shape."""
+    """Return `values` as an object array of the given shape."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array.reshape(shape)
 
 
 def _exact(array: Array, name: str) -> Array:
-    """Return a float32 constant as fractions; raise ReplayError for other formats and infinities."""
+    """Return the float32 constant `name` as fractions; raise ReplayError for other formats and infinities."""
     if array.dtype != np.float32 or not np.isfinite(array).all():
         raise ReplayError(f"constant {name} is not made of finite float32 numbers")
     return _objects([Fraction(v) for v in array.ravel().tolist()], array.shape)

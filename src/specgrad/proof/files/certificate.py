@@ -89,7 +89,10 @@ class Proof:
 
 @dataclass(frozen=True, eq=False)
 class CaseProof:
-    """A float32 box with its alternatives (rows, limits, proof), proof being a Proof or the number of a tree."""
+    """A float32 box with its alternatives (rows, limits, proof), proof being a Proof or the number of a tree.
+
+    low and high are the box's ends; trees are numbered from 0.
+    """
 
     low: Array
     high: Array
@@ -148,7 +151,10 @@ def _fraction_text(number: Fraction) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Proven:
-    """One proven case: on this float32 box, these outputs never happen."""
+    """One proven case: on this float32 box, these outputs never happen.
+
+    low and high are the box's ends; alternatives describe the outputs.
+    """
 
     low: Array
     high: Array
@@ -194,7 +200,10 @@ class Checked:
         return min(m for case in self.margins for m in case)
 
     def to_json(self, notes: Sequence[str] = ()) -> dict[str, Any]:
-        """Return what is proven as data; margins are rounded towards 0."""
+        """Return what is proven as data; margins are rounded towards 0.
+
+        `notes` are added as they are.
+        """
         cases = [
             {
                 "box": case.box(),
@@ -227,7 +236,7 @@ class Checked:
 
 
 def digest(*parts: bytes) -> str:
-    """Return the SHA-256 of several byte strings, each preceded by its length."""
+    """Return the SHA-256, in hex, of `parts`, byte strings, each preceded by its length."""
     sha = hashlib.sha256()
     for part in parts:
         sha.update(len(part).to_bytes(8, "little") + part)
@@ -249,12 +258,17 @@ def network_digest(graph: Graph) -> str:
 
 
 def write(path: str | Path, graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> None:
-    """Write a certificate: `path` (.json), and its arrays beside it (.safetensors)."""
+    """Write a certificate: `path` (.json), and its arrays beside it (.safetensors).
+
+    `cases` are the proofs, `arithmetic` the executions meant (None: the default).
+    """
     store(path, *encode(graph, cases, arithmetic))
 
 
 def store(path: str | Path, text: bytes, packed: bytes) -> None:
-    """Write both files, given their bytes; if it is stopped, the old pair or the new one remains."""
+    """Write both files of a certificate, given their bytes: `text` to path, `packed` beside it; if it is stopped, the
+    old pair or the new one remains.
+    """
     write_pair(path, text, Path(path).with_suffix(".safetensors"), packed)
 
 
@@ -303,14 +317,14 @@ def encode(graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> 
 
 
 def _exact_int(value: Any) -> int:
-    """Return a number of a row as an integer; raise ReplayError if it is none."""
+    """Return `value`, a number of a row, as an integer; raise ReplayError if it is none."""
     if value != int(value):
         raise ReplayError(f"rows of a certificate hold whole numbers; got {value}: multiply rows and limits")
     return int(value)
 
 
 def sealed(data: Mapping[str, Any], packed: bytes) -> bytes:
-    """Return the bytes of the JSON file: `data` with the digests of the arrays and of itself."""
+    """Return the bytes of the JSON file: `data` with the digests of the arrays' bytes, `packed`, and of itself."""
     stated = {**data, "arrays": digest(packed)}
     stated.pop("digest", None)
     return canonical({**stated, "digest": digest(canonical(stated))})
@@ -362,7 +376,8 @@ def check_file(
 ) -> Checked:
     """Read a certificate and replay it for this network; a ReplayError says why it proves nothing.
 
-    A file that cannot be read is an OSError: nothing was refused then.
+    A file that cannot be read is an OSError: nothing was refused then. `statement`, `seconds` and `assume` are as for
+    `check`; `files` are names to report by role.
     """
     path = Path(path)
     checked = check(*read_files(path), graph, statement, seconds=seconds, assume=assume)
@@ -399,6 +414,7 @@ def check(
     seconds     how long the replay may take
     assume      functions (exp, tanh, ...) may be declared more accurate than they were measured: what is proven is then
                 proven of such runtimes alone
+    text, packed   the .json and the .safetensors file
     """
     deadline = Deadline(seconds)
     arithmetic, cases = read_certificate(text, packed, graph, statement, assume=assume)
@@ -412,7 +428,8 @@ def read_certificate(
     """Return the executions and cases of a certificate, if it is about this network and property; nothing is proven
     yet.
 
-    ReplayError if it is about another, or is no certificate.
+    ReplayError if it is about another, or is no certificate. `text` and `packed` are its files; `statement` and
+    `assume` are as for `check`.
     """
     data = _read(text)
     if data["arrays"] != digest(packed):
@@ -431,7 +448,9 @@ def read_certificate(
 
 
 def _read(text: bytes) -> dict[str, Any]:
-    """Return the JSON data, if its spelling, version and digest are right, else raise ReplayError."""
+    """Return the JSON data of a certificate's `text`, if its spelling, version and digest are right, else raise
+    ReplayError.
+    """
     data = read_json(text)
     old = data.get("version") if isinstance(data, dict) and data.get("format") == FORMAT else None
     if isinstance(old, int) and old in REFUSED_VERSIONS:
@@ -447,7 +466,9 @@ def _read(text: bytes) -> dict[str, Any]:
 
 
 def _arithmetic(data: Any, graph: Graph) -> Executions:
-    """Return the executions of a certificate; raise ReplayError for functions that the network does not compute."""
+    """Return the executions that JSON `data` states; raise ReplayError for functions that the network does not
+    compute.
+    """
     stated = set(Executions().to_json()) | ({"functions"} & data.keys() if isinstance(data, dict) else set())
     try:
         meant = executions(object_with_keys(data, stated, "the arithmetic"))
@@ -459,7 +480,10 @@ def _arithmetic(data: Any, graph: Graph) -> Executions:
 
 
 def _case(data: Any, arrays: Mapping[str, Array], graph: Graph, with_trees: bool) -> CaseProof:
-    """Return one case from its JSON data, validated; ReplayError if it is none."""
+    """Return one case from its JSON data, validated; ReplayError if it is none.
+
+    `arrays` are those of the file by name; older versions are without trees.
+    """
     object_with_keys(data, CASE_KEYS | {"trees"} if with_trees else CASE_KEYS, "a case")
     shape = graph.nodes[graph.input_positions[0]].shape
     low, high = (array_named(arrays, data[side], np.float32, shape) for side in ("low", "high"))
@@ -478,7 +502,8 @@ def _alternative(
 ) -> tuple[Array, tuple[Fraction, ...], Proof | int]:
     """Return (rows, limits, proof or number of a tree) from JSON data, validated.
 
-    ReplayError if they do not fit each other.
+    ReplayError if they do not fit each other. `arrays` are those of the file by name, `trees` is the number of trees of
+    the case.
     """
     by_tree = isinstance(data, dict) and "tree" in data
     object_with_keys(data, TREE_ALTERNATIVE_KEYS if by_tree else ALTERNATIVE_KEYS, "an alternative")
@@ -525,7 +550,11 @@ def _pair(arrays: Mapping[str, Array], names: Any) -> tuple[Array, Array]:
 
 
 def check_case(graph: Graph, case: CaseProof, arithmetic: Executions, deadline: Callable[[], None]) -> Proven:
-    """Return the proven margins of a case; raise OpenAlternativeError if one is not positive."""
+    """Return the proven margins of a case for the executions `arithmetic`; raise OpenAlternativeError if one is not
+    positive.
+
+    `deadline` is called now and then and may raise.
+    """
     excluded: dict[int, ExcludedAlternative] = {}
     replays: dict[Any, Replay] = {}
     for number, tree in enumerate(case.trees):
@@ -553,7 +582,8 @@ def _excluded_by_tree(
     """Return the alternatives that every leaf of tree `number` of a case excludes, each with the least margin of any
     leaf.
 
-    ReplayError if there is none; OpenLeafError if a leaf leaves one open.
+    ReplayError if there is none; OpenLeafError if a leaf leaves one open. `arithmetic` says the executions; `deadline`
+    is called now and then and may raise.
     """
     mine = case.alternatives_of_tree(number)
     if not mine:
@@ -576,7 +606,9 @@ def _excluded_by_tree(
 
 
 def roots_of(graph: Graph, box: tuple[Array, Array], arithmetic: Executions, deadline: Callable[[], None]) -> Roots:
-    """Return the cache that a prover keeps from one call of `proven_leaves` to the next."""
+    """Return the cache that a prover keeps from one call of `proven_leaves` to the next, for one graph, box and
+    executions.
+    """
     return Roots(graph, box, _model(arithmetic), deadline)
 
 
@@ -595,7 +627,12 @@ def proven_leaves(
     only: Collection[int] | None = None,
     roots: Roots | None = None,
 ) -> Iterator[ProvenLeaf]:
-    """Yield what every leaf of a tree proves (`only`: some parts alone); all that is wrong with it is a ReplayError."""
+    """Yield what every leaf of a tree proves (`only`: some parts alone); all that is wrong with it is a ReplayError.
+
+    box         (low, high) in float32
+    rows        the alternatives, (rows, limits)
+    arithmetic  the executions; deadline is called now and then and may raise
+    """
     try:
         yield from replay_tree(graph, _model(arithmetic), box, tree, rows, deadline, only, roots)
     except SpecgradError as error:
@@ -605,7 +642,9 @@ def proven_leaves(
 def _replay(
     graph: Graph, case: CaseProof, proof: Proof, arithmetic: Executions, deadline: Callable[[], None]
 ) -> Replay:
-    """Return the replay of a proof on the whole box; all that is wrong with it is a ReplayError."""
+    """Return the replay of a proof on a case's whole box for the executions `arithmetic`; all that is wrong with it is
+    a ReplayError.
+    """
     try:
         return Replay(graph, case.low, case.high, proof.slopes, proof.tighten, _model(arithmetic), deadline)
     except SpecgradError as error:

@@ -63,19 +63,19 @@ def read_json(text: bytes) -> Any:
 
 
 def _int(text: str) -> int:
-    """Return an integer of at most 18 digits, else raise ReplayError."""
+    """Return the integer that `text` states, of at most 18 digits, else raise ReplayError."""
     if not WHOLE.fullmatch(text):
         raise ReplayError(f"a whole number has over 18 digits: {text[:20]}...")
     return int(text)
 
 
 def _no_float(text: str) -> Any:
-    """Raise ReplayError: a certificate has no decimal numbers."""
+    """Raise ReplayError for `text`, a decimal number: a certificate has none."""
     raise ReplayError(f"a certificate has no decimal numbers; got {text[:20]}")
 
 
 def object_with_keys(data: Any, keys: set[str], what: str) -> dict[str, Any]:
-    """Return `data` if it is an object with exactly these keys, else raise ReplayError."""
+    """Return `data` if it is an object with exactly these keys, else raise ReplayError, which calls it `what`."""
     if not isinstance(data, dict) or data.keys() != keys:
         raise ReplayError(f"{what} has the entries {', '.join(sorted(keys))}")
     return data
@@ -92,7 +92,7 @@ def nonempty_list(data: Any, what: str) -> list[Any]:
 
 
 def bounded_int(value: Any, least: int, what: str) -> int:
-    """Return `value` if it is an integer from `least` to MAX_INT, else raise ReplayError."""
+    """Return `value` if it is an integer from `least` to MAX_INT, else raise ReplayError, which calls it `what`."""
     if type(value) is not int or not least <= value <= MAX_INT:
         raise ReplayError(f"{what} must be whole numbers from {least} to {MAX_INT}; got {excerpt(value)}")
     return value
@@ -125,7 +125,9 @@ def position(text: Any, nodes: int) -> int:
 
 
 def read_arrays(packed: bytes) -> dict[str, Array]:
-    """Return the arrays of a safetensors file by name; raise ReplayError for anything unusual."""
+    """Return the arrays of a safetensors file, its bytes being `packed`, by name; raise ReplayError for anything
+    unusual.
+    """
     if not 8 <= len(packed) <= MAX_ARRAY_BYTES:
         raise ReplayError(f"the arrays are not readable: {len(packed)} bytes, of 8 to {MAX_ARRAY_BYTES}")
     size = int.from_bytes(packed[:8], "little")
@@ -150,7 +152,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _tiled(header: Mapping[str, Any], body: bytes) -> dict[str, Array]:
-    """Return the arrays of a body that they must fill one behind the other, from the first byte to the last."""
+    """Return the arrays that `header` describes, of a body that they must fill one behind the other; else raise
+    ReplayError.
+    """
     arrays, at = {}, 0
     described = [(_described(name, entry), name) for name, entry in header.items()]
     for (start, end, dtype, shape), name in sorted(described, key=lambda item: (item[0][0], item[0][1], item[1])):
@@ -164,7 +168,9 @@ def _tiled(header: Mapping[str, Any], body: bytes) -> dict[str, Array]:
 
 
 def _described(name: str, entry: Any) -> tuple[int, int, np.dtype[Any], tuple[int, ...]]:
-    """Return (start, end, dtype, shape) of an array's header entry, validated; ReplayError if it is none."""
+    """Return (start, end, dtype, shape) of the header entry of the array `name`, validated; ReplayError if it is
+    none.
+    """
     data = object_with_keys(entry, {"dtype", "shape", "data_offsets"}, f"array {excerpt(name)}")
     kind, shape, offsets = data["dtype"], data["shape"], data["data_offsets"]
     if not (_sizes(shape, 1) and _sizes(offsets, 0) and len(offsets) == 2 and len(shape) <= MAX_RANK):
@@ -212,7 +218,9 @@ def tree_entry(proof: TreeProof, name: str, add_array: Callable[[str, Array], st
 
 
 def read_tree(data: Any, arrays: Mapping[str, Array], graph: Graph) -> TreeProof:
-    """Return a tree whose arrays have the right types; whether they fit each other, `replay_tree` checks."""
+    """Return the tree that JSON `data` states, its arrays of the right types, else raise ReplayError; whether they fit
+    each other, `replay_tree` checks.
+    """
     with_winners = isinstance(data, dict) and WINNERS[0] in data
     object_with_keys(data, TREE_KEYS | set(WINNERS) if with_winners else TREE_KEYS, "a tree")
     if type(data["narrow"]) is not int or data["narrow"] not in (0, 1):
@@ -272,8 +280,9 @@ def node_position(key: Any, graph: Graph) -> int:
 
 
 def tighten_positions(data: Any, graph: Graph) -> tuple[int, ...]:
-    """Return the positions of nodes to tighten; raise ReplayError unless they are computed nodes, in
-    order, each once."""
+    """Return the positions of nodes to tighten that JSON `data` lists; raise ReplayError unless they are computed
+    nodes, in order, each once.
+    """
     if not isinstance(data, list) or not all(type(i) is int for i in data) or data != sorted(set(data)):
         raise ReplayError("tighten must list positions of nodes, in order, each once")
     positions = tuple(node_position(str(i), graph) for i in data)
