@@ -18,7 +18,9 @@ TRANSFORMS: dict[str, Callable[[Graph, Wrt], Graph]] = {"forward": lambda g, _: 
 
 
 def engine_of(kind: type) -> Engine | None:
-    """Return (run, composites, call) of the engine that computes with values of this type; None if there is none."""
+    """Return (run, composites, call) of the engine that computes with values of the type `kind`; None if there is
+    none.
+    """
     packages = [base.__module__.partition(".")[0] for base in kind.__mro__]
     names = [PACKAGES[p] for p in packages if p in PACKAGES]
     if not names:
@@ -36,6 +38,7 @@ def compile(graph: Graph, engine: str, mode: Mode = "forward", *, wrt: Wrt = Non
     mode: "forward" the graph itself; "jvp", "vjp", "grad" its derivative in `wrt`, with the calling convention of
     specgrad.jvp, vjp and grad. engine="torch" gives an nn.Module around a torch.fx.GraphModule (option parameters=: a
     structure for the first argument, which the module then owns and trains); engine="jax" gives a jitted function.
+    ParameterError for another engine or mode, for split without mesh, and for a mesh with engine="torch".
 
     engine="jax", mesh=a jax Mesh, split=PartitionSpec("data", None, "rows"): on the devices of the mesh, whose axes cut
     the axes of the first data input at these places, and whatever goes along them. Halos are exchanged layer by layer,

@@ -28,7 +28,7 @@ def refuse_integers(operator: str, engine: str, dtype: Any, what: str = "an argu
     """Raise ScalarError for a dtype that is no real number: integers, bool, complex.
 
     [P6] Machine integers wrap and truncate; NumPy's are exact numbers to us, and an engine has none. Complex numbers
-    have no order, and no rule of ours means them.
+    have no order, and no rule of ours means them. `what` says in the error whose dtype it is.
     """
     if "complex" in str(dtype):
         raise ScalarError(operator, f"cannot compute with dtype {dtype}; give floats or exact numbers")
@@ -37,7 +37,9 @@ def refuse_integers(operator: str, engine: str, dtype: Any, what: str = "an argu
 
 
 def number(value: Any) -> Any:
-    """Return a Python number as an engine takes it: integers that fit 32 bits unchanged, all others as floats."""
+    """Return a Python number `value` as an engine takes it: integers that fit 32 bits unchanged, all others as
+    floats.
+    """
     return value if isinstance(value, int) and abs(value) < 2**31 else as_float(value)
 
 
@@ -50,7 +52,9 @@ def key_of(op: Op, shapes: Sequence[Shape], params: Params) -> tuple[Any, ...]:
 
 
 def function_named(name: str, **modules: Any) -> Any:
-    """Return the function that a program writes as `name`: "F.silu" is the silu of the module given as F."""
+    """Return the function that a program writes as `name`: "F.silu" is the silu of the module given as F in
+    `modules`.
+    """
     head, *rest = name.split(".")
     return reduce(getattr, rest, modules[head])
 
@@ -96,7 +100,9 @@ class Engine:
         return self._cache_kernel(key, op, shapes, params) if compute is None else compute
 
     def _cache_kernel(self, key: tuple[Any, ...], op: Op, shapes: Sequence[Shape], params: Params) -> Kernel:
-        """Return a new kernel and store it under `key`; the cache is emptied when it is full."""
+        """Return a new kernel for arguments of these shapes and store it under `key`; the cache is emptied when it is
+        full.
+        """
         plain = [tuple(s) for s in shapes]
         if any(type(n) is not int for s in plain for n in s):  # torch.jit.trace: sizes are tensors
             return self.kernel_for(op, whole(plain), params)
@@ -107,7 +113,7 @@ class Engine:
         return compute
 
     def _make_kernel(self, op: Op, shapes: Sequence[Shape], params: Params) -> Kernel:
-        """Return a new kernel; raise UnsupportedError if the table has no lowering."""
+        """Return a new kernel for arguments of these shapes; raise UnsupportedError if the table has no lowering."""
         op.shape(*shapes, **params)
         lowering = self.table.get(op.name) or self.lower_named(op)
         if lowering is None:

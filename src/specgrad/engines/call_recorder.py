@@ -43,7 +43,7 @@ class CallRecorder:
         return y
 
     def program(self, result: Any) -> Program | None:
-        """Return the steps as one function of the call's tensors; None if they are incomplete.
+        """Return the recorded steps up to `result` as one function of the call's tensors; None if they are incomplete.
 
         The function returns None where a step does.
         """
@@ -59,7 +59,7 @@ class CallRecorder:
         return program
 
     def _source(self, words: list[str], several: bool) -> str:
-        """Return the Python source of the program that returns the values named by `words`."""
+        """Return the Python source of the program that returns the values named by `words`, as a tuple if `several`."""
         lines = [f"def program({', '.join(self._inputs)}):"]
         for number, (given, names, many) in enumerate(self._steps):
             call = f"f{number}({', '.join(given)})"
@@ -84,7 +84,10 @@ class CallRecorder:
         return name
 
     def _argument_source(self, value: Any, *, of_call: bool = False) -> str:
-        """Return the variable name of a recorded tensor, or of a constant made from a setting."""
+        """Return the variable name of a recorded tensor, or of a constant made from a setting `value`.
+
+        `of_call`: it is a result, which a recorded step must have made.
+        """
         if id(value) in self._names:
             return self._names[id(value)]
         constant = f"c{len(self._scope)}"

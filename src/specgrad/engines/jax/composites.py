@@ -25,7 +25,7 @@ Array = jax.Array
 
 
 def _are_floats(*values: Any) -> bool:
-    """Return whether all are arrays of one floating type; None is skipped."""
+    """Return whether all `values` are arrays of one floating type; None is skipped."""
     given = [v for v in values if v is not None]
     if not all(isinstance(v, jax.Array) and v.dtype not in NOT_NUMBERS for v in given):
         return False
@@ -48,13 +48,17 @@ def log_softmax(x: Any, axis: int = -1) -> Kernel | None:
 
 
 def gelu(x: Any, approximate: str = "none") -> Kernel | None:
-    """Select jax.nn.gelu for the tanh formula; the exact one is an operator."""
+    """Return a kernel for approximate="tanh", jax.nn.gelu; None for other arguments, as the exact gelu is an
+    operator.
+    """
     known = approximate == "tanh" and _are_floats(x)
     return rounded_once(lambda x, approximate: jax.nn.gelu(x, approximate=True)) if known else None
 
 
 def amin(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split") -> Kernel | None:
-    """Select one minimum over the axes with its own tie rule; None for invalid arguments or empty axes."""
+    """Return one minimum over the axes with the tie rule `ties`, as a kernel; None for invalid arguments or empty
+    axes.
+    """
     if not _are_floats(x) or ties not in ("all", "split"):
         return None
     at = axes_of("amin", axes, x.ndim)
@@ -71,14 +75,21 @@ def _standardised(x: Array, eps: float) -> Array:
 
 
 def _normalised(x: Array, lead: Shape, weight: Array | None, bias: Array | None, eps: Any) -> Array:
-    """Return x standardised over all but the `lead` axes, times weight plus bias, which broadcast with x."""
+    """Return x standardised over all but the `lead` axes, times weight plus bias, which broadcast with x.
+
+    `eps` is added to the variance.
+    """
     y = _standardised(x.reshape((*lead, math.prod(x.shape) // math.prod(lead))), float(eps)).reshape(x.shape)
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
 
 
 def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Kernel | None:
-    """Select layer normalisation in few passes; None if shapes or types do not fit."""
+    """Return a kernel of layer normalisation over the last axes `shape` in few passes; None if shapes or types do not
+    fit.
+
+    `weight` and `bias` have that shape or are None; `eps` is added to the variance.
+    """
     tail = tuple(shape)
     fits = _are_floats(x, weight, bias) and x.size and tail and x.shape[max(0, x.ndim - len(tail)) :] == tail
     if not fits or any(v is not None and v.shape != tail for v in (weight, bias)):
@@ -89,7 +100,10 @@ def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps:
 
 
 def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Kernel | None:
-    """Select group normalisation in few passes; None if shapes or types do not fit."""
+    """Return a kernel of group normalisation in few passes; None if shapes or types do not fit.
+
+    `weight` and `bias` have one number per channel or are None; `eps` is added to the variance.
+    """
     fits = _are_floats(x, weight, bias) and x.ndim >= 2 and x.size and groups >= 1 and x.shape[1] % groups == 0
     if not fits or any(v is not None and v.shape != x.shape[1:2] for v in (weight, bias)):
         return None

@@ -40,7 +40,7 @@ def _padded(x: Array, how: Sequence[AxisStep]) -> Array:
 
 
 def _materialised(x: Array, how: Sequence[AxisStep]) -> Array:
-    """Return x with its padding, in memory: XLA would recompute both in every slice that reads them."""
+    """Return x with the padding of `how`, in memory: XLA would recompute both in every slice that reads them."""
     written: Array = lax.optimization_barrier(_padded(x, how))
     return written
 
@@ -56,7 +56,9 @@ def _outs(x: Shape, kernel: Shape, how: Sequence[AxisStep]) -> Shape:
 
 
 def _taps(x: Array, kernel: Shape, how: Sequence[AxisStep]) -> list[tuple[Shape, Array]]:
-    """Return every tap of the kernel with what all outputs read of x with it; x is padded here."""
+    """Return every tap of the kernel with what all outputs read of x with it; `how` has stride, dilation and padding
+    per axis.
+    """
     outs = _outs(x.shape, kernel, how)
     x = _padded(x, how)
     lead = x.ndim - len(how)
@@ -72,7 +74,10 @@ def _taps(x: Array, kernel: Shape, how: Sequence[AxisStep]) -> list[tuple[Shape,
 def _native(
     x: Array, w: Array, how: Sequence[AxisStep], groups: int, spacing: Shape | None = None, out_sharding: Any = None
 ) -> Array:
-    """Return XLA's own convolution; `spacing` dilates x."""
+    """Return XLA's own convolution of x with w; `spacing` dilates x, `how` has stride, dilation and padding per axis.
+
+    `out_sharding` is the sharding of the result, None: XLA's choice.
+    """
     return lax.conv_general_dilated(
         x,
         w,
@@ -88,7 +93,10 @@ def _native(
 
 @rounded_once
 def _by_shifted_slices(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
-    """Convolve by a sum of shifted slices, each times its weight: for few inputs per output."""
+    """Convolve x with w by a sum of shifted slices, each times its weight: for few inputs per output.
+
+    `how` has stride, dilation and padding per axis.
+    """
     n, each, rank = x.shape[0], w.shape[1], len(how)
     x, how = _materialised(x, how), _unpadded(how)
     weights = w.reshape((groups, w.shape[0] // groups, *w.shape[1:], *(1,) * rank))
@@ -103,7 +111,9 @@ def _by_shifted_slices(x: Array, w: Array, how: Sequence[AxisStep], groups: int)
 
 
 def _per_group(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
-    """Convolve each group separately, and concatenate."""
+    """Convolve each group of x with its part of w separately, and concatenate; `how` has stride, dilation and padding
+    per axis.
+    """
     parts = zip(jnp.split(x, groups, axis=1), jnp.split(w, groups, axis=0), strict=True)
     return jnp.concatenate([correlate(a, b, how, 1) for a, b in parts], axis=1)
 
@@ -124,7 +134,10 @@ def _grouped_columns(x: Array, kernel: Shape, how: Sequence[AxisStep], groups: i
 
 @rounded_once
 def _by_grouped_matmul(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
-    """Convolve by one matrix product per sample and group, all of them one operation of XLA."""
+    """Convolve x with w by one matrix product per sample and group, all of them one operation of XLA.
+
+    `how` has stride, dilation and padding per axis.
+    """
     if is_split(x):  # whose type does not follow these reshapes
         return _per_group(x, w, how, groups)
     outs, n = _outs(x.shape, w.shape[2:], how), x.shape[0]
@@ -135,13 +148,13 @@ def _by_grouped_matmul(x: Array, w: Array, how: Sequence[AxisStep], groups: int)
 
 
 def _pointwise_reads(x: Array, how: Sequence[AxisStep]) -> Array:
-    """Return (N, C, outputs): what a kernel of one tap reads."""
+    """Return (N, C, outputs): what a kernel of one tap reads of x with the padding and strides of `how`."""
     x = _padded(x, how)[(..., *(slice(None, None, s.stride) for s in how))]
     return x.reshape((*x.shape[:2], math.prod(x.shape[2:])))
 
 
 def _pointwise(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
-    """Convolve with a kernel of one tap: a matrix product.
+    """Convolve x with w, a kernel of one tap: a matrix product; `how` has stride and padding per axis.
 
     Per sample, the weight repeated over the batch; or one product for the batch, whose result is turned. The weight is
     repeated where it is much smaller than the result that it spares to turn.
@@ -156,7 +169,7 @@ def _pointwise(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Arra
 
 
 def _weight_pointwise(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep]) -> Array:
-    """Return the weight gradient for one tap: a matrix product summed over samples and cells.
+    """Return the weight gradient for one tap: a product of gy and what is read of x, summed over samples and cells.
 
     The order of that sum is left to XLA.
     """
@@ -169,7 +182,10 @@ def _weight_pointwise(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep
 
 
 def _column_matrix(x: Array, kernel: Shape, how: Sequence[AxisStep]) -> Array:
-    """Return (N * outputs, C * taps): what each output reads, in the order of a weight in memory."""
+    """Return (N * outputs, C * taps): what each output reads of x, in the order of a weight in memory.
+
+    `how` has stride, dilation and padding per axis.
+    """
     stacked = jnp.stack([v for _, v in _taps(x, kernel, how)], axis=2)
     n, c, taps, *outs = stacked.shape
     rows = stacked.reshape((n, c * taps, math.prod(outs))).transpose((0, 2, 1))
@@ -183,7 +199,10 @@ def _rows(y: Array) -> Array:
 
 
 def _by_columns(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
-    """Convolve by one product of the matrix of all taps (im2col) with the weight as it lies in memory."""
+    """Convolve by one product of the matrix of all taps of x (im2col) with the weight w as it lies in memory.
+
+    `how` has stride, dilation and padding per axis; there is one group.
+    """
     outs = _outs(x.shape, w.shape[2:], how)
     columns, weights = _column_matrix(x, w.shape[2:], how), w.reshape((w.shape[0], math.prod(w.shape[1:])))
     y = lax.dot_general(columns, weights, (((1,), (1,)), ((), ())), precision=EXACT)
@@ -203,7 +222,10 @@ def _fold_first_axis(x: Array, kernel: int, first: AxisStep, rank: int) -> Array
 
 
 def _by_lower_rank(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
-    """Convolve rank d as rank d-1, down to the 2-D convolutions that XLA knows well."""
+    """Convolve x with w of rank d as rank d-1, down to the 2-D convolutions that XLA knows well.
+
+    `how` has stride, dilation and padding per axis.
+    """
     planes = _fold_first_axis(x, w.shape[2], how[0], len(how))
     weights = jnp.moveaxis(w, 2, 1).reshape((w.shape[0], planes.shape[1], *w.shape[3:]))
     y = correlate(planes, weights, how[1:], 1)
@@ -224,6 +246,8 @@ MAX_SEPARATE_GROUPS = 4  # groups that are convolutions of their own: each of th
 def _shifted_is_faster(w: Shape, groups: int, how: Sequence[AxisStep], row: int) -> bool:
     """Return whether a sum of shifted slices is fastest: few inputs per output, few sharing outputs or long rows.
 
+    `w` is the weight's shape, `how` has the strides, `row` is the number of cells of an input row.
+
     Slices with gaps, which XLA reads cell by cell, only if no product could share them. Measured in
     benchmarks/grouped_compile_jax.py.
     """
@@ -234,6 +258,8 @@ def _shifted_is_faster(w: Shape, groups: int, how: Sequence[AxisStep], row: int)
 
 def _columns_are_faster(x: Shape, w: Shape, outs: Shape) -> bool:
     """Return whether im2col is fastest: at most half a row of columns per filter.
+
+    x and w are shapes, `outs` the spatial shape of the output.
 
     Moving the weight then costs most. Also where XLA leaves its fast path: the input has fewer cells than the kernel
     along some axis.
@@ -259,7 +285,10 @@ FASTER: tuple[tuple[str, Callable[[Shape, Shape, int, Sequence[AxisStep]], bool]
 
 
 def correlate(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
-    """Return sum over i, t of w[o,i,t] * x[n,i,s*p+e*t-lo], for x (N, C, *spatial), w (O, C/groups, *kernel)."""
+    """Return sum over i, t of w[o,i,t] * x[n,i,s*p+e*t-lo], for x (N, C, *spatial), w (O, C/groups, *kernel).
+
+    `how` has the stride s, dilation e and padding lo per axis; on the CPU by the first of FASTER that fits.
+    """
     if 0 in x.shape:
         return jnp.zeros((x.shape[0], w.shape[0], *_outs(x.shape, w.shape[2:], how)), x.dtype)
     faster = (lowering for _, fits, lowering in FASTER if fits(x.shape, w.shape, groups, how))
@@ -276,18 +305,18 @@ def _flat_batch(x: Array, rank: int) -> Array:
 
 
 def _biased(y: Array, b: tuple[Array, ...], rank: int) -> Array:
-    """Return y plus the bias per channel, if there is one."""
+    """Return y plus b[0], the bias per channel; y itself if b is empty."""
     return y + b[0].reshape(b[0].shape + (1,) * rank) if b else y
 
 
 def conv(x: Array, w: Array, *b: Array, window: Window, groups: int) -> Array:
-    """Return the convolution of x, any batch axes, plus the bias if given."""
+    """Return the convolution of x, any batch axes, with w, plus the bias b per channel if given."""
     y = correlate(_flat_batch(x, window.rank), w, steps(window), groups)
     return _biased(y.reshape((*x.shape[: x.ndim - window.rank - 1], *y.shape[1:])), b, window.rank)
 
 
 def conv_transpose(x: Array, w: Array, *b: Array, window: Window, groups: int) -> Array:
-    """Return the transposed convolution of x, any batch axes, plus the bias if given."""
+    """Return the transposed convolution of x, any batch axes, with w, plus the bias b per channel if given."""
     lead = x.shape[: x.ndim - window.rank - 1]
     flat = _flat_batch(x, window.rank)
     y = _transposed(flat, w, window, groups)
@@ -357,7 +386,10 @@ def _transpose_by_phases(x: Array, w: Array, window: Window, groups: int) -> Arr
 
 
 def _phase_cells(x: Array, w: Array, phases: Sequence[Phase | None], counts: Shape, groups: int) -> Array:
-    """Return the output cells of one combination of residues; zeros if no tap reaches them."""
+    """Return the output cells of one combination of residues, `counts` per axis; zeros if no tap reaches them.
+
+    `phases` say per axis which taps reach them, None: no tap.
+    """
     reached = [p for p in phases if p is not None]
     if len(reached) < len(phases):
         return jnp.zeros((x.shape[0], w.shape[0], *counts), x.dtype)
@@ -367,13 +399,16 @@ def _phase_cells(x: Array, w: Array, phases: Sequence[Phase | None], counts: Sha
 
 
 def _flipped_taps(w: Array, taps: list[int], at: int) -> Array:
-    """Return evenly spaced taps of one kernel axis, last first."""
+    """Return the evenly spaced `taps` of kernel axis `at` of w, last first."""
     step = taps[-2] - taps[-1] if len(taps) > 1 else 1
     return jnp.flip(lax.slice_in_dim(w, taps[-1], taps[0] + 1, step, axis=at), at)
 
 
 def _interleaved(parts: list[Array], strides: Shape, counts: Shape) -> Array:
-    """Return the array whose cells s*q + r along every axis come from the part with residues r."""
+    """Return the array whose cells s*q + r along every axis come from the part with residues r.
+
+    `strides` are s per axis, `counts` the numbers of q.
+    """
     if len(parts) == 1:
         return parts[0]
     n, c, rank = *parts[0].shape[:2], len(strides)
@@ -408,7 +443,9 @@ def _weight_gradient(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep]
 
 
 def _weight_native(x: Array, gy: Array, how: Sequence[AxisStep]) -> Array:
-    """Return the weight gradient as a correlation of x with gy, channels as batch, summed over the batch."""
+    """Return the weight gradient as a correlation of x with gy, channels as batch, summed over the batch; `how` is the
+    forward step per axis.
+    """
     turned = [AxisStep(s.dilation, s.stride, s.before, s.after) for s in how]
     swapped = jnp.swapaxes(x, 0, 1), jnp.swapaxes(gy, 0, 1)
     return jnp.swapaxes(_native(*swapped, turned, 1, out_sharding=replicated_sharding(x)), 0, 1)
@@ -416,7 +453,8 @@ def _weight_native(x: Array, gy: Array, how: Sequence[AxisStep]) -> Array:
 
 @rounded_once
 def _weight_shifted(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep], groups: int) -> Array:
-    """Return the weight gradient by a sum of products per tap, one tap after the other.
+    """Return the weight gradient by a sum of products of x and gy per tap, one tap after the other; `how` is the step
+    per axis.
 
     A loop is compiled once, and keeps the products of one tap: benchmarks/grouped_compile_jax.py.
     """
@@ -438,7 +476,7 @@ def _weight_shifted(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep],
 
 @rounded_once
 def _weight_batched(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep], groups: int) -> Array:
-    """Return the weight gradient by one matrix product per sample and group."""
+    """Return the weight gradient by one matrix product of gy and x per sample and group; `how` is the step per axis."""
     n, each = x.shape[0], x.shape[1] // groups
     rows = gy.reshape((n, groups, gy.shape[1] // groups, math.prod(gy.shape[2:])))
     gw = jnp.einsum("ngoc,ngtc->ngot", rows, _grouped_columns(x, kernel, how, groups), precision=EXACT)
@@ -446,7 +484,9 @@ def _weight_batched(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep],
 
 
 def _weight_columns(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep]) -> Array:
-    """Return the weight gradient by one matrix product: gy against the columns (im2col) of x."""
+    """Return the weight gradient by one matrix product: gy against the columns (im2col) of x; `how` is the step per
+    axis.
+    """
     columns = _column_matrix(x, kernel, how)
     gw = lax.dot_general(_rows(gy), columns, (((0,), (0,)), ((), ())), precision=EXACT)
     return gw.reshape((gy.shape[1], x.shape[1], *kernel))

@@ -57,7 +57,7 @@ def _with_tangent(op: Op, compute: Kernel, params: Params) -> Kernel:
 
 
 def ours(name: str, function: Callable[..., Array]) -> Lowering:
-    """Return a lowering to function(*arrays, **params) with the operator's own tangent rule."""
+    """Return a lowering of the operator `name` to function(*arrays, **params) with the operator's own tangent rule."""
 
     def lower(*_: Shape, **params: Any) -> Kernel:
         return _with_tangent(REGISTRY[name], functools.partial(function, **params), params)
@@ -87,7 +87,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class LinearPrimitive:
-    """One linear operator with its parameters, under zero or more vmaps (innermost first)."""
+    """One linear operator with its parameters, under zero or more vmaps (innermost first).
+
+    `function` computes it, `params` are the parameters as (name, value) pairs, `maps` the mapped axis of each argument per
+    vmap.
+    """
 
     op: Op
     function: Callable[..., Array]
@@ -99,7 +103,7 @@ class LinearPrimitive:
     def mapped(
         self, f: Callable[..., T], spread: Callable[[Dims], Any], out: Callable[[Dims], Any]
     ) -> Callable[..., T]:
-        """Return f under the vmaps, with in_axes and out_axes made from each map."""
+        """Return f under the vmaps, with in_axes `spread(map)` and out_axes `out(map)` of each map."""
         for dims in self.maps:
             f = jax.vmap(f, in_axes=spread(dims), out_axes=out(dims))
         return f
@@ -123,7 +127,7 @@ class LinearPrimitive:
         return self.mapped(rule, axes, lambda _: 0)(y, list(args), [dargs[i] for i in present])
 
     def inner_shape(self, shape: Shape, position: int) -> Shape:
-        """Return the shape of an argument without the axes of all vmaps."""
+        """Return the shape of the argument at `position` without the axes of all vmaps."""
         for dims in reversed(self.maps):
             d = dims[position]
             shape = shape if d is None else (*shape[:d], *shape[d + 1 :])
@@ -148,7 +152,7 @@ class LinearPrimitive:
 def _vmap_pullback(
     rule: Callable[..., list[Array]], in_axes: Any, out_axes: list[int | None]
 ) -> Callable[..., list[Array]]:
-    """Return vmap of a pullback, in which an argument that was repeated (axis None) collects the sum."""
+    """Return vmap of the pullback `rule`, in which an argument that was repeated (axis None) collects the sum."""
     many = jax.vmap(rule, in_axes=in_axes, out_axes=[0 if d is None else d for d in out_axes])
 
     def collected(gy: Array, given: Sequence[Array]) -> list[Array]:
@@ -161,7 +165,8 @@ _call = Primitive("specgrad_linear")
 
 
 def linear(name: str, function: Callable[..., Array], leading: tuple[int, ...]) -> Lowering:
-    """Return a lowering to function(*arrays, **params), whose tangent and transpose are the operator's rules.
+    """Return a lowering of the operator `name` to function(*arrays, **params), whose tangent and transpose are the
+    operator's rules.
 
     `leading` are the arguments that carry leading axes: mapping exactly these needs no vmap.
     """
@@ -180,12 +185,14 @@ def _jitted(call: LinearPrimitive) -> Callable[..., Array]:
 
 
 def _impl(*args: Array, call: LinearPrimitive) -> Array:
-    """Run the primitive eagerly, jitted."""
+    """Run the primitive eagerly on arrays, as a jitted function."""
     return _jitted(call)(*args)
 
 
 def _abstract(*args: Any, call: LinearPrimitive) -> Any:
-    """Return the abstract value of the result, by the shape rule; under vmaps the lowering is traced for it."""
+    """Return the abstract value of the primitive `call`'s result, by the shape rule; under vmaps the lowering is traced
+    for it.
+    """
     if call.maps:
         out = jax.eval_shape(call.forward(), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in args))
         return aval_like(args[0], out.shape, out.dtype)
@@ -197,7 +204,7 @@ def _abstract(*args: Any, call: LinearPrimitive) -> Any:
 
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, call: LinearPrimitive) -> tuple[Array, Any]:
-    """Return value and tangent of the primitive, by the operator's rule."""
+    """Return value and tangent of the primitive at `primals` along `tangents`, by the operator's rule."""
     y = _call.bind(*primals, call=call)
     dy = call.tangent(y, _as_jax_arrays(primals), [None if type(t) is ad.Zero else t for t in _as_jax_arrays(tangents)])
     return y, ad.Zero(jax.typeof(y).to_tangent_aval()) if dy is None else dy
@@ -215,7 +222,9 @@ def _transpose(gy: Any, *args: Any, call: LinearPrimitive) -> list[Any]:
 
 
 def _batch(args: Sequence[Array], dims: Dims, *, call: LinearPrimitive) -> tuple[Array, int]:
-    """Return (result, 0) under one more vmap: a leading axis if exactly the `leading` arguments are mapped."""
+    """Return (result, 0) of the primitive `call` under one more vmap over axes `dims`: a leading axis if exactly the
+    `leading` arguments are mapped.
+    """
     if not call.maps and tuple(i for i, d in enumerate(dims) if d is not None) == call.leading:
         moved = [a if d is None else jnp.moveaxis(a, d, 0) for a, d in zip(args, dims, strict=True)]
         return _call.bind(*moved, call=call), 0

@@ -148,6 +148,7 @@ class CompiledOpen:
         return self._compiled(self._graph.fitted(args))(*args)
 
     def lower(self, *args: Any) -> Any:
+        """Return jax.jit's lowering of the program for the sizes of these arguments."""
         return self._compiled(self._graph.fitted(args)).lower(*args)
 
 
@@ -160,5 +161,5 @@ def checked(node: Node, value: Any) -> Any:
 
 
 def constant(c: np.ndarray[Any, Any]) -> Array:
-    """Return a captured array for JAX; exact numbers become float64."""
+    """Return a captured NumPy array c for JAX; exact numbers become float64."""
     return jnp.asarray(c.astype(np.float64) if c.dtype == object else c)

@@ -54,7 +54,7 @@ def _lower_rounded_once(function: Callable[..., Array]) -> Lowering:
 
 
 def _mask(test: Callable[[Any, Any], Array]) -> Lowering:
-    """Return a lowering of a comparison whose result is 0 or 1 in the type of its arguments."""
+    """Return a lowering of the comparison `test` whose result is 0 or 1 in the type of its arguments."""
     return _plain_lowering(lambda a, b: test(a, b).astype(jnp.result_type(a, b)))
 
 
@@ -73,6 +73,7 @@ def _power(x: Array, *, exponent: Number) -> Array:
 
 
 def _clamp(x: Array, *, low: Number | None, high: Number | None) -> Array:
+    """Return min(max(x, low), high); an end that is None does not limit."""
     y = x if low is None else jnp.maximum(x, float(low))
     return y if high is None else jnp.minimum(y, float(high))
 
@@ -100,7 +101,7 @@ def quotient(a: Array, b: Array) -> Array:
 
 
 def _quotient_jvp(args: Sequence[Array], dargs: Sequence[Any]) -> tuple[Array, Array]:
-    """Return y = a / b and its tangent (da - db*y) / b."""
+    """Return y = a / b of `args` and its tangent (da - db*y) / b, `dargs` being (da, db)."""
     y, (da, db) = quotient(*args), dargs
     rise = da if isinstance(db, SymbolicZero) else -db * y if isinstance(da, SymbolicZero) else da - db * y
     if isinstance(rise, SymbolicZero):
@@ -120,6 +121,7 @@ def _quantize(x: Array, s: Array, z: Array, *, low: int | None, high: int | None
 
 @rounded_once
 def _normal_pdf(x: Array) -> Array:
+    """Return the density of the standard normal distribution at each cell of x."""
     return jnp.exp(-(x * x) / 2) / math.sqrt(2 * math.pi)
 
 
@@ -139,7 +141,9 @@ def _planes(x: Array, rank: int) -> Array:
 
 
 def _readable_positions(name: str, where: Array, cells: int, empty: bool) -> tuple[Array, Any]:
-    """Return positions inside 0..cells-1 and a factor: 1, or NaN where a position is outside under jit.
+    """Return the positions `where` brought inside 0..cells-1 and a factor: 1, or NaN where one is outside under jit.
+
+    -1 is allowed if `empty`. Raise ShapeError in the name of the operator `name` for a known position outside.
 
     Raise ShapeError for a known position outside.
     """
@@ -155,7 +159,7 @@ def _readable_positions(name: str, where: Array, cells: int, empty: bool) -> tup
 
 
 def _take(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
-    """Gather cells of the last `rank` axes at flat positions; -1 gives 0 if `empty`."""
+    """Gather cells of the last `rank` axes of x at flat positions i; -1 gives 0 if `empty`."""
     cells, where = _planes(x, rank), _planes(i, rank)
     if not cells.shape[1]:
         return jnp.zeros(i.shape, x.dtype)
@@ -165,17 +169,17 @@ def _take(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
 
 
 def _rows(where: Array) -> Array:
-    """Return the row number of every cell of a matrix of positions."""
+    """Return the row number of every cell of the matrix of positions `where`."""
     return lax.broadcasted_iota(where.dtype, where.shape, 0)
 
 
 def _minus_one_outside(where: Array, cells: int) -> Array:
-    """Return positions with -1 replaced by `cells`, which is outside; JAX would count -1 from the end."""
+    """Return the positions `where` with -1 replaced by `cells`, which is outside; JAX would count -1 from the end."""
     return jnp.where(where < 0, cells, where)
 
 
 def _put(gy: Array, i: Array, *, size: Shape, empty: bool) -> Array:
-    """Scatter-add gy at flat positions into zeros of `size`, the adjoint of `_take`; -1 is dropped if `empty`."""
+    """Scatter-add gy at flat positions i into zeros of `size`, the adjoint of `_take`; -1 is dropped if `empty`."""
     values, where, cells = _planes(gy, len(size)), _planes(i, len(size)), math.prod(size)
     at, factor = _readable_positions("put", where, cells, empty)
     at, values = jnp.where(where == -1, cells, at) if empty else at, (values * factor).astype(gy.dtype)
@@ -201,7 +205,7 @@ def _contiguous_runs(i: Array, cells: int) -> list[tuple[int, int]] | None:
 
 
 def _gather(x: Array, i: Array, *, axis: int) -> Any:
-    """Gather along `axis` by an index of any shape; negative positions count from the end."""
+    """Gather x along `axis` by an index i of any shape; negative positions count from the end."""
     if not x.shape[axis]:
         return jnp.zeros(x.shape[:axis] + i.shape + x.shape[axis + 1 :], x.dtype)
     runs = _contiguous_runs(i, x.shape[axis])
@@ -212,7 +216,7 @@ def _gather(x: Array, i: Array, *, axis: int) -> Any:
 
 
 def _scatter(gy: Array, i: Array, *, axis: int, size: int) -> Array:
-    """Scatter-add along `axis` into `size` cells, the adjoint of `_gather`."""
+    """Scatter-add gy along `axis` at index i into `size` cells, the adjoint of `_gather`."""
     runs = _contiguous_runs(i, size)
     if runs is not None:
         parts = jnp.split(gy, np.cumsum([count for _, count in runs])[:-1], axis=axis)
@@ -225,7 +229,7 @@ def _scatter(gy: Array, i: Array, *, axis: int, size: int) -> Array:
 
 
 def _from_axis_start(i: Array, cells: int) -> Array:
-    """Return positions counted from the start of an axis of `cells` cells."""
+    """Return positions i, negative ones from the end, counted from the start of an axis of `cells` cells."""
     return jnp.where(i < 0, i + cells, i)
 
 
@@ -235,7 +239,7 @@ def _with_trailing_axes(factor: Any, axes: int) -> Any:
 
 
 def _resize_taps(x: Array, axis: int, line: Resized) -> list[tuple[Any, Any]]:
-    """Return, for each tap, the cells read along `axis` and their weights."""
+    """Return, for each tap of the resized axis `line`, the cells read of x along `axis` and their weights."""
     if line.how != "linear":
         return [(line.cells[0], 1)]
     shape = (line.out, *(1,) * (x.ndim - axis - 1))
@@ -254,7 +258,9 @@ MAX_READERS_GATHERED = 8  # of one cell: takes instead of scatters; benchmarks/l
 
 
 def _reader_table(line: Resized) -> tuple[Any, Any, Any]:
-    """Return three arrays (rounds, cells): an output that reads the cell, its weight, and whether there is one."""
+    """Return three arrays (rounds, cells) of a resized axis: an output that reads the cell, its weight, and whether
+    there is one.
+    """
     linear_taps = line.how == "linear"
     cells = np.concatenate(line.cells if linear_taps else line.cells[:1])
     weights = np.concatenate(line.weights) if linear_taps else np.ones(line.out)
@@ -332,11 +338,14 @@ def _median_index(x: Array, *, window: Window) -> Array:
 
 
 def _median_pool(x: Array, *, window: Window) -> Array:
-    """Return the cells at median_index."""
+    """Return the median cell of each window of x: the cells at median_index."""
     return _take(x, _median_index(x, window=window), rank=window.rank, empty=window.has_empty)
 
 
 def _cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Any:
+    """Return the cumulative sum of x along `axis`, without the cell itself if `exclusive`, from the end if
+    `reverse`.
+    """
     add = partial(jnp.cumsum, dtype=x.dtype)
     return running_sum(x, axis, exclusive, reverse, add, jnp.flip, jnp.concatenate, jnp.zeros_like)
 
@@ -355,11 +364,12 @@ def _last_writer(i: Array, *, rank: int, cells: int) -> Array:
 
 
 def _contract(x: Array, z: Array, *, spec: str) -> Array:
-    """Return the einsum of two arrays in full precision."""
+    """Return the einsum `spec` of two arrays x and z in full precision."""
     return jnp.einsum(spec, x, z, precision=lax.Precision.HIGHEST)
 
 
 def _pad(x: Array, *, widths: Sequence[tuple[int, int, int]]) -> Array:
+    """Return x with (low, high, gap) zeros per axis: before, behind and between cells; negative ones remove cells."""
     return lax.pad(x, jnp.zeros((), x.dtype), widths)
 
 
@@ -452,6 +462,7 @@ class JaxEngine(Engine):
     """The JAX engine, which passes placeholders of unknown linear arguments through."""
 
     def run(self, op: Op, args: Sequence[Any], params: Params) -> Any:
+        """Apply an operator to JAX arrays; a tracer of linear placeholders is handed to their own rule."""
         if any(type(a) is LinearPlaceholder for a in args):
             return LinearPlaceholder.__specgrad_apply__(op, args, params)
         return super().run(op, args, params)
@@ -462,7 +473,7 @@ NOT_NUMBERS = INTEGERS | {np.dtype("complex64"), np.dtype("complex128")}
 
 
 def _compile_time_array(i: np.ndarray[Any, Any], x: Array) -> Array:
-    """Return known positions as an array that stays a constant inside jit."""
+    """Return known positions i as an array that stays a constant inside jit."""
     with jax.ensure_compile_time_eval():
         return jnp.asarray(i)
 

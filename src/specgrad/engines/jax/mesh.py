@@ -30,7 +30,7 @@ def align_varying(args: Sequence[Array]) -> list[Array]:
 
 
 def cast_varying(x: Array, names: Iterable[str]) -> Array:
-    """Return x as a value that may also differ from device to device along these mesh axes."""
+    """Return x as a value that may also differ from device to device along the mesh axes `names`."""
     missing = tuple(sorted(set(names) - varying(x)))
     return lax.pcast(x, missing, to="varying") if missing else x
 
@@ -45,7 +45,7 @@ def aval_like(aval: Any, shape: Shape, dtype: Any) -> Any:
 
 
 def _axes(aval: Any) -> list[Any]:
-    """Return the mesh axis that splits each axis, None for axes that are not split."""
+    """Return the mesh axis that splits each axis of the abstract value `aval`, None for axes that are not split."""
     spec = tuple(aval.sharding.spec)
     return [*spec, *[None] * (len(aval.shape) - len(spec))]
 

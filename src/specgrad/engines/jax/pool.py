@@ -39,7 +39,9 @@ def on_cpu() -> bool:
 
 
 def pad_axis(x: Array, at: int, lo: int, hi: int, value: float = 0.0, gap: int = 0) -> Array:
-    """Pad one axis with `value` around and `gap` cells between neighbours; negative widths remove cells."""
+    """Pad axis `at` with `value`, lo cells before and hi behind, and `gap` cells between neighbours; negative widths
+    remove cells.
+    """
     if lo == hi == gap == 0:
         return x
     widths = [(0, 0, 0)] * x.ndim
@@ -48,7 +50,7 @@ def pad_axis(x: Array, at: int, lo: int, hi: int, value: float = 0.0, gap: int =
 
 
 def mask_along(mask: Mask, at: int) -> Array:
-    """Return a mask of one (negative) axis in the shape that broadcasts along it."""
+    """Return a mask of the (negative) axis `at` in the shape that broadcasts along it."""
     return jnp.asarray(mask.reshape(mask.shape + (1,) * (-1 - at)))
 
 
@@ -74,7 +76,9 @@ class WindowAxis:
         return [lax.slice_in_dim(phases[r], q, q + out, axis=self.at) for q, r in residues(self.axis)]
 
     def read_strided(self, x: Array, fill: float) -> list[Array]:
-        """Return what every tap reads by strided slices: ten times faster at stride 2, but slow to transpose."""
+        """Return what every tap reads of x by strided slices, padded with `fill`: ten times faster at stride 2, but
+        slow to transpose.
+        """
         Window((self.axis,)).check_walk()
         if isinstance(self.axis, Adaptive):
             return self.read(x, fill)
@@ -83,7 +87,7 @@ class WindowAxis:
         return [lax.slice_in_dim(x, *part, axis=self.at) for part in slices]
 
     def _phases(self, x: Array, axis: Strided, fill: float) -> dict[int, Array]:
-        """Return the padded array split by residue modulo the stride, for the residues that some tap has."""
+        """Return x, padded with `fill`, split by residue modulo the stride, for the residues that some tap has."""
         x = pad_axis(x, self.at, *axis.pads, fill)
         at = self.at % x.ndim
         if axis.stride == 1:
@@ -98,7 +102,7 @@ class WindowAxis:
         return {r: lax.squeeze(part, [at + 1]) for r, part in enumerate(lax.split(x, [1] * x.shape[at + 1], at + 1))}
 
     def _cells(self, x: Array, t: int, fill: float) -> Array:
-        """Return what tap t of an adaptive axis reads: a gather with constant positions."""
+        """Return what tap t of an adaptive axis reads, `fill` outside: a gather with constant positions."""
         assert isinstance(self.axis, Adaptive)
         cells = [min(self.axis.start(o) + t, self.axis.size - 1) for o in range(self.axis.out)]
         v = jnp.take(x, np.array(cells), axis=self.at, mode="clip")
@@ -151,7 +155,7 @@ def _beats(b: Array, a: Array) -> Array:
 
 
 def _wins(b: Array, a: Array, b_inside: Mask, a_inside: Mask, at: int) -> Array:
-    """Return whether b replaces a, which comes first.
+    """Return whether b replaces a, which comes first; masks say along axis `at` which taps are inside.
 
     A padded tap never does, and any inside tap replaces a padded one.
     """
@@ -207,13 +211,13 @@ def _by_doubling(line: WindowAxis, x: Array) -> tuple[Array, Route]:
 
 
 def _halves(x: Array, shift: int, at: int) -> tuple[Array, Array]:
-    """Return x without its last `shift` cells and x without its first."""
+    """Return x without its last `shift` cells and x without its first, along axis `at`."""
     n = x.shape[at]
     return lax.slice_in_dim(x, 0, n - shift, axis=at), lax.slice_in_dim(x, shift, n, axis=at)
 
 
 def _every_stride(x: Array, stride: int, at: int) -> Array:
-    """Return every `stride`-th cell along one axis."""
+    """Return every `stride`-th cell of x along axis `at`."""
     return lax.slice_in_dim(x, 0, None, stride, axis=at)
 
 
@@ -229,7 +233,9 @@ def _axis_max_with_route(line: WindowAxis, x: Array) -> tuple[Array, Route]:
 
 
 class MaxRoute(NamedTuple):
-    """The maxima of a window, and the linear map v -> v at the first winner, 0 for an empty window."""
+    """The maxima of a window (`value`), and the linear map (`route`) from v to v at the first winner, 0 for an empty
+    window.
+    """
 
     value: Array
     route: Route
@@ -265,7 +271,9 @@ def winner(x: Array, window: Window) -> Array:
 
 
 def _reduce_window(x: Array, start: float, join: Any, axes: Sequence[tuple[int, Strided]]) -> Array:
-    """Return lax.reduce_window over some (negative) axes; cells that no window reads are removed first."""
+    """Return lax.reduce_window of x by `join` from `start` over some (negative) axes; cells that no window reads are
+    removed first.
+    """
     size, stride, dilation, padding = [1] * x.ndim, [1] * x.ndim, [1] * x.ndim, [(0, 0)] * x.ndim
     for at, axis in axes:
         lo, hi = axis.pads
@@ -320,6 +328,7 @@ def _max_pool(x: Array, window: Window) -> Array:
 
 @_max_pool.defjvp
 def _max_pool_jvp(window: Window, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """Return the maxima of the windows, and the tangents at their first winners."""
     y, route = routed_max(primals[0], window)
     return y, route(tangents[0])
 
@@ -452,7 +461,7 @@ def smooth_max(x: Array, window: Window, beta: Number, padded: str) -> Array:
 def smooth_pull(x: Array, y: Array, v: Array, window: Window, beta: Number) -> Array:
     """Return sum_t exp(beta*(x_t - y)) * v_t of every window.
 
-    Axis by axis around the largest x, the last step around y.
+    Axis by axis around the largest x, the last step around y. `v` has the shape of x, y is the smooth maximum.
     """
     b, m, y = _steepness(beta, x), _mirror(x, beta), _mirror(y, beta)
     *inner, outer = reduction_axes(window)
@@ -462,5 +471,7 @@ def smooth_pull(x: Array, y: Array, v: Array, window: Window, beta: Number) -> A
 
 
 def smooth_push(x: Array, y: Array, g: Array, window: Window, beta: Number) -> Array:
-    """Return the adjoint of `smooth_pull` in v; weights are recomputed, so nothing is kept per tap."""
+    """Return the adjoint of `smooth_pull` in v at g; weights exp(beta*(x_t - y)) are recomputed, so nothing is kept per
+    tap.
+    """
     return adjoint(lambda v: smooth_pull(x, y, v, window, beta), struct_like(g, x.shape), g)

@@ -15,7 +15,7 @@ Array = jax.Array
 
 
 def _over_axes(reduce: Callable[..., Array]) -> Callable[..., Array]:
-    """Return the reduction with a derivative at ties: shared evenly ("split") or all to each ("all").
+    """Return `reduce` over axes with a derivative at ties: shared evenly ("split") or all to each ("all").
 
     NaNs are the winners if there are any ([P1]).
     """
@@ -42,10 +42,10 @@ _max, _min = _over_axes(jnp.max), _over_axes(jnp.min)
 
 
 def largest(x: Array, *, axes: Shape, ties: str) -> Any:
-    """Return the maximum over `axes`; x itself without axes."""
+    """Return the maximum over `axes`, whose derivative at `ties` is "split" or goes to "all"; x itself without axes."""
     return _max(x, axes, ties) if axes else x
 
 
 def smallest(x: Array, *, axes: Shape, ties: str) -> Any:
-    """Return the minimum over `axes`; x itself without axes."""
+    """Return the minimum over `axes`, whose derivative at `ties` is "split" or goes to "all"; x itself without axes."""
     return _min(x, axes, ties) if axes else x

@@ -71,7 +71,7 @@ def compile_sharded(
 
     `derived` is the graph of the derivative by `mode` (a key of MODES) in the arguments `wrt`; it defines arguments and
     results. `split` is a PartitionSpec: the mesh axis that cuts each axis of the data. ParameterError if sizes are
-    open.
+    open. `jit` compiles it.
     """
     if graph.open is not None:
         raise ParameterError(
@@ -147,7 +147,9 @@ def _forward(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> l
 
 
 def _jvp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
-    """Return outputs and tangents, flat, with the arguments of specgrad.jvp."""
+    """Return outputs and tangents, flat, for arguments of specgrad.jvp; the graph `derived` says how they are
+    structured.
+    """
     given, tangents = _split_arguments(forward.graph, derived, args)
     function, where, chosen = _function_of_wrt(forward, wrt, given)
     named = [p for _, tree in selected(forward.graph, wrt)[0] for p in leaves(tree)]
@@ -157,7 +159,9 @@ def _jvp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[
 
 
 def _vjp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
-    """Return outputs and cotangents, flat, with the arguments of specgrad.vjp."""
+    """Return outputs and cotangents, flat, for arguments of specgrad.vjp; the graph `derived` says how they are
+    structured.
+    """
     given, cotangents = _split_arguments(forward.graph, derived, args)
     function, where, chosen = _function_of_wrt(forward, wrt, given)
     _, pull, outputs = jax.vjp(function, chosen, has_aux=True)
@@ -165,7 +169,7 @@ def _vjp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[
 
 
 def _grad(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
-    """Return the gradients, flat, with the arguments of specgrad.grad."""
+    """Return the gradients, flat, for arguments of specgrad.grad; the graph `derived` says how they are structured."""
     given, _ = _split_arguments(forward.graph, derived, args)
     function, where, chosen = _function_of_wrt(forward, wrt, given)
     (y,), pull, _ = jax.vjp(function, chosen, has_aux=True)
@@ -173,7 +177,7 @@ def _grad(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list
 
 
 def _in_wrt_order(graph: Graph, wrt: Wrt, where: list[int], cotangents: list[Array]) -> list[Array]:
-    """Return the cotangents in the order in which `wrt` names the inputs."""
+    """Return the cotangents of inputs at positions `where` in the order in which `wrt` names the inputs."""
     by_position = dict(zip(where, cotangents, strict=True))
     return [by_position[p] for _, tree in selected(graph, wrt)[0] for p in leaves(tree)]
 

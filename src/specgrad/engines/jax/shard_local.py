@@ -68,7 +68,10 @@ class DeviceRun:
             self.values[p] = lax.psum(value, joined) if joined else value
 
     def _blocks(self, stage: Stage, branch: Any, types: dict[int, Any], given: dict[str, Array]) -> list[Array]:
-        """Return the results of a branch, padded with zeros to the block shape that every device has."""
+        """Return the results of a branch of a stage, padded with zeros to the block shape that every device has.
+
+        `given` are what the branch reads, by name; `types` say the dtype of each result.
+        """
         values: Values = branch(given)
         shapes = {p: self.stages.block(p) for p in stage.results}
         blocks = [
@@ -168,7 +171,9 @@ class StageCode:
         return relative_box(self.stages.owned(p, at), tuple(i for i, _ in self.stages.cut(p, at).gives))
 
     def key(self, at: At) -> Hashable:
-        """Return a hashable key that is equal for devices that run the same code."""
+        """Return a hashable key that is equal for devices, `at` being one's place in the mesh, that run the same
+        code.
+        """
         return tuple(self._key(p, at) if self.stages.computes(p, at) else None for p in self.stage.nodes)
 
     def _key(self, p: int, at: At) -> Hashable:
@@ -177,7 +182,11 @@ class StageCode:
         return reads, self._owned_in_computed(p, at), tuple(self.stages.cut(p, at).params.values())
 
     def run(self, at: At, given: dict[str, Array]) -> Values:
-        """Return the results of one kind of device, each of just the cells that it owns; empty ones are left out."""
+        """Return the results at the place `at` of a device in the mesh, each of just the cells that it owns; empty ones
+        are left out.
+
+        `given` are what the stage reads, by name.
+        """
         values: Values = {}
         for p in self.stage.nodes:
             if self.stages.computes(p, at):
@@ -215,7 +224,7 @@ def pad_to_block(x: Array, shape: Shape) -> Array:
 
 
 def with_halo(x: Array, axis: int, name: str, exchange: AxisExchange) -> Array:
-    """Return a block with the cells that its device reads of others, along one axis of the mesh."""
+    """Return a block x with the cells that its device reads of others, along the mesh axis `name` that cuts `axis`."""
     x, here = cast_varying(x, (name,)), lax.axis_index(name)
     pieces = [x]
     for piece in exchange.pieces:

@@ -19,7 +19,7 @@ HALF_TYPES = (torch.bfloat16, torch.float16)
 
 
 def unwrapped(f: Callable[..., Any]) -> Callable[..., Tensor]:
-    """Return a composition without its cache and dispatch: it never looks for a native operator of the engine."""
+    """Return a composition f without its cache and dispatch: it never looks for a native operator of the engine."""
     plain: Callable[..., Tensor] = inspect.unwrap(f)
     return plain
 
@@ -79,7 +79,7 @@ def flatten_spatial(x: Tensor, *others: Tensor) -> list[Tensor]:
 
 
 def unflatten_spatial(lines: Tensor, shape: torch.Size) -> Tensor:
-    """Return the result of `flatten_spatial` in the image shape again."""
+    """Return `lines`, a result of `flatten_spatial`, in the image shape again."""
     if lines.shape == shape:
         return lines
     if lines.ndim == 2:
@@ -92,6 +92,7 @@ class _OperatorRules(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, name: str, params: Any, compute: Kernel, *args: Any) -> Any:
+        """Compute an operator by `compute`, and save what its own derivative rules read."""
         y = compute(*args)
         ctx.name, ctx.params = name, params
         if REGISTRY[name].linear != "all":  # the rules of a linear map read no values
@@ -101,11 +102,13 @@ class _OperatorRules(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gy: Any) -> Any:
+        """Return the cotangents of the arguments by the operator's rule; None for the three settings."""
         y, *args = ctx.saved_tensors or (None, None)
         return (None, None, None, *REGISTRY[ctx.name].cotangents(gy, y, args, ctx.params))
 
     @staticmethod
     def jvp(ctx: Any, _: Any, __: Any, ___: Any, *dargs: Any) -> Any:
+        """Return the tangent of the result by the operator's rule."""
         y, *args = ctx.saved_tensors or (None, None)
         return REGISTRY[ctx.name].tangent(y, args, dargs, ctx.params)
 
@@ -114,7 +117,9 @@ _with_operator_rules: Kernel = _OperatorRules.apply
 
 
 def ours(name: str, params: dict[str, Any], fast: Kernel, traceable: Kernel) -> Kernel:
-    """Return a kernel: `fast` on eager CPU tensors, with our derivative rules if needed; else `traceable`."""
+    """Return a kernel of the operator `name`: `fast` on eager CPU tensors, with our derivative rules if needed; else
+    `traceable`.
+    """
 
     def compute(*args: Tensor) -> Any:
         if not is_eager(args[0]) or args[0].device.type != "cpu":

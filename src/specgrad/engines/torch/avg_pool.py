@@ -94,7 +94,7 @@ AVG_POOL: dict[int, Callable[..., Tensor]] = {1: F.avg_pool1d, 2: F.avg_pool2d, 
 
 
 def _matrix_products(t: Tensor, window: Window, transpose: bool) -> Tensor:
-    """Return window sums, or their adjoint (`transpose`): adaptive axes by 0-1 matrices, others by taps."""
+    """Return window sums of t, or their adjoint (`transpose`): adaptive axes by 0-1 matrices, others by taps."""
     for axis, part in enumerate(window.axes):
         dim = t.ndim - window.rank + axis
         if isinstance(part, Adaptive):
@@ -106,7 +106,7 @@ def _matrix_products(t: Tensor, window: Window, transpose: bool) -> Tensor:
 
 
 def _sum_of_taps(t: Tensor, window: Window, dim: int, transpose: bool) -> Tensor:
-    """Return window sums along the axis `dim`, or their adjoint (`transpose`), tap by tap."""
+    """Return window sums of t along the axis `dim`, or their adjoint (`transpose`), tap by tap."""
     lead = (slice(None),) * dim
     size = window.size if transpose else window.out
     shape = (*t.shape[:dim], *size, *t.shape[dim + 1 :])
@@ -128,17 +128,21 @@ def _summed_in_float32(window: Window, compute: Kernel) -> Kernel:
 
 
 def lower_avg_pool(x: Shape, *, window: Window, divisor: Any) -> Kernel:
-    """Lower avg_pool; half types by float32 if many windows read a cell."""
+    """Lower avg_pool, sums over `divisor` ("padded", "inside" or a number); half types by float32 if many windows read
+    a cell.
+    """
     return _summed_in_float32(window, _avg_pool(x, window, divisor))
 
 
 def lower_avg_spread(gy: Shape, *, window: Window, divisor: Any) -> Kernel:
-    """Lower avg_spread, the adjoint of avg_pool; half types by float32 if many windows read a cell."""
+    """Lower avg_spread, the adjoint of avg_pool with this divisor; half types by float32 if many windows read a
+    cell.
+    """
     return _summed_in_float32(window, _avg_spread(gy, window, divisor))
 
 
 def _avg_pool(x: Shape, window: Window, divisor: Any) -> Kernel:
-    """Choose the fastest kernel for avg_pool on this shape and window."""
+    """Choose the fastest kernel for avg_pool on this shape and window; `divisor` is "padded", "inside" or a number."""
     counts = _counts(window, divisor)
     if window.reads_all:  # a mean, which PyTorch computes far faster than a pool
         axes = tuple(range(-window.rank, 0))
@@ -171,7 +175,7 @@ def _avg_pool(x: Shape, window: Window, divisor: Any) -> Kernel:
 
 
 def _avg_spread(gy: Shape, window: Window, divisor: Any) -> Kernel:
-    """Choose the fastest kernel for the adjoint of avg_pool on this shape and window."""
+    """Choose the fastest kernel for the adjoint of avg_pool with this divisor, on this shape and window."""
     counts = _counts(window, divisor)
     if window.reads_all:
         return lambda t: t.expand(*t.shape[: t.ndim - window.rank], *window.size) / counts
@@ -203,7 +207,9 @@ def _avg_spread(gy: Shape, window: Window, divisor: Any) -> Kernel:
 
 
 def _fast_for_float32_64(name: str, params: dict[str, Any], fast: Kernel, traceable: Kernel) -> Kernel:
-    """Return `fast` with our derivative rules for float32 and float64, `traceable` for other types."""
+    """Return `fast` with the derivative rules of the operator `name` for float32 and float64, `traceable` for other
+    types.
+    """
     doubled = ours(name, params, fast, traceable)
     return lambda t: doubled(t) if t.dtype in DOUBLING_TYPES and t.numel() else traceable(t)
 
@@ -211,7 +217,11 @@ def _fast_for_float32_64(name: str, params: dict[str, Any], fast: Kernel, tracea
 def _faster_by_slices(
     name: str, params: dict[str, Any], x: Shape, native: bool, counts: Any, traceable: Kernel
 ) -> Kernel:
-    """Return avg_pool or avg_spread by slices for contiguous CPU memory, if estimated faster than native."""
+    """Return avg_pool or avg_spread (`name`) by slices for contiguous CPU memory, if estimated faster; else
+    `traceable`.
+
+    `native`: PyTorch has an operator for it; `counts` are the divisors.
+    """
     window = params["window"]
     time = native_time(x, window, NATIVE_AVG_STRIDED_NS) if native else math.inf
     planes = math.prod(x[: len(x) - window.rank])

@@ -85,7 +85,9 @@ def _make_caller(form: CallSignature) -> Program:
 
 
 def _key_source(name: str, kind: type) -> str:
-    """Return the source text of the key of one argument: 0.0 and -0.0, or CPU and other devices, differ."""
+    """Return the source text of the key of the argument `name` of type `kind`: 0.0 and -0.0, or CPU and other devices,
+    differ.
+    """
     if kind in TENSORS:
         return f"{name}.shape, {name}.dtype, {name}.is_cpu"
     if kind in CONTAINERS:
@@ -94,7 +96,9 @@ def _key_source(name: str, kind: type) -> str:
 
 
 def _container_key(value: Any, tensors: list[Tensor]) -> Any:
-    """Return a hashable key of a container's contents, and append the tensors in it to `tensors`.
+    """Return a hashable key of the contents of `value`, a container, and append the tensors in it to `tensors`.
+
+    TypeError for types that are no settings.
 
     1, 1.0 and True have distinct keys, and so have a list and a tuple.
     """
@@ -115,7 +119,7 @@ def _container_key(value: Any, tensors: list[Tensor]) -> Any:
 
 
 def _slice_key(value: slice, tensors: list[Tensor]) -> tuple[Any, ...]:
-    """Return a hashable key of a slice; tensors in it are appended to `tensors`."""
+    """Return a hashable key of the slice `value`; tensors in it are appended to `tensors`."""
     ends = value.start, value.stop, value.step
     return ends if tuple(map(type, ends)) in SLICE_TYPES else tuple(_container_key(v, tensors) for v in ends)
 
@@ -124,7 +128,7 @@ def _slice_key(value: slice, tensors: list[Tensor]) -> tuple[Any, ...]:
 
 
 def _record_first_call(form: CallSignature, key: Key, tensors: list[Tensor], values: tuple[Any, ...]) -> Any:
-    """Run a call, and store the program that it came to under `key`.
+    """Run a call of the form `form` with these argument values, and store the program that it came to under `key`.
 
     An error leaves no entry; nor does a call with one tensor in two places, which looks like a call with two.
     """

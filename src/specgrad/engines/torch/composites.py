@@ -44,7 +44,7 @@ _matmul = unwrapped(contract.matmul)
 
 
 def _same_float_type(x: Any, *others: Any) -> bool:
-    """Return whether all are plain tensors of one floating type, outside of tracers; None is skipped."""
+    """Return whether x and all `others` are plain tensors of one floating type, outside of tracers; None is skipped."""
     if not isinstance(x, Tensor) or not x.is_floating_point() or not is_eager(x):
         return False
     dtype = x.dtype
@@ -54,7 +54,11 @@ def _same_float_type(x: Any, *others: Any) -> bool:
 def batch_norm(
     x: Any, mean_: Any, var: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5, channel: int = 1
 ) -> Kernel | None:
-    """Select F.batch_norm, which has no derivative in mean and var, needs eps >= 0 and channels on axis 1."""
+    """Return F.batch_norm as a kernel, which has no derivative in mean and var, needs eps >= 0 and channels on axis 1;
+    else None.
+
+    `weight` and `bias` have one number per channel or are None.
+    """
     if channel != 1 or mean_ is None or var is None or not eps >= 0:
         return None
     if not _same_float_type(x, mean_, var, weight, bias) or x.ndim < 2 or not x.numel():
@@ -84,7 +88,11 @@ def batch_norm(
 
 
 def cross_entropy(x: Any, labels: Any, *, reduction: Any = "mean") -> Kernel | None:
-    """Select F.cross_entropy; under autocast in float32, as PyTorch does for its own."""
+    """Return F.cross_entropy of scores x and integer labels as a kernel; under autocast in float32, as PyTorch does for
+    its own.
+
+    `reduction` is "mean", "sum" or "none"; None if x is no tensor.
+    """
     if not isinstance(x, Tensor):
         return None
     axis = min(x.ndim - 1, 1)
@@ -107,7 +115,7 @@ def _in_float32_under_autocast(loss: Kernel) -> Kernel:
 
 
 def _native_cross_entropy(x: Tensor, labels: Tensor, *, reduction: str = "mean") -> Tensor:
-    """Return F.cross_entropy; raise ShapeError for IGNORED_LABEL, which PyTorch would skip."""
+    """Return F.cross_entropy of scores x and labels; raise ShapeError for IGNORED_LABEL, which PyTorch would skip."""
     _refuse_ignored(labels)
     return F.cross_entropy(x, labels, None, None, IGNORED_LABEL, None, reduction)
 
@@ -126,7 +134,7 @@ def _refuse_ignored(labels: Tensor) -> None:
 
 
 def mse_loss(x: Any, target: Any, *, reduction: Any = "mean") -> Kernel | None:
-    """Select F.mse_loss; None if shapes or types differ."""
+    """Return F.mse_loss of x and `target` as a kernel; None if shapes or types differ, or for an unknown reduction."""
     fits = _same_float_type(x, target) and target is not None and x.shape == target.shape and x.numel()
     if fits and reduction in ("mean", "sum", "none"):
         return lambda x, target, *, reduction="mean": F.mse_loss(x, target, reduction=reduction)
@@ -134,7 +142,7 @@ def mse_loss(x: Any, target: Any, *, reduction: Any = "mean") -> Kernel | None:
 
 
 def gelu(x: Any, approximate: str = "none") -> Kernel | None:
-    """Select F.gelu; None for unknown approximations or types."""
+    """Return F.gelu as a kernel; None for unknown values of `approximate` or types."""
     known = approximate in ("none", "tanh") and _same_float_type(x)
     return (lambda x, approximate="none": F.gelu(x, approximate=approximate)) if known else None
 
@@ -185,14 +193,21 @@ def _takes_affine(x: Any, eps: Any, wanted: Sequence[int], *vectors: Any) -> boo
 
 
 def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Kernel | None:
-    """Select F.layer_norm; None if shapes or types do not fit."""
+    """Return F.layer_norm over the last axes `shape` as a kernel; None if shapes or types of x, weight and bias do not
+    fit.
+
+    `eps` is added to the variance.
+    """
     tail = tuple(shape)
     fits = isinstance(x, Tensor) and x.is_floating_point() and tail and x.shape[max(0, x.ndim - len(tail)) :] == tail
     return _layer_norm if fits and x.numel() and _takes_affine(x, eps, tail, weight, bias) else None
 
 
 def _layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Tensor:
-    """Return F.layer_norm; half types by float32 if weight or bias need a gradient, which it adds in half."""
+    """Return F.layer_norm; half types by float32 if weight or bias need a gradient, which it adds in half.
+
+    `eps` is added to the variance.
+    """
     if x.dtype in HALF_TYPES and needs_grad(*(v for v in (weight, bias) if v is not None)):
         wide: Tensor = _layer_norm_in_float32(x, shape, weight, bias, eps)
         return wide
@@ -203,7 +218,10 @@ _layer_norm_in_float32: Kernel = rounded_once(F.layer_norm)
 
 
 def group_norm(x: Any, groups: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Kernel | None:
-    """Select F.group_norm; None if shapes or types do not fit."""
+    """Return F.group_norm as a kernel; None if shapes or types of x, weight and bias do not fit.
+
+    `eps` is added to the variance.
+    """
     fits = isinstance(x, Tensor) and x.is_floating_point() and x.ndim >= 2 and type(groups) is int and groups >= 1
     fits = fits and x.numel() and x.shape[1] % groups == 0 and _takes_affine(x, eps, x.shape[1:2], weight, bias)
     return _group_norm if fits and x.numel() > x.shape[0] * groups else None  # F.group_norm takes no groups of one
@@ -213,7 +231,8 @@ def _group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, ep
     """Return F.group_norm; for channels_last its kernel's variance E[x*x] - E[x]**2 may lose all digits.
 
     The means and deviations that it found decide: where digits were lost, or values cannot be read, x is copied to
-    contiguous memory, whose kernel subtracts the mean first.
+    contiguous memory, whose kernel subtracts the mean first. `eps` is added to the variance; weight and bias are per
+    channel or None.
     """
     if not is_channels_last(x, x.ndim - 2):
         return F.group_norm(x.contiguous(), groups, weight, bias, eps)
@@ -228,7 +247,7 @@ def _with_standard_strides(x: Tensor) -> Tensor:
 
 
 def _group_norm_by_channels(x: Tensor, groups: int, weight: Any, bias: Any, eps: float) -> Tensor:
-    """Return the native result on channels_last if its variance is accurate, else a contiguous one."""
+    """Return F.group_norm of x on channels_last if its variance is accurate, else computed on a contiguous copy."""
     weight, bias = packed(weight, bias)
     if is_eager(x) and x.device.type == "cpu" and x.numel() and not torch.is_autocast_enabled("cpu"):
         n, c, *sizes = x.shape
@@ -239,14 +258,16 @@ def _group_norm_by_channels(x: Tensor, groups: int, weight: Any, bias: Any, eps:
 
 
 def _variance_is_accurate(ratios: Tensor) -> bool:
-    """Return whether all abs(mean / deviation) are at most MAX_MEAN_OVER_DEVIATION; False for NaN."""
+    """Return whether all `ratios`, mean / deviation, are at most MAX_MEAN_OVER_DEVIATION in size; False for NaN."""
     if ratios.numel() <= MAX_CELLS_READ_BY_PYTHON:
         return all(abs(r) <= MAX_MEAN_OVER_DEVIATION for r in ratios.tolist())
     return bool(ratios.abs_().amax().item() <= MAX_MEAN_OVER_DEVIATION)
 
 
 def mean(x: Any, axes: Any = None, *, keepdims: bool = False) -> Kernel | None:
-    """Select torch.mean if there are cells to average and the axes are valid and distinct."""
+    """Return torch.mean over `axes` (None: all) as a kernel if there are cells to average and the axes are valid and
+    distinct; else None.
+    """
     at = reduced_axes(x, axes) if _same_float_type(x) and x.numel() else None
     keep = bool(keepdims)
     if at is None:
@@ -257,12 +278,12 @@ def mean(x: Any, axes: Any = None, *, keepdims: bool = False) -> Kernel | None:
 
 
 def matmul(x: Any, z: Any) -> Kernel | None:
-    """Select torch.matmul for two floating tensors of one type."""
+    """Return torch.matmul as a kernel for two floating tensors x and z of one type; else None."""
     return _native_matmul if z is not None and _same_float_type(x, z) else None
 
 
 def _native_matmul(x: Tensor, z: Tensor) -> Tensor:
-    """Return torch.matmul, which broadcasts as NumPy; where it refuses, the formula raises our error."""
+    """Return torch.matmul of x and z, which broadcasts as NumPy; where it refuses, the formula raises our error."""
     try:
         return torch.matmul(x, z)
     except RuntimeError:

@@ -41,7 +41,9 @@ def native_conv(win: Window, groups: int) -> Kernel | None:
 
 
 def conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
-    """Return the convolution of x, (N, C, *spatial), for any rank and padding."""
+    """Return the convolution of x, (N, C, *spatial), with w and the bias b (or None), for any rank and padding of the
+    window `win`.
+    """
     if win.rank > 3:
         return _folded_conv(x, w, b, win, groups)
     native = win.steps()
@@ -51,7 +53,9 @@ def conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Te
 
 
 def _folded_conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
-    """Return a convolution as one of rank-1: outputs of the first axis join the batch, its taps the channels."""
+    """Return a convolution by the window `win` as one of rank-1: outputs of the first axis join the batch, its taps the
+    channels.
+    """
     first, rest = split_first_axis(win)
     n, c = x.shape[:2]
     (k,), (out,) = first.kernel, first.out
@@ -64,7 +68,9 @@ def _folded_conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: in
 
 
 def native_transpose(win: Window, groups: int) -> Kernel | None:
-    """Return PyTorch's own transposed convolution as a function (x, w, b); None for unequal paddings."""
+    """Return PyTorch's own transposed convolution by the window `win` as a function (x, w, b); None for unequal
+    paddings.
+    """
     extra = win.output_padding()
     if win.rank > 3 or extra is None:
         return None
@@ -73,7 +79,7 @@ def native_transpose(win: Window, groups: int) -> Kernel | None:
 
 
 def conv_transpose(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
-    """x is (N, C, *win.out); the result has the sizes win.size."""
+    """Return the transposed convolution of x, (N, C, *win.out), with w and the bias b (or None), of sizes win.size."""
     if win.rank > 3:
         return _folded_transpose(x, w, b, win, groups)
     direct = native_transpose(win, groups)
@@ -87,7 +93,7 @@ def conv_transpose(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: 
 
 
 def _folded_transpose(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
-    """Return a transposed convolution as a sum over taps of the first axis of ones of rank-1."""
+    """Return a transposed convolution by the window `win` as a sum over taps of the first axis of ones of rank-1."""
     first, rest = split_first_axis(win)
     n, (out,) = x.shape[0], first.out
     folded = x.movedim(2, 1).reshape(n * out, x.shape[1], *rest.out)
@@ -102,7 +108,7 @@ def _folded_transpose(x: Tensor, w: Tensor, b: Tensor | None, win: Window, group
 
 
 def conv_weight(x: Tensor, gy: Tensor, win: Window, groups: int) -> Tensor:
-    """The gradient of conv in its weight; x and gy have one batch axis."""
+    """Return the gradient of conv by the window `win` in its weight; x and gy have one batch axis."""
     shape = (gy.shape[1], x.shape[1] // groups, *win.kernel)
     if win.rank > 3:
         return _folded_weight(x, gy, win, groups, shape)
@@ -119,7 +125,7 @@ def conv_weight(x: Tensor, gy: Tensor, win: Window, groups: int) -> Tensor:
 
 
 def _folded_weight(x: Tensor, gy: Tensor, win: Window, groups: int, shape: Shape) -> Tensor:
-    """Return the weight gradient, one of rank-1 per tap of the first axis."""
+    """Return the weight gradient, of `shape`, one of rank-1 per tap of the window's first axis."""
     first, rest = split_first_axis(win)
     parts = [x.new_zeros((*shape[:2], *rest.kernel))] * first.kernel[0]
     for tap in first.taps():
@@ -134,7 +140,9 @@ def _folded_weight(x: Tensor, gy: Tensor, win: Window, groups: int, shape: Shape
 
 
 def lower_conv(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Kernel:
-    """Lower conv to PyTorch's own operator, or to one for any rank, padding and batch axes."""
+    """Lower conv of shapes x, w and perhaps b to PyTorch's own operator, or to one for any rank, padding and batch
+    axes.
+    """
     native = native_conv(window, groups)
     if native is not None and len(x) == window.rank + 2:
         return native
@@ -142,7 +150,9 @@ def lower_conv(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Ke
 
 
 def lower_conv_transpose(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Kernel:
-    """Lower conv_transpose to PyTorch's own operator, or to one for any rank, padding and batch axes."""
+    """Lower conv_transpose of shapes x, w and perhaps b to PyTorch's own operator, or to one for any rank, padding and
+    batch axes.
+    """
     native = native_transpose(window, groups)
     if native is not None and len(x) == window.rank + 2:
         return native
@@ -175,7 +185,7 @@ def lower_conv_weight(x: Shape, gy: Shape, *, window: Window, groups: int) -> Ke
 
 
 def lower_contract(x: Shape, z: Shape, *, spec: str) -> Kernel:
-    """Lower a contraction of two arguments to F.linear where it is one, else to torch.einsum."""
+    """Lower the contraction `spec` (einsum text) of two arguments to F.linear where it is one, else to torch.einsum."""
     ins, _, out = spec.partition("->")
     a, _, b = ins.partition(",")
     if len(b) == 2 and b[1] == a[-1] and out == a[:-1] + b[0]:

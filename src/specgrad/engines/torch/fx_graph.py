@@ -67,6 +67,7 @@ class _Lowering:
         return self.fx
 
     def _args(self, node: Node) -> tuple[Any, ...]:
+        """Return the arguments of a node as fx values and numbers."""
         return tuple(number(a.value) if isinstance(a, NumberArg) else self.values[a] for a in node.args)
 
     def _call(self, i: int, node: Node) -> Any:
@@ -84,7 +85,7 @@ class _Lowering:
         return self.fx.call_function(_function(node.op.name, compute), self._args(node))
 
     def _native_result(self, i: int, call: NativeCall) -> Any:
-        """Return the fx node of one result of a native call.
+        """Return the fx node of the result of a native call that stands for graph node i.
 
         All results are taken out of the tuple at once, else it would keep every one of them alive.
         """
@@ -120,7 +121,7 @@ def _identifiers(names: list[str]) -> list[str]:
 
 
 def _is_node_of(position: Arg | None, graph: Graph, *names: str) -> TypeGuard[int]:
-    """Return whether `position` is the position of a node of one of these operators."""
+    """Return whether `position` is the position of a node of one of the operators `names`."""
     return isinstance(position, int) and graph.nodes[position].op.name in names
 
 
@@ -225,6 +226,7 @@ class Compiled(nn.Module):
         return twin
 
     def forward(self, *args: Any) -> Any:
+        """Run the program on arguments structured as the graph's; own parameters come first."""
         own = [getattr(self, name) for name in self._own]  # not _parameters: weight_norm and pruning put others there
         values = self._bind(args)
         for i, name in self._numbers:
@@ -251,28 +253,32 @@ def _constant(array: Any) -> Tensor:
 
 
 def checked_shape(x: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
-    """Return x; raise ShapeError if its shape is not the graph's, whose nodes are made for these sizes."""
+    """Return x; raise ShapeError, which names the input, if its shape is not the graph's, whose nodes are made for
+    these sizes.
+    """
     if x.shape != shape:
         raise ShapeError("graph", f"input {name} must have shape {shape}; got {tuple(x.shape)}")
     return x
 
 
 def checked_floats(x: Tensor, name: str) -> Tensor:
-    """Return x; raise ScalarError for integers, bools and complex numbers ([P6])."""
+    """Return x; raise ScalarError, which names the input, for integers, bools and complex numbers ([P6])."""
     if getattr(x, "dtype", None) in NOT_NUMBERS:
         refuse_integers("graph", "torch", x.dtype, f"input {name}")
     return x
 
 
 def _is_attribute(part: str) -> bool:
-    """Return whether fx can write this name into its program: as an attribute, or in double quotes, unescaped."""
+    """Return whether fx can write the name `part` into its program: as an attribute, or in double quotes, unescaped."""
     if part.isidentifier():
         return not keyword.iskeyword(part) and unicodedata.normalize("NFKC", part) == part
     return part.isprintable() and not set(part) & set('"\\')
 
 
 def _set_tensor(root: nn.Module, name: str, value: Tensor | nn.Parameter) -> None:
-    """Set root.a.b.c for a dotted name, making modules on the way; raise ParameterError for forbidden names."""
+    """Set root.a.b.c to `value` for a dotted name, making modules on the way; raise ParameterError for forbidden
+    names.
+    """
     *path, last = name.split(".")
     if not all(map(_is_attribute, (*path, last))):
         raise ParameterError("to_torch", f"{name[:80]!r} cannot name a tensor of a module: fx writes it into a program")

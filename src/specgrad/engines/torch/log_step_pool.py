@@ -24,7 +24,7 @@ DOUBLING_TYPES = (torch.float32, torch.float64)
 
 
 def last_axes(where: tuple[slice, ...]) -> tuple[EllipsisType | slice, ...]:
-    """Return the index that applies these slices to the last axes of a tensor."""
+    """Return the index that applies the slices `where` to the last axes of a tensor."""
     return (..., *where)
 
 
@@ -67,7 +67,9 @@ def has_negative_zero(x: Tensor) -> bool:
 
 
 def embed(t: Tensor, widths: tuple[tuple[int, int, int], ...]) -> Tensor:
-    """Return t with (lo, hi) zeros around and `gap` zeros between cells of its last axes; traceable everywhere."""
+    """Return t with zeros around and between cells of its last axes, `widths` being (lo, hi, gap) per axis; traceable
+    everywhere.
+    """
     first = t.ndim - len(widths)
     for axis, (_, _, gap) in enumerate(widths, first):
         if gap and t.shape[axis] > 1:
@@ -91,7 +93,7 @@ def accumulate(total: Tensor, where: tuple[slice, ...], part: Tensor) -> Tensor:
 
 
 def _chunks(planes: int, cells: int, bytes_per_cell: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) ranges of planes; each chunk holds about CHUNK_BYTES."""
+    """Yield (start, stop) ranges of planes, of so many cells and bytes per cell; each chunk holds about CHUNK_BYTES."""
     count = max(1, CHUNK_BYTES // max(1, cells * bytes_per_cell))
     for start in range(0, planes, count):
         yield start, min(start + count, planes)
@@ -124,7 +126,10 @@ class _PlaneChunks:
 
 
 def _anchors(buffer: Tensor, planes: int, win: Window, shift: int = 0) -> Tensor:
-    """Return the cells at output positions, (planes, *win.out), as a strided view of a flat buffer."""
+    """Return the cells at output positions, (planes, *win.out), as a strided view of a flat buffer.
+
+    `shift` is added to the storage offset.
+    """
     steps = tap_schedule.anchor_strides(win)
     return buffer.as_strided((planes, *win.out), (math.prod(win.size), *steps), buffer.storage_offset() + shift)
 
@@ -208,14 +213,16 @@ def packed_winner(x: Tensor, win: Window) -> tuple[Tensor, Tensor]:
 
 
 def _with_sign_of_winner(x: Tensor, y: Tensor, index: Tensor, rank: int) -> Tensor:
-    """Return y with the sign of the winning cell wherever y is 0; keys do not tell -0 from +0."""
+    """Return y with the sign of the winning cell of x, at `index`, wherever y is 0; keys do not tell -0 from +0."""
     cells, where = x.flatten(x.ndim - rank), index.flatten(index.ndim - rank)
     signed = cells.gather(-1, where.clamp(min=0)).view(y.shape)
     return torch.where((y == 0) & (index >= 0), signed, y)
 
 
 def _positions(win: Window) -> Tensor:
-    """Return the low key words of one padded plane, flat int32: complement of the position, 0 in the padding."""
+    """Return the low key words of one plane padded for the window `win`, flat int32: complement of the position, 0 in
+    the padding.
+    """
     inside = torch.arange(math.prod(win.size), dtype=torch.int32).view(win.size).bitwise_not()
     return pad_or_crop(inside, win.pads).reshape(-1)
 
@@ -240,7 +247,10 @@ class _KeyBuffers:
         return self.all[0]
 
     def window_maximum(self, keys: Tensor, length: int, shifts: list[int]) -> Tensor:
-        """Return the buffer whose cell p is the maximum of the keys in the window that begins at p."""
+        """Return the buffer whose cell p is the maximum of the keys in the window that begins at p.
+
+        The first `length` keys count; each pass takes the maximum with a copy moved by the next of `shifts`.
+        """
         for turn, shift in enumerate(shifts):
             length -= shift
             target = self.all[1 + turn % 2]
@@ -286,7 +296,9 @@ def dense_sum(x: Tensor, padded_window: Window, scale: float | None = None, outs
 
 
 def _all_but_last_add(chunk: Tensor, additions: list[tap_schedule.Add], scratch: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Run all passes but the last; return the two operands of the last."""
+    """Run all passes but the last of `additions` on a chunk, in `scratch` buffers; return the two operands of the
+    last.
+    """
     current = base = chunk
     length = base_length = chunk.numel()
     for n, add in enumerate(additions, 1):

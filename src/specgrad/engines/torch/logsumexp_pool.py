@@ -56,7 +56,10 @@ def _shift(x: Tensor, rank: int, beta: float) -> Tensor:
 
 
 def by_shifted_sums(x: Tensor, win: Window, beta: float, ignore: bool) -> Tensor | None:
-    """Return the smooth maximum from window sums of exp(beta*(x - M)); None where that loses precision."""
+    """Return the smooth maximum from window sums of exp(beta*(x - M)); None where that loses precision.
+
+    `ignore` leaves padded taps out; else they are 0.
+    """
     m = _shift(x, win.rank, beta)
     if not ignore and win.pads_anything:  # the padded taps, x = 0, belong to the plane
         m = m.clamp(min=0) if beta > 0 else m.clamp(max=0)
@@ -70,7 +73,10 @@ def by_shifted_sums(x: Tensor, win: Window, beta: float, ignore: bool) -> Tensor
 
 
 def smooth(x: Tensor, win: Window, beta: float, rule: str, fast: bool) -> Tensor:
-    """Return the smooth maximum of every window, 0 for an empty one; `fast` needs plain eager mode on the CPU."""
+    """Return the smooth maximum of every window, 0 for an empty one; `fast` needs plain eager mode on the CPU.
+
+    beta scales the exponent; `rule` is "ignore" to leave padded taps out, else they are 0.
+    """
     ignore = rule == "ignore"
     y = by_shifted_sums(x, win, beta, ignore) if fast and x.numel() else None
     if y is None:
@@ -85,7 +91,9 @@ def smooth(x: Tensor, win: Window, beta: float, rule: str, fast: bool) -> Tensor
 
 
 def pull_by_taps(x: Tensor, y: Tensor, v: Tensor, win: Window, beta: float) -> Tensor:
-    """sum_t exp(beta*(x_t - y)) * v_t, tap by tap."""
+    """Return sum_t exp(beta*(x_t - y)) * v_t of every window of `win`, tap by tap; y and the result have its output's
+    shape.
+    """
     total = torch.zeros_like(y)
     for tap in win.taps():
         outs, ins = tap.slices()
@@ -95,7 +103,9 @@ def pull_by_taps(x: Tensor, y: Tensor, v: Tensor, win: Window, beta: float) -> T
 
 
 def push_by_taps(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float) -> Tensor:
-    """Return the adjoint of `pull_by_taps` in v: exp(beta*(x_t - y)) * g added to each cell x_t, tap by tap."""
+    """Return the adjoint of `pull_by_taps` in v: exp(beta*(x_t - y)) * g added to each cell x_t of the window, tap by
+    tap.
+    """
     total = torch.zeros_like(x)
     for tap in win.taps():
         outs, ins = tap.slices()
@@ -105,7 +115,9 @@ def push_by_taps(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float) -> T
 
 
 def _scales(x: Tensor, y: Tensor, win: Window, beta: float) -> tuple[Tensor, Tensor] | None:
-    """Return E = exp(beta*(x - M)) and 1/S = exp(-beta*(y - M)); None where the latter would be too large."""
+    """Return E = exp(beta*(x - M)) and 1/S = exp(-beta*(y - M)), M being x's shift over `win`; None where the latter
+    would be too large.
+    """
     m = _shift(x, win.rank, beta)
     depth = torch.sub(y, m).mul_(beta)
     if not bool((depth.amin() >= MIN_LOG_SUM) & (depth.amax() <= -MIN_LOG_SUM)):
@@ -114,7 +126,10 @@ def _scales(x: Tensor, y: Tensor, win: Window, beta: float) -> tuple[Tensor, Ten
 
 
 def pull(x: Tensor, y: Tensor, v: Tensor, win: Window, beta: float, fast: bool) -> Tensor:
-    """Return sum_t exp(beta*(x_t - y)) * v_t of every window; `fast` by window sums, else tap by tap."""
+    """Return sum_t exp(beta*(x_t - y)) * v_t of every window; `fast` by window sums, else tap by tap.
+
+    v has the shape of x.
+    """
     scales = _scales(x, y, win, beta) if fast and x.numel() and y.numel() else None
     if scales is None:
         return pull_by_taps(x, y, v, win, beta)
@@ -123,7 +138,7 @@ def pull(x: Tensor, y: Tensor, v: Tensor, win: Window, beta: float, fast: bool) 
 
 
 def push(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float, back: Window | None) -> Tensor:
-    """Return the adjoint of `pull` in v, of the shape of x; by window sums of `back`, or tap by tap if it is None.
+    """Return the adjoint of `pull` in v at g, of the shape of x; by window sums of `back`, or tap by tap if it is None.
 
     `back` is the window's adjoint, whose sum is the adjoint of the window sum.
     """
@@ -160,7 +175,7 @@ def _weights(x: Tensor, win: Window, beta: float, rule: str) -> tuple[Tensor, Te
 
 
 def _window_max(z: Tensor, win: Window, outside: float) -> Tensor:
-    """Return the maximum of every window; a padded cell is `outside`."""
+    """Return the maximum of z over every window; a padded cell is `outside`."""
     bare, z = win.unpadded(), padded(z, win, outside)
     for axis in reversed(range(win.rank)):
         first, *rest = tap_views(z, bare, axis)
@@ -171,7 +186,11 @@ def _window_max(z: Tensor, win: Window, outside: float) -> Tensor:
 
 
 def tangent(x: Tensor, dx: Tensor, win: Window, beta: float, rule: str, like: Tensor) -> Tensor:
-    """Softmax-weighted sum of tangents, stable for every finite x; in memory as `like`, for PyTorch asks that."""
+    """Return the softmax-weighted sum of tangents of every window, stable for every finite x; in memory as `like`, for
+    PyTorch asks that.
+
+    beta scales the exponent; `rule` says whether padded taps count.
+    """
     z, m, s = _weights(x, win, beta, rule)
     total = torch.zeros_like(like)
     for tap in win.taps():
@@ -181,7 +200,10 @@ def tangent(x: Tensor, dx: Tensor, win: Window, beta: float, rule: str, like: Te
 
 
 def cotangent(x: Tensor, gy: Tensor, win: Window, beta: float, rule: str) -> Tensor:
-    """Return the cotangent of x: gy spread over its window by the softmax weights, stable for every finite x."""
+    """Return the cotangent of x: gy spread over its window by the softmax weights, stable for every finite x.
+
+    beta scales the exponent; `rule` says whether padded taps count.
+    """
     z, m, s = _weights(x, win, beta, rule)
     total = torch.zeros_like(x)
     for tap in win.taps():
@@ -199,6 +221,7 @@ class _SmoothMaxPool(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, params: dict[str, Any]) -> Any:
+        """Return the smooth maxima of x, and save both for the derivatives."""
         y = smooth(x, params["window"], float(params["beta"]), params["padded"], x.dtype in DOUBLING_TYPES)
         ctx.params = params
         ctx.save_for_backward(x, y)
@@ -207,7 +230,10 @@ class _SmoothMaxPool(torch.autograd.Function):
 
     @staticmethod
     def _derivative(ctx: Any, t: Tensor, stable: Kernel, rule: Kernel) -> Any:
-        """Return `rule`(x, y, t), or where that is inaccurate and no higher derivative is needed `stable`."""
+        """Return `rule`(x, y, t), or where that is inaccurate and no higher derivative is needed `stable`(x, t, ...).
+
+        x and y were saved in `ctx`.
+        """
         x, y = ctx.saved_tensors
         window, beta, padded = ctx.params["window"], float(ctx.params["beta"]), ctx.params["padded"]
         if (torch.is_grad_enabled() and (t.requires_grad or x.requires_grad)) or is_accurate_from_output(y, beta):
@@ -216,12 +242,14 @@ class _SmoothMaxPool(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gy: Any) -> Any:
+        """Return the cotangent of x, by the operator's rule or the stable formula."""
         op, params = REGISTRY["smooth_max_pool"], ctx.params
         rule = lambda x, y, g: op.cotangents(g, y, (x,), params)[0]
         return _SmoothMaxPool._derivative(ctx, gy, cotangent, rule), None
 
     @staticmethod
     def jvp(ctx: Any, dx: Any, _: Any) -> Any:
+        """Return the tangent of the smooth maxima, by the operator's rule or the stable formula."""
         op, params = REGISTRY["smooth_max_pool"], ctx.params
         stable = lambda x, d, win, beta, padded: tangent(x, d, win, beta, padded, like=ctx.saved_tensors[1])
         return _SmoothMaxPool._derivative(ctx, dx, stable, lambda x, y, d: op.tangent(y, (x,), (d,), params))
@@ -231,7 +259,10 @@ _smooth_max_pool_with_rules: Callable[..., Tensor] = _SmoothMaxPool.apply
 
 
 def lower_smooth_max_pool(x: Shape, *, window: Window, beta: Number, padded: str) -> Kernel:
-    """Lower smooth_max_pool, the log-sum-exp of every window; half types by float32."""
+    """Lower smooth_max_pool, the log-sum-exp of every window; half types by float32.
+
+    beta scales the exponent; `padded` is "ignore" or "zero".
+    """
     window.check_walk()
     params = {"window": window, "beta": beta, "padded": padded}
 
@@ -245,7 +276,7 @@ def lower_smooth_max_pool(x: Shape, *, window: Window, beta: Number, padded: str
 
 
 def lower_smooth_pull(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -> Kernel:
-    """Lower smooth_pull: the softmax-weighted sum of v in every window."""
+    """Lower smooth_pull: the sum over every window of v weighted by exp(beta*(x - y))."""
     b = float(beta)
     fast = lambda t, u, v: pull(t, u, v, window, b, t.dtype in DOUBLING_TYPES)
     slow = lambda t, u, v: pull_by_taps(t, u, v, window, b)
@@ -253,7 +284,7 @@ def lower_smooth_pull(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Num
 
 
 def lower_smooth_push(x: Shape, y: Shape, g: Shape, *, window: Window, beta: Number) -> Kernel:
-    """Lower smooth_push: the adjoint of smooth_pull in v."""
+    """Lower smooth_push: the adjoint of smooth_pull with the factor beta, in v at g."""
     b, back = float(beta), window.adjoint()
     fast = lambda t, u, g: push(t, u, g, window, b, back if t.dtype in DOUBLING_TYPES else None)
     slow = lambda t, u, g: push_by_taps(t, u, g, window, b)

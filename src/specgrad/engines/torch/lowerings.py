@@ -45,16 +45,18 @@ def _tensor_like(value: Any, other: Any) -> Tensor:
 
 
 def _of_tensors(f: Kernel) -> Any:
-    """Return a lowering of a binary function that takes tensors only: Python numbers become 0-d tensors."""
+    """Return a lowering to a binary function f that takes tensors only: Python numbers become 0-d tensors."""
     return for_any_shape(lambda a, b: f(_tensor_like(a, b), _tensor_like(b, a)))
 
 
 def _mask(f: Kernel) -> Any:
-    """Return a lowering of a comparison whose result is 0 or 1 in the type of its arguments."""
+    """Return a lowering to a comparison f whose result is 0 or 1 in the type of its arguments."""
     return for_any_shape(lambda a, b: f(a, b).to(a.dtype if isinstance(a, Tensor) else b.dtype))
 
 
 def _select(c: Shape, a: Shape, b: Shape) -> Kernel:
+    """Lower select: a where c is not 0, else b."""
+
     def compute(m: Tensor, p: Any, q: Any) -> Tensor:
         like = p if isinstance(p, Tensor) else q if isinstance(q, Tensor) else m  # a mask of bools has no numbers
         return torch.where(m != 0, _tensor_like(p, like), _tensor_like(q, like))
@@ -63,11 +65,13 @@ def _select(c: Shape, a: Shape, b: Shape) -> Kernel:
 
 
 def _slice(x: Shape, *, ranges: tuple[tuple[int, int, int], ...]) -> Kernel:
+    """Lower slice: (start, stop, step) per axis."""
     index = tuple(slice(None) if r == (0, n, 1) else slice(*r) for r, n in zip(ranges, x, strict=True))
     return lambda t: t[index]
 
 
 def _pad(x: Shape, *, widths: tuple[tuple[int, int, int], ...]) -> Kernel:
+    """Lower pad: (low, high, gap) zeros per axis, before, behind and between cells."""
     if any(gap for _, _, gap in widths):
         return lambda t: log_step_pool.embed(t, widths)
     pads = log_step_pool.spatial_pads(tuple((lo, hi) for lo, hi, _ in widths))
@@ -75,7 +79,9 @@ def _pad(x: Shape, *, widths: tuple[tuple[int, int, int], ...]) -> Kernel:
 
 
 def _softplus(x: Shape, *, beta: Number) -> Kernel:
-    """Lower softplus to F.softplus, with a threshold above which x is the correctly rounded value and 1 its slope."""
+    """Lower softplus, log(1 + exp(beta*x)) / beta, to F.softplus, with a threshold above which x is the correctly
+    rounded value and 1 its slope.
+    """
     b = float(beta)
     return lambda t: F.softplus(t, b, 40.0 if t.dtype == torch.float64 else 20.0)
 
@@ -89,6 +95,7 @@ def _sign(t: Tensor) -> Tensor:
 
 
 def _clamp(x: Shape, *, low: Any, high: Any) -> Kernel:
+    """Lower clamp to torch.clamp; an end that is None does not limit."""
     ends = [None if end is None else number(end) for end in (low, high)]
     return (lambda t: t) if ends == [None, None] else lambda t: torch.clamp(t, *ends)
 
@@ -133,6 +140,7 @@ def _root(x: Shape, *, exponent: Number) -> Kernel:
 
 
 def _cumsum(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Kernel:
+    """Lower the cumulative sum along `axis`, without the cell itself if `exclusive`, from the end if `reverse`."""
     flip: Kernel = lambda t, a: t.flip(a)
     return lambda t: running_sum(t, axis, exclusive, reverse, torch.cumsum, flip, torch.cat, torch.zeros_like)
 
@@ -161,7 +169,7 @@ def _gather(x: Shape, i: Shape, *, axis: int) -> Kernel:
 
 
 def _scatter(gy: Shape, i: Shape, *, axis: int, size: int) -> Kernel:
-    """Lower scatter-add along `axis` into `size` cells, the adjoint of gather."""
+    """Lower scatter-add along `axis` at an index of shape i into `size` cells, the adjoint of gather."""
     lead, tail, line = gy[:axis], gy[axis + len(i) :], len(i) == 1
     shape = (*lead, size, *tail)
 
@@ -199,7 +207,7 @@ def _from_axis_start(index: Tensor, cells: int) -> Tensor:
 
 
 def _normal_pdf(t: Tensor) -> Tensor:
-    """Return the density of the standard normal distribution at each cell."""
+    """Return the density of the standard normal distribution at each cell of t."""
     return torch.exp(-t * t / 2) / math.sqrt(2 * math.pi)
 
 
@@ -276,7 +284,7 @@ TABLE: dict[str, Any] = {
 
 
 def _index_tensor(i: Array, x: Tensor) -> Tensor:
-    """Return an index as a tensor on the device of `x`."""
+    """Return a NumPy index i as a tensor on the device of `x`."""
     return torch.from_numpy(i.astype("int64")).to(x.device)
 
 

@@ -246,7 +246,8 @@ def keep_channels_last(
 ) -> Kernel:
     """Return a kernel that keeps channels_last: `native` for it, `compute` for other layouts.
 
-    Where the native operator is slow and no gradient is needed, `dense` runs on the channels_last memory.
+    Where the native operator is slow and no gradient is needed, `dense` runs on the channels_last memory. `cost` is the
+    native operator's time: nanoseconds per output, and per tap of it.
     """
     doubled = (
         cost[0] + cost[1] * window.taps_count > CHANNELS_DOUBLED_NS and native_time(x, window, cost) > WORTH_MAX_NS
@@ -266,7 +267,8 @@ def keep_channels_last(
 def _sliced_max(x: Shape, window: Window, traceable: Unary, native: tuple[Any, ...] | None) -> Kernel:
     """Return the kernel of a strided max_pool: by slices without a gradient, by planes as channels with one.
 
-    Each is used only where its estimated time beats `traceable`.
+    Each is used only where its estimated time beats `traceable`. `native` are the native operator's settings, None if
+    it has none.
     """
     few = native is None or max(window.kernel) <= MAX_TAPS_BY_SLICES
     slices = SlicedPool(window) if few and can_slice(window) else None
@@ -292,7 +294,10 @@ def _sliced_max(x: Shape, window: Window, traceable: Unary, native: tuple[Any, .
 
 
 def _doubled_max(window: Window, traceable: Unary, with_gradient: bool) -> Kernel:
-    """Return the kernel of a stride-1 max_pool by log-step passes; `traceable` outside plain CPU floats."""
+    """Return the kernel of a stride-1 max_pool by log-step passes; `traceable` outside plain CPU floats.
+
+    `with_gradient` allows the pass that also finds winners.
+    """
     empty = (window.inside() == 0).astype(bool) if window.has_empty else None
 
     def values(t: Tensor) -> Tensor:
@@ -316,6 +321,7 @@ class _IndexedMax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, window: Window, pair: Kernel) -> Any:
+        """Return the maxima of x, and save the winners; `pair` computes both."""
         y, index = pair(x)
         ctx.window = window
         ctx.save_for_backward(index)
@@ -324,12 +330,14 @@ class _IndexedMax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gy: Any) -> Any:
+        """Return gy scatter-added at the winners."""
         (index,) = ctx.saved_tensors
         put = lower_put(gy.shape, index.shape, size=ctx.window.size, empty=ctx.window.has_empty, known=True)
         return put(gy, index), None, None
 
     @staticmethod
     def jvp(ctx: Any, dx: Any, *_: Any) -> Any:
+        """Return the tangents at the winners."""
         (index,) = ctx.saved_tensors
         return lower_take(dx.shape, index.shape, rank=ctx.window.rank, empty=ctx.window.has_empty)(dx, index)
 
@@ -338,7 +346,8 @@ _max_with_index: Callable[..., Tensor] = _IndexedMax.apply
 
 
 def _check_range(name: str, index: Tensor, cells: int, empty: bool) -> None:
-    """Raise ShapeError if a position lies outside 0..cells-1 (-1 is allowed if `empty`).
+    """Raise ShapeError in the name of the operator `name` if a position lies outside 0..cells-1 (-1 is allowed if
+    `empty`).
 
     Plain CPU tensors alone are checked. On other devices and in tracers PyTorch refuses most of what lies outside;
     positions below -1 count as -1 there, if `empty`.
@@ -350,7 +359,7 @@ def _check_range(name: str, index: Tensor, cells: int, empty: bool) -> None:
 
 
 def lower_take(x: Shape, i: Shape, *, rank: int, empty: bool) -> Kernel:
-    """Lower take: gather cells of the last `rank` axes at flat positions; -1 gives 0 if `empty`."""
+    """Lower take: gather cells of the last `rank` axes at flat positions of shape i; -1 gives 0 if `empty`."""
 
     def compute(t: Tensor, index: Tensor) -> Tensor:
         flat, where = t.flatten(t.ndim - rank), index.flatten(index.ndim - rank)
@@ -370,7 +379,8 @@ MAX_CELLS_SCATTERED = (
 
 
 def lower_put(gy: Shape, i: Shape, *, size: Shape, empty: bool, known: bool = False) -> Kernel:
-    """Lower put: scatter-add gy at flat positions into zeros of `size`, the adjoint of take.
+    """Lower put: scatter-add gy at flat positions of shape i into zeros of `size`, the adjoint of take; -1 is dropped
+    if `empty`.
 
     `known`: the positions are winners that we computed, so they are not checked; the native kernel writes anywhere.
     """
@@ -401,8 +411,9 @@ def lower_put(gy: Shape, i: Shape, *, size: Shape, empty: bool, known: bool = Fa
 
 
 def lower_last_writer(i: Shape, *, rank: int, cells: int) -> Kernel:
-    """Lower last_writer: keep each position, of planes of `cells`, that no later one repeats, replace the others by
-    -1.
+    """Lower last_writer: keep each position, of planes of `cells`, that no later one repeats, replace the others by -1.
+
+    Positions have the shape i and lie in the last `rank` axes.
     """
 
     def compute(index: Tensor) -> Tensor:

@@ -82,7 +82,9 @@ MAX_SOFTPLUS_THRESHOLD = 40  # the exp of more may overflow
 
 
 def softplus(x: Any, beta: Any, *, threshold: Any) -> Kernel | None:
-    """Select F.softplus, which takes exp of everything below the threshold; None for thresholds that overflow."""
+    """Return F.softplus as a kernel, which takes exp of everything below the threshold; None for thresholds that
+    overflow, and beta <= 0.
+    """
     known = isinstance(x, Tensor) and x.is_floating_point() and all(type(v) in (int, float) for v in (beta, threshold))
     fits = known and 0 < beta < math.inf and threshold <= MAX_SOFTPLUS_THRESHOLD
     return (lambda x, beta, *, threshold: F.softplus(x, beta, threshold)) if fits else None
@@ -101,7 +103,7 @@ def reduced_axes(x: Any, axes: Any) -> tuple[int, ...] | None:
 
 
 def _reduction(native: Callable[..., Tensor]) -> Callable[..., Kernel | None]:
-    """Return a selector for a PyTorch reduction (amax, amin); it applies to ties="split" alone."""
+    """Return a selector for a PyTorch reduction `native` (amax, amin); it applies to ties="split" alone."""
 
     def line(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split") -> Kernel | None:
         at = reduced_axes(x, axes) if ties == "split" and _is_eager_float(x) else None
@@ -117,7 +119,9 @@ def sum_keepdims(x: Any, *, axes: Shape) -> Kernel | None:
 
 
 def _arg_reduction(native: Callable[..., Tensor]) -> Callable[..., Kernel | None]:
-    """Return a selector for torch.argmax or argmin: both give the first of equal cells, NaN before all others."""
+    """Return a selector for `native`, torch.argmax or argmin: both give the first of equal cells, NaN before all
+    others.
+    """
 
     def line(x: Any, *, axis: Any, keepdims: Any) -> Kernel | None:
         keep = bool(keepdims)
@@ -127,7 +131,9 @@ def _arg_reduction(native: Callable[..., Tensor]) -> Callable[..., Kernel | None
 
 
 def take_along(x: Any, i: Any, *, axis: Any) -> Kernel | None:
-    """Select torch.gather, if the index has x's shape but for `axis`; its kernel gives None for bad positions."""
+    """Return torch.gather as a kernel, if the index i has x's shape but for `axis`; its kernel gives None for bad
+    positions.
+    """
     if not _is_cpu_float(x) or not _is_cpu_index(i) or not _is_axis(axis, x) or i.ndim != x.ndim:
         return None
     if any(a != axis % x.ndim and n != m for a, (n, m) in enumerate(zip(x.shape, i.shape, strict=True))):
@@ -156,7 +162,9 @@ def broadcast(x: Any, *, shape: Shape) -> Kernel | None:
 
 
 def quantize(x: Any, scale: Any, *, zero_point: Any, low: Any, high: Any) -> Kernel | None:
-    """Select a native quantisation by one scale, which PyTorch broadcasts."""
+    """Return a native quantisation by one scale, which PyTorch broadcasts, and a whole zero_point; None for other
+    settings.
+    """
     one = not isinstance(scale, Tensor) or (scale.dtype == x.dtype and scale.numel() == 1 and scale.ndim <= x.ndim)
     ends = all(type(end) in (int, type(None)) for end in (low, high)) and (None in (low, high) or low <= high)
     if not _is_eager_float(x) or not one or not ends or type(zero_point) is not int or abs(zero_point) >= 2**31:
@@ -170,7 +178,9 @@ MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 
 def pad(x: Any, widths: Any, *, value: Any = 0, mode: str = "constant") -> Kernel | None:
-    """Select F.pad for reflect, edge and wrap; half types by float32 if many padded cells read one.
+    """Return F.pad for reflect, edge and wrap as a kernel; half types by float32 if many padded cells read one.
+
+    `widths` are (low, high) per axis.
 
     None for another mode or value than 0, and where F.pad cannot pad so (`_native_widths`).
     """
@@ -185,14 +195,16 @@ def pad(x: Any, widths: Any, *, value: Any = 0, mode: str = "constant") -> Kerne
 
 
 def _max_readers(n: int, lo: int, hi: int, mode: str) -> int:
-    """Return an upper bound of how many padded cells read one of n cells, for widths lo and hi."""
+    """Return an upper bound of how many padded cells read one of n cells, for widths lo and hi; `mode` is "edge",
+    "reflect" or "wrap".
+    """
     if mode == "edge":
         return 1 + (lo + hi if n == 1 else max(lo, hi))
     return 1 + (lo + hi > 0) + (lo + hi >= n - 1)
 
 
 def _native_widths(x: Any, widths: Any, mode: str) -> list[int] | None:
-    """Return the widths in F.pad's order; None if F.pad cannot pad so.
+    """Return the widths, (low, high) per axis, in F.pad's order; None if F.pad cannot pad x so in this mode.
 
     F.pad takes 1 to 3 spatial axes after one or two others, and reads no cell a second time around.
     """
@@ -232,7 +244,10 @@ def nearest_is_exact(n: int, factor: int) -> bool:
 def max_unpool(
     x: Any, indices: Any, kernel: Any, *, stride: Any = None, padding: Any = 0, output: Any = None, rank: Any = None
 ) -> Kernel | None:
-    """Select native unpooling; kernels fall back to the composition where a position is repeated.
+    """Return native unpooling of x at `indices` as a kernel; it falls back to the composition where a position is
+    repeated.
+
+    `output` is the output's shape, None: it follows from kernel, stride and padding.
 
     Of repeated positions the last one is written, and alone has a gradient.
     """
@@ -267,7 +282,7 @@ MAX_MARKS_COUNTED = 1 << 12  # which are counted as they are
 
 
 def _all_distinct(where: Tensor, cells: int) -> bool:
-    """Return whether all positions lie in 0..cells-1 and none occurs twice in a row (the last axis).
+    """Return whether all positions `where` lie in 0..cells-1 and none occurs twice in a row (the last axis).
 
     Marks are bytes, added up eight in a word: PyTorch counts them one by one, and compares floats no faster.
     """
@@ -285,7 +300,7 @@ def _all_distinct(where: Tensor, cells: int) -> bool:
 
 
 def _native_unpool(size: Shape) -> Kernel | None:
-    """Return PyTorch's own max_unpool of rank 2 or 3 as a function (x, indices); None for other ranks.
+    """Return PyTorch's own max_unpool to `size`, of rank 2 or 3, as a function (x, indices); None for other ranks.
 
     In three dimensions it asks for a stride that it does not use.
     """
@@ -297,7 +312,9 @@ def _native_unpool(size: Shape) -> Kernel | None:
 
 
 def _scatter_distinct(size: Shape) -> Kernel:
-    """Return a function (x, positions) that writes x at distinct flat positions and zeros elsewhere."""
+    """Return a function (x, positions) that writes x at distinct flat positions of a plane of `size` and zeros
+    elsewhere.
+    """
     d, cells = len(size), math.prod(size)
     written: Kernel = lambda v, at: v.new_zeros((*v.shape[:-1], cells)).scatter_(-1, at, v)
     by_bits: Kernel = lambda v, at: written(v.view(torch.int16), at).view(

@@ -75,7 +75,7 @@ def _fill_by_channels(rank: int, args: tuple[Any, ...], x: Tensor, y: Tensor, in
 
 
 def put(g: Tensor, index: Tensor, size: Shape) -> Tensor:
-    """Return g scatter-added at flat positions into zeros of `size`; rank 1 to 3, every position >= 0."""
+    """Return g scatter-added at flat positions `index` into zeros of `size`; rank 1 to 3, every position >= 0."""
     rank = len(size)
     wide, row = max(rank, 2), (1,) * (rank == 1)
     planes = [t.reshape(1, -1, *row, *t.shape[t.ndim - rank :]) for t in (g, index)]

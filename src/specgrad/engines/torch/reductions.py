@@ -21,6 +21,7 @@ class _AmaxToAllTies(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, axes: Shape) -> Any:
+        """Return the maximum of x over `axes`, kept with size 1, and save both."""
         y = torch.amax(x, axes, keepdim=True)
         ctx.axes = axes
         ctx.save_for_backward(x, y)
@@ -29,10 +30,12 @@ class _AmaxToAllTies(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gy: Any) -> Any:
+        """Return gy at every cell that is a maximum, 0 elsewhere."""
         return torch.where(_is_maximum(*ctx.saved_tensors), gy, 0), None
 
     @staticmethod
     def jvp(ctx: Any, dx: Any, _: Any) -> Any:
+        """Return the sum of the tangents of all cells that are a maximum."""
         return torch.where(_is_maximum(*ctx.saved_tensors), dx, 0).sum(ctx.axes, keepdim=True)
 
 
@@ -46,7 +49,7 @@ _amax_to_all_ties: Callable[..., Tensor] = _AmaxToAllTies.apply
 
 
 def _traceable(t: Tensor, axes: Shape) -> Tensor:
-    """Return amax with the derivative of `_AmaxToAllTies`, in traceable operators, axes kept."""
+    """Return amax of t over `axes` with the derivative of `_AmaxToAllTies`, in traceable operators, axes kept."""
     y = t.detach().amax(axes, keepdim=True)
     wins = (t.detach() == y) | t.detach().isnan()
     # The value is y; the derivative that of a sum of the winners. Each is made 0 before they are added: finite ones may
@@ -56,7 +59,9 @@ def _traceable(t: Tensor, axes: Shape) -> Tensor:
 
 
 def _amax(t: Tensor, axes: Shape, ties: str) -> Tensor:
-    """Return the maximum over `axes`, kept with size 1; `ties` selects the derivative at equal maxima."""
+    """Return the maximum of t over `axes`, kept with size 1; `ties` ("split" or "all") selects the derivative at equal
+    maxima.
+    """
     if ties == "split" or not (is_tracing() or needs_grad(t)):
         return torch.amax(t, axes, keepdim=True)
     if not t.is_cpu or not is_eager(t):
@@ -93,7 +98,9 @@ def _spatial_axes(x: Any, rank: Any) -> Shape | None:
 
 
 def global_max_pool(x: Any, *, rank: int, keepdims: bool = True, ties: str = "all") -> Kernel | None:
-    """Select amax over the last `rank` axes; None for invalid arguments."""
+    """Return amax over the last `rank` axes as a kernel; `ties` ("all" or "split") says who gets the derivative. None
+    for invalid arguments.
+    """
     axes = _spatial_axes(x, rank)
     if axes is None or ties not in ("all", "split"):
         return None
@@ -103,6 +110,8 @@ def global_max_pool(x: Any, *, rank: int, keepdims: bool = True, ties: str = "al
 
 
 def global_avg_pool(x: Any, *, rank: int, keepdims: bool = True) -> Kernel | None:
-    """Select torch.mean over the last `rank` axes; None for invalid arguments."""
+    """Return torch.mean over the last `rank` axes as a kernel, which stay with size 1 if `keepdims`; None for invalid
+    arguments.
+    """
     axes, keep = _spatial_axes(x, rank), bool(keepdims)
     return None if axes is None or not x.numel() else lambda x, **_: torch.mean(x, axes, keep)

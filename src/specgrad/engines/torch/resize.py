@@ -19,7 +19,9 @@ LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
 def _taps(t: Tensor, axis: int, line: Resized) -> list[tuple[Tensor, Tensor | None]]:
-    """Return, for each tap, the cells read along `axis` and their weights; weights are None for nearest cells."""
+    """Return, for each tap of the resized axis `line`, the cells read of t along `axis` and their weights, None for
+    nearest cells.
+    """
     cells = [torch.from_numpy(row.copy()).to(t.device) for row in line.cells]
     if line.how != "linear":
         return [(cells[0], None)]
@@ -57,7 +59,7 @@ MAX_CELLS_SUMMED = 1 << 12  # which are summed sooner than their ends are found
 
 
 def _finite_at_the_ends(t: Tensor, axes: list[int]) -> bool:
-    """Return whether the last cells along each axis (all cells, if few) have a finite sum.
+    """Return whether the last cells of t along each axis (all cells, if few) have a finite sum.
 
     A sum that overflows says no, which is slower and right.
     """
@@ -67,7 +69,8 @@ def _finite_at_the_ends(t: Tensor, axes: list[int]) -> bool:
 
 
 def _native(x: Shape, lines: Axes) -> Kernel | None:
-    """Return F.interpolate if its coordinates are exact in floats (scales that are powers of two); else None.
+    """Return F.interpolate of the resized axes `lines` if its coordinates are exact in floats (scales that are powers
+    of two); else None.
 
     Half types are summed in float32 there, and rounded once. The caller checks that the last cell is finite: beyond it
     our weight of 0 makes NaN of an infinity, where PyTorch's kernel reads the cell twice, with weights that are not 0.

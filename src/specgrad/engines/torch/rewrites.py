@@ -106,17 +106,17 @@ def match_claim(claim: Graph, result: int, graph: Graph, position: int, given: B
 
 
 def same_node(a: int, b: int) -> bool:
-    """Return whether both positions are one node; equal nodes at two positions do not count."""
+    """Return whether positions a and b are one node; equal nodes at two positions do not count."""
     return a == b
 
 
 def same_number(a: Arg, b: Arg) -> bool:
-    """Return whether both are the same number; 0.0 and -0.0 are distinct."""
+    """Return whether arguments a and b are the same number; 0.0 and -0.0 are distinct."""
     return isinstance(a, NumberArg) and a == b and (a.value != 0 or str(a) == str(b))
 
 
 def same_call(a: Node, b: Node) -> bool:
-    """Return whether two nodes have the same operator, parameters and number of arguments."""
+    """Return whether nodes a and b have the same operator, parameters and number of arguments."""
     return a.op is b.op and len(a.args) == len(b.args) and key_of(a.op, (), a.params) == key_of(b.op, (), b.params)
 
 
@@ -151,7 +151,7 @@ class _Settings:
 
 @lru_cache(maxsize=4096)
 def _cotangent_claim(settings: _Settings, *shapes: Shape) -> Graph:
-    """Return the cotangent rule of an operator as a graph of x0, x1, ..., y and gy."""
+    """Return the cotangent rule of an operator, for arguments of these shapes, as a graph of x0, x1, ..., y and gy."""
     return rule_graphs(settings.op, *shapes, **settings.params)[1]
 
 
@@ -159,12 +159,14 @@ def _cotangent_claim(settings: _Settings, *shapes: Shape) -> Graph:
 
 
 def may_be_differentiated(*ts: Tensor) -> bool:
-    """Return whether a derivative may be taken through a call; not all backward operators have one."""
+    """Return whether a derivative may be taken through a call of tensors `ts`; not all backward operators have one."""
     return needs_grad(*ts) or in_torch_func()  # transforms hide requires_grad: vmap, and all of them in torch.compile
 
 
 def _activation_backward(name: str, params: Params) -> Kernel:
-    """Return (gy, x or y) -> gx by PyTorch's backward operator, by the rule where types or modes forbid it."""
+    """Return (gy, x or y) -> gx of the function `name` by PyTorch's backward operator, by the rule where types or modes
+    forbid it.
+    """
     native, rule, numbers = ACTIVATIONS[name], REGISTRY[name], {key: number(v) for key, v in params.items()}
 
     def compute(g: Tensor, v: Tensor) -> Any:
@@ -221,7 +223,7 @@ def batch_norm(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tenso
     """Return F.batch_norm; the formula if a derivative in mean or var may be needed, which it does not have.
 
     Of mixed types the kernel takes few, and gives that of x: it is called where all are one, or as PyTorch's own layer
-    is under autocast.
+    is under autocast. `weight` and `bias` are per channel, `eps` is added to var.
     """
     wanted = mean.requires_grad or var.requires_grad or in_dual_level() or in_torch_func()
     if not wanted and _one_type(x, mean, var, weight, bias):
@@ -242,7 +244,7 @@ def _one_type(x: Tensor, *others: Tensor) -> bool:
 
 @lru_cache(maxsize=4096)
 def _batch_norm_claim(shape: Shape, eps: Any) -> Graph:
-    """Return batch normalisation of this shape as a graph to match."""
+    """Return batch normalisation of this shape and eps as a graph to match."""
     normalise = lambda x, mean, var, weight, bias: composites.batch_norm(x, mean, var, weight, bias, eps=eps)
     return trace(normalise, shape, *((shape[1],),) * 4)
 
@@ -342,7 +344,11 @@ def _convolutions(graph: Graph) -> Iterator[NativeCall]:
 
 
 def _convolution(graph: Graph, users: dict[int, list[int]], gw: int, op: Op) -> Iterator[NativeCall]:
-    """Yield the native call for the weight gradient at `gw`, if nodes that are gx and perhaps gb go with it."""
+    """Yield the native call for the weight gradient at node `gw` of a convolution `op`, if nodes that are gx and
+    perhaps gb go with it.
+
+    `users` are the readers of each node.
+    """
     node = graph.nodes[gw]
     x, gy = (graph.nodes[p].shape for p in (node.operands() if op.name == "conv" else reversed(node.operands())))
     compute = convolution_backward(gy, x, node.shape, **node.params, transposed=op.name != "conv")
@@ -364,7 +370,11 @@ def _convolution(graph: Graph, users: dict[int, list[int]], gw: int, op: Op) -> 
 def convolution_backward(
     gy: Shape, x: Shape, w: Shape, *, window: Any, groups: int, transposed: bool
 ) -> Callable[[bool], Kernel] | None:
-    """Return a function has_bias -> kernel (gy, x, w) -> (gx, gw, gb or None); None for other windows."""
+    """Return a function has_bias -> kernel (gy, x, w) -> (gx, gw, gb or None) of conv, or if `transposed` of
+    conv_transpose.
+
+    gy, x and w are shapes; None for windows that PyTorch's operator lacks.
+    """
     steps = window.steps()
     extra = window.output_padding() if transposed else (0,) * window.rank
     padding = window.low_padding() if transposed else steps.padding

@@ -135,7 +135,9 @@ class SlicedPool:
         self.last_first = [size[:i] + out[i:] for i in reversed(range(self.rank))]
 
     def time(self, planes: int, back: bool = False) -> float:
-        """Estimate one pass over all windows, or its adjoint (`back`), in nanoseconds on one thread."""
+        """Estimate one pass over all windows of so many planes, or its adjoint (`back`), in nanoseconds on one
+        thread.
+        """
         passes = zip(self.lines, self.rows_first, strict=True)
         cells = (math.prod(shape) * len(line.taps) * (ROW_NS, COLUMN_NS)[line.axis == -1] for line, shape in passes)
         return SET_UP_NS + planes * sum(cells) * (BACKWARD_FACTOR if back else 1)

@@ -36,6 +36,7 @@ class OpenCompiled(Compiled):
         return other
 
     def forward(self, *args: Any) -> Any:
+        """Run the program for the sizes of these arguments, with the parameters of this module."""
         other = self._others(args)
         try:
             values = other._bind(args)
@@ -57,7 +58,9 @@ class OpenCompiled(Compiled):
             other.__dict__["_shared"] = tuple(ours.values())
 
     def _constants(self, bound: Graph) -> dict[str, Any]:
-        """Return our constants by the attribute names of the program at other sizes (matched by node name)."""
+        """Return our constants by the attribute names of the program of the graph `bound`, at other sizes (matched by
+        node name).
+        """
         ours = {self.graph.nodes[p].name: getattr(self.graph_module, f"constant_{p}") for p in self.graph.constants}
         places = {f"constant_{p}": bound.nodes[p].name for p in bound.constants}
         fitted = _fitted(ours, self.graph, bound)
@@ -84,6 +87,7 @@ class OpenModule(nn.Module):
         self.__dict__["_programs"] = PerGraph(_program)
 
     def forward(self, *args: Any) -> Any:
+        """Run the program for the sizes of these arguments, with the parameters and buffers of this module."""
         program = self.__dict__["_programs"](self.__dict__["_graph"].fitted(args))
         own = (*self.named_parameters(remove_duplicate=False), *self.named_buffers(remove_duplicate=False))
         return functional_call(program[1], _fitted(dict(own), self.__dict__["_graph"], program[0]), args)
@@ -95,7 +99,9 @@ def _program(bound: Graph) -> tuple[Graph, fx.GraphModule]:
 
 
 def _fitted(ours: dict[str, Tensor], graph: Graph, bound: Graph) -> dict[str, Tensor]:
-    """Return our tensors at the sizes of another program; those broadcast to a symbolic shape are expanded again."""
+    """Return the tensors `ours` of a graph at the sizes of the graph `bound`; those broadcast to a symbolic shape are
+    expanded again.
+    """
     shapes = {bound.nodes[p].name: bound.nodes[p].shape for p in bound.constants}
     cells = _repeated(graph)
     return {

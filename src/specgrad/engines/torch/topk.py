@@ -17,7 +17,9 @@ from .max_pool import lower_take
 
 
 def lower_top_index(x: Shape, *, axis: int, k: int, largest: bool, last: bool) -> Kernel:
-    """Lower top_index: positions of the k largest (or smallest) cells along `axis`, ties in order of position."""
+    """Lower top_index: positions of the k largest (or smallest) cells along `axis`; of equal cells the first, or with
+    `last` the last, comes first.
+    """
     native = torch.argmax if largest else torch.argmin
 
     def compute(t: Tensor) -> Tensor:
@@ -43,7 +45,9 @@ def lower_top(x: Shape, *, axis: int, k: int, largest: bool) -> Kernel:
 
 
 def topk(x: Any, k: Any, *, axis: int, largest: bool) -> Kernel | None:
-    """Return a kernel for (values, positions); None for invalid k or types, so that the operators raise their error."""
+    """Return a kernel for (values, positions) of the k largest (or smallest) cells; None for invalid k or types, so
+    that the operators raise their error.
+    """
     if not x.is_floating_point() or not 0 <= k <= x.shape[axis]:
         return None
     index = lower_top_index(x.shape, axis=axis, k=k, largest=largest, last=False)
@@ -56,14 +60,17 @@ def topk(x: Any, k: Any, *, axis: int, largest: bool) -> Kernel | None:
 
 
 def _by_stable_sort(t: Tensor, axis: int, k: int, largest: bool, last: bool) -> Tensor:
-    """Return positions of the first k cells of a stable sort; of equal cells the first, or with `last` the last."""
+    """Return positions of the k largest (or smallest) cells of t by a stable sort; of equal cells the first, or with
+    `last` the last.
+    """
     t = t.flip(axis) if last else t
     order = t.sort(dim=axis, descending=largest, stable=True).indices.narrow(axis, 0, k)
     return t.shape[axis] - 1 - order if last else order
 
 
 def _by_topk_if_distinct(t: Tensor, axis: int, k: int, largest: bool) -> Tensor | None:
-    """Return positions by torch.topk; None if two of the first k+1 cells are equal.
+    """Return positions of the k largest (or smallest) cells of t by torch.topk; None if two of the first k+1 cells are
+    equal.
 
     torch.topk leaves the order of equal cells open.
     """
