@@ -91,8 +91,9 @@ class AxisExchange:
         return runs_of(self.reads[target] & set(range(*self.owned[source])))
 
     def _pieces_of_run(self, hop: int, runs: dict[int, Interval]) -> Iterator[Piece]:
-        """Yield pieces for one interval per target: the cells next to the target first, then those that fewer devices
-        need."""
+        """Yield pieces for one interval (`runs`) per target, `hop` devices from its source: cells next to the target
+        first, then those that fewer need.
+        """
         done = 0
         for count in sorted({stop - first for first, stop in runs.values()}):
             some = {k: run for k, run in runs.items() if run[1] - run[0] >= count}

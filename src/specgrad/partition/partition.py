@@ -120,7 +120,9 @@ class Partition:
         return tuple(self._gathered.values())
 
     def _cuts(self, count: int | None, sizes: Sequence[int] | None) -> Shape:
-        """Return where the first input is cut, both ends included; raise ParameterError for impossible sizes."""
+        """Return where the first input is cut, both ends included: into `count` equal parts, or by sizes;
+        ParameterError if that is impossible.
+        """
         if self.cells == 0:
             raise ParameterError("parts", f"axis {self.axis} has no cells to cut", rule="P5")
         if (count is None) == (sizes is None) or (count is not None and count < 1):
@@ -136,7 +138,9 @@ class Partition:
     # --- which values are cut, and along which axis -------------------------------------------------------------------
 
     def _set_axis(self, p: int, along: Sequence[int]) -> None:
-        """Record the cut axis of value p; raise UnsupportedError if there are several."""
+        """Record the axis of value p that is cut, the only one of `along`; raise UnsupportedError if there are
+        several.
+        """
         if len(along) > 1:
             node = self.graph.nodes[p]
             text = f"{node.name} {node.shape} goes along the cut axis twice, as its axes {tuple(along)}"

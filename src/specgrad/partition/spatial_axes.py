@@ -117,7 +117,9 @@ class SpatialAxes:
                     yield Edge((p, j), (a, axis), rule.axes[j])
 
     def _follow(self, stack: list[Vertex]) -> None:
-        """Find the line and scale of every axis, from axis to axis, against the edges and along them."""
+        """Find the line and scale of every axis that is connected to those in `stack`, against the edges and along
+        them.
+        """
         beside: dict[Vertex, list[tuple[Vertex, Fraction, int]]] = {}
         for p, edges in self.edges.items():
             for edge in edges:
@@ -146,13 +148,15 @@ class SpatialAxes:
                 self._ends(p, a, tuple(lost))
 
     def _ends(self, p: int, argument: int, axes: Shape) -> None:
-        """Record that lines end at node p; its layer is listed once."""
+        """Record that lines end at axes of node p, which reads all of its operand `argument`; its layer is listed
+        once.
+        """
         node = self.graph.nodes[p]
         self.ends.setdefault(p, set()).update(axes)
         self._whole.setdefault(node.group, GlobalRead(node.group, node.op.name, axes, self.graph.nodes[argument].shape))
 
     def of(self, position: int) -> dict[int, AxisScale]:
-        """Return the axes of a node that belong to a line, each with its scale."""
+        """Return {axis: scale} of the axes of the node at `position` that belong to a line."""
         axes = range(len(self.graph.nodes[position].shape))
         return {axis: self.places[position, axis] for axis in axes if (position, axis) in self.places}
 

@@ -93,12 +93,12 @@ class Stages:
     # --- what a device owns, and computes from what -------------------------------------------------------------------
 
     def interval(self, p: int, axis: int, at: At) -> Interval:
-        """Return the cells that a device owns of an axis of value p."""
+        """Return the cells (first, stop) of an axis of value p that the device at place `at` of the mesh owns."""
         cells, name = self.graph.nodes[p].shape[axis], self.axes[p].get(axis)
         return (0, cells) if name is None else self.parts[name].interval(cells, at[self.names.index(name)])
 
     def owned(self, p: int, at: At) -> Box:
-        """Return the cells that a device owns of value p."""
+        """Return the box of value p that the device at place `at` of the mesh owns."""
         return tuple(self.interval(p, axis, at) for axis in range(len(self.graph.nodes[p].shape)))
 
     def _block(self, p: int) -> Shape:
@@ -110,15 +110,16 @@ class Stages:
         return tuple(name for name, parts in self.parts.items() if p in parts.reduced)
 
     def computes(self, p: int, at: At) -> bool:
-        """Return whether a device owns a cell of value p, and cells to sum."""
+        """Return whether the device at place `at` of the mesh owns a cell of value p, and cells to sum."""
         boxes = [self.owned(p, at)]
         if self.joined(p):
             boxes += [self.owned(a, at) for a in self.graph.nodes[p].operands()]
         return all(first < stop for box in boxes for first, stop in box)
 
     def _cut(self, p: int, at: At) -> Footprint:
-        """Return the footprint of node p on what a device owns: zeros beyond the ends, its own cells of what it sums
-        over."""
+        """Return the footprint of node p on what the device `at` owns: zeros beyond the ends, its own cells of what it
+        sums over.
+        """
         node, rule, joined = self.graph.nodes[p], self.rules[p], self.joined(p)
         cut = rule.on(self.owned(p, at), [axis for axis in rule.open if axis in self.axes[p]])
         if not joined:
@@ -144,14 +145,16 @@ class Stages:
         return tuple(name for name, axis in cut.items() if not isinstance(self.rules[p].args[k][axis], int))
 
     def _reads(self, a: int, name: str) -> list[list[Box]]:
-        """Return, per device along a mesh axis, the boxes that it reads of value a, which is cut there."""
+        """Return, per device along the mesh axis `name`, the boxes that it reads of value a, which is cut there."""
         boxes = [
             [self._read_box(p, k, name, d) for p, k in self._readers(a, name, d)] for d in range(self.parts[name].count)
         ]
         return [[box for box in of_one if all(first < stop for first, stop in box)] for of_one in boxes]
 
     def _readers(self, a: int, name: str, d: int) -> list[tuple[int, int]]:
-        """Return (position, which argument) of the nodes that device d computes from value a along a mesh axis."""
+        """Return (position, which argument) of the nodes that device d computes from value a along the mesh axis
+        `name`.
+        """
         parts = self.parts[name]
         readers = [(p, k) for p, k in parts.readers.get(a, ()) if name not in self.shared(p, k)]
         return [(p, k) for p, k in readers if parts.computes(p, d)]
@@ -164,7 +167,7 @@ class Stages:
         return rule.on(parts.owned(p, d), [axis for axis in rule.open if axis == parts.axes.get(p)]).args[k]
 
     def _exchange(self, a: int, name: str) -> AxisExchange | None:
-        """Return the exchange of value a along an axis of the mesh; None if every device owns what it reads."""
+        """Return the exchange of value a along the mesh axis `name`; None if every device owns what it reads."""
         parts = self.parts[name]
         if a not in parts.axes:
             return None
@@ -174,7 +177,9 @@ class Stages:
         return exchange if exchange.needed else None
 
     def read_of(self, a: int, axis: int) -> Interval:
-        """Return the cells of an uncut axis that some device reads: others need not be sent."""
+        """Return the cells (first, stop) of an uncut axis of value a that some device reads: others need not be
+        sent.
+        """
         boxes = [box for name in self.axes[a].values() for of_one in self.reads(a, name) for box in of_one]
         return min(box[axis][0] for box in boxes), max(box[axis][1] for box in boxes)
 
@@ -232,14 +237,16 @@ class Stages:
         return any(self.exchange(a, name) for name in self.axes[a].values())
 
     def number(self, at: At, names: tuple[str, ...]) -> int:
-        """Return the number of a device among those that differ along the named axes."""
+        """Return the number of the device `at` among those that differ along the named axes."""
         number = 0
         for name, count, k in zip(self.names, self.counts, at, strict=True):
             number = number * count + k if name in names else number
         return number
 
     def kinds(self, stage: Stage, key: Callable[[At], Hashable]) -> tuple[list[At], list[int]]:
-        """Return one device of each kind, and the kind of every device that differs along the axes of a stage."""
+        """Return one device for each value of `key`, and the kind (its number) of every device that differs along the
+        axes of a stage.
+        """
         firsts: dict[Hashable, At] = {}
         kind: dict[int, int] = {}
         for at in self.devices:

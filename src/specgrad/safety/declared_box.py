@@ -20,6 +20,7 @@ def on_box(
     """Return the graph of an ONNX model in one float format, and a box [low, high] per input.
 
     sizes   of inputs that the file leaves open
+    who     names the caller in errors
     """
     graph = open_model(model, who).graph(sizes).at()
     boxes = tuple(Box(np.full(s, low), np.full(s, high)) for s in (graph.nodes[p].shape for p in graph.input_positions))

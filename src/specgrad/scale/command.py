@@ -72,7 +72,7 @@ def tiles(
 
 
 def numbers_of(option: str, text: str, least: int = 0) -> tuple[int, ...]:
-    """Return the integers of an option, separated by commas; ParameterError if one is below `least`.
+    """Return the integers of an option's text, separated by commas; ParameterError if one is below `least`.
 
     >>> numbers_of("--tile", "512,1024")
     (512, 1024)
@@ -96,7 +96,9 @@ def bytes_of(text: str) -> int:
 
 
 def show_tiles(console: Console, model: str, verdict: str, halo: Any, plan: dict[str, Any] | None) -> None:
-    """Print the halo, the layers that read everything, and the plan."""
+    """Print the verdict on a model of this name, its halo, the layers that read everything, and the plan, if there is
+    one.
+    """
     screen.line(console, (verdict, "bold green" if verdict == "ok" else "bold red"), f"  {model}")
     for axis in halo.axes:
         screen.line(console, str(axis))
@@ -118,7 +120,7 @@ def show_tiles(console: Console, model: str, verdict: str, halo: Any, plan: dict
 
 
 def _amount(count: int) -> str:
-    """Return a number of bytes as text with three digits.
+    """Return `count` bytes as text with three digits.
 
     >>> _amount(304_059_776)
     '304 MB'

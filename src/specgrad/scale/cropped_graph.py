@@ -97,7 +97,7 @@ class CroppedGraph:
         return t.freeze(("data", "parameters", "constants"), trees, outputs, False)
 
     def _values_on(self, values: dict[int, Var], p: int, box: Box) -> Any:
-        """Return the recorded value of node p on `box`, sliced if more of it was computed."""
+        """Return the value of node p in `values` on `box`, sliced if more of it was computed."""
         return values[p] if box == self.needs[p] else slice_(values[p], *inside(box, self.needs[p]))
 
     # --- what it costs ------------------------------------------------------------------------------------------------

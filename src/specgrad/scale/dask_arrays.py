@@ -27,7 +27,8 @@ _runner_lock = threading.Lock()
 def dask_outputs(plan: Any, args: Sequence[Any], engine: str, compute: Any) -> Any:
     """Return the outputs of a plan as lazy dask arrays in the structure of the graph's; see `Plan.dask`.
 
-    ShapeError for another number of arguments, UnsupportedError if `Plan.measure` is needed before.
+    ShapeError for another number of arguments, UnsupportedError if `Plan.measure` is needed before. `engine` computes
+    tiles in the number type `compute`.
     """
     need("dask", "plan.dask needs")
     import dask.array as da
@@ -105,7 +106,9 @@ def _compute_tile(blueprint: Blueprint, k: int, read: dict[int, Array]) -> dict[
 
 
 def _cast_to_declared(cells: Array, dtype: np.dtype[Any], name: str) -> Array:
-    """Return the cells in the type that dask was told in advance; ParameterError if that would round them."""
+    """Return the cells of the output `name` in the type that dask was told in advance; ParameterError if that would
+    round them.
+    """
     if not always_fits(cells.dtype, dtype):
         raise ParameterError("dask", f"{name} is computed in {cells.dtype}: give compute={str(cells.dtype)!r}")
     return cells.astype(dtype, copy=False)

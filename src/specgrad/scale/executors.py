@@ -40,6 +40,7 @@ class InlineExecutor(Executor):
     """Executor without workers: `submit` runs the work at once in this process."""
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        """Call `work` here and now; return a finished future with its result or error."""
         future: Future[Any] = Future()
         try:
             future.set_result(work(*args, **options))
@@ -83,12 +84,14 @@ class RayExecutor(Executor):
         threading.Thread(target=self._watch, daemon=True).start()
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        """Call `work` on the cluster; return a future, which fails if the cluster dies."""
         future: Future[Any] = self.remote.remote(work, args, options).future()
         self._pending.add(future)
         future.add_done_callback(self._pending.discard)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Stop watching the cluster; calls under way are not waited for."""
         self._stopped.set()
 
     def _watch(self) -> None:
@@ -115,7 +118,9 @@ class RayExecutor(Executor):
 
 
 def ray_init(**options: Any) -> None:
-    """Start or join a Ray cluster without log output, and without Ray ending this process if its server dies."""
+    """Start or join a Ray cluster, with options of ray.init, without log output, and without Ray ending this process if
+    its server dies.
+    """
     import ray
 
     os.environ.setdefault(RECONNECT_VARIABLE, str(10**6))
@@ -123,12 +128,15 @@ def ray_init(**options: Any) -> None:
 
 
 def _call(work: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Return work(*args, **options): what a Ray worker runs."""
     return work(*args, **options)
 
 
 @contextmanager
 def ray(workers: int) -> Iterator[Executor]:
-    """Yield an executor on the cluster that `ray.init` has joined, or on a local one that ends with the block."""
+    """Yield an executor on the cluster that `ray.init` has joined, or on a local one of so many workers that ends with
+    the block.
+    """
     need("ray", "executor='ray' needs")
     import ray
 
@@ -154,7 +162,8 @@ EXECUTORS: dict[str, Callable[[int], AbstractContextManager[Executor]]] = {
 
 
 def opened(executor: str | Executor, workers: int) -> AbstractContextManager[Executor]:
-    """Return the executor of this name as a context manager; an Executor itself is returned unchanged and left open.
+    """Return the executor of this name with so many workers as a context manager; an Executor itself is returned
+    unchanged and left open.
 
     ParameterError for an unknown name.
     """

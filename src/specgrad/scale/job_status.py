@@ -41,7 +41,7 @@ class Status:
 
 
 def status(where: Any) -> Status:
-    """Read the state of the job in a folder or object store; JobError if it holds none."""
+    """Read the state of the job in `where`, a folder or object store; JobError if it holds none."""
     records = Records(where)
     raw = records.get("job.json")
     if raw is None:
@@ -51,7 +51,7 @@ def status(where: Any) -> Status:
 
 
 def results(where: Any) -> Iterator[tuple[int, bytes]]:
-    """Yield (shard, result bytes) of every shard that is done, in the order of the shards."""
+    """Yield (shard, result bytes) of every shard that is done in `where`, in the order of the shards."""
     records = Records(where)
     for i in sorted(status(records).done):
         data = records.get(f"results/{i}")
@@ -60,14 +60,14 @@ def results(where: Any) -> Iterator[tuple[int, bytes]]:
 
 
 def crashes(where: Any) -> Iterator[dict[str, Any]]:
-    """Yield the record of every crashed shard, in order: {"shard", "how", "attempts"}."""
+    """Yield the record of every crashed shard in `where`, in order: {"shard", "how", "attempts"}."""
     records = Records(where)
     for i in sorted(status(records).crashed):
         yield json.loads(records.get(f"crashed/{i}") or b"{}")
 
 
 def digest(where: Any) -> str:
-    """Return the SHA-256 of all results with their shard numbers, as hex."""
+    """Return the SHA-256 of all results in `where` with their shard numbers, as hex."""
     sha = hashlib.sha256()
     for i, data in results(where):
         sha.update(f"{i} {len(data)}\n".encode() + data)
@@ -75,7 +75,9 @@ def digest(where: Any) -> str:
 
 
 def bind(records: Records, about: dict[str, Any]) -> bool:
-    """Write job.json if there is none and return True; else return False, or raise JobError if it is another job."""
+    """Write job.json with the description `about` if there is none and return True; else return False, or raise
+    JobError if it is another job.
+    """
     records.check()
     whole = {"format": FORMAT, "version": 1, **about}
     if records.create("job.json", json.dumps(whole, indent=1, sort_keys=True, allow_nan=False).encode()):
@@ -96,7 +98,7 @@ def refuse_other(there: dict[str, Any], about: dict[str, Any], where: Any) -> No
 
 
 def _read(raw: bytes, records: Records) -> dict[str, Any]:
-    """Parse job.json; JobError if it is not of this format and version."""
+    """Parse `raw`, the bytes of job.json; JobError if it is not of this format and version."""
     try:
         about = json.loads(raw)
         if about["format"] == FORMAT and about["version"] == 1:
@@ -107,7 +109,9 @@ def _read(raw: bytes, records: Records) -> dict[str, Any]:
 
 
 def _json_differences(there: Any, here: Any, path: str) -> list[str]:
-    """Return one text for each entry in which two JSON values differ; `path` is the prefix of its name."""
+    """Return one text for each entry in which JSON values `there` and `here` differ; `path` is the prefix of its
+    name.
+    """
     if isinstance(there, dict) and isinstance(here, dict):
         keys = [*there, *(key for key in here if key not in there)]
         return [

@@ -44,10 +44,12 @@ class Job(Protocol):
     """
 
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """Number of shards, which are called 0 ... count - 1."""
 
     @property
-    def identity(self) -> dict[str, Any]: ...
+    def identity(self) -> dict[str, Any]:
+        """JSON data of everything that decides the results."""
 
     def work(self, i: int) -> bytes:
         """Return the result of shard i: the same bytes whenever and wherever it is computed."""
@@ -84,7 +86,9 @@ def describe(job: Job, recipe: str, options: Mapping[str, Any]) -> dict[str, Any
 
 @lru_cache(maxsize=2)
 def _cached_job(recipe: str, options: str, fingerprint: str) -> Job:
-    """Build the job once per process; JobError if its fingerprint is not the one that the runner has."""
+    """Build the job of a recipe ("module:callable") and options (JSON text) once per process; JobError if its
+    fingerprint is not the runner's.
+    """
     given = json.loads(options)
     job = make(recipe, given)
     if describe(job, recipe, given)["fingerprint"] != fingerprint:
@@ -94,12 +98,16 @@ def _cached_job(recipe: str, options: str, fingerprint: str) -> Job:
 
 
 def prepare(recipe: str, options: str, fingerprint: str) -> None:
-    """Build the job in this worker before its first shard."""
+    """Build the job of a recipe and options in this worker before its first shard; JobError if it is another job than
+    the runner's.
+    """
     _cached_job(recipe, options, fingerprint)
 
 
 def perform(address: str, recipe: str, options: str, fingerprint: str, i: int) -> str | None:
-    """Run shard i unless it has a result; return None, or the text of the error that it raised."""
+    """Run shard i of the job of a recipe and options unless `address` has its result; return None, or the text of the
+    error that it raised.
+    """
     records = Records(address)
     return None if records.has(f"results/{i}") else _perform(records, _cached_job(recipe, options, fingerprint), i)
 
@@ -165,6 +173,8 @@ def run(
     progress: Callable[[Progress], None] | None = None,
 ) -> Progress:
     """Perform every shard that has no record yet.
+
+    recipe, options of `make`: a "module:callable" and its arguments, JSON data.
 
     where           folder or address of the records (`Records`); all workers must reach it
     executor        "processes" (default), "loop" (here, one by one), "dask" and "ray" (local clusters), "array" (this
@@ -247,7 +257,8 @@ class _Runner:
         self.crashes = 0
 
     def run_all(self, todo: deque[int], executor: str | Executor, workers: int) -> None:
-        """Run the shards in `todo`, with a new pool after each that breaks; suspects of a death run isolated.
+        """Run the shards in `todo` on so many workers, with a new pool after each that breaks; suspects of a death run
+        isolated.
 
         JobError if an Executor that was given breaks.
         """
@@ -263,7 +274,11 @@ class _Runner:
                     raise JobError(f"the executor broke with {len(todo)} shards left; run again with a new one")
 
     def _submit_until_broken(self, pool: Executor, todo: deque[int], max_pending: int) -> list[int]:
-        """Submit shards until all are done or the pool breaks; return those whose worker died."""
+        """Submit the shards in `todo`, at most `max_pending` at a time, until all are done or the pool breaks; return
+        those whose worker died.
+
+        Errors while a job is made are raised.
+        """
         pending: dict[Future[str | None], int] = {}
         suspects: list[int] = []
         broken = False
@@ -323,7 +338,10 @@ class _Runner:
         return self._record_crash(i, how)
 
     def _handle_answer(self, todo: deque[int], i: int, answer: str | None) -> None:
-        """Count shard i as done, queue it again after an error, or record a crash after the last retry."""
+        """Count shard i as done, queue it in `todo` again after an error, or record a crash after the last retry.
+
+        `answer` is the error's text, or None.
+        """
         if answer is None:
             self._done()
             return
@@ -346,7 +364,7 @@ class _Runner:
         self.progress(self.state)
 
     def _record_crash(self, i: int, how: str) -> None:
-        """Record that shard i crashed, and report it; JobError after MAX_CRASHED_SHARDS of them."""
+        """Record that shard i crashed and `how`, and report it; JobError after MAX_CRASHED_SHARDS of them."""
         record = {"shard": i, "how": how, "attempts": 1 + self.retries}
         self.records.create(f"crashed/{i}", json.dumps(record).encode() + b"\n")
         self.state.crashed += 1

@@ -78,7 +78,8 @@ def tiles(
 def _largest_fitting_plan(lines: SpatialAxes, memory: int, itemsize: int, statistics: list[int]) -> Plan:
     """Return the plan with the largest tile, a multiple of the alignment on every axis, that fits `memory` bytes.
 
-    ParameterError if none does.
+    ParameterError if none does. `lines` are the graph's spatial axes, `itemsize` is bytes per number, `statistics`
+    nodes that are reduced in passes.
     """
     one = Plan(lines, 1, itemsize, statistics)
     counts = [-(-n // a) for n, a in zip(one.cells, one.align, strict=True)]
@@ -113,7 +114,7 @@ def statistics_of(lines: SpatialAxes) -> list[int]:
 
 
 def _describe_global_reads(lines: SpatialAxes) -> str:
-    """Return the first three layers that read everything, and how many more there are, as text."""
+    """Return the first three layers that read everything along `lines`, and how many more there are, as text."""
     more = f"; and {len(lines.whole) - 3} more layers" if len(lines.whole) > 3 else ""
     return "; ".join(map(str, lines.whole[:3])) + more
 
@@ -244,7 +245,7 @@ class Plan:
         return self.at(*map(int, np.unravel_index(k % len(self), self.counts)))
 
     def at(self, *where: int) -> Tile:
-        """Return the tile with these numbers along the tiled axes."""
+        """Return the tile with the numbers `where` along the tiled axes."""
         boxes = {p: self._box(p, where) for p in self.outputs}
         if self.lines.whole and not self.statistics:  # what lies behind reads everything: no two tiles are alike
             cut = self.cut(*where)
@@ -256,13 +257,13 @@ class Plan:
         return Tile(boxes, cut, {p: self._shifted_box(p, cut.needs[p], tiles_on) for p in cut.leaves}, self.programs)
 
     def cut(self, *where: int) -> CroppedGraph:
-        """Return the graph cropped to one tile, computed without the cache of alike tiles."""
+        """Return the graph cropped to the tile with the numbers `where`, computed without the cache of alike tiles."""
         boxes = {p: self._box(p, where) for p in self.outputs}
         present = {p: box for p, box in boxes.items() if all(a < b for a, b in box)}
         return crop_to_boxes(self.graph, self.rules, present)
 
     def _shifted_box(self, p: int, box: Box, tiles_on: Sequence[int]) -> Box:
-        """Return the box of an input, moved by `tiles_on` tiles along each tiled axis."""
+        """Return the box of input p, moved by `tiles_on` tiles along each tiled axis."""
         shifted = list(box)
         for axis, place in self.lines.of(p).items():
             for mine, size, count in zip(self.places, self.size, tiles_on, strict=True):
@@ -272,7 +273,7 @@ class Plan:
         return tuple(shifted)
 
     def _box(self, p: int, where: Sequence[int]) -> Box:
-        """Return the box of output p in one tile.
+        """Return the box of output p in the tile with the numbers `where`.
 
         An output without a tiled axis belongs to the first tile, and is empty in others.
         """
@@ -286,7 +287,7 @@ class Plan:
         return tuple(box) if all(where[d] == 0 for d in missing) else tuple((0, 0) for _ in box)
 
     def _interval(self, d: int, k: int, scale: Fraction, cells: int) -> Interval:
-        """Return (first, stop) of tile k along an axis.
+        """Return (first, stop) of tile k along tiled axis d of an output with so many cells.
 
         The axis has `scale` cells per cell of the first output; the last tile takes the rest.
         """
@@ -294,7 +295,7 @@ class Plan:
         return first, cells if k == self.counts[d] - 1 else stop
 
     def boxes_along_axes(self, p: int) -> list[Box]:
-        """Return boxes of an output in which every position occurs at which some tile begins."""
+        """Return boxes of output p in which every position occurs at which some tile begins."""
         numbers = [
             tuple(k if e == d else 0 for e in range(len(self.axes)))
             for d, n in enumerate(self.counts)
@@ -414,7 +415,8 @@ class Plan:
     def dask(self, *args: Any, engine: str = "torch", compute: Any = None) -> Any:
         """Return the outputs as lazy dask arrays, one block per tile.
 
-        Arguments are those of the graph; data are arrays or addresses.
+        Arguments are those of the graph; data are arrays or addresses. `engine` computes in the number type `compute`,
+        None: that of weights or data.
         """
         return dask_outputs(self, args, engine, compute)
 
@@ -425,7 +427,7 @@ class Plan:
 
         A loss over the whole has the gradient gy in the outputs; this is its gradient in parameters and data. Those of
         parameters are summed over tiles, those of data where tiles overlap. The arguments are whole, as for the graph;
-        `Tile.vjp` is for data that is read in parts.
+        `Tile.vjp` is for data that is read in parts. UnsupportedError for a plan with passes.
 
         >>> import specgrad as sg
         >>> graph = sg.trace(lambda p, x: sg.conv(p["w"], None, x), {"w": (1, 1, 3)}, (1, 1, 9))
@@ -455,7 +457,10 @@ class Plan:
 
 
 def _sizes(size: int | Sequence[int], axes: list[int], cells: Shape, shape: Shape) -> Shape:
-    """Return the tile size per tiled axis, at most the output's; ParameterError if `size` does not fit the axes."""
+    """Return the tile size per tiled axis, at most the output's; ParameterError if `size` does not fit the axes.
+
+    `cells` are the output's along `axes`, `shape` is all of it.
+    """
     sizes = (size,) * len(axes) if isinstance(size, int) else tuple(size)
     if len(sizes) != len(axes) or any(not isinstance(n, int) or n < 1 for n in sizes):
         text = f"size must be one whole number per axis {tuple(axes)} of the output {shape}; got {size!r}"

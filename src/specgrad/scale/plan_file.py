@@ -79,12 +79,15 @@ class Blueprint:
 
 
 def arguments_of(given: dict[int, Any]) -> dict[int, Array]:
-    """Return the arguments by position as NumPy arrays."""
+    """Return the arguments `given` by position as NumPy arrays."""
     return {p: _to_numpy(v) for p, v in given.items()}
 
 
 def blueprint_of(plan: Any, arguments: dict[int, Array], engine: str, compute: np.dtype[Any]) -> Blueprint:
-    """Return a `Plan` with its array arguments as a Blueprint; errors if the engine is unknown or not installed."""
+    """Return a `Plan` with its array arguments as a Blueprint that computes in the type `compute`.
+
+    ParameterError if the engine is unknown, MissingPackageError if it is not installed.
+    """
     if engine not in ENGINES:
         raise ParameterError("run", f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
     if engine != "numpy":
@@ -123,7 +126,8 @@ def _to_numpy(value: Any) -> Array:
 def compute_dtype(arguments: dict[int, Array], sources: dict[str, np.dtype[Any]], requested: Any) -> np.dtype[Any]:
     """Return the floating type that the engine computes in: `requested`, else that of the weights, else of the sources.
 
-    Sources of another type must fit it exactly, unless it was asked for.
+    Sources of another type must fit it exactly, unless it was asked for. `arguments` are arrays by position;
+    ParameterError for a type that is no float.
     """
     if requested is not None:
         if np.dtype(requested).kind != "f":
@@ -142,7 +146,9 @@ def compute_dtype(arguments: dict[int, Array], sources: dict[str, np.dtype[Any]]
 
 
 def versions(engine: str) -> dict[str, str]:
-    """Return versions of the packages that compute, and for PyTorch the processor: sums differ between processors."""
+    """Return versions of the packages that compute with an engine, and for PyTorch the processor: sums differ between
+    processors.
+    """
     from importlib.metadata import version
 
     known = {"specgrad": version("specgrad"), "numpy": np.__version__}

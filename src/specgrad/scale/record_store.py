@@ -56,11 +56,13 @@ class Records:
         raise UnsupportedError("records", text)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Create a record and return True; return False if there is one already, which stays as it is."""
+        """Create the record `name` with these bytes and return True; return False if there is one already, which stays
+        as it is.
+        """
         return self._place.create(_checked(name), data)
 
     def get(self, name: str) -> bytes | None:
-        """Return the bytes of a record, or None if there is none."""
+        """Return the bytes of the record `name`, or None if there is none."""
         return self._place.get(_checked(name))
 
     def has(self, name: str) -> bool:
@@ -103,6 +105,7 @@ class _Folder:
         self.root = root
 
     def create(self, name: str, data: bytes) -> bool:
+        """Create a file with these bytes, whole or not at all, and return True; False if there is one already."""
         path = self.root / name
         part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")
         try:
@@ -128,21 +131,25 @@ class _Folder:
         return True
 
     def get(self, name: str) -> bytes | None:
+        """Return the bytes of a file, or None if there is none."""
         try:
             return (self.root / name).read_bytes()
         except FileNotFoundError:
             return None
 
     def has(self, name: str) -> bool:
+        """Return whether there is a file of this name."""
         return (self.root / name).is_file()
 
     def names(self, folder: str) -> set[str]:
+        """Return the names of all files in a folder, unfinished ones too."""
         try:
             return set(os.listdir(self.root / folder))
         except FileNotFoundError:
             return set()
 
     def times(self, folder: str) -> dict[str, float]:
+        """Return when each finished file in a folder was last written, in seconds since 1970."""
         try:
             with os.scandir(self.root / folder) as entries:
                 return {e.name: e.stat().st_mtime for e in entries if not e.name.startswith(".")}
@@ -167,6 +174,7 @@ class _Objects:
             self.store = LocalStore.from_url(where, mkdir=True) if where.startswith("file:") else from_url(where)
 
     def create(self, name: str, data: bytes) -> bool:
+        """Create an object with these bytes and return True; False if there is one already."""
         try:
             self.api.put(self.store, name, data, mode="create", use_multipart=False)
         except self.api.exceptions.AlreadyExistsError:
@@ -174,12 +182,14 @@ class _Objects:
         return True
 
     def get(self, name: str) -> bytes | None:
+        """Return the bytes of an object, or None if there is none."""
         try:
             return bytes(self.api.get(self.store, name).bytes())
         except self.absent:
             return None
 
     def has(self, name: str) -> bool:
+        """Return whether there is an object of this name."""
         try:
             self.api.head(self.store, name)
         except self.absent:
@@ -187,9 +197,11 @@ class _Objects:
         return True
 
     def names(self, folder: str) -> set[str]:
+        """Return the names of all objects below a folder."""
         pages = self.api.list(self.store, prefix=folder)
         return {item["path"].removeprefix(f"{folder}/") for page in pages for item in page}
 
     def times(self, folder: str) -> dict[str, float]:
+        """Return when each object below a folder was last written, in seconds since 1970."""
         pages = self.api.list(self.store, prefix=folder)
         return {i["path"].removeprefix(f"{folder}/"): i["last_modified"].timestamp() for page in pages for i in page}

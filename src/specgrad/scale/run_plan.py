@@ -86,7 +86,7 @@ def _split_args_and_targets(plan: Any, args: Sequence[Any]) -> tuple[dict[int, A
     """Return two tables by node position: arguments that are arrays, and (name, address) of those in a store.
 
     `args` are those of a run: the graph's arguments, then a target per output, which are counted and left out.
-    ShapeError for another number of them, and for an array of another shape.
+    ShapeError for another number of them, and for an array of another shape. `plan` is a Plan.
     """
     graph, count = plan.graph, len(plan.graph.inputs)
     if len(args) != count + len(graph.outputs):
@@ -96,7 +96,7 @@ def _split_args_and_targets(plan: Any, args: Sequence[Any]) -> tuple[dict[int, A
 
 
 def split_args(plan: Any, args: Sequence[Any]) -> tuple[dict[int, Any], dict[int, tuple[str, Any]]]:
-    """Return the arguments by position: arrays, and (name, address) of those in a store.
+    """Return the arguments `args` of a plan's graph by position: arrays, and (name, address) of those in a store.
 
     ShapeError for an array of another shape.
     """
@@ -115,7 +115,8 @@ def split_args(plan: Any, args: Sequence[Any]) -> tuple[dict[int, Any], dict[int
 def targets_of(
     plan: Any, args: Sequence[Any], compute: np.dtype[Any], requested: Any
 ) -> tuple[dict[int, Store], list[int]]:
-    """Open or create the target stores.
+    """Open or create the target stores `args` of a plan's outputs, in the type `requested` (None: `compute`, that of
+    the engine).
 
     ParameterError for a target that is none, is given twice, or holds another type than asked for.
 
@@ -162,7 +163,7 @@ def _default_folder(store: Store) -> str:
 
 
 def _raise_if_crashed(state: Progress, where: Any) -> Progress:
-    """Return `state` if no tile crashed; JobError otherwise."""
+    """Return `state` if no tile crashed; JobError otherwise, with the first crash recorded in `where`."""
     if state.crashed:
         first = next(crashes(where))
         text = f"{state.crashed} of {state.count} tiles have no result: tile {first['shard']}: {first['how']}"
@@ -171,6 +172,6 @@ def _raise_if_crashed(state: Progress, where: Any) -> Progress:
 
 
 def damaged(folder: Any) -> list[int]:
-    """Return the tiles that have a record although the target now holds other cells than were written."""
+    """Return the tiles with a record in `folder` although the target now holds other cells than were written."""
     stores = {name: Store(name, address) for _, name, address in status(folder).about["options"]["targets"]}
     return [i for i, data in results(folder) if damaged_outputs(stores, json.loads(data)["outputs"])]

@@ -153,6 +153,8 @@ class Sharded:
     def _check_agreement(self, like: Tensor, needs_grad: list[bool] | None, values: int = 0) -> None:
         """Raise ParameterError if ranks differ in graph, types, gradients or whole arguments: they would deadlock.
 
+        like     a tensor of this rank's number type; values a digest of its whole arguments
+
         ParameterError on a mismatch, not a deadlock.
 
         needs_grad   which inputs have gradients; None: the arguments here are wrong
@@ -173,7 +175,7 @@ class Sharded:
         self._values_compared = needs_grad is not None
 
     def constant(self, p: int, like: Tensor) -> Tensor:
-        """Return a constant of the graph as a tensor on the device and in the number type of `like`; cached."""
+        """Return constant p of the graph as a tensor on the device and in the number type of `like`; cached."""
         key = p, like.device, like.dtype
         if key not in self._constants:
             array = self.parts.graph.constants[p]
@@ -263,7 +265,7 @@ class _RankRun:
         return value[inside(box, here)]
 
     def _reduced(self, p: int) -> Tensor:
-        """Return a sum or maximum over the split axis: of this rank's cells, then over all ranks."""
+        """Return node p, a sum or maximum over the split axis: of this rank's cells, then over all ranks."""
         node = self.parts.graph.nodes[p]
         own = self._argument(p, 0)
         value: Tensor

@@ -29,7 +29,9 @@ COMBINE = {"sum": ADD, "amax": MAXIMUM}
 
 
 def combine_parts(op: Op, parts: Iterable[Any]) -> Any:
-    """Return the sum or maximum over everything, from the partial results of tiles, combined in their order."""
+    """Return the sum or maximum (`op`) over everything, from `parts`, the partial results of tiles, combined in their
+    order.
+    """
     return reduce(lambda total, part: apply(COMBINE[op.name], total, part), parts)
 
 
@@ -157,7 +159,10 @@ class Tile:
         return tuple(transform(cotangent, tree) for tree in real_arguments(source))
 
     def cotangents(self, values: Values, seeds: Values) -> Values:
-        """Return cotangents of all needed real inputs, by position, on the boxes that this tile needs of them."""
+        """Return cotangents of all needed real inputs, by position, on the boxes that this tile needs of them.
+
+        `values` are the tile's inputs, `seeds` cotangents of its outputs, by position.
+        """
         source, engine = self.cut.source, engine_of(list(values.values()))
         data, parameters, _ = self.cut.inputs
         groups = (("data", data), ("parameters", parameters))
@@ -182,7 +187,9 @@ class Tile:
         return values
 
     def _graph_args(self, values: Values, engine: str | None) -> tuple[Any, ...]:
-        """Return the arguments (data, parameters, constants) of the tile's own graph."""
+        """Return the arguments (data, parameters, constants) of the tile's own graph on an engine, from `values` by
+        position.
+        """
         data, parameters, constants = self.cut.inputs
         like, needs, nodes = next(iter(values.values())), self.needs, self.cut.source.nodes
 
@@ -202,7 +209,7 @@ def bind_args(graph: Graph, args: Sequence[Any]) -> Iterator[tuple[str, int, Any
 def seeds_of(graph: Graph, cotangents: Sequence[Any], shapes: dict[int, Shape]) -> Values:
     """Return the cotangents of a graph's outputs by position; they are summed if a node is returned twice.
 
-    ShapeError for another number of them.
+    ShapeError for another number of them. `shapes` are what they must have, by position.
     """
     trees = [tree for tree in graph.outputs if all(_is_real(graph, p) for p in leaves(tree))]
     if len(cotangents) != len(trees):
@@ -254,7 +261,9 @@ def _to_engine(array: Any, engine: str, like: Any) -> Any:
 
 
 def _no_autograd(engine: str | None) -> Any:
-    """Return a context without PyTorch's autograd, which would keep every tile's values alive."""
+    """Return a context without PyTorch's autograd, which would keep every tile's values alive; an empty one for other
+    engines.
+    """
     if engine != "torch":
         return nullcontext()
     import torch

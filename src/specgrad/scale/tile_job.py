@@ -76,7 +76,9 @@ class TileRunner:
         return {**here, **given}
 
     def partial_reduction(self, k: int, tile: Tile, read: dict[int, Array]) -> Array | None:
-        """Return a tile's part of the sum or maximum of pass k, or None if it has no cells of it."""
+        """Return a tile's part of the sum or maximum of pass k, or None if it has no cells of it; `read` is its data by
+        position.
+        """
         shares = self._with_runner_programs(tile).partial_reduction(self.plan.statistics[k], self._values(tile, read))
         return np.asarray(shares[0]) if shares else None
 
@@ -188,6 +190,6 @@ def to_npy(array: Array | None) -> bytes:
 
 
 def from_npy(data: bytes) -> Array:
-    """Return the array of the bytes of a .npy file."""
+    """Return the array in `data`, the bytes of a .npy file."""
     array: Array = np.load(io.BytesIO(data), allow_pickle=False)
     return array

@@ -82,14 +82,18 @@ class RankHalo:
 
 
 def halo_of_rank(own: Box, window: Box, moves: Sequence[Move], rank: int, differentiated: bool) -> RankHalo:
-    """Return the part of `moves` that one rank sends and receives; `differentiated`: whether gradients flow back."""
+    """Return the part of `moves` that one rank, with cells `own`, sends and receives to have `window`;
+    `differentiated`: whether gradients flow back.
+    """
     sends = tuple((m.target, m.box) for m in moves if m.source == rank)
     takes = tuple((m.source, m.box) for m in moves if m.target == rank)
     return RankHalo(own, window, sends, takes, differentiated)
 
 
 def _by_peer(t: Tensor, origin: Box, pieces: Sequence[tuple[int, Box]]) -> dict[int, list[Tensor]]:
-    """Return, per peer, views of the cells of `t` (which fills `origin`) that go to it or come from it."""
+    """Return, per peer, views of the cells of `t` (which fills `origin`) in `pieces`, (peer, box): what goes to it or
+    comes from it.
+    """
     views: dict[int, list[Tensor]] = {}
     for peer, box in pieces:
         views.setdefault(peer, []).append(t[inside(box, origin)])
@@ -101,6 +105,9 @@ class HaloExchange(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, token: Tensor, link: Link, halo: RankHalo) -> Any:
+        """Return this rank's window of a value, its own cells and those of others, and the token that orders
+        exchanges.
+        """
         ctx.link, ctx.halo = link, halo
         y = x.new_empty(lengths(halo.window)) if halo.is_covered else x.new_zeros(lengths(halo.window))
         if halo.own_overlap is not None:
@@ -111,6 +118,7 @@ class HaloExchange(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gy: Tensor, token: Tensor) -> Any:
+        """Return the cotangent of this rank's own cells: what it and others read of them, summed."""
         link, halo = ctx.link, ctx.halo
         if not halo.differentiated:
             return None, token, None, None
@@ -130,12 +138,14 @@ class AllReduceSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, token: Tensor, link: Link) -> Any:
+        """Return the sum of x over all ranks, and the token that orders exchanges."""
         ctx.link = link
         return link.all_reduce_sum(x), token.clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gy: Tensor, token: Tensor) -> Any:
+        """Return the sum of the cotangents over all ranks."""
         return ctx.link.all_reduce_sum(gy), token, None
 
 
@@ -144,6 +154,7 @@ class AllReduceMax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, token: Tensor, link: Link, axes: Shape, ties: str) -> Any:
+        """Return the maximum of x over `axes` and all ranks, and the token that orders exchanges."""
         cells = all(x.shape[a] for a in axes)
         own = x.amax(axes, keepdim=True) if cells else x.sum(axes, keepdim=True).fill_(-torch.inf)
         y = reduce(torch.maximum, link.all_gather(own))
@@ -154,6 +165,9 @@ class AllReduceMax(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gy: Tensor, token: Tensor) -> Any:
+        """Return the cotangent of x: that of the maximum at every winner, divided by their number if ties are
+        "split".
+        """
         (wins,) = ctx.saved_tensors
         g = ctx.link.all_reduce_sum(gy)
         if ctx.ties == "split":
@@ -171,12 +185,14 @@ class ReplicatedInputs(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, link: Link, summed: Sequence[int], *args: Tensor) -> Any:
+        """Return a token and the arguments unchanged; those numbered in `summed` are whole on every rank."""
         ctx.link, ctx.summed = link, summed
         return args[0].new_zeros(()), *(a.view_as(a) for a in args)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor, *gs: Tensor) -> Any:
+        """Return the cotangents, of whole arguments summed over ranks."""
         totals = list(gs)
         if ctx.summed:
             flat = ctx.link.all_reduce_sum(torch.cat([gs[k].reshape(-1) for k in ctx.summed]))
@@ -194,12 +210,14 @@ class ReplicatedOutputs(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, link: Link, once: Sequence[int], token: Tensor, *results: Tensor) -> Any:
+        """Return the results unchanged; those numbered in `once` are whole on every rank and count once."""
         ctx.link, ctx.once = link, once
         return tuple(r.view_as(r) for r in results)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gs: Tensor) -> Any:
+        """Return the cotangents, of whole results on the first rank alone; ParameterError if ranks differ in them."""
         if ctx.once:
             _check_equal_on_ranks(ctx.link, torch.cat([gs[k].reshape(-1) for k in ctx.once]))
         away = set(ctx.once) if ctx.link.rank else set()
@@ -207,7 +225,7 @@ class ReplicatedOutputs(torch.autograd.Function):
 
 
 def _check_equal_on_ranks(link: Link, g: Tensor) -> None:
-    """Raise ParameterError if ranks have different cotangents of results that all of them have whole."""
+    """Raise ParameterError if ranks have different cotangents g of results that all of them have whole."""
     first, *others = link.all_gather(g)
     if not all(torch.allclose(first, other, rtol=1e-3, atol=0, equal_nan=True) for other in others):
         text = "ranks have other gradients of a result that is whole on all of them, and counts once"

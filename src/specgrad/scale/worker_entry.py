@@ -24,7 +24,7 @@ def plan_of(blueprint: Blueprint) -> Plan:
 def tile_job(folder: str, sources: Any, targets: Any, rounded: list[int], stage: int | None) -> TileJob:
     """Rebuild the job of a plan's tiles (stage None) or of one pass.
 
-    JobError if the folder lacks the result of a pass.
+    JobError if the folder lacks the result of a pass. `rounded` are the outputs that may be rounded.
 
     Sources and targets are (position, name, address).
     """

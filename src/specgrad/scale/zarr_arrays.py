@@ -178,7 +178,9 @@ def _divisor(n: int) -> int:
 
 
 def cast(cells: Array, dtype: np.dtype[Any], may_round: bool, name: str) -> Array:
-    """Return cells in the type of their store: if that keeps every number, or if `may_round`.
+    """Return the cells of the output `name` in the type of their store: if that keeps every number, or if `may_round`.
+
+    ParameterError otherwise.
 
     A narrower float that was asked for rounds to nearest. An integer type must hold every cell exactly all the same.
 

@@ -89,8 +89,7 @@ T = TypeVar("T")
 class LinearPrimitive:
     """One linear operator with its parameters, under zero or more vmaps (innermost first).
 
-    `function` computes it, `params` are the parameters as (name, value) pairs, `maps` the mapped axis of each argument per
-    vmap.
+    `function` computes it, `params` are (name, value) pairs, `maps` has the mapped axis of each argument per vmap.
     """
 
     op: Op

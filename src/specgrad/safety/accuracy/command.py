@@ -61,7 +61,10 @@ def accuracy(
 
 
 def boxes_of(texts: Sequence[str], names: Sequence[str], arrays: Sequence[Any]) -> list[Any]:
-    """Return one Box per input, from the texts of --box; BadParameter if one has none, or a text names no input."""
+    """Return one Box per input, from the texts of --box; BadParameter if one has none, or a text names no input.
+
+    `arrays` are sample inputs, whose shapes the boxes get.
+    """
     from specgrad.bounds import Box
 
     limits: dict[str, tuple[float, float]] = {}
@@ -78,7 +81,7 @@ def boxes_of(texts: Sequence[str], names: Sequence[str], arrays: Sequence[Any]) 
 
 
 def show_accuracy(console: Console, model: str, proven: Any) -> None:
-    """Print the verdict, a row per layer, and what it holds for."""
+    """Print the verdict on a model of this name, a row per layer of `proven`, and what it holds for."""
     bounded = proven.verdict == "bounded"
     excluded = but(proven.deployment) if bounded else ""
     screen.line(console, (proven.verdict, "bold green" if bounded else "bold yellow"), f"  {model}{excluded}")

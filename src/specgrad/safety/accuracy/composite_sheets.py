@@ -21,12 +21,15 @@ mean, total, rows, largest_of, sqrt, exp = names("mean total rows top sqrt exp")
 
 
 def region_error(count: Expr, size: Expr, most: Expr) -> Expr:
-    """Return the formula of the rounding error of a fused region: `count` roundings on terms of total size `size`."""
+    """Return the formula of the rounding error of a fused region: `count` roundings on terms of total size `size`.
+
+    `most` is the largest partial result, which bounds what underflow loses.
+    """
     return growth(count) * size + (2 * count + 1) * t * most * (1 + u) ** count
 
 
 def _gemm() -> Sheet:
-    """Return the sheet of Gemm."""
+    """Return the accuracy sheet of ONNX's Gemm: formulas of propagated and introduced error."""
     product = F(abs(A), E_B) + F(E_A, abs(B)) + F(E_A, E_B)
     size = abs(alpha) * F(abs(A) + E_A, abs(B) + E_B) + abs(beta) * (abs(C) + E_C)
     steps = (
@@ -77,7 +80,7 @@ def _quotient_change(c_a: Expr, a: Expr, b: Expr, e_b: Expr) -> Expr:
 
 
 def _batch_norm() -> Sheet:
-    """Return the sheet of BatchNormalization."""
+    """Return the accuracy sheet of ONNX's BatchNormalization: formulas of propagated and introduced error."""
     variance = V + eps
     c_x = E_X + E_Mean
     least_divisor = D - E_D
@@ -124,7 +127,7 @@ def _batch_norm() -> Sheet:
 
 
 def _softmax() -> Sheet:
-    """Return the sheet of Softmax."""
+    """Return the accuracy sheet of ONNX's Softmax: formulas of propagated and introduced error."""
     Xm, E_m, d, E_d, G_d, z, E_z, G_z, s, E_s, G_s = names("m E_m d E_d G_d z E_z G_z s E_s G_s")  # noqa: N806
     shift_error = E_X + E_m
 
@@ -169,7 +172,7 @@ def _softmax() -> Sheet:
 
 
 def _layer_norm() -> Sheet:
-    """Return the sheet of LayerNormalization."""
+    """Return the accuracy sheet of ONNX's LayerNormalization: formulas of propagated and introduced error."""
     c, C_c, S_c, Q, E_Q, G_Q, G_D, y, C_y, G_y = names("c C_c S_c Q E_Q G_Q G_D y C_y G_y")  # noqa: N806
 
     def square_change(reach: Expr) -> Expr:

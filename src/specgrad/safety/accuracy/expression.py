@@ -79,7 +79,7 @@ class Expr:
 
     @property
     def code(self) -> str:
-        """The formula as Python text."""
+        """Return the formula as Python text, which `eval` takes."""
         return self._text(code=True)
 
     @property
@@ -105,7 +105,7 @@ class Expr:
         return sign.join(sides)
 
     def _call(self, code: bool) -> str:
-        """Return a function call as text."""
+        """Return a function call as text: as Python if `code`, else as it is printed, with bars for abs."""
         name, *args = self.parts
         inside = [a._text(code) for a in args]
         if not code and name == "abs":
@@ -159,7 +159,7 @@ def lost(n: Any) -> Expr:
 
 
 def maximum(a: Any, b: Any) -> Expr:
-    """Return the formula max(a, b)."""
+    """Return the formula max(a, b) of formulas or numbers a and b."""
     return Expr("call", ("max", as_expr(a), as_expr(b)))
 
 

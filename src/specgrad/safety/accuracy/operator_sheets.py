@@ -49,7 +49,7 @@ COPY_OPERATORS = {
 
 
 def _copy(name: str, meaning: str) -> Sheet:
-    """Return the sheet of an operator that only copies cells of X."""
+    """Return the sheet of the operator `name`, which only copies cells of X; `meaning` says which."""
     notes = ("A constant that is written, by Pad or Trilu, has no error: F(E_X) is 0 there.",) * (
         name in ("Pad", "Trilu")
     )
@@ -136,6 +136,7 @@ def _sum(
     size          M: F on absolute values, errors included
     count         n: in words, and as a term
     widening      factor of what must fit the format, where an intermediate result is larger
+    name, meaning  of the operator, whose result is Y = F(inputs)
     """
     steps = (Quantity("n", count[0], count[1]), Quantity("M", "F on absolute values, errors included", size))
     fits = M * (1 + growth(N))

@@ -81,7 +81,12 @@ def _finite_or_none(x: float) -> float | None:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Proven error bounds of every layer, for all executions of a class and all inputs of a box."""
+    """Proven error bounds of every layer, for all executions of a class and all inputs of a box.
+
+    arithmetic  the class of executions
+    unbounded   names of nodes without a bound
+    deployment  that class in sentences, by topic; notes what else to know
+    """
 
     layers: tuple[LayerAccuracy, ...]
     arithmetic: Arithmetic
@@ -112,6 +117,7 @@ class Accuracy:
         ]
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: a row per layer, unbounded nodes, notes, executions and seconds."""
         return {
             "layers": [layer.to_json() for layer in self.layers],
             "unbounded": list(self.unbounded),
@@ -192,7 +198,7 @@ class ErrorPropagation:
                 self.before[p] = np.zeros(graph.nodes[p].shape)
 
     def _visit_input(self, i: int) -> None:
-        """Set the error of an input: 0, or what reading a subnormal number as 0 costs."""
+        """Set the error of input node i: 0, or what reading a subnormal number as 0 costs."""
         ball, a = self.walked.balls[i], self.walked.rules.arithmetic
         self.total[i] = np.where(ball.least < a.tiny, np.minimum(ball.size, a.tiny), 0.0) * bool(a.flush)
 
@@ -231,7 +237,8 @@ class ErrorPropagation:
         return {**self.total, **same}, {**self.inside, **same}
 
     def _read(self, i: int, node: Node, total: Mapping[int, Array], inside: Mapping[int, Array]) -> list[Array | None]:
-        """Return, per argument, the error that this node reads; None for a number.
+        """Return, per argument of node i, the error that it reads: from `inside` within its region, else from `total`;
+        None for a number.
 
         What is inside a region lacks the region's roundings. Only a node that counts them itself may read that, a
         linear one. A function of the same layer reads what the region gives, roundings included.
@@ -259,7 +266,9 @@ class ErrorPropagation:
         return output_deviation(self.walked.rules, node, self.walked.balls, apart, i)
 
     def _quotient_error(self, node: Node, reads: Sequence[Array | None]) -> Array:
-        """Return the propagated error of a/b: (e_a + a*e_b/b)/b, a at its largest and b at its least."""
+        """Return the propagated error of a/b: (e_a + a*e_b/b)/b, a at its largest and b at its least; `reads` are (e_a,
+        e_b).
+        """
         first, divisor = node.args
         size = self.walked.balls[first].size if isinstance(first, int) else abs(float(first.value))
         least = self.walked.balls[divisor].least
@@ -300,7 +309,9 @@ class ErrorPropagation:
         ]
 
     def _layer(self, name: str, i: int, operator: str, output: bool) -> LayerAccuracy:
-        """Return the errors of one layer at the worst cell of node i."""
+        """Return the errors of the layer `name` at the worst cell of its node i; `output`: it is an output of the
+        model.
+        """
         total, before, ball = self.total[i], self.before[i], self.walked.balls[i]
         at = tuple(int(k) for k in np.unravel_index(int(np.argmax(total)), total.shape)) if total.size else ()
         most, share = (float(total[at]), float(before[at])) if total.size else (0.0, 0.0)

@@ -75,7 +75,10 @@ class Sheet:
 
 
 class Errors(NamedTuple):
-    """Evaluated errors, cell by cell; `fits` is False where nothing is claimed."""
+    """Evaluated errors, cell by cell; `fits` is False where nothing is claimed.
+
+    `propagated` comes from the inputs' errors, `introduced` from rounding, `total` is their sum.
+    """
 
     propagated: Any
     introduced: Any
@@ -88,6 +91,7 @@ def errors(sheet: Sheet, env: Env, flush: bool = True) -> Errors:
 
     env     X, E_X of every input, the exact result Y, the operator F where formulas call it, sizes, and the format's
             u, t, largest
+    flush   whether subnormal inputs may be read as 0
 
     >>> from fractions import Fraction
     >>> from .operator_sheets import SHEETS

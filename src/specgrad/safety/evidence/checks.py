@@ -72,7 +72,7 @@ class EvidenceRequest:
 
     @cached_property
     def given(self) -> Model:
-        """The model, opened once."""
+        """Return the model, opened once and kept."""
         return open_model(self.model, "evidence")
 
     @property
@@ -204,7 +204,7 @@ def outputs(request: EvidenceRequest) -> Item:
 
 
 def _used(far: Array, distance: Array) -> str:
-    """Return which share of its tolerance the worst cell uses, in words."""
+    """Return which share of its tolerance (`distance`) the worst cell's difference (`far`) uses, in words."""
     with np.errstate(invalid="ignore", divide="ignore"):
         share = float(np.nanmax(np.where(far > 0, far / distance, 0.0), initial=0.0))
     return f", at most {upward(share, 3)} of what is allowed in any cell"
@@ -256,7 +256,7 @@ def certificates(request: EvidenceRequest) -> list[Item]:
 
 
 def _certificate(request: EvidenceRequest, question: str, certificate: Path, statement: Path) -> Item:
-    """Check one certificate against the model and its property file."""
+    """Check one certificate against the model and its property file `statement`; `question` is the item's."""
     name = f"certificate {certificate.name}"
     try:
         refuse_other_formats(request.given)

@@ -50,7 +50,7 @@ def gather(
 
 
 def _in_time(step: Callable[[EvidenceRequest], Item], request: EvidenceRequest) -> Item:
-    """Return the answer of one check; "cannot tell" if the time is over."""
+    """Return the answer of one check `step`; "cannot tell" if the time is over."""
     try:
         check_time("evidence")
         return step(request)
@@ -79,7 +79,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _sha256(data: bytes) -> str:
-    """Return the SHA-256 of some bytes, in hexadecimal digits."""
+    """Return the SHA-256 of `data`, in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 

@@ -95,7 +95,7 @@ def evidence(
 
 
 def _json_with_schemas(result: Any) -> dict[str, Any]:
-    """Return the evidence as JSON data; details of each item name the schema of their command."""
+    """Return the evidence `result` as JSON data; details of each item name the schema of their command."""
     data = result.to_json()
     for row, item in zip(data["items"], result.items, strict=True):
         if item.schema is not None:
@@ -111,7 +111,7 @@ def _own_verdict(item: Any) -> str:
 
 
 def _show(console: Console, result: Any) -> None:
-    """Print the verdict and a row per item."""
+    """Print the verdict of the evidence `result` and a row per item."""
     screen.line(console, (result.verdict, f"bold {screen.colour(result.verdict)}"), f"  evidence for {result.model}")
     rows = [
         [screen.cell(i.verdict, screen.COLOURS.get(i.tone, "")), screen.cell(i.name), screen.cell(i.answer)]

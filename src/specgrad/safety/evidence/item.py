@@ -87,6 +87,7 @@ class Evidence:
         return next(item for item in self.items if item.name == name)
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: verdict, model, digests of files, and each item with its details."""
         return {
             "verdict": self.verdict,
             "model": self.model,

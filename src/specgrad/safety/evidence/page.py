@@ -24,7 +24,7 @@ REMAINS = (
 
 
 def evidence_page(evidence: Evidence) -> str:
-    """Return the HTML page."""
+    """Return the HTML page of the evidence: purpose, all answers, each item, executions, assumptions, digests."""
     body = [
         f"<h2>What this is</h2>{_bullet_list(PURPOSE)}",
         f"<h2>Questions and answers</h2>{_summary(evidence.items)}",
@@ -213,12 +213,14 @@ def _bullet_list(sentences: Iterable[str]) -> str:
 
 
 def _pairs(head: tuple[str, str], data: Mapping[str, Any]) -> str:
-    """Return a mapping as an HTML table of two columns."""
+    """Return a mapping as an HTML table of two columns, headed by `head`."""
     return _table(head, [(escape(k), f"<code>{escape(str(v))}</code>") for k, v in data.items()])
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return an HTML table; cells are HTML already, and rows beyond MAX_TABLE_ROWS are only counted."""
+    """Return an HTML table with the headings `head`; cells are HTML already, and rows beyond MAX_TABLE_ROWS are only
+    counted.
+    """
     if not rows:
         return ""
     top = f"<tr>{''.join(f'<th>{escape(h)}' for h in head)}</tr>" if head else ""

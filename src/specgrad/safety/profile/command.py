@@ -89,7 +89,9 @@ def profile(
 
 
 def _check_target(model: Path, target: Path | None, force: bool) -> None:
-    """Raise an error if the file to write is foreign or is the model; likewise its side file."""
+    """Raise an error if `target`, the file to write, is foreign (unless `force`) or is the model; likewise its side
+    file.
+    """
     from specgrad.safety.profile.digests import is_side_file, side_of
     from specgrad.safety.profile.normaliser import is_normalised
 
@@ -101,7 +103,7 @@ def _check_target(model: Path, target: Path | None, force: bool) -> None:
 
 
 def show_profile(console: Console, checked: Any, changes: Sequence[str] = ()) -> None:
-    """Print the caveat, the verdict, and every rule with findings."""
+    """Print the caveat, what normalising changed, the verdict of `checked`, and every rule with findings."""
     from specgrad.safety.profile import in_order
     from specgrad.safety.profile.html import summary
     from specgrad.safety.profile.sources import CAVEAT

@@ -52,7 +52,7 @@ def tensor_digest(proto: TensorProto, folder: Path | None, budget: ByteBudget) -
 
 
 def digests_of(model: onnx.ModelProto, folder: Path | None, data: bytes) -> dict[str, Any]:
-    """Return the content of the side file of a model with these bytes."""
+    """Return the content of the side file of a model with the bytes `data`; `folder` holds its external tensors."""
     budget = ByteBudget(BYTE_BUDGET)
     each = {name: tensor_digest(proto, folder, budget) for name, proto in tensors(model)}
     return {"format": FORMAT, "file": hashlib.sha256(data).hexdigest(), "tensors": each}
@@ -74,7 +74,7 @@ def read_digests(path: Path) -> dict[str, Any]:
 
 
 def is_digests(content: Any) -> bool:
-    """Return whether parsed JSON has the form of a side file."""
+    """Return whether `content`, parsed JSON, has the form of a side file."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         return False
     each = content.get("tensors")
@@ -83,7 +83,7 @@ def is_digests(content: Any) -> bool:
 
 
 def is_side_file(data: bytes) -> bool:
-    """Return whether a file with these bytes is a side file."""
+    """Return whether a file with the bytes `data` is a side file."""
     try:
         return is_digests(json.loads(data))
     except (ValueError, RecursionError):
@@ -93,7 +93,11 @@ def is_side_file(data: bytes) -> bool:
 def differences(
     expected: Mapping[str, Any], model: onnx.ModelProto, folder: Path | None, path: Path | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield (tensor name, difference) between a model and its side file; the name is "" for the file itself."""
+    """Yield (tensor name, difference) between a model and its side file; the name is "" for the file itself.
+
+    `expected` is the side file's content, `folder` holds external tensors, `path` is the file (None: the model is
+    serialised).
+    """
     data = path.read_bytes() if path is not None else model.SerializeToString()
     if hashlib.sha256(data).hexdigest() != expected["file"]:
         yield "", "the SHA-256 of the file is not the one of the side file"

@@ -44,7 +44,10 @@ FILE = Location()
 
 @dataclass(frozen=True, eq=False)
 class NodeView:
-    """A node of the file, the schema in force for it (None if there is none), and its attributes by name."""
+    """A node of the file, the schema in force for it (None if there is none), and its attributes by name.
+
+    index is its place in the file, proto its protocol buffer.
+    """
 
     index: int
     proto: NodeProto
@@ -52,6 +55,7 @@ class NodeView:
 
     @property
     def operator(self) -> str:
+        """Return the node's ONNX operator, such as "Conv"."""
         return str(self.proto.op_type)
 
     @property
@@ -61,15 +65,16 @@ class NodeView:
 
     @cached_property
     def attributes(self) -> dict[str, Any]:
+        """Return the attributes that are written at the node, by name."""
         return {a.name: onnx.helper.get_attribute_value(a) for a in self.proto.attribute if not a.ref_attr_name}
 
     def text_attribute(self, name: str, default: str = "") -> str:
-        """Return an attribute as text, or `default` if it is not written."""
+        """Return the attribute `name` as text, or `default` if it is not written."""
         value = self.attributes.get(name, default)
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
     def at(self, value: str | None = None) -> Location:
-        """Return the location of this node, or of one of its values."""
+        """Return the location of this node, or of its value `value`."""
         return Location(str(self.proto.name), self.index, self.operator, value)
 
     def input(self, i: int) -> str:
@@ -186,7 +191,9 @@ class ModelView:
         return [(n, str(name)) for n in self.nodes for name in n.proto.output if name and name not in outputs]
 
     def inferred_shape(self, name: str) -> tuple[int | None, ...] | None:
-        """Return the shape by our importer, else by ONNX's inference; None if unknown. Declarations are ignored."""
+        """Return the shape of the value `name` by our importer, else by ONNX's inference; None if unknown. Declarations
+        are ignored.
+        """
         if self._importer is not None and name in self._importer.values:
             return tuple(int(n) for n in self._importer.values[name].shape)
         if name in self.initializers:
@@ -194,7 +201,7 @@ class ModelView:
         return self.onnx_result.inferred.get(name, (0, None))[1]
 
     def shape(self, name: str) -> Shape | None:
-        """Return the inferred or declared shape of a value, or None unless all sizes are known."""
+        """Return the inferred or declared shape of the value `name`, or None unless all sizes are known."""
         sizes = self.inferred_shape(name)
         if sizes is None and name in self.declared:
             kind = self.declared[name].type.tensor_type
@@ -202,7 +209,7 @@ class ModelView:
         return None if sizes is None or None in sizes else tuple(n for n in sizes if n is not None)
 
     def inferred_type(self, name: str) -> int:
-        """Return the ONNX element type of a value, or 0 if it is unknown."""
+        """Return the ONNX element type of the value `name`, or 0 if it is unknown."""
         if name in self.initializers:
             return int(self.initializers[name].data_type)
         if (known := self.onnx_result.inferred.get(name, (0, None))[0]) != 0:
@@ -212,7 +219,7 @@ class ModelView:
         return 0 if self._importer is None else self._importer.types.get(name, 0)
 
     def array(self, name: str) -> Array | None:
-        """Return the value if it depends on constants only; None if not, or if it is too large."""
+        """Return the value `name` if it depends on constants only; None if not, or if it is too large."""
         if name in self.initializers:
             try:
                 return tensor(self.initializers[name], self.folder, ByteBudget(self._budget))
@@ -227,6 +234,6 @@ class ModelView:
             return None
 
     def ints(self, name: str) -> list[int] | None:
-        """Return a constant integer value as a flat list, or None."""
+        """Return the constant integer value `name` as a flat list, or None if it is none."""
         value = self.array(name) if name else None
         return None if value is None or value.dtype.kind not in "iu" else [int(n) for n in value.reshape(-1)]

@@ -69,7 +69,10 @@ class OnnxCodeResult:
 
 
 def run_onnx_code(model: onnx.ModelProto, folder: Path | None, process: Process) -> OnnxCodeResult:
-    """Run ONNX's checker, inliner and shape inference on the model, external data included, in another process."""
+    """Run ONNX's checker, inliner and shape inference on the model, external data included, in another process.
+
+    `folder` holds external data.
+    """
     try:
         whole = with_external_data(model, folder)
         data = np.frombuffer(whole.SerializeToString(), np.uint8)

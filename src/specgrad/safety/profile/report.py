@@ -46,6 +46,9 @@ class Profile:
     verdict    "broken": a rule is; "undecided": only places that the texts do not decide; "no finding"
     unchecked  rules that were not looked at, with the reason
     notes      what else a reader should know
+    digest     SHA-256 of the file
+    versions   of packages that were used
+    box        declared ranges of inputs, None without
     """
 
     model: str
@@ -74,6 +77,7 @@ class Profile:
         return "not checked" if rule.id in self.unchecked else "no finding"
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: verdict, every rule with its status, findings, what was not checked."""
         rules = [
             {
                 "rule": r.id,

@@ -33,7 +33,10 @@ class Spot:
 
 @dataclass(frozen=True)
 class Finding:
-    """One place that breaks a rule, together with the rule's data."""
+    """One place that breaks a rule, together with the rule's data.
+
+    what is wrong at `place` and its `cure` in words; severity, tag, source and version are the rule's.
+    """
 
     rule: str
     severity: Severity
@@ -45,6 +48,7 @@ class Finding:
     cure: str
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: the rule's data, the place, what is wrong and its cure."""
         data = {k: getattr(self, k) for k in ("rule", "severity", "tag", "source", "version")}
         where = {k: getattr(self.place, k) for k in ("node", "index", "operator", "value")}
         return {**data, **where, "what": self.what, "cure": self.cure}
@@ -57,6 +61,8 @@ class Rule:
     level    E: breaking it is an error; W: the working group itself is undecided
     tag      their own labels
     texts    where it stands
+    check    yields the spots that break it
+    cure     what to do about them; sentence says the rule
     """
 
     id: str
@@ -74,7 +80,7 @@ class Rule:
 
     @property
     def version(self) -> str:
-        """Versions of those texts."""
+        """Return the versions of the texts where the rule stands."""
         return "; ".join(t.version for t in self.texts)
 
     def findings(self, view: ModelView) -> list[Finding]:
@@ -82,7 +88,7 @@ class Rule:
         return [self._finding(spot) for spot in self.check(view)]
 
     def failed_check(self, what: str) -> Finding:
-        """Return an undecided finding that says that the check itself failed."""
+        """Return an undecided finding that says in `what` how the check itself failed."""
         return self._finding(Spot(printable(what)[:400], undecided=True, cure=""))
 
     def _finding(self, spot: Spot) -> Finding:

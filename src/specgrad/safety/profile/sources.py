@@ -9,7 +9,7 @@ READ = "2026-11-15"
 
 @dataclass(frozen=True)
 class SourceText:
-    """A page of the profile's authors, with its commit, or the day of reading if none was noted."""
+    """A page of the profile's authors: its name, and its commit as version, or the day of reading if none was noted."""
 
     name: str
     version: str
@@ -32,7 +32,7 @@ MAXPOOL_EJ = SourceText("ericjenn/sonnx ops/maxpool.md", "018bb8e")
 
 
 def spec(name: str) -> SourceText:
-    """Return the informal specification of an operator as a source."""
+    """Return the informal specification of the operator `name` as a source."""
     return SourceText(f"ops/spec/informal/{name}/{name}.md", f"as read {READ}")
 
 

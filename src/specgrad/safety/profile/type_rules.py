@@ -23,7 +23,7 @@ ELEMENTWISE = tuple(_ELEMENTWISE.split())
 
 @rule("S8", "E", "GR1", RESTRICTIONS, says="No sparse tensors.")
 def dense(view: ModelView) -> Iterator[Spot]:
-    """Yield the sparse tensors (S8)."""
+    """Yield the places of a model with sparse tensors (S8)."""
     for sparse in view.graph.sparse_initializer:
         yield Spot("is a sparse initializer", Location(value=str(sparse.values.name)))
     for name, info in view.declared.items():
@@ -99,7 +99,9 @@ def shaped(view: ModelView) -> Iterator[Spot]:
 
 
 def _declared_shape_spots(view: ModelView, name: str, info: ValueInfoProto, place: Location) -> Iterator[Spot]:
-    """Yield a spot if the written shape is not the inferred one, or nothing could be inferred."""
+    """Yield a spot at `place` if the shape that `info` writes for the value `name` is not the inferred one, or nothing
+    could be inferred.
+    """
     written = [d.dim_value or None for d in info.type.tensor_type.shape.dim]
     follows = view.inferred_shape(name)
     if follows is None:

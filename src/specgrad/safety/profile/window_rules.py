@@ -116,7 +116,7 @@ def _windows(node: NodeView, x: Shape | None) -> Iterator[Spot]:
 
 
 def _guards(node: NodeView, win: Window) -> Iterator[Spot]:
-    """Yield pads that break one of the texts' three guards; undecided if the others hold."""
+    """Yield pads of the node's window `win` that break one of the texts' three guards; undecided if the others hold."""
     for i, pad in enumerate(node.attributes.get("pads", ())):
         axis = win.axes[i % win.rank]
         if not isinstance(axis, Strided):

@@ -68,7 +68,10 @@ class VectorCase:
 
 @dataclass(frozen=True)
 class EquivalenceClass:
-    """A class of cases of one operator: the word in its tag, a description, and how its cases are drawn per type."""
+    """A class of cases of one operator: the word in its tag, a description, and how its cases are drawn per type.
+
+    word and text are these; kind says what is varied, types are dtype names, draw(rng, dtype) gives cases.
+    """
 
     word: str
     text: str
@@ -78,13 +81,18 @@ class EquivalenceClass:
 
 
 def zone(word: str, text: str, kind: Kind, draw: Any, types: tuple[str, ...] = FLOATS) -> EquivalenceClass:
-    """Return a class of cases, of floats unless `types` says else; `draw(rng, dtype)` gives its cases."""
+    """Return the class of cases called `word`, described by `text`, of floats unless `types` says else; `draw(rng,
+    dtype)` gives its cases.
+    """
     return EquivalenceClass(word, text, kind, types, draw)
 
 
 @dataclass(frozen=True)
 class OperatorClasses:
-    """The equivalence classes of one operator, and the known classes that are not drawn, with the reason."""
+    """The equivalence classes of one operator, and the known classes that are not drawn, with the reason.
+
+    `zones` are drawn; `missing` maps the others to the reason.
+    """
 
     operator: str
     zones: tuple[EquivalenceClass, ...]

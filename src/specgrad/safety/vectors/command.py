@@ -55,7 +55,7 @@ def vectors(
 
 
 def show_classes(console: Console, operators: Any) -> None:
-    """Print a row per equivalence class, drawn or missing."""
+    """Print a row per equivalence class of `operators`, the JSON listing by name, drawn or missing."""
     body = []
     for name, listing in operators.items():
         zones: dict[str, Any] = {}
@@ -71,7 +71,7 @@ def show_classes(console: Console, operators: Any) -> None:
 
 
 def show_pack(console: Console, pack: Any) -> None:
-    """Print what was written, its coverage, and what it does not show."""
+    """Print what a pack of test vectors holds, its coverage, and what it does not show."""
     body = []
     for name, listing in pack.operators.items():
         cases = sum(row["cases"] for row in listing["classes"])

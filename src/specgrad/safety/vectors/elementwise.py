@@ -23,7 +23,7 @@ Rows = Callable[[Type], tuple[Array, Array]]
 
 
 def _binary_case(operator: str, a: Array, b: Array, **more: Any) -> VectorCase:
-    """Return a case of an operator with the arguments a and b."""
+    """Return a case of an operator with the arguments a and b; `more` are fields of VectorCase."""
     return VectorCase(operator, {"a": a, "b": b}, **more)
 
 
@@ -39,12 +39,12 @@ def _random_pairs(operator: str, kind: str, shape: tuple[int, ...] = (2, 3, 4)) 
 
 
 def _fixed_rows(operator: str, rows: Rows, **more: Any) -> Any:
-    """Return a draw of one case whose arguments are `rows(dtype)`."""
+    """Return a draw of one case whose arguments are `rows(dtype)`; `more` are fields of VectorCase."""
     return lambda rng, dtype: [_binary_case(operator, *rows(dtype), **more)]
 
 
 def _random_shapes(operator: str, shapes: Iterable[tuple[tuple[int, ...], tuple[int, ...]]], note: str = "") -> Any:
-    """Return a draw of one Gaussian case per pair of shapes."""
+    """Return a draw of one Gaussian case per pair of shapes; `note` is the cases'."""
 
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         for first, second in shapes:
@@ -251,7 +251,7 @@ def _neighbours(*points: float) -> Callable[[Type], Any]:
 
 
 def _inputs_of_shapes(build: Build, shapes: Iterable[tuple[int, ...]]) -> Any:
-    """Return a draw of the cases of one Gaussian input per shape."""
+    """Return a draw of the cases that `build` makes of one Gaussian input per shape."""
     return lambda rng, dtype: [c for s in shapes for c in build(numbers(rng, "gaussian", s, dtype))]
 
 
@@ -457,7 +457,7 @@ def _where(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _where_case(test: Array, a: Array, b: Array, note: str = "") -> VectorCase:
-    """Return a case of Where whose condition is stored in the file."""
+    """Return a case of Where, a where `test` holds, else b; the condition is stored in the file."""
     return VectorCase("Where", {"c": test, "a": a, "b": b}, stored=("c",), outputs={"y": a.dtype}, note=note)
 
 

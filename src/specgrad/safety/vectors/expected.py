@@ -80,7 +80,7 @@ def answers(case: VectorCase, arithmetic: Arithmetic = NO_FLUSH) -> dict[str, Ex
 
 
 def _as_float64(a: Array, graph: Graph, position: int) -> Array:
-    """Return an input as float64; indices stay integers."""
+    """Return the array `a`, for the graph's input at `position`, as float64; indices stay integers."""
     return a if graph.nodes[position].kind == "index" else a.astype(np.float64)
 
 
@@ -139,7 +139,11 @@ def _run_over(graph: Graph, given: Sequence[Array], scalars: Any) -> list[Any]:
 def _round_cells(
     operator: str, real: Any, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> tuple[Array, list[str | None]]:
-    """Return every cell rounded once (NaN if undefined), and each exact value as text, None if it is long."""
+    """Return every cell of the exact results `real` rounded once (NaN if undefined), and each exact value as text, None
+    if it is long.
+
+    An error if the precision does not decide a rounding.
+    """
     if not isinstance(real, _BallResults):
         cells = [Fraction(v) for v in np.asarray(real, dtype=object).flat]
         if dtype.kind != "f":
@@ -171,6 +175,7 @@ def _expected_output(
     """Combine exact results, IEEE 754 results beside NaN and infinities, and radii into one expected output of a case.
 
     `given` are its inputs, `real` the exact results, `ball` their radii, `ieee` what float arithmetic gives.
+    UnsupportedError if what infinities give is not known.
     """
     shape = ball.value.shape
     if ball.value.dtype.kind == "i":  # positions
@@ -207,18 +212,22 @@ def _expected_output(
 
 
 def _value_text(v: float) -> str:
-    """Return a float as exact text; "nan", "inf" or "-inf" if it is not finite."""
+    """Return the float v as exact text; "nan", "inf" or "-inf" if it is not finite."""
     return _short_text(Fraction(v)) or "" if math.isfinite(v) else str(v)
 
 
 def _reads_nonfinite(given: Sequence[Array], shape: tuple[int, ...]) -> Array:
-    """Return which cells of an elementwise result read a NaN or an infinity."""
+    """Return the mask, of a shape, of cells of an elementwise result that read a NaN or an infinity of the inputs
+    `given`.
+    """
     masks = [np.broadcast_to(~np.isfinite(a), shape) for a in given if a.dtype.kind == "f"]
     return np.asarray(np.logical_or.reduce(masks))
 
 
 def _matches_ieee(value: Array, ieee: Array, from_ieee: Array, dtype: np.dtype[Any]) -> bool:
-    """Return whether the finite results are near those that float64 gives beside infinities."""
+    """Return whether finite results `value` are near `ieee`, what float64 gives; cells in `from_ieee` are taken from
+    there anyway.
+    """
     if dtype.kind != "f":
         return True
     with np.errstate(all="ignore"):
@@ -227,7 +236,7 @@ def _matches_ieee(value: Array, ieee: Array, from_ieee: Array, dtype: np.dtype[A
 
 
 def _may_read_nonfinite(graph: Graph, given: Sequence[Array], shape: tuple[int, ...]) -> Array:
-    """Return which cells of a resize may or may not read a NaN or an infinity."""
+    """Return the mask, of a shape, of cells of a resize that may or may not read a NaN or an infinity of `given`."""
     resized = [n for n in graph.nodes if n.op is RESIZE]
     return np.broadcast_to(may_read_nonfinite(given[0], resized[0].params) if resized else np.array(False), shape)
 
@@ -235,7 +244,8 @@ def _may_read_nonfinite(graph: Graph, given: Sequence[Array], shape: tuple[int, 
 def _radius_at_overflow(operator: str, real: Any, value: Array, allowed: Array, dtype: np.dtype[Any]) -> Array:
     """Return the radii of one operation near overflow: 0 where it is surely infinite, else unchanged.
 
-    A sum, difference or product of two numbers that does not exceed the largest is rounded, and finite.
+    A sum, difference or product of two numbers that does not exceed the largest is rounded, and finite. `real` are the
+    exact results, `value` the rounded ones, `allowed` their radii.
     """
     largest = Fraction(form_of(dtype).largest)
     if isinstance(real, _BallResults):

@@ -23,7 +23,9 @@ AXES = "the profile allows axes from 0 on only (S27)"
 
 
 def distinct_cells(shape: tuple[int, ...], dtype: Type, first: int = 0) -> Array:
-    """Return an array of consecutive numbers modulo 127: each output cell tells where it comes from."""
+    """Return an array of consecutive numbers from `first` on, modulo 127: each output cell tells where it comes
+    from.
+    """
     return (np.arange(first, first + int(np.prod(shape))).reshape(shape) % 127).astype(dtype)
 
 
@@ -94,7 +96,7 @@ CONCAT = OperatorClasses(
 
 
 def _reshape_case(shape: tuple[int, ...], target: Iterable[int], **more: Any) -> Callable[[Type], VectorCase]:
-    """Return a maker (by type) of a Reshape case from `shape` to `target`."""
+    """Return a maker (by type) of a Reshape case from `shape` to `target`; `more` are ONNX attributes."""
     return lambda d: VectorCase(
         "Reshape", {"x": distinct_cells(shape, d), "shape": np.array([*target], np.int64)}, more, stored=("shape",)
     )
@@ -217,7 +219,7 @@ SLICE = OperatorClasses(
 def _resize_case(
     x: Array, attributes: Mapping[str, Any], sizes: Any = None, scales: Any = None, note: str = ""
 ) -> VectorCase:
-    """Return a case of Resize by sizes or by scales."""
+    """Return a case of Resize by sizes or by scales, with ONNX attributes and a note."""
     arguments: dict[str, Array | None] = {"x": x, "roi": None, "scales": None, "sizes": None}
     if sizes is not None:
         arguments["sizes"] = np.array(sizes, np.int64)

@@ -49,7 +49,10 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Vector:
-    """A case with its tag, type, class and expected outputs."""
+    """A case with its tag, type, class and expected outputs.
+
+    kind is the dtype's name, zone the equivalence class, answers the expected outputs by name.
+    """
 
     tag: str
     kind: str
@@ -71,6 +74,7 @@ class Pack:
     executions: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
+        """Return all fields as JSON data, and what a pack does not show."""
         return {**vars(self), "incompleteness": INCOMPLETE}
 
 
@@ -167,7 +171,7 @@ def _count(cases: Sequence[dict[str, Any]], kind: str, word: str) -> int:
 
 
 def _json(data: Any) -> str:
-    """Return JSON text; NaN and infinities are refused."""
+    """Return `data` as JSON text; ValueError for NaN and infinities."""
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
@@ -179,7 +183,7 @@ def _npy_bytes(a: Array) -> bytes:
 
 
 def _write_case(folder: Path, vector: Vector) -> dict[str, Any]:
-    """Write the files of one case, and return its entry in the index."""
+    """Write the files of one case below `folder`, and return its entry in the index."""
     case, place = vector.case, f"{vector.case.operator}/{vector.tag}"
     shapes = {name: a.value.shape for name, a in vector.answers.items()}
     files = {"model.onnx": model(case, shapes).SerializeToString(deterministic=True)}

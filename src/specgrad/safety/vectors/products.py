@@ -25,7 +25,7 @@ CONTRADICTS = (
 
 
 def _matmul_case(a: Array, b: Array, note: str = "") -> VectorCase:
-    """Return a case of MatMul."""
+    """Return a case of MatMul of a and b, with a note."""
     return VectorCase("MatMul", {"a": a, "b": b}, note=note)
 
 
@@ -161,7 +161,10 @@ GEMM = OperatorClasses(
 def _batch_norm_case(
     rng: Draw, dtype: Type, shape: tuple[int, ...], epsilon: float = 1e-5, x: Array | None = None, var: float = 1.0
 ) -> VectorCase:
-    """Return a case of BatchNormalization; variances are random, times `var`."""
+    """Return a case of BatchNormalization; variances are random, times `var`, and `epsilon` is added to them.
+
+    x is random if it is None.
+    """
     c = shape[1]
     arguments = {
         "x": numbers(rng, "gaussian", shape, dtype) if x is None else x,
@@ -216,7 +219,7 @@ BATCH_NORM = OperatorClasses(
 
 
 def _softmax_case(x: Array, axis: int = -1, note: str = "") -> VectorCase:
-    """Return a case of Softmax."""
+    """Return a case of Softmax of x along an axis, with a note."""
     return VectorCase("Softmax", {"x": x}, {"axis": axis}, note=note)
 
 
@@ -233,7 +236,7 @@ def _softmax_large(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _softmax_infinite(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield Softmax cases with infinities."""
+    """Yield Softmax cases with infinities of both signs, some of which contradict the profile's text."""
     yield _softmax_case(np.array([[1, -INF, 2], [-INF, 0, -INF]], dtype))
     yield _softmax_case(np.array([[-INF, -INF, -INF]], dtype), note=CONTRADICTS)
     yield _softmax_case(np.array([[INF, 0, 1], [INF, INF, 1]], dtype), note=CONTRADICTS)

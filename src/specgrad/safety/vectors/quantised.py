@@ -121,6 +121,8 @@ def _dequantize_case(
 ) -> VectorCase:
     """Return a case of DequantizeLinear with integers `q`; scale and result have the float type `form`, `note` as in
     `VectorCase`.
+
+    `zero` is the zero point, None if it is left out.
     """
     attributes = {} if axis is None else {"axis": axis}
     arguments = {"q": q, "scale": np.asarray(scale, form), "zero": zero}
@@ -198,7 +200,9 @@ DEQUANTIZE = OperatorClasses(
 def _conv_case(
     x: Array, w: Array, x_zero: Array | None, w_zero: Array | None, note: str = "", **attributes: Any
 ) -> VectorCase:
-    """Return a case of ConvInteger."""
+    """Return a case of ConvInteger of bytes x and w with their zero points, None if left out; `attributes` are
+    ONNX's.
+    """
     arguments = {"x": x, "w": w, "x_zero": x_zero, "w_zero": w_zero}
     given = {"kernel_shape": w.shape[2:], "strides": [1] * (x.ndim - 2), **attributes}
     return VectorCase("ConvInteger", arguments, given, outputs={"y": INT32}, note=note)
@@ -228,7 +232,7 @@ def _conv_padded(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _conv_dilated(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield dilated ConvInteger cases."""
+    """Yield ConvInteger cases with dilation 2 and more."""
     note = "holes between taps are no taps; the profile's text counts them as 0 - w_zero_point"
     x, w = np.arange(25).astype(dtype).reshape(1, 1, 5, 5), np.full((1, 1, 2, 2), 2, dtype)
     yield _conv_case(x, w, None, np.array(1, dtype), note, dilations=[2, 2])
@@ -244,7 +248,7 @@ def _conv_dilated(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _conv_strided(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a strided ConvInteger case."""
+    """Yield a ConvInteger case with strides 2 and 3."""
     yield _conv_case(
         random_integers(rng, dtype, (1, 2, 5, 6)),
         random_integers(rng, dtype, (2, 2, 2, 2)),
@@ -255,7 +259,7 @@ def _conv_strided(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _conv_grouped(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a grouped ConvInteger case."""
+    """Yield a ConvInteger case with two groups."""
     x, w = random_integers(rng, dtype, (1, 4, 4, 4)), random_integers(rng, dtype, (4, 2, 2, 2))
     yield _conv_case(x, w, random_integers(rng, dtype), random_integers(rng, dtype), group=2)
 

@@ -58,7 +58,7 @@ def _ratio(point: Any) -> tuple[int, int]:
 
 
 def nearest_if_unique(low: Fraction, high: Fraction, form: Format) -> float | None:
-    """Return what every number between `low` and `high` rounds to, or None if they differ."""
+    """Return what every number between `low` and `high` rounds to in the format `form`, or None if they differ."""
     first, last = nearest(low, form), nearest(high, form)
     return first if first == last else None
 

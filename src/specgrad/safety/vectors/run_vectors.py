@@ -12,15 +12,17 @@ import numpy as np
 
 
 def run(path: Path, feeds: dict[str, Any]) -> Any:
-    """Run an ONNX file on the target and return its outputs in order; replace this by your own target."""
+    """Run an ONNX file on the target with inputs `feeds` by name and return its outputs in order; replace this by your
+    own target.
+    """
     import onnxruntime
 
     return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feeds)
 
 
 def judge(got: Any, expected: Any, radius: Any, signs: bool) -> tuple[str, int]:
-    """Return what is wrong with the output `got` ("" if nothing), and how many open cells differ from the contract's
-    value.
+    """Return what is wrong with the output `got` ("" if nothing), and how many open cells differ from `expected`, the
+    contract's value.
 
     A cell may be off by its `radius`, which is inf where it is open; `signs`: a zero must also have the right sign.
     """
@@ -43,7 +45,9 @@ def judge(got: Any, expected: Any, radius: Any, signs: bool) -> tuple[str, int]:
 
 
 def run_case(folder: Path, case: dict[str, Any]) -> tuple[str, str]:
-    """Run one case; return (verdict, detail). Verdicts are ok, differs and refuses."""
+    """Run one case, an entry of the index in `folder`; return (verdict, detail). Verdicts are ok, differs and
+    refuses.
+    """
     place = folder / case["folder"]
     feeds = {i["name"]: np.load(place / i["file"]) for i in case["inputs"]}
     try:

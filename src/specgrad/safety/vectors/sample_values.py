@@ -69,7 +69,9 @@ def gaussian_with(rng: Draw, values: Iterable[float], shape: Shape, dtype: Type)
 def generated_cases(
     rng: Draw, operator: str, kind: str, count: int, dtype: Type, accept: Accept | None = None
 ) -> Iterator[OpCase]:
-    """Yield small generated operator cases, with arrays of one kind of data and type."""
+    """Yield `count` small generated operator cases, with arrays of one kind of data and type; `accept` may refuse
+    attributes and shapes.
+    """
 
     def small(attributes: Mapping[str, Any], arrays: Mapping[str, Shape]) -> bool:
         """Return whether a case has few enough cells and products, and is accepted."""

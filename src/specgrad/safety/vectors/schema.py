@@ -11,7 +11,7 @@ _shape: dict[str, Any] = {"type": "array", "items": _count}
 
 
 def _object(required: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object with exactly these keys."""
+    """Return the JSON schema of an object with exactly the keys of `required`, which map to their schemas."""
     return {"type": "object", "required": [*required], "properties": required, "additionalProperties": False}
 
 

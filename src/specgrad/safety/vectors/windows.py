@@ -26,13 +26,13 @@ SAME_SAYS = "the profile demands auto_pad=NOTSET (S28, S29)"
 
 
 def _pads(a: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Return the explicit (low, high) padding per axis; [] if there is none or it is automatic."""
+    """Return the explicit (low, high) padding per axis of attributes `a`; [] if there is none or it is automatic."""
     given = a["padding"]
     return [] if isinstance(given, str) or given == 0 else list(given)
 
 
 def _is_plain(a: Mapping[str, Any], s: Mapping[str, Shape]) -> bool:
-    """Return whether a case has explicit padding, no ceil and one group."""
+    """Return whether a case with attributes `a` and shapes s has explicit padding, no ceil and one group."""
     return not isinstance(a["padding"], str) and not _ceil(a, s) and _groups(a) == 1
 
 
@@ -42,12 +42,14 @@ def _groups(a: Mapping[str, Any]) -> int:
 
 
 def _ceil(a: Mapping[str, Any], s: Mapping[str, Shape]) -> bool:
-    """Return whether output sizes are rounded up."""
+    """Return whether attributes `a` ask to round output sizes up; s are the shapes."""
     return bool(a.get("ceil"))
 
 
 def _is_ceil_valid(a: Mapping[str, Any]) -> bool:
-    """Return whether VALID meets ceil, on which ONNX's text and shape inference disagree; it is not asked."""
+    """Return whether VALID meets ceil in attributes `a`, on which ONNX's text and shape inference disagree; it is not
+    asked.
+    """
     return bool(a.get("ceil")) and a["padding"] == "valid"
 
 
@@ -67,7 +69,7 @@ def _of_rank(rank: int) -> Accept:
 
 
 def _kernel(a: Mapping[str, Any], s: Mapping[str, Shape]) -> Shape:
-    """Return the kernel sizes of a pool or convolution."""
+    """Return the kernel sizes of a pool or convolution with attributes `a` and shapes s."""
     return tuple(a["kernel"]) if "kernel" in a else s["w"][2:]
 
 
@@ -121,7 +123,7 @@ NOTES = {"SAME": SAME_SAYS, "CEIL": CEIL_SAYS}
 
 
 def _class_by_attributes(operator: str, word: str, types: tuple[str, ...] = NARROW, count: int = 2) -> EquivalenceClass:
-    """Return the class of generated cases whose attributes match ATTRIBUTE_CLASSES[word]."""
+    """Return the class of `count` generated cases per type whose attributes match ATTRIBUTE_CLASSES[word]."""
     text, kind, accept = ATTRIBUTE_CLASSES[word]
 
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
@@ -136,7 +138,7 @@ def _class_by_data(
 ) -> EquivalenceClass:
     """Return the class of generated cases with plain attributes and one kind of data.
 
-    `word` and `text` name it, as in `EquivalenceClass`.
+    `word` and `text` name it, as in `EquivalenceClass`. Its cases are of the dtypes `types`.
     """
 
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
@@ -166,7 +168,9 @@ def _class_with_values(
 
 
 def _same_padding_class(operator: str, asks: str, types: tuple[str, ...]) -> EquivalenceClass:
-    """Return the class of auto_pad: generated cases, and a dilated one that runtimes are known to get wrong."""
+    """Return the class of auto_pad of `operator` (ONNX's name; `asks` is ours): generated cases, and a dilated one that
+    runtimes are known to get wrong.
+    """
     text, kind, accept = ATTRIBUTE_CLASSES["SAME"]
 
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
@@ -324,7 +328,7 @@ def _padded_average(include: bool) -> Accept:
 def _average_class(word: str, text: str, accept: Accept, types: tuple[str, ...] = FLOATS) -> EquivalenceClass:
     """Return the class of generated average pools that `accept` admits.
 
-    `word` and `text` name it, as in `EquivalenceClass`.
+    `word` and `text` name it, as in `EquivalenceClass`. Its cases are of the dtypes `types`.
     """
 
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:

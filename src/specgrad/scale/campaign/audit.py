@@ -62,15 +62,19 @@ class AuditKind(Listed):
         self.items = [*itertools.product(self.models, o["runtimes"], seeds)]
 
     def fingerprint_inputs(self) -> dict[str, Any]:
+        """Return digests of the models and versions of the runtimes, which decide the results."""
         runtimes = {name: runtime(name).versions() for name in self.options["runtimes"]}
         return {"models": {m: digest_of_model(self.home / m) for m in self.models}, "runtimes": runtimes}
 
     def rows(self, shard: int) -> Iterator[Row]:
+        """Yield the audit of each (model, runtime, seed) of a shard as JSON data."""
         for model, name, seed in self.items_of(shard):
             yield {"model": model, "runtime": name, "seed": seed, **self._audit_row(model, name, seed)}
 
     def _audit_row(self, model: str, name: str, seed: int) -> Row:
-        """Audit one model on one runtime and return its row; one that cannot be read or judged is "cannot tell"."""
+        """Audit one model on the runtime `name`, inputs drawn by `seed`, and return its row; one that cannot be read or
+        judged is "cannot tell".
+        """
         o = self.options
         try:
             shapes = self._shapes(model)
@@ -117,15 +121,19 @@ class AuditKind(Listed):
         return shapes
 
     def group_of(self, row: Row) -> str:
+        """Return "model on runtime", under which verdicts are counted."""
         return f"{row['model']} on {row['runtime']}"
 
     def dedup_key(self, row: Row) -> tuple[Any, ...]:
+        """Return (runtime, verdict, operator or model, class): of bad rows with one key the smallest is reported."""
         return row["runtime"], row["verdict"], row["operator"] or row["model"], row["class"] or ""
 
     def size_key(self, row: Row) -> tuple[Any, ...]:
+        """Return a sort key: rows with a short script first, then models of few layers."""
         return len(row["script"] or "") or 1 << 40, row["layers"] or 0, row["shard"], row["number"]
 
     def findings(self, smallest: Sequence[tuple[Row, int]], progress: Progress) -> list[Finding]:
+        """Return a finding with a script for each (smallest row, number of rows) of one `dedup_key`."""
         findings: list[Finding] = []
         for row, times in smallest:
             words = [row["runtime"], row["verdict"], row["operator"] or "model", Path(row["model"]).stem]

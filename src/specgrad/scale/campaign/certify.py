@@ -74,7 +74,9 @@ class CertifyKind(Listed):
         self.items: list[tuple[str, Any, float]] = [*self._items(ways[0])]
 
     def _items(self, way: str) -> Iterator[tuple[str, Any, float]]:
-        """Yield the items: (model, property file or number of a sample, seconds)."""
+        """Yield the items, (model, property file or number of a sample, seconds); `way` is "instances", "properties" or
+        "samples".
+        """
         seconds = self.options["seconds"]
         if way == "instances":
             yield from self._instances(self.options["instances"])
@@ -84,7 +86,7 @@ class CertifyKind(Listed):
         yield from ((m, s, seconds) for m, s in itertools.product(models, some))
 
     def _instances(self, name: str) -> Iterator[tuple[str, str, float]]:
-        """Yield (model, property, seconds) of every line of a VNN-COMP .csv file.
+        """Yield (model, property, seconds) of every line of the VNN-COMP .csv file `name`.
 
         CampaignError for one that is none.
         """
@@ -104,14 +106,18 @@ class CertifyKind(Listed):
                     raise CampaignError(f"{text}; got {','.join(line)!r:.80}") from None
 
     def _time_limit(self, rest: Sequence[str]) -> float:
-        """Return the seconds of one line of a .csv, or the default; ValueError if not one positive number."""
+        """Return the seconds in `rest`, the third column of a .csv line, or the default; ValueError if not one positive
+        number.
+        """
         (seconds,) = map(float, rest or [self.options["seconds"]])
         if not seconds > 0:
             raise ValueError(seconds)
         return seconds
 
     def _relative_to_list(self, instances: str, name: str) -> str:
-        """Return the path of a file named in a .csv, from the spec's folder; CampaignError if missing."""
+        """Return the path of the file `name` in the .csv `instances`, from the spec's folder; CampaignError if
+        missing.
+        """
         path = (Path(instances).parent / name).as_posix()
         self.file(path)
         return path
@@ -134,9 +140,11 @@ class CertifyKind(Listed):
         return x, label
 
     def start(self) -> None:
+        """Import `certify`, and PyTorch with it, before the first shard."""
         from ...bounds import certify  # noqa: F401 - and PyTorch with it
 
     def fingerprint_inputs(self) -> dict[str, Any]:
+        """Return PyTorch's version and digests of models, properties and samples, which decide the results."""
         models = sorted({m for m, _, _ in self.items})
         files = sorted({s for _, s, _ in self.items if isinstance(s, str)})
         files += [f for f in (self.options["samples"], self.options["instances"]) if f is not None]
@@ -147,12 +155,16 @@ class CertifyKind(Listed):
         }
 
     def rows(self, shard: int) -> Iterator[Row]:
+        """Yield the verdict on each property of a shard as JSON data."""
         for model, what, seconds in self.items_of(shard):
             named = what if isinstance(what, str) else f"sample {what}"
             yield {"model": model, "property": named, **self._certify_row(model, what, seconds)}
 
     def _certify_row(self, model: str, what: Any, seconds: float) -> Row:
-        """Certify one property and return its row: verdict, reason, margin, counterexample."""
+        """Certify one property of a model and return its row: verdict, reason, margin, counterexample.
+
+        `what` is a property file, or the number of a sample.
+        """
         from ...bounds import certify
 
         empty = dict.fromkeys(("reason", "margin", "x", "y", "asked", "distance"))
@@ -181,6 +193,7 @@ class CertifyKind(Listed):
         return row
 
     def group_of(self, row: Row) -> str:
+        """Return the model, under which verdicts are counted."""
         return str(row["model"])
 
     def dedup_key(self, row: Row) -> tuple[Any, ...]:
@@ -192,9 +205,11 @@ class CertifyKind(Listed):
         return row["model"], f"{label} becomes {int(np.argmax(others))}"
 
     def size_key(self, row: Row) -> tuple[Any, ...]:
+        """Return a sort key: counterexamples near their sample first."""
         return row["distance"] or 0.0, row["shard"], row["number"]
 
     def findings(self, smallest: Sequence[tuple[Row, int]], progress: Progress) -> list[Finding]:
+        """Return a finding with a script for each (smallest row, number of rows) of one `dedup_key`."""
         findings: list[Finding] = []
         for row, times in smallest:
             words = [Path(row["model"]).stem, Path(row["property"]).stem]
@@ -209,7 +224,8 @@ class CertifyKind(Listed):
 
 
 def _number(name: str, text: str | None) -> Fraction | None:
-    """Return an option's text as a Fraction, None if it is absent; CampaignError if it is no number (eps: or negative).
+    """Return the text of the option `name` as a Fraction, None if it is absent; CampaignError if it is no number (eps:
+    or negative).
 
     >>> _number("eps", "2/255")
     Fraction(2, 255)

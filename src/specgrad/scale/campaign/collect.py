@@ -49,6 +49,7 @@ class Collected:
         return "ok" if complete else "cannot tell"
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: kind, shards done and crashed, counts of verdicts by group, findings."""
         return {
             "kind": self.kind.name,
             "shards": self.shards,
@@ -60,12 +61,16 @@ class Collected:
         }
 
     def write(self, folder: Path, *, force: bool = False) -> None:
-        """Write one script per finding into a folder; files that somebody else wrote are not overwritten."""
+        """Write one script per finding into a folder; files that somebody else wrote are not overwritten, unless
+        `force`.
+        """
         write_scripts({f.name: f.script for f in self.findings if f.script}, folder, force=force)
 
 
 def rows(where: Any) -> Iterator[Row]:
-    """Yield every row of every result, in the order of the shards; CampaignError for a result that is no JSON lines."""
+    """Yield every row of every result at `where`, in the order of the shards; CampaignError for a result that is no
+    JSON lines.
+    """
     for shard, data in jobs.results(where):
         try:
             yield from map(json.loads, data.splitlines())

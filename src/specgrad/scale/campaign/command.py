@@ -133,7 +133,7 @@ def _use_one_thread() -> None:
 
 @contextmanager
 def _bar(quiet: bool) -> Iterator[Callable[[Any], None] | None]:
-    """Yield a callback that shows progress on stderr, or None if nobody watches."""
+    """Yield a callback that shows progress on stderr, or None if nobody watches or `quiet`."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -184,12 +184,12 @@ def _head(console: Console, verdict: str, text: str) -> None:
 
 
 def _plural(count: int, what: str) -> str:
-    """Return a count with its noun, in the plural unless it is 1."""
+    """Return a count with its noun `what`, in the plural unless it is 1."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def show_estimate(console: Console, spec: Path, verdict: str, data: Mapping[str, Any]) -> None:
-    """Print the estimated cost."""
+    """Print the estimated cost of a campaign; `data` is what `estimate` prints as JSON."""
     _head(console, verdict, f"{spec}: {data['kind']}, {_plural(data['shards'], 'shard')}")
     for tried in data["tried"]:
         screen.line(console, f"shard {tried['shard']}: {time_text(tried['seconds'])}")
@@ -207,7 +207,10 @@ def show_estimate(console: Console, spec: Path, verdict: str, data: Mapping[str,
 
 
 def show_run(console: Console, spec: Path, verdict: str, data: Mapping[str, Any]) -> None:
-    """Print what a run did: how many shards, in which time, where; `data` is what `run` prints as JSON."""
+    """Print what a run did: how many shards, in which time, where; `data` is what `run` prints as JSON.
+
+    `spec` is the campaign's file.
+    """
     _head(console, verdict, f"{spec}: {_plural(data['shards'], 'shard')} of kind {data['kind']}")
     text = f"{data['run']:,} run in {time_text(data['seconds'])}"
     text += f", {data['before']:,} were done before" if data["before"] else ""
@@ -221,7 +224,7 @@ def show_run(console: Console, spec: Path, verdict: str, data: Mapping[str, Any]
 
 
 def show_status(console: Console, there: Any) -> None:
-    """Print the state of a campaign, with a bar of its shards in order; x marks a crash."""
+    """Print the state `there` of a campaign, with a bar of its shards in order; x marks a crash."""
     _head(console, there.verdict, f"{there.kind}, {there.folder}")
     drawn = screen.has_bars(console)
     letters = "·░▒▓█" if drawn else ".:-+#"
@@ -239,7 +242,7 @@ def show_status(console: Console, there: Any) -> None:
 
 
 def show_collected(console: Console, spec: Path, result: Any) -> None:
-    """Print the counts by group, the crashes and the findings."""
+    """Print the counts by group, the crashes and the findings of `result`; `spec` is the campaign's file."""
     head = f"{spec}: {result.kind.name}, {result.done:,} of {_plural(result.shards, 'shard')}"
     _head(console, result.verdict, f"{head}, {_plural(result.total.total(), 'verdict')}")
     kinds = sorted(result.total, key=lambda k: (k in result.kind.BAD, k not in result.kind.GOOD, k))

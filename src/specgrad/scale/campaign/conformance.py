@@ -47,9 +47,11 @@ class ConformanceKind(Kind):
 
     @property
     def count(self) -> int:
+        """Return the number of shards: one per operator and seed."""
         return len(self.operators) * int(self.options["seeds"])
 
     def fingerprint_inputs(self) -> dict[str, Any]:
+        """Return the versions of the runtime, which decide the results."""
         return {"runtime": self.runtime.versions()}
 
     @cached_property
@@ -59,9 +61,11 @@ class ConformanceKind(Kind):
         return RuntimeExaminer(self.runtime, process)
 
     def start(self) -> None:
+        """Ask the runtime one case, so that it is loaded before the first shard."""
         self.examiner.ask(next(self._cases("relu", 0)))
 
     def close(self) -> None:
+        """End the runtime's process, if it was started."""
         if "examiner" in self.__dict__:
             self.examiner.process.close()
 
@@ -70,18 +74,22 @@ class ConformanceKind(Kind):
         return cases_for(operator, self.runtime, self.options["questions"], seed, self.options["gradients"])
 
     def rows(self, shard: int) -> Iterator[Row]:
+        """Yield the verdict on each case of a shard, one operator and seed, as JSON data."""
         turn, place = divmod(shard, len(self.operators))
         operator, seed = self.operators[place], self.options["first_seed"] + turn
         for case in self._cases(operator, seed):
             yield _row(case, seed, self.examiner.ask(case))
 
     def group_of(self, row: Row) -> str:
+        """Return the operator, under which verdicts are counted."""
         return str(row["operator"])
 
     def dedup_key(self, row: Row) -> tuple[Any, ...]:
+        """Return (operator, kind of failure): of bad rows with one key the smallest is reported."""
         return row["operator"], *row["sort"]
 
     def size_key(self, row: Row) -> tuple[Any, ...]:
+        """Return a sort key: simple cases first."""
         return *row["complexity"], row["shard"], row["number"]
 
     def findings(self, smallest: Sequence[tuple[Row, int]], progress: Progress) -> list[Finding]:
@@ -112,7 +120,7 @@ class ConformanceKind(Kind):
 
 
 def _row(case: OpCase, seed: int, verdict: Verdict) -> Row:
-    """Return the JSON row of one test case; every row has the same keys."""
+    """Return the JSON row of one test case of a seed with its verdict; every row has the same keys."""
     bad = verdict.kind in BAD
     reason = str(verdict) if bad else verdict.detail
     return {

@@ -92,7 +92,10 @@ def estimate(spec: Spec, progress: Progress | None = None) -> Estimate:
 
 @lru_cache(maxsize=1)
 def _start_kind(recipe: str) -> tuple[Kind, float]:
-    """Build and start the campaign in this process, once; return it and the seconds that this took."""
+    """Build and start the campaign in this process, once; return it and the seconds that this took.
+
+    `recipe` is JSON text, the arguments of `job`.
+    """
     began = time.perf_counter()
     made: Mapping[str, Any] = json.loads(recipe)
     kind = job(**made)
@@ -101,7 +104,7 @@ def _start_kind(recipe: str) -> tuple[Kind, float]:
 
 
 def _time_shard(recipe: str, shard: int) -> tuple[float, float, int]:
-    """Return (seconds to start, seconds of the shard, rows that it gives)."""
+    """Return (seconds to start, seconds of the shard, rows that it gives) for the campaign of `recipe`."""
     kind, start = _start_kind(recipe)
     began = time.perf_counter()
     data = kind.dry_run(shard)

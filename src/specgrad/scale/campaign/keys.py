@@ -22,7 +22,7 @@ class CampaignError(SpecgradError, ValueError):
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a spec: the name of its type in VALUE_TYPES, a description, and its default."""
+    """One key of a spec: `kind`, the name of its type in VALUE_TYPES; `about`, a description; and its default."""
 
     kind: str
     about: str
@@ -73,7 +73,8 @@ VALUE_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def options_of(kind: str, keys: Mapping[str, Key], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return every key of a kind with its value, defaults included; CampaignError for unknown, missing or wrong ones.
+    """Return every key of a kind with its value in `given`, defaults included; CampaignError for unknown, missing or
+    wrong ones.
 
     >>> keys = {"runtime": Key("text", "who is asked"), "seeds": Key("count", "how many", 1)}
     >>> options_of("conformance", keys, {"runtime": "torch"})

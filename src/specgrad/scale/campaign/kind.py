@@ -33,6 +33,7 @@ class Finding:
     script: str = ""
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: verdict, what, detail, how often, the script's file and the row."""
         named = {"verdict": self.row["verdict"], "what": self.what, "detail": self.detail, "times": self.times}
         return {**named, "file": self.name or None, "row": dict(self.row)}
 
@@ -59,7 +60,7 @@ class Kind(ABC):
     @property
     @abstractmethod
     def count(self) -> int:
-        """Number of shards."""
+        """Return the number of shards, which are called 0 ... count - 1."""
 
     @abstractmethod
     def fingerprint_inputs(self) -> dict[str, Any]:
@@ -110,7 +111,7 @@ class Kind(ABC):
         return row
 
     def file(self, name: str) -> Path:
-        """Return the path of a file that the spec names; CampaignError if it is missing."""
+        """Return the path of the file `name` that the spec names; CampaignError if it is missing."""
         path = self.home / name
         if not path.is_file():
             raise CampaignError(f"no file {name} in {self.home}")
@@ -135,6 +136,7 @@ class Listed(Kind):
 
     @property
     def count(self) -> int:
+        """Return the number of shards, of `each` items, the last with the rest."""
         return -(-len(self.items) // int(self.options["each"]))
 
     def items_of(self, shard: int) -> Sequence[Any]:
@@ -184,7 +186,7 @@ def _external_files(path: Path) -> set[str]:
 
 
 def file_name(words: Sequence[str], taken: Sequence[Finding]) -> str:
-    """Return a file name for a finding's script, numbered if a finding in `taken` has it.
+    """Return a file name made of `words` for a finding's script, numbered if a finding in `taken` has it.
 
     >>> file_name(["onnxruntime", "max pool"], [])
     'onnxruntime-max_pool.py'

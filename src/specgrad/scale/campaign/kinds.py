@@ -17,7 +17,10 @@ KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (ConformanceKind, Au
 
 
 def job(kind: str, options: Mapping[str, Any], home: str | Path) -> Kind:
-    """Build a campaign from JSON data, as every worker does; CampaignError if there is no such kind."""
+    """Build a campaign of a kind from JSON options, as every worker does; CampaignError if there is no such kind.
+
+    Files in options are relative to the folder `home`.
+    """
     if kind not in KINDS:
         raise CampaignError(f"there is no kind {kind!r:.40}; kinds are {', '.join(KINDS)}")
     return KINDS[kind](options, home)

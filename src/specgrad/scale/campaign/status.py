@@ -66,6 +66,7 @@ class CampaignStatus:
         return [(done[c] / (ends[c + 1] - ends[c]), crashed[c]) for c in range(cells)]
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: shards done, crashed and left, shards per second and seconds left."""
         return {
             "kind": self.kind,
             "folder": self.folder,
@@ -80,7 +81,7 @@ class CampaignStatus:
 
 
 def standing(where: Any) -> CampaignStatus:
-    """Read the state of the campaign in a folder or object store; JobError if it holds none."""
+    """Read the state of the campaign in `where`, a folder or object store; JobError if it holds none."""
     records = Records(where)
     there = jobs.status(records)
     times = sorted(records.times("results").values())

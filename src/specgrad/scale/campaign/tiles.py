@@ -67,7 +67,7 @@ class TilesKind(Kind):
         self.compute = compute_dtype({}, read, o["compute"])
 
     def _address(self, text: str) -> str:
-        """Return the address of a store; paths are from the spec's folder."""
+        """Return the address of a store that `text` names; paths are from the spec's folder."""
         return text if URL.match(text) else str(self.home / text)
 
     def _graph(self, shape: tuple[int, ...]) -> Graph:
@@ -80,11 +80,12 @@ class TilesKind(Kind):
 
     @property
     def count(self) -> int:
+        """Return the number of tiles, one per shard."""
         return len(self.plan)
 
     @cached_property
     def blueprint(self) -> Blueprint:
-        """The plan in serialisable form."""
+        """Return the plan in serialisable form, with its engine and number type."""
         return blueprint_of(self.plan, {}, self.options["engine"], self.compute)
 
     @cached_property
@@ -106,10 +107,11 @@ class TilesKind(Kind):
         return {"model": digest_of_model(self.home / self.options["model"]), "plan": self.blueprint.identity, **stores}
 
     def rows(self, shard: int) -> Iterator[Row]:
+        """Compute and write the tile of a shard, and yield its record as the only row."""
         yield {"verdict": "written", **json.loads(self.tile_job.work(shard))}
 
     def dry_run(self, shard: int) -> bytes:
-        """Read and compute a tile without writing it; return one empty row."""
+        """Read and compute the tile of a shard without writing it; return one empty row."""
         TileJob(self.plan, self.blueprint, self.sources, {}, [], None).compute_tile(self.plan[shard])
         return b"\n"
 
@@ -119,14 +121,18 @@ class TilesKind(Kind):
         return {**row, "verdict": "damaged", "output": names[0]} if names else row
 
     def group_of(self, row: Row) -> str:
+        """Return the model, under which all tiles are counted."""
         return str(self.options["model"])
 
     def dedup_key(self, row: Row) -> tuple[Any, ...]:
+        """Return (output,): of damaged tiles of one output the first is reported."""
         return (row["output"],)
 
     def size_key(self, row: Row) -> tuple[Any, ...]:
+        """Return a sort key: the number of the shard."""
         return (row["shard"],)
 
     def findings(self, smallest: Sequence[tuple[Row, int]], progress: Progress) -> list[Finding]:
+        """Return a finding without a script for each (smallest row, number of rows) of damaged tiles."""
         text = "the target holds other cells than were written; remove its record to have it computed again"
         return [Finding(f"tile {row['tile']} of {row['output']}", text, row, times) for row, times in smallest]

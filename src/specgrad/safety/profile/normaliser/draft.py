@@ -30,6 +30,7 @@ class Draft:
 
     @property
     def opset(self) -> int:
+        """Return the version of ONNX's operator set that the model imports."""
         return next(int(o.version) for o in self.model.opset_import if o.domain in ("", "ai.onnx"))
 
     def nodes(self, *operators: str) -> Iterator[NodeView]:
@@ -47,7 +48,7 @@ class Draft:
         return name
 
     def constant(self, like: str, array: Any) -> str:
-        """Add an initializer and return its name."""
+        """Add an array as an initializer with a fresh name after `like`, and return its name."""
         name = self.fresh(like)
         self.model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
         return name
@@ -57,32 +58,32 @@ class Draft:
         return self.constant(like, np.array(numbers, np.int64))
 
     def shape(self, name: str) -> Shape:
-        """Return the shape of a value of the original; UnsupportedError if it is not known."""
+        """Return the shape of the value `name` of the original; UnsupportedError if it is not known."""
         shape = self.view.shape(name)
         if shape is None:
             raise UnsupportedError("normalise", f"the shape of {name!r} is not known")
         return shape
 
     def count_change(self, what: str, times: int = 1) -> None:
-        """Count a kind of change."""
+        """Count a kind of change, in words, so many times."""
         if times:
             self.changes[what] += times
 
 
 def set_attribute(node: NodeProto, name: str, value: Any) -> None:
-    """Set an attribute of a node, replacing one of that name."""
+    """Set the attribute `name` of a node to `value`, replacing one of that name."""
     remove_attributes(node, name)
     node.attribute.append(helper.make_attribute(name, value))
 
 
 def remove_attributes(node: NodeProto, *names: str) -> None:
-    """Remove attributes of a node."""
+    """Remove the attributes of these names from a node, as far as it has them."""
     kept = [a for a in node.attribute if a.name not in names]
     del node.attribute[:]
     node.attribute.extend(kept)
 
 
 def set_input(node: NodeProto, i: int, name: str) -> None:
-    """Set input i of a node; missing inputs before it become empty names."""
+    """Set input i of a node to the value `name`; missing inputs before it become empty names."""
     node.input.extend([""] * (i + 1 - len(node.input)))
     node.input[i] = name

@@ -48,7 +48,7 @@ class Normalised:
 
     @property
     def side(self) -> str:
-        """Text of the side file."""
+        """Return the text of the side file: its digests as JSON."""
         return json.dumps(self.digests, indent=2) + "\n"
 
     def to_json(self, file: str, before: Profile) -> dict[str, Any]:
@@ -106,12 +106,12 @@ def _normalise_view(view: ModelView, process: Process) -> Normalised:
 
 
 def is_normalised(data: bytes) -> bool:
-    """Return whether the normaliser wrote a file with these bytes."""
+    """Return whether the normaliser wrote a file with the bytes `data`."""
     return MARK.encode() in data
 
 
 def _error(text: str) -> UnsupportedError:
-    """Return the error that says why nothing can be written."""
+    """Return the UnsupportedError whose text says why nothing can be written."""
     return UnsupportedError("normalise", printable(text))
 
 
@@ -134,7 +134,10 @@ def _check_supported(view: ModelView) -> None:
 
 
 def _declare(draft: Draft, process: Process) -> None:
-    """Write type and shape of every value: shapes by our importer, types by ONNX's inference."""
+    """Write type and shape of every value: shapes by our importer, types by ONNX's inference.
+
+    UnsupportedError if one is not known, or what would be written cannot be read.
+    """
     graph = draft.model.graph
     for info in graph.input:
         _write_shape(info, draft.view.sizes.get(str(info.name)) or draft.shape(str(info.name)))

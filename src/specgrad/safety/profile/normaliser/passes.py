@@ -55,7 +55,7 @@ def leave_out_the_unused(draft: Draft) -> None:
 
 
 def _replace_counted(draft: Draft, field: Any, entries: list[Any], what: str) -> None:
-    """Replace a repeated field by `entries`, and count how many were removed."""
+    """Replace a repeated field by `entries`, and count how many were removed as the change `what`."""
     draft.count_change(what, len(field) - len(entries))
     _replace(field, entries)
 
