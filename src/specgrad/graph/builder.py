@@ -94,10 +94,13 @@ class GraphBuilder:
         return base if count == 1 else self.unique(f"{base}_{count}")
 
     def input(self, name: str, example: Any) -> Any:
-        """Record one argument of the graph, by example: an array, a shape or Index(shape), or a structure of them.
+        """Record one argument `name` of the graph, by example: an array, a shape or Index(shape), or a structure of
+        them.
 
-        Only shapes are looked at; integer arrays, or Index(shape), make integer inputs (labels, indices).
-        The result has the structure of the example, with a variable for each leaf.
+        SpecgradError if there is one of that name.
+
+        Only shapes are looked at; integer arrays, or Index(shape), make integer inputs (labels, indices). The result
+        has the structure of the example, with a variable for each leaf.
         """
         if name in self.arguments:
             raise SpecgradError("input", f"there is an input {name!r} already; the inputs are {list(self.arguments)}")
@@ -106,14 +109,14 @@ class GraphBuilder:
         return tree
 
     def leaf(self, name: str, shape: Shape, kind: Kind = "real") -> Var:
-        """Record an input node that is no argument by itself."""
+        """Record an input node called `name` that is no argument by itself."""
         shape = tuple(self._size(n) if isinstance(n, str) else n for n in shape)
         self._open = self._open or any(isinstance(n, SymbolicSize) for n in shape)
         name = self.unique(name)
         return self._append(Node(INPUT, (), {}, shape, kind, name, name))
 
     def _size(self, text: str) -> SymbolicSize:
-        """Return the symbolic size of that name, one for all inputs of the graph.
+        """Return the symbolic size that `text` names ("N", "H=224"), one for all inputs of the graph.
 
         ShapeError if it is given two defaults.
         """
@@ -148,13 +151,15 @@ class GraphBuilder:
         return opened(graph, self.guards) if self.sizes else graph
 
     def _output(self, path: str, value: Any) -> Var:
-        """Return an output as a variable of this builder; raise ShapeError for None and texts."""
+        """Return the output `value` at `path` of the structure as a variable of this builder; raise ShapeError for None
+        and texts.
+        """
         if value is None or isinstance(value, str):
             raise ShapeError("build", f"output {path} must be a value; got {value!r}")
         return self._check_own("build", value) if isinstance(value, Var) else self.constant(np.asarray(value))
 
     def constant(self, value: Any, name: str = "constant", *, real: bool = False, owned: bool = False) -> Var:
-        """Record a copy of an array as a node; the same array is recorded once, unless it changed meanwhile.
+        """Record a copy of the array `value` as a node; the same array is recorded once, unless it changed meanwhile.
 
         real   integers stand for exact numbers, not for an index
         owned  the array is already a graph's own, and no copy is needed
@@ -184,7 +189,9 @@ class GraphBuilder:
         return var
 
     def _arg(self, op: Op, i: int, a: Value) -> Arg:
-        """Return an argument as a node position or a number; raise ShapeError if numbers and indices are confused."""
+        """Return argument i of an operator as a node position or a number; raise ShapeError if numbers and indices are
+        confused.
+        """
         if isinstance(a, Var):
             var = self._check_own(op.name, a)
         elif is_literal(a):
@@ -215,7 +222,10 @@ class GraphBuilder:
     def record(
         self, op: Op, args: Sequence[Value], params: Params, *, name: str | None = None, group: str | None = None
     ) -> Var:
-        """Append one node after its shape rule has agreed, and return its variable."""
+        """Append one node after its shape rule has agreed, and return its variable.
+
+        It is called `name` and belongs to the layer `group`; None: names are made.
+        """
         with without_guards() if self._open else nullcontext():
             shape = op.shape(*(shape_of(a) for a in args), **params)
         positions = tuple(self._arg(op, i, a) for i, a in enumerate(args))
@@ -239,7 +249,10 @@ class GraphBuilder:
     def freeze(
         self, names: tuple[str, ...], inputs: tuple[Tree, ...], outputs: tuple[Tree, ...], single: bool
     ) -> Graph:
-        """Return the graph of the inputs and of what the outputs need."""
+        """Return the graph of the inputs and of what the outputs need.
+
+        `names` are those of the inputs; `single`: a call returns the only output, not a tuple.
+        """
         inputs, outputs = (transform(lambda _, v: v.id, t) for t in (inputs, outputs))
         alive = set(leaves(outputs)) | set(leaves(inputs))
         for position in range(len(self.nodes) - 1, -1, -1):
@@ -283,7 +296,10 @@ class GraphBuilder:
 
 
 def _key(value: Any, open_sizes: bool) -> Any:
-    """Return a parameter as part of a cache key: numbers as they are written, so that 0.0 is not -0.0."""
+    """Return a parameter's value as part of a cache key: numbers as they are written, so that 0.0 is not -0.0.
+
+    `open_sizes`: symbolic sizes in it are compared as they are written.
+    """
     if isinstance(value, int | float | Fraction):
         return repr(value)
     if not open_sizes:
@@ -307,7 +323,7 @@ def _identical(a: Array, b: Array) -> bool:
 
 
 def _equal_numbers(p: Any, q: Any) -> bool:
-    """Return whether both are equal ints or equal Fractions, of one type."""
+    """Return whether p and q are equal ints or equal Fractions, of one type."""
     return type(p) is type(q) and isinstance(p, int | Fraction) and p == q
 
 

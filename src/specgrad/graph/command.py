@@ -95,7 +95,7 @@ def explain(
 
 
 def _explain_rule(label: str | None, as_json: bool) -> None:
-    """Print a rule of the contract, or the titles of all of them."""
+    """Print the rule `label` of the contract, or the titles of all of them if it is None."""
     if label is None:
         titles = {name: text.partition("\n")[0].partition("] ")[2] for name, text in rules().items()}
         print_verdict("rule", "ok", {"rules": titles}, as_json, lambda: show_rules(Console(), titles))
@@ -105,7 +105,7 @@ def _explain_rule(label: str | None, as_json: bool) -> None:
 
 
 def show_graph(console: Console, graph: Graph, detail: bool, notes: Sequence[str] = ()) -> None:
-    """Print the table of a graph's layers."""
+    """Print the table of a graph's layers, or if `detail` of its operators, then the notes."""
     body, total = rows(graph, detail=detail)
     columns = [Column(name, folds=i < 2, right=i >= 2) for i, name in enumerate(HEADER)]
     print_table(console, columns, [[screen.cell(text) for text in row] for row in body])
@@ -135,7 +135,7 @@ def show_explanation(console: Console, explanation: CellExplanation) -> None:
 
 
 def show_rules(console: Console, titles: Mapping[str, str]) -> None:
-    """Print every rule of the contract, by its label."""
+    """Print every rule of the contract: label and title."""
     body = [[screen.cell(label), screen.cell(title)] for label, title in titles.items()]
     print_table(console, [Column("rule"), Column("", folds=True)], body)
 

@@ -36,6 +36,7 @@ class CellExplanation:
     fields: dict[str, tuple[tuple[int, int] | None, ...]]
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: layer, cell, taps with what they read, channels, divisor and receptive fields."""
         return {
             "layer": self.layer,
             "operator": self.operator,
@@ -63,21 +64,24 @@ def _position(graph: Graph, layer: str | None) -> int:
 
 
 def _check(index: Sequence[int], shape: Shape, layer: str) -> Shape:
-    """Return the index as a tuple; raise ShapeError if it is no cell of this shape."""
+    """Return the index as a tuple; raise ShapeError, which names the layer, if it is no cell of this shape."""
     if len(index) != len(shape) or any(not 0 <= i < n for i, n in zip(index, shape, strict=False)):
         raise ShapeError("explain", f"output {tuple(index)} is no cell of {layer}, whose shape is {shape}")
     return tuple(index)
 
 
 def _reads(node: Node, window: Window, spatial: Shape) -> tuple[Read, ...]:
-    """Return (tap, cell that it reads) for each tap of this cell's window; () for a weight's gradient."""
+    """Return (tap, cell that it reads) for each tap of the window of the cell `spatial`; () for a weight's gradient."""
     if node.op.reads == "tap":
         return ()
     return tuple(window.read_by(spatial) if node.op.reads == "transpose" else window.reads(spatial))
 
 
 def _channels(node: Node, nodes: Sequence[Node], index: Shape, window: Window) -> tuple[int, int] | None:
-    """Return the first and last channel that a convolution reads for this output; None for other operators."""
+    """Return the first and last channel that a convolution reads for the output cell `index`; None for other operators.
+
+    `nodes` are the graph's.
+    """
     if "groups" not in node.params or node.op.reads == "tap":
         return None
     groups, cin = node.params["groups"], nodes[node.operands()[0]].shape[-window.rank - 1]
@@ -87,7 +91,7 @@ def _channels(node: Node, nodes: Sequence[Node], index: Shape, window: Window) -
 
 
 def _divisor(node: Node, window: Window, spatial: Shape, reads: Sequence[Read]) -> str | None:
-    """Return the divisor of an average as text; None for other operators.
+    """Return the divisor of an average at the cell `spatial` as text; None for other operators.
 
     Of a spread average: those of every window that reads the cell.
     """
@@ -103,7 +107,7 @@ def _divisor(node: Node, window: Window, spatial: Shape, reads: Sequence[Read]) 
 
 
 def explain(graph: Graph, index: Sequence[int], layer: str | None = None) -> CellExplanation:
-    """Return what one cell of a layer's output (by default the graph's first output) is computed from.
+    """Return what the cell `index` of a layer's output (by default the graph's first output) is computed from.
 
     >>> import specgrad as sg
     >>> g = sg.trace(lambda x: sg.avg_pool(x, (3,), stride=2, padding=1, count_include_pad=False), (1, 4))
@@ -128,7 +132,9 @@ def explain(graph: Graph, index: Sequence[int], layer: str | None = None) -> Cel
 
 
 def _fields(graph: Graph, position: int, cell: Shape) -> dict[str, tuple[tuple[int, int] | None, ...]]:
-    """Return, per data input and axis, the (first, last) cells that the output depends on; None: the entire axis."""
+    """Return, per data input and axis, the (first, last) cells that the output cell of the node at `position` depends
+    on; None: the entire axis.
+    """
     fields = {}
     for p in sorted(data_inputs(graph)):
         field = receptive_fields(graph.nodes, {p})[position]

@@ -62,6 +62,7 @@ class Graph(Program):
         return draw(self, report, detail=detail, columns=columns)
 
     def _repr_html_(self) -> str:
+        """Return the drawing of the graph as HTML, for notebooks."""
         from .drawing.draw import html
 
         return html(self)
@@ -92,7 +93,7 @@ class Graph(Program):
         return self._at(by_shape | sizes)
 
     def _check_fixed_sizes(self, given: dict[str, Any]) -> Self:
-        """Return self; raise ShapeError if other sizes are requested, since none is symbolic."""
+        """Return self; raise ShapeError if the sizes `given` by input name are other ones, since none is symbolic."""
         shapes = opening.shapes_of(self, tuple(self.inputs), lambda p: self.nodes[p].shape)
         for name, value in given.items():
             if shapes.get(name) != tuple(value if hasattr(value, "__iter__") else (value,)):
@@ -103,7 +104,7 @@ class Graph(Program):
         return self
 
     def _at(self, given: dict[str, int]) -> Self:
-        """Return the graph at these sizes, from a cache."""
+        """Return the graph at the sizes `given` by name, defaults for others, from a cache."""
         assert self.open is not None
         sizes = opening.checked_sizes(self.open, given)
         key = tuple(sizes.values())
@@ -143,7 +144,9 @@ def closed(program: Program) -> Graph:
 
 
 def opened(graph: Graph, guards: Any = ()) -> Graph:
-    """Return a graph over named sizes as the graph at their defaults, which can be instantiated at others."""
+    """Return a graph over named sizes as the graph at their defaults, which can be instantiated at others where the
+    `guards` hold.
+    """
     opened = SymbolicProgram(graph, tuple({g.key: g for g in guards}.values()))
     at_defaults = closed(opening.instantiate(opened, opened.defaults))
     return replace(at_defaults, open=opened)
@@ -186,7 +189,7 @@ def section(graph: Graph, position: int, known: Collection[int]) -> tuple[Graph,
 
 
 def _renumbered(node: Node, place: dict[int, int], is_input: bool) -> Node:
-    """Return a node with arguments at their new positions, or as an input of the subgraph."""
+    """Return a node with arguments at their new positions (`place`), or as an input of the subgraph."""
     if is_input:
         return Node(INPUT, (), {}, node.shape, node.kind, node.name, node.name)
     return replace(node, args=tuple(a if isinstance(a, NumberArg) else place[a] for a in node.args))

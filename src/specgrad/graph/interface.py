@@ -62,7 +62,7 @@ def interface_of(graph: Graph) -> Interface:
 
 
 def only_one_takes(a: Interface, b: Interface) -> list[str]:
-    """Return a sentence for each model with optional inputs that the other one does not have."""
+    """Return a sentence for each of the models a and b with optional inputs that the other one does not have."""
     said = []
     for which, mine, other in (("first", a, b), ("second", b, a)):
         others = {e.name for e in other.inputs}
@@ -72,7 +72,7 @@ def only_one_takes(a: Interface, b: Interface) -> list[str]:
 
 
 def interface_differences(a: Interface, b: Interface) -> tuple[str, ...]:
-    """Return a sentence for each difference in what two models declare; undeclared facts do not differ."""
+    """Return a sentence for each difference in what models a and b declare; undeclared facts do not differ."""
     said = [*only_one_takes(a, b)]
     mine, others = a.demanded, b.demanded
     names = [[e.name for e in ends] for ends in (mine, others)]
@@ -96,7 +96,7 @@ def _names_text(names: Sequence[str | None]) -> str:
 
 
 def _declared_differences(what: str, pairs: Sequence[tuple[End, End]]) -> Iterator[str]:
-    """Yield a sentence for each pair whose declared names or types differ."""
+    """Yield a sentence for each pair of inputs or outputs (`what` says which) whose declared names or types differ."""
     for k, (one, other) in enumerate(pairs):
         if one.name is not None and other.name is not None and one.name != other.name:
             yield f"{what} {k} is called {one.name} and {other.name}"

@@ -21,9 +21,11 @@ class NodeRecorder(Protocol):
     """Protocol of the builder that a variable belongs to."""
 
     @property
-    def nodes(self) -> Sequence[Node]: ...
+    def nodes(self) -> Sequence[Node]:
+        """Nodes recorded so far."""
 
-    def record(self, op: Op, args: Sequence[Value], params: Params) -> Var: ...
+    def record(self, op: Op, args: Sequence[Value], params: Params) -> Var:
+        """Append a node, `op` of these arguments, and return its variable."""
 
 
 def _no_value(what: str, write: str) -> Never:
@@ -52,22 +54,27 @@ class Var:
 
     @property
     def node(self) -> Node:
+        """Return the node that the variable stands for."""
         return self.builder.nodes[self.id]
 
     @property
     def shape(self) -> Shape:
+        """Return the shape of the value, symbolic sizes included."""
         return self.node.shape
 
     @property
     def ndim(self) -> int:
+        """Return the number of axes of the value."""
         return len(self.shape)
 
     @property
     def kind(self) -> Kind:
+        """Return "real" for numbers, "index" for integers that are positions."""
         return self.node.kind
 
     @property
     def name(self) -> str:
+        """Return the unique name of the node."""
         return self.node.name
 
     def __repr__(self) -> str:
@@ -156,15 +163,19 @@ class Var:
         return _index(self, index)
 
     def reshape(self, *shape: Any) -> Value:
+        """Return the value in another shape, given as one tuple or as numbers; see specgrad.reshape."""
         return layout.reshape(self, shape[0] if len(shape) == 1 and hasattr(shape[0], "__iter__") else shape)
 
     def relu(self) -> Value:
+        """Return max(x, 0); see specgrad.relu."""
         return activation.relu(self)
 
     def sum(self, axes: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
+        """Return the sum over axes (None: all), which stay with size 1 if keepdims."""
         return layout.sum_(self, axes, keepdims=keepdims)
 
     def mean(self, axes: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
+        """Return the mean over axes (None: all), which stay with size 1 if keepdims."""
         return elementwise.mean(self, axes, keepdims=keepdims)
 
     # --- NumPy's functions ------------------------------------------------------------------------------------------
@@ -230,7 +241,9 @@ def _index(x: Var, index: Any) -> Value:
 
 
 def _as_slice(entry: Any, size: int) -> slice:
-    """Return an index entry as a slice; raise for an entry out of range or of another type."""
+    """Return an index entry of an axis of `size` cells as a slice; IndexError out of range, ParameterError for another
+    type.
+    """
     if isinstance(entry, slice):
         return entry
     if isinstance(entry, bool | np.bool_) or not isinstance(entry, int | np.integer):
@@ -244,7 +257,7 @@ def _as_slice(entry: Any, size: int) -> slice:
 
 
 def _unsupported_numpy(name: str) -> UnsupportedError:
-    """Return the error for a NumPy function that does not record, with what to write instead."""
+    """Return the error for the NumPy function `name`, which does not record, with what to write instead."""
     ours = NUMPY_NAMES.get(name, name)
     known = f"write specgrad.{ours}" if ours in REGISTRY else "write it with specgrad's own functions"
     return UnsupportedError("trace", f"numpy.{name} does not record graph variables; {known}")

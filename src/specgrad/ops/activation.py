@@ -63,7 +63,7 @@ def relu(x: Value) -> Value:
 
 
 def _leaky_spec(x: Array, *, slope: Number) -> Array:
-    """Compute leaky_relu by its definition, over any scalar type."""
+    """Compute leaky_relu: x where x > 0, else slope*x, over any scalar type."""
     above = scalar.compare("leaky_relu", operator.gt, x, scalar.zeros(x.shape, x))
     return np.where(above, x, x * scalar.literal(slope, x))
 
@@ -124,7 +124,10 @@ CLAMP = unary(
 
 @cached_call
 def clamp(x: Value, low: Number | None = None, high: Number | None = None) -> Value:
-    """min(max(x, low), high); the derivative passes at both ends ([K1])."""
+    """min(max(x, low), high); the derivative passes at both ends ([K1]).
+
+    ShapeError if low lies above high.
+    """
     if low is not None and high is not None and low > high:
         raise ShapeError("clamp", f"low={low} lies above high={high}")
     return apply(CLAMP, x, low=number_of(low), high=number_of(high))
@@ -193,7 +196,7 @@ TANH = unary(
 
 @cached_call
 def tanh(x: Value) -> Value:
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent of every cell."""
     return apply(TANH, x)
 
 
@@ -250,7 +253,7 @@ SILU = unary(
 
 @cached_call
 def silu(x: Value) -> Value:
-    """x * sigmoid(x)."""
+    """x * sigmoid(x), cell by cell."""
     return apply(SILU, x)
 
 
@@ -290,7 +293,10 @@ SOFTPLUS = unary(
 
 @cached_call
 def softplus(x: Value, beta: Number = 1) -> Value:
-    """log(1 + exp(beta*x)) / beta, beta > 0. PyTorch switches to x above beta*x = 20; we never do."""
+    """log(1 + exp(beta*x)) / beta, beta > 0. PyTorch switches to x above beta*x = 20; we never do.
+
+    ParameterError unless beta > 0.
+    """
     if not beta > 0:
         raise ParameterError("softplus", f"beta must be positive; got beta={beta}", rule="P5")
     return apply(SOFTPLUS, x, beta=number_of(beta))
@@ -303,7 +309,7 @@ def _pi(x: Array) -> Any:
 
 
 def _pdf_spec(x: Array) -> Array:
-    """Return exp(-x*x/2) / sqrt(2*pi)."""
+    """Compute the density of the standard normal distribution, exp(-x*x/2) / sqrt(2*pi), over any scalar type."""
     two = scalar.literal(2, x)
     root = scalar.apply("sqrt", np.asarray(_pi(x) * two, dtype=x.dtype)) if x.size else x
     return np.asarray(scalar.apply("exp", -(x * x) / two) / root)
@@ -382,6 +388,8 @@ def normal_cdf(x: Value) -> Value:
 @composite
 def gelu(x: Value, approximate: str = "none") -> Value:
     """x * normal_cdf(x); approximate="tanh" gives the tanh formula, with PyTorch's constants.
+
+    ParameterError for another word.
 
     >>> gelu(np.array([0.0, 1.0]))
     array([0.        , 0.84134475])

@@ -22,7 +22,10 @@ def causal_mask(queries: int, keys: int) -> Array:
 
 
 def _masked_softmax(x: Value, mask: Array) -> Value:
-    """Return the softmax over the keys that the mask admits, 0 for the others; no infinity is needed."""
+    """Return the softmax over the keys that the mask admits, 0 for the others; no infinity is needed.
+
+    ParameterError if it admits no key of some query.
+    """
     if not mask.any(axis=-1).all():
         raise ParameterError("attention", "a query whose mask admits no key has no weights", rule="P5")
     seen = mask.astype(np.float32)
@@ -31,7 +34,9 @@ def _masked_softmax(x: Value, mask: Array) -> Value:
 
 
 def _largest(x: Value, seen: Array) -> Value:
-    """Return the largest admitted cell of every row, axis kept; others are lowered to the row's smallest first."""
+    """Return the largest cell of every row that `seen` (1 or 0) admits, axis kept; others are lowered to the row's
+    smallest first.
+    """
     smallest = mul(amax(mul(x, -1), -1, keepdims=True), -1)
     return amax(select(seen, x, smallest), -1, keepdims=True)
 

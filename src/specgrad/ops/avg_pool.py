@@ -29,7 +29,9 @@ Divisor = Literal["padded", "inside"] | Number
 
 
 def _lead(name: str, x: Shape, spatial: Shape, divisor: Divisor) -> Shape:
-    """Return the leading axes of x before the spatial ones; raise ParameterError for an invalid divisor."""
+    """Return the leading axes of x before the spatial ones; raise ParameterError in the name of the operator `name` for
+    an invalid divisor.
+    """
     if divisor not in ("padded", "inside") and (not is_literal(divisor) or divisor == 0):
         raise ParameterError(name, f'divisor must be "padded", "inside" or a number; got {divisor!r}', rule="P5")
     return mapped(name, x, spatial)
@@ -45,7 +47,7 @@ def _divide(x: Array, win: Window, divisor: Divisor) -> Array:
 
 
 def _avg_spec(x: Array, *, window: Window, divisor: Divisor) -> Array:
-    """Compute avg_pool by its definition, over any scalar type."""
+    """Compute avg_pool of x by its definition, over any scalar type."""
     y = scalar.zeros(x.shape[: x.ndim - window.rank] + window.out, x)
     for tap in window.taps():
         tap.add_to_outputs(y, tap.read_inputs(x))
@@ -53,7 +55,7 @@ def _avg_spec(x: Array, *, window: Window, divisor: Divisor) -> Array:
 
 
 def _spread_spec(gy: Array, *, window: Window, divisor: Divisor) -> Array:
-    """Compute avg_spread by its definition, over any scalar type."""
+    """Compute avg_spread of gy by its definition, over any scalar type."""
     share = _divide(gy, window, divisor)
     gx = scalar.zeros(gy.shape[: gy.ndim - window.rank] + window.size, gy)
     for tap in window.taps():
@@ -78,7 +80,10 @@ def _divisions(window: Window, divisor: Divisor) -> int:
 
 
 def _outside(x: Array, *, window: Window, divisor: Any) -> Array:
-    """Return the sum of every plane: where an average is a matrix product, cells that it does not read meet zeros."""
+    """Return the sum of every plane: where an average is a matrix product, cells that it does not read meet zeros.
+
+    `divisor` is not used.
+    """
     return np.asarray(x.sum(tuple(range(x.ndim - window.rank, x.ndim)), keepdims=True))
 
 
@@ -149,7 +154,9 @@ def avg_pool(
 
 
 def adaptive_output(name: str, x: Shape, output: Any, rank: int | None) -> Shape:
-    """Return the output size per axis; None keeps an axis as it is, as in PyTorch."""
+    """Return the output size per axis from the argument `output` of the operator `name`; None keeps an axis as it is,
+    as in PyTorch.
+    """
     if not hasattr(output, "__iter__") or None not in output:
         return window.kernel_of(name, output, rank)
     given = window.kernel_of(name, tuple(1 if m is None else m for m in output), rank)
@@ -173,7 +180,9 @@ def adaptive_avg_pool(x: Value, output: PerAxis, *, rank: int | None = None) -> 
 
 
 def spatial_axes(name: str, x: Shape, rank: int) -> Shape:
-    """Return the last `rank` axes; raise ShapeError if one is empty or does not exist."""
+    """Return the last `rank` axes; raise ShapeError in the name of the operator `name` if one is empty or does not
+    exist.
+    """
     if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank <= len(x):
         raise ShapeError(name, f"rank must lie in 1..{len(x)}; got rank={rank}, input shape {x}", rule="W1")
     axes = tuple(range(len(x) - rank, len(x)))

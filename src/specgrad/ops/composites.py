@@ -47,8 +47,9 @@ def pad(x: Value, widths: Sequence[tuple[int, int]], *, value: Number = 0, mode:
 
 
 def _pad_from_x(x: Value, pairs: Sequence[tuple[int, int]], mode: str, value: Number) -> Value:
-    """Return x padded with cells of its own (reflect, edge, wrap), axis by axis; ParameterError for a `value` other
-    than 0.
+    """Return x padded by `pairs` (lo, hi) with cells of its own, axis by axis; `mode` is "reflect", "edge" or "wrap".
+
+    ParameterError for a `value` other than 0.
     """
     if value != 0:
         raise ParameterError("pad", f"value={value} has no meaning with mode={mode!r}", rule="P5")
@@ -154,7 +155,7 @@ def softmax(x: Value, axis: int = -1) -> Value:
 
 
 def _per_channel(v: Value, rank: int) -> Value:
-    """Reshape a vector per channel to broadcast before `rank` axes."""
+    """Reshape v, a vector of one number per channel, to broadcast before `rank` axes."""
     return reshape(v, shape_of(v) + (1,) * rank)
 
 
@@ -259,7 +260,7 @@ def cross_entropy(x: Value, labels: Value, *, reduction: Reduction = "mean") -> 
 
 @composite
 def mse_loss(x: Value, target: Value, *, reduction: Reduction = "mean") -> Value:
-    """(x - target)**2, averaged.
+    """The squared error (x - target)**2, averaged, summed or as it is (`reduction`); ShapeError if shapes differ.
 
     >>> mse_loss(np.array([1.0, 3.0]), np.array([0.0, 0.0]))
     array(5.)

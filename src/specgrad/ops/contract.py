@@ -42,7 +42,9 @@ def _parse(spec: str) -> tuple[str, str, str]:
 
 
 def _extents(x: Shape, z: Shape, spec: str) -> dict[str, int]:
-    """Return the size of every letter; raise ShapeError if shapes do not fit."""
+    """Return the size of every letter of the einsum text `spec` for shapes x and z; raise ShapeError if they do not
+    fit.
+    """
     a, b, _ = _parse(spec)
     if len(a) != len(x) or len(b) != len(z):
         raise ShapeError("contract", f"{spec!r} does not fit shapes {x} and {z}")
@@ -54,20 +56,22 @@ def _extents(x: Shape, z: Shape, spec: str) -> dict[str, int]:
 
 
 def _shape(x: Shape, z: Shape, *, spec: str) -> Shape:
-    """Return the output shape of contract."""
+    """Return the output shape of contract by the einsum text `spec`, for shapes x and z; raise ShapeError if they do
+    not fit.
+    """
     extents = _extents(x, z, spec)
     return tuple(extents[c] for c in _parse(spec)[2])
 
 
 def _spec(x: Array, z: Array, *, spec: str) -> Array:
-    """Compute contract by its definition, over any scalar type."""
+    """Compute contract: the einsum `spec` of x and z, over any scalar type."""
     if x.dtype == object and 0 in x.shape + z.shape:
         return scalar.zeros(_shape(x.shape, z.shape, spec=spec), x)
     return np.asarray(np.einsum(spec, x, z, optimize=x.dtype != object), dtype=np.result_type(x, z))
 
 
 def _jvp(y: Value, args: Any, dargs: Any, *, spec: str) -> Value | None:
-    """Return the tangent of the output of contract (None: zero)."""
+    """Return the tangent of the einsum `spec` of args (None: zero) from `dargs`, the tangents of both."""
     (x, z), (dx, dz) = args, dargs
     return add_tangents(
         None if dx is None else apply(CONTRACT, dx, z, spec=spec),
@@ -76,7 +80,7 @@ def _jvp(y: Value, args: Any, dargs: Any, *, spec: str) -> Value | None:
 
 
 def _vjp(gy: Value, y: Value, args: Any, *, spec: str) -> tuple[Value, Value]:
-    """Return the cotangents of the arguments of contract."""
+    """Return the cotangents of both arguments of the einsum `spec` from `gy`, that of its output."""
     x, z, out = _parse(spec)
     return (
         apply(CONTRACT, gy, args[1], spec=f"{out},{z}->{x}"),
@@ -85,7 +89,9 @@ def _vjp(gy: Value, y: Value, args: Any, *, spec: str) -> tuple[Value, Value]:
 
 
 def _roundings(x: Shape, z: Shape, *, spec: str) -> int:
-    """Return N with abs(error) <= gamma_N * magnitude for each output cell of contract."""
+    """Return N with abs(error) <= gamma_N * magnitude for each output cell of contract: the number of products in its
+    sum.
+    """
     extents, out = _extents(x, z, spec), _parse(spec)[2]
     return math.prod(n for c, n in extents.items() if c not in out)
 
@@ -99,7 +105,7 @@ def _case(rng: Random) -> Case:
 
 
 def _footprint(x: Shape, z: Shape, *, spec: str) -> BoxRule:
-    """Return the rule from boxes of the result of contract to the boxes of its arguments that they need."""
+    """Return the rule from boxes of the einsum `spec` of shapes x and z to the boxes of both that they need."""
     a, b, out = _parse(spec)
     links = [[out.index(c) if c in out else None for c in part] for part in (a, b)]
     return linked([CELL] * len(out), links, [x, z], {"spec": spec})
@@ -123,7 +129,7 @@ CONTRACT = register(
 
 
 def contract(x: Value, z: Value, spec: str) -> Value:
-    """A bilinear contraction of two values in index letters, without lone letters.
+    """A bilinear contraction of two values x and z by the einsum text `spec`, without lone letters.
 
     >>> contract(np.ones((2, 3)), np.ones((3, 4)), "ab,bc->ac").shape
     (2, 4)
@@ -133,7 +139,8 @@ def contract(x: Value, z: Value, spec: str) -> Value:
 
 @composite
 def matmul(x: Value, z: Value) -> Value:
-    """The matrix product over the last two axes; leading axes broadcast, vectors as in NumPy.
+    """The matrix product x z over the last two axes; leading axes broadcast, vectors as in NumPy. ShapeError if sizes
+    do not fit.
 
     >>> matmul(np.ones((5, 2, 3)), np.ones((3, 4))).shape
     (5, 2, 4)
@@ -158,6 +165,8 @@ def matmul(x: Value, z: Value) -> Value:
 @composite
 def linear(w: Value, b: Value | None, x: Value) -> Value:
     """y[..., o] = b[o] + sum_i w[o, i] * x[..., i]; w is (out, in), as in PyTorch.
+
+    ShapeError if shapes do not fit.
 
     >>> linear(np.array([[1.0, 2.0]]), np.array([10.0]), np.array([3.0, 4.0]))
     array([21.])

@@ -50,31 +50,33 @@ def _split_weight_groups(w: Array, groups: int) -> Array:
 
 
 def at(w: Array, position: Shape) -> Array:
-    """Return the weights of one tap, without the kernel axes, as a view."""
+    """Return the weights of the tap at `position` of the kernel, without the kernel axes, as a view."""
     index: Any = (..., *position)
     return np.asarray(w[index])
 
 
 def _biased(y: Array, b: Array | None, rank: int) -> Array:
-    """Return y plus the bias per channel, if there is one."""
+    """Return y plus the bias b per channel, if there is one."""
     return y if b is None else y + b.reshape(b.shape + (1,) * rank)
 
 
 def _taps(w: Array, groups: int, win: Window) -> Iterator[tuple[Tap, Array]]:
-    """Yield every tap with its weights, (groups, A/groups, B)."""
+    """Yield every tap of the window `win` with its weights, (groups, A/groups, B)."""
     grouped = _split_weight_groups(w, groups)
     for tap in win.taps():
         yield tap, at(grouped, tap.position)
 
 
 def _check_b(name: str, channels: int, b: tuple[Shape, ...]) -> None:
-    """Raise ShapeError if the bias does not have one entry per channel."""
+    """Raise ShapeError in the name of the operator `name` if the bias b, empty or one shape, does not have one entry
+    per channel.
+    """
     if b and b[0] != (channels,):
         raise ShapeError(name, f"b must have shape ({channels},); got {b[0]}", rule="C1")
 
 
 def _check_x(name: str, x: Shape, w: Shape, channels: int, spatial: Shape) -> None:
-    """Raise ShapeError if x does not have these channels and spatial sizes."""
+    """Raise ShapeError in the name of the operator `name` if x does not have these channels and spatial sizes."""
     rank = len(spatial)
     if len(x) < rank + 1 or x[len(x) - rank :] != spatial:
         raise ShapeError(name, f"x must have a channel axis and spatial sizes {spatial}; got x {x}", rule="C1")
@@ -84,12 +86,16 @@ def _check_x(name: str, x: Shape, w: Shape, channels: int, spatial: Shape) -> No
 
 
 def _check_window(name: str, win: Window) -> None:
-    """Raise an error if the window has adaptive axes, which have no weights of their own."""
+    """Raise ParameterError in the name of the operator `name` if the window has adaptive axes, which have no weights of
+    their own.
+    """
     refuse_adaptive(name, win, "have no weights of their own: i = s*p + e*t - lo is meant")
 
 
 def _check_w(name: str, w: Shape, win: Window, groups: int, channels: str) -> None:
-    """Raise ShapeError if the weight does not fit the window and the groups."""
+    """Raise ShapeError in the name of the operator `name` if the weight does not fit the window and the groups;
+    `channels` says its channel axes in words.
+    """
     _check_window(name, win)
     if len(w) != win.rank + 2 or w[2:] != win.kernel:
         raise ShapeError(name, f"w must be ({channels}, *{win.kernel}); got {w}", rule="C1")
@@ -109,7 +115,7 @@ def _conv_shape(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> S
 
 
 def _conv_spec(x: Array, w: Array, b: Array | None = None, *, window: Window, groups: int) -> Array:
-    """Compute conv by its definition, over any scalar type."""
+    """Compute conv of x with w plus b: the sum over taps of weights times the cells read, over any scalar type."""
     shape = _conv_shape(x.shape, w.shape, window=window, groups=groups)
     cells = _split_groups(x, groups, window.rank)
     y = scalar.zeros((cells.shape[0], groups, w.shape[0] // groups, *window.out), x)
@@ -120,7 +126,7 @@ def _conv_spec(x: Array, w: Array, b: Array | None = None, *, window: Window, gr
 
 
 def _bilinear_jvp(op: Op, args: Any, dargs: Any, params: Any) -> Value | None:
-    """Return the tangent of conv or conv_transpose: f(dx, w) + f(x, dw, db)."""
+    """Return the tangent of conv or conv_transpose, f(dx, w) + f(x, dw, db), from `dargs`, the tangents of `args`."""
     x, w, dx, dw = args[0], args[1], dargs[0], dargs[1]
     db = dargs[2] if len(dargs) == 3 else None
     terms = [None if dx is None else apply(op, dx, w, **params)]
@@ -133,7 +139,7 @@ def _bilinear_jvp(op: Op, args: Any, dargs: Any, params: Any) -> Value | None:
 
 
 def _spread_bias(b: Value, shape: Shape, rank: int) -> Value:
-    """Broadcast a bias per channel to the output shape."""
+    """Broadcast b, a number per channel, to the output shape."""
     return broadcast(reshape(b, shape_of(b) + (1,) * rank), shape)
 
 
@@ -144,7 +150,7 @@ def _bias_cotangent(gy: Value, rank: int) -> Value:
 
 
 def _conv_vjp(gy: Value, y: Value, args: Any, *, window: Window, groups: int) -> tuple[Value, ...]:
-    """Return the cotangents of the arguments of conv."""
+    """Return the cotangents of conv's arguments from `gy`, that of its output `y`."""
     x, w, *b = args
     params: Any = {"window": window, "groups": groups}
     gx, gw = apply(CONV_TRANSPOSE, gy, w, **params), apply(CONV_WEIGHT, x, gy, **params)
@@ -175,7 +181,9 @@ def _conv_case(rng: Random) -> Case:
 
 
 def _roundings(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> int:
-    """Return N with abs(error) <= gamma_N * magnitude for each output cell of conv."""
+    """Return N with abs(error) <= gamma_N * magnitude for each output cell of conv: its products, and one for a
+    bias b.
+    """
     return w[1] * window.taps_count + len(b)
 
 
@@ -190,7 +198,7 @@ def _conv_outside(x: Array, w: Array, *_: Array, window: Window, groups: int) ->
 
 
 def _conv_footprint(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> BoxRule:
-    """Return the rule from boxes of the result of conv to the boxes of its arguments that they need."""
+    """Return the rule from boxes of the result of conv to the boxes of x, w and perhaps b that they need."""
     return over_window(windowed, window, w[0], (x, w, *b), {"groups": groups}, zeros=True)
 
 
@@ -225,7 +233,7 @@ def _transpose_shape(x: Shape, w: Shape, *b: Shape, window: Window, groups: int)
 
 
 def _transpose_spec(x: Array, w: Array, b: Array | None = None, *, window: Window, groups: int) -> Array:
-    """Compute conv_transpose by its definition, over any scalar type."""
+    """Compute conv_transpose of x with w plus b: weights times x added where each tap reads, over any scalar type."""
     shape = _transpose_shape(x.shape, w.shape, window=window, groups=groups)
     cells = _split_groups(x, groups, window.rank)
     y = scalar.zeros((cells.shape[0], groups, w.shape[1], *window.size), x)
@@ -236,7 +244,7 @@ def _transpose_spec(x: Array, w: Array, b: Array | None = None, *, window: Windo
 
 
 def _transpose_vjp(gy: Value, y: Value, args: Any, *, window: Window, groups: int) -> tuple[Value, ...]:
-    """Return the cotangents of the arguments of conv_transpose."""
+    """Return the cotangents of conv_transpose's arguments from `gy`, that of its output `y`."""
     x, w, *b = args
     params: Any = {"window": window, "groups": groups}
     gx, gw = apply(CONV, gy, w, **params), apply(CONV_WEIGHT, gy, x, **params)
@@ -253,7 +261,9 @@ def _transpose_case(rng: Random) -> Case:
 
 
 def _transpose_roundings(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> int:
-    """Return N with abs(error) <= gamma_N * magnitude for each output cell of conv_transpose."""
+    """Return N with abs(error) <= gamma_N * magnitude for each output cell of conv_transpose: its products, and one for
+    a bias b.
+    """
     return w[0] // groups * window.taps_count + len(b)
 
 
@@ -269,7 +279,7 @@ def _transpose_outside(x: Array, w: Array, *_: Array, window: Window, groups: in
 
 
 def _transpose_footprint(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> BoxRule:
-    """Return the rule from boxes of the result of conv_transpose to the boxes of its arguments that they need."""
+    """Return the rule from boxes of the result of conv_transpose to the boxes of x, w and perhaps b that they need."""
     return over_window(transposed, window, w[1] * groups, (x, w, *b), {"groups": groups}, zeros=True)
 
 
@@ -311,7 +321,7 @@ def _weight_shape(x: Shape, gy: Shape, *, window: Window, groups: int) -> Shape:
 
 
 def _weight_spec(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
-    """Compute conv_weight by its definition, over any scalar type."""
+    """Compute conv_weight of x and gy by its definition, over any scalar type."""
     shape = _weight_shape(x.shape, gy.shape, window=window, groups=groups)
     cells, cotangents = _split_groups(x, groups, window.rank), _split_groups(gy, groups, window.rank)
     gw = scalar.zeros((groups, shape[0] // groups, *shape[1:]), x)
@@ -326,7 +336,7 @@ def _weight_spec(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
 
 
 def _weight_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
-    """Return the tangent of the output of conv_weight (None: zero)."""
+    """Return the tangent of conv_weight's output `y` (None: zero) from `dargs`, the tangents of its arguments."""
     (x, gy), (dx, dgy) = args, dargs
     return add_tangents(
         None if dx is None else apply(CONV_WEIGHT, dx, gy, **params),
@@ -335,7 +345,7 @@ def _weight_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
 
 
 def _weight_vjp(gw: Value, y: Value, args: Any, **params: Any) -> tuple[Value, Value]:
-    """Return the cotangents of the arguments of conv_weight."""
+    """Return the cotangents of conv_weight's arguments x and gy from `gw`, that of its output."""
     x, gy = args
     return apply(CONV_TRANSPOSE, gy, gw, **params), apply(CONV, x, gw, **params)
 
@@ -385,7 +395,9 @@ CONV_WEIGHT: Op = register(
 
 @window.remembered(1, 2)
 def _rank(name: str, w: Shape, x: Shape, groups: int) -> int:
-    """Return the number of spatial axes of a convolution; raise an error for invalid weights, inputs or groups."""
+    """Return the number of spatial axes of the convolution `name` of shapes w and x; raise ShapeError or ParameterError
+    for invalid ones or groups.
+    """
     w, x = tuple(w), tuple(x)
     if len(w) < 3:
         raise ShapeError(name, f"w needs two channel axes and a kernel; got w {w}", rule="C1")

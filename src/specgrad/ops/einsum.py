@@ -15,7 +15,9 @@ from .layout import broadcast, permute, reshape, slice_, sum_
 
 
 def _parse(equation: str, count: int) -> tuple[list[str], str]:
-    """Return the letters of every value and of the result.
+    """Return the letters of every value and of the result of an equation of `count` values.
+
+    ParameterError for an ellipsis, other characters, or another number of values.
 
     Without an arrow the result has the letters that stand once, in alphabetical order.
     """
@@ -36,7 +38,9 @@ def _parse(equation: str, count: int) -> tuple[list[str], str]:
 
 
 def _check_sizes(equation: str, terms: list[str], values: tuple[Value, ...]) -> dict[str, int]:
-    """Return the size of every letter; raise ShapeError for unequal sizes (a size of 1 is not stretched)."""
+    """Return the size of every letter of the equation's `terms` for these values; raise ShapeError for unequal sizes (a
+    size of 1 is not stretched).
+    """
     sizes: dict[str, int] = {}
     for term, x in zip(terms, values, strict=True):
         if len(term) != len(shape_of(x)):
@@ -48,7 +52,9 @@ def _check_sizes(equation: str, terms: list[str], values: tuple[Value, ...]) -> 
 
 
 def _diagonal(x: Value, term: str) -> tuple[Value, str]:
-    """Return x[..i..i..] as x[..i] with its letters: every (n+1)-th cell of the two axes as one."""
+    """Return x[..i..i..], whose letters are `term`, as x[..i] with its letters: every (n+1)-th cell of the two axes as
+    one.
+    """
     for letter in dict.fromkeys(term):
         while term.count(letter) > 1:
             a = term.index(letter)
@@ -63,7 +69,9 @@ def _diagonal(x: Value, term: str) -> tuple[Value, str]:
 
 
 def _add_letters(x: Value, term: str, letters: str, sizes: dict[str, int]) -> tuple[Value, str]:
-    """Return the value broadcast along further letters in front, and its letters."""
+    """Return x, whose letters are `term`, broadcast along further letters in front, and its letters; `sizes` are by
+    letter.
+    """
     x = reshape(x, (1,) * len(letters) + shape_of(x))
     return broadcast(x, [sizes[c] for c in letters + term]), letters + term
 
@@ -102,7 +110,10 @@ def einsum(equation: str, *values: Value) -> Value:
 
 
 def _in_contract_letters(equation: str) -> str:
-    """Return the equation in the lowercase letters that contractions take."""
+    """Return the equation in the lowercase letters that contractions take.
+
+    ParameterError if it has too many.
+    """
     letters = dict.fromkeys(c for c in equation if c not in ",->")
     if len(letters) > len(LETTERS):
         raise ParameterError("einsum", f"{len(letters)} letters are too many; at most {len(LETTERS)}", rule="P5")

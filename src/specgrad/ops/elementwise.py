@@ -32,7 +32,9 @@ Slope = Callable[..., Value]
 
 
 def same_shape(name: str) -> Callable[..., Shape]:
-    """Return a shape rule that gives the common shape; a Python number has shape () and fits every other."""
+    """Return the shape rule of the operator `name`: the common shape of its arguments, else ShapeError; a Python number
+    has shape () and fits every other.
+    """
 
     def shape(*shapes: Shape) -> Shape:
         of_arrays = [s for s in shapes if s != ()] or [()]
@@ -44,7 +46,9 @@ def same_shape(name: str) -> Callable[..., Shape]:
 
 
 def cellwise(*shapes: Shape, **_: Any) -> tuple[ReceptiveField, ...]:
-    """Return the receptive field of one cell: an output cell reads the same cell of its inputs."""
+    """Return the receptive field of one cell per axis of the largest of `shapes`: an output cell reads the same cell of
+    its inputs.
+    """
     return (CELL,) * max(map(len, shapes))
 
 
@@ -75,7 +79,7 @@ def _times_or_none(d: Value | None, factor: Value) -> Value | None:
 
 
 def _div_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
-    """Return the tangent of the output of div (None: zero)."""
+    """Return the tangent of div's output `y` (None: zero) from `dargs`, the tangents of its arguments."""
     (_, b), (da, db) = args, dargs
     return add_tangents(None if da is None else div(da, b), None if db is None else neg(div(mul(db, y), b)))
 
@@ -87,7 +91,9 @@ def _quotient_case(rng: Random) -> Case:
 
 
 def binary(name: str, f: Callable[[Any, Any], Any], jvp: Any, vjp: Any, **traits: Any) -> Op:
-    """Register a binary elementwise operator y = f(a, b) with these rules and traits, which are fields of `Op`."""
+    """Register a binary elementwise operator `name`, y = f(a, b), with derivative rules jvp and vjp and traits, which
+    are fields of `Op`.
+    """
     maker = traits.pop("cases", number_cases(2))
     shape = same_shape(name)
     return register(
@@ -119,17 +125,17 @@ ADD = binary(
 
 
 def _sub_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
-    """Return the tangent of the output of sub (None: zero)."""
+    """Return the tangent of sub's output `y` (None: zero) from `dargs`, the tangents of its arguments."""
     return add_tangents(dargs[0], None if dargs[1] is None else neg(dargs[1]))
 
 
 def _sub_vjp(gy: Value, y: Value, args: Any) -> tuple[Value, Value]:
-    """Return the cotangents of the arguments of sub."""
+    """Return the cotangents of sub's arguments from `gy`, that of its output `y`."""
     return gy, neg(gy)
 
 
 def _div_vjp(gy: Value, y: Value, args: Any) -> tuple[Value, Value]:
-    """Return the cotangents of the arguments of div."""
+    """Return the cotangents of div's arguments from `gy`, that of its output `y`."""
     return div(gy, args[1]), neg(div(mul(gy, y), args[1]))
 
 
@@ -183,17 +189,17 @@ def add(x: Value, y: Value) -> Value:
 
 
 def sub(x: Value, y: Value) -> Value:
-    """x - y."""
+    """x - y, cell by cell, after broadcasting."""
     return broadcast_binary(SUB, x, y)
 
 
 def mul(x: Value, y: Value) -> Value:
-    """x * y."""
+    """x * y, cell by cell, after broadcasting."""
     return broadcast_binary(MUL, x, y)
 
 
 def div(x: Value, y: Value) -> Value:
-    """x / y."""
+    """x / y, cell by cell, after broadcasting."""
     return broadcast_binary(DIV, x, y)
 
 
@@ -201,7 +207,9 @@ def div(x: Value, y: Value) -> Value:
 
 
 def _mask(name: str, test: Callable[[Any, Any], Any]) -> Op:
-    """Register a comparison: 1 where it holds, else 0, with derivative zero. A comparison with NaN does not hold."""
+    """Register the comparison `name`: 1 where `test` holds, else 0, with derivative zero. A comparison with NaN does
+    not hold.
+    """
 
     def spec(a: Array, b: Array) -> Array:
         return np.where(scalar.compare(name, test, a, b), scalar.full((), 1, a), scalar.zeros((), a))
@@ -254,12 +262,12 @@ def equal(x: Value, y: Value) -> Value:
 
 
 def _select_spec(c: Array, a: Array, b: Array) -> Array:
-    """Compute select by its definition, over any scalar type."""
+    """Compute select: a where c is not 0, else b, over any scalar type."""
     return np.asarray(np.where(c != 0, a, b))
 
 
 def _select_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
-    """Return the tangent of the output of select (None: zero)."""
+    """Return the tangent of select's output `y` (None: zero) from `dargs`, the tangents of its arguments."""
     da, db = dargs[1:]
     if da is None and db is None:
         return None
@@ -267,7 +275,7 @@ def _select_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
 
 
 def _select_vjp(gy: Value, y: Value, args: Any) -> tuple[None, Value, Value]:
-    """Return the cotangents of the arguments of select (None: no derivative)."""
+    """Return the cotangents of select's arguments (None: no derivative) from `gy`, that of its output `y`."""
     return None, select(args[0], gy, 0), select(args[0], 0, gy)
 
 
@@ -314,7 +322,9 @@ def _same_shape_as_x(x: Shape) -> Shape:
 
 
 def unary(name: str, f: Callable[..., Array], slope: Slope, **fields: Any) -> Op:
-    """Register an operator with a diagonal Jacobian: slope(x, y, t, **params) is f'(x) * t."""
+    """Register an operator `name` with y = f(x) and a diagonal Jacobian: slope(x, y, t, **params) is f'(x) * t;
+    `fields` are further ones of `Op`.
+    """
     return register(
         Op(
             name=name,
@@ -341,17 +351,17 @@ def _perfect_squares(rng: Random) -> Case:
 
 
 def _above_0(xp: Any, low: Any) -> Any:
-    """Return low where it is positive, else 0, whose reciprocal is infinite: no bound."""
+    """Return low where it is positive, else 0, whose reciprocal is infinite: no bound. `xp` is the array module."""
     return xp.where(low > 0, low, xp.zeros_like(low))
 
 
 def _neg_slope(x: Value, y: Value, t: Value) -> Value:
-    """Return -t."""
+    """Return the derivative of -x times t: -t."""
     return neg(t)
 
 
 def _abs_slope(x: Value, y: Value, t: Value) -> Value:
-    """Return sign(x) * t."""
+    """Return the derivative of abs(x) times t: sign(x) * t."""
     return mul(t, sign(x))
 
 
@@ -434,7 +444,7 @@ SQRT = unary(
 
 
 def _sign_spec(x: Array) -> Array:
-    """Compute sign by its definition, over any scalar type."""
+    """Compute sign of x by its definition, over any scalar type."""
     zero, one = scalar.zeros(x.shape, x), scalar.literal(1, x)
     above, below = (scalar.compare("sign", test, x, zero) for test in (operator.gt, operator.lt))
     signs = np.where(above, one, np.where(below, -one, zero))
@@ -462,13 +472,13 @@ ABS = unary(
 
 @cached_call
 def neg(x: Value) -> Value:
-    """-x."""
+    """-x, cell by cell."""
     return apply(NEG, x)
 
 
 @cached_call
 def exp(x: Value) -> Value:
-    """e**x."""
+    """e**x, cell by cell."""
     return apply(EXP, x)
 
 
@@ -500,7 +510,9 @@ def abs_(x: Value) -> Value:
 
 
 def _power_spec(x: Array, *, exponent: Number) -> Array:
-    """Compute power by its definition, over any scalar type."""
+    """Compute x**exponent, over any scalar type: by products and roots where it is a multiple of 1/2, else by exp and
+    log.
+    """
     if exponent == int(exponent):
         n = int(exponent)
         return np.asarray(x**n if n >= 0 else scalar.full(x.shape, 1, x) / x**-n)
@@ -517,13 +529,16 @@ def _power_slope(x: Value, y: Value, t: Value, *, exponent: Number) -> Value | N
 
 
 def _power_turning(p: Any) -> float | None:
-    """Return 0 for positive even exponents, at which x**exponent turns; else None."""
+    """Return 0 for positive even exponents (in parameters p), at which x**exponent turns; else None."""
     e = float(p["exponent"])
     return 0.0 if e > 0 and e % 2 == 0 else None
 
 
 def _power_curvature(xp: Any, low: Any, high: Any, p: Any) -> Any:
-    """Return a bound of the second derivative of x**exponent on low..high; infinite where there is none."""
+    """Return a bound of the second derivative of x**exponent on low..high; infinite where there is none.
+
+    `xp` is the array module, p holds the exponent.
+    """
     e = float(p["exponent"])
     if e in (0, 1):
         return 0.0 * low
@@ -587,7 +602,10 @@ ROOT = unary(
 
 
 def _sharing_ties(first: Op) -> Any:
-    """Return jvp and vjp of maximum or minimum: at a tie the derivative is shared evenly ([K1])."""
+    """Return jvp and vjp of maximum or minimum: at a tie the derivative is shared evenly ([K1]).
+
+    `first` is the comparison after which the first argument is the result.
+    """
 
     def pick(test: Value, tie: Value, a: Value, b: Value) -> Value:
         return select(tie, div(add(a, b), 2), select(test, a, b))
@@ -663,7 +681,7 @@ def stop_gradient(x: Value) -> Value:
 
 @composite
 def mean(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
-    """The mean over axes (None: all).
+    """The mean over axes (None: all), which stay with size 1 if keepdims; ShapeError without cells.
 
     >>> mean(np.arange(4.0))
     array(1.5)

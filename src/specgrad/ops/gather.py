@@ -26,7 +26,7 @@ from .max_pool import take
 
 
 def _check_axis(name: str, axis: int, shape: Shape) -> None:
-    """Raise ShapeError if the axis does not exist."""
+    """Raise ShapeError in the name of the operator `name` if the axis does not exist."""
     if not 0 <= axis < len(shape):
         raise ShapeError(name, f"axis {axis} does not exist; got shape {shape}")
 
@@ -38,7 +38,7 @@ def _gather_shape(x: Shape, i: Shape, *, axis: int) -> Shape:
 
 
 def _scatter_shape(gy: Shape, i: Shape, *, axis: int, size: int) -> Shape:
-    """Return the output shape of scatter; raise ShapeError for arguments that do not fit."""
+    """Return the output shape of scatter, `size` cells along `axis`; raise ShapeError for shapes that do not fit."""
     if not 0 <= axis <= len(gy) - len(i) or gy[axis : axis + len(i)] != i or size < 0:
         raise ShapeError("scatter", f"values of shape {gy} do not have the indices' shape {i} at axis {axis}")
     return (*gy[:axis], size, *gy[axis + len(i) :])
@@ -55,7 +55,7 @@ def positions(name: str, i: Array, cells: int) -> Array:
 
 
 def _gather_spec(x: Array, i: Array, *, axis: int) -> Array:
-    """Compute gather by its definition, over any scalar type."""
+    """Compute gather: the cells of x at positions i along `axis`, over any scalar type."""
     return np.take(x, positions("gather", i, x.shape[axis]), axis=axis)
 
 
@@ -69,7 +69,7 @@ def _scatter_spec(gy: Array, i: Array, *, axis: int, size: int) -> Array:
 
 
 def _index(rng: Random, cells: int) -> Array:
-    """Draw positions of rank 0 to 2, some repeated, some from the end, now and then none."""
+    """Draw positions among so many cells, of rank 0 to 2, some repeated, some from the end, now and then none."""
     shape = tuple(rng.choice((1, 2, 3, 0)) for _ in range(rng.randint(0, 2))) if cells else (0,)
     count = math.prod(shape)
     return np.array([rng.randint(-cells, cells - 1) for _ in range(count)], dtype=np.int64).reshape(shape)
@@ -91,24 +91,26 @@ def _scatter_case(rng: Random) -> Case:
 
 
 def _gather_reach(x: Shape, i: Shape, *, axis: int) -> tuple[ReceptiveField | None, ...]:
-    """Return, per trailing output axis, which cells of the data gather reads (None: all)."""
+    """Return, per trailing output axis, which cells of x gather reads (None: all); i is the index's shape."""
     return tuple(None if a == axis else CELL for a in range(len(x))) if len(i) == 1 else ()
 
 
 def _gather_footprint(x: Shape, i: Shape, *, axis: int) -> BoxRule:
-    """Return the footprint rule of gather: its axis is read entirely, since indices may point anywhere."""
+    """Return the footprint rule of gather of x by an index of shape i: its axis is read entirely, since indices may
+    point anywhere.
+    """
     after = range(axis + len(i), len(x) + len(i) - 1)
     links = [[*range(axis), None, *after], list(range(axis, axis + len(i)))]
     return linked([IdentityMap()] * (len(x) + len(i) - 1), links, [x, i], {"axis": axis})
 
 
 def _gather_vjp(gy: Value, y: Value, args: Any, *, axis: int) -> tuple[Value, None]:
-    """Return the cotangents of the arguments of gather (None: no derivative)."""
+    """Return the cotangents of gather's arguments (None: no derivative) from `gy`, that of its output `y`."""
     return scatter(gy, args[1], axis=axis, size=shape_of(args[0])[axis]), None
 
 
 def _scatter_vjp(gy: Value, y: Value, args: Any, *, axis: int, size: int) -> tuple[Value, None]:
-    """Return the cotangents of the arguments of scatter (None: no derivative)."""
+    """Return the cotangents of scatter's arguments from `gy`, that of its output: gathered back; None for the index."""
     return gather(gy, args[1], axis=axis), None
 
 

@@ -35,7 +35,9 @@ from .elementwise import (
 
 
 def _staircase(name: str, numpy: str = "") -> Op:
-    """Register a monotone step function; its derivative is zero, at the jumps too ([K1])."""
+    """Register the monotone step function `name` (in NumPy: `numpy`); its derivative is zero, at the jumps too
+    ([K1]).
+    """
     return unary(
         name,
         lambda x: scalar.apply(name, x),
@@ -114,7 +116,7 @@ def _quotient(y: Value, a: Value, b: Value) -> Value:
 
 
 def _fmod_jvp(y: Value, args: Any, dargs: Any) -> Value:
-    """Return the tangent of fmod: da - q*db, where q = trunc(a/b) is constant between the jumps."""
+    """Return the tangent of fmod(a, b): da - q*db of `dargs`, where q = trunc(a/b) is constant between the jumps."""
     (a, b), (da, db) = args, dargs
     moved = None if db is None else neg(mul(db, _quotient(y, a, b)))
     return da if moved is None else moved if da is None else add(da, moved)

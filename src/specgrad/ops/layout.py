@@ -27,7 +27,7 @@ Triple = tuple[int, int, int]
 
 
 def axis_of(operator: str, axis: int, ndim: int) -> int:
-    """Return a possibly negative axis as a position; raise ShapeError if it does not exist."""
+    """Return a possibly negative axis of `ndim` as a position; raise ShapeError if it does not exist."""
     axis = int_of(operator, "axis", axis)
     if not -ndim <= axis < ndim:
         raise ShapeError(operator, f"axis {axis} does not exist; the value has {ndim} axes")
@@ -35,7 +35,7 @@ def axis_of(operator: str, axis: int, ndim: int) -> int:
 
 
 def axes_of(operator: str, axes: int | Sequence[int] | None, ndim: int) -> Shape:
-    """Return axes (None: all) as sorted positions; raise ShapeError for repeated ones."""
+    """Return axes (None: all) of `ndim` as sorted positions; raise ShapeError for repeated ones."""
     if axes is None:
         return tuple(range(ndim))
     listed = tuple(axes) if hasattr(axes, "__iter__") else (axes,)
@@ -49,7 +49,7 @@ def axes_of(operator: str, axes: int | Sequence[int] | None, ndim: int) -> Shape
 
 
 def _fill_shape(x: Shape, *, value: Number) -> Shape:
-    """Return the output shape of fill."""
+    """Return the output shape of fill by `value`: that of x."""
     return x
 
 
@@ -59,7 +59,7 @@ def one_reader(*_: Shape, **__: Any) -> int:
 
 
 def no_tangent(y: Value, args: Any, dargs: Any, **_: Any) -> None:
-    """Return None: the operator's derivative is zero."""
+    """Return None whatever the tangents `dargs` are: the operator's derivative is zero."""
 
 
 def no_cotangent(gy: Value, y: Value, args: Any, **_: Any) -> tuple[None, ...]:
@@ -111,7 +111,7 @@ def _reshape_case(rng: Random) -> Case:
 
 
 def _reshape_vjp(gy: Value, y: Value, args: Any, **_: Any) -> tuple[Value]:
-    """Return the cotangents of the arguments of reshape."""
+    """Return the cotangents of reshape's arguments from `gy`, that of its output `y`."""
     return (reshape(gy, shape_of(args[0])),)
 
 
@@ -136,6 +136,8 @@ RESHAPE = register(
 def reshape(x: Value, shape: Sequence[int]) -> Value:
     """Reshape to another shape, cells in row-major order; one entry may be -1.
 
+    ShapeError if the number of cells is another.
+
     >>> reshape(np.arange(6.0), (2, -1)).shape
     (2, 3)
     """
@@ -153,6 +155,8 @@ def reshape(x: Value, shape: Sequence[int]) -> Value:
 @cached_call
 def flatten(x: Value, start: int = 0, end: int = -1) -> Value:
     """Axes start..end (both included) as one.
+
+    ShapeError if start lies after end.
 
     >>> flatten(np.zeros((2, 3, 4)), 1).shape
     (2, 12)
@@ -185,12 +189,12 @@ def _permute_case(rng: Random) -> Case:
 
 
 def _permute_footprint(x: Shape, *, order: Shape) -> BoxRule:
-    """Return the rule from boxes of the result of permute to the boxes of its arguments that they need."""
+    """Return the rule from boxes of x with its axes in `order` to the boxes of x that they need."""
     return linked([IdentityMap()] * len(x), [[order.index(a) for a in range(len(x))]], [x], {"order": order})
 
 
 def _permute_vjp(gy: Value, y: Value, args: Any, *, order: Shape) -> tuple[Value]:
-    """Return the cotangents of the arguments of permute."""
+    """Return the cotangent of permute's argument from `gy`, that of its output: axes in the inverse of `order`."""
     return (permute(gy, tuple(np.argsort(order).tolist())),)
 
 
@@ -226,7 +230,9 @@ def permute(x: Value, order: Sequence[int]) -> Value:
 
 
 def _slice_shape(x: Shape, *, ranges: tuple[Triple, ...]) -> Shape:
-    """Return the output shape of slice; raise ShapeError for arguments that do not fit."""
+    """Return the output shape of slice by `ranges`, (start, stop, step) per axis; raise ShapeError for ranges that do
+    not fit.
+    """
     if len(ranges) != len(x):
         raise ShapeError("slice", f"{len(ranges)} ranges for {len(x)} axes; got input shape {x}")
     for axis, (n, (start, stop, step)) in enumerate(zip(x, ranges, strict=True)):
@@ -241,7 +247,9 @@ def _is_all(x: Shape, ranges: Sequence[Triple]) -> bool:
 
 
 def _slice_vjp(gy: Value, y: Value, args: Any, *, ranges: tuple[Triple, ...]) -> tuple[Value]:
-    """Return the cotangent of slice's argument: gy padded, with `step-1` gaps between its cells."""
+    """Return the cotangent of slice's argument: gy padded by what `ranges` leave out, with `step-1` gaps between its
+    cells.
+    """
     widths = []
     for n, m, (start, _, step) in zip(shape_of(args[0]), shape_of(gy), ranges, strict=True):
         covered = (m - 1) * step + 1 if m else 0
@@ -260,7 +268,7 @@ def _slice_case(rng: Random) -> Case:
 
 
 def _slice_reach(x: Shape, *, ranges: tuple[Triple, ...]) -> tuple[ReceptiveField, ...]:
-    """Return, per trailing output axis, which cells of the data slice reads (None: all)."""
+    """Return, per axis, which cells of x its slice by `ranges` reads."""
     return tuple(strided(step, start, start) for start, _, step in ranges)
 
 
@@ -284,7 +292,10 @@ SLICE = register(
 
 @cached_call
 def slice_(x: Value, *ranges: Any) -> Value:
-    """Python slices (or None for all), one per axis from the first; steps must be positive.
+    """Return x sliced by `ranges`, Python slices (or None for all), one per axis from the first; steps must be
+    positive.
+
+    ShapeError for more slices than axes.
 
     >>> slice_(np.arange(10.0), slice(1, 8, 3))
     array([1., 4., 7.])
@@ -303,14 +314,16 @@ def slice_(x: Value, *ranges: Any) -> Value:
 
 
 def _pad_shape(x: Shape, *, widths: tuple[Triple, ...]) -> Shape:
-    """Return the output shape of pad; raise ShapeError for arguments that do not fit."""
+    """Return the output shape of pad by `widths`, (lo, hi, gap) per axis; raise ShapeError for negative ones or another
+    number.
+    """
     if len(widths) != len(x) or any(min(w) < 0 for w in widths):
         raise ShapeError("pad", f"needs widths >= 0 for {len(x)} axes; got widths={widths}")
     return tuple(lo + (n + (n - 1) * gap if n else 0) + hi for n, (lo, hi, gap) in zip(x, widths, strict=True))
 
 
 def _pad_inside(shape: Shape, widths: tuple[Triple, ...]) -> tuple[slice, ...]:
-    """Return the slices of the padded array that hold the original cells."""
+    """Return the slices of an array of `shape` padded by `widths` that hold the original cells."""
     return tuple(
         slice(lo, lo + (n - 1) * (gap + 1) + 1 if n else lo, gap + 1)
         for n, (lo, _, gap) in zip(shape, widths, strict=True)
@@ -318,19 +331,21 @@ def _pad_inside(shape: Shape, widths: tuple[Triple, ...]) -> tuple[slice, ...]:
 
 
 def _pad_spec(x: Array, *, widths: tuple[Triple, ...]) -> Array:
-    """Compute pad by its definition, over any scalar type."""
+    """Compute pad of x by `widths`, (lo, hi, gap) zeros per axis before, behind and between cells, over any scalar
+    type.
+    """
     y = scalar.zeros(_pad_shape(x.shape, widths=widths), x)
     y[_pad_inside(x.shape, widths)] = x
     return y
 
 
 def _pad_vjp(gy: Value, y: Value, args: Any, *, widths: tuple[Triple, ...]) -> tuple[Value]:
-    """Return the cotangents of the arguments of pad."""
+    """Return the cotangent of pad's argument from `gy`, that of its output: the cells inside `widths`."""
     return (slice_(gy, *_pad_inside(shape_of(args[0]), widths)),)
 
 
 def _pad_reach(x: Shape, *, widths: tuple[Triple, ...]) -> tuple[ReceptiveField | None, ...]:
-    """Return, per trailing output axis, which cells of the data pad reads (None: all)."""
+    """Return, per axis, which cells of x its padding by `widths` reads."""
     return tuple(backwards(gap + 1, lo, lo) for lo, _, gap in widths)
 
 
@@ -361,7 +376,8 @@ PAD = register(
 def unpad(x: Value, padding: Any, *, rank: int | None = None) -> Value:
     """Remove lo/hi cells from the last axes: y[p] = x[p + lo]; the transpose is zero padding.
 
-    padding is an int (with rank=), one int per axis, or (lo, hi) pairs.
+    padding is an int (with rank=), one int per axis, or (lo, hi) pairs. ParameterError for an int without rank,
+    ShapeError if padding does not fit.
 
     >>> unpad(np.arange(5.0), ((1, 2),))
     array([1., 2.])
@@ -398,12 +414,12 @@ def _concat_shape(*shapes: Shape, axis: int) -> Shape:
 
 
 def _concat_jvp(y: Value, args: Any, dargs: Any, *, axis: int) -> Value:
-    """Return the tangent of the output of concat."""
+    """Return the tangent of concat's output `y` from `dargs`, the tangents of its arguments."""
     return apply(CONCAT, *(fill(x, 0) if dx is None else dx for x, dx in zip(args, dargs, strict=True)), axis=axis)
 
 
 def _concat_vjp(gy: Value, y: Value, args: Any, *, axis: int) -> tuple[Value, ...]:
-    """Return the cotangents of the arguments of concat."""
+    """Return the cotangents of concat's arguments from `gy`, that of its output `y`."""
     pieces, start = [], 0
     for x in args:
         stop = start + shape_of(x)[axis]
@@ -421,12 +437,14 @@ def _concat_case(rng: Random) -> Case:
 
 
 def _concat_reach(*shapes: Shape, axis: int) -> tuple[ReceptiveField | None, ...]:
-    """Return, per trailing output axis, which cells of the data concat reads (None: all)."""
+    """Return, per axis, which cells of arguments of these shapes concat reads (None along `axis`: all)."""
     return tuple(None if i == axis else CELL for i in range(len(shapes[0])))
 
 
 def _concat_footprint(*shapes: Shape, axis: int) -> BoxRule:
-    """Return the footprint rule of concat; its axis cannot be split, since arguments would differ from box to box."""
+    """Return the footprint rule of concat of these shapes; its axis cannot be split, since arguments would differ from
+    box to box.
+    """
     axes = [GlobalMap(sum(s[axis] for s in shapes)) if a == axis else IdentityMap() for a in range(len(shapes[0]))]
     return linked(axes, [range(len(s)) for s in shapes], shapes, {"axis": axis})
 
@@ -450,7 +468,7 @@ CONCAT = register(
 
 
 def concat(xs: Sequence[Value], axis: int) -> Value:
-    """Values one after the other along an axis.
+    """Values `xs` one after the other along an axis; ShapeError without any.
 
     >>> concat([np.zeros((1, 2)), np.ones((1, 3))], axis=1)
     array([[0., 0., 1., 1., 1.]])
@@ -460,7 +478,7 @@ def concat(xs: Sequence[Value], axis: int) -> Value:
 
 @cached_call
 def _concat(axis: int, *xs: Value) -> Value:
-    """Concatenate values; the axis comes first, so that calls can be cached."""
+    """Concatenate values `xs`; the axis comes first, so that calls can be cached. ShapeError without any."""
     if not xs:
         raise ShapeError("concat", "needs at least one value")
     return apply(CONCAT, *xs, axis=axis_of("concat", axis, len(shape_of(xs[0]))))
@@ -477,7 +495,7 @@ def _broadcast_shape(x: Shape, *, shape: Shape) -> Shape:
 
 
 def _broadcast_vjp(gy: Value, y: Value, args: Any, *, shape: Shape) -> tuple[Value]:
-    """Return the cotangents of the arguments of broadcast."""
+    """Return the cotangents of broadcast's arguments from `gy`, that of its output `y`."""
     old = shape_of(args[0])
     grown = tuple(a for a, (n, m) in enumerate(zip(old, shape, strict=True)) if n != m)
     return (reshape(apply(SUM, gy, axes=grown), old),)
@@ -509,6 +527,8 @@ BROADCAST = register(
 def broadcast(x: Value, shape: Sequence[int]) -> Value:
     """NumPy's rule: axes align at the end, size 1 and missing axes repeat.
 
+    ShapeError if shapes do not fit.
+
     >>> broadcast(np.array([1.0, 2.0]), (2, 2))
     array([[1., 2.],
            [1., 2.]])
@@ -525,7 +545,7 @@ def broadcast(x: Value, shape: Sequence[int]) -> Value:
 
 
 def broadcast_together(operator: str, *xs: Value) -> tuple[Value, ...]:
-    """Return the values broadcast to their common shape; Python numbers stay as they are."""
+    """Return the values `xs` broadcast to their common shape, else ShapeError; Python numbers stay as they are."""
     shapes = [shape_of(x) for x in xs if not is_literal(x)]
     if all(identical(s, shapes[0]) for s in shapes):
         return xs
@@ -556,13 +576,13 @@ def _sum_shape(x: Shape, *, axes: Shape) -> Shape:
 
 
 def _sum_vjp(gy: Value, y: Value, args: Any, *, axes: Shape) -> tuple[Value]:
-    """Return the cotangents of the arguments of sum."""
+    """Return the cotangents of sum's arguments from `gy`, that of its output `y`."""
     shape = shape_of(args[0])
     return (broadcast(reshape(gy, tuple(1 if a in axes else n for a, n in enumerate(shape))), shape),)
 
 
 def _sum_spec(x: Array, *, axes: Shape) -> Array:
-    """Compute sum by its definition, over any scalar type."""
+    """Compute sum of x by its definition, over any scalar type."""
     if x.dtype == object and x.size == 0:
         return scalar.zeros(_sum_shape(x.shape, axes=axes), x)  # NumPy would answer with the integer 0
     return np.asarray(np.sum(x, axis=axes), dtype=x.dtype)
@@ -592,7 +612,7 @@ SUM = register(
 
 @cached_call
 def sum_(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
-    """The sum over axes (None: all).
+    """The sum over axes (None: all), which stay with size 1 if keepdims.
 
     >>> sum_(np.ones((2, 3)), 1)
     array([3., 3.])

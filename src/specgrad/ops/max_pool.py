@@ -35,7 +35,7 @@ from .layout import axes_of, broadcast, keep_axes, no_cotangent, no_tangent, res
 
 
 def _window_shape(name: str) -> Callable[..., Shape]:
-    """Return the shape rule of an operator over windows: leading axes of x, then window.out."""
+    """Return the shape rule of the operator `name` over windows: leading axes of x, then window.out."""
     return lambda x, *, window: mapped(name, x, window.size) + window.out
 
 
@@ -55,7 +55,7 @@ def _beats(v: Array, best: Array) -> Array:
 
 
 def _winner_spec(x: Array, *, window: Window) -> Array:
-    """Compute winner by its definition, over any scalar type."""
+    """Compute winner of x by its definition, over any scalar type."""
     lead = x.shape[: x.ndim - window.rank]
     position = np.arange(math.prod(window.size)).reshape(window.size)
     index = np.full(lead + window.out, -1, dtype=np.int64)
@@ -88,7 +88,7 @@ WINNER = register(
 
 
 def _take_shape(x: Shape, i: Shape, *, rank: int, empty: bool) -> Shape:
-    """Return the output shape of take; raise ShapeError for arguments that do not fit."""
+    """Return the output shape of take, that of the positions i; raise ShapeError unless x has its leading axes."""
     if len(x) < rank or len(i) < rank or x[: len(x) - rank] != i[: len(i) - rank]:
         raise ShapeError("take", f"x and i must have the same leading axes before the last {rank}; got {x} and {i}")
     return i
@@ -100,14 +100,18 @@ def _flatten_last(x: Array, rank: int) -> Array:
 
 
 def _check_range(name: str, i: Array, cells: int, *, empty: bool = True) -> None:
-    """Raise ShapeError if an index lies outside 0..cells-1 (-1 is allowed if `empty`)."""
+    """Raise ShapeError in the name of the operator `name` if a position of i lies outside 0..cells-1 (-1 is allowed if
+    `empty`).
+    """
     low = -1 if empty else 0
     if i.size and not (low <= i.min() and i.max() < cells):
         raise ShapeError(name, f"indices must lie in {low}..{cells - 1}; got {i.min()}..{i.max()}")
 
 
 def _take_spec(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
-    """Compute take by its definition, over any scalar type."""
+    """Compute take: the cells of x at flat positions i of its last `rank` axes, 0 at -1 if `empty`, over any scalar
+    type.
+    """
     flat, where = _flatten_last(x, rank), _flatten_last(i, rank)
     _check_range("take", i, flat.shape[-1], empty=empty)
     if not flat.shape[-1]:
@@ -117,20 +121,22 @@ def _take_spec(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
 
 
 def _take_footprint(x: Shape, i: Shape, **params: Any) -> BoxRule:
-    """Return the footprint rule of take: the last `rank` axes of x are read entirely, for any index."""
+    """Return the footprint rule of take by an index of shape i: the last `rank` axes of x are read entirely."""
     lead = range(len(x) - params["rank"])
     return linked([CELL] * len(i), [[*lead, *[None] * params["rank"]], range(len(i))], [x, i], params)
 
 
 def _put_shape(gy: Shape, i: Shape, *, size: Shape, empty: bool) -> Shape:
-    """Return the output shape of put; raise ShapeError for arguments that do not fit."""
+    """Return the output shape of put: leading axes, then `size`; raise ShapeError unless gy and i have one shape."""
     if gy != i or len(gy) < len(size):
         raise ShapeError("put", f"values and indices must have one shape with {len(size)} last axes; got {gy} and {i}")
     return gy[: len(gy) - len(size)] + size
 
 
 def _put_spec(gy: Array, i: Array, *, size: Shape, empty: bool) -> Array:
-    """Compute put by its definition, over any scalar type."""
+    """Compute put: gy scatter-added at flat positions i into zeros of `size`, -1 dropped if `empty`, over any scalar
+    type.
+    """
     _check_range("put", i, math.prod(size), empty=empty)
     lead = gy.shape[: gy.ndim - len(size)]
     values, where = _flatten_last(gy, len(size)), _flatten_last(i, len(size))
@@ -151,12 +157,15 @@ def _index_case(rng: Random, transpose: bool) -> Case:
 
 
 def _take_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
-    """Return the tangent of the output of take (None: zero)."""
+    """Return the tangent of take's output `y` (None: zero) from `dargs`, the tangents of its arguments."""
     return None if dargs[0] is None else apply(TAKE, dargs[0], args[1], **params)
 
 
 def _take_vjp(gy: Value, y: Value, args: Any, *, rank: int, empty: bool) -> tuple[Value, None]:
-    """Return the cotangents of the arguments of take (None: no derivative)."""
+    """Return the cotangents of take's arguments from `gy`, that of its output: put at the positions; None for those.
+
+    -1 is dropped if `empty`.
+    """
     shape = shape_of(args[0])
     return put(gy, args[1], size=shape[len(shape) - rank :], empty=empty), None
 
@@ -180,12 +189,15 @@ TAKE: Op = register(
 
 
 def _put_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
-    """Return the tangent of the output of put (None: zero)."""
+    """Return the tangent of put's output `y` (None: zero) from `dargs`, the tangents of its arguments."""
     return None if dargs[0] is None else apply(PUT, dargs[0], args[1], **params)
 
 
 def _put_vjp(gy: Value, y: Value, args: Any, *, size: Shape, empty: bool) -> tuple[Value, None]:
-    """Return the cotangents of the arguments of put (None: no derivative)."""
+    """Return the cotangents of put's arguments from `gy`, that of its output: taken at the positions; None for those.
+
+    -1 gives 0 if `empty`.
+    """
     return take(gy, args[1], rank=len(size), empty=empty), None
 
 
@@ -222,6 +234,8 @@ def take(x: Value, i: Value, *, rank: int, empty: bool = True) -> Value:
 def put(gy: Value, i: Value, *, size: Shape, empty: bool = True) -> Value:
     """Scatter-add at flat indices, the adjoint of take: cell c of an array of `size` is the sum of gy[p] over i[p] = c.
 
+    -1 is dropped if `empty`.
+
     >>> put(np.array([1.0, 2.0, 4.0]), np.array([1, 1, -1]), size=(3,))
     array([0., 3., 0.])
     """
@@ -243,12 +257,12 @@ def _max_spec(x: Array, *, window: Window) -> Array:
 
 
 def _max_jvp(y: Value, args: Any, dargs: Any, *, window: Window) -> Value:
-    """Return the tangent of the output of max_pool."""
+    """Return the tangent of max_pool's output `y` from `dargs`, the tangents of its arguments."""
     return take(dargs[0], apply(WINNER, args[0], window=window), rank=window.rank, empty=window.has_empty)
 
 
 def _max_vjp(gy: Value, y: Value, args: Any, *, window: Window) -> tuple[Value]:
-    """Return the cotangents of the arguments of max_pool."""
+    """Return the cotangents of max_pool's arguments from `gy`, that of its output `y`."""
     return (put(gy, apply(WINNER, args[0], window=window), size=window.size, empty=window.has_empty),)
 
 
@@ -284,10 +298,10 @@ def max_pool(
     """The maximum over windows of the last axes: y[p] = max_t x[s*p + e*t - lo] over the taps inside x.
 
     Padded taps are ignored (-inf without an infinity); a window with no tap inside gives 0. Stride defaults to the
-    kernel; an int kernel needs rank=. Rules: [W1] [W2] [W3] [P1] [P2] [P3].
-    Tangent and cotangent follow the first winner in row-major order; an empty window has neither.
-    return_indices=True also gives that winner, flat over the spatial axes, as PyTorch does (-1: empty window).
-    PyTorch refuses padding over half the kernel; JAX has no gradient for dilated windows.
+    kernel; an int kernel needs rank=. Rules: [W1] [W2] [W3] [P1] [P2] [P3]. Tangent and cotangent follow the first
+    winner in row-major order; an empty window has neither. return_indices=True also gives that winner, flat over the
+    spatial axes, as PyTorch does (-1: empty window). PyTorch refuses padding over half the kernel; JAX has no gradient
+    for dilated windows. `ceil` rounds output sizes up.
 
     >>> max_pool(np.array([3.0, 1.0, 4.0, 1.0, 5.0]), (2,), padding=1)
     array([3., 4., 5.])
@@ -299,7 +313,7 @@ def max_pool(
 
 
 def _max_and_index(x: Value, win: Window, return_indices: bool) -> Value:
-    """Return max_pool of x, and with `return_indices` also the flat position of each winner."""
+    """Return max_pool of x over the window `win`, and with `return_indices` also the flat position of each winner."""
     y = apply(MAX_POOL, x, window=win)
     return (y, apply(WINNER, x, window=win)) if return_indices else y
 
@@ -307,6 +321,8 @@ def _max_and_index(x: Value, win: Window, return_indices: bool) -> Value:
 @cached_call
 def adaptive_max_pool(x: Value, output: PerAxis, *, return_indices: bool = False, rank: int | None = None) -> Value:
     """The maximum over `output` cells: cell o is [floor(o*n/out), ceil((o+1)*n/out)) per axis.
+
+    return_indices=True also gives the flat position of each winner.
 
     >>> adaptive_max_pool(np.array([1.0, 5.0, 3.0, 4.0, 2.0]), (2,))
     array([5., 4.])
@@ -319,7 +335,7 @@ def adaptive_max_pool(x: Value, output: PerAxis, *, return_indices: bool = False
 
 
 def _last_shape(i: Shape, *, rank: int, cells: int) -> Shape:
-    """Return the output shape of last_writer."""
+    """Return the output shape of last_writer, that of the positions i in planes of `cells`."""
     return i
 
 
@@ -370,8 +386,8 @@ def max_unpool(
 ) -> Value:
     """Put every x[p] back at indices[p], zeros elsewhere; where an index comes twice the last one stays.
 
-    The size is `output`, or (n-1)*s - lo - hi + k. PyTorch's max_unpool1d/2d/3d; its cotangent for an overwritten
-    value is not zero (it is not the adjoint of what it computes), ours is.
+    The size is `output`, or (n-1)*s - lo - hi + k. PyTorch's max_unpool1d/2d/3d; its cotangent for an overwritten value
+    is not zero (it is not the adjoint of what it computes), ours is. ShapeError if the kernel has more axes than x.
 
     >>> y, i = max_pool(np.array([1.0, 9.0, 3.0, 4.0]), (2,), return_indices=True)
     >>> max_unpool(y, i, (2,))
@@ -401,14 +417,16 @@ Ties = Literal["all", "split", "first"]
 
 
 def _amax_shape(x: Shape, *, axes: Shape, ties: str) -> Shape:
-    """Return the output shape of amax; raise ShapeError for arguments that do not fit."""
+    """Return the output shape of amax over `axes`; raise ShapeError for an empty one. `ties` decides derivatives
+    alone.
+    """
     if any(x[a] == 0 for a in axes):
         raise ShapeError("amax", f"an axis is empty; got axes={axes}, input shape {x}", rule="W1")
     return tuple(n for a, n in enumerate(x) if a not in axes)
 
 
 def _amax_spec(x: Array, *, axes: Shape, ties: str) -> Array:
-    """Compute amax by its definition, over any scalar type."""
+    """Compute amax: the maximum of x over `axes`, over any scalar type. `ties` decides derivatives alone."""
     moved = _flatten_last(np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)), len(axes))
     if x.dtype != object:
         return np.asarray(np.max(moved, axis=-1))
@@ -422,14 +440,14 @@ def _winners(x: Value, y: Value, axes: Shape) -> Value:
 
 
 def _amax_jvp(y: Value, args: Any, dargs: Any, *, axes: Shape, ties: str) -> Value:
-    """Return the tangent of the output of amax."""
+    """Return the tangent of amax from `dargs`: the sum over all winners, or if `ties` is "split" their mean."""
     wins = _winners(args[0], y, axes)
     total = sum_(select(wins, dargs[0], 0), axes)
     return total if ties == "all" else div(total, sum_(wins, axes))
 
 
 def _amax_vjp(gy: Value, y: Value, args: Any, *, axes: Shape, ties: str) -> tuple[Value]:
-    """Return the cotangents of the arguments of amax."""
+    """Return the cotangent of amax's argument: gy at all winners, or if `ties` is "split" shared evenly."""
     wins = _winners(args[0], y, axes)
     share = gy if ties == "all" else div(gy, sum_(wins, axes))
     shape = shape_of(args[0])
@@ -465,6 +483,8 @@ AMAX = register(
 def amax(x: Value, axes: Any = None, *, keepdims: bool = False, ties: Literal["all", "split"] = "split") -> Value:
     """The maximum over axes (None: all). Ties: "split" shares the derivative evenly (torch.amax), "all" gives it whole.
 
+    keepdims leaves the axes with size 1; ParameterError for other ties.
+
     >>> amax(np.array([[1.0, 3.0], [4.0, 2.0]]), 1)
     array([3., 4.])
     """
@@ -480,6 +500,8 @@ def amax(x: Value, axes: Any = None, *, keepdims: bool = False, ties: Literal["a
 def amin(x: Value, axes: Any = None, *, keepdims: bool = False, ties: Literal["all", "split"] = "split") -> Value:
     """The minimum over axes (None: all), as -amax(-x); ties as in amax (torch.amin).
 
+    keepdims leaves the axes with size 1.
+
     >>> amin(np.array([[1.0, 3.0], [4.0, 2.0]]), 1)
     array([1., 2.])
     """
@@ -491,7 +513,8 @@ def global_max_pool(x: Value, *, rank: int, keepdims: bool = True, ties: Ties = 
     """The maximum over the last `rank` axes: (C, *spatial) to (C, 1, ..) or, with keepdims=False, to (C).
 
     ties: "all" gives every maximiser the full cotangent (the tangent is the sum over maximisers), "split" shares it
-    evenly (the tangent is their mean), "first" follows the first winner, as max_pool does.
+    evenly (the tangent is their mean), "first" follows the first winner, as max_pool does. ParameterError for other
+    ties.
 
     >>> global_max_pool(np.array([[1.0, 3.0, 3.0]]), rank=1, keepdims=False)
     array([3.])

@@ -61,12 +61,14 @@ def _not_saturated(args: Any, t: Value, low: int | None, high: int | None) -> Va
 
 
 def _quantize_jvp(y: Value, args: Any, dargs: Any, *, low: int | None, high: int | None) -> Value | None:
-    """Return the tangent of quantize: that of the zero point where nothing is saturated; zero in x and scale."""
+    """Return the tangent of quantize from `dargs`: that of the zero point where nothing is saturated; zero in x and
+    scale.
+    """
     return None if dargs[2] is None else _not_saturated(args, dargs[2], low, high)
 
 
 def _quantize_vjp(gy: Value, y: Value, args: Any, *, low: int | None, high: int | None) -> tuple[Value | None, ...]:
-    """Return the cotangents of the arguments of quantize (None: no derivative)."""
+    """Return the cotangents of quantize's arguments (None: no derivative) from `gy`, that of its output `y`."""
     return None, None, _not_saturated(args, gy, low, high)
 
 
@@ -87,7 +89,10 @@ QUANTIZE = register(
 
 
 def _shaped_along(name: str, x: Value, parameter: Value, axis: int | None) -> Value:
-    """Return a parameter of one number per entry of `axis` in the shape that broadcasts with x; others unchanged."""
+    """Return `parameter`, of one number per entry of `axis`, in the shape that broadcasts with x; others unchanged.
+
+    `name` is the operator in errors.
+    """
     shape, given = shape_of(x), shape_of(parameter)
     if axis is None or len(given) != 1:
         return parameter
@@ -122,7 +127,7 @@ def quantize(
 
 @composite
 def dequantize(q: Value, scale: Value, zero_point: Value = 0, *, axis: int | None = None) -> Value:
-    """(q - zero_point) * scale.
+    """(q - zero_point) * scale; along `axis` these may have one number per entry.
 
     >>> dequantize(np.array([1.0, 3.0]), 0.5, 1)
     array([0., 1.])

@@ -78,7 +78,7 @@ def _spread_shape(gy: Shape, *, cells: Shape, axes: Shape, sizes: Shape, steps: 
 
 
 def _weighted(x: Array, axis: int, line: Resized, t: int) -> Array:
-    """Return x times the weights of tap t along an axis that has the output's cells."""
+    """Return x times the weights of tap t of the resized axis `line`; x has its output's cells along `axis`."""
     if line.how != "linear":
         return x
     shape = (line.out, *(1,) * (x.ndim - axis - 1))
@@ -91,15 +91,17 @@ def _weighted(x: Array, axis: int, line: Resized, t: int) -> Array:
 
 
 def _numerator(w: Fraction) -> int:
+    """Return the numerator of a weight, for exact scalars."""
     return w.numerator
 
 
 def _denominator(w: Fraction) -> int:
+    """Return the denominator of a weight, for exact scalars."""
     return w.denominator
 
 
 def _resize_spec(x: Array, **params: Any) -> Array:
-    """Compute resize by its definition, over any scalar type."""
+    """Compute resize of x by its definition, over any scalar type."""
     for axis, line in axes_resized([x.shape[a] for a in params["axes"]], **params):
         taps = [_weighted(np.take(x, cells, axis=axis), axis, line, t) for t, cells in enumerate(line.cells)]
         x = taps[0] if len(taps) == 1 else taps[0] + taps[1]
@@ -107,7 +109,10 @@ def _resize_spec(x: Array, **params: Any) -> Array:
 
 
 def _spread_spec(gy: Array, *, cells: Shape, **params: Any) -> Array:
-    """Compute resize_spread by its definition, over any scalar type."""
+    """Compute resize_spread, the adjoint of resize: gy times weights added at the cells read, over any scalar type.
+
+    `cells` is the shape of the resized value.
+    """
     for axis, line in reversed(axes_resized(cells, **params)):
         y = scalar.zeros((*gy.shape[:axis], line.n, *gy.shape[axis + 1 :]), gy)
         for t, at in enumerate(line.cells):
@@ -132,7 +137,7 @@ def _spread_roundings(gy: Shape, *, cells: Shape, **params: Any) -> int:
 
 
 def max_readers(line: Resized) -> int:
-    """Return the largest number of taps that read one cell."""
+    """Return the largest number of taps of a resized axis that read one cell."""
     return int(np.bincount(line.cells.reshape(-1), minlength=1).max())
 
 
@@ -204,6 +209,8 @@ def resize(
     how: str = "linear",
 ) -> Value:
     """Axes with another number of cells, between which values are interpolated, or copied from a cell nearby.
+
+    ParameterError without sizes and scales, or for ones that do not fit.
 
     sizes    output cells per axis; or scales: floor(n*scale) cells, and a step of 1/scale. Both: these cells, that step
     axes     which axes; the last ones unless said

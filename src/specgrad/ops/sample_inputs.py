@@ -24,14 +24,17 @@ def lead(rng: Random) -> Shape:
 
 
 def numbers(rng: Random, shape: Shape, *, low: int = -3, denominators: tuple[int, ...] = (1, 1, 1, 2, 3)) -> Array:
-    """Draw exact numbers from a small range, so that ties are common; an object array of Fractions."""
+    """Draw exact numbers from a small range, so that ties are common; an object array of Fractions.
+
+    Numerators lie in low..3, denominators are chosen from `denominators`.
+    """
     count = int(np.prod(shape, dtype=int))
     cells = [Fraction(rng.randint(low, 3), rng.choice(denominators)) for _ in range(count)]
     return exact(np.array(cells, dtype=object).reshape(shape)) if count else np.empty(shape, dtype=object)
 
 
 def positive(rng: Random, shape: Shape) -> Array:
-    """Draw positive exact numbers."""
+    """Draw positive exact numbers, an object array of Fractions."""
     return numbers(rng, shape, low=1)
 
 
@@ -41,7 +44,10 @@ def like(rng: Random, x: Any) -> Array:
 
 
 def window(rng: Random, rank: int | None = None, *, ceil: bool = False, any_axis: bool = False) -> Window:
-    """Draw a window of rank 1 to 4; padding may exceed the kernel, so some windows are empty."""
+    """Draw a window of rank 1 to 4; padding may exceed the kernel, so some windows are empty.
+
+    `ceil` allows sizes rounded up, `any_axis` adaptive windows.
+    """
     rank = rank or rng.randint(1, 4)
     size = sizes(rng, rank)
     if any_axis and rng.random() < 0.25:

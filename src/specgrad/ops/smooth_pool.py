@@ -30,14 +30,18 @@ Padded = Literal["zero", "ignore"]
 
 
 def _smooth_shape(x: Shape, *, window: Window, beta: Number, padded: Padded) -> Shape:
-    """Return the output shape of smooth_max_pool."""
+    """Return the output shape of smooth_max_pool; ParameterError if padding would count in adaptive cells. `beta`
+    decides values alone.
+    """
     if padded == "zero":
         refuse_adaptive("smooth_max_pool", window, 'have no padding that could count: padded must be "ignore"')
     return mapped("smooth_max_pool", x, window.size) + window.out
 
 
 def _pivot(z: Array, win: Window, padded: Padded) -> Array:
-    """Return the largest beta*x of every window: the shift that keeps floats finite (any is right in exact numbers)."""
+    """Return the largest z = beta*x of every window, 0 among them if `padded` is "zero": the shift that keeps floats
+    finite (any is right in exact numbers).
+    """
     m = scalar.zeros(z.shape[: z.ndim - win.rank] + win.out, z)
     seen = np.zeros(win.out, dtype=bool) if padded == "ignore" else (win.inside() != math.prod(win.kernel))
     for tap in win.taps():
@@ -48,7 +52,7 @@ def _pivot(z: Array, win: Window, padded: Padded) -> Array:
 
 
 def _smooth_spec(x: Array, *, window: Window, beta: Number, padded: Padded) -> Array:
-    """Compute smooth_max_pool by its definition, over any scalar type."""
+    """Compute smooth_max_pool: log(sum over taps of exp(beta*x)) / beta, over any scalar type."""
     b = scalar.literal(beta, x)
     z = x * b
     m = _pivot(z, window, padded)
@@ -65,7 +69,9 @@ def _smooth_spec(x: Array, *, window: Window, beta: Number, padded: Padded) -> A
 
 
 def _pull_shape(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -> Shape:
-    """Return the output shape of smooth_pull; raise ShapeError for arguments that do not fit."""
+    """Return the output shape of smooth_pull, that of y; raise ShapeError for shapes that do not fit. `beta` decides
+    values alone.
+    """
     lead = mapped("smooth_pull", x, window.size)
     if v != x or y != lead + window.out:
         raise ShapeError("smooth_pull", f"v must have x's shape and y the output's; got x {x}, y {y}, v {v}")
@@ -73,7 +79,7 @@ def _pull_shape(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -
 
 
 def _pull_spec(x: Array, y: Array, v: Array, *, window: Window, beta: Number) -> Array:
-    """Compute smooth_pull by its definition, over any scalar type."""
+    """Compute smooth_pull: sum over taps of exp(beta*(x_t - y)) * v_t, over any scalar type."""
     b = scalar.literal(beta, x)
     total = scalar.zeros(y.shape, x)
     for tap in window.taps():
@@ -83,7 +89,9 @@ def _pull_spec(x: Array, y: Array, v: Array, *, window: Window, beta: Number) ->
 
 
 def _push_shape(x: Shape, y: Shape, g: Shape, *, window: Window, beta: Number) -> Shape:
-    """Return the output shape of smooth_push; raise ShapeError for arguments that do not fit."""
+    """Return the output shape of smooth_push, that of x; raise ShapeError for shapes that do not fit. `beta` decides
+    values alone.
+    """
     lead = mapped("smooth_push", x, window.size)
     if g != y or y != lead + window.out:
         raise ShapeError("smooth_push", f"g and y must have the output's shape; got x {x}, y {y}, g {g}")
@@ -91,7 +99,7 @@ def _push_shape(x: Shape, y: Shape, g: Shape, *, window: Window, beta: Number) -
 
 
 def _push_spec(x: Array, y: Array, g: Array, *, window: Window, beta: Number) -> Array:
-    """Compute smooth_push by its definition, over any scalar type."""
+    """Compute smooth_push: exp(beta*(x_t - y)) * g added at every cell x_t, over any scalar type."""
     b = scalar.literal(beta, x)
     gx = scalar.zeros(x.shape, x)
     for tap in window.taps():
@@ -101,12 +109,12 @@ def _push_spec(x: Array, y: Array, g: Array, *, window: Window, beta: Number) ->
 
 
 def _pull(x: Value, y: Value, v: Value, params: Any) -> Value:
-    """Apply smooth_pull: sum_t exp(beta*(x_t - y_p)) * v_t."""
+    """Apply smooth_pull: sum_t exp(beta*(x_t - y_p)) * v_t, with parameters window and beta."""
     return apply(PULL, x, y, v, **params)
 
 
 def _push(x: Value, y: Value, g: Value, params: Any) -> Value:
-    """Apply smooth_push, the adjoint of smooth_pull in v."""
+    """Apply smooth_push, the adjoint of smooth_pull in v, to g."""
     return apply(PUSH, x, y, g, **params)
 
 
@@ -116,7 +124,7 @@ def _pull_push_params(params: Any) -> Any:
 
 
 def _pull_jvp(y_: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
-    """Return the tangent of the output of smooth_pull (None: zero)."""
+    """Return the tangent of smooth_pull's output `y_` (None: zero) from `dargs`, the tangents of its arguments."""
     (x, y, v), (dx, dy, dv), beta = args, dargs, params["beta"]
     return add_tangents(
         None if dv is None else _pull(x, y, dv, params),
@@ -126,14 +134,14 @@ def _pull_jvp(y_: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
 
 
 def _pull_vjp(g: Value, y_: Value, args: Any, **params: Any) -> tuple[Value, ...]:
-    """Return the cotangents of the arguments of smooth_pull."""
+    """Return the cotangents of smooth_pull's arguments from `g`, that of its output `y_`."""
     (x, y, v), beta = args, params["beta"]
     gv = _push(x, y, g, params)
     return mul(mul(v, gv), beta), mul(mul(g, y_), -beta), gv
 
 
 def _push_jvp(gx: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
-    """Return the tangent of the output of smooth_push (None: zero)."""
+    """Return the tangent of smooth_push's output `gx` (None: zero) from `dargs`, the tangents of its arguments."""
     (x, y, g), (dx, dy, dg), beta = args, dargs, params["beta"]
     return add_tangents(
         None if dg is None else _push(x, y, dg, params),
@@ -143,7 +151,7 @@ def _push_jvp(gx: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
 
 
 def _push_vjp(h: Value, gx: Value, args: Any, **params: Any) -> tuple[Value, ...]:
-    """Return the cotangents of the arguments of smooth_push."""
+    """Return the cotangents of smooth_push's arguments from `h`, that of its output `gx`."""
     (x, y, g), beta = args, params["beta"]
     gg = _pull(x, y, h, params)
     return mul(mul(h, gx), beta), mul(mul(g, gg), -beta), gg
@@ -227,9 +235,9 @@ def smooth_max_pool(
     """A smooth maximum over windows: y[p] = log(sum_t exp(beta * x[s*p + t - lo])) / beta; beta < 0 gives a minimum.
 
     A padded tap is x = 0 and counts (padded="zero"), or is left out as in max_pool (padded="ignore"; a window with no
-    tap inside then gives 0). For beta > 0 the result lies in [max, max + log(taps)/beta].
-    Derivatives: weights softmax(beta*x) over the window, for the tangent and for the cotangent. Rules: [W1] [W2] [P3].
-    No framework has it; unfold + logsumexp is the usual stand-in.
+    tap inside then gives 0). For beta > 0 the result lies in [max, max + log(taps)/beta]. Derivatives: weights
+    softmax(beta*x) over the window, for the tangent and for the cotangent. Rules: [W1] [W2] [P3]. No framework has it;
+    unfold + logsumexp is the usual stand-in. ParameterError for beta = 0, and for another word in `padded`.
 
     >>> smooth_max_pool(np.array([0.0, 0.0, 5.0, 1.0]), (2,), beta=100.0).round(3)
     array([0.007, 5.   ])

@@ -37,7 +37,9 @@ from .max_pool import MAX_POOL, put, take
 
 
 def _top_shape(name: str, x: Shape, axis: int, k: int) -> Shape:
-    """Return the output shape of an operator that keeps k cells of an axis; raise ShapeError if k does not fit."""
+    """Return the output shape of the operator `name` that keeps k cells of an axis; raise ShapeError if k does not
+    fit.
+    """
     if not 0 <= axis < len(x):
         raise ShapeError(name, f"axis {axis} does not exist; got shape {x}")
     if not 0 <= k <= x[axis]:
@@ -46,7 +48,9 @@ def _top_shape(name: str, x: Shape, axis: int, k: int) -> Shape:
 
 
 def _sorted_positions(row: Array, largest: bool) -> list[int]:
-    """Return positions of exact numbers in order; raise ScalarError for balls that overlap."""
+    """Return positions of the exact numbers `row` from the smallest up, or if `largest` down; raise ScalarError for
+    balls that overlap.
+    """
     order = sorted(range(len(row)), key=row.__getitem__, reverse=largest)
     for i, j in pairwise(order):
         a, b = row[i], row[j]
@@ -76,7 +80,7 @@ def _top_index_spec(x: Array, *, axis: int, k: int, largest: bool, last: bool) -
 
 
 def _top_spec(x: Array, *, axis: int, k: int, largest: bool) -> Array:
-    """Compute top by its definition, over any scalar type."""
+    """Compute top: the k largest (or smallest) cells of x along `axis`, in order, over any scalar type."""
     return np.take_along_axis(x, _top_index_spec(x, axis=axis, k=k, largest=largest, last=False), axis=axis)
 
 
@@ -104,12 +108,14 @@ def _others_footprint(x: Shape, *, axis: int, **params: Any) -> BoxRule:
 
 
 def _top_jvp(y: Value, args: Any, dargs: Any, *, axis: int, k: int, largest: bool) -> Value:
-    """Return the tangent of the output of top."""
+    """Return the tangent of top from `dargs`: that of x at the positions of its k largest (or smallest) cells."""
     return take_along(dargs[0], apply(TOP_INDEX, args[0], axis=axis, k=k, largest=largest, last=False), axis=axis)
 
 
 def _top_vjp(gy: Value, y: Value, args: Any, *, axis: int, k: int, largest: bool) -> tuple[Value]:
-    """Return the cotangent of top's argument: gy put back at its positions along the axis."""
+    """Return the cotangent of top's argument: gy put back at the positions of the k largest (or smallest) cells along
+    the axis.
+    """
     shape = shape_of(args[0])
     order = [a for a in range(len(shape)) if a != axis] + [axis]
     back = [*range(axis), len(shape) - 1, *range(axis, len(shape) - 1)]
@@ -170,6 +176,8 @@ def topk(x: Value, k: int, *, axis: int = -1, largest: bool = True) -> tuple[Val
 def argmax(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = False) -> Value:
     """Return the position of the largest cell along an axis: the first of equal ones, or the last; NaN first ([P1]).
 
+    keepdims leaves the axis with size 1; ShapeError if it has no cells.
+
     >>> argmax(np.array([[1.0, 5.0, 5.0], [2.0, 0.0, 1.0]]))
     array([1, 0])
     """
@@ -187,6 +195,8 @@ def argmax(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = Fal
 def argmin(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = False) -> Value:
     """Return the position of the smallest cell along an axis: the first of equal ones, or the last; NaN before all.
 
+    keepdims leaves the axis with size 1.
+
     >>> argmin(np.array([1.0, 0.0, 0.0]))
     array(1)
     """
@@ -199,7 +209,10 @@ def argmin(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = Fal
 
 
 def _cumsum_shape(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Shape:
-    """Return the output shape of cumsum; raise ShapeError for arguments that do not fit."""
+    """Return the output shape of cumsum, that of x; raise ShapeError if the axis does not exist.
+
+    `exclusive` and `reverse` decide values alone.
+    """
     if not 0 <= axis < len(x):
         raise ShapeError("cumsum", f"axis {axis} does not exist; got shape {x}")
     return x
@@ -208,7 +221,10 @@ def _cumsum_shape(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Sha
 def running_sum(
     x: Any, axis: int, exclusive: bool, reverse: bool, add: Callable[..., Any], flip: Any, join: Any, zeros: Any
 ) -> Any:
-    """Return a running sum by an engine's functions, from either end, with or without the cell itself.
+    """Return a running sum of x along an axis, without the cell itself if `exclusive`, from the end if `reverse`.
+
+    `add`, `flip`, `join` and `zeros` are the engine's cumulative sum, flip, concatenate and zeros of a shape. Nothing
+    is subtracted.
 
     Nothing is subtracted.
     """
@@ -222,7 +238,9 @@ def running_sum(
 
 
 def _cumsum_spec(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
-    """Compute cumsum by its definition, over any scalar type."""
+    """Compute cumsum: the running sum of x along `axis`, without the cell itself if `exclusive`, from the end if
+    `reverse`, over any scalar type.
+    """
     zeros: Callable[[Array], Array] = lambda part: scalar.zeros(part.shape, x)
     add: Callable[[Array, int], Array] = lambda v, a: np.cumsum(v, axis=a, dtype=v.dtype)
     return np.asarray(running_sum(x, axis, exclusive, reverse, add, np.flip, np.concatenate, zeros))
@@ -283,7 +301,8 @@ def tap_cells(window: Window) -> tuple[Array, Array]:
 def _taps(x: Array, window: Window, cells: Array) -> tuple[Array, Array]:
     """Return the values of all taps, (taps, *lead, *out), and the maximum of every window, which padded taps have.
 
-    It is at the end of every order, so that ranks below the number of taps inside are those of the taps inside.
+    It is at the end of every order, so that ranks below the number of taps inside are those of the taps inside. `cells`
+    (taps, *out) are the flat positions that taps read, -1 for padding.
     """
     lead = x.shape[: x.ndim - window.rank]
     most = run_spec(MAX_POOL, [x], {"window": window})
@@ -294,7 +313,7 @@ def _taps(x: Array, window: Window, cells: Array) -> tuple[Array, Array]:
 
 
 def _beside(cells: Array, lead: Shape) -> Array:
-    """Return positions with axes of length 1 for the leading ones, after that of the taps."""
+    """Return the positions `cells` (taps, *out) with axes of length 1 for the leading ones, after that of the taps."""
     return cells.reshape((len(cells), *[1] * len(lead), *cells.shape[1:]))
 
 
@@ -311,12 +330,12 @@ def _in_order(values: Array) -> Array:
 
 
 def _median_shape(name: str, x: Shape, window: Window) -> Shape:
-    """Return the output shape: leading axes of x, then window.out."""
+    """Return the output shape of the operator `name`: leading axes of x, then window.out."""
     return mapped(name, x, window.size) + window.out
 
 
 def _median_spec(x: Array, *, window: Window) -> Array:
-    """Compute median_pool by its definition, over any scalar type."""
+    """Compute median_pool of x by its definition, over any scalar type."""
     cells, rank = tap_cells(window)
     values, most = _taps(x, window, cells)
     y = np.take_along_axis(_in_order(values), np.broadcast_to(rank, (1, *most.shape)), axis=0)[0]
@@ -324,7 +343,7 @@ def _median_spec(x: Array, *, window: Window) -> Array:
 
 
 def _median_index_spec(x: Array, *, window: Window) -> Array:
-    """Compute median_index by its definition, over any scalar type."""
+    """Compute median_index of x by its definition, over any scalar type."""
     cells, _ = tap_cells(window)
     (values, _), y = _taps(x, window, cells), _median_spec(x, window=window)
     equal = scalar.compare("median_index", operator.eq, values, y)
@@ -341,7 +360,7 @@ def _median_case(rng: Random) -> Case:
 
 
 def _median_jvp(y: Value, args: Any, dargs: Any, *, window: Window) -> Value:
-    """Return the tangent of the output of median_pool."""
+    """Return the tangent of median_pool's output `y` from `dargs`, the tangents of its arguments."""
     return take(dargs[0], apply(MEDIAN_INDEX, args[0], window=window), rank=window.rank, empty=window.has_empty)
 
 
@@ -394,11 +413,10 @@ def median_pool(
     """The median over windows of the last axes: y[p] = the lower median of x[s*p + e*t - lo] over the taps inside x.
 
     Of n taps in order it is the one at (n - 1) // 2, counted from 0; a padded tap is left out, and a window with no tap
-    inside gives 0. Stride defaults to the kernel: a median filter has stride=1. An int kernel needs rank=.
-    Rules: [W1] [W2] [W3] [P1] [P2] [P3].
-    Tangent and cotangent follow the first tap, in row-major order, that equals the median; an empty window has neither.
-    Neither PyTorch, JAX nor ONNX has it. torch.median takes the lower of two as well; SciPy's median_filter takes the
-    upper, and pads.
+    inside gives 0. Stride defaults to the kernel: a median filter has stride=1. An int kernel needs rank=. Rules: [W1]
+    [W2] [W3] [P1] [P2] [P3]. Tangent and cotangent follow the first tap, in row-major order, that equals the median; an
+    empty window has neither. Neither PyTorch, JAX nor ONNX has it. torch.median takes the lower of two as well; SciPy's
+    median_filter takes the upper, and pads. `ceil` rounds output sizes up.
 
     >>> median_pool(np.array([3.0, 1.0, 4.0, 1.0, 5.0]), (3,), stride=1, padding=1)
     array([1., 3., 1., 4., 1.])

@@ -14,17 +14,19 @@ from .elementwise import add, div, mul, neg, sqrt, unary
 
 
 def _sine_at_most(xp: Any, low: Any, high: Any, _: Any) -> Any:
-    """Return a bound of abs(sin(x)) on low..high: min(1, abs(x)), with room for its own float64 rounding."""
+    """Return a bound of abs(sin(x)) on low..high: min(1, abs(x)), with room for its own float64 rounding. `xp` is the
+    array module.
+    """
     return 1.001 * xp.maximum(abs(low), abs(high)).clip(max=1.0)
 
 
 def _sine_slope(x: Value, y: Value, t: Value) -> Value:
-    """Return cos(x) * t."""
+    """Return the derivative of sin(x) times t: cos(x) * t."""
     return mul(t, cos(x))
 
 
 def _cosine_slope(x: Value, y: Value, t: Value) -> Value:
-    """Return -sin(x) * t."""
+    """Return the derivative of cos(x) times t: -sin(x) * t."""
     return neg(mul(t, sin(x)))
 
 

@@ -19,7 +19,7 @@ from .window import Window
 
 
 def per_axis(operator: str, name: str, value: PerAxis, rank: int) -> Shape:
-    """Return one int per axis from an int for all axes, or a tuple of the right length; else raise.
+    """Return one int per axis from the argument `name`, an int for all axes or a tuple of the right length; else raise.
 
     >>> per_axis("conv", "stride", 2, 3)
     (2, 2, 2)
@@ -31,8 +31,11 @@ def per_axis(operator: str, name: str, value: PerAxis, rank: int) -> Shape:
 
 
 def int_of(operator_: str, name: str, value: Any) -> int:
-    """Return an int, or what stands for one (NumPy's, an engine's symbolic size); raise ParameterError for bools and
-    floats."""
+    """Return `value`, an int or what stands for one (NumPy's, an engine's symbolic size); ParameterError for bools and
+    floats.
+
+    `operator_` and `name`, the argument's, are for the error.
+    """
     if type(value) is int:
         return value
     if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
@@ -41,7 +44,9 @@ def int_of(operator_: str, name: str, value: Any) -> int:
 
 
 def size_of(operator_: str, value: Any) -> int:
-    """Return a size that the caller wrote: an int as by `int_of`, or a symbolic one as it is."""
+    """Return `value`, a size that the caller wrote: an int as by `int_of`, or a symbolic one as it is; `operator_` is
+    for errors.
+    """
     return value if type(value) in OPEN_SIZES else int_of(operator_, "every size", value)
 
 
@@ -51,7 +56,7 @@ def _is_int(value: Any) -> bool:
 
 
 def _as_ints(operator: str, name: str, value: Any) -> Shape:
-    """Return a tuple of ints, else raise ParameterError."""
+    """Return `value` as a tuple of ints, else raise ParameterError; `name` is the argument's."""
     if isinstance(value, str | bytes) or not hasattr(value, "__iter__") or not all(_is_int(v) for v in value):
         raise ParameterError(operator, f"{name} must be an int or one int per axis; got {value!r}", rule="P5")
     return tuple(int(v) for v in value)
@@ -93,7 +98,10 @@ def _pairs(operator: str, padding: Any, rank: int) -> tuple[tuple[int, int], ...
 
 def same_total(n: int, k: int, s: int, e: int) -> int:
     """Return how many cells ceil(n/s) windows reach beyond n cells; negative if the stride leaves cells behind the
-    last."""
+    last.
+
+    Kernel k, stride s, dilation e.
+    """
     return (-(-n // s) - 1) * s + e * (k - 1) + 1 - n
 
 
@@ -112,7 +120,7 @@ def resolve_padding(
 ) -> tuple[tuple[int, int], ...]:
     """Return one (lo, hi) pair per axis from an int, ints, pairs, "valid", "same_upper" or "same_lower".
 
-    ParameterError for another word.
+    ParameterError for another word. `sizes` are the spatial sizes of the input.
     """
     if not isinstance(padding, str):
         return _pairs(operator, padding, len(sizes))
@@ -128,7 +136,10 @@ def resolve_padding(
 
 @lru_cache(maxsize=4096)
 def _check_positive(operator: str, sizes: Shape, padding: Any, shown: str, **values: Shape) -> None:
-    """[W1] Raise ShapeError for sizes below 1 and negative padding, before anything is computed."""
+    """[W1] Raise ShapeError for sizes below 1 and negative padding, before anything is computed.
+
+    `values` are kernel, stride and dilation by name; `shown` ends the error with what was given.
+    """
     for name, value in values.items():
         if min(value) < 1:
             raise ShapeError(operator, f"{name} must be at least 1; got {name}={value}, {shown}", rule="W1")
@@ -142,7 +153,10 @@ def _check_fit(
     operator: str, sizes: Shape, kernel: Shape, overhang: Shape, dilation: Shape, padding: Any, shown: str
 ) -> None:
     """[W2] Raise ShapeError if a window is larger than its padded input; under `ceil` it may hang over by stride-1
-    cells."""
+    cells.
+
+    `sizes` are the input's, `overhang` is that allowance per axis; `shown` ends the error with what was given.
+    """
     for axis, (n, k, over, e, (lo, hi)) in enumerate(zip(sizes, kernel, overhang, dilation, padding, strict=True)):
         span = e * (k - 1) + 1
         if span > n + lo + hi + over:
@@ -166,6 +180,8 @@ def strided(
 ) -> Window:
     """Return the window over the last axes of `shape`; its rank is the kernel's length.
 
+    `ceil` rounds output sizes up.
+
     >>> strided("max_pool", (4, 9, 5), (3, 7))
     Traceback (most recent call last):
     specgrad.errors.ShapeError: max_pool [W2]: window of 7 cells does not fit 5 + 0 + 0 input cells on axis 1; got kernel=(3, 7), input shape (4, 9, 5)
@@ -179,7 +195,7 @@ def _strided(
 ) -> Window:
     """Return the window of `strided`, cached by its arguments.
 
-    ShapeError if the shape has fewer axes than the kernel.
+    ShapeError if the shape has fewer axes than the kernel. `ceil` rounds output sizes up.
     """
     rank, shape = len(kernel), tuple(shape)
     if len(shape) < rank:
@@ -206,8 +222,10 @@ def _strided(
 def _open_strided(
     operator: str, sizes: Shape, kernel: Shape, stride: Shape, padding: Any, dilation: Shape, ceil: bool
 ) -> Window:
-    """Return a window over symbolic sizes that stores its arguments; errors that do not depend on sizes
-    are raised now."""
+    """Return a window over symbolic sizes that stores its arguments; errors that do not depend on sizes are raised now.
+
+    `ceil` rounds output sizes up.
+    """
     pads = padding if isinstance(padding, str) else _pairs(operator, padding, len(sizes))
     resolve_padding(operator, pads, (1,) * len(sizes), kernel, stride, dilation)  # refuses unknown words
     asked = {"kernel": kernel, "stride": stride, "padding": pads, "dilation": dilation, "ceil": ceil}
@@ -227,7 +245,10 @@ def pooling(
     dilation: PerAxis = 1,
     ceil: bool = False,
 ) -> Window:
-    """Return the window of a pooling call: stride defaults to the kernel, an int kernel needs its rank."""
+    """Return the window of a pooling call: stride defaults to the kernel, an int kernel needs its rank.
+
+    `ceil` rounds output sizes up.
+    """
     return _pooling(operator, shape, kernel, rank, stride, padding, dilation, ceil)
 
 
@@ -235,7 +256,10 @@ def pooling(
 def _pooling(
     operator: str, shape: Shape, kernel: Any, rank: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
 ) -> Window:
-    """Return the window of `pooling`, cached by its arguments."""
+    """Return the window of `pooling`, cached by its arguments.
+
+    `ceil` rounds output sizes up.
+    """
     sizes = kernel_of(operator, kernel, rank)
     step = sizes if stride is None else stride
     return strided(operator, shape, sizes, stride=step, padding=padding, dilation=dilation, ceil=ceil)
@@ -243,7 +267,10 @@ def _pooling(
 
 def refuse_adaptive(operator: str, window: Window | OpenWindow, why: str) -> None:
     """Raise ParameterError if an axis has adaptive cells: a tap beyond a shorter cell does not exist, and is no
-    padding."""
+    padding.
+
+    `why` ends the sentence "adaptive cells ...".
+    """
     open_cells = isinstance(window, OpenWindow) and window.made == "adaptive"
     if open_cells or any(isinstance(a, Adaptive) for a in getattr(window, "axes", ())):
         raise ParameterError(operator, f"adaptive cells {why}; got window {window}", rule="P5")
@@ -335,7 +362,7 @@ def window_at(window: OpenWindow, sizes: Sizes) -> Window:
 
 
 def window_over(made: str, operator: str, sizes: Shape, asked: dict[str, Any]) -> Window:
-    """Return the window that the call named `made` gives over these sizes, symbolic or not.
+    """Return the window that the call named `made` gives over these sizes, symbolic or not, with the arguments `asked`.
 
     ParameterError for another call than strided and transposed.
     """

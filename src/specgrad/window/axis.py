@@ -293,8 +293,10 @@ Axis = Strided | Adaptive
 
 
 def strided_axis(n: int, k: int, s: int, e: int, lo: int, hi: int, ceil: bool) -> Strided:
-    """Return a strided axis of n cells with kernel k, stride s, dilation e and padding lo, hi; its
-    output size follows."""
+    """Return a strided axis of n cells with kernel k, stride s, dilation e and padding lo, hi; its output size follows.
+
+    It is rounded up if `ceil`.
+    """
     over = n + lo + hi - e * (k - 1) - 1
     return Strided(n, k, s, e, lo, hi, ceil_out(over, s, n + lo) if ceil else over // s + 1)
 

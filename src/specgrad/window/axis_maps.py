@@ -26,7 +26,9 @@ ONE = Fraction(1)
 
 
 class AxisPart(NamedTuple):
-    """Some outputs of an axis: the cells they need, the outputs computed from those, and the axis parameters there."""
+    """Some outputs of an axis: the cells they `need`, the outputs `gives` computed from those, and the axis parameters
+    `local` there.
+    """
 
     need: Interval
     gives: Interval

@@ -63,7 +63,9 @@ def slices(box: Box) -> tuple[slice, ...]:
 
 
 class Footprint(NamedTuple):
-    """An operator on a box: the box of each argument, its parameters there, and the outputs it then has."""
+    """An operator on a box: the box of each argument (`args`), its parameters there (`params`), and the outputs it then
+    has (`gives`).
+    """
 
     args: tuple[Box, ...]
     params: Params
@@ -109,12 +111,17 @@ class BoxRule:
 
 
 def unsplit(out: Shape, shapes: Sequence[Shape], params: Params) -> BoxRule:
-    """Return the rule that reads and computes everything: true of any operator."""
+    """Return the rule that reads and computes everything: true of any operator.
+
+    `out` is the result's shape, `shapes` are the arguments', `params` stay as they are.
+    """
     return BoxRule(tuple(map(GlobalMap, out)), tuple(map(whole, shapes)), lambda _: params)
 
 
 def same_cell(*shapes: Shape, **params: Any) -> BoxRule:
-    """Return the rule of elementwise operators: an output cell reads the same cell of every argument."""
+    """Return the rule of elementwise operators on arguments of these shapes: an output cell reads the same cell of
+    every argument.
+    """
     rank = max(map(len, shapes))
     return BoxRule((CELL,) * rank, tuple(tuple(range(len(s))) for s in shapes), lambda _: params)
 
@@ -123,7 +130,11 @@ def linked(
     axes: Sequence[Relation], links: Sequence[Sequence[int | None]], shapes: Sequence[Shape], there: Any
 ) -> BoxRule:
     """Return a rule from the output axis of every axis of every argument; None, or an axis without parts: read
-    completely."""
+    completely.
+
+    `axes` are the maps of output axes, `shapes` the arguments'; `there` are parameters, or a function from parts of
+    axes to them.
+    """
 
     def arg(link: Sequence[int | None], shape: Shape) -> tuple[int | Interval, ...]:
         """Return the output axis, or the whole interval, per axis of one argument."""
@@ -162,6 +173,7 @@ def over_window(
 
     relate   map of a window's axis; other arguments are read completely
     zeros    whether padding is as good as cells that are zero
+    shapes   of the arguments, the data first; params other parameters of the operator
     """
     rank = len(shapes[0])
     middle: list[Relation] = [] if channels is None else [GlobalMap(channels)]
@@ -182,13 +194,15 @@ def pooled(x: Shape, *, window: Window, **params: Any) -> BoxRule:
 
 
 def sliced(x: Shape, *, ranges: Sequence[tuple[int, int, int]]) -> BoxRule:
-    """Return the rule of slice."""
+    """Return the rule of slice by `ranges`, (start, stop, step) per axis: which cells of x a box of the result
+    needs.
+    """
     axes = [Sliced(start, step) for start, _, step in ranges]
     return linked(axes, [range(len(x))], [x], lambda parts: {"ranges": tuple(p.local for p in parts)})
 
 
 def padded(x: Shape, *, widths: Sequence[tuple[int, int, int]]) -> BoxRule:
-    """Return the rule of pad."""
+    """Return the rule of pad by `widths`, (lo, hi, gap) per axis: which cells of x a box of the result needs."""
     axes = [Padded(n, lo, gap) for n, (lo, _, gap) in zip(x, widths, strict=True)]
     return linked(axes, [range(len(x))], [x], lambda parts: {"widths": tuple(p.local for p in parts)})
 
@@ -199,7 +213,7 @@ def to_shape(parts: list[AxisPart]) -> Params:
 
 
 def repeated(x: Shape, *, shape: Shape) -> BoxRule:
-    """Return the rule of broadcast."""
+    """Return the rule of broadcast to `shape`: which cells of x a box of the result needs."""
     links = [None if n == 1 else a for a, n in enumerate(x)]
     return linked([CELL] * len(shape), [links], [x], to_shape)
 
@@ -225,7 +239,9 @@ def reshaped(x: Shape, *, shape: Shape) -> BoxRule:
 
 
 def resized(x: Shape, lines: Sequence[tuple[int, Resized]], **params: Any) -> BoxRule:
-    """Return the rule of resize; coordinate formulas that use the number of cells have no parts."""
+    """Return the rule of resize, `lines` being (axis, Resized); coordinate formulas that use the number of cells have
+    no parts.
+    """
     where = params["where"]
     parted = where in ("half_pixel", "asymmetric", "tf_half_pixel_for_nn")
     parted = parted or (where == "pytorch_half_pixel" and all(line.out > 1 for _, line in lines))

@@ -132,7 +132,8 @@ class Resized:
     def reached(self, unit: float) -> tuple[Whole, Whole, Real]:
         """Return, (out,) each: the first and last cell that a computed src may lead to, and how far it may be off.
 
-        Read linearly, the cells of its piece count, and those of the pieces beside it where src may lie there.
+        Read linearly, the cells of its piece count, and those of the pieces beside it where src may lie there. `unit`
+        is the unit roundoff of the runtime's coordinates.
         """
         off = self.misses(unit)
         first, last = np.zeros(self.out, dtype=np.int64), np.zeros(self.out, dtype=np.int64)
@@ -146,6 +147,8 @@ class Resized:
 @lru_cache(maxsize=256)
 def resized(n: int, out: int, step: Fraction, where: str, how: str) -> Resized:
     """Return an axis of n cells resized to `out`, as the fields of `Resized` say, cached with its taps.
+
+    `where` is the formula of the coordinate, `how` linear or a rounding to a cell.
 
     >>> axis = resized(2, 3, Fraction(2, 3), "half_pixel", "linear")
     >>> axis.cells.tolist(), axis.weights.round(3).tolist()

@@ -33,14 +33,16 @@ def budget(count: int, most: int, what: str, given: Any) -> None:
 
 
 def whole(value: Any) -> Any:
-    """Return symbolic sizes of an engine's tracer as the numbers they have now, which the tracer then guards."""
+    """Return `value`, or a tuple or list of such, with symbolic sizes of an engine's tracer as the numbers they have
+    now, which the tracer then guards.
+    """
     if isinstance(value, tuple | list):
         return type(value)(whole(v) for v in value)
     return operator.index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else value
 
 
 def _has_only_ints(value: Any) -> bool:
-    """Return whether a tuple holds only ints and such tuples: 2 == 2.0 == True would share one cache entry."""
+    """Return whether a tuple `value` holds only ints and such tuples: 2 == 2.0 == True would share one cache entry."""
     for v in value:
         kind = type(v)
         if kind is not int and (kind is not tuple or not _has_only_ints(v)):

@@ -56,6 +56,7 @@ class Symbol(_Atom):
 
     @property
     def key(self) -> Any:
+        """Return what equal symbols share: the name."""
         return self.name
 
     def at(self, sizes: Sizes) -> Any:
@@ -75,11 +76,12 @@ class Quotient(_Atom):
 
     @property
     def key(self) -> Any:
+        """Return what equal quotients share: both parts as they are written."""
         return "//", open_key(self.above), open_key(self.below)
 
     @property
     def hint(self) -> int:
-        """Return its value while tracing."""
+        """Return the quotient's value at the sizes of the trace."""
         return int(_floor(hint_of(self.above), hint_of(self.below)))
 
     def at(self, sizes: Sizes) -> Any:
@@ -92,18 +94,19 @@ class Quotient(_Atom):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Smaller(_Atom):
-    """The smaller of two sizes."""
+    """The smaller of two sizes, `one` and `other`, as a factor of terms."""
 
     one: SymbolicSize | int
     other: SymbolicSize | int
 
     @property
     def key(self) -> Any:
+        """Return what equal minima share: both parts as they are written."""
         return "min", open_key(self.one), open_key(self.other)
 
     @property
     def hint(self) -> int:
-        """Return its value while tracing."""
+        """Return the minimum's value at the sizes of the trace."""
         return min(hint_of(self.one), hint_of(self.other))
 
     def at(self, sizes: Sizes) -> Any:
@@ -175,6 +178,8 @@ def without_guards() -> Iterator[None]:
 
 class SymbolicSize:
     """A size that is an expression in named sizes; made by `symbolic`, by arithmetic, or read from a shape.
+
+    `terms` are (atoms, coefficient) pairs of the polynomial, `hint` is its value at the sizes of the trace.
 
     >>> n = symbolic("N")
     >>> n * 3 + n, (n * 6) // n, (2 * n + 4) // 2
@@ -312,7 +317,8 @@ def symbolic(text: str, guards: list[Guard] | None = None) -> SymbolicSize:
 
 
 def identical(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Return whether two shapes are equal whatever their symbolic sizes are; nothing is decided about those.
+    """Return whether shapes `one` and `other` are equal whatever their symbolic sizes are; nothing is decided about
+    those.
 
     >>> n = symbolic("N")
     >>> identical((n, 3), (n, 3)), identical((n, 3), (1, 3))
@@ -332,7 +338,7 @@ def any_open(shape: Sequence[Any]) -> bool:
 
 
 def _identical(p: Any, q: Any) -> bool:
-    """Return whether two sizes are written alike, or are equal numbers."""
+    """Return whether sizes p and q are written alike, or are equal numbers."""
     if isinstance(p, SymbolicSize) or isinstance(q, SymbolicSize):
         return (
             isinstance(p, SymbolicSize) and isinstance(q, SymbolicSize) and p.terms == q.terms
@@ -371,7 +377,7 @@ class Repeated:
 
 
 def is_one(n: Any) -> bool:
-    """Return whether an axis is repeated by broadcasting; a symbolic one is not.
+    """Return whether an axis of n cells is repeated by broadcasting; a symbolic one is not.
 
     If it turns out to be 1, what it is broadcast to or from leaves its values as they are.
     """
@@ -441,7 +447,9 @@ def size_at(size: Any, sizes: Sizes) -> Any:
 
 
 def symbols_in(value: Any) -> Iterator[Symbol]:
-    """Yield every named size in a size, as often as it occurs, those inside divisions too; none for a number."""
+    """Yield every named size in the size `value`, as often as it occurs, those inside divisions too; none for a
+    number.
+    """
     for atoms, _ in value.terms if isinstance(value, SymbolicSize) else ():
         for a in atoms:
             if isinstance(a, Symbol):
@@ -452,7 +460,7 @@ def symbols_in(value: Any) -> Iterator[Symbol]:
 
 
 def _product(numbers: Iterator[int]) -> int:
-    """Return the product of numbers."""
+    """Return the product of an iterator's numbers; 1 for none."""
     total = 1
     for n in numbers:
         total *= n
@@ -465,13 +473,13 @@ def _is_size(value: object) -> bool:
 
 
 def _terms(value: Any) -> Terms:
-    """Return the terms of a size or int."""
+    """Return the terms, (atoms, coefficient), of a size or int `value`."""
     return value.terms if isinstance(value, SymbolicSize) else (((), int(value)),) if value else ()
 
 
 def _compare(one: Any, other: Any, relation: Literal["==", "<"]) -> bool:
-    """Return one == other, or one < other: for all sizes if the polynomials decide it, else for the trace's, with a
-    guard.
+    """Return one == other, or one < other (`relation`): for all sizes if the polynomials decide it, else for the
+    trace's, with a guard.
 
     A named size is 0 or more.
     """
@@ -494,7 +502,7 @@ def _range(difference: SymbolicSize) -> tuple[int | None, int | None]:
 
 
 def _record_guard(difference: Any, relation: Literal["==", "<"]) -> bool:
-    """Return the decision at the trace's sizes, and record it as a guard."""
+    """Return whether `difference` is == or < 0 (`relation`) at the trace's sizes, and record it as a guard."""
     held = bool(difference.hint == 0 if relation == "==" else difference.hint < 0)
     heard = _GUARD_SINK.get()
     heard = next(symbols_in(difference)).guards if heard is None else heard

@@ -31,6 +31,7 @@ class OpenWindow:
 
     @property
     def rank(self) -> int:
+        """Return the number of spatial axes."""
         return len(self.sizes)
 
     @property
@@ -62,7 +63,7 @@ class OpenWindow:
 def strided_out(n: Any, k: int, s: int, e: int, padding: Any, axis: int, ceil: bool) -> Any:
     """Return the output size of a strided axis as `strided_axis` counts it, without deciding anything about n.
 
-    k, s, e: kernel, stride, dilation; `padding` is a word, or pairs of which `axis` takes one.
+    k, s, e: kernel, stride, dilation; `padding` is a word, or pairs of which `axis` takes one. Rounded up if `ceil`.
     """
     if padding in ("same_upper", "same_lower"):
         return quotient(n + s - 1, s)
@@ -78,6 +79,6 @@ def strided_out(n: Any, k: int, s: int, e: int, padding: Any, axis: int, ceil: b
 def transposed_size(n: Any, k: int, s: int, e: int, pads: tuple[int, int], more: int) -> Any:
     """Return the size of a transposed axis, symbolic if n is: (n - 1)*s + e*(k - 1) + 1 - lo - hi + more.
 
-    k, s, e: kernel, stride, dilation; more: output_padding.
+    k, s, e: kernel, stride, dilation; more: output_padding. pads: (lo, hi).
     """
     return (n - 1) * s - pads[0] - pads[1] + e * (k - 1) + 1 + more

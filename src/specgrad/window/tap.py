@@ -50,15 +50,17 @@ class Tap:
         return cast(A, _read(y, self._outs))
 
     def write_outputs(self, y: Any, value: Any) -> None:
-        """Set the cells of the tap's outputs."""
+        """Set the cells of y at the tap's outputs to `value`."""
         y[(..., *_index(y, self._outs))] = value
 
     def add_to_outputs(self, y: Any, value: Any) -> None:
-        """Add to the cells of the tap's outputs."""
+        """Add `value` to the cells of y at the tap's outputs."""
         _add(y, self._outs, value)
 
     def add_to_inputs(self, x: Any, value: Any) -> None:
-        """Add to the cells that the tap's outputs read: the adjoint of `read_inputs`, also where two read one cell."""
+        """Add `value` to the cells of x that the tap's outputs read: the adjoint of `read_inputs`, also where two read
+        one cell.
+        """
         _add(x, self._ins, value)
 
     def join_inputs(self, join: np.ufunc, x: Array, value: Array) -> None:
@@ -100,7 +102,7 @@ def _read(x: Any, index: Index) -> Any:
 
 
 def _add(x: Any, index: Index, value: Any) -> None:
-    """Add to x[..., index], where an index may name one cell twice."""
+    """Add `value` to x[..., index], where an index may name one cell twice."""
     if _evenly(index):
         x[(..., *index)] += value
     elif isinstance(x, np.ndarray):

@@ -22,11 +22,11 @@ class AxisStep(NamedTuple):
     after: int
 
     def out(self, size: int, kernel: int) -> int:
-        """Return the output size."""
+        """Return the output size of an axis of `size` cells with a kernel of so many taps."""
         return (size + self.before + self.after - self.dilation * (kernel - 1) - 1) // self.stride + 1
 
     def slice(self, tap: int, out: int) -> tuple[int, int, int]:
-        """Return start, stop and step of what a tap reads of the padded input.
+        """Return start, stop and step of what a tap reads of the padded input for `out` outputs.
 
         >>> AxisStep(2, 3, 1, 0).slice(1, 4)
         (3, 10, 2)
@@ -56,8 +56,8 @@ class Phase(NamedTuple):
 
 
 def phase(axis: Strided, residue: int) -> Phase | None:
-    """Return how cells u = s*q + r (u counts from -lo) gather x[q - c - m*e'] over the taps with e*t = r + s*(c +
-    m*e').
+    """Return how cells u = s*q + r (r is `residue`, u counts from -lo) gather x[q - c - m*e'] over the taps with e*t =
+    r + s*(c + m*e').
 
     None if no tap reaches them.
     """
@@ -90,7 +90,7 @@ def folded(axis: Strided, cells: int) -> tuple[int, int]:
 
 
 def flat_strides(size: Shape) -> list[int]:
-    """Return how far apart neighbours along every axis stand in a flattened plane."""
+    """Return how far apart neighbours along every axis stand in a flattened plane of `size`."""
     return [math.prod(size[axis + 1 :]) for axis in range(len(size))]
 
 
@@ -140,8 +140,9 @@ class Write(NamedTuple):
 
 
 class ResidueClass(NamedTuple):
-    """The cells of one residue of the stride, how many they are, and the taps that write there; residues do not
-    overlap."""
+    """The cells `where` of one residue of the stride, how many they are, and the taps (`writes`) that write there;
+    residues do not overlap.
+    """
 
     where: slice
     cells: int

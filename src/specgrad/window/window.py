@@ -53,6 +53,7 @@ class Window:
 
     @property
     def rank(self) -> int:
+        """Return the number of spatial axes."""
         return len(self.axes)
 
     @property
@@ -67,7 +68,7 @@ class Window:
 
     @property
     def kernel(self) -> Shape:
-        """Return the taps per axis."""
+        """Return the number of taps per axis."""
         return tuple(a.kernel for a in self.axes)
 
     @property
@@ -76,7 +77,7 @@ class Window:
         return math.prod(self.kernel)
 
     def number(self, position: Shape) -> int:
-        """Return a tap's place among all taps of the kernel, in row-major order."""
+        """Return the place of the tap at `position` among all taps of the kernel, in row-major order."""
         return int(np.ravel_multi_index(position, self.kernel))
 
     @property
@@ -164,7 +165,7 @@ class Window:
 
     @staticmethod
     def single(size: int) -> Strided:
-        """Return an axis whose windows are its cells."""
+        """Return an axis of `size` cells whose windows are its cells."""
         return Strided(size, 1, 1, 1, 0, 0, size)
 
     @property
@@ -206,7 +207,7 @@ class Window:
         budget(math.prod(a.most_taps for a in self.axes), MAX_TAPS, "taps", self.axes)
 
     def _walk(self) -> Iterator[Tap]:
-        """Yield the taps."""
+        """Yield the taps that some output reads inside the input, in row-major order."""
         per_axis = [[a.tap(t) for t in range(a.kernel)] for a in self.axes]
         for position in itertools.product(*(range(k) for k in self.kernel)):
             pairs = [axis[t] for axis, t in zip(per_axis, position, strict=True)]
@@ -329,7 +330,7 @@ class Window:
 
 
 def _length(outs: Any) -> int:
-    """Return the number of outputs of a tap along one axis."""
+    """Return the number of outputs, a slice or an index, of a tap along one axis."""
     return outs.stop - outs.start if isinstance(outs, slice) else len(outs)
 
 

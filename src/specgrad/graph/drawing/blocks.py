@@ -40,7 +40,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Net:
-    """A value that other boxes read: its node, the box that makes it, the boxes that read it."""
+    """A value that other boxes read: its `node`, the box `source` that makes it, the boxes `targets` that read it."""
 
     node: int
     source: int
@@ -48,13 +48,13 @@ class Net:
 
 
 def shape_text(graph: Program, position: int) -> str:
-    """Return the shape of a node as text, with names for symbolic sizes."""
+    """Return the shape of the node at `position` as text, with names for symbolic sizes."""
     node = graph.nodes[position]
     return "x".join(map(str, open_shapes(graph).get(node.name, node.shape))) or "scalar"
 
 
 def blocks_of(graph: Program, *, detail: bool = False) -> tuple[list[Block], list[Net]]:
-    """Return boxes in topological order, and the values between them."""
+    """Return boxes in topological order, one per layer or if `detail` per operator, and the values between them."""
     groups = _acyclic(graph, _members(graph, detail))
     if not detail:
         groups = _fold_cellwise(graph, groups)
@@ -77,7 +77,10 @@ Group = list[list[int]]  # the nodes of a box, layer by layer
 
 
 def _acyclic(graph: Program, layer_of: dict[int, str]) -> list[Group]:
-    """Return nodes grouped by layer; a layer that reads its own later results is split, so that boxes form no cycle."""
+    """Return nodes grouped by layer; a layer that reads its own later results is split, so that boxes form no cycle.
+
+    UnsupportedError for over MAX_BLOCKS boxes.
+    """
     groups: list[list[int]] = []
     latest: dict[str, int] = {}
     home: dict[int, int] = {}
@@ -116,7 +119,7 @@ def _readers(graph: Program, groups: Sequence[Group]) -> tuple[dict[int, int], l
 
 
 def _is_cellwise(node: Node, nodes: Sequence[Node]) -> bool:
-    """Return whether each cell of the result reads the same cell of its arguments, and no other."""
+    """Return whether each cell of the node's result reads the same cell of its arguments (in `nodes`), and no other."""
     shapes = (nodes[a].shape if isinstance(a, int) else () for a in node.args)
     reaches = node.op.receptive_field(*shapes, **node.params)
     return len(reaches) == len(node.shape) and all(r == CELL for r in reaches)
@@ -176,7 +179,7 @@ def _topological_order(graph: Program, groups: list[Group]) -> list[Group]:
 
 
 def _block(graph: Program, layers: Group, detail: bool) -> Block:
-    """Return one box from the nodes of its layers."""
+    """Return one box from the nodes of its layers; `detail`: it is one operator, and is named after it."""
     nodes, outputs = graph.nodes, set(graph.output_positions)
     members = [i for layer in layers for i in layer]
     first = nodes[layers[0][-1]]

@@ -19,7 +19,10 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def draw(graph: Program, report: Any = None, *, detail: bool = False, columns: int | None = None) -> Picture:
-    """Return the picture of a graph; see `Graph.draw`."""
+    """Return the picture of a graph, coloured by a report if there is one, in so many columns; see `Graph.draw`.
+
+    `detail` draws a box per operator, not per layer.
+    """
     blocks, nets = blocks_of(graph, detail=detail)
     said, legend = ([None] * len(blocks), []) if report is None else annotations_of(graph, blocks, report)
     texts = [_texts(graph, b, s) for b, s in zip(blocks, said, strict=True)]
@@ -55,7 +58,7 @@ def html(graph: Program) -> str:
 
 
 def _title(canvas: Canvas, title: str, width: float) -> float:
-    """Draw the title in as many lines as it needs, broken at commas; return the height used."""
+    """Draw the title in as many lines as a drawing of this width needs, broken at commas; return the height used."""
     lines = [""]
     for part in title.split(", "):
         joined = f"{lines[-1]}, {part}".lstrip(", ")
@@ -69,7 +72,7 @@ def _title(canvas: Canvas, title: str, width: float) -> float:
 
 
 def _below_title(corner: tuple[float, float], top: float) -> tuple[float, float]:
-    """Return a corner shifted down by the height of the title."""
+    """Return a corner shifted down by `top`, the height of the title."""
     return corner[0], corner[1] + top
 
 
@@ -89,7 +92,7 @@ def _texts(graph: Program, block: Block, said: Annotation | None) -> list[str]:
 def _box(
     canvas: Canvas, block: Block, said: Annotation | None, texts: list[str], height: float, x: float, y: float
 ) -> None:
-    """Draw one box with its name and small lines."""
+    """Draw one box at (x, y) with its name and the small lines `texts`, in the tone of its annotation `said`."""
     plain = "read" if block.is_input else "back" if block.derivative else "cell"
     tone = said.tone if said else plain
     title = "\n".join([block.name, " + ".join(block.texts), *texts[1:]])
@@ -126,7 +129,7 @@ def _labels(
     """Draw, beside the arrow that leaves each box, the shape of the value that goes to the next box, else of any.
 
     `nets` are the values that other boxes read, `layout` says where boxes stand, `top` how high the title above them
-    is.
+    is. `heights` are those of the boxes.
     """
     leaving: dict[int, list[Net]] = {}
     for net in nets:
@@ -144,7 +147,7 @@ def _labels(
 def _all_tones(
     blocks: list[Block], said: list[Annotation | None], legend: list[tuple[str, str]]
 ) -> list[tuple[str, str]]:
-    """Return the entries (tone, text) of the legend."""
+    """Return the entries (tone, text) of the legend for boxes and their annotations `said`, with the report's own."""
     plain = any(b.is_input and s is None for b, s in zip(blocks, said, strict=True))
     entries = [("read", "input")] if plain else []
     if not legend:
@@ -154,7 +157,7 @@ def _all_tones(
 
 
 def _legend(canvas: Canvas, entries: list[tuple[str, str]], y: float, width: float) -> None:
-    """Draw the legend."""
+    """Draw the legend's entries (tone, text) from height y on, in lines of at most this width."""
     x = 12.0
     for tone, text in entries:
         long = 24 + 5.4 * len(text)

@@ -85,7 +85,7 @@ def _verdict_text(verdict: Any) -> str:
 
 
 def _largest(values: Any) -> float:
-    """Return the largest of these numbers as a float; 0 for none."""
+    """Return the largest of `values` as a float; 0 for none."""
     array = np.asarray(values, dtype=float)
     return float(np.max(array)) if array.size else 0.0
 
@@ -98,7 +98,10 @@ def _width(low: Any, high: Any) -> float:
 def _width_annotations(
     graph: Program, blocks: list[Block], widths: dict[str, float], word: str
 ) -> tuple[list[Annotation | None], list[tuple[str, str]]]:
-    """Return, per box, one of four tones by the logarithm of its width, and the legend; red if unbounded."""
+    """Return, per box, one of four tones by the logarithm of its width, and the legend; red if unbounded.
+
+    `widths` are by node name; `word` says in texts what they are.
+    """
     values = [next((widths[n] for n in _names(graph, b) if n in widths), None) for b in blocks]
     known = [v for v in values if v is not None and 0 < v < math.inf]
     low, high = (math.log10(min(known)), math.log10(max(known))) if known else (0.0, 0.0)

@@ -31,7 +31,10 @@ class Wire:
 
 @dataclass
 class Layout:
-    """Upper left corners of boxes, lines between them, and the size of the drawing in points."""
+    """Upper left corners of boxes, lines between them, and the size of the drawing in points.
+
+    `upward` says which columns run upward.
+    """
 
     corners: list[Point]
     lines: list[Wire]
@@ -46,7 +49,11 @@ class Layout:
 
 
 def arranged(heights: Sequence[float], edges: Edges, starts: Sequence[int] = (), columns: int | None = None) -> Layout:
-    """Return the layout that is largest on a page; `starts` are boxes that a column should preferably begin with."""
+    """Return the layout of boxes of these heights that is largest on a page; `starts` are boxes that a column should
+    preferably begin with.
+
+    `edges` are (source, targets) of values; `columns` fixes their number.
+    """
     most = min(MAX_COLUMNS, len(heights))
     if columns in (None, 2) and most >= 2 and (turned := _u_shaped(heights, edges, starts)) is not None:
         return turned
@@ -60,7 +67,11 @@ def arranged(heights: Sequence[float], edges: Edges, starts: Sequence[int] = (),
 
 
 def _u_shaped(heights: Sequence[float], edges: Edges, starts: Sequence[int]) -> Layout | None:
-    """Return the layout as a U, if that shortens the lines and a page holds it readably; else None."""
+    """Return the layout of boxes of these heights as a U, if that shortens the lines and a page holds it readably; else
+    None.
+
+    The second column preferably begins with one of `starts`.
+    """
     count = len(heights)
     if count > MAX_BOXES_U_SHAPED:
         return None
@@ -75,7 +86,9 @@ def _u_shaped(heights: Sequence[float], edges: Edges, starts: Sequence[int]) -> 
 
 
 def _split(count: int, edges: Edges, starts: Sequence[int], columns: int) -> list[int]:
-    """Return the first box of every column: near equal columns, split where few values cross."""
+    """Return the first of `count` boxes in every column: near equal columns, split where few values cross, preferably
+    at `starts`.
+    """
     firsts = [0]
     for k in range(1, columns):
         ideal = k * count / columns
@@ -134,7 +147,7 @@ class _Routing:
                       self.begins[-1] + widths[-1], self.tall + above)  # fmt: skip
 
     def _straight(self, source: int, target: int) -> bool:
-        """Return whether the target is the next box in the same column."""
+        """Return whether the box `target` is the next one after `source` in the same column."""
         return target == source + 1 and self.column[source] == self.column[target]
 
     def _ports(self) -> None:
@@ -190,7 +203,7 @@ class _Routing:
         return self.begins[channel] + SIDE + LANE * self.lanes[channel][k][0]
 
     def _line(self, k: int, above: float) -> Wire:
-        """Return the lines of value k."""
+        """Return the lines of value k; those to other columns pass at height `above`."""
         source, targets = self.edges[k]
         line = Wire()
         home = self.column[source]
@@ -214,7 +227,7 @@ class _Routing:
         return line
 
     def _end(self, line: Wire, k: int, t: int, x: float, over: float) -> None:
-        """Add to `line` the end that reaches box t, from x."""
+        """Add to `line` the end of value k that reaches box t, from x; it crosses columns at height `over`."""
         y, column = self.entry[k, t], self.column[t]
         if column > self.column[self.edges[k][0]] + 1:
             far = self._x(column, k)

@@ -97,7 +97,7 @@ def multiply_adds(node: Node, nodes: Sequence[Node]) -> int:
 
 
 def _number(n: int) -> str:
-    """Return a number with separators, "" for 0."""
+    """Return n with separators, "" for 0."""
     return f"{n:,}" if n else ""
 
 
@@ -117,7 +117,9 @@ def _parameters(nodes: Sequence[Node], data: set[int], fields: list[Field]) -> l
 
 
 def layer_text(members: list[Node]) -> str:
-    """Return the operator of a layer, or its composition with those operators in it that have settings."""
+    """Return the operator of a layer's nodes `members`, or their composition with those operators in it that have
+    settings.
+    """
     last = members[-1]
     derivative = "(" in last.group
     if len(members) == 1 and (derivative or last.group == last.name):
@@ -189,7 +191,10 @@ def _one_word(size: Any, defaults: dict[str, int]) -> str:
 
 
 def table(graph: Program, *, detail: bool = False, every: Sequence[Node] | None = None) -> str:
-    """Return the graph as a text table; parameters stand in the row of the layer that uses them first."""
+    """Return the graph as a text table; parameters stand in the row of the layer that uses them first.
+
+    A row per layer, or if `detail` per operator; `every` are nodes to show in place of the graph's.
+    """
     body, total = rows(graph, detail=detail, every=every)
     everything = [HEADER, *body]
     widths = [max(len(row[c]) for row in everything) for c in range(6)]

@@ -56,7 +56,7 @@ class FileError(SpecgradError, ValueError):
 
 
 def _encode(value: Any) -> Any:
-    """Return a parameter as JSON data; raise UnsupportedError for types that cannot be written."""
+    """Return a parameter's value as JSON data; raise UnsupportedError for types that cannot be written."""
     if isinstance(value, Window):
         return {"window": [_encode_axis(a) for a in value.axes]}
     if isinstance(value, SymbolicSize | OpenWindow):
@@ -78,7 +78,7 @@ def _encode_axis(axis: Strided | Adaptive) -> dict[str, int]:
 
 
 def _decode(value: Any) -> Any:
-    """Return the parameter that JSON data stand for; raise FileError for unknown data."""
+    """Return the parameter that the JSON data `value` stand for; raise FileError for unknown data."""
     if isinstance(value, list):
         return tuple(_decode(v) for v in value)
     if not isinstance(value, dict):
@@ -105,6 +105,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
+    """Return whether a parameter's value is a string."""
     return isinstance(value, str)
 
 
@@ -138,7 +139,9 @@ PARAMETERS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def _params(row: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the decoded parameters of a node; raise FileError for values of a wrong type."""
+    """Return the decoded parameters in `row`, the JSON data of the node `name`; raise FileError for values of a wrong
+    type.
+    """
     params = {key: _decode(value) for key, value in row.get("params", {}).items()}
     for key, value in params.items():
         what, right = PARAMETERS.get(key, ("", lambda _: True))
@@ -158,7 +161,7 @@ def _fraction(text: Any) -> Fraction:
 
 
 def _check_keys(data: Any, keys: frozenset[str], what: str) -> None:
-    """Raise FileError if `data` is no object or has keys outside `keys`."""
+    """Raise FileError, which calls it `what`, if `data` is no object or has keys outside `keys`."""
     if not isinstance(data, dict):
         raise FileError(f"{what} must be an object; got {type(data).__name__}")
     for key in data.keys() - keys:
@@ -166,7 +169,9 @@ def _check_keys(data: Any, keys: frozenset[str], what: str) -> None:
 
 
 def _shape(data: Any, name: str) -> tuple[int, ...]:
-    """Return a shape; raise FileError if it is no list of sizes up to MAX_CELLS."""
+    """Return the shape that JSON `data` state for the node `name`; raise FileError if it is no list of sizes up to
+    MAX_CELLS.
+    """
     if not isinstance(data, list) or not all(type(n) is int and 0 <= n <= MAX_CELLS for n in data):
         raise FileError(f"the shape of node {name} must be a list of sizes up to {MAX_CELLS}; got {str(data)[:80]}")
     return tuple(data)
@@ -191,7 +196,7 @@ def _encode_tree(tree: Tree) -> Any:
 
 
 def _decode_tree(data: Any) -> Tree:
-    """Return the structure that `_encode_tree` wrote; raise FileError for repeated keys."""
+    """Return the structure that `_encode_tree` wrote as `data`; raise FileError for repeated keys."""
     if isinstance(data, dict):
         _check_keys(data, frozenset({"dict"}), "a structure")
         tree = {key: _decode_tree(child) for key, child in data["dict"]}
@@ -205,7 +210,7 @@ def _decode_tree(data: Any) -> Tree:
 
 
 def _row(graph: Program, i: int, n: Node) -> dict[str, Any]:
-    """Return one node as JSON data."""
+    """Return node n at position i as JSON data."""
     row: dict[str, Any] = {"op": n.op.name, "name": n.name, "shape": [_encode(size) for size in n.shape]}
     if n.group != n.name:
         row["group"] = n.group
@@ -238,7 +243,9 @@ def to_json(graph: Graph) -> dict[str, Any]:
 
 
 def _arg(data: Any, position: int) -> int | NumberArg:
-    """Return one argument of a node; raise FileError if it does not refer to an earlier node."""
+    """Return the argument of the node at `position` that JSON `data` state; raise FileError if it does not refer to an
+    earlier node.
+    """
     if isinstance(data, dict):
         _check_keys(data, frozenset({"number"}), f"an argument of node {position}")
         value = _decode(data["number"])
@@ -282,7 +289,11 @@ def _node(row: dict[str, Any], position: int, nodes: list[Node]) -> Node:
 
 
 def _check_kind(op: Op, args: tuple[int | NumberArg, ...], nodes: list[Node], kind: str, name: str) -> None:
-    """Raise FileError unless indices stand where the operator takes them, and the output's kind is its own."""
+    """Raise FileError unless indices stand where the operator of the node `name` takes them, and the output's kind is
+    its own.
+
+    `nodes` are those before it.
+    """
     if op in (INPUT, CONSTANT):
         return
     kinds = ["real" if isinstance(a, NumberArg) else nodes[a].kind for a in args]
@@ -295,7 +306,7 @@ def _check_kind(op: Op, args: tuple[int | NumberArg, ...], nodes: list[Node], ki
 
 
 def _check_ends(nodes: list[Node], names: Any, inputs: Tree, outputs: Tree) -> None:
-    """Raise FileError unless arguments have one name each, inputs occur once, and outputs are nodes."""
+    """Raise FileError unless arguments have one of `names` each, inputs occur once, and outputs are nodes."""
     if not isinstance(inputs, tuple) or not isinstance(outputs, tuple):
         raise FileError("inputs and outputs must be lists")
     for p in leaves((inputs, outputs)):
@@ -308,7 +319,10 @@ def _check_ends(nodes: list[Node], names: Any, inputs: Tree, outputs: Tree) -> N
 
 
 def from_json(data: dict[str, Any], arrays: dict[str, Array] | None = None) -> Graph:
-    """Return the graph of `to_json`, with its float constants by name."""
+    """Return the graph that `to_json` wrote as `data`, with its float constants by name.
+
+    FileError for another format or version, and for anything that does not fit.
+    """
     if data.get("format") != FORMAT:
         raise FileError(f"format must be {FORMAT!r}; got {data.get('format')!r}")
     if data.get("version") != VERSION:
@@ -363,7 +377,9 @@ def _open_to_json(opened: SymbolicProgram) -> dict[str, Any]:
 
 
 def _open(data: Any, graph: Graph, arrays: dict[str, Array]) -> SymbolicProgram:
-    """Return the program over symbolic sizes; raise FileError unless it is, at the defaults, the graph beside it."""
+    """Return the program over symbolic sizes that JSON `data` state; raise FileError unless it is, at the defaults, the
+    graph beside it.
+    """
     _check_keys(data, OPEN_KEYS, "open")
     reader = SymbolicReader(data["sizes"], FileError)
     nodes = [_open_node(row, i, reader) for i, row in enumerate(data["nodes"])]
@@ -383,14 +399,18 @@ def _open(data: Any, graph: Graph, arrays: dict[str, Array]) -> SymbolicProgram:
 
 
 def _open_constant(row: dict[str, Any], arrays: dict[str, Array]) -> Array:
-    """Return an array, or one that is broadcast to a symbolic shape and has a name of its own in the file."""
+    """Return the array that `row` states, or one that is broadcast to a symbolic shape and has a name of its own in the
+    file.
+    """
     if "of" not in row:
         return _constant(row, arrays)
     return _constant({**row, "name": row["name"] + REPEATED, "shape": _shape(row["of"], row["name"])}, arrays)
 
 
 def _open_node(row: dict[str, Any], position: int, reader: SymbolicReader) -> Node:
-    """Return the node over symbolic sizes that a row stands for; UnsupportedError for an operator that is not known."""
+    """Return the node over symbolic sizes, at `position`, that a row stands for; UnsupportedError for an operator that
+    is not known.
+    """
     _check_keys(row, NODE_KEYS | {"of"}, f"open node {position}")
     op = {"input": INPUT, "constant": CONSTANT}.get(row["op"]) or REGISTRY.get(row["op"])
     if op is None:
@@ -405,14 +425,18 @@ def _open_node(row: dict[str, Any], position: int, reader: SymbolicReader) -> No
 
 
 def _open_arg(data: Any, position: int, reader: SymbolicReader) -> int | NumberArg:
-    """Return one argument of a node over symbolic sizes."""
+    """Return the argument of the node at `position` over symbolic sizes that JSON `data` state; FileError if it refers
+    to no earlier node.
+    """
     if isinstance(data, dict) and isinstance(data.get("number"), dict) and "size" in data["number"]:
         return NumberArg(reader.size(data["number"]))
     return _arg(data, position)
 
 
 def _step(data: Any) -> tuple[str, Any, tuple[tuple[str, Any], ...]]:
-    """Return one derivative step as (name, wrt, options); raise FileError for an unknown derivative."""
+    """Return the derivative step that JSON `data` state as (name, wrt, options); raise FileError for an unknown
+    derivative.
+    """
     name, wrt, options = data
     if name not in DERIVATIVES or not set(options) <= {"value"}:
         raise FileError(f"{str(name)[:40]!r} is no derivative; known are {', '.join(DERIVATIVES)}")
@@ -420,7 +444,9 @@ def _step(data: Any) -> tuple[str, Any, tuple[tuple[str, Any], ...]]:
 
 
 def _constant(row: dict[str, Any], arrays: dict[str, Array]) -> Array:
-    """Return the array of a constant; raise FileError if it is missing or has another shape or type."""
+    """Return the array of the constant that `row` states; raise FileError if it is missing or has another shape or
+    type.
+    """
     if "exact" in row:
         values = np.empty(len(row["exact"]), dtype=object)
         values[:] = [_fraction(v) for v in row["exact"]]
@@ -473,7 +499,7 @@ def _is_graph(path: Path) -> bool:
 
 
 def _refuse_foreign(path: Path, ours: bool, force: bool) -> None:
-    """Raise FileError for a file that we did not write, unless it is empty or `force` is set."""
+    """Raise FileError for a file that is not `ours`, unless it is empty or `force` is set."""
     if not (ours or force or path.stat().st_size == 0):
         text = f"{path.name} exists and was not written by this function; choose another name, or pass force=True"
         raise FileError(text, "save")
@@ -482,7 +508,7 @@ def _refuse_foreign(path: Path, ours: bool, force: bool) -> None:
 def named_arrays(graph: Graph) -> dict[str, Array]:
     """Return the constants by name, with those of the program over symbolic sizes.
 
-    A derivative may have dropped some of the latter.
+    A derivative may have dropped some of the latter. UnsupportedError if two have one name.
     """
     programs: list[Program] = [graph] if graph.open is None else [graph.open.program, graph]
     arrays: dict[str, Array] = {}
@@ -497,7 +523,7 @@ def named_arrays(graph: Graph) -> dict[str, Array]:
 def save(graph: Graph, path: str | Path, *, force: bool = False) -> None:
     """Write the graph to `path` (.json), its float constants beside it (.safetensors).
 
-    Files of others are not overwritten unless force=True.
+    Files of others are not overwritten unless force=True. FileError if the arrays would have the same path.
     """
     path = Path(path)
     beside = path.with_suffix(".safetensors")
@@ -523,7 +549,9 @@ def save(graph: Graph, path: str | Path, *, force: bool = False) -> None:
 
 @contextmanager
 def _as_file_error(path: Path, what: str) -> Iterator[None]:
-    """Turn any exception about the bytes of a file into a FileError; OSError and ImportError pass."""
+    """Turn any exception about the bytes of a file, which should be `what`, into a FileError; OSError and ImportError
+    pass.
+    """
     try:
         yield
     except (FileError, OSError, ImportError):
@@ -543,12 +571,12 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(text: str) -> Any:
-    """Raise FileError: NaN and Infinity are no JSON numbers."""
+    """Raise FileError for `text`, NaN or Infinity, which is no JSON number."""
     raise FileError(f"{text} is no JSON number")
 
 
 def _strict_json(text: str | bytes) -> Any:
-    """Return parsed JSON; raise FileError for repeated keys, NaN and Infinity."""
+    """Return the data that a JSON text states; raise FileError for repeated keys, NaN and Infinity."""
     return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
 
 
@@ -617,7 +645,10 @@ def save_params(params: Tree, path: str | Path, *, force: bool = False) -> None:
 
 
 def load_params(path: str | Path) -> Tree:
-    """Return the structure of arrays that `save_params` wrote."""
+    """Return the structure of arrays that `save_params` wrote.
+
+    FileError for a file that it did not write.
+    """
     need("safetensors", "arrays in files need")
     from safetensors import safe_open
 

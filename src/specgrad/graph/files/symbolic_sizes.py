@@ -58,7 +58,7 @@ class SymbolicReader:
             self.symbols[name] = Symbol(name, hint, default)
 
     def size(self, data: Any) -> Any:
-        """Return a symbolic size, or a plain number."""
+        """Return the symbolic size, or plain number, that JSON `data` state; `error` if they state none."""
         if type(data) is int and abs(data) <= MAX_NUMBER:
             return data
         if not isinstance(data, dict) or list(data) != ["size"] or not 0 < len(data["size"]) <= MAX_TERMS:
@@ -74,7 +74,7 @@ class SymbolicReader:
         return total
 
     def _atom(self, data: Any) -> Any:
-        """Return the factor that JSON data stand for."""
+        """Return the factor that JSON data stand for: a named size, quotient or minimum; `error` if they state none."""
         if isinstance(data, str) and data in self.symbols:
             return from_terms({(self.symbols[data],): 1})
         if isinstance(data, dict) and len(data) == 1:
@@ -84,7 +84,9 @@ class SymbolicReader:
         raise self.error(f"an expression must be made of {', '.join(self.symbols)}; got {str(data)[:80]}")
 
     def value(self, data: Any, plain: Callable[[Any], Any]) -> Any:
-        """Return a parameter of an operator; `plain` decodes what has no symbolic size in it."""
+        """Return the parameter of an operator that JSON `data` state; `plain` decodes what has no symbolic size in
+        it.
+        """
         if isinstance(data, list):
             return tuple(self.value(v, plain) for v in data)
         if isinstance(data, dict) and list(data) == ["size"]:
@@ -96,7 +98,7 @@ class SymbolicReader:
         return plain(data)
 
     def guard(self, data: Any) -> Guard:
-        """Return the guard that JSON data stand for."""
+        """Return the guard that JSON data stand for; `error` if they state none."""
         difference, relation, held, where = data
         size = self.size(difference)
         if not isinstance(size, SymbolicSize) or relation not in ("==", "<") or type(held) is not bool:

@@ -166,7 +166,10 @@ def evaluate(graph: Program, inputs: dict[int, Value], observe: Observer | None 
 
 
 def bind_inputs(graph: Program, args: tuple[Any, ...]) -> dict[int, Value]:
-    """Return the arguments of a call by position, after a check of their structure and shapes."""
+    """Return the arguments of a call by position, after a check of their structure and shapes.
+
+    ShapeError if they do not fit.
+    """
     if len(args) != len(graph.inputs):
         raise ShapeError("graph", f"takes {len(graph.inputs)} arguments ({', '.join(graph.names)}); got {len(args)}")
     values: dict[int, Value] = {}
@@ -222,7 +225,9 @@ def _branch_sizes(tree: Tree, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any
 
 
 def call(graph: Program, args: tuple[Any, ...], observe: Observer | None = None) -> Any:
-    """Return the results of a graph, in the structure that the traced function returned."""
+    """Return the results of a graph, in the structure that the traced function returned; `observe` is called with every
+    node and value.
+    """
     inputs = bind_inputs(graph, args)
     builder = next((v.builder for v in inputs.values() if hasattr(v, "builder")), None)
     values = evaluate(graph if builder is None else _with_recorded_constants(graph, builder), inputs, observe)
@@ -231,7 +236,7 @@ def call(graph: Program, args: tuple[Any, ...], observe: Observer | None = None)
 
 
 def _with_recorded_constants(graph: Program, builder: Any) -> Program:
-    """Return the graph with its constants as variables of the trace that the call is part of.
+    """Return the graph with its constants as variables of `builder`, the trace that the call is part of.
 
     As arrays they would be computed with at once, in their own format: var + eps rounded to float32, and the graph
     another function.

@@ -156,7 +156,10 @@ def _repeated(array: Array, shape: Shape) -> Array:
 
 
 def _node_at(node: Node, new: list[int], nodes: list[Node], sizes: Mapping[str, int]) -> Node:
-    """Return a node at these sizes; raise ShapeError if its shape rule disagrees with the trace."""
+    """Return a node at these sizes; raise ShapeError if its shape rule disagrees with the trace.
+
+    `new` are the new positions of nodes, `nodes` those made so far.
+    """
     shape = tuple(size_at(n, sizes) for n in node.shape)
     if node.op in (INPUT, CONSTANT):
         return replace(node, shape=shape)
@@ -174,7 +177,7 @@ def _node_at(node: Node, new: list[int], nodes: list[Node], sizes: Mapping[str, 
 
 
 def param_at(value: Any, sizes: Mapping[str, int]) -> Any:
-    """Return a parameter of an operator at these sizes."""
+    """Return a parameter's value at these sizes: symbolic sizes and windows in it become numbers."""
     if isinstance(value, tuple):
         return tuple(param_at(v, sizes) for v in value)
     return window_at(value, sizes) if isinstance(value, OpenWindow) else size_at(value, sizes)
@@ -249,7 +252,9 @@ def sizes_of_cells(opened: SymbolicProgram, cells: int) -> dict[str, int]:
 
 
 def checked_sizes(opened: SymbolicProgram, sizes: Mapping[str, Any]) -> dict[str, int]:
-    """Return all sizes, with defaults for the missing ones; raise ShapeError for unknown names or bad values."""
+    """Return all sizes of a symbolic program, with defaults for the missing ones; raise ShapeError for unknown names or
+    bad values.
+    """
     defaults = opened.defaults
     for name, n in sizes.items():
         if name not in defaults:

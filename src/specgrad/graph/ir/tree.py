@@ -43,7 +43,7 @@ def walk(tree: Tree, path: str = "", leaf: Callable[[Tree], bool] | None = None)
 
 
 def leaves(tree: Tree) -> list[Any]:
-    """Return all leaves in order."""
+    """Return all leaves of a structure in order."""
     return [value for _, value in walk(tree)]
 
 
@@ -80,7 +80,7 @@ def paths(tree: Tree, keys: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, .
 
 
 def at_path(value: Any, keys: tuple[Any, ...]) -> Any:
-    """Return the entry that a tuple of keys leads to."""
+    """Return the entry of `value`, nested dicts and tuples, that a tuple of keys leads to."""
     for key in keys:
         value = value[key]
     return value

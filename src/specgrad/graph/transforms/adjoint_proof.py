@@ -173,6 +173,8 @@ class AdjointCheck:
     def _inner_products(self, triples: list[tuple[Var, Var, Any]]) -> list[tuple[Var, Var]]:
         """Return the pairs of variables whose products are summed; a rule that gives None is zero and drops out.
 
+        `triples` are (variable, one of the shape that is right, what the rule gives).
+
         NotProvenError if one gives no numbers of the right shape.
         """
         for _, like, out in triples:
@@ -231,13 +233,16 @@ class AdjointCheck:
         return list(kept.values())
 
     def _is_constant(self, i: int) -> bool:
-        """Return whether a node is made of constants of the graph alone."""
+        """Return whether node i is made of constants of the graph alone."""
         return self.reads[i] <= self.constants.keys()
 
     # --- what they give ---------------------------------------------------------------------------------------------
 
     def sides(self, make: Maker, index: Array | None) -> tuple[list[Any], list[Any]]:
-        """Return the terms of <gy, J dx> and of <J^T gy, dx>, on arrays that `make` gives for the free inputs."""
+        """Return the terms of <gy, J dx> and of <J^T gy, dx>, on arrays that `make` gives for the free inputs.
+
+        `index` is what index inputs get. NotProvenError if a shape rule is wrong.
+        """
         values: dict[int, Any] = {i: _read_only(index) for i in self.indices}
         for name, var in self.rules.builder.arguments.items():
             if var.id not in values and name in self.needed:
@@ -261,14 +266,14 @@ class AdjointCheck:
         return products(self.forward), products(self.reverse)
 
     def _constant(self, name: str, _: Shape) -> Array:
-        """Return a constant of the graph in exact numbers; integers unchanged."""
+        """Return the graph's constant `name` in exact numbers; integers unchanged."""
         value = self.constants[name]
         return value if value.dtype.kind == "i" else exact(value)
 
     def decide(self, work: int) -> tuple[Verdict, str]:
         """Return the verdict and its text: both sides are expanded over symbols and compared.
 
-        NotProvenError if rules multiply a value with itself.
+        NotProvenError if rules multiply a value with itself. `work` is how many products may be formed.
         """
         left, symbols = [work], dict[str, Array]()
 
@@ -291,6 +296,7 @@ class AdjointCheck:
         """Yield the indices that decide all: one constant index, and those that differ from it in one cell.
 
         A sum over cells, S(i) = sum_p s_p(i_p), is 0 everywhere if it is 0 at these. Without an index: one None.
+        `symbol` makes symbolic arrays. NotProvenError if no index is accepted.
         """
         if not self.indices:
             yield None
@@ -312,7 +318,7 @@ class AdjointCheck:
                 yield index
 
     def _accepts_index(self, symbol: Maker, index: Array) -> bool:
-        """Return whether the rules run with this index."""
+        """Return whether the rules run with this index, on arrays that `symbol` makes."""
         try:
             self.sides(symbol, index)
         except ShapeError:
@@ -324,7 +330,8 @@ class AdjointCheck:
     ) -> tuple[Verdict, str]:
         """Return "refuted" with the smallest product of basis elements on which the sides differ.
 
-        It is tried over Fractions too; raise NotProvenError if they agree there.
+        It is tried over Fractions too; raise NotProvenError if they agree there. `forward` and `reverse` are both
+        sides, at an index if there is one; `cells` is that product.
         """
         unit = lambda name, shape: _array(shape, lambda k: Fraction(int((name, k) in cells)))
         pair = " ".join(f"{name}{list(k)}" for name, k in cells) or "1"
@@ -337,7 +344,10 @@ class AdjointCheck:
         return "refuted", text
 
     def _check_numbers(self, form: Polynomial, index: Array | None) -> None:
-        """Raise NotProvenError unless, at one random point, Fractions give the value of the polynomial."""
+        """Raise NotProvenError unless, at one random point, Fractions give the value of the polynomial.
+
+        `index` is what index inputs get.
+        """
         rng, point = Random(0), dict[str, Array]()
 
         def number(name: str, shape: Shape) -> Array:
@@ -381,7 +391,10 @@ def _check_jointly_linear(node: Node, operands: set[int]) -> None:
 
 
 def _claim(graph: Graph, node: Node, moves: list[bool], work: int) -> tuple[Claim, bool]:
-    """Return the claim about a node with a moving argument, and whether its own tangent may be nonzero."""
+    """Return the claim about a node with a moving argument, and whether its own tangent may be nonzero.
+
+    `moves` says which nodes have a tangent; `work` is how many products may be formed.
+    """
     at = {k: a for k, a in enumerate(node.args) if isinstance(a, int)}
     nodes, moving = {k: graph.nodes[a] for k, a in at.items()}, tuple(k for k, a in at.items() if moves[a])
     examples = {k: Index(n.shape) if n.kind == "index" else n.shape for k, n in nodes.items()}

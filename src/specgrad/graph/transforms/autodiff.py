@@ -37,7 +37,9 @@ class Derivative(Protocol):
 
 
 def _also_of_functions(derivative: Callable[..., Graph]) -> Derivative:
-    """Return the transformation extended to plain functions: each call traces the function on its arguments."""
+    """Return the transformation `derivative` of graphs extended to plain functions: each call traces the function on
+    its arguments.
+    """
     name = derivative.__name__
 
     @wraps(derivative)
@@ -56,7 +58,9 @@ def _also_of_functions(derivative: Callable[..., Graph]) -> Derivative:
 
 
 def _parameter_count(name: str, fn: Any) -> int:
-    """Return the number of fn's arguments; raise SpecgradError if it cannot be known."""
+    """Return the number of fn's arguments; raise SpecgradError in the name of the derivative `name` if it cannot be
+    known.
+    """
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
@@ -71,6 +75,7 @@ def selected(graph: Graph, wrt: Wrt) -> tuple[list[tuple[str, Tree]], bool]:
     """Return the (name, structure) pairs to differentiate in, and whether `wrt` named just one thing.
 
     By default every argument made of numbers; an entry of wrt is a position, a name, or a dotted path into an argument.
+    ShapeError if there is none of that name, or it holds integers.
     """
     arguments = list(zip(graph.names, graph.inputs, strict=True))
     if wrt is None:
@@ -107,7 +112,9 @@ def _copy_inputs(t: GraphBuilder, graph: Graph) -> dict[int, Var]:
 
 
 def _new_inputs(t: GraphBuilder, graph: Graph, tree: Tree, prefix: str) -> tuple[Tree, dict[int, Var]]:
-    """Record inputs shaped like the nodes of `tree`; return their structure, and the variables by position."""
+    """Record inputs in the builder t, shaped like the nodes of `tree` and named with `prefix`; return their structure,
+    and the variables by position.
+    """
     by_position: dict[int, Var] = {}
 
     def fresh(_: str, position: int) -> Var:
@@ -267,7 +274,7 @@ def vjp(graph: Graph, wrt: Wrt = None) -> Graph:
 
 
 def _cotangent_inputs(t: GraphBuilder, graph: Graph, k: int, tree: Tree) -> Tree:
-    """Record inputs for the cotangents of output k, and return their structure."""
+    """Record inputs in the builder t for the cotangents of output k, and return their structure."""
     return transform(lambda path, p: t.leaf(f"g.{path}" if path else f"g{k}", graph.nodes[p].shape), tree)
 
 
@@ -276,6 +283,7 @@ def grad(graph: Graph, wrt: Wrt = None, *, value: bool = False) -> Graph:
     """The gradient of a graph with one scalar output: inputs -> gradient, or (value, gradient) with value=True.
 
     One argument named by `wrt` (or a graph of one argument) gives that argument's gradient; otherwise a tuple.
+    ShapeError for a graph without one scalar output.
 
     >>> from specgrad import sum, trace
     >>> import numpy as np
