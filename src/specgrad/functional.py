@@ -52,7 +52,9 @@ def _tuple(value: Any, rank: int) -> Any:
 
 
 def _named(name: str, like: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
-    """Return a decorator that gives a generated function its PyTorch name and docstring, and caches its calls."""
+    """Return a decorator that gives a generated function its PyTorch name and a docstring that points at
+    specgrad.`like`, and caches its calls.
+    """
 
     def rename(fn: Callable[..., Value]) -> Callable[..., Value]:
         fn.__name__ = fn.__qualname__ = name
@@ -66,7 +68,10 @@ def _named(name: str, like: str) -> Callable[[Callable[..., Value]], Callable[..
 
 
 def _conv(rank: int) -> Callable[..., Value]:
-    """Return torch.nn.functional's convolution of this rank."""
+    """Return torch.nn.functional's convolution of this rank.
+
+    Its calls raise ParameterError for padding that PyTorch does not take.
+    """
     name = f"conv{rank}d"
 
     @_named(name, "conv")
@@ -294,48 +299,50 @@ max_unpool1d, max_unpool2d, max_unpool3d = _max_unpool(1), _max_unpool(2), _max_
 
 @cached_call
 def relu(input: Value, inplace: bool = False) -> Value:
-    """torch.nn.functional.relu."""
+    """torch.nn.functional.relu of `input`: max(x, 0); inplace=True is refused."""
     _refuse("relu", inplace=(inplace, False))
     return activation.relu(input)
 
 
 @cached_call
 def relu6(input: Value, inplace: bool = False) -> Value:
-    """torch.nn.functional.relu6."""
+    """torch.nn.functional.relu6 of `input`: min(max(x, 0), 6); inplace=True is refused."""
     _refuse("relu6", inplace=(inplace, False))
     return activation.relu6(input)
 
 
 @cached_call
 def leaky_relu(input: Value, negative_slope: Number = 0.01, inplace: bool = False) -> Value:
-    """torch.nn.functional.leaky_relu."""
+    """torch.nn.functional.leaky_relu of `input`: x, or negative_slope*x below 0; inplace=True is refused."""
     _refuse("leaky_relu", inplace=(inplace, False))
     return activation.leaky_relu(input, negative_slope)
 
 
 @cached_call
 def hardswish(input: Value, inplace: bool = False) -> Value:
-    """torch.nn.functional.hardswish."""
+    """torch.nn.functional.hardswish of `input`: x*relu6(x + 3)/6; inplace=True is refused."""
     _refuse("hardswish", inplace=(inplace, False))
     return activation.hardswish(input)
 
 
 @cached_call
 def silu(input: Value, inplace: bool = False) -> Value:
-    """torch.nn.functional.silu."""
+    """torch.nn.functional.silu of `input`: x*sigmoid(x); inplace=True is refused."""
     _refuse("silu", inplace=(inplace, False))
     return activation.silu(input)
 
 
 @cached_call
 def gelu(input: Value, approximate: str = "none") -> Value:
-    """torch.nn.functional.gelu."""
+    """torch.nn.functional.gelu of `input`; approximate is "none" or "tanh"."""
     return activation.gelu(input, approximate)
 
 
 @cached_call
 def softplus(input: Value, beta: Number = 1, threshold: Number | None = 20) -> Value:
-    """torch.nn.functional.softplus with its switch to x where beta*x > threshold; threshold=None never switches."""
+    """torch.nn.functional.softplus of `input` with its switch to x where beta*x > threshold; threshold=None never
+    switches.
+    """
     if (whole := by_engine("softplus", input, beta, threshold=threshold)) is not None:
         return whole
     y = activation.softplus(input, beta)
@@ -349,13 +356,13 @@ sigmoid, tanh = activation.sigmoid, activation.tanh
 
 @cached_call
 def softmax(input: Value, dim: int) -> Value:
-    """torch.nn.functional.softmax; dim must be said."""
+    """torch.nn.functional.softmax of `input` along `dim`, which must be said."""
     return composites.softmax(input, dim)
 
 
 @cached_call
 def log_softmax(input: Value, dim: int) -> Value:
-    """torch.nn.functional.log_softmax; dim must be said."""
+    """torch.nn.functional.log_softmax of `input` along `dim`, which must be said."""
     return composites.log_softmax(input, dim)
 
 
@@ -364,7 +371,7 @@ def log_softmax(input: Value, dim: int) -> Value:
 
 @cached_call
 def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
-    """torch.nn.functional.linear."""
+    """torch.nn.functional.linear: input times the transposed weight (out, in), plus bias."""
     return contract.linear(weight, bias, input)
 
 
@@ -379,7 +386,9 @@ def batch_norm(
     momentum: float = 0.1,
     eps: Number = 1e-5,
 ) -> Value:
-    """torch.nn.functional.batch_norm in inference form; momentum has no effect there, as in PyTorch."""
+    """torch.nn.functional.batch_norm of `input` by running statistics; momentum has no effect, as in PyTorch, and
+    training=True is refused.
+    """
     if training is not False:
         _refuse("batch_norm", training=(training, False))
     return composites.batch_norm(input, running_mean, running_var, weight, bias, eps=eps)
@@ -393,7 +402,7 @@ def layer_norm(
     bias: Value | None = None,
     eps: Number = 1e-5,
 ) -> Value:
-    """torch.nn.functional.layer_norm."""
+    """torch.nn.functional.layer_norm of `input` over its last axes normalized_shape; `eps` is added to the variance."""
     return composites.layer_norm(input, normalized_shape, weight, bias, eps=eps)
 
 
@@ -401,7 +410,7 @@ def layer_norm(
 def group_norm(
     input: Value, num_groups: int, weight: Value | None = None, bias: Value | None = None, eps: Number = 1e-5
 ) -> Value:
-    """torch.nn.functional.group_norm."""
+    """torch.nn.functional.group_norm of `input` over num_groups groups of channels; `eps` is added to the variance."""
     return composites.group_norm(input, num_groups, weight, bias, eps=eps)
 
 
@@ -416,7 +425,11 @@ def cross_entropy(
     reduction: Any = "mean",
     label_smoothing: float = 0.0,
 ) -> Value:
-    """torch.nn.functional.cross_entropy with integer classes; a label outside 0..C-1 is refused, -100 too."""
+    """torch.nn.functional.cross_entropy of scores `input` with integer classes `target`; a label outside 0..C-1 is
+    refused, -100 too.
+
+    Refused: weight, size_average, reduce, ignore_index and label_smoothing other than the defaults.
+    """
     _refuse(
         "cross_entropy",
         weight=(weight, None),
@@ -432,7 +445,9 @@ def cross_entropy(
 def mse_loss(
     input: Value, target: Value, size_average: None = None, reduce: None = None, reduction: Any = "mean"
 ) -> Value:
-    """torch.nn.functional.mse_loss."""
+    """torch.nn.functional.mse_loss: the squared error of input and target by `reduction`; size_average and reduce are
+    refused.
+    """
     _refuse("mse_loss", size_average=(size_average, None), reduce=(reduce, None))
     return composites.mse_loss(input, target, reduction=reduction)
 
@@ -445,7 +460,9 @@ PADDING_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edg
 
 @cached_call
 def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Value:
-    """torch.nn.functional.pad, every mode: pairs (lo, hi) from the last axis backwards."""
+    """torch.nn.functional.pad of `input`, every mode: pairs (lo, hi) from the last axis backwards, of `value`;
+    ParameterError otherwise.
+    """
     if mode not in PADDING_MODES:
         raise ParameterError("pad", f"mode must be one of {', '.join(PADDING_MODES)}; got {mode!r}", rule="P5")
     if len(pad) % 2 or any(n < 0 for n in pad):
@@ -462,7 +479,11 @@ def interpolate(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Value:
-    """torch.nn.functional.interpolate: nearest, nearest-exact, linear, bilinear, trilinear; by size or by factors."""
+    """torch.nn.functional.interpolate of `input`: nearest, nearest-exact, linear, bilinear, trilinear; by size or by
+    factors.
+
+    ParameterError for other modes, and for neither or both of size and scale_factor.
+    """
     sizes = shape_of(input)[2:]
     if (size is None) == (scale_factor is None):
         raise ParameterError("interpolate", "give size or scale_factor", rule="P5")
@@ -489,7 +510,11 @@ def interpolate(
 
 
 def _refuse_two_rules(sizes: Sequence[int], wanted: Sequence[int], scales: Sequence[Fraction]) -> None:
-    """Refuse a factor that keeps or doubles the cells where PyTorch reads by size in some layouts and not in others."""
+    """Raise UnsupportedError for a factor that keeps or doubles the cells where PyTorch reads by size in some layouts
+    and not in others.
+
+    `sizes` are the input's, `wanted` the output's, `scales` the factors.
+    """
     for n, m, f in zip(sizes, wanted, scales, strict=True):
         if m in (n, 2 * n) and any(o * n // m != min(math.floor(o / f), n - 1) for o in range(m)):
             rules = (
@@ -503,7 +528,7 @@ MODES = {"nearest": 0, "nearest-exact": 0, "linear": 1, "bilinear": 2, "trilinea
 
 
 def _factor(f: Any) -> Fraction:
-    """Return a scale factor as a Fraction; raise ParameterError unless it is a positive number."""
+    """Return a scale factor f as a Fraction; raise ParameterError unless it is a positive number."""
     if isinstance(f, bool) or not isinstance(f, int | float | Fraction) or not f > 0 or f == float("inf"):
         raise ParameterError("interpolate", f"scale_factor must be positive numbers; got {f!r}", rule="P5")
     return Fraction(f)

@@ -49,7 +49,7 @@ class Dual:
 
     @staticmethod
     def _split(other: Any) -> tuple[Any, Any]:
-        """Return value and tangent of a number; the tangent of a plain number is 0."""
+        """Return value and tangent of a number `other`; the tangent of a plain number is 0."""
         return (other.value, other.tangent) if isinstance(other, Dual) else (other, 0)
 
     def __add__(self, other: Any) -> Dual:
@@ -108,42 +108,54 @@ class Dual:
         return Dual(value, slope * self.tangent)
 
     def exp(self) -> Dual:
+        """Return e**x with the tangent exp(x)*dx."""
         y = call("exp", self.value)
         return self._chain(y, y)
 
     def log(self) -> Dual:
+        """Return the natural logarithm with the tangent dx/x."""
         return self._chain(call("log", self.value), 1 / self.value)
 
     def sqrt(self) -> Dual:
+        """Return the square root with the tangent dx/(2*sqrt(x))."""
         y = call("sqrt", self.value)
         return self._chain(y, 1 / (2 * y))
 
     def tanh(self) -> Dual:
+        """Return the hyperbolic tangent with the tangent (1 - y*y)*dx."""
         y = call("tanh", self.value)
         return self._chain(y, 1 - y * y)
 
     def sin(self) -> Dual:
+        """Return the sine with the tangent cos(x)*dx."""
         return self._chain(call("sin", self.value), call("cos", self.value))
 
     def cos(self) -> Dual:
+        """Return the cosine with the tangent -sin(x)*dx."""
         return self._chain(call("cos", self.value), -call("sin", self.value))
 
     def atan(self) -> Dual:
+        """Return the arc tangent with the tangent dx/(x*x + 1)."""
         return self._chain(call("atan", self.value), 1 / (self.value * self.value + 1))
 
     def asinh(self) -> Dual:
+        """Return the inverse hyperbolic sine with the tangent dx/sqrt(x*x + 1)."""
         return self._chain(call("asinh", self.value), 1 / call("sqrt", self.value * self.value + 1))
 
     def floor(self) -> Dual:
+        """Return the next integer below, with the tangent 0."""
         return self._chain(call("floor", self.value), 0)
 
     def ceil(self) -> Dual:
+        """Return the next integer above, with the tangent 0."""
         return self._chain(call("ceil", self.value), 0)
 
     def round(self) -> Dual:
+        """Return the nearest integer, ties to even, with the tangent 0."""
         return self._chain(call("round", self.value), 0)
 
     def erf(self) -> Dual:
+        """Return the error function with the tangent 2*exp(-x*x)/sqrt(pi)*dx."""
         slope = call("exp", -(self.value * self.value)) * 2 / call("sqrt", pi_like(self.value))
         return self._chain(call("erf", self.value), slope)
 
@@ -209,7 +221,7 @@ _erf_floats = np.frompyfunc(math.erf, 1, 1)
 
 
 def apply(name: str, x: Array) -> Array:
-    """Return `call` of every cell of an array."""
+    """Return the function `name` of every cell of an array, by `call`."""
     x = np.asarray(x)  # arithmetic on an object array of rank 0 gives its bare cell
     if x.dtype == object:
         return _objects([call(name, v) for v in x.flat], x.shape)
@@ -238,7 +250,7 @@ def exact(x: Any) -> Array:
 
 
 def _rational(v: Any) -> Fraction:
-    """Return a number, long doubles included, as an exact Fraction."""
+    """Return a number v, long doubles included, as an exact Fraction."""
     v = v.item() if isinstance(v, np.generic) else v
     return Fraction(*v.as_integer_ratio()) if isinstance(v, np.longdouble) else Fraction(v)
 
@@ -271,7 +283,10 @@ def as_array(operator: str, x: Any) -> Array:
 
 
 def check_same_kind(operator: str, arrays: Sequence[Array], given: Sequence[np.dtype[Any]]) -> None:
-    """Raise ScalarError if floats and exact numbers are mixed: the result would look exact and not be."""
+    """Raise ScalarError if floats and exact numbers are mixed: the result would look exact and not be.
+
+    `given` are the dtypes that the caller gave, for the error.
+    """
     if len({a.dtype == object for a in arrays}) > 1:
         kinds = ", ".join("exact" if d.kind == "O" else f"{d} (exact)" if d.kind in "iub" else str(d) for d in given)
         text = f"cannot mix exact numbers and floats; got {kinds}; use specgrad.exact on the floats, or astype(float)"
@@ -336,7 +351,9 @@ def compare(operator: str, test: Callable[[Any, Any], Any], a: Array, b: Array) 
 
 
 def maximum(a: Array, b: Array) -> Array:
-    """Return the larger of every two cells, NaN if one is; for overlapping balls the enclosure of the larger."""
+    """Return the larger of every two cells of a and b, NaN if one is; for overlapping balls the enclosure of the
+    larger.
+    """
     a, b = np.broadcast_arrays(a, b)
     if a.dtype != object:
         return np.asarray(np.maximum(a, b))

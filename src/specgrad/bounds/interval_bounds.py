@@ -77,24 +77,22 @@ def box_context(
     return graph_context(graph, (arithmetic or Arithmetic()) if deployed else REAL, backend, True, stored)
 
 
-def describe_executions(run: Context, graph: Graph) -> dict[str, str]:
-    """Describe the executions that bounds of a graph hold for, as texts by topic; `run` is the rounding context they
-    were computed in.
-    """
-    if run.arithmetic is REAL:
+def describe_executions(context: Context, graph: Graph) -> dict[str, str]:
+    """Describe the executions that bounds of a graph, computed in this context, hold for, as texts by topic."""
+    if context.arithmetic is REAL:
         return {"execution": "exact arithmetic alone"}
-    return deployment_of(run.arithmetic, graph)
+    return deployment_of(context.arithmetic, graph)
 
 
-def propagate(graph: Graph, inputs: dict[int, Any], run: Context) -> tuple[list[Ball], list[str]]:
+def propagate(graph: Graph, inputs: dict[int, Any], context: Context) -> tuple[list[Ball], list[str]]:
     """Return the ball of every node in order, and the names of unbounded nodes.
 
-    `inputs` are the balls or arrays of the input nodes by position, `run` the rounding context.
+    `inputs` are the balls or arrays of the input nodes by position.
     """
     balls: list[Ball] = []
     unbounded: list[str] = []
     for i, node in enumerate(graph.nodes):
-        ball = node_ball(graph, i, node, balls, inputs, run)
+        ball = node_ball(graph, i, node, balls, inputs, context)
         balls.append(checked(node, ball, [balls[a] for a in node.operands()]))
         if is_unbounded(node, balls[i]):
             unbounded.append(node.name)

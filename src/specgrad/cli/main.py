@@ -77,13 +77,15 @@ HOMES = {name: home for homes in GROUPS.values() for name, home in homes.items()
 
 
 def brought_by(name: str) -> Any:
-    """The module of a command."""
+    """Return the module of the command `name`, loaded now."""
     return import_module(".".join(("specgrad", HOMES[name])))
 
 
 @cache
 def loaded(name: str) -> Any:
-    """A command, or a group of them that has a module of its own: its help is one line, and its example stays one."""
+    """Return the command `name`, or a group of them that has a module of its own: its help is one line, and its example
+    stays one.
+    """
     several: Any = typer.main.get_group(brought_by(name).commands)
     command = several.commands.get(name.rpartition(" ")[2], several)
     command.name = name
@@ -100,7 +102,7 @@ def loaded(name: str) -> Any:
 
 
 def _completed(complete: Callable[[Any, str], list[Any]], words: Sequence[str]) -> Callable[[Any, str], list[Any]]:
-    """What a shell offers, and the commands below this one."""
+    """Return a completion function: what `complete` offers, and the commands `words` below this one."""
     return lambda ctx, typed: [*(CompletionItem(w) for w in words if w.startswith(typed)), *complete(ctx, typed)]
 
 
@@ -134,14 +136,17 @@ class Commands(TyperGroup):
         return words, loaded(words), args[1 if args[0] in STANDARD else 2 :]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command of a name; a usage error says where a command that moved is now."""
         if cmd_name in MOVED:
             raise typer.BadParameter(f"there is no command {cmd_name} any more: {MOVED[cmd_name]}")
         return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands of one word."""
         return [name for name in HOMES if " " not in name]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands, by the question that people come with, into the help."""
         for title, names in GROUPS.items():
             formatter.write(f"\n{title}\n")  # a section's heading would end in "?:"
             with formatter.indentation():
@@ -160,7 +165,7 @@ COMPLETION = "_SPECGRAD_COMPLETE"
 
 
 def _print_version(asked: bool) -> None:
-    """Print the version and exit, if the option is given."""
+    """Print the version and exit with 0, if the option is given (`asked`)."""
     if asked:
         from specgrad import __version__
 
@@ -169,7 +174,7 @@ def _print_version(asked: bool) -> None:
 
 
 def _print_name(asked: bool) -> None:
-    """Print the solver's name and exit, if the option is given."""
+    """Print the solver's name and exit with 0, if the option is given (`asked`)."""
     if asked:
         print("specgrad")
         raise typer.Exit(YES)

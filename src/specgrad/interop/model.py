@@ -91,6 +91,8 @@ class Model:
     def graph(self, shapes: Mapping[str, Sequence[int]] | None = None, *, largest_value: int | None = None) -> Graph:
         """The graph at these shapes of inputs; without them at those declared, and a batch that is open stays open.
 
+        ParameterError where a size is not known.
+
         shapes          by the names of inputs; of a PyTorch module one per argument, in order
         largest_value   bytes that a value may need, of graphs that nobody runs whole (ANY_SIZE)
         """
@@ -116,7 +118,8 @@ class Model:
     def graph_for(self, inputs: Sequence[Any], who: str) -> Graph:
         """The whole graph at the sizes of these inputs (arrays, or structures of them for a Graph's arguments).
 
-        Refused: inputs that do not fit, operators without a meaning, graphs from which an import left some out.
+        Refused: inputs that do not fit, operators without a meaning, graphs from which an import left some out. `who`
+        names the caller in errors.
         """
         if self.kind == "graph":
             refuse_parts(self.source, who)
@@ -141,7 +144,7 @@ class Model:
     def arrays(self, inputs: Sequence[Any], who: str) -> tuple[Tree, ...]:
         """What was given for every input as an array of numbers; for a Graph's argument, in its structure.
 
-        Refused: another number of inputs, another structure, what holds no numbers.
+        Refused: another number of inputs, another structure, what holds no numbers. `who` names the caller in errors.
         """
         self.check_count(inputs, who)
         if self.kind != "graph":
@@ -195,7 +198,7 @@ class Model:
         return read_model(self.source, BYTE_BUDGET)
 
     def check_count(self, inputs: Sequence[Any], who: str) -> None:
-        """Refuse another number of inputs than the model takes."""
+        """Raise ParameterError, in the name of `who`, for another number of inputs than the model takes."""
         least, most = _positional(self._parameters) if self.kind == "torch" else (len(self.names), len(self.names))
         if not least <= len(inputs) <= most:
             more = "" if least == most else " or more" if most == sys.maxsize else f" to {most}"
@@ -221,7 +224,8 @@ class Model:
 
 
 def open_model(given: Any, who: str = "model") -> Model:
-    """The model of a path (ONNX, or a saved graph: .json), an ONNX file's bytes or ModelProto, a module, a Graph.
+    """Return the model `given` as a path (ONNX, or a saved graph: .json), an ONNX file's bytes or ModelProto, a module,
+    or a Graph.
 
     A Model is returned as it is; ParameterError, in the name of `who`, for anything else and for files that cannot be
     read.
@@ -253,7 +257,7 @@ def open_model(given: Any, who: str = "model") -> Model:
 
 
 def named_model(name: str) -> Model:
-    """The model that a command line names: a file, or a PyTorch module as package.module:attribute.
+    """Return the model that a command line names: `name` is a file, or a PyTorch module as package.module:attribute.
 
     ParameterError if there is no such file.
     """
@@ -291,14 +295,14 @@ def array_of(given: Any, name: str, who: str) -> Array:
 
 
 def refuse_parts(graph: Graph, who: str) -> None:
-    """Refuse a graph from which a partial import left operators out."""
+    """Raise UnsupportedError, in the name of `who`, for a graph from which a partial import left operators out."""
     if left_out := getattr(graph, "unexamined", ()):
         names = ", ".join(f"{u.operator} {u.layer}" for u in left_out[:3])
         raise UnsupportedError(who, f"the graph leaves out what has no meaning here: {names}")
 
 
 def refuse_other_formats(model: Any) -> None:
-    """Raise ParameterError if an ONNX file or PyTorch module declares floating tensors other than float32.
+    """Raise ParameterError if a model, an ONNX file or PyTorch module, declares floating tensors other than float32.
 
     Inputs of whole numbers are refused too: a point between them would be a counterexample that nobody can give.
     """
@@ -311,7 +315,10 @@ def refuse_other_formats(model: Any) -> None:
 
 
 def _onnx_types(model: Model) -> Iterator[tuple[str, str]]:
-    """Yield (what, type) of inputs, weights, constants and casts that are not float32."""
+    """Yield (what, type) of inputs, weights, constants and casts that are not float32.
+
+    ParameterError for inputs of whole numbers.
+    """
     from onnx import TensorProto
 
     from .onnx.file import FLOATS, shown, type_name
@@ -343,7 +350,8 @@ def _torch_types(model: Model) -> Iterator[tuple[str, str]]:
 
 
 def _imported(name: str) -> Any:
-    """A module, or what a function of no arguments returns; the current folder is searched too.
+    """Return the PyTorch module `name`, "package:attribute", or what a function of no arguments returns; the current
+    folder is searched too.
 
     ParameterError if it cannot be imported, or is no module.
     """
@@ -370,7 +378,9 @@ def _positional(parameters: Sequence[inspect.Parameter]) -> tuple[int, int]:
 
 
 def _at_batch_one(given: ModelInput) -> Shape:
-    """The declared shape with an open batch of 1; ParameterError if another size is open."""
+    """Return the shape that the input `given` declares, with an open batch of 1; ParameterError if another size is
+    open.
+    """
     name, dims = given.name, given.dims
     if dims is None:
         raise ParameterError("--shape", f"the model does not say the shape of input {name}; give --shape {name}=1,...")

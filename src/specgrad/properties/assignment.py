@@ -96,7 +96,9 @@ def _tensor(declaration: Any) -> TensorDeclaration:
 
 
 def assign_1_0(x: Array, point: Sequence[Fraction], y: Array) -> tuple[Assigned, ...]:
-    """Return the assignment of a counterexample to the variables of VNN-LIB 1.0: X_0, X_1, ..., Y_0, Y_1, ..."""
+    """Return the assignment of a counterexample, input x (exactly: `point`) and output y, to the variables of VNN-LIB
+    1.0: X_0, X_1, ..., Y_0, Y_1, ...
+    """
     parts = (("X", x, tuple(point)), ("Y", y, ()))
     return tuple(Assigned(TensorDeclaration(n, "real", (np.size(a),)), np.ravel(a), exact) for n, a, exact in parts)
 

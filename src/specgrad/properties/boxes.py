@@ -49,7 +49,7 @@ def merge_equal_cells(parsed: Parsed) -> tuple[Parsed, tuple[int, ...]]:
 
 
 def _ordered_pair(atom: LinearExpression) -> tuple[int, int] | None:
-    """Return (i, j) if the inequality is X_i <= X_j; else None."""
+    """Return (i, j) if the inequality `atom` is X_i <= X_j; else None."""
     if len(atom.terms) != 2 or atom.constant or atom.strict or any(n[0] != "X" for n in atom.terms):
         return None
     (a, c), (b, d) = atom.terms.items()
@@ -59,7 +59,7 @@ def _ordered_pair(atom: LinearExpression) -> tuple[int, int] | None:
 
 
 def _root(parents: list[int], i: int) -> int:
-    """Return the representative of i in a union-find forest, with path compression."""
+    """Return the representative of i in the union-find forest `parents`, with path compression."""
     while parents[i] != i:
         parents[i] = parents[parents[i]]
         i = parents[i]
@@ -67,7 +67,9 @@ def _root(parents: list[int], i: int) -> int:
 
 
 def _rename_variables(atoms: Sequence[LinearExpression], names: dict[str, str]) -> list[LinearExpression]:
-    """Return the inequalities with variables renamed; coefficients of equal names are added, zeros dropped."""
+    """Return the inequalities `atoms` with variables renamed by `names`; coefficients of equal names are added, zeros
+    dropped.
+    """
     return [
         replace(
             combine(*((1, LinearExpression({names.get(n, n): c}, Fraction(0))) for n, c in atom.terms.items())),
@@ -86,7 +88,9 @@ VariableNamer = Callable[[int], str]
 
 @dataclass(frozen=True, eq=False)  # equal if the same object: alternatives that add no bound share one
 class VariableBounds:
-    """Lower and upper bounds of input variables, by their index; a variable that is missing has no such bound."""
+    """Lower (`low`) and upper (`high`) bounds of input variables, by their index; a variable that is missing has no
+    such bound.
+    """
 
     low: dict[int, Fraction]
     high: dict[int, Fraction]
@@ -122,7 +126,7 @@ class VariableBounds:
         return bounds
 
     def _improve(self, atom: LinearExpression) -> bool:
-        """Tighten all variables of one inequality in place; return whether a bound changed."""
+        """Tighten all variables of the inequality `atom` in place; return whether a bound changed."""
         least = {name: self._least_product(name, c) for name, c in atom.terms.items()}
         unknown = [name for name, value in least.items() if value is None]
         if len(unknown) > 1:
@@ -137,7 +141,7 @@ class VariableBounds:
         return changed
 
     def _least_product(self, name: str, c: Fraction) -> Fraction | None:
-        """Return the least value of c * variable within the bounds; None if it is unbounded."""
+        """Return the least value of c * the variable `name` within the bounds; None if it is unbounded."""
         end = (self.low if c > 0 else self.high).get(int(name[2:]))
         return None if end is None else c * end
 
@@ -163,7 +167,9 @@ class VariableBounds:
             raise PropertyError(f"input {name_of(i)} has lower bound {low} above upper bound {high}")
 
     def box(self, count: int, name_of: VariableNamer) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]]:
-        """Return (low, high) of variables 0..count-1; raise PropertyError that names one without a bound."""
+        """Return (low, high) of variables 0..count-1; raise PropertyError that names, by `name_of`, one without a
+        bound.
+        """
         for i in range(count):
             if i not in self.low or i not in self.high:
                 raise PropertyError(f"input {name_of(i)} has no {'upper' if i in self.low else 'lower'} bound")
@@ -171,7 +177,9 @@ class VariableBounds:
 
 
 def _shorten_outward(bound: Fraction, above: bool) -> Fraction:
-    """Return `bound`, or if it is long one of DERIVED_BOUND_BITS bits outside it, so that numbers stay short."""
+    """Return `bound`, or if it is long one of DERIVED_BOUND_BITS bits outside it (`above` or below), so that numbers
+    stay short.
+    """
     if bound.numerator.bit_length() + bound.denominator.bit_length() <= 2 * DERIVED_BOUND_BITS:
         return bound
     unit = Fraction(2) ** (bound.numerator.bit_length() - bound.denominator.bit_length() - DERIVED_BOUND_BITS)

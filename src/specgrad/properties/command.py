@@ -105,7 +105,8 @@ def verify(
 def network_files(query: Path, texts: Sequence[str]) -> dict[str, str]:
     """Return the ONNX file of every declared network that does not equal another, by name, from --network `texts`.
 
-    BadParameter if one is missing, given twice or not declared; ParameterError if there is no such file.
+    BadParameter if one is missing, given twice or not declared; ParameterError if there is no such file. `query` is the
+    VNN-LIB file.
 
     VNN-LIB 1.0 names no network, so any name will do; where one file is needed, its name alone will do too.
     """
@@ -174,7 +175,9 @@ def _search_within(search: Any, limits: dict[str, Any], as_json: bool) -> Any:
 
 
 def _answer(verdict: Any, late: bool) -> tuple[str, str]:
-    """Return the word of the standard, and the reason for it."""
+    """Return the word of the standard for a verdict (None: time was up), and the reason for it; `late` if the time is
+    over now.
+    """
     if verdict is None:
         return "timed-out", "the time ended before the search did"
     if is_unconfirmed(verdict):
@@ -185,7 +188,7 @@ def _answer(verdict: Any, late: bool) -> tuple[str, str]:
 
 
 def _show(answer: str, values: Sequence[Any], query: Path) -> None:
-    """Print the answer and, after sat, the assignment."""
+    """Print the answer to a query and, after sat, the assignment `values`."""
     print(answer)
     if values:
         print(assignment_text(values, query), end="")
@@ -196,7 +199,8 @@ def _as_json(
 ) -> dict[str, Any]:
     """Return the answer as JSON data; after sat with its assignment, `values`.
 
-    `verdict` is None if time was up; `reason` is left out if empty.
+    `verdict` is None if time was up; `reason` is left out if empty. `query` is the VNN-LIB file, `files` are those of
+    the networks by name; it took `seconds`.
     """
     data: dict[str, Any] = {"query": str(query), "networks": dict(files), "seconds": seconds}
     data["problems"] = 0 if verdict is None else verdict.problems
@@ -222,7 +226,7 @@ def _as_json(
 
 
 def _check_tensor_files(folder: Path | None, query: Path, force: bool) -> None:
-    """Raise an error if a tensor file to be written exists and is foreign."""
+    """Raise an error if a tensor file that a query would write into `folder` exists and is foreign, unless `force`."""
     from specgrad.properties.assignment import read_declarations
 
     if folder is None or not folder.is_dir():
@@ -232,7 +236,7 @@ def _check_tensor_files(folder: Path | None, query: Path, force: bool) -> None:
 
 
 def _is_tensor_file(data: bytes) -> bool:
-    """Return whether these bytes are a TensorProto."""
+    """Return whether the bytes `data` are a TensorProto."""
     from onnx import TensorProto
 
     try:
@@ -242,7 +246,7 @@ def _is_tensor_file(data: bytes) -> bool:
 
 
 def _write_tensor_files(folder: Path | None, values: Sequence[Any]) -> None:
-    """Write one TensorProto file per assigned tensor."""
+    """Write one TensorProto file per assigned tensor of `values` into `folder`; nothing if it is None."""
     if folder is None:
         return
     from onnx import numpy_helper

@@ -28,7 +28,7 @@ class PropertyTensor:
 
     @property
     def cells(self) -> int:
-        """The number of elements."""
+        """Return the number of elements of the tensor."""
         return math.prod(self.shape)
 
 

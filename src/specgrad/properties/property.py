@@ -178,7 +178,10 @@ class Case:
     def decided(
         self, low: Sequence[Fraction | None], high: Sequence[Fraction | None], point: Sequence[Fraction]
     ) -> bool | None:
-        """Return True if all outputs in low..high belong to a counterexample, False if none does, None if unknown."""
+        """Return True if all outputs in low..high belong to a counterexample, False if none does, None if unknown.
+
+        `point` is the exact input, of which some cells may stand in rows.
+        """
         count = len(low) - len(self.named_inputs)
         named = [point[i] for i in self.named_inputs]
         answers = {a.decided([*low[:count], *named], [*high[:count], *named]) for a in self.alternatives}
@@ -225,7 +228,9 @@ def spacing(low: Fraction, high: Fraction) -> Fraction:
 
 
 def refuse_too_many_entries(atoms: int, outputs: int) -> None:
-    """Raise PropertyError if the rows of so many inequalities would have over MAX_ROW_ENTRIES coefficients."""
+    """Raise PropertyError if the rows of `atoms` inequalities over so many outputs would have over MAX_ROW_ENTRIES
+    coefficients.
+    """
     if atoms * outputs > MAX_ROW_ENTRIES:
         raise PropertyError(f"{atoms} inequalities over {outputs} outputs have over {MAX_ROW_ENTRIES} coefficients")
 
@@ -241,6 +246,8 @@ def robustness(
     norm: str = "inf",
 ) -> Property:
     """Return the property that no input within `eps` of x has another output as large as that of `label`.
+
+    PropertyError if eps is negative, the label is no output, there is one output only, or x lies too far outside.
 
     low, high   limits of every input cell
     norm        distance of an input from x: "inf" cell by cell, "2" root of the sum of squares, "1" sum
@@ -322,7 +329,10 @@ def _float32(values: Sequence[Fraction], direction: int) -> Array:
 
 
 def exactly(operator: str, name: str, value: Any) -> Fraction:
-    """Return a finite number as an exact Fraction: Python's, NumPy's, or a text such as "0.1", which is a tenth.
+    """Return a finite number `value` as an exact Fraction: Python's, NumPy's, or a text such as "0.1", which is a
+    tenth.
+
+    ParameterError otherwise, with the operator and the argument's `name`.
 
     >>> exactly("certify", "eps", 0.5), exactly("certify", "eps", "0.1"), exactly("certify", "eps", np.float32(2))
     (Fraction(1, 2), Fraction(1, 10), Fraction(2, 1))
@@ -340,6 +350,8 @@ def exactly(operator: str, name: str, value: Any) -> Fraction:
 
 def limit(operator: str, name: str, value: Any, direction: int) -> Fraction | None:
     """Return a limit as an exact Fraction; None if there is none: `value` is None or infinite in `direction` (-1 or 1).
+
+    `name` is the argument's, for errors.
 
     >>> limit("certify", "low", None, -1), limit("certify", "low", -math.inf, -1), limit("certify", "high", 1, 1)
     (None, None, Fraction(1, 1))

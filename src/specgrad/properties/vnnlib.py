@@ -41,7 +41,9 @@ def text_of(path: str | Path) -> str:
 
 
 def _chunks(file: Any, name: str) -> Any:
-    """Yield the bytes of a file in chunks; raise PropertyError beyond MAX_CHARACTERS: a .gz must not fill memory."""
+    """Yield the bytes of a file in chunks; raise PropertyError, with its `name`, beyond MAX_CHARACTERS: a .gz must not
+    fill memory.
+    """
     total = 0
     while chunk := file.read(CHUNK_BYTES):
         total += len(chunk)
@@ -51,7 +53,10 @@ def _chunks(file: Any, name: str) -> Any:
 
 
 def read_text(text: str) -> Property:
-    """Return the property that a VNN-LIB text states, 1.0 or 2.0."""
+    """Return the property that a VNN-LIB text states, 1.0 or 2.0.
+
+    PropertyError if variables are not declared without gaps.
+    """
     parsed = _parse_2_0(text) if is_2_0(text) else parse(text)
     for name, declared in (("X", parsed.inputs), ("Y", parsed.outputs)):
         gaps = not isinstance(declared, range) and declared != set(range(len(declared)))
@@ -120,7 +125,11 @@ class _PropertyBuilder:
     def _box_and_rows(
         self, atoms: Sequence[LinearExpression], old: VariableBounds, rows: Sequence[LinearExpression]
     ) -> tuple[VariableBounds, list[LinearExpression]]:
-        """Return the bounds that a conjunction implies, and the inequalities that must be rows."""
+        """Return the bounds that a conjunction `atoms` implies beside `old` ones, and its inequalities that must be
+        rows.
+
+        `rows` are those of all conjunctions.
+        """
         single = [atom for atom in atoms if _is_single_input(atom)]
         more = [atom for atom in atoms if not _is_box_bound(atom)]
         sums = [atom for atom in (*rows, *more) if len(atom.terms) > 1 and all(n[0] == "X" for n in atom.terms)]
@@ -128,7 +137,9 @@ class _PropertyBuilder:
         return (old.tightened(single).implied(sums) if changed else old), more
 
     def _refuse_too_many(self, common: int) -> None:
-        """Raise PropertyError if rows or boxes would need too much memory, before any is made."""
+        """Raise PropertyError if rows (`common` ones in each alternative) or boxes would need too much memory, before
+        any is made.
+        """
         alternatives = self.parsed.alternatives
         refuse_too_many_entries(sum(common + len(c) for c in alternatives), self.outputs + len(self.named_inputs))
         boxes = sum(any(name[0] == "X" for atom in c for name in atom.terms) for c in alternatives)
@@ -143,7 +154,9 @@ class _PropertyBuilder:
         return Case(low, high, each, named_inputs=tuple(self.named_inputs))
 
     def _alternative(self, atoms: Sequence[LinearExpression], moves: Mapping[str, Fraction]) -> Alternative:
-        """Return the rows of a conjunction, scaled to integers; true inequalities between numbers need none.
+        """Return the rows of a conjunction `atoms`, scaled to integers; true inequalities between numbers need none.
+
+        `moves` are values of variables that are constant.
 
         PropertyError if these need over 53 bits.
         """
@@ -162,15 +175,15 @@ class _PropertyBuilder:
 
 
 def _is_single_input(atom: LinearExpression) -> bool:
-    """Return whether the inequality names one input and nothing else."""
+    """Return whether the inequality `atom` names one input and nothing else."""
     return len(atom.terms) == 1 and next(iter(atom.terms))[0] == "X"
 
 
 def _is_box_bound(atom: LinearExpression) -> bool:
-    """Return whether the inequality is a non-strict bound of one input; a strict one must be a row as well."""
+    """Return whether the inequality `atom` is a non-strict bound of one input; a strict one must be a row as well."""
     return _is_single_input(atom) and not atom.strict
 
 
 def _may_hold(atoms: Sequence[LinearExpression]) -> bool:
-    """Return whether no inequality between numbers alone is false."""
+    """Return whether no inequality of `atoms` between numbers alone is false."""
     return all(atom.terms or (atom.constant < 0 if atom.strict else atom.constant <= 0) for atom in atoms)

@@ -37,7 +37,9 @@ VARIABLE = re.compile(r"[XY]_(0|[1-9][0-9]{0,8})")
 
 @dataclass(frozen=True, slots=True)
 class LinearExpression:
-    """A sum of coefficient * variable, plus a constant."""
+    """A sum of coefficient * variable (`terms`, by name), plus a constant; as an inequality <= 0, or < 0 if
+    `strict`.
+    """
 
     terms: dict[str, Fraction]
     constant: Fraction
@@ -76,7 +78,7 @@ class Parsed:
     """Inequalities of the disjunctive forms so far."""
 
     def count_atoms(self, atoms: int) -> None:
-        """Count inequalities before they are made; raise PropertyError above MAX_ATOMS."""
+        """Count so many inequalities before they are made; raise PropertyError above MAX_ATOMS."""
         self.atoms += atoms
         if self.atoms > MAX_ATOMS:
             raise PropertyError(f"the disjunctive form has over {MAX_ATOMS} inequalities")
@@ -103,7 +105,7 @@ def parse(text: str) -> Parsed:
 
 
 def is_2_0(text: str) -> bool:
-    """Return whether the first statement is a version, which only 2.0 has.
+    """Return whether the first statement of a text is a version, which only 2.0 has; PropertyError for another one.
 
     >>> is_2_0("; a comment\\n(vnnlib-version <2.0>)"), is_2_0("(declare-const X_0 Real)")
     (True, False)
@@ -160,6 +162,8 @@ class SExprReader:
     def _close(self, items: list[Any]) -> None:
         """Replace a closed list by its meaning: a statement at the top level, else a term or formula.
 
+        PropertyError if its `items` have none.
+
         PropertyError if it has none.
         """
         if not items or not isinstance(items[0], str):
@@ -187,7 +191,7 @@ class SExprReader:
             raise PropertyError(f"statement {word!r} is not understood; only declare-const and assert are")
 
     def _declare(self, rest: list[Any]) -> None:
-        """Declare the variable of (declare-const X_0 Real).
+        """Declare the variable of (declare-const X_0 Real), `rest` being what follows its first word.
 
         PropertyError if it is not of that form, or declared before.
         """
@@ -275,12 +279,12 @@ def _product(word: str, items: list[Any], parsed: Parsed) -> LinearExpression:
 
 
 def _numbers(term: LinearExpression) -> Iterator[Fraction]:
-    """Yield the constant and all coefficients."""
+    """Yield the constant and all coefficients of a linear expression."""
     return itertools.chain((term.constant,), term.terms.values())
 
 
 def _terms(word: str, items: list[Any], parsed: Parsed) -> list[LinearExpression]:
-    """Return all operands of `word` as linear expressions; raise PropertyError if there are none."""
+    """Return all operands `items` of `word` as linear expressions; raise PropertyError if there are none."""
     if not items:
         raise PropertyError(f"({word}) has no terms")
     return [_term(word, item, parsed) for item in items]
@@ -301,14 +305,16 @@ def _at_most(word: str, items: list[Any], parsed: Parsed) -> Formula:
 
 
 def _formula(word: str, item: Any) -> Formula:
-    """Return `item` if it is a formula; raise PropertyError if it is a term."""
+    """Return `item`, an operand of `word`, if it is a formula; raise PropertyError if it is a term."""
     if not isinstance(item, list):
         raise PropertyError(f"({word} ...) needs formulas; got a term")
     return item
 
 
 def _refuse_empty(word: str, items: list[Any]) -> list[Any]:
-    """Return `items`; raise PropertyError if there are none: (or) would be false and (and) true."""
+    """Return `items`, the operands of `word`; raise PropertyError if there are none: (or) would be false and (and)
+    true.
+    """
     if not items:
         raise PropertyError(f"({word}) has no formulas")
     return items

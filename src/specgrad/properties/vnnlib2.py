@@ -94,7 +94,10 @@ def _refuse_unsafe_text(text: str) -> None:
 
 
 def checked_query(text: str) -> Any:
-    """Return the query that the package `vnnlib` parses from a text, type-checked."""
+    """Return the query that the package `vnnlib` parses from a text, type-checked.
+
+    PropertyError for what it refuses, and for an old package.
+    """
     _refuse_unsafe_text(text)
     need("vnnlib", "properties in VNN-LIB 2.0 need")
     try:
@@ -123,7 +126,9 @@ def _one_line_error(message: str) -> PropertyError:
 
 
 def _tensors(query: Any) -> tuple[list[PropertyTensor], list[PropertyTensor]]:
-    """Return all inputs and all outputs, network by network; PropertyError if one has hidden tensors."""
+    """Return all inputs and all outputs of a parsed query, network by network; PropertyError if one has hidden
+    tensors.
+    """
     inputs: list[PropertyTensor] = []
     outputs: list[PropertyTensor] = []
     for network in query.networks:
@@ -151,7 +156,7 @@ def _check_tensor(tensor: Any) -> int:
 def _tokens_of_1_0(assertion: Any, starts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """Yield an assertion as tokens of VNN-LIB 1.0, each with the line of the last leaf. A stack replaces recursion.
 
-    PropertyError for other parts of the language.
+    PropertyError for other parts of the language. `starts` are the first flat indices of tensors by name.
     """
     todo, line = [assertion], 1
     while todo:
@@ -172,7 +177,8 @@ def _tokens_of_1_0(assertion: Any, starts: Mapping[str, int]) -> Iterator[tuple[
 
 
 def _variable(cell: Any, starts: Mapping[str, int]) -> str:
-    """Return the 1.0 name of an element, X_k or Y_k: k is its row-major index, behind the tensors before it.
+    """Return the 1.0 name of the element `cell`, X_k or Y_k: k is its row-major index, behind the tensors before it
+    (`starts`).
 
     PropertyError if an index is no whole number.
     """

@@ -40,12 +40,12 @@ class Format:
 
     @property
     def tiny(self) -> float:
-        """The smallest normal number."""
+        """Return the smallest positive normal number of the format."""
         return float(2.0**self.lowest)
 
     @property
     def smallest(self) -> float:
-        """The smallest subnormal number."""
+        """Return the smallest positive subnormal number of the format."""
         return float(2.0 ** (self.lowest - self.digits + 1))
 
     @property
@@ -55,7 +55,7 @@ class Format:
 
     @property
     def largest(self) -> float:
-        """Return the largest finite number."""
+        """Return the largest finite number of the format."""
         return float((2.0 - 2.0 ** (1 - self.digits)) * 2.0**self.highest)
 
     def holds(self, x: Array) -> Array:
@@ -198,8 +198,11 @@ class Arithmetic:
         return sentences(**{f.name: getattr(self, f.name) for f in fields(self) if f.name != "ulps"})
 
     def ulp_bound(self, name: str, own: tuple[float, str] | None = None) -> tuple[float, str]:
-        """Return the declared error of a function as (units of u, what they are relative to); `own` if none is
-        declared."""
+        """Return the declared error of the function `name` as (units of u, what they are relative to); `own` if none is
+        declared.
+
+        ParameterError without both.
+        """
         bound = self.ulps.get(name, own)
         if bound is None:
             text = f"this arithmetic declares no error for it; give ulps={{{name!r}: units of u}}"
@@ -218,7 +221,7 @@ def _integers() -> Arithmetic:
 
 
 def in_format(general: Arithmetic, name: str) -> Arithmetic:
-    """Return the arithmetic of a node in another format: results are stored in it, sums are in the general one.
+    """Return the arithmetic of a node in the format `name`: results are stored in it, sums are in the general one.
 
     >>> in_format(Arithmetic(), "float16").accumulate
     'float32'

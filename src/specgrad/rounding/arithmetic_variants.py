@@ -5,7 +5,7 @@ more:
 the factors that enter a convolution or a matrix product are known, so their shorter form is known too, and what is left
 is float32's own rounding. An answer that stays within that is explained; one within the wide ball might be anything.
 
-`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
+`context` (specgrad.rounding.context) is what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ class ReducedOperands:
     data: Toward = "nearest"
     weights: Toward = "nearest"
 
-    def product(self, run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-        """Return the ball of a linear operator on rounded factors."""
+    def product(self, context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+        """Return the ball of a linear operator on factors rounded to the format; others by their usual rule."""
         if not op.kernel:
-            return apply_rule(run, op, args, params)
+            return apply_rule(context, op, args, params)
         x, w, *rest = args
         short = [ball_in_format(x, self.form, self.data), ball_in_format(w, self.form, self.weights), *rest]
-        return _infinite(apply_rule(run, op, short, params))
+        return _infinite(apply_rule(context, op, short, params))
 
     def stored(self, ball: Ball, last: bool) -> Ball:
-        """Return the ball of a stored result: unchanged."""
+        """Return the ball of a stored result unchanged, whether it is the `last` of its layer or not."""
         return ball
 
 
@@ -79,15 +79,16 @@ class ReducedOperands:
 class ReducedResults:
     """Variant: factors are rounded, sums are float32's, and the result of a layer is rounded to the format.
 
-    A result between two layers that was not observed may have been rounded or not.
+    A result between two layers that was not observed may have been rounded or not. `form` is the format, `toward` how
+    results are rounded to it.
     """
 
     form: Format
     toward: Toward = "nearest"
 
-    def product(self, run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    def product(self, context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
         """Return the ball of a linear operator on rounded factors."""
-        return ReducedOperands(self.form, self.toward, self.toward).product(run, op, args, params)
+        return ReducedOperands(self.form, self.toward, self.toward).product(context, op, args, params)
 
     def stored(self, ball: Ball, last: bool) -> Ball:
         """Return the ball of a stored result: rounded for certain if `last`, else rounded or not."""
@@ -108,16 +109,16 @@ class ReducedSums:
     form: Format
     factors: bool
 
-    def product(self, run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    def product(self, context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
         """Return the ball of a linear operator whose sums are made in the format."""
         if self.factors and op.kernel:
             args = [*(ball_in_format(a, self.form, "nearest") for a in args[:2]), *args[2:]]
-        half = replace(run.arithmetic, dtype=self.form.name, accumulate=None, operands=None, flush=True)
-        ball = apply_rule(replace(run, arithmetic=half), op, args, params)
+        half = replace(context.arithmetic, dtype=self.form.name, accumulate=None, operands=None, flush=True)
+        ball = apply_rule(replace(context, arithmetic=half), op, args, params)
         return replace(ball, expansion=None)  # what follows is another arithmetic
 
     def stored(self, ball: Ball, last: bool) -> Ball:
-        """Return the ball of a stored result: unchanged."""
+        """Return the ball of a stored result unchanged, whether it is the `last` of its layer or not."""
         return ball
 
 
@@ -127,15 +128,15 @@ class Winograd:
 
     tiles: WinogradTiles
 
-    def product(self, run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    def product(self, context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
         """Return the ball of a convolution by tiles, or of any other operator directly."""
         if not fits(op, params.get("window"), [a.shape for a in args]):
-            return apply_rule(run, op, args, params)
+            return apply_rule(context, op, args, params)
         with np.errstate(all="ignore"):
-            return winograd_rule(self.tiles, run, op, args, params)
+            return winograd_rule(self.tiles, context, op, args, params)
 
     def stored(self, ball: Ball, last: bool) -> Ball:
-        """Return the ball of a stored result: unchanged."""
+        """Return the ball of a stored result unchanged, whether it is the `last` of its layer or not."""
         return ball
 
 

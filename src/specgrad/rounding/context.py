@@ -2,7 +2,7 @@
 
 `Context.stored` says what a number becomes: itself if the format holds it, else rounded once. An operator may be exact
 in its cells; the constant that it compares them with, or writes, is rounded all the same (`constant_radius`). There,
-`run` is the context of an evaluation: what rules read besides their arguments, and add to.
+`context` is the context of an evaluation: what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ class NodeContext:
         return not self.kinds or self.kinds[k] != "computed"
 
     def linear_group(self, op: Op, count: int) -> tuple[int, ...] | None:
-        """Return the arguments in which this call is linear, all others being given; None for products of computed
-        values."""
+        """Return which of `count` arguments this call is linear in, all others being given; None for products of
+        computed values.
+        """
         groups = op.linear_groups(count)
         return next((g for g in groups if all(k in g or self.is_given(k) for k in range(count))), None)
 
@@ -89,8 +90,8 @@ class NodeContext:
 class ArithmeticVariant(Protocol):
     """Protocol of a class of executions that departs from direct sums of stored factors."""
 
-    def product(self, run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-        """Return the ball of a convolution, a matrix product or an average."""
+    def product(self, context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+        """Return the ball of a convolution, a matrix product or an average in this arithmetic."""
 
     def stored(self, ball: Ball, last: bool) -> Ball:
         """Return the ball of a layer's result after it was stored; `last`: it is the observed result."""
@@ -130,7 +131,10 @@ class Context:
 
     def stored(self, x: Any, index: bool = False) -> Ball:
         """Return numbers as balls of the arithmetic: exact if it holds them, else rounded once. Balls stay, but for
-        flushing."""
+        flushing.
+
+        `index`: they are positions, and stay integers.
+        """
         if isinstance(x, Ball):
             return self.flushed(x)
         given = np.asarray(x)
@@ -169,7 +173,10 @@ class Context:
 
     def expansion_of(self, ball: Ball, k: int, region: bool, is_index: bool = False) -> Expansion:
         """Return the expansion of argument k if it belongs to the current region or layer; else one of a region's
-        input."""
+        input.
+
+        `is_index`: it holds positions.
+        """
         e = ball.expansion
         key = self.call.sources[k] if self.call.sources else -1 - k
         same = not self.formats or self.formats.get(key) == self.formats.get(self.call.position)
@@ -189,7 +196,9 @@ class Context:
 
 
 def _held_by_float64(given: Array, value: Array) -> Array:
-    """Return, elementwise, whether float64 holds the given numbers: not all rationals, nor integers above 2**53."""
+    """Return, elementwise, whether float64 holds the `given` numbers, of which `value` is the float64 array: not all
+    rationals, nor integers above 2**53.
+    """
     if given.dtype.kind in "iu" and np.abs(value).max(initial=0.0) >= 2.0**53:
         given = given.astype(object)  # NumPy would compare as float64
     return np.asarray(given == value, dtype=bool) | np.isnan(value)
@@ -206,7 +215,7 @@ def at_least_1(size: Array) -> Array:
 WRITTEN = {"clamp": ("low", "high"), "fill": ("value",)}  # parameters that may come out as a result
 
 
-def constant_radius(run: Context, node: Node, known: Mapping[int, Ball]) -> Array:
+def constant_radius(context: Context, node: Node, known: Mapping[int, Ball]) -> Array:
     """Return how far the constants of an exact call can move its result: as far as the one that moves most.
 
     maximum, minimum, clamp, select, fill and layout are 1-Lipschitz in all of them together.
@@ -214,15 +223,15 @@ def constant_radius(run: Context, node: Node, known: Mapping[int, Ball]) -> Arra
     """
     numbers = [a.value for a in node.args if isinstance(a, NumberArg)]
     numbers += [node.params[k] for k in WRITTEN.get(node.op.name, ()) if node.params[k] is not None]
-    balls = [run.stored(n) for n in numbers] + [b for b in known.values() if b.value.dtype.kind == "f"]
+    balls = [context.stored(n) for n in numbers] + [b for b in known.values() if b.value.dtype.kind == "f"]
     radii = [b.radius if b.shape == node.shape else np.max(b.radius, initial=0.0) for b in balls]
     return np.asarray(np.maximum.reduce([np.zeros(node.shape), *(np.broadcast_to(r, node.shape) for r in radii)]))
 
 
-def exact_error(run: Context, node: Node, ball: Ball, known: Mapping[int, Ball]) -> Array:
+def exact_error(context: Context, node: Node, ball: Ball, known: Mapping[int, Ball]) -> Array:
     """Return how far an exact call's result, `ball`, can be from the exact function of the same arguments.
 
     That is what the format makes of its constants, and a result that is flushed to zero.
     """
-    tiny = run.arithmetic.tiny if run.arithmetic.flush else 0.0
-    return constant_radius(run, node, known) + np.where(ball.least < tiny, np.minimum(ball.size, tiny), 0.0)
+    tiny = context.arithmetic.tiny if context.arithmetic.flush else 0.0
+    return constant_radius(context, node, known) + np.where(ball.least < tiny, np.minimum(ball.size, tiny), 0.0)

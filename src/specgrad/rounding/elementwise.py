@@ -3,7 +3,7 @@
 Every function here is monotone on either side of at most one turning point, so its range over [low, high] is spanned
 by its values at both ends and at the turning point if that lies between; waves turn at 1 and -1, at every pi.
 
-`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
+`context` (specgrad.rounding.context) is what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ def _curve(op: Op) -> Curve:
     return op.curve
 
 
-def image(run: Context, op: Op, x: Ball, params: Params) -> tuple[Array, Array, Array]:
-    """Return (value, low, high): the value, and bounds of the function over the ball."""
+def image(context: Context, op: Op, x: Ball, params: Params) -> tuple[Array, Array, Array]:
+    """Return (value, low, high): the function's value at the ball's middle, and bounds of it over the ball x."""
     turning = _curve(op).turning(params)
-    value = run.evaluate(op, [x.value], params)
+    value = context.evaluate(op, [x.value], params)
     if x.is_exact:
         return value, value, value
     points = [x.low, x.high] if turning is None else [x.low, x.high, np.clip(turning, x.low, x.high)]
-    values = [run.evaluate(op, [p], params) for p in points]
+    values = [context.evaluate(op, [p], params) for p in points]
     low, high = np.minimum.reduce([value, *values]), np.maximum.reduce([value, *values])
     if (peak := _curve(op).peak) is not None:
         low, high = np.where(reaches(x, peak + math.pi), -1.0, low), np.where(reaches(x, peak), 1.0, high)
-    return run.spanned(value, low, high).value, low, high
+    return context.spanned(value, low, high).value, low, high
 
 
 def reaches(x: Ball, point: float) -> Array:
@@ -56,33 +56,33 @@ def reaches(x: Ball, point: float) -> Array:
     return ~(np.floor(high + slack) < np.ceil(low - slack))  # NaN, of an unknown end, is no answer
 
 
-def monotone_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def monotone_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of an exact, nondecreasing operator, from its values at both ends."""
-    value = run.evaluate(op, [a.value for a in args], params)
+    value = context.evaluate(op, [a.value for a in args], params)
     if all(a.is_exact for a in args):
-        return make_ball(run, value, np.zeros(value.shape))
-    low, high = (run.evaluate(op, ends, params) for ends in ([a.low for a in args], [a.high for a in args]))
-    return propagate_unknown(mark_unknown(run, run.spanned(value, low, high)), args)
+        return make_ball(context, value, np.zeros(value.shape))
+    low, high = (context.evaluate(op, ends, params) for ends in ([a.low for a in args], [a.high for a in args]))
+    return propagate_unknown(mark_unknown(context, context.spanned(value, low, high)), args)
 
 
-def abs_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Return the ball of abs."""
-    return propagate_unknown(mark_unknown(run, run.spanned(*image(run, op, args[0], params))), args)
+def abs_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """Return the ball of abs: the range of absolute values over the argument's ball."""
+    return propagate_unknown(mark_unknown(context, context.spanned(*image(context, op, args[0], params))), args)
 
 
-def clamp_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def clamp_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of clamp; its limits may have to be rounded, and it is nondecreasing in them too."""
     (x,) = args
-    value = run.evaluate(op, [x.value], params)
-    limits = {k: None if v is None else run.stored(v) for k, v in params.items()}
-    low = run.evaluate(op, [x.low], {k: b if b is None else float(b.low) for k, b in limits.items()})
-    high = run.evaluate(op, [x.high], {k: b if b is None else float(b.high) for k, b in limits.items()})
-    return propagate_unknown(mark_unknown(run, run.spanned(value, low, high)), args)
+    value = context.evaluate(op, [x.value], params)
+    limits = {k: None if v is None else context.stored(v) for k, v in params.items()}
+    low = context.evaluate(op, [x.low], {k: b if b is None else float(b.low) for k, b in limits.items()})
+    high = context.evaluate(op, [x.high], {k: b if b is None else float(b.high) for k, b in limits.items()})
+    return propagate_unknown(mark_unknown(context, context.spanned(value, low, high)), args)
 
 
-def fill_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def fill_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of fill: the number as it is stored."""
-    number = run.stored(params["value"])
+    number = context.stored(params["value"])
     return Ball(np.full(args[0].shape, float(number.value)), np.full(args[0].shape, float(number.radius)))
 
 
@@ -95,19 +95,19 @@ def _error_scale(kind: str, x: Ball, size: Array, params: Params) -> Array:
     return {"y": size, "1": np.full(size.shape, unit), "x": x.size, "1+y": unit + size}[kind]
 
 
-def function_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def function_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of exp, log, tanh, gelu, ...: a declared error in units of u, and a store from a wider format."""
-    (x,), arithmetic = args, run.arithmetic
+    (x,), arithmetic = args, context.arithmetic
     units, kind = arithmetic.ulp_bound(op.name, _curve(op).ulps)
-    value, low, high = image(run, op, x, params)
+    value, low, high = image(context, op, x, params)
     size = np.maximum(np.abs(low), np.abs(high))
     scale = _error_scale(kind, x, size, params)
     beta = params.get("beta", 1)
     room = _curve(op).room * float(beta)  # an intermediate result of this many x
-    units_here = (units + _beta_units(run.stored(beta))) * scale
+    units_here = (units + _beta_units(context.stored(beta))) * scale
     units_here = units_here + (size if arithmetic.inner is not arithmetic.format else 0.0)
-    units_here = np.where((room * x.size <= arithmetic.largest) & run.divides(beta), units_here, np.inf)
-    return propagate_unknown(_ball_with_declared_error(run, value, low, high, units_here, scale), args)
+    units_here = np.where((room * x.size <= arithmetic.largest) & context.divides(beta), units_here, np.inf)
+    return propagate_unknown(_ball_with_declared_error(context, value, low, high, units_here, scale), args)
 
 
 def _beta_units(beta: Ball) -> float:
@@ -119,7 +119,9 @@ def _beta_units(beta: Ball) -> float:
     return 0.0 if beta.is_exact and math.frexp(float(beta.value))[0] == 0.5 else 4.0  # a power of two only shifts
 
 
-def _ball_with_declared_error(run: Context, value: Array, low: Array, high: Array, units: Array, scale: Array) -> Ball:
+def _ball_with_declared_error(
+    context: Context, value: Array, low: Array, high: Array, units: Array, scale: Array
+) -> Ball:
     """Return the range low..high as a ball around `value`, widened by the errors of the runtime and of our float64
     evaluation.
 
@@ -127,19 +129,19 @@ def _ball_with_declared_error(run: Context, value: Array, low: Array, high: Arra
     """
     own = REFERENCE_ULPS * REFERENCE.u * scale + REFERENCE.smallest
     ball = between(value, low, high)
-    form = run.arithmetic.format
+    form = context.arithmetic.format
     error = units * form.u * SLACK + form.tiny  # no library promises more than that below the normal numbers
     error = np.where(np.maximum(np.abs(low), np.abs(high)) + error <= form.largest, error, np.inf)
-    return make_ball(run, value, (ball.radius + error + 2 * own) * SLACK)
+    return make_ball(context, value, (ball.radius + error + 2 * own) * SLACK)
 
 
-def leaky_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def leaky_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of leaky_relu: one product, with a slope that may have to be rounded, and its store.
 
     A slope that the format cannot hold proves nothing of any cell: runtimes multiply it by 0, as x or as min(x, 0).
     """
-    slope, (x,), arithmetic = run.stored(params["slope"]), args, run.arithmetic
-    value, low, high = image(run, op, x, params)
+    slope, (x,), arithmetic = context.stored(params["slope"]), args, context.arithmetic
+    value, low, high = image(context, op, x, params)
     bent = np.where(x.low < 0, x.size * float(slope.radius), 0.0)
     size = np.maximum(np.abs(low), np.abs(high)) + bent
     stores = int(arithmetic.inner is not arithmetic.format)
@@ -148,44 +150,45 @@ def leaky_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ba
     multiplied = (x.low < 0) & (not slope.is_exact or float(slope.value) not in (0.0, 1.0, -1.0))
     radius = (between(value, low, high).radius + np.where(multiplied, error, 0.0)) * SLACK
     radius = radius if np.isfinite(slope.size) else np.full(value.shape, np.inf)
-    return propagate_unknown(make_ball(run, value, radius), args)
+    return propagate_unknown(make_ball(context, value, radius), args)
 
 
-def power_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def power_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of x**e: a chain of products for integer and half exponents, else the declared error of `power`.
 
     Whether a rounded exponent is odd, or 0, is unknown, so that x must be positive then.
     """
-    (x,), e, exponent = args, float(params["exponent"]), run.stored(params["exponent"])
+    (x,), e, exponent = args, float(params["exponent"]), context.stored(params["exponent"])
     whole = exponent.is_exact and e == int(e)
-    value, low, high = image(run, op, x, params)
+    value, low, high = image(context, op, x, params)
     size = np.maximum(np.abs(low), np.abs(high))
-    bound, root = (run.arithmetic.ulp_bound(name)[0] for name in ("power", "sqrt"))
+    bound, root = (context.arithmetic.ulp_bound(name)[0] for name in ("power", "sqrt"))
     units: Array = np.full(size.shape, max(bound, _power_roundings(e, root)))
     if not exponent.is_exact:  # x**(e + d) = x**e * exp(d*log(x))
         steep = np.maximum(np.abs(np.log(x.low)), np.abs(np.log(x.high)))
-        off = float(exponent.radius) / max(run.arithmetic.u, REFERENCE.u)
-        units = units + off * steep * (1 + run.arithmetic.u)  # u <= (1 + u)*log(1 + u)
-    error = growth(units, run.arithmetic.u) / run.arithmetic.u if run.arithmetic.u else units
-    ball = _ball_with_declared_error(run, value, low, high, error * size, size * (1 + units))
+        off = float(exponent.radius) / max(context.arithmetic.u, REFERENCE.u)
+        units = units + off * steep * (1 + context.arithmetic.u)  # u <= (1 + u)*log(1 + u)
+    error = growth(units, context.arithmetic.u) / context.arithmetic.u if context.arithmetic.u else units
+    ball = _ball_with_declared_error(context, value, low, high, error * size, size * (1 + units))
     domain = (x.low > 0) | whole if e >= 0 else (x.least > 0)
-    safe = domain & ((e >= 0) | (size <= run.arithmetic.format.largest_divisor))  # 1 / x**n with a normal x**n
+    safe = domain & ((e >= 0) | (size <= context.arithmetic.format.largest_divisor))  # 1 / x**n with a normal x**n
     radius = np.where(safe | ((exponent.low > 0) & (x.value == 0) & (x.radius == 0)), ball.radius, np.inf)
-    return propagate_unknown(make_ball(run, ball.value, radius), args)
+    return propagate_unknown(make_ball(context, ball.value, radius), args)
 
 
 def _power_roundings(e: float, root: float) -> float:
-    """Return the roundings of products and one quotient, two for a reciprocal, with a root before for
-    half exponents."""
+    """Return the roundings of x**e by products and one quotient, two for a reciprocal, with a root (of `root` units)
+    before for half exponents.
+    """
     return abs(e) + 2 if e == int(e) else 2 * abs(e) * (1 + root) + 2
 
 
-def div_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def div_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of a / b, or a * (1 / b): two roundings. With b given it belongs to the region of a."""
-    group = run.call.linear_group(op, 2)
-    b, form = args[1], run.arithmetic.format
-    part = run.expansion_of(args[0], 0, run.arithmetic.fused and group is not None)
-    value = run.evaluate(op, [args[0].value, b.value], params)
+    group = context.call.linear_group(op, 2)
+    b, form = args[1], context.arithmetic.format
+    part = context.expansion_of(args[0], 0, context.arithmetic.fused and group is not None)
+    value = context.evaluate(op, [args[0].value, b.value], params)
     size = part.size / b.least * SLACK
     carried = np.where(part.carried == 0, 0.0, part.carried / b.least)
     carried = carried + np.where(b.radius == 0, 0.0, part.least_size / np.abs(b.value) * b.radius / b.least)
@@ -193,8 +196,8 @@ def div_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball
     finite = b.least * form.largest >= 1  # 0 times a reciprocal that overflows is NaN
     known = (b.least >= form.tiny) | ((part.size == 0) & finite)
     divisor = b.expansion.count if b.expansion is not None else RoundingCount()
-    met = count_roundings(run, op, [part.count, divisor], group, 2, value.size)
+    met = count_roundings(context, op, [part.count, divisor], group, 2, value.size)
     most = np.asarray(part.most * np.maximum(at_least_1(b.size), at_least_1(1 / b.least)))
     alone = None if part.count.total else np.maximum(part.size, size)
     carried = np.broadcast_to(np.where(known, carried * SLACK, np.inf), value.shape)
-    return propagate_unknown(rounded(run, value, carried, size, met, most, None, alone), args)
+    return propagate_unknown(rounded(context, value, carried, size, met, most, None, alone), args)

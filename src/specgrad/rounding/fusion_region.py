@@ -160,7 +160,10 @@ def count_after_node(
 
 
 def count_of_product(parts: Sequence[RoundingCount], own: int, *, node: RegionNode, depth: int | None) -> RoundingCount:
-    """Return the count of a product of several parts of one layer that is not multiplied out: the sum of theirs."""
+    """Return the count of a product of several parts of one layer that is not multiplied out: the sum of theirs.
+
+    `own` are the node's roundings; no sum has terms that meet more than `depth` of them (None: any number).
+    """
     total = sum(p.total for p in parts) + node.capped_roundings(own, depth)
     counts = sum(p.stores for p in parts) + node.stores, sum(p.operands for p in parts) + node.operands
     ordered = sum(p.ordered for p in parts) + own
@@ -186,6 +189,6 @@ def _limit_fronts(count: RoundingCount) -> RoundingCount:
 
 
 def _larger_of_both(a: RegionPart, b: RegionPart) -> RegionPart:
-    """Return a front that counts at least as much as both."""
+    """Return a front that counts at least as much as fronts a and b, under the key of b."""
     names = ("before", "inputs", "cells", "folded", "spread", "others", "nodes")
     return RegionPart(b.key, *(max(getattr(a, n), getattr(b, n)) for n in names))

@@ -17,7 +17,7 @@ factor f replaced by max(1, abs(f)) the region's value is `most`: together they 
 Padding is a factor 0, and max(1, 0) = 1: weights that meet only padding count in `most`. Runtimes multiply them, and 0
 times a weight that overflowed, by itself or folded with others, is NaN.
 
-`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
+`context` (specgrad.rounding.context) is what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from .fusion_region import RegionNode, RoundingCount, count_after_node, count_of
 from .slack_constants import long_slack
 
 
-def magnitude(run: Context, op: Op, args: Sequence[Array], params: Params) -> Array:
+def magnitude(context: Context, op: Op, args: Sequence[Array], params: Params) -> Array:
     """Return the operator applied to absolute values, which `args` are."""
     if op.magnitude is not None and op.linear != "all":
         return np.asarray(op.magnitude(*args, **params))
     if op.name == "sub":
         return np.asarray(args[0] + args[1])
-    return np.abs(run.evaluate(op, args, params))  # an engine's line is faster than the record's
+    return np.abs(context.evaluate(op, args, params))  # an engine's line is faster than the record's
 
 
-def spread(run: Context, op: Op, parts: Sequence[Expansion], params: Params) -> Array | float:
+def spread(context: Context, op: Op, parts: Sequence[Expansion], params: Params) -> Array | float:
     """Return how far the incoming radii of the arguments `parts` (`carried`) can move the exact result."""
     total: Array | float = 0.0
     done: set[int] = set()
@@ -56,7 +56,7 @@ def spread(run: Context, op: Op, parts: Sequence[Expansion], params: Params) -> 
         fresh = [i for i in group if i not in done and np.any(parts[i].carried)]
         if fresh:
             given = [_entry(p, i, fresh, group, done) for i, p in enumerate(parts)]
-            total = total + magnitude(run, op, given, params)
+            total = total + magnitude(context, op, given, params)
         done |= set(group)
     return total
 
@@ -93,7 +93,9 @@ def _combined_growth(a: Any, b: float) -> Any:
 
 
 def underflow(arithmetic: Arithmetic, count: int | Array, stores: int) -> Array:
-    """Return the most that `count` products and as many sums can lose to underflow; to nearest, half a step each."""
+    """Return the most that `count` products and as many sums, and then so many stores, can lose to underflow; to
+    nearest, half a step each.
+    """
     inner = arithmetic.inner
     lost = 2 * inner.tiny if arithmetic.flush else (1 + inner.directed) * inner.smallest
     stored = stores * (arithmetic.tiny if arithmetic.flush else arithmetic.format.smallest)
@@ -106,40 +108,40 @@ def reference_error(size: Array, count: int | Array) -> Array:
     return np.asarray(growth(count, REFERENCE.u) * size + np.multiply(count, REFERENCE.smallest))
 
 
-def linear_rule(run: Context, op: Op, args: Sequence[Ball], params: Params, count: int | None = None) -> Ball:
+def linear_rule(context: Context, op: Op, args: Sequence[Ball], params: Params, count: int | None = None) -> Ball:
     """Return the ball of an operator that is linear in each argument: conv, avg_pool, sum, mul, layout, ...
 
     count   roundings of its own; None: as the operator declares
     """
-    value = run.evaluate(op, [a.value for a in args], params)
-    group = run.call.linear_group(op, len(args))
-    region = run.arithmetic.fused and group is not None
-    parts = [run.expansion_of(a, i, region, i in op.index_args) for i, a in enumerate(args)]
-    if run.centred and op.name == "mul" and all(np.any(p.carried) for p in parts):
+    value = context.evaluate(op, [a.value for a in args], params)
+    group = context.call.linear_group(op, len(args))
+    region = context.arithmetic.fused and group is not None
+    parts = [context.expansion_of(a, i, region, i in op.index_args) for i, a in enumerate(args)]
+    if context.centred and op.name == "mul" and all(np.any(p.carried) for p in parts):
         value, carried = _product_range(args, parts)
     else:
-        carried = np.asarray(np.broadcast_to(spread(run, op, parts, params), value.shape) * SLACK)
+        carried = np.asarray(np.broadcast_to(spread(context, op, parts, params), value.shape) * SLACK)
     if count is None:
         count = 0 if op.exact or op.roundings is None else op.roundings(*(a.shape for a in args), **params)
     if count + sum(p.count.total for p in parts) == 0:
-        return make_ball(run, value, carried)
+        return make_ball(context, value, carried)
     readers = value.size if op.readers is None else op.readers(*(a.shape for a in args), **params)
-    met = count_roundings(run, op, [p.count for p in parts], group, count, value.size, readers)
-    size = magnitude(run, op, [p.size for p in parts], params)
-    most = magnitude_bound(run, op, parts, params, group, count)
-    apart = op.name in ("add", "sub") and not run.centred and met.total == 1
+    met = count_roundings(context, op, [p.count for p in parts], group, count, value.size, readers)
+    size = magnitude(context, op, [p.size for p in parts], params)
+    most = magnitude_bound(context, op, parts, params, group, count)
+    apart = op.name in ("add", "sub") and not context.centred and met.total == 1
     near = np.abs(value) + carried if apart else None
-    alone = _isolated_magnitude(parts, size * widening(params)) if _divides_safely(run.arithmetic, params) else None
+    alone = _isolated_magnitude(parts, size * widening(params)) if _divides_safely(context.arithmetic, params) else None
     if alone is not None and op.outside is not None and not _all_finite(parts):
         alone = np.where(np.isfinite(op.outside(*(p.size for p in parts), **params)), alone, np.inf)
-    return rounded(run, value, carried, size, met, most, near, alone)
+    return rounded(context, value, carried, size, met, most, near, alone)
 
 
 DIVISIONS = 3  # of an average: its divisor may be rounded, then its reciprocal, then the product
 
 
 def count_roundings(
-    run: Context,
+    context: Context,
     op: Op,
     parts: Sequence[RoundingCount],
     group: tuple[int, ...] | None,
@@ -156,13 +158,13 @@ def count_roundings(
     spread    how many of them may read one cell of an argument
     besides   roundings of its own that are those of no sum, so that `Arithmetic.depth` says nothing of them
     """
-    a = run.arithmetic
+    a = context.arithmetic
     stores = int(own > 0) + int(op.divides) if a.inner is not a.format else 0
     operands = 2 if op.kernel and a.factor is not None else 0
     reads = 1 if op.receptive_field is cellwise else own + 1
     if besides is None:
         besides = own if op.receptive_field is cellwise else DIVISIONS if op.divides else 0
-    node = RegionNode(run.call.position, cells, reads, spread, stores, operands, besides)
+    node = RegionNode(context.call.position, cells, reads, spread, stores, operands, besides)
     if group is None:
         return count_of_product(parts, own, node=node, depth=a.depth)
     extra = sum(p.longest for i, p in enumerate(parts) if i not in group)
@@ -184,7 +186,7 @@ def _divides_safely(arithmetic: Arithmetic, params: Params) -> bool:
 
 
 def magnitude_bound(
-    run: Context, op: Op, parts: Sequence[Expansion], params: Params, group: tuple[int, ...] | None, own: int
+    context: Context, op: Op, parts: Sequence[Expansion], params: Params, group: tuple[int, ...] | None, own: int
 ) -> Array:
     """Return an upper bound of every partial result of a node: one number for all cells if those are not large.
 
@@ -197,7 +199,7 @@ def magnitude_bound(
         largest = max((float(parts[i].most) for i in group or ()), default=1.0)
         return np.asarray(largest * factors * (own + 1) * widening(params))
     wide = [p.size if i in op.index_args else np.broadcast_to(p.most, p.size.shape) for i, p in enumerate(parts)]
-    most = np.asarray(magnitude(run, op, wide, params) * widening(params) ** 2)
+    most = np.asarray(magnitude(context, op, wide, params) * widening(params) ** 2)
     besides = max((_folded(p) for p in parts), default=1.0)
     if op.outside is not None:
         return np.asarray(most + op.outside(*wide, **params) * besides)
@@ -205,22 +207,29 @@ def magnitude_bound(
 
 
 def _folded(part: Expansion) -> float:
-    """Return the most that constants of the region, folded into the node's own, can be where they meet a zero."""
+    """Return the most that constants of the region of argument `part`, folded into the node's own, can be where they
+    meet a zero.
+    """
     return float(np.max(part.most, initial=1.0)) if part.count.total else 1.0
 
 
 def _all_finite(parts: Sequence[Expansion]) -> bool:
-    """Return whether all arguments have finite sizes."""
+    """Return whether all arguments `parts` have finite sizes."""
     return all(bool(np.isfinite(np.max(p.size, initial=0.0))) for p in parts)
 
 
 def _isolated_magnitude(parts: Sequence[Expansion], largest: Array) -> Array | None:
-    """Return `largest`, the largest partial result, for a node that reads nothing of its region; else None."""
+    """Return `largest`, the largest partial result, for a node whose arguments `parts` are all read from outside its
+    region; else None.
+    """
     return None if any(p.count.total for p in parts) else largest
 
 
 def _product_range(args: Sequence[Ball], parts: Sequence[Expansion]) -> tuple[Array, Array]:
-    """Return (middle, radius) of x*y over two ranges, from the products of their ends; a square is not negative.
+    """Return (middle, radius) of x*y over the ranges of two arguments, from the products of their ends; a square is not
+    negative.
+
+    `args` are their balls, `parts` what their layers carry.
 
     mid(x)*mid(y) +- ... would reach further: y*(1 - y) on [0.5, 1] comes out as [0, 0.5], not as [-0.125, 0.5].
     """
@@ -235,13 +244,15 @@ def _product_range(args: Sequence[Ball], parts: Sequence[Expansion]) -> tuple[Ar
 
 
 def _carried_ends(ball: Ball, part: Expansion) -> tuple[Array, Array]:
-    """Return bounds of the exact value of a factor, given the radius that was carried into the layer."""
+    """Return bounds of the exact value of a factor `ball`, given the radius that was carried into its layer
+    (`part`).
+    """
     low, high = ball.value - part.carried * SLACK, ball.value + part.carried * SLACK
     return (low, high) if ball.ends is None else (np.fmax(low, ball.ends[0]), np.fmin(high, ball.ends[1]))
 
 
 def rounded(
-    run: Context,
+    context: Context,
     value: Array,
     carried: Array,
     size: Array,
@@ -257,26 +268,31 @@ def rounded(
     most      an upper bound of every partial result
     near      what its own rounding is relative to if that is the result itself, a sum of two numbers; None: `size`
     alone     of a region of one node: the largest partial result; None: of a longer region
+    value     the result in float64
     """
-    a = run.arithmetic
-    run.roundings = max(run.roundings, met.total)
+    a = context.arithmetic
+    context.roundings = max(context.roundings, met.total)
     slack = long_slack(met.longest)
     size, most = size * slack, most * slack
     alone = None if alone is None else alone * slack
     at = size if near is None else near * slack
     own_error = reference_error(at, met.longest)
     error = stored_error(a, at, met.total, met.stores, met.operands) + _underflow_loss(a, met, most, alone)
-    held = replace(a, execution="node") if run.formats and a.inner is not a.format else a  # partial sums are not stored
+    held = (
+        replace(a, execution="node") if context.formats and a.inner is not a.format else a
+    )  # partial sums are not stored
     error = np.where(_may_overflow(held, met, most, alone), np.inf, error)
     radius = (carried + error + own_error) * slack
     radius = np.where(np.abs(value) + radius <= a.largest, radius, np.inf)
-    least = size if run.centred else np.abs(value) + own_error
-    return make_ball(run, value, radius, Expansion(run.call.group, carried, size, least, most, met))
+    least = size if context.centred else np.abs(value) + own_error
+    return make_ball(context, value, radius, Expansion(context.call.group, carried, size, least, most, met))
 
 
 def _underflow_loss(a: Arithmetic, met: RoundingCount, most: Array, alone: Array | None) -> Array:
-    """Return the most that underflow can cost; in a factor, (1 + lost)**operands - 1 of a term with
-    other factors >= 1."""
+    """Return the most that underflow can cost; in a factor, (1 + lost)**operands - 1 of a term with other factors >= 1.
+
+    met, most, alone: see `rounded`.
+    """
     grown = 1 + growth(met.total + met.stores + met.operands, max(a.u, a.inner.u, a.factor.u if a.factor else 0.0))
     factors = growth(met.operands, a.lost_in_factors) * most * grown if met.operands and a.lost_in_factors else 0.0
     if alone is not None:  # every operation of its sum may lose something, however deep the sum is
@@ -287,7 +303,7 @@ def _underflow_loss(a: Arithmetic, met: RoundingCount, most: Array, alone: Array
 
 
 def _may_overflow(a: Arithmetic, met: RoundingCount, most: Array, alone: Array | None) -> Array:
-    """Return, elementwise, whether some partial result may exceed the largest number of its format.
+    """Return, elementwise, whether some partial result may exceed the largest number of its format in the arithmetic a.
 
     met, most, alone: see `rounded`.
     """
@@ -302,16 +318,16 @@ def _may_overflow(a: Arithmetic, met: RoundingCount, most: Array, alone: Array |
     return np.asarray(~(most * grown * (1 + growth(met.stores, a.u)) <= largest))
 
 
-def make_ball(run: Context, value: Array, radius: Array, expansion: Expansion | None = None) -> Ball:
-    """Return a ball after its result may have been flushed; NaN radii become inf."""
-    return mark_unknown(run, Ball(value, radius, expansion=expansion))
+def make_ball(context: Context, value: Array, radius: Array, expansion: Expansion | None = None) -> Ball:
+    """Return the ball of a value and radius after its result may have been flushed; NaN radii become inf."""
+    return mark_unknown(context, Ball(value, radius, expansion=expansion))
 
 
-def mark_unknown(run: Context, ball: Ball) -> Ball:
+def mark_unknown(context: Context, ball: Ball) -> Ball:
     """Return the ball with radius inf where its value or radius is not finite; such a cell may be NaN,
     so no end holds."""
     unknown = np.isnan(ball.radius) | (~np.isfinite(ball.value) & (ball.radius != 0)) | np.isinf(ball.radius)
     ends = ball.ends
     if ends is not None and unknown.any():
         ends = np.where(unknown, -np.inf, ends[0]), np.where(unknown, np.inf, ends[1])
-    return run.flushed(replace(ball, radius=np.where(unknown, np.inf, ball.radius), ends=ends))
+    return context.flushed(replace(ball, radius=np.where(unknown, np.inf, ball.radius), ends=ends))

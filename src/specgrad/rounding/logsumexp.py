@@ -10,7 +10,7 @@ max + log(1 + exp(-difference)). With t = z - m + depth and weights p = exp(t)/s
 L = log k, Z = the largest abs(z) of the window, d = the number of axes, D = how far the window lies under its plane.
 That is the first order; docs/reference/rounding.md shows what covers all of them.
 
-`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
+`context` (specgrad.rounding.context) is what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations
@@ -59,22 +59,24 @@ def _plane_size(x: Ball, window: Window) -> Array:
     return _plane_top(Ball(x.size, np.zeros(x.shape)), window, 0.0)
 
 
-def _window_top(run: Context, x: Array, window: Window) -> Array:
-    """Return the maximum of every window."""
-    return run.evaluate(MAX_POOL, [x], {"window": window})
+def _window_top(context: Context, x: Array, window: Window) -> Array:
+    """Return the maximum of x over every window."""
+    return context.evaluate(MAX_POOL, [x], {"window": window})
 
 
-def smooth_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Return the ball of smooth_max_pool."""
+def smooth_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """Return the ball of smooth_max_pool: incoming radii, and the error of every algorithm named at the top of this
+    file.
+    """
     (x,), window, beta = args, params["window"], float(params["beta"])
-    b, mirrored, arithmetic = abs(beta), _mirrored(args[0], beta), run.arithmetic
-    value = run.evaluate(op, [x.value], params)
-    carried = np.zeros(value.shape) if x.is_exact else _window_top(run, x.radius, window)  # 1-Lipschitz
-    if run.centred:
-        ball = run.spanned(value, *(run.evaluate(op, [end], params) for end in (x.low, x.high)))
+    b, mirrored, arithmetic = abs(beta), _mirrored(args[0], beta), context.arithmetic
+    value = context.evaluate(op, [x.value], params)
+    carried = np.zeros(value.shape) if x.is_exact else _window_top(context, x.radius, window)  # 1-Lipschitz
+    if context.centred:
+        ball = context.spanned(value, *(context.evaluate(op, [end], params) for end in (x.low, x.high)))
         value, carried = ball.value, ball.radius
-    z = b * _window_top(run, x.size, window)
-    low = _window_top(run, mirrored.low, window)
+    z = b * _window_top(context, x.size, window)
+    low = _window_top(context, mirrored.low, window)
     zero = params["padded"] == "zero" and window.pads_anything
     top = _plane_top(mirrored, window, 0.0 if zero else -np.inf)
     holds_zero = zero & (window.inside() < window.taps_count)  # windows inside the plane have no padded tap
@@ -85,8 +87,10 @@ def smooth_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     fits = (z <= arithmetic.largest) & (np.abs(value) + carried + error <= arithmetic.largest)
     size = _plane_size(x, window)  # a difference of two cells, or of a cell and a result, that overflows is no shift
     fits = fits & (size + np.maximum(size, np.abs(value) + carried) <= arithmetic.largest)
-    fits = fits & (window.taps_count <= arithmetic.largest) & ~_unknown_planes(x, window) & run.divides(params["beta"])
-    return make_ball(run, value, np.where(fits, (carried + error) * SLACK, np.inf))
+    fits = (
+        fits & (window.taps_count <= arithmetic.largest) & ~_unknown_planes(x, window) & context.divides(params["beta"])
+    )
+    return make_ball(context, value, np.where(fits, (carried + error) * SLACK, np.inf))
 
 
 def _unknown_planes(x: Ball, window: Window) -> Array:
@@ -96,7 +100,10 @@ def _unknown_planes(x: Ball, window: Window) -> Array:
 
 
 def _units(arithmetic: Arithmetic, window: Window, z: Array, depth: Array) -> Array:
-    """Return the bound at the top of this file without its term 4b*abs(y), in units of u."""
+    """Return the bound at the top of this file without its term 4b*abs(y), in units of u.
+
+    z is b times the largest size in a window, `depth` how far its taps lie below the shift.
+    """
     (e_exp, _), (e_log, _) = arithmetic.ulp_bound("exp"), arithmetic.ulp_bound("log")
     taps = max(1, window.taps_count)
     deep = depth + math.log(taps)
@@ -105,14 +112,17 @@ def _units(arithmetic: Arithmetic, window: Window, z: Array, depth: Array) -> Ar
 
 
 def _all_orders(arithmetic: Arithmetic, units: Array, z: Array, depth: Array) -> Array:
-    """Return the error of b*y in all orders: by the taps' weights, or by the worst tap, whichever is smaller."""
+    """Return the error of b*y in all orders: by the taps' weights, or by the worst tap, whichever is smaller.
+
+    `units` is the first order, z and `depth` are as in `_units`.
+    """
     unit, e_log = _log_unit(arithmetic), arithmetic.ulp_bound("log")[0]
     weighted = unit * (units + e_log + 2)
     worst = unit * (units + 4 * z + 2 * depth) * (1 + (e_log + 6) * unit)
     return np.asarray(np.fmin(weighted * np.exp(ALL_ORDERS * weighted), worst))
 
 
-def weighted_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def weighted_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of smooth_pull and smooth_push: sums of exp(t)*v with t = beta*(x - y).
 
     Incoming radii move exp(t)*v at most to exp(t + b*(rx + ry))*(abs(v) + rv). Each term costs 2*abs(t) for its
@@ -121,24 +131,29 @@ def weighted_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) ->
     x, y, v = args
     beta = float(params["beta"])
     x, y = _mirrored(x, beta), _mirrored(y, beta)
-    value = run.evaluate(op, [a.value for a in args], params)
+    value = context.evaluate(op, [a.value for a in args], params)
     pull = op.name == "smooth_pull"
-    plain, widest, units, lost = _sums(run, x, y, v, params["window"], abs(beta), pull)
-    error = _log_unit(run.arithmetic) * units + lost
+    plain, widest, units, lost = _sums(context, x, y, v, params["window"], abs(beta), pull)
+    error = _log_unit(context.arithmetic) * units + lost
     apart = sum(_plane_size(a, params["window"]) for a in (x, y))  # x - y is computed before beta*(x - y)
-    error = np.where((widest + error <= run.arithmetic.largest) & (apart <= run.arithmetic.largest), error, np.inf)
-    error = np.where(_unknown_planes(x, params["window"]) | (not run.normal(params["beta"])), np.inf, error)
+    error = np.where(
+        (widest + error <= context.arithmetic.largest) & (apart <= context.arithmetic.largest), error, np.inf
+    )
+    error = np.where(_unknown_planes(x, params["window"]) | (not context.normal(params["beta"])), np.inf, error)
     carried = np.zeros(value.shape) if all(a.is_exact for a in args) else widest - plain + SPREAD * REFERENCE.u * units
-    return make_ball(run, value, (np.maximum(carried, 0.0) + error) * SLACK)
+    return make_ball(context, value, (np.maximum(carried, 0.0) + error) * SLACK)
 
 
-def _sums(run: Context, x: Ball, y: Ball, v: Ball, window: Window, b: float, pull: bool) -> list[Array]:
+def _sums(context: Context, x: Ball, y: Ball, v: Ball, window: Window, b: float, pull: bool) -> list[Array]:
     """Return four sums over taps of exp(t)*abs(v): plain, at the far end of the radii, times the units of error,
-    underflow."""
-    e_exp, unit = run.arithmetic.ulp_bound("exp")[0], _log_unit(run.arithmetic)
+    underflow.
+
+    b is abs(beta); `pull`: sums are per window, else per cell of x.
+    """
+    e_exp, unit = context.arithmetic.ulp_bound("exp")[0], _log_unit(context.arithmetic)
     top = np.maximum(_plane_top(x, window, -np.inf), -np.inf)
-    deep = np.minimum(np.abs(b * (top - y.low)) + b * y.radius, _max_depth(run.arithmetic))
-    above = np.maximum(deep, b * (_window_top(run, x.high, window) - y.low))
+    deep = np.minimum(np.abs(b * (top - y.low)) + b * y.radius, _max_depth(context.arithmetic))
+    above = np.maximum(deep, b * (_window_top(context, x.high, window) - y.low))
     terms = window.taps_count if pull else window.covers
     constant = terms + (window.rank + 1) * (e_exp + 1) + 3
     totals = [np.zeros(y.shape if pull else x.shape) for _ in range(4)]
@@ -155,8 +170,8 @@ def _sums(run: Context, x: Ball, y: Ball, v: Ball, window: Window, b: float, pul
             + 4 * tap.read_outputs(deep)
         )
         grown = np.exp(far + unit * count)  # exp(s) - 1 <= s*exp(s) for the sum s of all relative errors
-        units = np.where(grown <= run.arithmetic.largest, grown * size * count, np.inf)
-        lost = run.arithmetic.inner.tiny * (1 + np.exp(np.maximum(tap.read_outputs(above), 0.0))) * (size + 1)
+        units = np.where(grown <= context.arithmetic.largest, grown * size * count, np.inf)
+        lost = context.arithmetic.inner.tiny * (1 + np.exp(np.maximum(tap.read_outputs(above), 0.0))) * (size + 1)
         for total, part in zip(totals, (np.exp(t) * np.abs(read(v.value)), wide, units, lost), strict=True):
             (tap.add_to_outputs if pull else tap.add_to_inputs)(total, part)
     return totals

@@ -1,6 +1,6 @@
 """Propagates balls through a whole graph, node by node.
 
-`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
+`context` (specgrad.rounding.context) is what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations
@@ -93,7 +93,12 @@ def radius(
 
 
 def _balls(
-    graph: Graph, inputs: dict[int, Any], run: Context, wanted: set[str], kept: dict[str, Ball], unbounded: list[str]
+    graph: Graph,
+    inputs: dict[int, Any],
+    context: Context,
+    wanted: set[str],
+    kept: dict[str, Ball],
+    unbounded: list[str],
 ) -> list[Any]:
     """Return the balls of all nodes, computed in order; a ball is released after its last use (None).
 
@@ -103,11 +108,11 @@ def _balls(
     last_use = {a: i for i, node in enumerate(graph.nodes) for a in node.operands()}
     outputs = set(graph.output_positions)
     balls: list[Any] = [None] * len(graph.nodes)
-    general = run.arithmetic
+    general = context.arithmetic
     for i, node in enumerate(graph.nodes):
         check_time("rounding")
-        run.arithmetic = in_format(general, run.formats.get(i, general.dtype))
-        balls[i] = node_ball(graph, i, node, balls, inputs, run)
+        context.arithmetic = in_format(general, context.formats.get(i, general.dtype))
+        balls[i] = node_ball(graph, i, node, balls, inputs, context)
         if node.kind == "real" and np.isinf(balls[i].radius).any():
             unbounded.append(node.name)
         if node.name in wanted:
@@ -148,6 +153,8 @@ def graph_context(
     """Return the context in which rules run on a graph.
 
     stored   names of nodes that the runtime is known to store; ParameterError if there is no such node
+    backend  evaluates operators: "numpy" or "torch"
+    centred  whether balls may be moved to the middle of their range
     """
     names = {n.name: i for i, n in enumerate(graph.nodes)}
     for name in stored:
@@ -164,7 +171,9 @@ def graph_context(
 
 
 def node_context(graph: Graph, i: int, constants: Collection[int]) -> NodeContext:
-    """Return the context of node i for its rule: name, layer, position, and kinds of its arguments."""
+    """Return the context of node i for its rule: name, layer, position, and kinds of its arguments; `constants` are
+    positions of constant nodes.
+    """
     node = graph.nodes[i]
     kinds = tuple(_kind(graph, a, constants) for a in node.args)
     sources = tuple(-1 - k if isinstance(a, NumberArg) else a for k, a in enumerate(node.args))
@@ -178,25 +187,25 @@ def _kind(graph: Graph, a: int | NumberArg, constants: Collection[int]) -> Kind:
     return "input" if graph.nodes[a].op is INPUT else "computed"
 
 
-def continues_region(graph: Graph, i: int, run: Context) -> bool:
+def continues_region(graph: Graph, i: int, context: Context) -> bool:
     """Return whether node i is linear with constants, so that a runtime may merge it with what it reads."""
     node = graph.nodes[i]
-    if not run.arithmetic.fused or node.kind != "real" or not node.args:
+    if not context.arithmetic.fused or node.kind != "real" or not node.args:
         return False
-    return node_context(graph, i, run.constants).linear_group(node.op, len(node.args)) is not None
+    return node_context(graph, i, context.constants).linear_group(node.op, len(node.args)) is not None
 
 
-def feeds_later_sum(graph: Graph, run: Context) -> frozenset[int]:
+def feeds_later_sum(graph: Graph, context: Context) -> frozenset[int]:
     """Return the positions of nodes whose value enters a later sum of their region, directly or through layout."""
     positions: set[int] = set()
     for i in reversed(range(len(graph.nodes))):
         node = graph.nodes[i]
-        if continues_region(graph, i, run) and (not node.op.exact or i in positions):
-            positions |= set(node.operands()) - run.stored_nodes
+        if continues_region(graph, i, context) and (not node.op.exact or i in positions):
+            positions |= set(node.operands()) - context.stored_nodes
     return frozenset(positions)
 
 
-def recomputed_per_reader(graph: Graph, run: Context) -> frozenset[int]:
+def recomputed_per_reader(graph: Graph, context: Context) -> frozenset[int]:
     """Return the nodes with a cell that is read more than once, by a linear node among others: each reader may
     recompute it.
 
@@ -218,11 +227,11 @@ def recomputed_per_reader(graph: Graph, run: Context) -> frozenset[int]:
         ranges = node.params["ranges"] if node.op.name == "slice" else ()
         for a in node.operands():
             reads[a][tuple(slice(*r) for r in ranges)] += 1
-        if continues_region(graph, i, run):
+        if continues_region(graph, i, context):
             linear |= set(node.operands())
     for p in graph.output_positions:
         reads[p] += 1
-    apart, candidates = set[int](), linear - run.stored_nodes
+    apart, candidates = set[int](), linear - context.stored_nodes
     not_carried: set[int] = set()  # by some reader
     for i in reversed(range(len(graph.nodes))):
         if i in candidates and (np.max(reads[i], initial=0) > 1 or i not in not_carried):
@@ -242,20 +251,20 @@ def most_readers(graph: Graph, i: int) -> int:
     return node.op.readers(*shapes, **node.params)
 
 
-def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, Any], run: Context) -> Ball:
+def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, Any], context: Context) -> Ball:
     """Return the ball of node i, given those of the earlier nodes."""
     if node.op is INPUT or node.op is CONSTANT:
-        return run.stored(inputs[i] if node.op is INPUT else graph.constants[i], index=node.kind == "index")
-    run.call = replace(node_context(graph, i, run.constants), in_integers=run.formats.get(i) == INTEGERS)
-    if i in run.largest:
-        x, axes = run.largest[i]
-        return selection.largest_rule(run, balls[x], axes)
-    args = [run.stored(a.value) if isinstance(a, NumberArg) else balls[a] for a in node.args]
-    rule = run.way.product if run.way is not None and (node.op.kernel or node.op.divides) else apply_rule
-    ball = rule(run, node.op, args, node.params)
-    if run.way is not None and _ends_layer(graph, i):
-        ball = run.way.stored(ball, i in graph.output_positions)
-    return replace(ball, ends=(np.maximum(ball.low, 1.0), ball.high)) if _counts_largest(graph, node, run) else ball
+        return context.stored(inputs[i] if node.op is INPUT else graph.constants[i], index=node.kind == "index")
+    context.call = replace(node_context(graph, i, context.constants), in_integers=context.formats.get(i) == INTEGERS)
+    if i in context.largest:
+        x, axes = context.largest[i]
+        return selection.largest_rule(context, balls[x], axes)
+    args = [context.stored(a.value) if isinstance(a, NumberArg) else balls[a] for a in node.args]
+    rule = context.way.product if context.way is not None and (node.op.kernel or node.op.divides) else apply_rule
+    ball = rule(context, node.op, args, node.params)
+    if context.way is not None and _ends_layer(graph, i):
+        ball = context.way.stored(ball, i in graph.output_positions)
+    return replace(ball, ends=(np.maximum(ball.low, 1.0), ball.high)) if _counts_largest(graph, node, context) else ball
 
 
 def _ends_layer(graph: Graph, i: int) -> bool:
@@ -264,14 +273,14 @@ def _ends_layer(graph: Graph, i: int) -> bool:
     return i in graph.output_positions or not any(n.group == group for n in graph.nodes[i + 1 :])
 
 
-def _counts_largest(graph: Graph, node: Node, run: Context) -> bool:
+def _counts_largest(graph: Graph, node: Node, context: Context) -> bool:
     """Return whether `node` counts the largest cells, as the derivative of amax does: then its value is at least 1."""
     if node.op is not SUM:
         return False
     chosen = graph.nodes[node.operands()[0]]
-    if chosen.op is not SELECT or chosen.args[1] not in run.largest or chosen.args[2] != NumberArg(1):
+    if chosen.op is not SELECT or chosen.args[1] not in context.largest or chosen.args[2] != NumberArg(1):
         return False
-    x, axes = run.largest[chosen.args[1]]
+    x, axes = context.largest[chosen.args[1]]
     number = graph.nodes[chosen.args[0]] if isinstance(chosen.args[0], int) else None
     return axes == node.params["axes"] and number is not None and number.op is EQUAL and number.args == (x, x)
 
@@ -282,7 +291,7 @@ def local_radius(
     """Return the ball of one operator call on the given numbers.
 
     op is an operator, its name, or a node of a graph, which brings its parameters and Python numbers along; then args
-    are the node's other arguments.
+    are the node's other arguments. `backend` evaluates it: "numpy" or "torch".
 
     >>> local_radius("add", np.float32([1.0]), np.float32([1e-9])).radius <= 2.0**-23
     array([ True])

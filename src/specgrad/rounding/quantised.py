@@ -4,7 +4,7 @@ A node that a runtime computes in integers loses nothing as long as no sum leave
 absolute values. A quantised cell is saturate(round(v) + zero) for some v inside the ball of x/scale: a set of integers,
 nearly always of one.
 
-`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
+`context` (specgrad.rounding.context) is what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations
@@ -28,54 +28,54 @@ INT32_LIMIT = 2.0**31  # sums of integers are wrapped from here on
 MAX_FACTORS = 3  # so many powers of two may be multiplied in any order: each is small enough to stay in the format
 
 
-def integer_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def integer_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of sums and products of integers in int32: exact, or unknown where they may wrap.
 
     Value and results are integers, so their distance is: what remains of a radius below 1 is 0.
     """
-    ball = linear_rule(run, op, [replace(a, expansion=None) for a in args], params)
-    fits = magnitude(run, op, [a.size for a in args], params) < INT32_LIMIT
+    ball = linear_rule(context, op, [replace(a, expansion=None) for a in args], params)
+    fits = magnitude(context, op, [a.size for a in args], params) < INT32_LIMIT
     fits = fits & all((a.value == np.rint(a.value)).all() for a in args)
     return Ball(np.rint(ball.value), np.where(fits, np.floor(ball.radius), np.inf), whole=True)
 
 
-def no_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def no_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return a ball of radius inf: nothing is claimed of other operators in integers."""
-    value = run.evaluate(op, [a.value for a in args], params)
+    value = context.evaluate(op, [a.value for a in args], params)
     return Ball(value, np.full(value.shape, np.inf))
 
 
-def quantize_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def quantize_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of the integers that rounding any point of x/scale gives, plus the zero point, saturated."""
     x, scale, zero = args
-    quotient = _quotient(run, x, scale)
-    value = run.evaluate(op, [a.value for a in args], params)
+    quotient = _quotient(context, x, scale)
+    value = context.evaluate(op, [a.value for a in args], params)
     low, high = (np.rint(q) + z for q, z in ((quotient.low, zero.low), (quotient.high, zero.high)))
     low, high = (np.clip(end, params["low"], params["high"]) for end in (low, high))
     holds = 2.0 ** min(
-        run.arithmetic.format.digits, REFERENCE.digits
+        context.arithmetic.format.digits, REFERENCE.digits
     )  # every whole number up to here, so the sum is exact
     lost = unknown(quotient) | unknown(zero) | (zero.value != np.rint(zero.value))
     lost = lost | (np.maximum(np.abs(low), np.abs(high)) > holds)
-    run.mark_undecided(np.asarray(low != high))
+    context.mark_undecided(np.asarray(low != high))
     ball = replace(between(value, low, high), ends=(low, high), whole=True)
     return mark_unknown_cells(ball, np.broadcast_to(lost, value.shape))
 
 
-def _quotient(run: Context, x: Ball, scale: Ball) -> Ball:
+def _quotient(context: Context, x: Ball, scale: Ball) -> Ball:
     """Return the ball of x/scale, or x times the rounded 1/scale; exact for powers of two, in any order of factors."""
-    ball = div_rule(run, DIV, [x, scale], {})
-    form = run.arithmetic.format
+    ball = div_rule(context, DIV, [x, scale], {})
+    form = context.arithmetic.format
     size = np.abs(ball.value)
     kept = (size == 0) | ((size >= form.tiny) & (size <= form.largest))
-    exact = is_near_power_of_two(run, scale) & _has_few_factors(x, scale) & (x.radius == 0) & kept
+    exact = is_near_power_of_two(context, scale) & _has_few_factors(x, scale) & (x.radius == 0) & kept
     return replace(ball, radius=np.where(exact, 0.0, ball.radius))
 
 
-def is_near_power_of_two(run: Context, x: Ball) -> Array:
+def is_near_power_of_two(context: Context, x: Ball) -> Array:
     """Return, elementwise, whether x is a power of two of small exponent: up to 2**42 either way in float32."""
     mantissa, exponent = np.frexp(x.value)
-    near = np.abs(exponent - 1) * MAX_FACTORS <= -run.arithmetic.format.lowest
+    near = np.abs(exponent - 1) * MAX_FACTORS <= -context.arithmetic.format.lowest
     return np.asarray((x.radius == 0) & (np.abs(mantissa) == 0.5) & near)
 
 
@@ -85,24 +85,24 @@ def _has_few_factors(*args: Ball) -> bool:
     return sum(a.expansion.count.longest for a in args if a.expansion is not None) < MAX_FACTORS
 
 
-def mul_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def mul_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of a product; by a power of two, of a known number, it is exact."""
-    ball = linear_rule(run, op, args, params)
-    form, size = run.arithmetic.format, np.abs(ball.value)
-    exact = (is_near_power_of_two(run, args[0]) & (args[1].radius == 0)) | (
-        is_near_power_of_two(run, args[1]) & (args[0].radius == 0)
+    ball = linear_rule(context, op, args, params)
+    form, size = context.arithmetic.format, np.abs(ball.value)
+    exact = (is_near_power_of_two(context, args[0]) & (args[1].radius == 0)) | (
+        is_near_power_of_two(context, args[1]) & (args[0].radius == 0)
     )
     exact = exact & _has_few_factors(*args)
     exact = exact & ((size == 0) | (size >= form.tiny)) & (size <= form.largest) & ~np.isinf(ball.radius)
     return replace(ball, radius=np.where(exact, 0.0, ball.radius)) if exact.any() else ball
 
 
-def cast_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def cast_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of one store in another format; numbers that it holds stay. No sum is merged across it."""
-    (x,), form = args, replace(run.arithmetic.format, **_bits(params["dtype"]))
+    (x,), form = args, replace(context.arithmetic.format, **_bits(params["dtype"]))
     held = form.holds(x.value) & (x.radius == 0)
     lost = np.where(held, 0.0, x.size * form.u + form.smallest)
-    if run.arithmetic.flush:
+    if context.arithmetic.flush:
         lost = np.where(x.least < form.tiny, np.maximum(lost, np.minimum(x.size, form.tiny)), lost)
     radius = np.where(lost == 0, x.radius, (x.radius + lost) * SLACK)
     return mark_unknown_cells(Ball(x.value, np.where(x.size + lost <= form.largest, radius, np.inf)), unknown(x))

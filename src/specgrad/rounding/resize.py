@@ -23,26 +23,26 @@ from .linear import count_roundings, make_ball, rounded
 from .slack_constants import COORDINATE, SLACK, long_slack
 
 
-def resize_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def resize_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of resize or its adjoint: incoming radii, errors of coordinates, and roundings of the sums."""
     (x,) = args
-    value = run.evaluate(op, [x.value], params)
-    part = run.expansion_of(x, 0, run.arithmetic.fused)
-    unit = COORDINATE if run.arithmetic.u else 0.0
+    value = context.evaluate(op, [x.value], params)
+    part = context.expansion_of(x, 0, context.arithmetic.fused)
+    unit = COORDINATE if context.arithmetic.u else 0.0
     spread = "cells" in params
     cells = params["cells"] if spread else [x.shape[a] for a in params["axes"]]
     lines = axes_resized(cells, **{k: v for k, v in params.items() if k != "cells"})
     sizes = np.maximum(x.size, part.size)
-    state = _State(x.value, x.radius, part.carried, sizes, run.centred)
+    state = _State(x.value, x.radius, part.carried, sizes, context.centred)
     open_ = np.zeros((1,) * value.ndim, dtype=bool)
     for axis, line in reversed(lines) if spread else lines:
         if line.misses(unit).max() >= 0.5:  # a coordinate that may be anywhere
-            return make_ball(run, value, np.full(value.shape, np.inf))
+            return make_ball(context, value, np.full(value.shape, np.inf))
         chosen = _spread_axis(state, axis, line, unit) if spread else _read_axis(state, axis, line, unit)
         open_ = open_ | chosen
-    run.mark_undecided(open_)
+    context.mark_undecided(open_)
     count = op.roundings(x.shape, **params) if op.roundings is not None else 0
-    met = count_roundings(run, op, [part.count], (0,), count, value.size, value.size, besides=count)
+    met = count_roundings(context, op, [part.count], (0,), count, value.size, value.size, besides=count)
     most = np.asarray(np.max(part.most, initial=1.0) * (count + 1))
     most = most if part.most.ndim == 0 else np.maximum(most, state.size)
     alone = None if part.count.total else state.size
@@ -51,8 +51,8 @@ def resize_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
         state.carried = np.where(whole, state.carried, np.inf)
     carried = state.carried * SLACK
     if met.total == 0:
-        return make_ball(run, value, carried)
-    return rounded(run, value, carried, state.size, met, most, None, alone)
+        return make_ball(context, value, carried)
+    return rounded(context, value, carried, state.size, met, most, None, alone)
 
 
 def may_read_nonfinite(x: Array, params: Params) -> Array:
@@ -93,12 +93,12 @@ class _State:
 
 
 def _column(numbers: Array, axis: int, ndim: int) -> Array:
-    """Return numbers per cell of an axis, shaped to broadcast along it."""
+    """Return numbers per cell of an axis, shaped to broadcast along it in arrays of `ndim` axes."""
     return numbers.reshape((len(numbers), *(1,) * (ndim - axis - 1)))
 
 
 def _read(x: Array, axis: int, line: Resized, weights: Any) -> Array:
-    """Return the sum over taps along an axis, with the given weights."""
+    """Return the sum over taps of x along a resized axis `line`, with the given weights."""
     taps = (
         np.take(x, cells, axis=axis) * _column(w, axis, x.ndim) for cells, w in zip(line.cells, weights, strict=True)
     )
@@ -129,7 +129,8 @@ def _read_axis(state: _State, axis: int, line: Resized, unit: float) -> Array:
 def _spread_axis(state: _State, axis: int, line: Resized, unit: float) -> Array:
     """Apply the adjoint along one axis to `state`, in place: gy[o] goes to the cells that it may have been read from.
 
-    Each weight is off by what coordinates, in `unit`, may be off. Returns all False: no cell stays undecided.
+    Each weight is off by what coordinates, in `unit`, may be off. Returns all False: no cell stays undecided. `line` is
+    the resized axis.
     """
     first, last, off = line.reached(unit)
     ndim = state.value.ndim

@@ -63,10 +63,10 @@ def rule_of(op: Op, args: Sequence[Ball]) -> Rule:
     raise UnsupportedError(op.name, text)
 
 
-def apply_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def apply_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of one operator call, by its rule."""
     rule = rule_of(op, args)
-    if run.call.in_integers and not op.exact:
+    if context.call.in_integers and not op.exact:
         rule = quantised.integer_rule if rule in (linear.linear_rule, quantised.mul_rule) else quantised.no_rule
     with np.errstate(all="ignore"):  # an overflow of ours ends as a radius of inf
-        return rule(run, op, args, params)
+        return rule(context, op, args, params)

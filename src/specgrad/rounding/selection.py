@@ -3,7 +3,7 @@
 Where the balls are disjoint the choice is the same in every execution. Where they overlap it is undecided: the node is
 reported, and the radius covers every outcome.
 
-`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
+`context` (specgrad.rounding.context) is what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from .linear import linear_rule, make_ball, mark_unknown, reference_error, store
 from .slack_constants import LEAST, OUTWARD, long_slack
 
 
-def mask_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def mask_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of greater, greater_equal, less, equal: 0 or 1, undecided where the balls overlap."""
     a, b = args
-    value = run.evaluate(op, [a.value, b.value], params)
+    value = context.evaluate(op, [a.value, b.value], params)
     (a_low, a_high), (b_low, b_high) = open_ends(a), open_ends(b)
     apart = (a_low > b_high) | (a_high < b_low)
     touching = {"greater": a_high <= b_low, "greater_equal": a_low >= b_high}
     touching |= {"less": a_low >= b_high, "equal": np.zeros((), dtype=bool)}
     fixed = ~unknown(a) if a is b else (a.radius == 0) & (b.radius == 0)  # x == x, the test for NaN
     open_ = np.broadcast_to(~(apart | touching[op.name] | fixed), value.shape)
-    run.mark_undecided(open_)
-    return _zero_or_one(run, value, open_)
+    context.mark_undecided(open_)
+    return _zero_or_one(context, value, open_)
 
 
-def _zero_or_one(run: Context, value: Array, open_: Array) -> Ball:
+def _zero_or_one(context: Context, value: Array, open_: Array) -> Ball:
     """Return the ball of a comparison: its value, or 0..1 in the cells `open_`."""
-    return run.spanned(value, np.where(open_, 0.0, value), np.where(open_, 1.0, value))
+    return context.spanned(value, np.where(open_, 0.0, value), np.where(open_, 1.0, value))
 
 
-def largest_rule(run: Context, x: Ball, axes: tuple[int, ...]) -> Ball:
+def largest_rule(context: Context, x: Ball, axes: tuple[int, ...]) -> Ball:
     """Return the ball of x == amax(x): which cells are the largest, both sides being computed from the same x."""
     value = (x.value == np.max(x.value, axis=axes, keepdims=True)).astype(float)
     possible = x.high >= np.max(x.low, axis=axes, keepdims=True)
@@ -53,42 +53,44 @@ def largest_rule(run: Context, x: Ball, axes: tuple[int, ...]) -> Ball:
     tied = ~np.any(possible & (x.radius > 0), axis=axes, keepdims=True)  # equal numbers, not equal balls
     lost = np.broadcast_to(np.any(unknown(x), axis=axes, keepdims=True), value.shape)  # a NaN equals nothing
     open_ = possible & ~alone & ~tied | lost
-    run.mark_undecided(open_)
-    return mark_unknown_cells(_zero_or_one(run, value, open_), lost)
+    context.mark_undecided(open_)
+    return mark_unknown_cells(_zero_or_one(context, value, open_), lost)
 
 
-def step_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def step_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of sign, floor, ceil or round: radius 0 where no jump lies in the argument's ball.
 
     Elsewhere it reaches from op(low) to op(high), and the cell is reported as undecided.
     """
     (x,) = args
-    value = run.evaluate(op, [x.value], params)
-    low, high = (run.evaluate(op, [end], params) for end in (x.low, x.high))
+    value = context.evaluate(op, [x.value], params)
+    low, high = (context.evaluate(op, [end], params) for end in (x.low, x.high))
     open_ = (low != high) & (x.radius > 0) | unknown(x)
-    run.mark_undecided(open_)
-    ball = run.spanned(value, np.where(open_, low, value), np.where(open_, high, value))
-    return propagate_unknown(mark_unknown(run, ball), args)
+    context.mark_undecided(open_)
+    ball = context.spanned(value, np.where(open_, low, value), np.where(open_, high, value))
+    return propagate_unknown(mark_unknown(context, ball), args)
 
 
-def fmod_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def fmod_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of a - b*q, exact; q = trunc(a/b) is one integer if the balls allow no other, else undecided.
 
     An undecided result lies between 0 and a, on the side of a, and is smaller than the largest b.
     """
     a, b = args
-    value = run.evaluate(op, [a.value, b.value], params)
+    value = context.evaluate(op, [a.value, b.value], params)
     q, same = _one_quotient(a, b)
     fixed = np.broadcast_to((a.radius == 0) & (b.radius == 0), value.shape)
     open_ = ~(same | fixed)
-    run.mark_undecided(open_)
+    context.mark_undecided(open_)
     low, high = np.fmax(-b.size, np.minimum(a.low, 0.0)), np.fmin(b.size, np.maximum(a.high, 0.0))
     ends = _minus_multiple(a, b, q)
     low, high = (
         np.where(fixed, value, np.where(open_, wide, end)) for wide, end in zip((low, high), ends, strict=True)
     )
     lost = unknown(a) | unknown(b) | ((b.least == 0) & (b.radius > 0))  # a divisor that may be 0
-    return mark_unknown_cells(mark_unknown(run, run.spanned(value, low, high)), np.broadcast_to(lost, value.shape))
+    return mark_unknown_cells(
+        mark_unknown(context, context.spanned(value, low, high)), np.broadcast_to(lost, value.shape)
+    )
 
 
 def _one_quotient(a: Ball, b: Ball) -> tuple[Array, Array]:
@@ -108,31 +110,31 @@ def _minus_multiple(a: Ball, b: Ball, q: Array) -> tuple[Array, Array]:
     return low - slack, high + slack
 
 
-def select_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def select_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of select: the chosen argument's, or one around both if the condition is undecided.
 
     What is not chosen is not touched, be it unknown.
     """
     c, a, b = args
-    value = run.evaluate(op, [c.value, a.value, b.value], params)
+    value = context.evaluate(op, [c.value, a.value, b.value], params)
     open_ = (c.low <= 0) & (c.high >= 0) & (c.radius > 0) | unknown(c)
     first = c.value != 0
     lost = np.where(open_, unknown(a) | unknown(b), np.where(first, unknown(a), unknown(b)))
-    if run.centred:
+    if context.centred:
         low = np.where(open_, np.minimum(a.low, b.low), np.where(first, a.low, b.low))
         high = np.where(open_, np.maximum(a.high, b.high), np.where(first, a.high, b.high))
-        ball = mark_unknown(run, run.spanned(value, *np.broadcast_arrays(low, high)))
+        ball = mark_unknown(context, context.spanned(value, *np.broadcast_arrays(low, high)))
         return mark_unknown_cells(ball, np.broadcast_to(lost, ball.shape))
     either = np.maximum(np.abs(a.value - value) + a.radius, np.abs(b.value - value) + b.radius) * SLACK
     radius = np.where(open_, either, np.where(first, a.radius, b.radius))
-    return make_ball(run, value, np.broadcast_to(radius, value.shape))
+    return make_ball(context, value, np.broadcast_to(radius, value.shape))
 
 
-def winner_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def winner_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of an argmax: certain if its lower end beats the upper end of every other tap
     (ties: the first)."""
     (x,), window = args, params["window"]
-    index = run.evaluate(op, [x.value], params)
+    index = context.evaluate(op, [x.value], params)
     position = np.arange(math.prod(window.size)).reshape(window.size)
     high, floor = open_ends(x)[1], _floor(x, index, window)
     challenged = np.zeros(index.shape, dtype=bool)
@@ -141,43 +143,44 @@ def winner_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
         chosen, least = tap.read_outputs(index), tap.read_outputs(floor)
         other = (cell != chosen) & ((top > least) | ((top == least) & (cell < chosen)))
         tap.write_outputs(challenged, tap.read_outputs(challenged) | other)
-    run.mark_undecided(challenged)
+    context.mark_undecided(challenged)
     candidates = _candidates(high, index, floor, challenged, params) if challenged.any() else None
     return Ball(index, np.where(challenged, np.inf, 0.0), candidates)
 
 
-def top_value_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def top_value_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of top: a cell reads one line of its axis."""
     lost = np.any(unknown(args[0]), axis=params["axis"], keepdims=True)
-    return _by_rank(run, monotone_rule(run, op, args, params), lost)
+    return _by_rank(context, monotone_rule(context, op, args, params), lost)
 
 
-def rank_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def rank_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of an exact, nondecreasing operator of several cells that is no maximum, such as a median.
 
     A cell reads its window, if there is one, else everything.
     """
     lost = np.asarray(any(unknown(a).any() for a in args))
     if lost and "window" in params and op.reads == "window" and len(args) == 1:
-        marked = run.evaluate(MAX_POOL, [unknown(args[0]).astype(np.float64)], {"window": params["window"]})
+        marked = context.evaluate(MAX_POOL, [unknown(args[0]).astype(np.float64)], {"window": params["window"]})
         lost = np.asarray(marked > 0)
-    return _by_rank(run, monotone_rule(run, op, args, params), lost)
+    return _by_rank(context, monotone_rule(context, op, args, params), lost)
 
 
-def _by_rank(run: Context, ball: Ball, lost: Array) -> Ball:
-    """Return the ball of numbers at a rank, given that of nondecreasing functions and which cells read an unknown one.
+def _by_rank(context: Context, ball: Ball, lost: Array) -> Ball:
+    """Return the ball of numbers at a rank, given that of nondecreasing functions and a mask `lost` of cells that read
+    an unknown one.
 
     If subnormal numbers count as zero they are equal to it, and any of them may stand at the rank of another. A cell
     that may be NaN may stand at every rank: runtimes sort it by comparisons that are all false.
     """
-    ball, tiny = mark_unknown_cells(ball, np.broadcast_to(lost, ball.shape)), run.arithmetic.tiny
-    if not run.arithmetic.flush:
+    ball, tiny = mark_unknown_cells(ball, np.broadcast_to(lost, ball.shape)), context.arithmetic.tiny
+    if not context.arithmetic.flush:
         return ball
     near = np.where(ball.least < tiny, 2 * tiny, 0.0)
     return Ball(ball.value, ball.radius + near)
 
 
-def top_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def top_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of the cell at a rank: certain if its ball is disjoint from those of all other cells.
 
     Equal numbers without a radius are ordered by position; if one of them has a radius either may come first.
@@ -197,19 +200,24 @@ def top_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball
     open_ = _may_overtake(low, high, inexact) | _may_overtake(-high[::-1], -low[::-1], inexact[::-1])[::-1]
     open_ |= nan & (nan.sum(0, keepdims=True) > 1)  # which NaN comes first is left open
     challenged = np.moveaxis(open_[: params["k"]], 0, axis)
-    run.mark_undecided(challenged)
+    context.mark_undecided(challenged)
     return Ball(index, np.where(challenged, np.inf, 0.0))
 
 
 def _may_overtake(low: Array, high: Array, inexact: Array) -> Array:
-    """Return a mask of cells that may come before one ranked before them, along the first axis, the largest first."""
+    """Return a mask of cells that may come before one ranked before them, along the first axis, the largest first.
+
+    low and high are their ranges, `inexact` marks those with a radius.
+    """
     least = np.minimum.accumulate(np.concatenate([np.full_like(low[:1], np.inf), low[:-1]]))
     loose = np.logical_or.accumulate(np.concatenate([np.zeros_like(inexact[:1]), inexact[:-1]]))
     return np.asarray((least < high) | ((least == high) & (loose | inexact)))
 
 
 def _floor(x: Ball, index: Array, window: Window) -> Array:
-    """Return a lower bound of the winner's value; -inf in a window with an unknown cell, where any tap may win."""
+    """Return a lower bound of the value of each window's winner, at `index`; -inf in a window with an unknown cell,
+    where any tap may win.
+    """
     floor = _read(x.low, index, window.rank)
     lost = unknown(x)
     for tap in window.taps() if lost.any() else ():
@@ -228,7 +236,10 @@ def _read(x: Array, index: Array, rank: int) -> Array:
 
 
 def _candidates(high: Array, index: Array, floor: Array, challenged: Array, params: Params) -> Candidates:
-    """Return every tap of an undecided window that may be its largest."""
+    """Return every tap of the windows marked `challenged` that may be the largest: its upper end reaches `floor`.
+
+    `index` are the winners of the middle values.
+    """
     window = params["window"]
     position = np.arange(math.prod(window.size)).reshape(window.size)
     slots = np.arange(index.size).reshape(index.shape)
@@ -241,16 +252,18 @@ def _candidates(high: Array, index: Array, floor: Array, challenged: Array, para
 
 
 def _planes(outs: tuple[Array, ...], lead: tuple[int, ...]) -> Array:
-    """Return the number of the plane that each undecided output lies in."""
+    """Return the number of the plane that each undecided output lies in; `outs` are indices per axis, `lead` the
+    leading sizes.
+    """
     if not lead:
         return np.zeros(outs[0].shape, dtype=np.int64)
     return np.asarray(np.ravel_multi_index(outs[: len(lead)], lead))
 
 
-def take_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def take_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of take: exact, and at an undecided position one that covers every cell that may be read."""
     x, i = args
-    ball = linear_rule(run, op, [x, Ball(i.value, np.zeros(i.shape))], params)
+    ball = linear_rule(context, op, [x, Ball(i.value, np.zeros(i.shape))], params)
     if i.is_exact:
         return ball
     if i.candidates is None:
@@ -259,65 +272,65 @@ def take_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Bal
     lead, outs, cells = x.shape[: len(x.shape) - rank], i.candidates.outs, i.candidates.cells
     cell = (_planes(outs, lead), cells)
     plane = (math.prod(lead), math.prod(x.shape[len(lead) :]))
-    if run.centred:
+    if context.centred:
         low, high = ball.low.copy(), ball.high.copy()
         np.minimum.at(low, outs, x.low.reshape(plane)[cell])
         np.maximum.at(high, outs, x.high.reshape(plane)[cell])
-        return propagate_unknown(mark_unknown(run, run.spanned(ball.value, low, high)), ())
+        return propagate_unknown(mark_unknown(context, context.spanned(ball.value, low, high)), ())
     value, slack = x.value.reshape(plane)[cell], x.radius.reshape(plane)[cell]
     np.maximum.at(radius, outs, (np.abs(value - ball.value[outs]) + slack) * SLACK)
     return Ball(ball.value, radius)
 
 
-def gather_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def gather_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of gather: exact, and at an undecided position one that covers every cell along the axis."""
     x, i = args
-    ball = linear_rule(run, op, [x, Ball(i.value, np.zeros(i.shape))], params)
+    ball = linear_rule(context, op, [x, Ball(i.value, np.zeros(i.shape))], params)
     if i.is_exact:
         return ball
     axis = params["axis"]
     behind = (1,) * (len(x.shape) - axis - 1)
     open_ = np.broadcast_to((i.radius > 0).reshape(i.shape + behind), ball.shape)
     low, high = _along(x.low.min(axis), i, axis), _along(x.high.max(axis), i, axis)
-    whole = run.spanned(ball.value, np.where(open_, low, ball.low), np.where(open_, high, ball.high))
+    whole = context.spanned(ball.value, np.where(open_, low, ball.low), np.where(open_, high, ball.high))
     lost = open_ & _along(np.asarray(unknown(x).any(axis)), i, axis)
-    return mark_unknown_cells(mark_unknown(run, whole), np.broadcast_to(lost, ball.shape))
+    return mark_unknown_cells(mark_unknown(context, whole), np.broadcast_to(lost, ball.shape))
 
 
 def _along(cells: Array, i: Ball, axis: int) -> Array:
-    """Return what holds for a whole axis, broadcastable at every position of the index that stands there."""
+    """Return `cells`, what holds for a whole axis, broadcastable at every position of the index i that stands there."""
     return cells.reshape(cells.shape[:axis] + (1,) * len(i.shape) + cells.shape[axis:])
 
 
-def scatter_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def scatter_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of scatter: that of put, with an undecided position being anywhere."""
-    return put_rule(run, op, [args[0], replace(args[1], candidates=None)], params)
+    return put_rule(context, op, [args[0], replace(args[1], candidates=None)], params)
 
 
-def put_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def put_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of put: as many roundings as values meet in a cell; each candidate may receive an undecided
     value, or not."""
     gy, i = args
     positions = Ball(i.value, np.zeros(i.shape))
-    fixed = _zero_where_open(gy, i.radius > 0) if run.centred and i.candidates is not None else gy
-    ball = linear_rule(run, op, [fixed, positions], params, count=0)
-    sizes = run.evaluate(op, [gy.size, i.value], params)
-    visits = run.evaluate(op, [np.ones(gy.shape), i.value], params)
+    fixed = _zero_where_open(gy, i.radius > 0) if context.centred and i.candidates is not None else gy
+    ball = linear_rule(context, op, [fixed, positions], params, count=0)
+    sizes = context.evaluate(op, [gy.size, i.value], params)
+    visits = context.evaluate(op, [np.ones(gy.shape), i.value], params)
     radius = ball.radius
     if not i.is_exact:
         if i.candidates is None:
             return Ball(ball.value, np.full(ball.shape, np.inf))
         more, often = (_scattered(v, i.candidates, params) for v in (gy.size, np.ones(gy.shape)))
         sizes, visits, radius = sizes + more, visits + often, radius + more
-        if run.centred:
+        if context.centred:
             ball = _with_candidates(ball, gy, i.candidates, params)
             radius = ball.radius
     count = np.maximum(visits - 1, 0)
-    stores = int(run.arithmetic.inner is not run.arithmetic.format and bool(count.any()))
-    error = stored_error(run.arithmetic, sizes, count, stores) + underflow(run.arithmetic, count, stores)
+    stores = int(context.arithmetic.inner is not context.arithmetic.format and bool(count.any()))
+    error = stored_error(context.arithmetic, sizes, count, stores) + underflow(context.arithmetic, count, stores)
     error = np.where(count == 0, 0.0, error + reference_error(sizes, count))
     radius = (radius + error) * long_slack(visits)  # radii that met in a cell were summed
-    return make_ball(run, ball.value, np.where(ball.size + error <= run.arithmetic.largest, radius, np.inf))
+    return make_ball(context, ball.value, np.where(ball.size + error <= context.arithmetic.largest, radius, np.inf))
 
 
 def _zero_where_open(gy: Ball, open_: Array) -> Ball:
@@ -342,8 +355,8 @@ def _scattered(values: Array, candidates: Candidates, params: Params) -> Array:
     return flat.reshape(lead + tuple(size))
 
 
-def position_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def position_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of layout and last_writer on positions: exact, or unknown as a whole."""
-    value = run.evaluate(op, [a.value for a in args], params)
+    value = context.evaluate(op, [a.value for a in args], params)
     open_ = any(not a.is_exact for a in args)
     return Ball(value, np.full(value.shape, np.inf if open_ else 0.0))

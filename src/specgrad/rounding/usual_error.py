@@ -118,7 +118,7 @@ def _array(x: Any) -> Array:
 
 
 def _deviation(e: _Estimate) -> Array:
-    """Return the standard deviation of every cell; inf where it is not known."""
+    """Return the standard deviation of every cell of an estimate; inf where it is not known."""
     if e.variance is None:
         return np.zeros(shape_of(e.value))
     deviation = np.sqrt(_array(e.variance))
@@ -149,7 +149,7 @@ class _Walk:
         self.last_use = {a: i for i, node in enumerate(graph.nodes) for a in node.operands()}
 
     def step(self, i: int, given: Mapping[int, Any]) -> None:
-        """Estimate node i from earlier ones."""
+        """Estimate node i from earlier ones; `given` are the graph's inputs by position."""
         node = self.graph.nodes[i]
         if node.op in (INPUT, CONSTANT):
             value = given[i] if node.op is INPUT else self.graph.constants[i]
@@ -192,14 +192,16 @@ class _Walk:
         return None if tangent is None else abs(tangent) / _divisor(node)  # coefficients of 0, 1 and -1, or averages
 
     def _slope(self, node: Node, y: Any, values: Sequence[Any], k: int) -> Any:
-        """Return dy/dx_k of a cellwise operator."""
+        """Return dy/dx_k of a cellwise operator at the arguments' values."""
         tangents: list[Any] = [None] * len(values)
         tangents[k] = _ones(values[k])
         slope = node.op.tangent(y, values, tangents, node.params)
         return 0.0 if slope is None else slope
 
     def _own(self, node: Node, y: Any, values: Sequence[Any]) -> tuple[Any, Any, bool]:
-        """Return the variance that the operator's own roundings add, None if it is exact; the unsure cells; alike."""
+        """Return the variance that the operator's own roundings add at these values, None if it is exact; the unsure
+        cells; alike.
+        """
         op, form = node.op, self._format(node)
         if form is None or op.exact or op.jumps:
             return None, False, False
@@ -209,7 +211,9 @@ class _Walk:
         return self._own_of_sum(node, y, values, form)
 
     def _own_of_sum(self, node: Node, y: Any, values: Sequence[Any], form: Format) -> tuple[Any, Any, bool]:
-        """Return the variance of a sum's own roundings, the cells of which nothing is said, and whether it has runs."""
+        """Return the variance of a sum's own roundings in the format `form`, the cells of which nothing is said, and
+        whether it has runs.
+        """
         op = node.op
         assert op.roundings is not None
         count = op.roundings(*map(shape_of, values), **node.params)
@@ -239,7 +243,9 @@ class _Walk:
                 raise UnsupportedError(node.op.name, "rounding may decide which cells are read behind it")
 
     def _moved(self, e: _Estimate, rng: np.random.Generator) -> Any:
-        """Return a value with every cell moved by MOVED_DEVIATIONS of its deviations, up or down."""
+        """Return an estimate's value with every cell moved by MOVED_DEVIATIONS of its deviations, up or down at
+        random.
+        """
         apart = MOVED_DEVIATIONS * _deviation(e) * rng.choice((-1.0, 1.0), size=shape_of(e.value))
         return e.value + self.lift(np.where(np.isfinite(apart), apart, 0.0))
 
@@ -264,7 +270,10 @@ def sum_variance(count: int, squares: Any, y: Any) -> Any:
 
 
 def _over_steps(node: Node, args: Sequence[_Estimate]) -> Any:
-    """Return the variance behind a step of height 1; 0 far from it."""
+    """Return the variance behind a step of height 1; 0 far from it.
+
+    UnsupportedError for a step of another kind.
+    """
     x, deviation = args[0].value, sum(e.variance for _, e in _with_variance(args)) ** 0.5
     name = node.op.name
     if name == "quantize":
@@ -296,7 +305,7 @@ def _ones(x: Any) -> Any:
 
 
 def _is_index(x: Any) -> bool:
-    """Return whether x holds integers."""
+    """Return whether x holds integers, by its dtype."""
     return "int" in str(getattr(x, "dtype", ""))
 
 
@@ -353,6 +362,6 @@ def _divisor(node: Node) -> float:
 
 
 def _sum(*terms: Any) -> Any:
-    """Return the sum of variances; None, which is zero, in and out."""
+    """Return the sum of variances `terms`; None, which is zero, in and out."""
     present = [t for t in terms if t is not None]
     return sum(present[1:], start=present[0]) if present else None

@@ -56,7 +56,7 @@ class WinogradTiles:
 
     @property
     def name(self) -> str:
-        """Return the points as text."""
+        """Return the tiles' points as text, infinity last."""
         return f"points {', '.join(map(str, self.points))}, infinity"
 
     @cached_property
@@ -98,14 +98,16 @@ def _product(points: Iterable[Fraction]) -> tuple[Fraction, ...]:
 
 
 def _roundings(row: Sequence[Fraction]) -> int:
-    """Return the roundings of a sum of k terms: k - 1, and two more if some coefficient is no power of two."""
+    """Return the roundings of a sum of k terms with the coefficients `row`: k - 1, and two more if some coefficient is
+    no power of two.
+    """
     sizes = [abs(a) for a in row if a]
     plain = all((a.numerator & (a.numerator - 1)) == 0 == (a.denominator & (a.denominator - 1)) for a in sizes)
     return len(sizes) - 1 + (0 if plain else 2)
 
 
 def _points(*texts: str) -> tuple[Fraction, ...]:
-    """Return points from text."""
+    """Return points, exact fractions, from texts such as "1/2"."""
     return tuple(map(Fraction, texts))
 
 
@@ -123,7 +125,9 @@ TILES = {
 
 
 def fits(op: Op, window: Window | None, shapes: Sequence[tuple[int, ...]]) -> bool:
-    """Return whether a call is a plain convolution of 3 x 3 taps whose windows end with the padded input."""
+    """Return whether a call on arguments of these shapes is a plain convolution of 3 x 3 taps whose windows end with
+    the padded input.
+    """
     if op.name != "conv" or window is None or window.kernel != (TAPS, TAPS):
         return False
     native = window.native()
@@ -131,25 +135,25 @@ def fits(op: Op, window: Window | None, shapes: Sequence[tuple[int, ...]]) -> bo
     return plain and min(itertools.chain(*window.pads)) >= 0 and len(shapes[0]) >= window.rank + 1
 
 
-def winograd_rule(tiles: WinogradTiles, run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def winograd_rule(tiles: WinogradTiles, context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of a convolution by tiles, its factors and its result stored."""
     window, groups = params["window"], params["groups"]
     x, w, *b = args
     count = tiles.roundings(w.shape[1])
-    value = run.evaluate(op, [a.value for a in args], params)
+    value = context.evaluate(op, [a.value for a in args], params)
     given = [Ball(a.value, a.radius, ends=a.ends) for a in args]
-    parts = [run.expansion_of(a, k, region=False) for k, a in enumerate(given)]
-    plain = magnitude(run, op, [p.size for p in parts], params)
+    parts = [context.expansion_of(a, k, region=False) for k, a in enumerate(given)]
+    plain = magnitude(context, op, [p.size for p in parts], params)
     size = sizes(tiles, x.size, w.size, window, groups)
     if b:
         size = size + b[0].size.reshape(-1, 1, 1)
     slack = long_slack(w.shape[1] * tiles.cells**2 + count)
-    grown = growth(count, run.arithmetic.u)
+    grown = growth(count, context.arithmetic.u)
     most = _magnitude_bound(tiles, x.size, w.size, [a.size for a in b], w.shape[1]) * slack * (1 + grown)
-    error = grown * size + (2 * count + 1) * run.arithmetic.tiny * most
-    error = error if most <= run.arithmetic.largest else np.full(value.shape, np.inf)
+    error = grown * size + (2 * count + 1) * context.arithmetic.tiny * most
+    error = error if most <= context.arithmetic.largest else np.full(value.shape, np.inf)
     own = reference_error(plain, w.shape[1] * window.taps_count + 1)
-    return make_ball(run, value, (spread(run, op, parts, params) + error + own) * slack)
+    return make_ball(context, value, (spread(context, op, parts, params) + error + own) * slack)
 
 
 def sizes(tiles: WinogradTiles, x: Array, w: Array, window: Window, groups: int, power: int = 1) -> Array:
@@ -219,7 +223,10 @@ def _absolute(matrix: Matrix) -> Array:
 
 
 def _magnitude_bound(tiles: WinogradTiles, x: Array, w: Array, b: Sequence[Array], channels: int) -> float:
-    """Return an upper bound of every partial result: S with every factor f replaced by max(1, abs(f))."""
+    """Return an upper bound of every partial result: S with every factor f replaced by max(1, abs(f)).
+
+    x, w and b are sizes of data, weights and bias; `channels` are summed.
+    """
     total = 1.0
     for matrix in (tiles.data, tiles.weights, tuple(zip(*tiles.result, strict=True))):
         total *= max(sum(max(1.0, float(abs(a))) for a in row if a) for row in matrix) ** 2

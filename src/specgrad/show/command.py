@@ -75,7 +75,7 @@ def window(
 
 
 def integers_of(option: str, text: str) -> tuple[int, ...]:
-    """Return the integers of an option, separated by commas; ParameterError, with the option, if they are none.
+    """Return the integers of an option's text, separated by commas; ParameterError, with the option, if they are none.
 
     >>> integers_of("--size", "6,8")
     (6, 8)
@@ -87,13 +87,15 @@ def integers_of(option: str, text: str) -> tuple[int, ...]:
 
 
 def one_or_more(option: str, text: str) -> Any:
-    """Return one integer, which stands for all axes, or a tuple of several."""
+    """Return the one integer of an option's text, which stands for all axes, or a tuple of several; ParameterError if
+    they are none.
+    """
     numbers = integers_of(option, text)
     return numbers if len(numbers) > 1 else numbers[0]
 
 
 def padding_of(text: str) -> Any:
-    """Return --padding as `show_window` takes it: a number, numbers or pairs per axis, or a word.
+    """Return the text of --padding as `show_window` takes it: a number, numbers or pairs per axis, or a word.
 
     >>> padding_of("1"), padding_of("0:1,2"), padding_of("same_upper")
     (1, ((0, 1), 2), 'same_upper')
@@ -106,7 +108,8 @@ def padding_of(text: str) -> Any:
 
 
 def fractions_of(option: str, text: str) -> list[Fraction]:
-    """Return the exact numbers of an option, separated by commas; ParameterError, with the option, if they are none.
+    """Return the exact numbers of an option's text, separated by commas; ParameterError, with the option, if they are
+    none.
 
     >>> fractions_of("--values", "3,1/2,0.25")
     [Fraction(3, 1), Fraction(1, 2), Fraction(1, 4)]
@@ -120,7 +123,9 @@ def fractions_of(option: str, text: str) -> list[Fraction]:
 
 
 def _fraction(text: str) -> Fraction:
-    """Return a number exactly; ValueError if it is long or has an exponent, which could be huge."""
+    """Return the number that `text` states exactly; ValueError if it is long or has an exponent, which could be
+    huge.
+    """
     if len(text) > 24 or "e" in text.lower():
         raise ValueError
     return Fraction(text)

@@ -42,10 +42,11 @@ class WindowPicture(WindowValues):
 
     @property
     def svg(self) -> str:
-        """The picture as SVG text."""
+        """Return the picture as SVG text."""
         return self.picture.svg
 
     def _repr_svg_(self) -> str:
+        """Return the picture as SVG text, for notebooks."""
         return self.svg
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -74,6 +75,8 @@ def show_window(
     output: int | Shape | None = None,
 ) -> WindowPicture:
     """Return a picture of a window: the cells that it reads, padding, outputs, values, winners and gradients.
+
+    ParameterError for another operator, more than two axes, weights of a pooling.
 
     size        cells of the input: a number, or two for a plane
     operator    "max_pool", "avg_pool" or "conv"; stride defaults as theirs: the kernel, or 1 for conv
@@ -120,7 +123,10 @@ def show_window(
 
 
 def _window(operator: str, sizes: Shape, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Window:
-    """Return the window of these options; ShapeError if it has too many cells for a picture."""
+    """Return the window of these options over an input of `sizes`; ShapeError if it has too many cells for a picture.
+
+    ParameterError for conv with `ceil`.
+    """
     taps = kernel_of("show_window", kernel, len(sizes))
     if operator == "conv" and ceil:
         raise ParameterError("show_window", "conv has no ceil")
@@ -143,7 +149,7 @@ def _window(operator: str, sizes: Shape, kernel: Any, stride: Any, padding: Any,
 
 
 def _numbers(name: str, given: Any, shape: Shape, digits: str = "") -> Array:
-    """Return `given` in `shape`, exact if all are finite.
+    """Return `given`, the argument `name`, in `shape`, exact if all are finite.
 
     ShapeError for another number of them, ParameterError for no numbers.
 
@@ -164,7 +170,9 @@ def _numbers(name: str, given: Any, shape: Shape, digits: str = "") -> Array:
 
 
 def _batched_operator(operator: str, window: Window, weights: Array | None) -> Callable[[Any], Any]:
-    """Return the operator as a function of a batch of inputs (batch, *size), one channel each."""
+    """Return the operator, a convolution with `weights` or a pooling, as a function of a batch of inputs (batch,
+    *size), one channel each.
+    """
     if weights is not None:
         given = {k: v for k, v in (window.attributes() or {}).items() if k not in ("kernel", "ceil")}
         return lambda x: conv(weights[None, None], None, x[:, None], **given)[:, 0]
@@ -174,7 +182,7 @@ def _batched_operator(operator: str, window: Window, weights: Array | None) -> C
 
 
 def _values_and_jacobian(f: Callable[[Any], Any], x: Array, window: Window) -> tuple[Array, Array]:
-    """Return y and dy/dx, of shape (*out, *size): one vjp over a batch with one unit cotangent per output."""
+    """Return y = f(x) and dy/dx, of shape (*out, *size): one vjp over a batch with one unit cotangent per output."""
     count = math.prod(window.out)
     plain = x.dtype != object
     one = np.eye(count) if plain else exact(np.eye(count, dtype=int))
@@ -191,7 +199,10 @@ def _winners(x: Array, window: Window) -> dict[Shape, Shape | None]:
 
 
 def _chosen(window: Window, output: int | Shape | None) -> Shape:
-    """Return the output index that a picture points at: `output` once checked, or the middle one."""
+    """Return the output index that a picture points at: `output` once checked, or the middle one.
+
+    ShapeError if it is no output.
+    """
     if output is None:
         return tuple(n // 2 for n in window.out)
     index = (output,) if isinstance(output, int) else tuple(output)

@@ -50,7 +50,7 @@ def _outside(c: Canvas, x: float, y: float, kind: str, read: bool = False) -> No
 
 
 def _legend(c: Canvas, x: float, y: float, entries: Sequence[tuple[str, bool, str]]) -> None:
-    """Draw the legend in one line; an entry is (tone, dashed, meaning)."""
+    """Draw the legend at (x, y) in one line; an entry is (tone, dashed, meaning)."""
     for tone, dashed, text in entries:
         c.box(x, y - 9, 13, 11, tone, dashed=dashed)
         c.text(x + 19, y, text, "soft", size=11, anchor="start")
@@ -128,7 +128,8 @@ def _strip(c: Canvas, p: WindowValues, name: str, values: Any, across: dict[int,
 def _draw_reads(c: Canvas, p: WindowValues, o: Shape, across: dict[int, float], y: float) -> None:
     """Draw the taps of output `o`, with a line through them where dilation leaves cells out.
 
-    The row begins at height `y`; `across` says where each position of the axis begins.
+    The row begins at height `y`; `across` says where each position of the axis begins. `p` holds the numbers, `c` is
+    drawn on.
     """
     taps = p.reads(o)
     c.path([(across[taps[0].position[0]], y + HIGH / 2), (across[taps[-1].position[0]] + WIDE, y + HIGH / 2)], "read")
@@ -145,7 +146,8 @@ def _draw_reads(c: Canvas, p: WindowValues, o: Shape, across: dict[int, float], 
 def _draw_share(c: Canvas, p: WindowValues, r: Read, gy: Any, x: float, y: float) -> None:
     """Draw at (x, y), upper left, what of `gy`, the cotangent of one output, goes back through the tap `r`.
 
-    That is the product with the tap's share, which stands small above it, except of a maximum: there it is 0 or 1.
+    That is the product with the tap's share, which stands small above it, except of a maximum: there it is 0 or 1. `p`
+    holds the numbers, `c` is drawn on.
     """
     corner = "" if p.winners else f"{TIMES}{number(r.share)}"
     if r.share == 0:
@@ -208,7 +210,8 @@ def _draw_indices(c: Canvas, left: float, top: float, rows: Sequence[int], colum
 def _draw_input(c: Canvas, p: WindowValues, values: Any, left: float, top: float, *, forward: bool) -> None:
     """Draw the input plane with padding, `values` in its cells, from the upper left corner (left, top) on.
 
-    The chosen window is coloured; backward also every cell with a gradient.
+    The chosen window is coloured; backward also every cell with a gradient. `forward`: winners are marked; else cells
+    with a gradient.
     """
     rows, columns = (a.positions for a in p.window.axes)
     taps = {r.position: r for r in p.reads(p.chosen)}
@@ -239,7 +242,7 @@ def _draw_output(c: Canvas, p: WindowValues, values: Any, left: float, top: floa
 
 
 def _arrow(c: Canvas, p: WindowValues, left: float, side: float, top: float, *, back: bool) -> None:
-    """Draw an arrow between the chosen window and its output; backward it points the other way.
+    """Draw an arrow between the chosen window and its output; if `back` it points the other way.
 
     The input plane begins at (left, top), the output plane at `side`.
     """
@@ -267,7 +270,8 @@ def _draw_thumbnails(c: Canvas, p: WindowValues, y: float) -> float:
 def _draw_thumbnail(c: Canvas, p: WindowValues, o: Shape, x: float, y: float) -> None:
     """Draw the whole input, padded, as small squares from the upper left corner (x, y) on, over two axes.
 
-    The cells that output `o` reads have one colour, the winner of a maximum another.
+    The cells that output `o` reads have one colour, the winner of a maximum another. `p` holds the numbers, `c` is
+    drawn on.
     """
     rows, columns = (a.positions for a in p.window.axes)
     reads = {r.position for r in p.reads(o)}

@@ -12,7 +12,7 @@ MARKS = {"padding": ".", "beyond": "~"}
 
 
 def text(picture: WindowValues) -> str:
-    """Return the drawing as text: forward, then backward; no line ends with spaces."""
+    """Return the numbers of a window drawn as text: forward, then backward; no line ends with spaces."""
     lines = (_one_axis_lines if picture.window.rank == 1 else _two_axes_lines)(picture)
     beyond = any(r.kind == "beyond" for o in picture.outputs() for r in picture.reads(o))
     note = ["", "~ lies beyond the padding: ceil lets the last window hang over"] if beyond else []
@@ -57,7 +57,7 @@ def _one_axis_lines(p: WindowValues) -> Iterator[str]:
 
 
 def _reads_of_input(p: WindowValues, output: Shape) -> list[Read]:
-    """Return the taps of one output that read a cell of the input, not padding."""
+    """Return the taps of one output of the picture p that read a cell of the input, not padding."""
     return [r for r in p.reads(output) if r.kind == "input"]
 
 

@@ -152,7 +152,7 @@ def kind_of(window: Window, position: Shape) -> Kind:
 
 
 def number(value: Any) -> str:
-    """Return a number as a short text: fractions and integers up to six characters exactly, others to four digits.
+    """Return `value` as a short text: fractions and integers up to six characters exactly, others to four digits.
 
     >>> number(Fraction(7, 3)), number(Fraction(1, 1000003)), number(2.0)
     ('7/3', '1e-06', '2')

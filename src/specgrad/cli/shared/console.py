@@ -23,7 +23,9 @@ Step = Callable[[str, int, int], None]
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Step | None]:
-    """Yield a callback (name, done, total) that shows a bar on stderr, or None under --json or if nobody watches."""
+    """Yield a callback (name, done, total) that shows a bar on stderr, or None if `quiet` (--json) or if nobody
+    watches.
+    """
     console = Console(stderr=True)
     if quiet or not sys.stderr.isatty() or not console.is_interactive:
         yield None
@@ -40,7 +42,7 @@ def progress(quiet: bool) -> Iterator[Step | None]:
 
 
 def line(console: Console, *parts: str | tuple[str, str], whole: bool = False) -> None:
-    """Print one line of texts and (text, style) pairs; texts are data, without markup or invisible characters.
+    """Print one line of `parts`, texts and (text, style) pairs; texts are data, without markup or invisible characters.
 
     In a window it goes on in the next line between words, unless it is to be copied as a `whole`; in a pipe never.
     """
@@ -52,24 +54,26 @@ def line(console: Console, *parts: str | tuple[str, str], whole: bool = False) -
 
 
 def _printable_part(part: str | tuple[str, str]) -> str | tuple[str, str]:
-    """Return a text or (text, style) pair with invisible characters escaped."""
+    """Return `part`, a text or (text, style) pair, with invisible characters escaped."""
     return printable(part) if isinstance(part, str) else (printable(part[0]), part[1])
 
 
 def cell(text: object, style: str = "") -> Text:
-    """Return a text as a table cell, with invisible characters escaped."""
+    """Return a text as a table cell in a style of rich, with invisible characters escaped."""
     return Text(printable(text), style=style)
 
 
 def colour(kind: str) -> str:
-    """Return the colour of a verdict."""
+    """Return the colour of a verdict's kind, as rich names it."""
     from specgrad.html_page import tone_of
 
     return COLOURS[tone_of(kind)]
 
 
 def bar(ratio: float, width: int = 12) -> str:
-    """Return a bar of the share of the allowance that was used; full if it was exceeded."""
+    """Return a bar of `width` characters for the share `ratio` of the allowance that was used; full if it was
+    exceeded.
+    """
     filled = max(round(ratio * width), int(ratio > 0)) if ratio <= 1 else width
     return "█" * filled + "·" * (width - filled)
 
@@ -84,6 +88,7 @@ def has_bars(console: Console) -> bool:
 
 
 def show_deployment(console: Console, deployment: Mapping[str, str], notes: Sequence[str]) -> None:
+    """Print the executions that a result holds for, texts by topic, and the notes."""
     line(console, "for every execution with")
     for name, text in deployment.items():
         line(console, f"  {name}: {text}")
@@ -99,7 +104,9 @@ COLUMN_GAP = 2
 
 @dataclass(frozen=True)
 class Column:
-    """A column; `folds`: its text may be wrapped, between words or inside a word longer than the column."""
+    """A column headed `name`, aligned to the `right` or left; `folds`: its text may be wrapped, between words or inside
+    a word longer than the column.
+    """
 
     name: str
     folds: bool = False
@@ -143,7 +150,7 @@ def _is_number(word: str) -> bool:
 
 
 def _print_plain(console: Console, columns: Sequence[Column], rows: Sequence[Row], widths: Sequence[int]) -> None:
-    """Print the table as plain text, one line per row."""
+    """Print the table as plain text in columns of these widths, one line per row."""
     for row in ([Text(c.name) for c in columns], *rows):
         cells = [
             t.plain.rjust(w) if c.right else t.plain.ljust(w) for c, t, w in zip(columns, row, widths, strict=True)
@@ -152,7 +159,7 @@ def _print_plain(console: Console, columns: Sequence[Column], rows: Sequence[Row
 
 
 def _rich_table(columns: Sequence[Column], rows: Sequence[Row], least: Sequence[int]) -> Table:
-    """Return the table for a terminal."""
+    """Return the table for a terminal, its columns at least as wide as `least`."""
     table = Table(box=None, pad_edge=False, padding=(0, COLUMN_GAP, 0, 0), header_style="bold")
     for c, width in zip(columns, least, strict=True):
         justify = "right" if c.right else "left"

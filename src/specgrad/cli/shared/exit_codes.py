@@ -64,19 +64,21 @@ def json_data(data: Any) -> Any:
 
 
 def print_json(data: Mapping[str, Any]) -> None:
-    """Print one JSON object, in the encoding of all commands."""
+    """Print `data` as one JSON object, in the encoding of all commands."""
     print(json.dumps(json_data(data), indent=2, allow_nan=False), flush=True)
 
 
 def print_verdict(command: str, verdict: str, data: Mapping[str, Any], as_json: bool, show: Callable[[], None]) -> None:
-    """Print the verdict on stdout: one object under --json (see json_parts.py), else by `show`."""
+    """Print the verdict of a command on stdout: under --json one object with `data` (see json_parts.py), else by
+    `show`.
+    """
     print_and_flush(
         lambda: print_json({"schema": schema_name(command), "verdict": verdict, **data}) if as_json else show()
     )
 
 
 def print_and_flush(show: Callable[[], None]) -> None:
-    """Call `show`, then flush stdout."""
+    """Call `show`, which prints, then flush stdout, so that errors come up here."""
     show()
     sys.stdout.flush()
 
@@ -104,7 +106,7 @@ def report(error: BaseException, as_json: bool) -> int:
 
 
 def print_quietly(stream: TextIO, text: str, end: str = "\n") -> None:
-    """Print a line; a stream that is full or broken loses it, without changing the exit code."""
+    """Print a text on a stream; one that is full or broken loses it, without changing the exit code."""
     try:
         print(text, file=stream, end=end, flush=True)
     except OSError:
@@ -120,6 +122,7 @@ class PipeTolerantFile(FileIO):
     """A stream whose reader may leave (`| head -1`); what is written after that is dropped without an error."""
 
     def write(self, data: Any, /) -> int:
+        """Write bytes; if nobody reads the pipe any more they are dropped, and count as written."""
         try:
             return super().write(data)
         except BrokenPipeError:

@@ -12,7 +12,7 @@ VERSIONS |= dict.fromkeys(("audit", "tolerance"), 3)
 
 
 def schema_name(command: str) -> str:
-    """Return the value of the key "schema".
+    """Return the value of the key "schema" in what a command prints.
 
     >>> schema_name("audit")
     'specgrad/audit/3'
@@ -24,42 +24,46 @@ def schema_name(command: str) -> str:
 
 
 def text(about: str) -> Schema:
-    """Return the schema of a text."""
+    """Return the JSON schema of a text, which `about` describes."""
     return {"type": "string", "description": about}
 
 
 def count(about: str) -> Schema:
-    """Return the schema of an integer from 0."""
+    """Return the JSON schema of an integer from 0, which `about` describes."""
     return {"type": "integer", "minimum": 0, "description": about}
 
 
 def integer(about: str) -> Schema:
-    """Return the schema of an integer."""
+    """Return the JSON schema of an integer, which `about` describes."""
     return {"type": "integer", "description": about}
 
 
 def number(about: str) -> Schema:
-    """Return the schema of a number; NaN and infinities are written as "nan", "inf", "-inf"."""
+    """Return the JSON schema of a number, which `about` describes; NaN and infinities are written as "nan", "inf",
+    "-inf".
+    """
     return {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}], "description": about}
 
 
 def bound(about: str) -> Schema:
-    """Return the schema of a number, or null for unbounded."""
+    """Return the JSON schema of a number, or null for unbounded, which `about` describes."""
     return or_null({"type": "number"}, about)
 
 
 def list_of(items: Schema, about: str) -> Schema:
-    """Return the schema of a list."""
+    """Return the JSON schema of a list of `items`, which `about` describes."""
     return {"type": "array", "items": items, "description": about}
 
 
 def map_of(values: Schema, about: str) -> Schema:
-    """Return the schema of an object with arbitrary keys, such as names of layers or packages."""
+    """Return the JSON schema of an object with arbitrary keys, such as names of layers or packages; `about` describes
+    it.
+    """
     return {"type": "object", "additionalProperties": values, "description": about}
 
 
 def or_null(part: Schema, about: str) -> Schema:
-    """Return the schema of a part that may be null."""
+    """Return the JSON schema of a part that may be null, which `about` describes."""
     return {"anyOf": [part, {"type": "null"}], "description": about}
 
 
@@ -69,7 +73,9 @@ def choice(*words: str) -> Schema:
 
 
 def object_of(about: str, /, optional: Schema | None = None, **keys: Schema) -> Schema:
-    """Return the schema of an object with exactly these keys; `optional` ones may be absent."""
+    """Return the JSON schema of an object with exactly these keys, which `about` describes; `optional` ones may be
+    absent.
+    """
     every = {name.replace("__", "-"): part for name, part in keys.items()}
     return {
         "type": "object",

@@ -42,7 +42,7 @@ def complete_runtime(typed: str) -> list[str]:
 
 
 def requested_shapes(texts: Sequence[str], names: Sequence[str]) -> dict[str, Shape]:
-    """Return the shapes of --shape, by input, in the order of `names`.
+    """Return the shapes of --shape (`texts`), by input, in the order of `names`.
 
     ParameterError for an input that is not there, not named among several, or given twice.
 
@@ -69,7 +69,9 @@ def requested_shapes(texts: Sequence[str], names: Sequence[str]) -> dict[str, Sh
 
 
 def _sizes(text: str, sizes: str) -> Shape:
-    """Parse sizes separated by commas; ParameterError if one is no positive integer."""
+    """Parse sizes separated by commas; ParameterError, which quotes the option's `text`, if one is no positive
+    integer.
+    """
     parts = sizes.split(",")
     if not all(p.isascii() and p.isdigit() and len(p) < 14 and 0 < int(p) < 1 << 40 for p in parts):
         raise ParameterError(
@@ -79,7 +81,8 @@ def _sizes(text: str, sizes: str) -> Shape:
 
 
 def shapes_of(model: Model, files: Sequence[Path], texts: Sequence[str]) -> dict[str, Shape]:
-    """One shape per input of an ONNX model: that of its file, what --shape says, or what the model declares.
+    """Return one shape per input of an ONNX model: that of its file, what --shape (`texts`) says, or what the model
+    declares.
 
     ParameterError for another number of files than inputs, and where two of these disagree.
     """
@@ -94,7 +97,9 @@ def shapes_of(model: Model, files: Sequence[Path], texts: Sequence[str]) -> dict
 
 
 def only_shape(model: Model, x: Path | None, texts: Sequence[str]) -> Shape | None:
-    """What --shape, or the array to stay around, says of the only input; None where the model or the property will."""
+    """Return what --shape (`texts`), or the array in file x to stay around, says of the only input; None where the
+    model or the property will.
+    """
     asked = requested_shapes(texts, model.names)
     dims = model.inputs[0].dims if model.inputs else ()
     if not asked and x is not None and len(model.inputs) == 1 and (dims is None or None in dims):
@@ -106,7 +111,9 @@ def only_shape(model: Model, x: Path | None, texts: Sequence[str]) -> Shape | No
 
 
 def read_inputs(model: Model, files: Sequence[Path], texts: Sequence[str] = ()) -> list[Array]:
-    """One array per .npy file; without files, standard normal numbers of a fixed seed, as float32."""
+    """Return one array per .npy file; without files, standard normal numbers of a fixed seed, as float32, in the shapes
+    of --shape (`texts`).
+    """
     shapes = shapes_of(model, files, texts) if model.kind == "onnx" else _module_shapes(model, files, texts)
     if files:
         return [read_array(path) for path in files]
@@ -116,7 +123,9 @@ def read_inputs(model: Model, files: Sequence[Path], texts: Sequence[str] = ()) 
 
 
 def _module_shapes(model: Model, files: Sequence[Path], texts: Sequence[str]) -> dict[str, Shape]:
-    """What --shape says of a PyTorch module's arguments; ParameterError if there are neither shapes nor files."""
+    """Return what --shape (`texts`) says of a PyTorch module's arguments; ParameterError if there are neither shapes
+    nor files.
+    """
     if not files and not texts:
         text = "--input or --shape is needed for a PyTorch module: its shapes are not written anywhere"
         raise ParameterError("--input", text)
@@ -155,7 +164,9 @@ def read_samples(path: Path, array: str | None) -> Array | dict[str, Array]:
 
 
 def as_graph(model: Model, files: Sequence[Path], texts: Sequence[str] = ()) -> Graph:
-    """The meaning of a model; the inputs, or --shape, give its shapes. A batch that nobody gives stays open."""
+    """Return the graph of a model; the input files, or --shape (`texts`), give its shapes. A batch that nobody gives
+    stays open.
+    """
     if model.kind == "graph":
         return model.graph(requested_shapes(texts, [n for n in model.names if n]))
     if model.kind == "onnx":
@@ -165,7 +176,9 @@ def as_graph(model: Model, files: Sequence[Path], texts: Sequence[str] = ()) -> 
 
 
 def graph_of_shapes(model: Model, texts: Sequence[str]) -> Graph:
-    """The meaning of a model at shapes of any size: nobody runs it whole. A module's example is one cell, repeated."""
+    """Return the graph of a model at shapes (--shape, `texts`) of any size: nobody runs it whole. A module's example is
+    one cell, repeated.
+    """
     if model.kind == "graph":
         return as_graph(model, [], texts).at()
     shapes = shapes_of(model, [], texts) if model.kind == "onnx" else _module_shapes(model, [], texts)
@@ -173,7 +186,10 @@ def graph_of_shapes(model: Model, texts: Sequence[str]) -> Graph:
 
 
 def importable_graph(model: Model, files: Sequence[Path], texts: Sequence[str]) -> tuple[Graph, list[str]]:
-    """The meaning of a model, or of what is known of it, and a line per node that is passed over."""
+    """Return the graph of a model, or of what is known of it, and a line per node that is passed over.
+
+    Input files, or --shape (`texts`), give its shapes.
+    """
     try:
         return as_graph(model, files, texts).at(), []
     except SpecgradError:
@@ -186,7 +202,8 @@ def importable_graph(model: Model, files: Sequence[Path], texts: Sequence[str]) 
 
 
 def named_inputs(model: Model, files: Sequence[Path], texts: Sequence[str]) -> list[Array]:
-    """Inputs of any type, one per .npy file; a single .npz file holds them all, by their names.
+    """Return inputs of any type, one per .npy file; a single .npz file holds them all, by their names; --shape
+    (`texts`) without files.
 
     ParameterError if the names are not those of the model.
     """
@@ -208,6 +225,7 @@ def named_inputs(model: Model, files: Sequence[Path], texts: Sequence[str]) -> l
 
 
 def _archive(path: Path) -> dict[str, Array]:
+    """Return the arrays of an .npz file by name; ParameterError if it is none."""
     if not path.is_file():
         raise ParameterError("--input", f"no file {path}")
     try:

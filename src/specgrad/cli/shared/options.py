@@ -83,7 +83,7 @@ def _read_finite(path: Path) -> Array:
 
 
 def box_limits(text: str) -> tuple[float, float]:
-    """Return (low, high) of --box LO,HI as floats that enclose the exact numbers.
+    """Return (low, high) of the text LO,HI of --box as floats that enclose the exact numbers.
 
     BadParameter unless they are two numbers in order.
 
@@ -155,7 +155,12 @@ Stored = Annotated[
 def arithmetic_of(
     dtype: str, operands: str | None, accumulate: str | None, execution: str, depth: int | None
 ) -> Arithmetic:
-    """Return the class of executions of these options; an error if one is unknown."""
+    """Return the class of executions of these options; ParameterError if one is unknown.
+
+    dtype         format of values; operands of factors, accumulate of sums, None: as dtype
+    execution     "fused" or "node"
+    depth         most roundings that a term of a sum meets, None: any
+    """
     from specgrad.rounding import Arithmetic
 
     return Arithmetic(dtype, operands=operands, accumulate=accumulate, execution=execution, depth=depth)

@@ -25,12 +25,12 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite files that specg
 
 
 def is_report(data: bytes) -> bool:
-    """Return whether these bytes are one of our HTML pages, by its footer."""
+    """Return whether the bytes `data` are one of our HTML pages, by its footer."""
     return b"<footer>Written by specgrad." in data[-1000:]
 
 
 def is_certificate(data: bytes) -> bool:
-    """Return whether these bytes are a certificate, by its format entry."""
+    """Return whether the bytes `data` are a certificate, by its format entry."""
     from specgrad.proof.files.certificate import FORMAT
 
     try:
@@ -41,7 +41,7 @@ def is_certificate(data: bytes) -> bool:
 
 
 def is_vnncomp(data: bytes) -> bool:
-    """Return whether these bytes are a VNN-COMP results file, by its first line."""
+    """Return whether the bytes `data` are a VNN-COMP results file, by its first line."""
     return data.partition(b"\n")[0] in (b"unsat", b"sat", b"unknown")
 
 
@@ -55,7 +55,9 @@ def check_file(path: Path | None, is_ours: Ours, force: bool) -> None:
 
 
 def check_certificate_files(path: Path | None, force: bool) -> None:
-    """Raise an error if a certificate, or the arrays beside it, may not be written."""
+    """Raise an error if a certificate, or the arrays beside it, may not be written; `force` overwrites files of
+    others.
+    """
     if path is not None and path.suffix == ".safetensors":
         raise typer.BadParameter(f"{path} is where the arrays go; name the certificate {path.stem}.json")
     check_file(path, is_certificate, force)
@@ -90,12 +92,14 @@ FIRST_LINE = re.compile(rb"\(\(X_0 \S+\)|\S+ (float32|real) \[[0-9,]*\]\n")
 
 
 def is_counterexample(data: bytes) -> bool:
-    """Return whether a file of these bytes is one of our counterexamples, by its first line."""
+    """Return whether a file of the bytes `data` is one of our counterexamples, by its first line."""
     return FIRST_LINE.match(data) is not None
 
 
 def assigned_tensors(verdict: Any, statement: Any) -> tuple[Any, ...]:
-    """Return the values of all tensors that the property declares, or of inputs and outputs if it declares none."""
+    """Return the values, at a verdict's counterexample, of all tensors that the property `statement` declares, or of
+    inputs and outputs.
+    """
     from specgrad.properties.assignment import Assigned, assign_1_0, read_declarations
 
     point = verdict.counterexample
@@ -114,7 +118,9 @@ def assigned_tensors(verdict: Any, statement: Any) -> tuple[Any, ...]:
 
 
 def assignment_text(values: Sequence[Any], statement: Any) -> str:
-    """Return the assignment as text in the property's VNN-LIB version; 1.0 if it is no file."""
+    """Return the assignment `values` as text in the VNN-LIB version of the property `statement`; 1.0 if it is no
+    file.
+    """
     from specgrad.properties.assignment import text_1_0, text_2_0
     from specgrad.properties.vnnlib import text_of
     from specgrad.properties.vnnlib1 import is_2_0
@@ -124,19 +130,19 @@ def assignment_text(values: Sequence[Any], statement: Any) -> str:
 
 
 def check_counterexample(path: Path | None, force: bool) -> None:
-    """Raise an error, before the work, if the file may not be written."""
+    """Raise an error, before the work, if the file may not be written; `force` overwrites files of others."""
     check_file(path, is_counterexample, force)
 
 
 def write_counterexample(path: Path | None, verdict: Any, statement: Any) -> None:
-    """Write the counterexample of a verdict, if it has one."""
+    """Write the counterexample of a verdict on the property `statement`, if it has one; nothing if path is None."""
     if path is not None and verdict.counterexample is not None:
         with writing(path):
             write_whole(path, assignment_text(assigned_tensors(verdict, statement), statement))
 
 
 def is_unconfirmed(verdict: Any) -> bool:
-    """Return whether ONNX Runtime is installed and did not confirm the counterexample.
+    """Return whether ONNX Runtime is installed and did not confirm the verdict's counterexample.
 
     Its outputs are those that count in the competition.
     """
@@ -145,7 +151,9 @@ def is_unconfirmed(verdict: Any) -> bool:
 
 
 def vnncomp_text(verdict: Any, statement: Any) -> str:
-    """Return a results file of VNN-COMP: unsat, unknown, or sat with the assignment."""
+    """Return a results file of VNN-COMP for a verdict on the property `statement`: unsat, unknown, or sat with the
+    assignment.
+    """
     if is_unconfirmed(verdict):
         return "unknown\n"
     rest = "" if verdict.counterexample is None else assignment_text(assigned_tensors(verdict, statement), statement)

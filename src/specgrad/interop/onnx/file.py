@@ -94,7 +94,11 @@ def type_name(elem_type: int) -> str:
 
 
 def read_model(source: Any, byte_budget: int) -> tuple[onnx.ModelProto, Path | None]:
-    """Return the model, and the folder in which its external data must lie (None: there is none)."""
+    """Return the model of `source`, a path, bytes or a ModelProto, and the folder in which its external data must lie
+    (None: there is none).
+
+    ModelError for anything else, and for files of more than `byte_budget` bytes.
+    """
     if isinstance(source, onnx.ModelProto):
         return source, None
     if isinstance(source, bytes | bytearray | memoryview):
@@ -122,12 +126,14 @@ def _read_file(path: Path, byte_budget: int) -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open a file without waiting, even if it is a named pipe."""
+    """Open a file with these flags of os.open without waiting, even if it is a named pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a named pipe must not make us wait
 
 
 def parse(data: bytes) -> onnx.ModelProto:
-    """Parse the protobuf message, after its entries have been counted; ModelError if the bytes are none."""
+    """Parse `data` as the protobuf message of a model, after its entries have been counted; ModelError if the bytes are
+    none.
+    """
     if not data:  # which protobuf takes for a model without inputs
         raise ModelError("not an ONNX model: there are no bytes")
     count_entries(data)
@@ -141,12 +147,14 @@ def parse(data: bytes) -> onnx.ModelProto:
 
 @cache
 def _message_fields(descriptor: Any) -> dict[int, Any]:
-    """Return the fields of a message that are messages themselves: number -> message type."""
+    """Return the fields of a message type (its `descriptor`) that are messages themselves: number -> message type."""
     return {f.number: f.message_type for f in descriptor.fields if f.message_type is not None}
 
 
 def count_entries(data: bytes, limit: int = MAX_ENTRIES) -> int:
-    """Return the number of fields of all messages of a file; ModelError above `limit`, before anything is built."""
+    """Return the number of fields of all messages in `data`, a file's bytes; ModelError above `limit`, before anything
+    is built.
+    """
     count, todo = 0, [(0, len(data), onnx.ModelProto.DESCRIPTOR)]
     try:
         while todo:
@@ -167,7 +175,7 @@ def count_entries(data: bytes, limit: int = MAX_ENTRIES) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the protobuf varint that begins at `at`; return (value, position behind it).
+    """Decode the protobuf varint that begins at `at` in `data`; return (value, position behind it).
 
     ModelError if it has more than 64 bits.
     """
@@ -181,7 +189,11 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _skip(data: bytes, at: int, wire: int) -> tuple[int, int]:
-    """Return (start, end) of the content of a field at `at`, which is empty unless the wire type has a length."""
+    """Return (start, end) of the content of the field at `at` in `data`, which is empty unless the wire type has a
+    length.
+
+    ModelError for an unknown wire type.
+    """
     if wire == 2:
         length = data[at]
         length, at = (length, at + 1) if length < 128 else _varint(data, at)
@@ -204,7 +216,9 @@ def extent(shape: Shape) -> int:
 
 
 class ByteBudget:
-    """Limit of the bytes that a model may need, in Python integers."""
+    """Limit of the bytes that the values of a model may need; what was taken is counted in Python integers, which do
+    not overflow.
+    """
 
     def __init__(self, total: int, largest: int | None = None) -> None:
         self.total, self.largest = total, total if largest is None else largest
@@ -219,7 +233,9 @@ class ByteBudget:
             raise ModelError(f"{what} needs {cells * 8} bytes; {name}={self.largest} allows less")
 
     def check(self, what: str, cells: int, itemsize: int = 8) -> None:
-        """Raise ModelError, with the name `what`, if one value of so many cells does not fit the whole budget."""
+        """Raise ModelError, with the name `what`, if one value of so many cells, each of `itemsize` bytes, does not fit
+        the whole budget.
+        """
         if cells * itemsize > self.total:
             raise ModelError(f"{what} needs {cells * itemsize} bytes; byte_budget={self.total} allows less")
 
@@ -233,12 +249,16 @@ class ByteBudget:
 
 
 def declared_size(dim: Any) -> int | None:
-    """Return a declared size; None for an open one, which exporters also write as a negative number."""
+    """Return the size that the protobuf dimension `dim` declares; None for an open one, which exporters also write as a
+    negative number.
+    """
     return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else None
 
 
 def check_shape(what: str, dims: Any) -> Shape:
-    """Return sizes as a tuple; ModelError if one is negative or there are too many."""
+    """Return the sizes `dims` as a tuple; ModelError, which calls it `what`, if one is negative or there are too
+    many.
+    """
     if len(dims) > MAX_RANK:
         raise ModelError(f"{what} has {len(dims)} axes; at most {MAX_RANK} are read")
     shape = tuple(int(n) for n in dims)
@@ -248,7 +268,9 @@ def check_shape(what: str, dims: Any) -> Shape:
 
 
 def tensor(proto: TensorProto, folder: Path | None, budget: ByteBudget, name: str | None = None) -> Array:
-    """Return the array of a TensorProto; bfloat16 becomes float32 of equal value.
+    """Return the array of a TensorProto, read from `folder` if it is external; bfloat16 becomes float32 of equal value.
+
+    `name` replaces its own in errors.
 
     ModelError for other element types that are not read, and for segments.
     """
@@ -296,7 +318,7 @@ def _from_typed_field(proto: TensorProto, what: str, cells: int, dtype: np.dtype
 
 
 def _cast_exactly(what: str, numbers: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the numbers in `dtype`; ModelError if one changes."""
+    """Return the numbers in `dtype`; ModelError, which names the tensor `what`, if one changes."""
     fitted = numbers.astype(dtype)
     if not np.array_equal(fitted.astype(object), numbers.astype(object)):
         raise ModelError(f"{what} holds numbers outside its element type {dtype}")
@@ -307,7 +329,11 @@ def _cast_exactly(what: str, numbers: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def with_external_data(model: onnx.ModelProto, folder: Path | None, byte_budget: int = BYTE_BUDGET) -> onnx.ModelProto:
-    """Return the model with its external data inside, so that its bytes are all that a runtime needs."""
+    """Return the model with its external data, read from `folder`, inside, so that its bytes are all that a runtime
+    needs.
+
+    ModelError for types that are not read, and beyond `byte_budget` bytes.
+    """
     if all(t.data_location != TensorProto.EXTERNAL for t in _tensors(model.graph)):
         return model
     whole, budget = onnx.ModelProto(), ByteBudget(byte_budget)
@@ -352,7 +378,8 @@ def _external(proto: TensorProto, what: str, folder: Path | None, size: int) -> 
 
 
 def _size_entry(what: str, entries: dict[str, str], key: str, default: int) -> int:
-    """Return the entry `key` of external data as an integer, `default` if there is none; ModelError if it is no size.
+    """Return the entry `key` of external data's `entries` as an integer, `default` if there is none; ModelError if it
+    is no size.
 
     `what` names the tensor in errors.
     """
@@ -363,7 +390,9 @@ def _size_entry(what: str, entries: dict[str, str], key: str, default: int) -> i
 
 
 def _safe_path(what: str, folder: Path, location: str) -> Path:
-    """Return a path below the model's folder; ModelError if it is absolute, leaves the folder, or has a link."""
+    """Return the path `location` below the model's folder; ModelError, which names the tensor `what`, if it is
+    absolute, leaves the folder, or has a link.
+    """
     parts = location.split("/")
     if not location or "\0" in location or "\\" in location or os.path.isabs(location) or ":" in parts[0]:
         raise ModelError(f"{what}: external data location {shown(location)} must be a relative path")
@@ -378,7 +407,9 @@ def _safe_path(what: str, folder: Path, location: str) -> Path:
 
 
 def _read_part(what: str, path: Path, offset: int, size: int) -> bytes:
-    """Return `size` bytes at `offset` of a regular file that is no link; ModelError otherwise."""
+    """Return `size` bytes at `offset` of a regular file that is no link; ModelError, which names the tensor `what`,
+    otherwise.
+    """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         with open(path, "rb", opener=lambda p, _: os.open(p, flags)) as file:

@@ -45,35 +45,37 @@ def _scaled_by(x: Value, alpha: Any) -> Value:
 
 
 def _add(self: Value, other: Value, alpha: Any) -> Value:
-    """Convert aten.add."""
+    """Convert aten.add: self + alpha*other."""
     return add(self, _scaled_by(other, alpha))
 
 
 def _sub(self: Value, other: Value, alpha: Any) -> Value:
-    """Convert aten.sub."""
+    """Convert aten.sub: self - alpha*other."""
     return sub(self, _scaled_by(other, alpha))
 
 
 def _addmm(self: Value, mat1: Value, mat2: Value) -> Value:
-    """Convert aten.addmm."""
+    """Convert aten.addmm: self + the matrix product of mat1 and mat2."""
     return add(contract.matmul(mat1, mat2), self)
 
 
 def _prelu(self: Value, weight: Value) -> Value:
-    """Convert aten.prelu: one slope, or one per channel (axis 1)."""
+    """Convert aten.prelu: self where it is positive, else times weight, one slope or one per channel (axis 1)."""
     channels = shape_of(weight)[0]
     spread = weight if channels == 1 else layout.reshape(weight, (channels, *(1,) * (len(shape_of(self)) - 2)))
     return select(greater(self, 0), self, mul(self, spread))
 
 
 def _elu(self: Value, alpha: Any, scale: Any, input_scale: Any) -> Value:
-    """Convert aten.elu; the slope at 0 is that of the left side."""
+    """Convert aten.elu: scale*x for x > 0, else scale*alpha*(exp(input_scale*x) - 1); the slope at 0 is that of the
+    left side.
+    """
     left = mul(sub(exp(mul(activation.clamp(self, None, 0), input_scale)), 1), alpha)
     return mul(select(greater(self, 0), self, left), scale)
 
 
 def _hardtanh(self: Value, min_val: Any, max_val: Any) -> Value:
-    """Convert aten.hardtanh: a clamp whose slope is 0 at both ends."""
+    """Convert aten.hardtanh: a clamp to min_val..max_val whose slope is 0 at both ends."""
     if (min_val, max_val) == (0, 6):
         return activation.relu6(self)
     inside = mul(greater(self, min_val), greater(max_val, self))
@@ -81,12 +83,12 @@ def _hardtanh(self: Value, min_val: Any, max_val: Any) -> Value:
 
 
 def _hardsigmoid(self: Value) -> Value:
-    """Convert aten.hardsigmoid."""
+    """Convert aten.hardsigmoid: relu6(x + 3) / 6."""
     return div(activation.relu6(add(self, 3)), 6)
 
 
 def _mish(self: Value) -> Value:
-    """Convert aten.mish."""
+    """Convert aten.mish: x * tanh(softplus(x))."""
     return mul(self, activation.tanh(F.softplus(self)))
 
 
@@ -94,12 +96,12 @@ def _mish(self: Value) -> Value:
 
 
 def _axis(x: Value, dim: int, extra: int = 0) -> int:
-    """Return an axis as a non-negative number; `extra` axes are added to the rank."""
+    """Return the axis `dim` of x as a non-negative number; `extra` axes are added to the rank."""
     return dim % (len(shape_of(x)) + extra)
 
 
 def _transpose(self: Value, dim0: int, dim1: int) -> Value:
-    """Convert aten.transpose."""
+    """Convert aten.transpose: axes dim0 and dim1 change places."""
     order = list(range(len(shape_of(self))))
     a, b = _axis(self, dim0), _axis(self, dim1)
     order[a], order[b] = order[b], order[a]
@@ -107,17 +109,17 @@ def _transpose(self: Value, dim0: int, dim1: int) -> Value:
 
 
 def _t(self: Value) -> Value:
-    """Convert aten.t."""
+    """Convert aten.t: a matrix transposed; a vector or number as it is."""
     return self if len(shape_of(self)) < 2 else _transpose(self, 0, 1)
 
 
 def _permute(self: Value, dims: Sequence[int]) -> Value:
-    """Convert aten.permute."""
+    """Convert aten.permute: the axes in the order `dims`."""
     return layout.permute(self, [_axis(self, d) for d in dims])
 
 
 def _squeeze(self: Value, dim: Any = None) -> Value:
-    """Convert aten.squeeze."""
+    """Convert aten.squeeze: axes of one cell left out, of `dim` (an axis, several, or None: all)."""
     shape = shape_of(self)
     dims = range(len(shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
     gone = {_axis(self, d) for d in dims}
@@ -125,7 +127,7 @@ def _squeeze(self: Value, dim: Any = None) -> Value:
 
 
 def _unsqueeze(self: Value, dim: int) -> Value:
-    """Convert aten.unsqueeze."""
+    """Convert aten.unsqueeze: an axis of one cell inserted at `dim`."""
     shape = list(shape_of(self))
     shape.insert(_axis(self, dim, 1), 1)
     return layout.reshape(self, shape)
@@ -139,12 +141,12 @@ def _expand(self: Value, size: Sequence[int]) -> Value:
 
 
 def _slice(self: Value, dim: int, start: int | None, end: int | None, step: int) -> Value:
-    """Convert aten.slice."""
+    """Convert aten.slice: start:end:step along the axis `dim`."""
     return layout.slice_(self, *(None,) * _axis(self, dim), slice(start, end, step))
 
 
 def _select(self: Value, dim: int, index: int) -> Value:
-    """Convert aten.select."""
+    """Convert aten.select: the cell `index` of the axis `dim`, which is left out."""
     axis = _axis(self, dim)
     at = index % shape_of(self)[axis]
     shape = shape_of(self)
@@ -152,34 +154,34 @@ def _select(self: Value, dim: int, index: int) -> Value:
 
 
 def _split_sizes(self: Value, split_sizes: Sequence[int], dim: int) -> tuple[Value, ...]:
-    """Convert aten.split_with_sizes."""
+    """Convert aten.split_with_sizes: parts of these sizes along the axis `dim`."""
     ends = [sum(split_sizes[: i + 1]) for i in range(len(split_sizes))]
     return tuple(_slice(self, dim, end - n, end, 1) for n, end in zip(split_sizes, ends, strict=True))
 
 
 def _split(self: Value, split_size: int, dim: int) -> tuple[Value, ...]:
-    """Convert aten.split."""
+    """Convert aten.split: parts of split_size cells, the last with the rest, along the axis `dim`."""
     n = shape_of(self)[_axis(self, dim)]
     return _split_sizes(self, [min(split_size, n - at) for at in range(0, n, split_size)], dim)
 
 
 def _chunk(self: Value, chunks: int, dim: int) -> tuple[Value, ...]:
-    """Convert aten.chunk."""
+    """Convert aten.chunk: at most `chunks` parts of equal size, the last with the rest, along the axis `dim`."""
     return _split(self, math.ceil(shape_of(self)[_axis(self, dim)] / chunks), dim)
 
 
 def _stack(tensors: Sequence[Value], dim: int) -> Value:
-    """Convert aten.stack."""
+    """Convert aten.stack: tensors along a new axis `dim`."""
     return layout.concat([_unsqueeze(x, dim) for x in tensors], _axis(tensors[0], dim, 1))
 
 
 def _cat(tensors: Sequence[Value], dim: int) -> Value:
-    """Convert aten.cat."""
+    """Convert aten.cat: tensors one after the other along the axis `dim`."""
     return layout.concat(tensors, _axis(tensors[0], dim))
 
 
 def _unbind(self: Value, dim: int) -> tuple[Value, ...]:
-    """Convert aten.unbind."""
+    """Convert aten.unbind: every cell of the axis `dim`, which is left out."""
     return tuple(_select(self, dim, i) for i in range(shape_of(self)[_axis(self, dim)]))
 
 
@@ -192,7 +194,9 @@ def _repeat(self: Value, repeats: Sequence[int]) -> Value:
 
 
 def _slice_scatter(self: Value, src: Value, dim: int, start: int | None, end: int | None, step: int) -> Value:
-    """Convert aten.slice_scatter: the value with `src` in place of a slice; ParameterError for another step than 1."""
+    """Convert aten.slice_scatter: self with `src` in place of start:end along `dim`; ParameterError for another step
+    than 1.
+    """
     if step != 1:
         raise ParameterError("slice_scatter", f"step={step} is not supported; only 1", rule="P5")
     first, last, _ = slice(start, end).indices(shape_of(self)[_axis(self, dim)])
@@ -200,12 +204,12 @@ def _slice_scatter(self: Value, src: Value, dim: int, start: int | None, end: in
 
 
 def _masked_fill(self: Value, mask: Value, value: Any) -> Value:
-    """Convert aten.masked_fill."""
+    """Convert aten.masked_fill: value where mask holds, else self."""
     return select(mask, value, self)
 
 
 def _pixel_shuffle(self: Value, upscale_factor: int) -> Value:
-    """Convert aten.pixel_shuffle: (..., C*r*r, H, W) to (..., C, H*r, W*r)."""
+    """Convert aten.pixel_shuffle: (..., C*r*r, H, W) to (..., C, H*r, W*r), r being upscale_factor."""
     *lead, c, h, w = shape_of(self)
     r, n = upscale_factor, len(lead)
     parts = layout.reshape(self, (*lead, c // (r * r), r, r, h, w))
@@ -219,7 +223,7 @@ def _pad_converter(mode: str) -> Converter:
 
 
 def _embedding(weight: Value, indices: Value, padding_idx: int) -> Value:
-    """Convert aten.embedding; the row padding_idx receives no gradient."""
+    """Convert aten.embedding: the rows of weight at `indices`; the row padding_idx receives no gradient."""
     rows = shape_of(weight)[0]
     if padding_idx >= 0:
         fixed = np.zeros((rows, 1), dtype=np.float32)
@@ -229,7 +233,7 @@ def _embedding(weight: Value, indices: Value, padding_idx: int) -> Value:
 
 
 def _gather(self: Value, dim: int, index: Value) -> Value:
-    """Convert aten.gather: one position per output cell; cells beyond the index's shape are not read."""
+    """Convert aten.gather along `dim`: one position per output cell; cells beyond the index's shape are not read."""
     axis, sizes = _axis(self, dim), shape_of(index)
     kept = [None if a == axis else slice(0, n) for a, n in enumerate(sizes)]
     return gather.take_along(layout.slice_(self, *kept), index, axis=axis)
@@ -264,17 +268,19 @@ def _extreme_converter(find: Converter) -> Converter:
 
 
 def _topk(self: Value, k: int, dim: int, largest: bool) -> tuple[Value, Value]:
-    """Convert aten.topk."""
+    """Convert aten.topk: (values, positions) of the k largest (or smallest) cells along `dim`."""
     return order.topk(self, k, axis=dim, largest=largest)
 
 
 def _sort(self: Value, dim: int, descending: bool) -> tuple[Value, Value]:
-    """Convert aten.sort."""
+    """Convert aten.sort: (values, positions) of all cells along `dim`, in descending or ascending order."""
     return order.topk(self, shape_of(self)[_axis(self, dim)], axis=dim, largest=descending)
 
 
 def _roll(self: Value, shifts: Sequence[int], dims: Sequence[int]) -> Value:
-    """Convert aten.roll."""
+    """Convert aten.roll: cells moved by `shifts` along `dims`, round the end; along the flattened value without
+    `dims`.
+    """
     if not dims:
         flat = layout.reshape(self, (math.prod(shape_of(self)),))
         return layout.reshape(gather.roll(flat, shifts[0], axis=0), shape_of(self))
@@ -284,7 +290,7 @@ def _roll(self: Value, shifts: Sequence[int], dims: Sequence[int]) -> Value:
 
 
 def _flip(self: Value, dims: Sequence[int]) -> Value:
-    """Convert aten.flip."""
+    """Convert aten.flip: the cells along `dims` in reverse order."""
     for dim in dims:
         n = shape_of(self)[_axis(self, dim)]
         self = gather.gather(self, np.arange(n)[::-1].copy(), axis=dim)
@@ -292,7 +298,7 @@ def _flip(self: Value, dims: Sequence[int]) -> Value:
 
 
 def _fill_converter(value: Any) -> Converter:
-    """Return the converter of an operator that fills with one number."""
+    """Return the converter of an operator that fills with the number `value`."""
     return lambda self: layout.fill(self, value)
 
 
@@ -302,7 +308,7 @@ def _unchanged(self: Value) -> Value:
 
 
 def _dropout(input: Value, p: float, train: bool) -> Value:
-    """Convert aten.dropout in inference: the value itself; ParameterError in training."""
+    """Convert aten.dropout with rate p in inference: the value itself; ParameterError in training."""
     if train:
         raise ParameterError("dropout", "train=True draws random numbers; call module.eval() first", rule="P5")
     return input
@@ -312,14 +318,17 @@ def _dropout(input: Value, p: float, train: bool) -> Value:
 
 
 def _dims(dim: Any) -> Any:
-    """Return axes of a reduction; an empty list means all axes, as in PyTorch."""
+    """Return the axes `dim` of a reduction; None or an empty list means all axes, as in PyTorch."""
     return None if dim is None or dim == [] else dim
 
 
 def _instance_norm(
     input: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool, eps: float
 ) -> Value:
-    """Convert aten.instance_norm; ParameterError with running statistics."""
+    """Convert aten.instance_norm of `input`: by its own statistics, or by running ones; weight and bias per channel.
+
+    ParameterError if running statistics would change; `eps` is added to the variance.
+    """
     if not use_input_stats:
         return composites.batch_norm(input, running_mean, running_var, weight, bias, eps=eps)
     if running_mean is not None:
@@ -331,7 +340,9 @@ def _instance_norm(
 def _frozen_batch_norm(
     input: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, eps: float
 ) -> tuple[Value]:
-    """Convert batch normalisation without training; a tuple of one value."""
+    """Convert batch normalisation of `input` by running statistics, weight and bias, `eps` added to the variance; a
+    tuple of one value.
+    """
     return (composites.batch_norm(input, running_mean, running_var, weight, bias, eps=eps),)
 
 
@@ -373,7 +384,7 @@ def _upsample(mode: str) -> Converter:
 
 
 def _each_rank(name: str, make: Callable[[int], Converter]) -> dict[str, Converter]:
-    """Return table entries for one to three spatial axes."""
+    """Return table entries for one to three spatial axes: `name` with the rank filled in, and make(rank)."""
     return {name.format(rank): make(rank) for rank in (1, 2, 3)}
 
 
@@ -552,12 +563,14 @@ def arguments(schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[
 
 
 def converter_for(name: str) -> Converter | None:
-    """Return the converter of an overload, from the table or by a record that was registered later; None: unknown."""
+    """Return the converter of the overload `name`, from the table or by a record that was registered later; None:
+    unknown.
+    """
     return TABLE.get(name) or named_converters().get(name)
 
 
 def call(name: str, schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Return the value of one aten call in our operators.
+    """Return the value of one aten call of the overload `name`, whose PyTorch schema is given, in our operators.
 
     An error if it has no converter, or an unsupported argument is not at its default.
     """

@@ -50,7 +50,11 @@ def is_known(args: Any) -> bool:
 
 
 def with_empty_self(name: str, args: Sequence[Any], result_meta: Any) -> Sequence[Any]:
-    """Return the arguments, with an empty tensor for x in x.new_zeros(...), which uses its type only."""
+    """Return the arguments of the operator `name`, with an empty tensor for x in x.new_zeros(...), which uses its type
+    only.
+
+    `result_meta` is the call's result, which has that type.
+    """
     return (torch.empty((), dtype=result_meta.dtype), *args[1:]) if name.startswith("new_") else args
 
 
@@ -69,7 +73,10 @@ def foldable(calls: Sequence[Any], known: Collection[Any]) -> set[Any]:
 
 
 def fold(target: Any, args: Sequence[Any], kwargs: dict[str, Any], result_meta: Any) -> Any:
-    """Return the call's value as tensors, or None if its result is a float that PyTorch would round."""
+    """Return the value of a call of `target` as tensors, or None if its result is a float that PyTorch would round.
+
+    UnsupportedError for random numbers; `result_meta` describes the result.
+    """
     name = str(target).removeprefix("aten.").partition(".")[0]
     floats = any(isinstance(t, Tensor) and t.is_floating_point() for t in pytree.tree_leaves(result_meta))
     if floats and (name not in EXACT | CONVERSIONS or _accumulates(name, args, kwargs)):
@@ -85,12 +92,14 @@ def fold(target: Any, args: Sequence[Any], kwargs: dict[str, Any], result_meta: 
 
 
 def _accumulates(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Return whether the call is an index_put that adds at equal positions."""
+    """Return whether a call of the operator `name` is an index_put that adds at equal positions."""
     return name == "index_put" and bool(kwargs.get("accumulate", args[3:4] == (True,)))
 
 
 def _check_size(name: str, result_meta: Any) -> None:
-    """Raise ParameterError if a constant would have too many cells."""
+    """Raise ParameterError, which names the operator, if a constant described by `result_meta` would have too many
+    cells.
+    """
     for tensor in pytree.tree_leaves(result_meta):
         if isinstance(tensor, Tensor) and isinstance(tensor.numel(), int) and tensor.numel() > MAX_CONSTANT_CELLS:
             text = f"a constant of {tensor.numel()} cells is too large; at most {MAX_CONSTANT_CELLS}"
@@ -98,13 +107,19 @@ def _check_size(name: str, result_meta: Any) -> None:
 
 
 def _is_integer_valued(value: Any) -> bool:
-    """Return whether all floats are integers up to 2048 in size, which are exact in every type."""
+    """Return whether all floats in `value`, a structure of tensors, are integers up to 2048 in size, which are exact in
+    every type.
+    """
     numbers = [t.double() for t in pytree.tree_leaves(value) if isinstance(t, Tensor) and t.is_floating_point()]
     return all(bool(((t == t.round()) & (t.abs() <= 2048)).all()) for t in numbers)
 
 
 def integer_array(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Array:
-    """Return integers and booleans as a converter takes them: positions as int64, numbers as exact floats."""
+    """Return integers and booleans as the converter of the operator `name` takes them: positions as int64, numbers as
+    exact floats of `dtype`.
+
+    ParameterError for integers that would be rounded.
+    """
     array = tensor.cpu().numpy()
     if name in INDEXED:
         return array if tensor.dtype == torch.bool else array.astype(np.int64)

@@ -15,7 +15,10 @@ from ...scalar import Array
 
 
 def index(self: Value, indices: Sequence[Any]) -> Value:
-    """Convert aten.index.Tensor: the indexed axes become one, replaced by the axes of the positions.
+    """Convert aten.index.Tensor: the axes with `indices` (None: not indexed) become one, replaced by the axes of the
+    positions.
+
+    ParameterError for a mask, UnsupportedError for several positions that are not known.
 
     They come first if the indexed axes are not adjacent.
     """
@@ -37,7 +40,7 @@ def index(self: Value, indices: Sequence[Any]) -> Value:
 
 
 def _flat_positions(positions: Sequence[Array], sizes: Sequence[int]) -> Array:
-    """Return row-major positions in several axes as positions in their product.
+    """Return row-major positions in several axes of these sizes as positions in their product.
 
     UnsupportedError for positions outside.
     """

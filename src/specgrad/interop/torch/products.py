@@ -24,7 +24,8 @@ def _attention(
     scale: Any,
     enable_gqa: bool,
 ) -> Value:
-    """Convert aten.scaled_dot_product_attention.
+    """Convert aten.scaled_dot_product_attention of query, key and value, with a mask or causal, and a scale (None:
+    1/sqrt of the last axis).
 
     ParameterError for dropout, and for fewer keys than queries by enable_gqa.
     """
@@ -36,19 +37,21 @@ def _attention(
 
 
 def _einsum(equation: str, tensors: Sequence[Value], path: Any) -> Value:
-    """Convert aten.einsum; `path`, an order of products, has no effect on two values."""
+    """Convert aten.einsum of tensors by an equation; `path`, an order of products, has no effect on two values."""
     return einsum(equation, *tensors)
 
 
 def _baddbmm(self: Value, batch1: Value, batch2: Value, beta: Any, alpha: Any) -> Value:
-    """Convert aten.baddbmm."""
+    """Convert aten.baddbmm: beta*self + alpha * the matrix products of batch1 and batch2."""
     product = matmul(batch1, batch2)
     product = product if alpha == 1 else mul(product, alpha)
     return product if beta == 0 else add(product, self if beta == 1 else mul(self, beta))
 
 
 def _vector_norm(self: Value, ord: Any, dim: Any, keepdim: bool) -> Value:
-    """Convert aten.linalg_vector_norm of order 2; ParameterError for others."""
+    """Convert aten.linalg_vector_norm of order 2 over the axes `dim` (None: all), kept if keepdim; ParameterError for
+    other orders.
+    """
     if ord != 2:
         raise ParameterError("linalg_vector_norm", f"ord={ord} is not supported; only 2", rule="P5")
     axes = None if dim is None or dim == [] else dim

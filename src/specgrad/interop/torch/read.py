@@ -68,7 +68,7 @@ def from_torch(module: nn.Module, *example: Tensor, shapes: Sequence[tuple[Any, 
 
 
 def _export(module: nn.Module, example: tuple[Tensor, ...]) -> Any:
-    """Return the exported program of a module, decomposed."""
+    """Return the exported program of a module called with the tensors `example`, decomposed."""
     with warnings.catch_warnings():  # torch.export warns of its own use of torch.utils._pytree
         warnings.filterwarnings("ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning)
         return torch.export.export(module, example).run_decompositions({})
@@ -102,7 +102,10 @@ class _Importer:
         self.layers = _Layers(program)
 
     def graph(self) -> Graph:
-        """Convert all nodes of the program and return the graph."""
+        """Convert all nodes of the program and return the graph.
+
+        UnsupportedError for an unknown kind of node.
+        """
         self._refuse_unknown()
         specs = iter(self.program.graph_signature.input_specs)
         for node in self.program.graph.nodes:
@@ -140,7 +143,9 @@ class _Importer:
     # --- inputs, parameters, buffers ---
 
     def _input(self, node: Any, spec: Any) -> Any:
-        """Return the value of a placeholder: a leaf, a constant, a known tensor, or None if it is unused."""
+        """Return the value of a placeholder, whose input spec is given: a leaf, a constant, a known tensor, or None if
+        it is unused.
+        """
         if spec.kind is InputKind.USER_INPUT:
             value = node.meta["val"]
             self._check_type(node.name, value.dtype, torch.int64)
@@ -160,14 +165,19 @@ class _Importer:
         return self.trace.constant(np.array(tensor.detach().cpu().numpy()), name)
 
     def _tensor(self, spec: Any) -> Any:
-        """Return the parameter, buffer or constant of an input spec."""
+        """Return the parameter, buffer or constant of an input spec.
+
+        UnsupportedError for another kind of input.
+        """
         if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             raise UnsupportedError("from_torch", f"input {spec.target} of kind {spec.kind.name} is unknown")
         tensor = self.program.state_dict.get(spec.target)
         return self.program.constants[spec.target] if tensor is None else tensor
 
     def _check_type(self, name: str, dtype: torch.dtype, *others: torch.dtype) -> None:
-        """Raise ParameterError unless all floats share one type, so that no hidden conversion rounds."""
+        """Raise ParameterError, which calls it `name`, unless its dtype is among `others` or the one type that all
+        floats share: no hidden conversion rounds.
+        """
         if dtype in others:
             return
         if dtype not in FLOATS:
@@ -196,7 +206,10 @@ class _Importer:
             self.lines[recorded.name] = _source_line(node)
 
     def _value(self, node: Any) -> Any:
-        """Return the value of one call: folded if all arguments are known, else by its converter."""
+        """Return the value of one call: folded if all arguments are known, else by its converter.
+
+        UnsupportedError unless it is an aten operator.
+        """
         if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
             raise UnsupportedError("from_torch", f"{node.target} is not an aten operator")
         name = str(node.target).removeprefix("aten.")
@@ -217,7 +230,11 @@ class _Importer:
         return value
 
     def _argument(self, name: str, value: Any, is_constant: bool) -> Any:
-        """Return an argument for a converter; known floats, and integers among themselves, become constants."""
+        """Return an argument's value for the converter of the operator `name`; known floats, and integers among
+        themselves, become constants.
+
+        `is_constant`: all arguments of the call are known.
+        """
         if not isinstance(value, Tensor):
             return value
         if value.dtype in INTEGER_TYPES:
@@ -232,7 +249,7 @@ class _Importer:
     # --- the end ---
 
     def _freeze(self) -> Graph:
-        """Return the finished graph."""
+        """Return the finished graph, with the module's names for its nodes and trainable constants."""
         flat = [self._result(spec.arg) for spec in self.program.graph_signature.output_specs]
         result = pytree.tree_unflatten(flat, self.program.call_spec.out_spec)
         single = not isinstance(result, tuple | list)
@@ -242,7 +259,7 @@ class _Importer:
         return replace(graph, nodes=self._named_nodes(graph), trainable=frozenset(self.trainable & kept))
 
     def _result(self, arg: Any) -> Var:
-        """Return one output as a variable; ParameterError if it is no tensor."""
+        """Return the output `arg` of the program as a variable; ParameterError if it is no tensor."""
         value = self.values.get(arg.name)
         if value is None:
             given = getattr(arg, "value", arg)
@@ -259,13 +276,15 @@ class _Importer:
 
 
 def _is_known(spec: Any, value: Any) -> bool:
-    """Return whether a module tensor is folded while importing: integers, and tensors that the program itself made."""
+    """Return whether a module tensor, `value` of an input spec, is folded while importing: integers, and tensors that
+    the program itself made.
+    """
     own = spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
     return spec.kind is InputKind.CONSTANT_TENSOR or (own and value.dtype in INTEGER_TYPES)
 
 
 def _constant_output(value: Any) -> Any:
-    """Return a constant result as an array; true becomes the number 1."""
+    """Return a constant result `value` as an array; true becomes the number 1."""
     array = np.asarray(value)
     return array.astype(np.float32) if array.dtype == bool else array
 

@@ -24,7 +24,10 @@ Shapes = Sequence[tuple[Any, ...]]
 
 
 def named_shapes(example: Sequence[Tensor], shapes: Shapes) -> Shapes:
-    """Return the shapes with names turned into symbolic sizes; one shape per example, with as many axes."""
+    """Return the shapes with names turned into symbolic sizes; one shape per example, with as many axes.
+
+    ParameterError if they do not fit.
+    """
     if len(shapes) != len(example) or any(len(s) != e.ndim for s, e in zip(shapes, example, strict=True)):
         given = [tuple(e.shape) for e in example]
         raise ParameterError("from_torch", f"shapes must have one shape per example {given}; got {shapes}", rule="P5")
@@ -45,7 +48,10 @@ def named_shapes(example: Sequence[Tensor], shapes: Shapes) -> Shapes:
 
 @dataclass(frozen=True, eq=False)
 class Reexport:
-    """Exports a module again at other sizes; its parameters and buffers are those of the first export."""
+    """Exports a module again at other sizes; its parameters and buffers are those of the first export.
+
+    read imports a module, types are those of its inputs, shapes have symbolic sizes, weights are by name.
+    """
 
     read: Callable[..., Graph]
     module: nn.Module

@@ -22,7 +22,7 @@ def to_torch(graph: Graph, *, trainable: Chosen = None) -> nn.Module:
     Constants stand in its state_dict under their own dotted names: as parameters if they are trainable, as buffers
     otherwise. `trainable` is a collection of names or a test on names; by default `graph.trainable`, which from_torch
     fills. The module takes the graph's shapes, and any size that is open; statistics of batch normalisation stay as
-    they are while it trains.
+    they are while it trains. ParameterError for a graph whose argument is a structure.
 
     >>> import torch
     >>> from specgrad.interop import from_torch
@@ -44,7 +44,9 @@ def to_torch(graph: Graph, *, trainable: Chosen = None) -> nn.Module:
 
 
 def _trainable_names(graph: Graph, trainable: Chosen) -> set[str]:
-    """Return the names of the constants to train; ParameterError if one is unknown or holds integers."""
+    """Return the names of the constants to train, by `trainable` (see to_torch); ParameterError if one is unknown or
+    holds integers.
+    """
     constants = {graph.nodes[p].name: a for p, a in graph.constants.items()}
     if callable(trainable):
         chosen = {name for name in constants if trainable(name)}

@@ -5,7 +5,7 @@ abs(f(x + d) - f(x)) for any x and x + d of the ranges and abs(d) <= apart: at m
 floor(apart) + 1 steps on the way if x and x + d are not the same, and sign has two; a subnormal number that some reader
 counts as zero is one step of them.
 
-`run` is the context of an evaluation (specgrad.rounding.context): what rules read besides their arguments, and add to.
+`context` (specgrad.rounding.context) is what rules read besides their arguments, and add to.
 """
 
 from __future__ import annotations
@@ -24,27 +24,26 @@ from specgrad.rounding.context import Context
 from specgrad.scalar import Array
 
 
-def output_deviation(run: Context, node: Node, balls: Sequence[Ball], apart: Mapping[int, Array], i: int) -> Array:
+def output_deviation(context: Context, node: Node, balls: Sequence[Ball], apart: Mapping[int, Array], i: int) -> Array:
     """Bound per cell of abs(f(x') - f(x)) at node i, given deviations `apart` of its arguments by position.
 
-    `balls` are the ranges of all nodes, `run` the rounding context. It is never more than the width of node i's range.
+    `balls` are the ranges of all nodes. It is never more than the width of node i's range.
     """
     widest = np.where(np.isfinite(balls[i].high - balls[i].low), balls[i].high - balls[i].low, np.inf)
     reads = [apart.get(a, np.zeros(balls[a].shape)) for a in node.operands()]
     with np.errstate(all="ignore"):
-        by_slope = _deviation_by_slope(run, node, balls, reads)
+        by_slope = _deviation_by_slope(context, node, balls, reads)
     return np.asarray(widest if by_slope is None else np.fmin(np.broadcast_to(by_slope, node.shape), widest)) * SLACK
 
 
-def _deviation_by_slope(run: Context, node: Node, balls: Sequence[Ball], reads: Sequence[Array]) -> Array | None:
+def _deviation_by_slope(context: Context, node: Node, balls: Sequence[Ball], reads: Sequence[Array]) -> Array | None:
     """Deviation of the result by the function's largest slope; None if it has no known one.
 
-    `reads` are the deviations of the node's arguments, in order; `balls` the ranges of all nodes. `run` is the rounding
-    context.
+    `reads` are the deviations of the node's arguments, in order; `balls` the ranges of all nodes.
     """
     op = node.op
     if op in (FLOOR, CEIL, ROUND, SIGN):
-        return _deviation_by_steps(run, node, balls[node.operands()[0]], reads[0])
+        return _deviation_by_steps(context, node, balls[node.operands()[0]], reads[0])
     steepest = op.curve.steepest if op.curve is not None else None
     if not any(r.any() for r in reads) and (steepest is not None or op.largest):
         return np.zeros(node.shape)
@@ -52,7 +51,7 @@ def _deviation_by_slope(run: Context, node: Node, balls: Sequence[Ball], reads: 
         x = balls[node.operands()[0]]
         return np.asarray(steepest(np, x.low, x.high, node.params) * reads[0] * SLACK)
     if "window" in node.params and op.largest:
-        return run.evaluate(MAX_POOL, [reads[0]], {"window": node.params["window"]})
+        return context.evaluate(MAX_POOL, [reads[0]], {"window": node.params["window"]})
     if "axes" in node.params and op.largest:
         return np.asarray(np.max(reads[0], axis=node.params["axes"], keepdims=True)).reshape(node.shape)
     if op.largest:
@@ -64,11 +63,11 @@ def _deviation_by_slope(run: Context, node: Node, balls: Sequence[Ball], reads: 
     return None
 
 
-def _deviation_by_steps(run: Context, node: Node, x: Ball, apart: Array) -> Array:
+def _deviation_by_steps(context: Context, node: Node, x: Ball, apart: Array) -> Array:
     """Deviation of a step function: the number of steps between two values of its argument, which are `apart` so far;
-    with `run`'s arithmetic, subnormal arguments may be flushed to 0 first.
+    with `context`'s arithmetic, subnormal arguments may be flushed to 0 first.
     """
-    tiny = run.arithmetic.tiny if run.arithmetic.flush else 0.0
+    tiny = context.arithmetic.tiny if context.arithmetic.flush else 0.0
     below, above = (x.low < 0) & (x.high > -tiny), (x.high > 0) & (x.low < tiny)
     flushed = {FLOOR: below, CEIL: above, SIGN: below | above}.get(node.op, False)
     steps = 2.0 if node.op is SIGN else np.floor((apart + tiny) * SLACK) + 1

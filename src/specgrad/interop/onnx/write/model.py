@@ -40,7 +40,10 @@ def export_graph(graph: Graph, dtype: Any) -> onnx.ModelProto:
 
 
 def _write_node(w: Writer, position: int, node: Node, values: list[str]) -> str:
-    """Write one node of the graph, and return the name of its value."""
+    """Write the graph's node at `position`, and return the name of its value; `values` are those of earlier nodes.
+
+    UnsupportedError for what ONNX lacks.
+    """
     if node.op is INPUT:
         return node.name
     if node.op is CONSTANT:
@@ -73,12 +76,16 @@ def _equal(stored: Array, array: Array) -> bool:
 
 
 def _value_info(w: Writer, node: Node, name: str) -> onnx.ValueInfoProto:
-    """Return the declaration of a value."""
+    """Return the ONNX declaration of the value `name` of a node: type and shape."""
     return helper.make_tensor_value_info(name, TensorProto.INT64 if node.kind == "index" else w.elem_type, node.shape)
 
 
 def _output(w: Writer, position: int, values: list[str]) -> onnx.ValueInfoProto:
-    """Return the declaration of an output; an Identity is added if no node computes it, or its name is used twice."""
+    """Return the ONNX declaration of the output at `position`; an Identity is added if no node computes it, or its name
+    is used twice.
+
+    `values` are the names of all nodes' values.
+    """
     name = values[position]
     if (
         not any(name in n.output for n in w.nodes)

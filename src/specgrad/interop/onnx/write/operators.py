@@ -39,25 +39,25 @@ for _name, _op in COMPARISONS.items():
 
 @emits("fmod")
 def _fmod(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `fmod` as ONNX nodes; return the name of the result."""
+    """Write `fmod` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     return w.emit("Mod", *args, fmod=1)
 
 
 @emits("select")
 def _select(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `select` as ONNX nodes; return the name of the result."""
+    """Write `select` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     return w.emit("Where", w.emit("Equal", args[0], w.number(0)), args[2], args[1])
 
 
 @emits("fill")
 def _fill(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `fill` as ONNX nodes; return the name of the result."""
+    """Write `fill` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     return w.emit("Expand", w.number(node.params["value"]), w.ints(node.shape))
 
 
 @emits("power", "root")
 def _power(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `power`, `root` as ONNX nodes.
+    """Write `power`, `root` of the values `args`, of these shapes, as ONNX nodes; return the name of the result.
 
     A third is no float: x ** (1/p) is exp(log(x) / p) where 1/p is not a binary fraction.
     """
@@ -72,26 +72,26 @@ def _power(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
 
 @emits("leaky_relu")
 def _leaky_relu(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `leaky_relu` as ONNX nodes; return the name of the result."""
+    """Write `leaky_relu` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     return w.emit("PRelu", args[0], w.number(node.params["slope"]))
 
 
 @emits("relu6")
 def _relu6(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `relu6` as ONNX nodes; return the name of the result."""
+    """Write `relu6` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     return w.emit("Clip", args[0], w.number(0), w.number(6))
 
 
 @emits("clamp")
 def _clamp(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `clamp` as ONNX nodes; return the name of the result."""
+    """Write `clamp` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     low, high = (node.params[k] for k in ("low", "high"))
     return w.emit("Clip", args[0], "" if low is None else w.number(low), "" if high is None else w.number(high))
 
 
 @emits("quantize")
 def _quantize(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `quantize` as ONNX nodes.
+    """Write `quantize` of the values `args`, of these shapes, as ONNX nodes; return the name of the result.
 
     As numbers of the model's type; QuantizeLinear wants a zero point of the integers' own.
     """
@@ -104,20 +104,20 @@ def _quantize(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> st
 
 @emits("cast")
 def _cast(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `cast` as ONNX nodes: through the format and back to the model's."""
+    """Write `cast` of the values `args`, of these shapes, as ONNX nodes: through the format and back to the model's."""
     to = {"float16": 10, "bfloat16": 16, "float32": 1, "float64": 11}[node.params["dtype"]]
     return w.emit("Cast", w.emit("Cast", args[0], to=to), to=w.elem_type)
 
 
 @emits("silu")
 def _silu(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `silu` as ONNX nodes; return the name of the result."""
+    """Write `silu` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     return w.emit("Mul", args[0], w.emit("Sigmoid", args[0]))
 
 
 @emits("softplus")
 def _softplus(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `softplus` as ONNX nodes; return the name of the result."""
+    """Write `softplus` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     beta = node.params["beta"]
     if beta == 1:
         return w.emit("Softplus", args[0])
@@ -126,14 +126,14 @@ def _softplus(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> st
 
 @emits("normal_cdf")
 def _normal_cdf(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `normal_cdf` as ONNX nodes; return the name of the result."""
+    """Write `normal_cdf` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     y = w.emit("Erf", w.emit("Div", args[0], w.number(math.sqrt(2))))
     return w.emit("Mul", w.emit("Add", y, w.number(1)), w.number(0.5))
 
 
 @emits("normal_pdf")
 def _normal_pdf(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `normal_pdf` as ONNX nodes; return the name of the result."""
+    """Write `normal_pdf` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     square = w.emit("Mul", w.emit("Mul", args[0], args[0]), w.number(-0.5))
     return w.emit("Div", w.emit("Exp", square), w.number(math.sqrt(2 * math.pi)))
 
@@ -143,19 +143,19 @@ def _normal_pdf(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> 
 
 @emits("reshape")
 def _reshape(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `reshape` as ONNX nodes; return the name of the result."""
+    """Write `reshape` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     return w.reshape(args[0], shapes[0], node.shape)
 
 
 @emits("permute")
 def _permute(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `permute` as ONNX nodes; return the name of the result."""
+    """Write `permute` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     return w.emit("Transpose", args[0], perm=list(node.params["order"]))
 
 
 @emits("slice")
 def _slice(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `slice` as ONNX nodes; return the name of the result."""
+    """Write `slice` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     ranges = node.params["ranges"]
     if not ranges:
         return args[0]
@@ -165,7 +165,7 @@ def _slice(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
 
 @emits("pad")
 def _pad(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `pad` as ONNX nodes.
+    """Write `pad` of the values `args`, of these shapes, as ONNX nodes; return the name of the result.
 
     Gaps first: a new axis behind each gapped one is padded and merged, its last gap cut off.
     """
@@ -188,13 +188,13 @@ def _insert_gaps(w: Writer, x: str, shape: Shape, axis: int, gap: int) -> tuple[
 
 @emits("concat")
 def _concat(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `concat` as ONNX nodes; return the name of the result."""
+    """Write `concat` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     return w.concat(args, node.params["axis"])
 
 
 @emits("broadcast")
 def _broadcast(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `broadcast` as ONNX nodes; return the name of the result."""
+    """Write `broadcast` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     return w.emit("Expand", args[0], w.ints(node.shape))
 
 
@@ -217,7 +217,9 @@ emits("amax")(_reduction("ReduceMax"))
 
 @emits("contract")
 def _contract(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `contract` as ONNX nodes: a matrix product as Gemm, anything else as Einsum."""
+    """Write `contract` of the values `args`, of these shapes, as ONNX nodes: a matrix product as Gemm, anything else as
+    Einsum.
+    """
     spec = node.params["spec"]
     given, _, out = spec.partition("->")
     x, z = given.split(",")
@@ -236,7 +238,9 @@ def _flatten_spatial(w: Writer, x: str, shape: Shape, rank: int) -> tuple[str, S
 
 @emits("take")
 def _take(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `take` as ONNX nodes. GatherElements along the flat spatial axes; where the index is -1 the value is 0."""
+    """Write `take` of the values `args`, of these shapes, as ONNX nodes. GatherElements along the flat spatial axes;
+    where the index is -1 the value is 0.
+    """
     rank, empty = node.params["rank"], node.params["empty"]
     if math.prod(shapes[0][len(shapes[0]) - rank :]) == 0:
         return w.refuse(node, "from no cells is not written")
@@ -251,7 +255,9 @@ def _take(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
 
 @emits("resize")
 def _resize(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `resize` as ONNX nodes: by sizes where they say the step, else by scales, which are float32 numbers."""
+    """Write `resize` of the values `args`, of these shapes, as ONNX nodes: by sizes where they say the step, else by
+    scales, which are float32 numbers.
+    """
     p = node.params
     where, how = _coordinates(w, node)
     cells = [shapes[0][a] for a in p["axes"]]
@@ -282,7 +288,7 @@ def _coordinates(w: Writer, node: Node) -> tuple[str, str]:
 
 @emits("cumsum")
 def _cumsum(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `cumsum` as ONNX nodes; return the name of the result."""
+    """Write `cumsum` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     p = node.params
     axis = w.store(np.array(p["axis"], np.int64))
     return w.emit("CumSum", args[0], axis, exclusive=int(p["exclusive"]), reverse=int(p["reverse"]))
@@ -290,7 +296,7 @@ def _cumsum(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
 
 @emits("top", "top_index")
 def _top(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `top`, `top_index` as ONNX nodes.
+    """Write `top`, `top_index` of the values `args`, of these shapes, as ONNX nodes; return the name of the result.
 
     TopK, whose second output are the positions; the last of equal cells is ArgMax alone.
     """
@@ -305,13 +311,15 @@ def _top(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
 
 @emits("gather")
 def _gather(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `gather` as ONNX nodes; return the name of the result."""
+    """Write `gather` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     return w.emit("Gather", *args, axis=node.params["axis"])
 
 
 @emits("scatter")
 def _scatter(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `scatter` as ONNX nodes: ScatterElements that adds, onto zeros; it wants one position per cell."""
+    """Write `scatter` of the values `args`, of these shapes, as ONNX nodes: ScatterElements that adds, onto zeros; it
+    wants one position per cell.
+    """
     axis, (shape, index) = node.params["axis"], shapes
     flat = (*shape[:axis], math.prod(index), *shape[axis + len(index) :])
     column = (math.prod(index), *(1,) * (len(flat) - axis - 1))
@@ -322,7 +330,7 @@ def _scatter(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str
 
 @emits("put")
 def _put(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `put` as ONNX nodes.
+    """Write `put` of the values `args`, of these shapes, as ONNX nodes; return the name of the result.
 
     ScatterElements that adds, onto zeros; where the index is -1 a zero is added to cell 0.
     """

@@ -34,7 +34,10 @@ def _attributes(window: Window, pads: Any = None) -> dict[str, Any]:
 
 
 def _crop_to_windows(w: Writer, x: str, window: Window, value: float = 0) -> tuple[str, Any]:
-    """Return the input without cells behind the last window, and the padding that remains to be written.
+    """Return the input x without cells behind the last window, and the padding that remains to be written.
+
+    Where the last window ends before the input begins, the padding, of `value`, is written first: nothing else would be
+    left.
 
     Where the last window ends before the input begins, the padding is written first: nothing else would be left.
     """
@@ -56,7 +59,7 @@ def _one_batch(w: Writer, x: str, shape: Shape, rank: int) -> str:
 
 @emits("conv")
 def _conv(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `conv` as ONNX nodes; return the name of the result."""
+    """Write `conv` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     window: Window = node.params["window"]
     x = _one_batch(w, args[0], shapes[0], window.rank)
     x, pads = _crop_to_windows(w, x, window)
@@ -68,7 +71,10 @@ def _conv(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
 def _transposed_conv(
     w: Writer, x: str, shape: Shape, kernel: str, window: Window, bias: list[str], **given: Any
 ) -> str:
-    """Write a transposed convolution to `shape`; cells that no window reaches hold the bias."""
+    """Write a transposed convolution of x with `kernel` to `shape`; cells that no window reaches hold the bias.
+
+    `given` are further attributes.
+    """
     lacking = [(0, max(-hi, 0)) for _, hi in window.pads]
     if any(n <= lo for n, (lo, _) in zip(window.unpadded().size, window.pads, strict=True)):
         y = w.emit("Expand", w.number(0), w.ints(shape))  # the padding cuts everything off
@@ -86,7 +92,7 @@ def _transposed_conv(
 
 @emits("conv_transpose")
 def _conv_transpose(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `conv_transpose` as ONNX nodes; return the name of the result."""
+    """Write `conv_transpose` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     window: Window = node.params["window"]
     x = _one_batch(w, args[0], shapes[0], window.rank)
     batch = math.prod(shapes[0][: len(shapes[0]) - window.rank - 1])
@@ -97,7 +103,7 @@ def _conv_transpose(w: Writer, node: Node, args: list[str], shapes: list[Shape])
 
 @emits("conv_weight")
 def _conv_weight(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `conv_weight` as ONNX nodes.
+    """Write `conv_weight` of the values `args`, of these shapes, as ONNX nodes; return the name of the result.
 
     A convolution whose batch is the channels and whose kernel is the cotangent: stride and dilation swap.
     """
@@ -176,7 +182,7 @@ def _sums(w: Writer, x: str, window: Window) -> str:
 
 @emits("avg_pool")
 def _avg_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `avg_pool` as ONNX nodes; return the name of the result."""
+    """Write `avg_pool` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     window, divisor = node.params["window"], node.params["divisor"]
     x, shape = w.planes(args[0], shapes[0], window.rank)
     if _is_native_average(window, divisor):
@@ -193,7 +199,9 @@ def _avg_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> st
 
 @emits("avg_spread")
 def _avg_spread(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `avg_spread` as ONNX nodes: the adjoint: divide, then a transposed convolution with ones."""
+    """Write `avg_spread` of the values `args`, of these shapes, as ONNX nodes: the adjoint: divide, then a transposed
+    convolution with ones.
+    """
     window, divisor = node.params["window"], node.params["divisor"]
     if any(isinstance(a, Adaptive) for a in window.axes):
         return w.refuse(node, "over cells of different lengths is not written")
@@ -215,7 +223,7 @@ def _empty_mask(w: Writer, window: Window) -> str:
 
 @emits("max_pool")
 def _max_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `max_pool` as ONNX nodes.
+    """Write `max_pool` of the values `args`, of these shapes, as ONNX nodes; return the name of the result.
 
     MaxPool; padding as wide as the kernel, which runtimes refuse, is written as cells of -inf.
     """
@@ -235,7 +243,7 @@ def _max_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> st
 
 @emits("winner")
 def _winner(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `winner` as ONNX nodes.
+    """Write `winner` of the values `args`, of these shapes, as ONNX nodes; return the name of the result.
 
     MaxPool's Indices count the planes too; the cells of the planes before are taken off again.
     """
@@ -253,7 +261,7 @@ def _winner(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
 
 @emits("smooth_max_pool")
 def _smooth_max_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `smooth_max_pool` as ONNX nodes.
+    """Write `smooth_max_pool` of the values `args`, of these shapes, as ONNX nodes; return the name of the result.
 
     log(sum exp(beta*x)) / beta with one slice per tap, stacked: ReduceLogSumExp shifts by each window's maximum.
     """
@@ -277,7 +285,7 @@ def _smooth_max_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]
 
 @emits("median_pool")
 def _median_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `median_pool` as ONNX nodes.
+    """Write `median_pool` of the values `args`, of these shapes, as ONNX nodes; return the name of the result.
 
     TopK of the taps, which Gather puts side by side; padded taps are +inf, behind every rank that is read.
     """

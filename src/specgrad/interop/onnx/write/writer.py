@@ -35,28 +35,34 @@ class Writer:
         self._count = 0
 
     def refuse(self, node: Node, text: str) -> Never:
-        """Raise UnsupportedError for a node."""
+        """Raise UnsupportedError, which names a node and says `text` of it."""
         raise UnsupportedError("to_onnx", f"layer {node.name}: {node.op.name} {text}")
 
     # --- nodes --------------------------------------------------------------------------------------------------
 
     def emit(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node with one output and return the output's name."""
+        """Add a node of the ONNX operator `op` with these inputs and attributes and one output, and return the output's
+        name.
+        """
         return self.emit_many(op, inputs, 1, attributes)[0]
 
     def emit_many(self, op: str, inputs: Sequence[str], outputs: int, attributes: dict[str, Any]) -> list[str]:
-        """Add a node with several outputs and return their names."""
+        """Add a node of the ONNX operator `op` with these inputs and attributes and several outputs, and return their
+        names.
+        """
         names = [self.fresh(op) for _ in range(outputs)]
         self.nodes.append(helper.make_node(op, inputs, names, name=names[0], **attributes))
         return names
 
     def fresh(self, word: str) -> str:
-        """Return an unused name in the present layer."""
+        """Return an unused name in the present layer that ends with `word` and a number."""
         self._count += 1
         return f"{self.layer}/{word}_{self._count}"
 
     def finish(self, result: str, name: str) -> str:
-        """Give the last node of a layer, and its output, the layer's own name."""
+        """Give the last node of a layer, and its output `result`, the layer's own `name`, and return it; an Identity is
+        added if needed.
+        """
         if not self.nodes or result not in self.nodes[-1].output or not result.startswith(f"{self.layer}/"):
             return self.finish(self.emit("Identity", result), name)
         last = self.nodes[-1]
@@ -77,7 +83,9 @@ class Writer:
         return self._stored[key]
 
     def ints(self, values: Sequence[int]) -> str:
-        """Store integers as an int64 initializer of one axis and return its name; a short list is stored once."""
+        """Store the integers `values` as an int64 initializer of one axis and return its name; a short list is stored
+        once.
+        """
         return self.store(np.array(list(values), dtype=np.int64))
 
     def number(self, value: Number) -> str:
@@ -85,13 +93,13 @@ class Writer:
         return self.store(np.array(float(value), dtype=self.dtype))
 
     def array(self, values: Any) -> str:
-        """Store an array, rounded to the model's type."""
+        """Store the array `values`, rounded to the model's type, and return its name."""
         return self.store(np.asarray(values, dtype=float).astype(self.dtype))
 
     # --- steps that many lines need -----------------------------------------------------------------------------
 
     def reshape(self, x: str, old: Shape, new: Shape) -> str:
-        """Reshape if the shapes differ; a 0 is a size."""
+        """Reshape the value x from shape `old` to `new` if they differ, and return its name; a 0 is a size."""
         return x if old == new else self.emit("Reshape", x, self.ints(new), allowzero=int(0 in new))
 
     def slice(self, x: str, axis: int, start: int, stop: int, step: int = 1) -> str:
@@ -122,7 +130,7 @@ EMITTERS: dict[str, Emitter] = {}
 
 
 def emits(*names: str) -> Callable[[Emitter], Emitter]:
-    """Return a decorator that registers the emitter of these operators."""
+    """Return a decorator that registers the emitter of the operators `names`."""
 
     def add(fn: Emitter) -> Emitter:
         EMITTERS.update(dict.fromkeys(names, fn))
