@@ -15,7 +15,7 @@ MAX_BYTES_READ = 1 << 28
 
 
 def write_whole(path: str | Path, data: str | bytes) -> None:
-    """Write a file atomically: to a temporary file beside it, then renamed.
+    """Write `data` to a file atomically: to a temporary file beside it, then renamed.
 
     A process that is killed leaves the old file, and a temporary one called .NAME.specgrad-XXXXXXXX.tmp, which is never
     read.
@@ -37,7 +37,8 @@ def write_whole(path: str | Path, data: str | bytes) -> None:
 
 
 def write_pair(path: str | Path, text: bytes, beside: Path, data: bytes) -> None:
-    """Write two files that belong together; a stop at any time leaves the old pair or the new one.
+    """Write two files that belong together, `text` to path and `data` to `beside`; a stop at any time leaves the old
+    pair or the new one.
 
     No system exchanges two files at once, so the text alone says which pair is there. The data wait under a name that
     `partner` finds by the text, the text is exchanged, the data take their place.
@@ -69,7 +70,7 @@ def _staged_path(text: bytes, beside: Path) -> Path:
 
 
 def _holds(path: str | Path, text: bytes) -> bool:
-    """Return whether the file has exactly these bytes; False if it cannot be read."""
+    """Return whether the file has exactly the bytes `text`; False if it cannot be read."""
     with suppress(OSError):
         return Path(path).read_bytes() == text
     return False

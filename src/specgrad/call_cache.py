@@ -19,7 +19,9 @@ Kinds = tuple[type, ...]
 
 
 class CallSignature(NamedTuple):
-    """A public function and the types of all its arguments, defaults included: this decides how a call is read."""
+    """A public function `fn` and the types (`kinds`) of all its arguments, defaults included: this decides how a call
+    is read.
+    """
 
     fn: Callable[..., Any]
     kinds: Kinds

@@ -85,7 +85,9 @@ ULPS: Mapping[str, Table] = {name: _with_composed(table) for name, (_, table) in
 
 
 def _widest(function: str) -> Bound:
-    """Return the largest bound of all runtimes; they are on one scale (tests/rounding/test_ulps.py)."""
+    """Return the largest bound of all runtimes for a function's name; they are on one scale
+    (tests/rounding/test_ulps.py).
+    """
     return max((t[function] for t in ULPS.values() if function in t), key=lambda bound: as_pair(bound)[0])
 
 

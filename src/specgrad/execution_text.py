@@ -60,7 +60,8 @@ def sentences(
 
 
 def but(deployment: Mapping[str, str]) -> str:
-    """Return the clause that a verdict adds on executions excluded for this network; "" if there are none.
+    """Return the clause that a verdict adds on executions that its deployment (texts by topic) excludes for this
+    network; "" if there are none.
 
     >>> but({"choices": "executions that ... are excluded"}), but({})
     ('; but executions that ... are excluded', '')

@@ -388,6 +388,8 @@ def batch_norm(
 ) -> Value:
     """torch.nn.functional.batch_norm of `input` by running statistics; momentum has no effect, as in PyTorch, and
     training=True is refused.
+
+    `weight` and `bias` are per channel or None, `eps` is added to the variance.
     """
     if training is not False:
         _refuse("batch_norm", training=(training, False))
@@ -402,7 +404,10 @@ def layer_norm(
     bias: Value | None = None,
     eps: Number = 1e-5,
 ) -> Value:
-    """torch.nn.functional.layer_norm of `input` over its last axes normalized_shape; `eps` is added to the variance."""
+    """torch.nn.functional.layer_norm of `input` over its last axes normalized_shape; `eps` is added to the variance.
+
+    `weight` and `bias` have that shape or are None.
+    """
     return composites.layer_norm(input, normalized_shape, weight, bias, eps=eps)
 
 
@@ -410,7 +415,10 @@ def layer_norm(
 def group_norm(
     input: Value, num_groups: int, weight: Value | None = None, bias: Value | None = None, eps: Number = 1e-5
 ) -> Value:
-    """torch.nn.functional.group_norm of `input` over num_groups groups of channels; `eps` is added to the variance."""
+    """torch.nn.functional.group_norm of `input` over num_groups groups of channels; `eps` is added to the variance.
+
+    `weight` and `bias` are per channel or None.
+    """
     return composites.group_norm(input, num_groups, weight, bias, eps=eps)
 
 
@@ -428,7 +436,8 @@ def cross_entropy(
     """torch.nn.functional.cross_entropy of scores `input` with integer classes `target`; a label outside 0..C-1 is
     refused, -100 too.
 
-    Refused: weight, size_average, reduce, ignore_index and label_smoothing other than the defaults.
+    Refused: weight, size_average, reduce, ignore_index and label_smoothing other than the defaults. `reduction` is
+    "mean", "sum" or "none".
     """
     _refuse(
         "cross_entropy",
@@ -482,7 +491,8 @@ def interpolate(
     """torch.nn.functional.interpolate of `input`: nearest, nearest-exact, linear, bilinear, trilinear; by size or by
     factors.
 
-    ParameterError for other modes, and for neither or both of size and scale_factor.
+    ParameterError for other modes, and for neither or both of size and scale_factor. `mode` is one of these,
+    `align_corners` puts the first and last cells on each other.
     """
     sizes = shape_of(input)[2:]
     if (size is None) == (scale_factor is None):

@@ -31,7 +31,7 @@ MAX_NAME_CHARS = 30
 
 
 def tone_of(kind: str) -> str:
-    """Return "good", "open" or "bad" for a verdict.
+    """Return "good", "open" or "bad" for a verdict's `kind`.
 
     >>> tone_of("rounding"), tone_of("unknown"), tone_of("differs")
     ('good', 'open', 'bad')
@@ -40,7 +40,9 @@ def tone_of(kind: str) -> str:
 
 
 def colours(which: int) -> dict[str, str]:
-    """Return the colours of a light page (0) or a dark one (1), by name; texts have a contrast of at least 4.5 to 1."""
+    """Return the colours of a light page (`which` 0) or a dark one (1), by name; texts have a contrast of at least 4.5
+    to 1.
+    """
     paper, ink, _ = TONES["paper"][which]
     lines = {tone: TONES[tone][which][2] for tone in ("good", "bad", "open")}
     soft, shade, line = TONES["soft"][which][1], ("#f3f5f7", "#161b22")[which], ("#d0d7de", "#3d444d")[which]
@@ -49,7 +51,7 @@ def colours(which: int) -> dict[str, str]:
 
 
 def _variables(which: int) -> str:
-    """Return the colours as CSS variables."""
+    """Return the colours of a light page (`which` 0) or a dark one (1) as CSS variables."""
     return " ".join(f"--{name}: {value};" for name, value in colours(which).items())
 
 
@@ -111,12 +113,12 @@ def named(name: str) -> str:
 
 
 def kind_of(kind: str) -> str:
-    """Return a verdict as HTML in its tone."""
+    """Return a verdict's `kind` as HTML in its tone."""
     return f'<span class="verdict {tone_of(kind)}">{escape(kind)}</span>'
 
 
 def wide(table: str) -> str:
-    """Return the HTML in a box that scrolls where the window is narrow."""
+    """Return the HTML of a table in a box that scrolls where the window is narrow."""
     return f'<div class="wide">{table}</div>'
 
 
@@ -126,7 +128,7 @@ def picture(svg: str) -> str:
 
 
 def legend(meanings: Mapping[str, str], used: Iterable[str]) -> str:
-    """Return HTML that explains the words in `used`; "" if none needs it."""
+    """Return HTML that explains the words in `used` by their `meanings`; "" if none needs it."""
     kinds = [k for k in meanings if k in set(used)]
     rows = "".join(f"<dt>{kind_of(k)}</dt><dd>{escape(meanings[k])}</dd>" for k in kinds)
     return f"<dl>{rows}</dl>" if rows else ""
@@ -138,7 +140,7 @@ FOOT = (
 
 
 def page(title: str, verdict: str, lead: str, body: Sequence[str], foot: str = FOOT) -> str:
-    """Return the HTML of a report: title, verdict, lead, body and footer."""
+    """Return the HTML of a report: title, verdict, lead, body and footer (`foot`)."""
     return "\n".join(
         [
             '<!doctype html><html lang="en"><meta charset="utf-8">',
@@ -153,23 +155,25 @@ def page(title: str, verdict: str, lead: str, body: Sequence[str], foot: str = F
 
 
 def executions(title: str, said: Mapping[str, str]) -> str:
-    """Return HTML, folded away, that says what a correct execution is."""
+    """Return HTML, folded away under a title, that says what a correct execution is; `said` has the texts by topic."""
     rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(text)}</td></tr>" for k, text in said.items())
     return f"<details><summary>{escape(title)}</summary>{wide(f'<table>{rows}</table>')}</details>"
 
 
 def level(x1: float, x2: float, y: float, tone: str = "") -> str:
-    """Return a horizontal line of a plot as SVG."""
+    """Return a horizontal line of a plot from x1 to x2 at y as SVG, in a tone."""
     return f'<line class="{tone}" x1="{x1:.0f}" x2="{x2:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>'
 
 
 def text_at(x: float, y: float, text: str, anchor: str) -> str:
-    """Return a text of a plot as SVG."""
+    """Return a text of a plot as SVG; `anchor` says whether x is its start, middle or end."""
     return f'<text x="{x:.0f}" y="{y:.1f}" text-anchor="{anchor}" font-size="11">{text}</text>'
 
 
 def plot(width: float, height: float, title: str, parts: Sequence[str]) -> str:
-    """Return an SVG at its own size, which scrolls where the window is narrower."""
+    """Return an SVG of `parts` at its own width and height, which scrolls where the window is narrower; `title` is for
+    screen readers.
+    """
     size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
     return wide(f'<svg class="plot" {size} role="img"><title>{escape(title)}</title>{"".join(parts)}</svg>')
 
@@ -178,7 +182,7 @@ PLOT_RULES = [line for line in STYLE.splitlines() if line.startswith("svg")]
 
 
 def alone(plotted: str) -> Picture:
-    """Return a plot as a standalone SVG file, with its colours, background and font."""
+    """Return a plot, the HTML text `plotted`, as a standalone SVG file, with its colours, background and font."""
     svg = plotted[plotted.index("<svg") : plotted.index("</svg>") + 6]
     head, body = svg.split("</title>", 1)
     width, height = (int(n) + 24 for n in re.findall(r"viewBox=\"0 0 (\d+) (\d+)\"", head)[0])

@@ -128,6 +128,8 @@ class Op:
     def boxes(self, shapes: Sequence[Shape], params: Params) -> BoxRule:
         """Return the rule from boxes of the result to the boxes of the arguments, and the parameters on them.
 
+        `shapes` are the arguments'.
+
         >>> from specgrad import REGISTRY
         >>> cut = REGISTRY["slice"].boxes([(9,)], {"ranges": ((1, 9, 2),)}).on(((1, 3),))
         >>> cut.args, cut.params
@@ -151,7 +153,8 @@ class Op:
     def tangent(self, y: Value, args: Sequence[Value], dargs: Sequence[Value | None], params: Params) -> Value | None:
         """Return the tangent of y = op(*args) for tangents of the arguments; None stands for zero, in and out.
 
-        On arrays it computes, on graph variables it records: jvp is this rule, node after node.
+        On arrays it computes, on graph variables it records: jvp is this rule, node after node. UnsupportedError
+        without a rule.
 
         >>> from specgrad import REGISTRY
         >>> a, b, da = np.array([2.0]), np.array([5.0]), np.array([1.0])
@@ -168,6 +171,8 @@ class Op:
 
     def cotangents(self, gy: Value, y: Value, args: Sequence[Value], params: Params) -> tuple[Value | None, ...]:
         """Return one cotangent per argument for the cotangent gy of the output y; None where there is none.
+
+        UnsupportedError without a rule.
 
         >>> from specgrad import REGISTRY
         >>> a, b, gy = np.array([2.0]), np.array([5.0]), np.array([1.0])
@@ -210,7 +215,10 @@ SCOPES: ContextVar[tuple[Scope, ...]] = ContextVar("specgrad_scopes", default=()
 
 @contextmanager
 def scope(name: str, *, composite: bool = False) -> Iterator[None]:
-    """Name the layers built inside: `with scope("layer1"): ...` gives layer1.conv, layer1.relu. Scopes nest."""
+    """Name the layers built inside: `with scope("layer1"): ...` gives layer1.conv, layer1.relu. Scopes nest.
+
+    A `composite` scope makes one layer of what is inside.
+    """
     token = SCOPES.set((*SCOPES.get(), Scope(name, composite)))
     try:
         yield
@@ -222,7 +230,7 @@ P = ParamSpec("P")
 
 
 def composite(fn: Callable[P, Value]) -> Callable[P, Value]:
-    """Mark a composition: while tracing, its nodes form one layer with the function's name."""
+    """Mark a composition fn: while tracing, its nodes form one layer with the function's name."""
 
     name = fn.__name__
     ours = fn.__module__.startswith(f"{__package__}.")  # engines know our compositions by name, and no others
@@ -251,7 +259,10 @@ _registered: dict[str, Op] = {}
 
 
 def register(op: Op) -> Op:
-    """Make an operator known by name: to serialization, to the engines, and to the laws."""
+    """Make an operator known by name: to serialization, to the engines, and to the laws.
+
+    ValueError if the name is taken.
+    """
     if op.name in _registered:
         raise ValueError(f"operator {op.name} is registered twice")
     _registered[op.name] = op
@@ -311,7 +322,7 @@ _composites: dict[type, dict[str, Callable[..., Value]]] = {}
 
 
 def _find_handler(kind: type) -> Handler | None:
-    """Return what computes with values of this type: a trace, an engine, or None for the specification."""
+    """Return what computes with values of the type `kind`: a trace, an engine, or None for the specification."""
     handler: Handler | None = getattr(kind, "__specgrad_apply__", None)
     if handler is None:
         fill("engines")
@@ -325,7 +336,7 @@ def _find_handler(kind: type) -> Handler | None:
 
 
 def _enter(kind: type) -> None:
-    """Look for what computes with values of this type of array, unless somebody has: torch.Size is none."""
+    """Look for what computes with values of the array type `kind`, unless somebody has: torch.Size is none."""
     if kind not in _handlers and hasattr(kind, "dtype") and hasattr(kind, "shape"):
         _find_handler(kind)
 
@@ -348,7 +359,8 @@ def apply(op: Op, *args: Value, **params: Any) -> Value:
 
 
 def by_engine(name: str, x: Value, *other: Value, **settings: Any) -> Value | None:
-    """Return the result of an engine's native function of this name; None if it has none for these arguments.
+    """Return the result of an engine's native function `name` of x and `other`; None if it has none for these
+    arguments.
 
     Arguments are one tensor, two, or one and a plain number. The engine's selector looks at shapes, types and settings,
     and gives the function to call, or None: the general way must run.

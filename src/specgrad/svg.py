@@ -59,7 +59,7 @@ def fits(text: object, width: float, size: float) -> str:
 
 
 def _rules(tones: set[str], which: int) -> str:
-    """Return the CSS of the tones that a picture uses, for light pages (0) or dark ones (1)."""
+    """Return the CSS of the tones that a picture uses, for light pages (`which` 0) or dark ones (1)."""
     rules = []
     for tone in sorted(tones):
         fill, ink, line = TONES[tone][which]
@@ -77,7 +77,9 @@ STYLE = (
 
 @dataclass
 class Canvas:
-    """SVG shapes in drawing order, and the extent that they reach."""
+    """SVG shapes in drawing order (`parts`), the extent that they reach (`right`, `bottom`), and the `tones` that they
+    use.
+    """
 
     parts: list[str] = field(default_factory=list)
     right: float = 0
@@ -104,7 +106,8 @@ class Canvas:
     ) -> None:
         """Draw a rectangle with the upper left corner (x, y); `title` is what a pointer over it shows.
 
-        `tone` is its colour, a class of the style; `heavy` gives it a thick frame, `radius` rounds its corners.
+        `tone` is its colour, a class of the style; `heavy` gives it a thick frame, `radius` rounds its corners. width,
+        height and a `dashed` frame are as SVG has them.
         """
         self._extend(x + width, y + height, tone)
         line = 1.8 if heavy else 0.8
@@ -128,7 +131,7 @@ class Canvas:
     ) -> None:
         """Draw a line of text with its baseline at y; `anchor` says whether x is its start, middle or end.
 
-        `tone` is its colour, a class of the style; `size` its height in points.
+        `tone` is its colour, a class of the style; `size` its height in points. `bold` and `mono` choose the font.
         """
         said = printable(text)
         length = LETTER_WIDTH * size * len(said)
@@ -149,7 +152,11 @@ class Canvas:
         width: float = 1,
         title: str = "",
     ) -> None:
-        """Draw a line through the points; with an arrow, its last piece must be parallel to an axis."""
+        """Draw a line of a width through the points, `dashed` or not; with an arrow, its last piece must be parallel to
+        an axis.
+
+        `tone` is its colour, `title` what a pointer over it shows.
+        """
         for x, y in points:
             self._extend(x, y, tone)
         line = "M" + "L".join(f"{x:.5g} {y:.5g}" for x, y in points)
@@ -159,7 +166,9 @@ class Canvas:
             self.parts.append(_head(points[-2], points[-1], tone))
 
     def squares(self, corners: Sequence[Point], side: float, tone: str) -> None:
-        """Draw many squares of one tone as one shape, which keeps the file small."""
+        """Draw squares of a `side` with these upper left corners, all of one tone, as one shape, which keeps the file
+        small.
+        """
         for x, y in corners:
             self._extend(x + side, y + side, tone)
         step = f"h{side:.3g}v{side:.3g}h-{side:.3g}z"
@@ -167,12 +176,12 @@ class Canvas:
         self.parts.append(f'<path class="area {tone}" d="{line}" stroke-width=".6"/>')
 
     def dot(self, x: float, y: float, tone: str, radius: float = 1.7) -> None:
-        """Draw a filled circle."""
+        """Draw a filled circle of a radius and tone around (x, y)."""
         self._extend(x + radius, y + radius, tone)
         self.parts.append(f'<circle class="head {tone}" cx="{x:.5g}" cy="{y:.5g}" r="{radius:.3g}"/>')
 
     def picture(self, title: str, *, margin: float = 12) -> Picture:
-        """Return the finished picture on its own background."""
+        """Return the finished picture on its own background, with a margin; `title` is what a screen reader says."""
         width, height = self.right + margin, self.bottom + margin
         name = escape(printable(title))
         style = f"{STYLE}{_rules(self.tones, 0)}@media(prefers-color-scheme:dark){{{_rules(self.tones, 1)}}}"
@@ -201,6 +210,7 @@ class Picture:
     svg: str
 
     def _repr_svg_(self) -> str:
+        """Return the SVG text, for notebooks."""
         return self.svg
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -212,5 +222,5 @@ class Picture:
 
 
 def is_picture(data: bytes) -> bool:
-    """Return whether a file was written by `Picture.save`."""
+    """Return whether a file with the bytes `data` was written by `Picture.save`."""
     return data.startswith(b'<svg xmlns="http://www.w3.org/2000/svg" class="sgp"')

@@ -129,24 +129,28 @@ class Commands(TyperGroup):
         self.commands: Any = LateCommands()
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Two words, where the second stands below the first."""
+        """Return (name, command, remaining arguments) for a command line; two words where the second stands below the
+        first.
+        """
         words = STANDARD.get(args[0], " ".join(args[:2]))
         if words not in HOMES or " " not in words:
             return super().resolve_command(ctx, args)
         return words, loaded(words), args[1 if args[0] in STANDARD else 2 :]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of a name; a usage error says where a command that moved is now."""
+        """Return the command `cmd_name`; a usage error says where a command that moved is now. `ctx` is click's."""
         if cmd_name in MOVED:
             raise typer.BadParameter(f"there is no command {cmd_name} any more: {MOVED[cmd_name]}")
         return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands of one word."""
+        """Return the names of all commands of one word; `ctx` is click's."""
         return [name for name in HOMES if " " not in name]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands, by the question that people come with, into the help."""
+        """Write the commands, by the question that people come with, into the help; `ctx` and `formatter` are
+        click's.
+        """
         for title, names in GROUPS.items():
             formatter.write(f"\n{title}\n")  # a section's heading would end in "?:"
             with formatter.indentation():

@@ -163,6 +163,9 @@ class GraphBuilder:
 
         real   integers stand for exact numbers, not for an index
         owned  the array is already a graph's own, and no copy is needed
+        name   of the node, made unique
+
+        ShapeError for an open size among the entries.
         """
         if isinstance(value, Repeated):
             var = self.constant(np.asarray(value.array).view(), name, real=real)  # a view: a node of its own

@@ -95,7 +95,7 @@ def explain(
 
 
 def _explain_rule(label: str | None, as_json: bool) -> None:
-    """Print the rule `label` of the contract, or the titles of all of them if it is None."""
+    """Print the rule `label` of the contract, or the titles of all of them if it is None; as JSON if `as_json`."""
     if label is None:
         titles = {name: text.partition("\n")[0].partition("] ")[2] for name, text in rules().items()}
         print_verdict("rule", "ok", {"rules": titles}, as_json, lambda: show_rules(Console(), titles))
@@ -135,7 +135,7 @@ def show_explanation(console: Console, explanation: CellExplanation) -> None:
 
 
 def show_rules(console: Console, titles: Mapping[str, str]) -> None:
-    """Print every rule of the contract: label and title."""
+    """Print every rule of the contract: `titles` by label."""
     body = [[screen.cell(label), screen.cell(title)] for label, title in titles.items()]
     print_table(console, [Column("rule"), Column("", folds=True)], body)
 

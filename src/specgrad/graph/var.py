@@ -22,7 +22,7 @@ class NodeRecorder(Protocol):
 
     @property
     def nodes(self) -> Sequence[Node]:
-        """Nodes recorded so far."""
+        """Nodes recorded so far, in order."""
 
     def record(self, op: Op, args: Sequence[Value], params: Params) -> Var:
         """Append a node, `op` of these arguments, and return its variable."""
@@ -167,7 +167,7 @@ class Var:
         return layout.reshape(self, shape[0] if len(shape) == 1 and hasattr(shape[0], "__iter__") else shape)
 
     def relu(self) -> Value:
-        """Return max(x, 0); see specgrad.relu."""
+        """Return max(x, 0), cell by cell; see specgrad.relu."""
         return activation.relu(self)
 
     def sum(self, axes: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:

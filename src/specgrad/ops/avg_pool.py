@@ -136,11 +136,11 @@ def avg_pool(
 ) -> Value:
     """The mean over windows of the last axes: y[p] = sum_t x[s*p + t - lo] / divisor.
 
-    A padded tap counts 0 in the sum. The divisor is the window clipped to the padded extent ([A1]: the whole
-    kernel, except under `ceil`); with count_include_pad=False the taps inside the input; or `divisor`.
-    Stride defaults to the kernel; an int kernel needs rank=. Rules: [W1] [W2] [W3] [A1] [P3].
-    Linear: the tangent goes through the same map, the cotangent is spread evenly over the window.
-    PyTorch's avg_pool1d/2d/3d, without its limit on padding.
+    A padded tap counts 0 in the sum. The divisor is the window clipped to the padded extent ([A1]: the whole kernel,
+    except under `ceil`); with count_include_pad=False the taps inside the input; or `divisor`. Stride defaults to the
+    kernel; an int kernel needs rank=. Rules: [W1] [W2] [W3] [A1] [P3]. Linear: the tangent goes through the same map,
+    the cotangent is spread evenly over the window. PyTorch's avg_pool1d/2d/3d, without its limit on padding.
+    ParameterError if `divisor` is 0.
 
     >>> avg_pool(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), (2,), ceil=True)
     array([1.5, 3.5, 5. ])
@@ -216,9 +216,9 @@ def lp_pool(
     """(sum of x**p over the window) ** (1/p); a padded tap counts 0.
 
     PyTorch's lp_pool1d/2d/3d for whole windows. Under `ceil` PyTorch multiplies the mean of the clipped window by the
-    whole kernel; we sum what is there. ONNX defines it on absolute values: write lp_pool(specgrad.abs(x), ...).
-    For p > 1 the derivative of an all-zero window, and of one without a tap inside, is 0 ([K1]): its cotangent as in
-    PyTorch, its tangent too (PyTorch: NaN).
+    whole kernel; we sum what is there. ONNX defines it on absolute values: write lp_pool(specgrad.abs(x), ...). For p >
+    1 the derivative of an all-zero window, and of one without a tap inside, is 0 ([K1]): its cotangent as in PyTorch,
+    its tangent too (PyTorch: NaN). ParameterError unless p > 0.
 
     >>> lp_pool(np.array([3.0, 4.0, 6.0, 8.0]), (2,))
     array([ 5., 10.])

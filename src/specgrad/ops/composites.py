@@ -23,6 +23,8 @@ from .max_pool import amax, take
 def pad(x: Value, widths: Sequence[tuple[int, int]], *, value: Number = 0, mode: str = "constant") -> Value:
     """(lo, hi) cells around the last len(widths) axes: of `value`, or of x itself.
 
+    ShapeError for more widths than axes.
+
     mode "reflect" mirrors at the first and last cell, "edge" repeats them, "wrap" goes on at the other end (PyTorch:
     reflect, replicate, circular); one axis after the other, and as often as the padding is wide.
 
@@ -62,6 +64,8 @@ def _pad_from_x(x: Value, pairs: Sequence[tuple[int, int]], mode: str, value: Nu
 @composite
 def upsample_nearest(x: Value, factor: int | Sequence[int], *, rank: int | None = None) -> Value:
     """Repeat every cell `factor` times along the last axes: y[p] = x[floor(p / factor)].
+
+    ShapeError if the factors do not fit.
 
     >>> upsample_nearest(np.array([1.0, 2.0]), (2,))
     array([1., 1., 2., 2.])
@@ -109,6 +113,7 @@ def global_pool(reduce: Callable[[Value], Value], x: Value, *, rank: int, keepdi
     """reduce(image) for every image, the last `rank` axes: (C, *spatial) to (C, 1, ..) or, keepdims=False, to (C).
 
     reduce is any function from (*spatial) to () that is made of operators; a graph records it once per image.
+    ShapeError if reduce gives another shape.
 
     >>> global_pool(lambda image: image[0, 0] * image[1, 1], np.arange(8.0).reshape(2, 2, 2), rank=2, keepdims=False)
     array([ 0., 28.])
@@ -172,6 +177,8 @@ def batch_norm(
 ) -> Value:
     """Batch normalisation in inference form: (x - mean) / sqrt(var + eps) * weight + bias, per channel.
 
+    ShapeError unless the others have one number per channel.
+
     >>> batch_norm(np.ones((1, 1, 2)), np.array([1.0]), np.array([4.0]), eps=0.0)
     array([[[0., 0.]]])
     """
@@ -211,7 +218,10 @@ def layer_norm(
 def group_norm(
     x: Value, groups: int, weight: Value | None = None, bias: Value | None = None, *, eps: Number = 1e-5
 ) -> Value:
-    """(x - mean) / sqrt(var + eps) over each group of channels of (N, C, ...); then per channel * weight + bias."""
+    """(x - mean) / sqrt(var + eps) over each group of channels of (N, C, ...); then per channel * weight + bias.
+
+    ShapeError unless groups divide the channels.
+    """
     xs = shape_of(x)
     if len(xs) < 2 or groups < 1 or xs[1] % groups:
         raise ShapeError("group_norm", f"groups must divide the channels; got groups={groups}, input shape {xs}")

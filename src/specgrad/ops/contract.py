@@ -89,8 +89,8 @@ def _vjp(gy: Value, y: Value, args: Any, *, spec: str) -> tuple[Value, Value]:
 
 
 def _roundings(x: Shape, z: Shape, *, spec: str) -> int:
-    """Return N with abs(error) <= gamma_N * magnitude for each output cell of contract: the number of products in its
-    sum.
+    """Return N with abs(error) <= gamma_N * magnitude for each cell of the einsum `spec` of shapes x and z: the number
+    of products in its sum.
     """
     extents, out = _extents(x, z, spec), _parse(spec)[2]
     return math.prod(n for c, n in extents.items() if c not in out)

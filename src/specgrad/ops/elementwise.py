@@ -472,13 +472,13 @@ ABS = unary(
 
 @cached_call
 def neg(x: Value) -> Value:
-    """-x, cell by cell."""
+    """The negative -x, cell by cell."""
     return apply(NEG, x)
 
 
 @cached_call
 def exp(x: Value) -> Value:
-    """e**x, cell by cell."""
+    """The exponential e**x, cell by cell."""
     return apply(EXP, x)
 
 

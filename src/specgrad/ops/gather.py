@@ -110,7 +110,9 @@ def _gather_vjp(gy: Value, y: Value, args: Any, *, axis: int) -> tuple[Value, No
 
 
 def _scatter_vjp(gy: Value, y: Value, args: Any, *, axis: int, size: int) -> tuple[Value, None]:
-    """Return the cotangents of scatter's arguments from `gy`, that of its output: gathered back; None for the index."""
+    """Return the cotangents of scatter's arguments from `gy`, that of its output of `size` cells: gathered back; None
+    for the index.
+    """
     return gather(gy, args[1], axis=axis), None
 
 

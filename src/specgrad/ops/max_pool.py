@@ -194,7 +194,8 @@ def _put_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
 
 
 def _put_vjp(gy: Value, y: Value, args: Any, *, size: Shape, empty: bool) -> tuple[Value, None]:
-    """Return the cotangents of put's arguments from `gy`, that of its output: taken at the positions; None for those.
+    """Return the cotangents of put's arguments from `gy`, that of its output of `size`: taken at the positions; None
+    for those.
 
     -1 gives 0 if `empty`.
     """

@@ -79,7 +79,7 @@ def _pull_shape(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -
 
 
 def _pull_spec(x: Array, y: Array, v: Array, *, window: Window, beta: Number) -> Array:
-    """Compute smooth_pull: sum over taps of exp(beta*(x_t - y)) * v_t, over any scalar type."""
+    """Compute smooth_pull of x, y and v: the sum over taps of exp(beta*(x_t - y)) * v_t, over any scalar type."""
     b = scalar.literal(beta, x)
     total = scalar.zeros(y.shape, x)
     for tap in window.taps():
@@ -109,7 +109,7 @@ def _push_spec(x: Array, y: Array, g: Array, *, window: Window, beta: Number) ->
 
 
 def _pull(x: Value, y: Value, v: Value, params: Any) -> Value:
-    """Apply smooth_pull: sum_t exp(beta*(x_t - y_p)) * v_t, with parameters window and beta."""
+    """Apply smooth_pull to x, y and v: sum_t exp(beta*(x_t - y_p)) * v_t, with parameters window and beta."""
     return apply(PULL, x, y, v, **params)
 
 

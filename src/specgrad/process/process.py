@@ -129,7 +129,8 @@ class Process:
     def _protocol_frame(self, when: str, stage: str | None, request: bytes | memoryview = b"") -> Frame:
         """Return the frame of `stage` that comes while no program runs.
 
-        Its absence is a WorkerError, never a result.
+        Its absence is a WorkerError, never a result. `when` says in the error what was going on; `request` is still to
+        be written.
         """
         try:
             return self._next_frame(PROTOCOL_SECONDS, stage, request)
@@ -148,7 +149,10 @@ class Process:
         return frame
 
     def _worker_error(self, when: str, reason: str) -> WorkerError:
-        """Kill the worker and return the error to raise: when and how it ended, its last stderr, advice."""
+        """Kill the worker and return the error to raise: when and how it ended, its last stderr, advice.
+
+        They are `when` and `reason`.
+        """
         _kill(self._worker)
         self._worker.wait()
         size = self._stderr.seek(0, os.SEEK_END)

@@ -95,7 +95,7 @@ def _require_proven_checker() -> None:
 
 
 def _deployed_network(model: str, statement_: Any, x: Path | None, texts: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
-    """Return the deployed graph and what deployment changed, without using the prover's code.
+    """Return the deployed graph of the file `model` and what deployment changed, without using the prover's code.
 
     `statement_` is a property's file or (x, label, eps), `x` the file of the input, `texts` are of --shape.
     """
@@ -124,7 +124,9 @@ def _property_of(statement_: Any, graph: Any, limits: Any) -> Any:
 
 
 def show_checked(console: Console, checked: Any, notes: Sequence[str], checkers: Sequence[str]) -> None:
-    """Print what a checked certificate proves: network, property, cases and executions; `checkers` accepted it."""
+    """Print what a checked certificate proves: network, property, cases and executions, then the notes; `checkers`
+    accepted it.
+    """
     from specgrad.properties.property import towards_zero
 
     line = partial(screen.line, console)

@@ -78,7 +78,7 @@ class Parsed:
     """Inequalities of the disjunctive forms so far."""
 
     def count_atoms(self, atoms: int) -> None:
-        """Count so many inequalities before they are made; raise PropertyError above MAX_ATOMS."""
+        """Count `atoms` more inequalities before they are made; raise PropertyError above MAX_ATOMS."""
         self.atoms += atoms
         if self.atoms > MAX_ATOMS:
             raise PropertyError(f"the disjunctive form has over {MAX_ATOMS} inequalities")

@@ -211,8 +211,8 @@ class _Walk:
         return self._own_of_sum(node, y, values, form)
 
     def _own_of_sum(self, node: Node, y: Any, values: Sequence[Any], form: Format) -> tuple[Any, Any, bool]:
-        """Return the variance of a sum's own roundings in the format `form`, the cells of which nothing is said, and
-        whether it has runs.
+        """Return the variance of a sum's own roundings in the format `form` at these values, the cells of which nothing
+        is said, and whether it has runs.
         """
         op = node.op
         assert op.roundings is not None

@@ -40,7 +40,7 @@ class InlineExecutor(Executor):
     """Executor without workers: `submit` runs the work at once in this process."""
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
-        """Call `work` here and now; return a finished future with its result or error."""
+        """Call work(*args, **options) here and now; return a finished future with its result or error."""
         future: Future[Any] = Future()
         try:
             future.set_result(work(*args, **options))
@@ -84,14 +84,16 @@ class RayExecutor(Executor):
         threading.Thread(target=self._watch, daemon=True).start()
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
-        """Call `work` on the cluster; return a future, which fails if the cluster dies."""
+        """Call work(*args, **options) on the cluster; return a future, which fails if the cluster dies."""
         future: Future[Any] = self.remote.remote(work, args, options).future()
         self._pending.add(future)
         future.add_done_callback(self._pending.discard)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Stop watching the cluster; calls under way are not waited for."""
+        """Stop watching the cluster; calls under way are neither waited for nor cancelled, whatever the arguments
+        say.
+        """
         self._stopped.set()
 
     def _watch(self) -> None:

@@ -98,7 +98,7 @@ def _cached_job(recipe: str, options: str, fingerprint: str) -> Job:
 
 
 def prepare(recipe: str, options: str, fingerprint: str) -> None:
-    """Build the job of a recipe and options in this worker before its first shard; JobError if it is another job than
+    """Build the job of a recipe and options in this worker before its first shard; JobError if its fingerprint is not
     the runner's.
     """
     _cached_job(recipe, options, fingerprint)
@@ -107,6 +107,8 @@ def prepare(recipe: str, options: str, fingerprint: str) -> None:
 def perform(address: str, recipe: str, options: str, fingerprint: str, i: int) -> str | None:
     """Run shard i of the job of a recipe and options unless `address` has its result; return None, or the text of the
     error that it raised.
+
+    JobError if the job's fingerprint is not the runner's.
     """
     records = Records(address)
     return None if records.has(f"results/{i}") else _perform(records, _cached_job(recipe, options, fingerprint), i)

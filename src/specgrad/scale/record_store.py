@@ -56,8 +56,8 @@ class Records:
         raise UnsupportedError("records", text)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Create the record `name` with these bytes and return True; return False if there is one already, which stays
-        as it is.
+        """Create the record `name` with the bytes `data` and return True; return False if there is one already, which
+        stays as it is.
         """
         return self._place.create(_checked(name), data)
 
@@ -105,7 +105,11 @@ class _Folder:
         self.root = root
 
     def create(self, name: str, data: bytes) -> bool:
-        """Create a file with these bytes, whole or not at all, and return True; False if there is one already."""
+        """Create the file `name` with the bytes `data`, whole or not at all, and return True; False if there is one
+        already.
+
+        UnsupportedError where the file system has no hard links.
+        """
         path = self.root / name
         part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")
         try:
@@ -131,7 +135,7 @@ class _Folder:
         return True
 
     def get(self, name: str) -> bytes | None:
-        """Return the bytes of a file, or None if there is none."""
+        """Return the bytes of the file `name`, or None if there is none."""
         try:
             return (self.root / name).read_bytes()
         except FileNotFoundError:
@@ -174,7 +178,7 @@ class _Objects:
             self.store = LocalStore.from_url(where, mkdir=True) if where.startswith("file:") else from_url(where)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Create an object with these bytes and return True; False if there is one already."""
+        """Create the object `name` with the bytes `data` and return True; False if there is one already."""
         try:
             self.api.put(self.store, name, data, mode="create", use_multipart=False)
         except self.api.exceptions.AlreadyExistsError:
@@ -182,7 +186,7 @@ class _Objects:
         return True
 
     def get(self, name: str) -> bytes | None:
-        """Return the bytes of an object, or None if there is none."""
+        """Return the bytes of the object `name`, or None if there is none."""
         try:
             return bytes(self.api.get(self.store, name).bytes())
         except self.absent:

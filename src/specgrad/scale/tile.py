@@ -261,8 +261,8 @@ def _to_engine(array: Any, engine: str, like: Any) -> Any:
 
 
 def _no_autograd(engine: str | None) -> Any:
-    """Return a context without PyTorch's autograd, which would keep every tile's values alive; an empty one for other
-    engines.
+    """Return, for the engine "torch", a context without autograd, which would keep every tile's values alive; an empty
+    one for others.
     """
     if engine != "torch":
         return nullcontext()

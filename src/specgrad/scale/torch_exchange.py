@@ -105,8 +105,9 @@ class HaloExchange(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, token: Tensor, link: Link, halo: RankHalo) -> Any:
-        """Return this rank's window of a value, its own cells and those of others, and the token that orders
-        exchanges.
+        """Return this rank's window of a value, its own cells and those of others, and the token that orders exchanges.
+
+        `ctx` keeps link and halo for the way back.
         """
         ctx.link, ctx.halo = link, halo
         y = x.new_empty(lengths(halo.window)) if halo.is_covered else x.new_zeros(lengths(halo.window))
@@ -118,7 +119,10 @@ class HaloExchange(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gy: Tensor, token: Tensor) -> Any:
-        """Return the cotangent of this rank's own cells: what it and others read of them, summed."""
+        """Return the cotangent of this rank's own cells: what it and others read of them, summed.
+
+        The token's own cotangent passes through.
+        """
         link, halo = ctx.link, ctx.halo
         if not halo.differentiated:
             return None, token, None, None
@@ -138,14 +142,17 @@ class AllReduceSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, token: Tensor, link: Link) -> Any:
-        """Return the sum of x over all ranks, and the token that orders exchanges."""
+        """Return the sum of x over all ranks, and the token that orders exchanges.
+
+        `ctx` keeps the link for the way back.
+        """
         ctx.link = link
         return link.all_reduce_sum(x), token.clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gy: Tensor, token: Tensor) -> Any:
-        """Return the sum of the cotangents over all ranks."""
+        """Return the sum of the cotangents gy over all ranks, and the token's own."""
         return ctx.link.all_reduce_sum(gy), token, None
 
 
@@ -154,7 +161,10 @@ class AllReduceMax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, token: Tensor, link: Link, axes: Shape, ties: str) -> Any:
-        """Return the maximum of x over `axes` and all ranks, and the token that orders exchanges."""
+        """Return the maximum of x over `axes` and all ranks, and the token that orders exchanges.
+
+        `ctx` keeps the winners; `ties` says whether they share the derivative.
+        """
         cells = all(x.shape[a] for a in axes)
         own = x.amax(axes, keepdim=True) if cells else x.sum(axes, keepdim=True).fill_(-torch.inf)
         y = reduce(torch.maximum, link.all_gather(own))
@@ -165,8 +175,9 @@ class AllReduceMax(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gy: Tensor, token: Tensor) -> Any:
-        """Return the cotangent of x: that of the maximum at every winner, divided by their number if ties are
-        "split".
+        """Return the cotangent of x: that of the maximum at every winner, divided by their number if ties are "split".
+
+        The token's own cotangent passes through.
         """
         (wins,) = ctx.saved_tensors
         g = ctx.link.all_reduce_sum(gy)
@@ -185,14 +196,17 @@ class ReplicatedInputs(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, link: Link, summed: Sequence[int], *args: Tensor) -> Any:
-        """Return a token and the arguments unchanged; those numbered in `summed` are whole on every rank."""
+        """Return a token and the arguments unchanged; those numbered in `summed` are whole on every rank.
+
+        `ctx` keeps both for the way back.
+        """
         ctx.link, ctx.summed = link, summed
         return args[0].new_zeros(()), *(a.view_as(a) for a in args)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor, *gs: Tensor) -> Any:
-        """Return the cotangents, of whole arguments summed over ranks."""
+        """Return the cotangents `gs`, those of whole arguments summed over ranks."""
         totals = list(gs)
         if ctx.summed:
             flat = ctx.link.all_reduce_sum(torch.cat([gs[k].reshape(-1) for k in ctx.summed]))
@@ -210,14 +224,19 @@ class ReplicatedOutputs(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, link: Link, once: Sequence[int], token: Tensor, *results: Tensor) -> Any:
-        """Return the results unchanged; those numbered in `once` are whole on every rank and count once."""
+        """Return the results unchanged; those numbered in `once` are whole on every rank and count once.
+
+        The `token` ends here; `ctx` keeps the rest for the way back.
+        """
         ctx.link, ctx.once = link, once
         return tuple(r.view_as(r) for r in results)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gs: Tensor) -> Any:
-        """Return the cotangents, of whole results on the first rank alone; ParameterError if ranks differ in them."""
+        """Return the cotangents `gs`, those of whole results on the first rank alone; ParameterError if ranks differ in
+        them.
+        """
         if ctx.once:
             _check_equal_on_ranks(ctx.link, torch.cat([gs[k].reshape(-1) for k in ctx.once]))
         away = set(ctx.once) if ctx.link.rank else set()

@@ -76,6 +76,8 @@ def show_window(
 ) -> WindowPicture:
     """Return a picture of a window: the cells that it reads, padding, outputs, values, winners and gradients.
 
+    ceil        whether the last window may hang over
+
     ParameterError for another operator, more than two axes, weights of a pooling.
 
     size        cells of the input: a number, or two for a plane

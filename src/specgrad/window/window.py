@@ -330,7 +330,7 @@ class Window:
 
 
 def _length(outs: Any) -> int:
-    """Return the number of outputs, a slice or an index, of a tap along one axis."""
+    """Return the number of outputs of a tap along one axis; `outs` is a slice or an index."""
     return outs.stop - outs.start if isinstance(outs, slice) else len(outs)
 
 

@@ -90,7 +90,7 @@ def figures_of(
 
 
 def _worst(verdict: CertifyResult, graph: Graph, question: Any, trees: Sequence[Sequence[Tree]]) -> Worst | None:
-    """Return the open part with its box, in the case whose search made it; None if there is none.
+    """Return the verdict's open part with its box, in the case whose search made it; None if there is none.
 
     The case is the first of `question` one of whose `trees` has the part.
     """

@@ -162,7 +162,7 @@ def _top(values: Array) -> int:
 
 
 def _output(value: float, top: bool) -> str:
-    """Return one output as HTML with 9 digits, bold and marked as largest if `top`."""
+    """Return an output's value as HTML with 9 digits, bold and marked as largest if `top`."""
     text = f"{value:.9g}" if math.isfinite(value) else str(value)
     return f"<strong>{text} (largest)</strong>" if top else text
 

@@ -166,6 +166,7 @@ def _run_one(
     model   the file's name, network what was read from it, statement_ a property or (x, label, eps)
     options, source, seconds   of `certify`
     vnncomp ... html   where to write, None: nowhere; splits a tree to prove by
+    as_json   print one JSON object
 
     A requested certificate that could not be made turns "holds" into "cannot tell".
     """
@@ -222,7 +223,7 @@ def _find_verdict(
 
 
 def _figures(verdict: Any, network: Any, statement_: Any, options: dict[str, Any]) -> Any:
-    """Return the figures of the report; bounds are computed again over the whole box.
+    """Return the figures of the report on a verdict; bounds are computed again over the whole box.
 
     `statement_` is a property or (x, label, eps), `options` are of `certify`.
     """
@@ -248,7 +249,7 @@ def _run_largest(
     """Search the largest eps, print and write the results, and return the exit code.
 
     `statement_` is (x, label, first eps), `options` and `source` are of `certify`; `certificate` is where to write one,
-    or None.
+    or None. `model` is the file's name; `as_json` prints one JSON object.
     """
     from specgrad.bounds.search.eps_search import largest_eps
 

@@ -88,8 +88,8 @@ def probe_of(deployed: ModelRun, position: int, runtime: Runtime) -> Probe | Non
 
 
 def reproduce(deployed: ModelRun, position: int, runtime: Runtime, seconds: float = 20) -> str:
-    """Return a minimal script of the fault of the layer at `position`; "" if the layer alone does not show it within
-    `seconds`.
+    """Return a minimal script of the fault of the layer at `position` of the run `deployed`; "" if the layer alone does
+    not show it within `seconds`.
     """
     question = case_of(deployed, position)
     if question is None:

@@ -29,7 +29,7 @@ TEXT = {
 
 
 def _is_set(attributes: Any, name: str) -> bool:
-    """Return whether the attribute `name` has another value than its default, on some axis."""
+    """Return whether the attribute `name` of `attributes` has another value than its default, on some axis."""
     value = attributes.get(name)
     plain = {"ceil": (None, False), "padding": (None, 0), "output_padding": (None, 0)}.get(name, (None, 1))
     parts = np.ravel(np.asarray(value)).tolist() if isinstance(value, tuple) else [value]
@@ -68,7 +68,7 @@ def _rule_of_attributes(question: OpCase, verdict: Verdict) -> str:
 
 
 def failure_kind(question: OpCase, verdict: Verdict) -> tuple[Any, ...]:
-    """Return a key that is equal for verdicts on cases to be shown once: same rule, same fault, with or without
+    """Return a key that is equal for failing questions to be shown once: same rule, same fault, with or without
     dilation.
     """
     dilated = _is_set(question.attributes, "dilation")

@@ -38,7 +38,7 @@ EARLIER = "## Found earlier, not in this run"
 
 
 def _total(result: Conformance, *kinds: str) -> int:
-    """Return how many of a runtime's answers have one of the verdicts `kinds`."""
+    """Return how many answers in a runtime's `result` have one of the verdicts `kinds`."""
     return sum(counts[k] for counts in result.counts.values() for k in kinds)
 
 
@@ -62,7 +62,9 @@ def _links(result: Conformance) -> list[tuple[Finding, str]]:
 
 
 def _cell(result: Conformance, operator: str) -> str:
-    """Return the table cell of one operator on one runtime: broken rules, else the largest share of the allowance."""
+    """Return the table cell of one operator in a runtime's `result`: broken rules, else the largest share of the
+    allowance.
+    """
     counts = result.counts.get(operator)
     if counts is None or sum(counts.values()) == counts["not offered"]:
         return ""
@@ -112,7 +114,9 @@ def _details(result: Conformance) -> list[str]:
 
 
 def document(results: Sequence[Conformance]) -> str:
-    """Return the page on all runtimes as Markdown: a summary, the matrix, then every finding."""
+    """Return the page on all runtimes, from a result for each, as Markdown: a summary, the matrix, then every
+    finding.
+    """
     intro = INTRO.format(operators=len(SHAPES), kinds=len(DATA), data=", ".join(DATA), seed=results[0].seed)
     rules = " | ".join(f"**{label}**: {text}" for label, text in TEXT.items())
     lines = [intro + "\n".join(map(_summary, results)), "", "## The matrix", LEGEND.strip(), ""]

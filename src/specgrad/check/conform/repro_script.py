@@ -29,7 +29,7 @@ def is_script(data: bytes) -> bool:
 
 
 def _number(v: float) -> str:
-    """Return a float as source text: 3, 0.5, nan, inf."""
+    """Return the float v as source text: 3, 0.5, nan, inf."""
     if np.isnan(v):
         return "nan"
     if np.isinf(v):

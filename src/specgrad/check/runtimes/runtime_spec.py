@@ -80,8 +80,8 @@ def _is_installed(package: str) -> bool:
 
 
 def call_text(function: str, *args: Any, **named: Any) -> str:
-    """Return the source text function(args, name=value, ...); a `SourceExpression` stands as it is, other values by
-    their repr.
+    """Return the source text function(args, name=value, ...) of a call with `named` arguments; a `SourceExpression`
+    stands as it is, other values by their repr.
     """
     shown = [str(a) if isinstance(a, SourceExpression) else repr(a) for a in args]
     shown += [f"{k}={v if isinstance(v, SourceExpression) else repr(v)}" for k, v in named.items()]

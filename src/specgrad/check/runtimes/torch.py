@@ -33,8 +33,8 @@ def _symmetric(padding: Any, rank: int) -> tuple[int, ...]:
 
 
 def _pool_padding(question: OpCase, rank: int) -> tuple[int, ...]:
-    """Return the padding of a pooling, a number per axis; raise NotOffered above half the kernel, which torch
-    refuses.
+    """Return the padding of the pooling `question`, a number per axis; raise NotOffered above half the kernel, which
+    torch refuses.
     """
     padding = _symmetric(question.attributes["padding"], rank)
     if any(p > k // 2 for p, k in zip(padding, question.attributes["kernel"], strict=True)):

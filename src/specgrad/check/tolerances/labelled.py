@@ -106,7 +106,7 @@ def labelled_tolerance(
 def _proof(
     model: Any, inputs: Sequence[Any], stored: Collection[str], options: dict[str, Any], progress: Progress | None
 ) -> tuple[Tolerance | None, str]:
-    """Return the proof if there is one, and why it is of no use; "" if it is.
+    """Return the proof for a model if there is one, and why it is of no use; "" if it is.
 
     `stored` and `options` are of `tolerance`.
     """

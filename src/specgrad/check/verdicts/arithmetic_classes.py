@@ -259,7 +259,8 @@ def _lies_in_class_radius(wide: Arithmetic | None, observed: Observation, arithm
 
 
 def _are_half_numbers(form: Format, observed: Observation, enough: int = 1) -> bool:
-    """Return whether every cell of the results is a number of the format, where at least `enough` exact values are not.
+    """Return whether every cell of the observed results is a number of the format, where at least `enough` exact values
+    are not.
 
     One is enough where it must be the number that the exact value is rounded to: others have 13 digits to be wrong.
     """
@@ -276,8 +277,8 @@ def _shows_half_precision(form: Format, observed: Observation) -> bool:
 
 
 def class_balls(way: ArithmeticVariant, observed: Observation, arithmetic: Arithmetic) -> Iterator[list[Ball]]:
-    """Yield the balls of the variant `way` of a class: with constants as they are, and for half results with rounded
-    ones too.
+    """Yield the balls of what was observed by the variant `way` of a class: with constants as they are, and for half
+    results with rounded ones too.
     """
     graphs = [(observed.graph, observed.inputs)]
     if isinstance(way, ReducedResults):
@@ -324,8 +325,8 @@ def _round_operands(observed: Observation, way: ReducedResults) -> tuple[Graph, 
 def _judge_in_class(
     c: ArithmeticClass, way: ArithmeticVariant, observed: Observation, arithmetic: Arithmetic
 ) -> Verdict | None:
-    """Return the verdict of the first balls of class c, variant `way`, that hold all results; None if none do, or a
-    radius is infinite.
+    """Return the verdict of the first balls of class c, variant `way`, that hold all observed results; None if none do,
+    or a radius is infinite.
 
     Factors that are short already are float32's, and what float32 does not explain they do not.
     """

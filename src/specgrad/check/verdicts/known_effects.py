@@ -78,8 +78,8 @@ def describe_formats(deployment: Mapping[str, str], formats: Mapping[str, str]) 
 
 
 def _alternative_arithmetic(got: Array, half: str, arithmetic: Arithmetic) -> tuple[str, Arithmetic]:
-    """Return (name, arithmetic) of sums in the format `half`; or of bfloat16, if every number of a float16 layer is
-    one.
+    """Return (name, arithmetic) of sums in the format `half`; or of bfloat16, if every number of a float16 layer's
+    result `got` is one.
     """
     if half == "float16" and got.size >= 16 and FORMATS["bfloat16"].holds(got.astype(np.float64)).all():
         return "bfloat16", Arithmetic("bfloat16", accumulate="float32", flush=True)
@@ -87,7 +87,9 @@ def _alternative_arithmetic(got: Array, half: str, arithmetic: Arithmetic) -> tu
 
 
 def _half_format(graph: Graph, position: int, formats: Mapping[str, str]) -> str:
-    """Return the half format of a computed node, by `formats`, whose result may be handed on unrounded; else ""."""
+    """Return the half format, by `formats`, of the computed node at `position`, whose result may be handed on
+    unrounded; else "".
+    """
     node = graph.nodes[position]
     own = formats.get(node.name, "")
     return own if own in HALVES and node.op not in (INPUT, CONSTANT) else ""

@@ -208,7 +208,7 @@ def _scaled_params(op: Op, params: Mapping[str, Any], s: Fraction) -> dict[str, 
 
 
 def _object_array(values: Sequence[Fraction], shape: tuple[int, ...]) -> Any:
-    """Return exact numbers, flat, as an object array of a shape."""
+    """Return the exact numbers `values` as an object array of a shape."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array.reshape(shape)

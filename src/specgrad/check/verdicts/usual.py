@@ -175,7 +175,9 @@ def sums(part: Graph) -> bool:
 
 
 def channel_axis(part: Graph) -> int:
-    """Return the axis of output channels of a layer, from the end: before a window's axes, else the last."""
+    """Return the axis of output channels of a layer, the graph `part`, from the end: before a window's axes, else the
+    last.
+    """
     windows = (n.params["window"].rank for n in part.nodes if n.op not in (INPUT, CONSTANT) and "window" in n.params)
     return -1 - next(windows, 0)
 

@@ -88,7 +88,7 @@ def has_bars(console: Console) -> bool:
 
 
 def show_deployment(console: Console, deployment: Mapping[str, str], notes: Sequence[str]) -> None:
-    """Print the executions that a result holds for, texts by topic, and the notes."""
+    """Print a result's deployment, the executions that it holds for as texts by topic, and the notes."""
     line(console, "for every execution with")
     for name, text in deployment.items():
         line(console, f"  {name}: {text}")

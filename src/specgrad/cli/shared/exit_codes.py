@@ -106,7 +106,7 @@ def report(error: BaseException, as_json: bool) -> int:
 
 
 def print_quietly(stream: TextIO, text: str, end: str = "\n") -> None:
-    """Print a text on a stream; one that is full or broken loses it, without changing the exit code."""
+    """Print a text and `end` on a stream; one that is full or broken loses it, without changing the exit code."""
     try:
         print(text, file=stream, end=end, flush=True)
     except OSError:

@@ -171,7 +171,7 @@ def _pointwise(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Arra
 def _weight_pointwise(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep]) -> Array:
     """Return the weight gradient for one tap: a product of gy and what is read of x, summed over samples and cells.
 
-    The order of that sum is left to XLA.
+    The order of that sum is left to XLA. `how` is the step per axis.
     """
     cotangents = gy.reshape((*gy.shape[:2], math.prod(gy.shape[2:])))
     cells = (((0, 2), (0, 2)), ((), ()))

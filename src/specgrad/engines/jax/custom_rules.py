@@ -151,7 +151,9 @@ class LinearPrimitive:
 def _vmap_pullback(
     rule: Callable[..., list[Array]], in_axes: Any, out_axes: list[int | None]
 ) -> Callable[..., list[Array]]:
-    """Return vmap of the pullback `rule`, in which an argument that was repeated (axis None) collects the sum."""
+    """Return vmap over `in_axes` of the pullback `rule`, in which an argument that was repeated (None in `out_axes`)
+    collects the sum.
+    """
     many = jax.vmap(rule, in_axes=in_axes, out_axes=[0 if d is None else d for d in out_axes])
 
     def collected(gy: Array, given: Sequence[Array]) -> list[Array]:

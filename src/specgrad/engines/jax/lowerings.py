@@ -369,7 +369,9 @@ def _contract(x: Array, z: Array, *, spec: str) -> Array:
 
 
 def _pad(x: Array, *, widths: Sequence[tuple[int, int, int]]) -> Array:
-    """Return x with (low, high, gap) zeros per axis: before, behind and between cells; negative ones remove cells."""
+    """Return x with `widths`, (low, high, gap) zeros per axis: before, behind and between cells; negative ones remove
+    cells.
+    """
     return lax.pad(x, jnp.zeros((), x.dtype), widths)
 
 

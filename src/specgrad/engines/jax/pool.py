@@ -328,7 +328,7 @@ def _max_pool(x: Array, window: Window) -> Array:
 
 @_max_pool.defjvp
 def _max_pool_jvp(window: Window, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    """Return the maxima of the windows, and the tangents at their first winners."""
+    """Return the maxima of the windows of primals[0], and the tangents at their first winners."""
     y, route = routed_max(primals[0], window)
     return y, route(tangents[0])
 

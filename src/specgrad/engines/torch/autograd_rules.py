@@ -92,7 +92,7 @@ class _OperatorRules(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, name: str, params: Any, compute: Kernel, *args: Any) -> Any:
-        """Compute an operator by `compute`, and save what its own derivative rules read."""
+        """Compute the operator `name` by `compute`, and save in `ctx` what its own derivative rules read."""
         y = compute(*args)
         ctx.name, ctx.params = name, params
         if REGISTRY[name].linear != "all":  # the rules of a linear map read no values
@@ -102,13 +102,15 @@ class _OperatorRules(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gy: Any) -> Any:
-        """Return the cotangents of the arguments by the operator's rule; None for the three settings."""
+        """Return the cotangents of the arguments saved in `ctx` by the operator's rule; None for the three settings."""
         y, *args = ctx.saved_tensors or (None, None)
         return (None, None, None, *REGISTRY[ctx.name].cotangents(gy, y, args, ctx.params))
 
     @staticmethod
     def jvp(ctx: Any, _: Any, __: Any, ___: Any, *dargs: Any) -> Any:
-        """Return the tangent of the result by the operator's rule."""
+        """Return the tangent of the result from `dargs`, those of the arguments saved in `ctx`, by the operator's
+        rule.
+        """
         y, *args = ctx.saved_tensors or (None, None)
         return REGISTRY[ctx.name].tangent(y, args, dargs, ctx.params)
 

@@ -115,7 +115,9 @@ def _in_float32_under_autocast(loss: Kernel) -> Kernel:
 
 
 def _native_cross_entropy(x: Tensor, labels: Tensor, *, reduction: str = "mean") -> Tensor:
-    """Return F.cross_entropy of scores x and labels; raise ShapeError for IGNORED_LABEL, which PyTorch would skip."""
+    """Return F.cross_entropy of scores x and labels by `reduction`; raise ShapeError for IGNORED_LABEL, which PyTorch
+    would skip.
+    """
     _refuse_ignored(labels)
     return F.cross_entropy(x, labels, None, None, IGNORED_LABEL, None, reduction)
 
@@ -247,7 +249,10 @@ def _with_standard_strides(x: Tensor) -> Tensor:
 
 
 def _group_norm_by_channels(x: Tensor, groups: int, weight: Any, bias: Any, eps: float) -> Tensor:
-    """Return F.group_norm of x on channels_last if its variance is accurate, else computed on a contiguous copy."""
+    """Return F.group_norm of x on channels_last if its variance is accurate, else computed on a contiguous copy.
+
+    `weight` and `bias` are per channel or None, `eps` is added to the variance.
+    """
     weight, bias = packed(weight, bias)
     if is_eager(x) and x.device.type == "cpu" and x.numel() and not torch.is_autocast_enabled("cpu"):
         n, c, *sizes = x.shape
@@ -265,8 +270,8 @@ def _variance_is_accurate(ratios: Tensor) -> bool:
 
 
 def mean(x: Any, axes: Any = None, *, keepdims: bool = False) -> Kernel | None:
-    """Return torch.mean over `axes` (None: all) as a kernel if there are cells to average and the axes are valid and
-    distinct; else None.
+    """Return torch.mean over `axes` (None: all), kept if `keepdims`, as a kernel if there are cells and the axes are
+    valid and distinct; else None.
     """
     at = reduced_axes(x, axes) if _same_float_type(x) and x.numel() else None
     keep = bool(keepdims)

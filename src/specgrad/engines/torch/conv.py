@@ -55,6 +55,8 @@ def conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Te
 def _folded_conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
     """Return a convolution by the window `win` as one of rank-1: outputs of the first axis join the batch, its taps the
     channels.
+
+    b is the bias or None.
     """
     first, rest = split_first_axis(win)
     n, c = x.shape[:2]
@@ -93,7 +95,10 @@ def conv_transpose(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: 
 
 
 def _folded_transpose(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
-    """Return a transposed convolution by the window `win` as a sum over taps of the first axis of ones of rank-1."""
+    """Return a transposed convolution by the window `win` as a sum over taps of the first axis of ones of rank-1.
+
+    b is the bias or None.
+    """
     first, rest = split_first_axis(win)
     n, (out,) = x.shape[0], first.out
     folded = x.movedim(2, 1).reshape(n * out, x.shape[1], *rest.out)
@@ -185,7 +190,9 @@ def lower_conv_weight(x: Shape, gy: Shape, *, window: Window, groups: int) -> Ke
 
 
 def lower_contract(x: Shape, z: Shape, *, spec: str) -> Kernel:
-    """Lower the contraction `spec` (einsum text) of two arguments to F.linear where it is one, else to torch.einsum."""
+    """Lower the contraction `spec` (einsum text) of shapes x and z to F.linear where it is one, else to
+    torch.einsum.
+    """
     ins, _, out = spec.partition("->")
     a, _, b = ins.partition(",")
     if len(b) == 2 and b[1] == a[-1] and out == a[:-1] + b[0]:

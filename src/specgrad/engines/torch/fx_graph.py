@@ -253,7 +253,7 @@ def _constant(array: Any) -> Tensor:
 
 
 def checked_shape(x: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
-    """Return x; raise ShapeError, which names the input, if its shape is not the graph's, whose nodes are made for
+    """Return x; raise ShapeError, with the input's `name`, if its shape is not the graph's, whose nodes are made for
     these sizes.
     """
     if x.shape != shape:
@@ -262,7 +262,7 @@ def checked_shape(x: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
 
 
 def checked_floats(x: Tensor, name: str) -> Tensor:
-    """Return x; raise ScalarError, which names the input, for integers, bools and complex numbers ([P6])."""
+    """Return x; raise ScalarError, with the input's `name`, for integers, bools and complex numbers ([P6])."""
     if getattr(x, "dtype", None) in NOT_NUMBERS:
         refuse_integers("graph", "torch", x.dtype, f"input {name}")
     return x

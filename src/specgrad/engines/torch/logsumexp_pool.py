@@ -91,8 +91,8 @@ def smooth(x: Tensor, win: Window, beta: float, rule: str, fast: bool) -> Tensor
 
 
 def pull_by_taps(x: Tensor, y: Tensor, v: Tensor, win: Window, beta: float) -> Tensor:
-    """Return sum_t exp(beta*(x_t - y)) * v_t of every window of `win`, tap by tap; y and the result have its output's
-    shape.
+    """Return sum_t exp(beta*(x_t - y)) * v_t of every window of `win`, tap by tap; v has the shape of x, y that of the
+    result.
     """
     total = torch.zeros_like(y)
     for tap in win.taps():
@@ -140,7 +140,7 @@ def pull(x: Tensor, y: Tensor, v: Tensor, win: Window, beta: float, fast: bool) 
 def push(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float, back: Window | None) -> Tensor:
     """Return the adjoint of `pull` in v at g, of the shape of x; by window sums of `back`, or tap by tap if it is None.
 
-    `back` is the window's adjoint, whose sum is the adjoint of the window sum.
+    `back` is the window's adjoint, whose sum is the adjoint of the window sum. beta scales the exponent.
     """
     scales = _scales(x, y, win, beta) if back is not None and x.numel() and y.numel() else None
     if back is None or scales is None:
@@ -221,7 +221,7 @@ class _SmoothMaxPool(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, params: dict[str, Any]) -> Any:
-        """Return the smooth maxima of x, and save both for the derivatives."""
+        """Return the smooth maxima of x, and save both in `ctx` for the derivatives."""
         y = smooth(x, params["window"], float(params["beta"]), params["padded"], x.dtype in DOUBLING_TYPES)
         ctx.params = params
         ctx.save_for_backward(x, y)
@@ -242,14 +242,14 @@ class _SmoothMaxPool(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gy: Any) -> Any:
-        """Return the cotangent of x, by the operator's rule or the stable formula."""
+        """Return the cotangent of the x saved in `ctx`, by the operator's rule or the stable formula."""
         op, params = REGISTRY["smooth_max_pool"], ctx.params
         rule = lambda x, y, g: op.cotangents(g, y, (x,), params)[0]
         return _SmoothMaxPool._derivative(ctx, gy, cotangent, rule), None
 
     @staticmethod
     def jvp(ctx: Any, dx: Any, _: Any) -> Any:
-        """Return the tangent of the smooth maxima, by the operator's rule or the stable formula."""
+        """Return the tangent of the smooth maxima saved in `ctx`, by the operator's rule or the stable formula."""
         op, params = REGISTRY["smooth_max_pool"], ctx.params
         stable = lambda x, d, win, beta, padded: tangent(x, d, win, beta, padded, like=ctx.saved_tensors[1])
         return _SmoothMaxPool._derivative(ctx, dx, stable, lambda x, y, d: op.tangent(y, (x,), (d,), params))

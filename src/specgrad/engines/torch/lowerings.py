@@ -65,13 +65,13 @@ def _select(c: Shape, a: Shape, b: Shape) -> Kernel:
 
 
 def _slice(x: Shape, *, ranges: tuple[tuple[int, int, int], ...]) -> Kernel:
-    """Lower slice: (start, stop, step) per axis."""
+    """Lower slice of a shape x by `ranges`: (start, stop, step) per axis."""
     index = tuple(slice(None) if r == (0, n, 1) else slice(*r) for r, n in zip(ranges, x, strict=True))
     return lambda t: t[index]
 
 
 def _pad(x: Shape, *, widths: tuple[tuple[int, int, int], ...]) -> Kernel:
-    """Lower pad: (low, high, gap) zeros per axis, before, behind and between cells."""
+    """Lower pad of a shape x by `widths`: (low, high, gap) zeros per axis, before, behind and between cells."""
     if any(gap for _, _, gap in widths):
         return lambda t: log_step_pool.embed(t, widths)
     pads = log_step_pool.spatial_pads(tuple((lo, hi) for lo, hi, _ in widths))

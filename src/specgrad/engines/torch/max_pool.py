@@ -321,7 +321,7 @@ class _IndexedMax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, window: Window, pair: Kernel) -> Any:
-        """Return the maxima of x, and save the winners; `pair` computes both."""
+        """Return the maxima of x, and save the winners in `ctx`; `pair` computes both."""
         y, index = pair(x)
         ctx.window = window
         ctx.save_for_backward(index)
@@ -330,14 +330,14 @@ class _IndexedMax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gy: Any) -> Any:
-        """Return gy scatter-added at the winners."""
+        """Return gy scatter-added at the winners saved in `ctx`."""
         (index,) = ctx.saved_tensors
         put = lower_put(gy.shape, index.shape, size=ctx.window.size, empty=ctx.window.has_empty, known=True)
         return put(gy, index), None, None
 
     @staticmethod
     def jvp(ctx: Any, dx: Any, *_: Any) -> Any:
-        """Return the tangents at the winners."""
+        """Return the tangents dx at the winners saved in `ctx`."""
         (index,) = ctx.saved_tensors
         return lower_take(dx.shape, index.shape, rank=ctx.window.rank, empty=ctx.window.has_empty)(dx, index)
 

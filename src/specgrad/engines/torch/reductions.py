@@ -21,7 +21,7 @@ class _AmaxToAllTies(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, axes: Shape) -> Any:
-        """Return the maximum of x over `axes`, kept with size 1, and save both."""
+        """Return the maximum of x over `axes`, kept with size 1, and save both in `ctx`."""
         y = torch.amax(x, axes, keepdim=True)
         ctx.axes = axes
         ctx.save_for_backward(x, y)
@@ -30,12 +30,12 @@ class _AmaxToAllTies(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gy: Any) -> Any:
-        """Return gy at every cell that is a maximum, 0 elsewhere."""
+        """Return gy at every cell, of the x saved in `ctx`, that is a maximum, 0 elsewhere."""
         return torch.where(_is_maximum(*ctx.saved_tensors), gy, 0), None
 
     @staticmethod
     def jvp(ctx: Any, dx: Any, _: Any) -> Any:
-        """Return the sum of the tangents of all cells that are a maximum."""
+        """Return the sum of the tangents dx of all cells, of the x saved in `ctx`, that are a maximum."""
         return torch.where(_is_maximum(*ctx.saved_tensors), dx, 0).sum(ctx.axes, keepdim=True)
 
 
@@ -98,8 +98,10 @@ def _spatial_axes(x: Any, rank: Any) -> Shape | None:
 
 
 def global_max_pool(x: Any, *, rank: int, keepdims: bool = True, ties: str = "all") -> Kernel | None:
-    """Return amax over the last `rank` axes as a kernel; `ties` ("all" or "split") says who gets the derivative. None
-    for invalid arguments.
+    """Return amax over the last `rank` axes, kept if `keepdims`, as a kernel; `ties` ("all" or "split") says who gets
+    the derivative.
+
+    None for invalid arguments.
     """
     axes = _spatial_axes(x, rank)
     if axes is None or ties not in ("all", "split"):

@@ -92,7 +92,9 @@ def _texts(graph: Program, block: Block, said: Annotation | None) -> list[str]:
 def _box(
     canvas: Canvas, block: Block, said: Annotation | None, texts: list[str], height: float, x: float, y: float
 ) -> None:
-    """Draw one box at (x, y) with its name and the small lines `texts`, in the tone of its annotation `said`."""
+    """Draw one box of this height at (x, y) with its name and the small lines `texts`, in the tone of its annotation
+    `said`.
+    """
     plain = "read" if block.is_input else "back" if block.derivative else "cell"
     tone = said.tone if said else plain
     title = "\n".join([block.name, " + ".join(block.texts), *texts[1:]])

@@ -45,12 +45,12 @@ def _scaled_by(x: Value, alpha: Any) -> Value:
 
 
 def _add(self: Value, other: Value, alpha: Any) -> Value:
-    """Convert aten.add: self + alpha*other."""
+    """Convert aten.add: self + alpha*other, cell by cell."""
     return add(self, _scaled_by(other, alpha))
 
 
 def _sub(self: Value, other: Value, alpha: Any) -> Value:
-    """Convert aten.sub: self - alpha*other."""
+    """Convert aten.sub: self - alpha*other, cell by cell."""
     return sub(self, _scaled_by(other, alpha))
 
 
@@ -88,7 +88,7 @@ def _hardsigmoid(self: Value) -> Value:
 
 
 def _mish(self: Value) -> Value:
-    """Convert aten.mish: x * tanh(softplus(x))."""
+    """Convert aten.mish: x * tanh(softplus(x)), cell by cell."""
     return mul(self, activation.tanh(F.softplus(self)))
 
 

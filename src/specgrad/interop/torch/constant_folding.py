@@ -97,7 +97,7 @@ def _accumulates(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> bool
 
 
 def _check_size(name: str, result_meta: Any) -> None:
-    """Raise ParameterError, which names the operator, if a constant described by `result_meta` would have too many
+    """Raise ParameterError, with the operator's `name`, if a constant described by `result_meta` would have too many
     cells.
     """
     for tensor in pytree.tree_leaves(result_meta):

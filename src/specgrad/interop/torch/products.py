@@ -49,8 +49,8 @@ def _baddbmm(self: Value, batch1: Value, batch2: Value, beta: Any, alpha: Any) -
 
 
 def _vector_norm(self: Value, ord: Any, dim: Any, keepdim: bool) -> Value:
-    """Convert aten.linalg_vector_norm of order 2 over the axes `dim` (None: all), kept if keepdim; ParameterError for
-    other orders.
+    """Convert aten.linalg_vector_norm of order `ord` 2 over the axes `dim` (None: all), kept if keepdim; ParameterError
+    for other orders.
     """
     if ord != 2:
         raise ParameterError("linalg_vector_norm", f"ord={ord} is not supported; only 2", rule="P5")

@@ -382,8 +382,8 @@ class Batch:
         return walk
 
     def _subtract_cut_multipliers(self, walk: BackwardPass, i: int, pair: Sequence[Array]) -> None:
-        """Subtract b*(z - low) and d*(high - z) of node `i`, which are >= 0, from objectives; (b, d) is `pair`, rounded
-        down to 26 bits.
+        """Subtract b*(z - low) and d*(high - z) of node `i`, which are >= 0, from the objectives of `walk`; (b, d) is
+        `pair`, rounded down to 26 bits.
         """
         for b, end, side in zip(pair, self.ranges.ends(i), (-1, 1), strict=True):
             extra = np.maximum(bits(b.max(1, initial=0)) - COEFFICIENT_BITS, 0)
@@ -392,8 +392,8 @@ class Batch:
             walk.put(i, Coefficients(side * pushed.a, pushed.frac_bits))
 
     def _subtract_tap_multipliers(self, walk: BackwardPass, i: int, b: Array) -> None:
-        """Subtract b*(x_t - x_j), which is >= 0, from objectives, for the winner t of a window of max_pool `i` and its
-        other taps j.
+        """Subtract b*(x_t - x_j), which is >= 0, from the objectives of `walk`, for the winner t of a window of
+        max_pool `i` and its other taps j.
         """
         may_win, ((source, _),) = self.ranges.winners[i], self.layers[i].sources
         alone = may_win & (may_win.sum(0) == 1)

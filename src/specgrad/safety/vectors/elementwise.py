@@ -251,7 +251,7 @@ def _neighbours(*points: float) -> Callable[[Type], Any]:
 
 
 def _inputs_of_shapes(build: Build, shapes: Iterable[tuple[int, ...]]) -> Any:
-    """Return a draw of the cases that `build` makes of one Gaussian input per shape."""
+    """Return a draw of the cases that `build` makes of one Gaussian input for each of `shapes`."""
     return lambda rng, dtype: [c for s in shapes for c in build(numbers(rng, "gaussian", s, dtype))]
 
 
@@ -457,7 +457,7 @@ def _where(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _where_case(test: Array, a: Array, b: Array, note: str = "") -> VectorCase:
-    """Return a case of Where, a where `test` holds, else b; the condition is stored in the file."""
+    """Return a case of Where with a note: a where `test` holds, else b; the condition is stored in the file."""
     return VectorCase("Where", {"c": test, "a": a, "b": b}, stored=("c",), outputs={"y": a.dtype}, note=note)
 
 

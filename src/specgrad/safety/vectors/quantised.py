@@ -200,8 +200,8 @@ DEQUANTIZE = OperatorClasses(
 def _conv_case(
     x: Array, w: Array, x_zero: Array | None, w_zero: Array | None, note: str = "", **attributes: Any
 ) -> VectorCase:
-    """Return a case of ConvInteger of bytes x and w with their zero points, None if left out; `attributes` are
-    ONNX's.
+    """Return a case of ConvInteger, with a note, of bytes x and w with their zero points, None if left out;
+    `attributes` are ONNX's.
     """
     arguments = {"x": x, "w": w, "x_zero": x_zero, "w_zero": w_zero}
     given = {"kernel_shape": w.shape[2:], "strides": [1] * (x.ndim - 2), **attributes}

@@ -123,7 +123,9 @@ NOTES = {"SAME": SAME_SAYS, "CEIL": CEIL_SAYS}
 
 
 def _class_by_attributes(operator: str, word: str, types: tuple[str, ...] = NARROW, count: int = 2) -> EquivalenceClass:
-    """Return the class of `count` generated cases per type whose attributes match ATTRIBUTE_CLASSES[word]."""
+    """Return the class of `count` generated cases for each of `types` whose attributes match
+    ATTRIBUTE_CLASSES[word].
+    """
     text, kind, accept = ATTRIBUTE_CLASSES[word]
 
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
@@ -170,6 +172,8 @@ def _class_with_values(
 def _same_padding_class(operator: str, asks: str, types: tuple[str, ...]) -> EquivalenceClass:
     """Return the class of auto_pad of `operator` (ONNX's name; `asks` is ours): generated cases, and a dilated one that
     runtimes are known to get wrong.
+
+    Its cases are of the dtypes `types`.
     """
     text, kind, accept = ATTRIBUTE_CLASSES["SAME"]
 

@@ -189,7 +189,9 @@ def _plural(count: int, what: str) -> str:
 
 
 def show_estimate(console: Console, spec: Path, verdict: str, data: Mapping[str, Any]) -> None:
-    """Print the estimated cost of a campaign; `data` is what `estimate` prints as JSON."""
+    """Print the verdict and the estimated cost of the campaign in the file `spec`; `data` is what `estimate` prints as
+    JSON.
+    """
     _head(console, verdict, f"{spec}: {data['kind']}, {_plural(data['shards'], 'shard')}")
     for tried in data["tried"]:
         screen.line(console, f"shard {tried['shard']}: {time_text(tried['seconds'])}")
@@ -207,7 +209,7 @@ def show_estimate(console: Console, spec: Path, verdict: str, data: Mapping[str,
 
 
 def show_run(console: Console, spec: Path, verdict: str, data: Mapping[str, Any]) -> None:
-    """Print what a run did: how many shards, in which time, where; `data` is what `run` prints as JSON.
+    """Print the verdict and what a run did: how many shards, in which time, where; `data` is what `run` prints as JSON.
 
     `spec` is the campaign's file.
     """

@@ -64,6 +64,6 @@ def losses(forward: ForwardPass, position: int, row: Array, values: Mapping[str,
 
 
 def _add(lost: dict[int, Tensor], i: int, amount: Any) -> None:
-    """Add a number to lost[i], the loss that is counted at node i; a first one is entered."""
+    """Add `amount` to lost[i], the loss that is counted at node i; a first one is entered."""
     part = torch.as_tensor(amount, dtype=torch.float64).reshape(())
     lost[i] = lost[i] + part if i in lost else part

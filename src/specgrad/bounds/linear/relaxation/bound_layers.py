@@ -274,7 +274,7 @@ class BoundIdentity(BoundLinear):
     factors = None
 
     def adjoint(self, a: Tensor, fast: bool = False) -> list[Tensor]:
-        """Coefficients of the source, in a list: those of the node, unchanged."""
+        """Coefficients of the source, in a list: those of the node, `a`, unchanged; `fast` changes nothing."""
         return [a]
 
 
@@ -409,7 +409,10 @@ class BoundUnary(BoundRelaxed):
         return super().parallel(lines, ends)
 
     def relaxation(self, ends: Interval, candidate_taps: Tensor | None = None) -> LinearRelaxation:
-        """Return two lines around the function on the box `ends`: relu's own, else a hull by kinks and curvature."""
+        """Return two lines around the function on the box `ends`: relu's own, else a hull by kinks and curvature.
+
+        `candidate_taps` is not used.
+        """
         if self.node.op.name == "relu":
             return relax.relu(*ends)
         curve, params = self.node.op.curve, self.node.params
@@ -432,6 +435,8 @@ class BoundSelect(BoundRelaxed):
     def relaxation(self, ends: Interval, candidate_taps: Tensor | None = None) -> LinearRelaxation:
         """Return two lines around select(c, x, 0) on the box `ends`: x where it is surely selected, 0 where surely not,
         else both.
+
+        `candidate_taps` is not used.
         """
         relaxation = relax.gate(*ends)
         slopes = [
@@ -542,8 +547,8 @@ class BoundReduceMax(BoundRelaxed):
         return relax.largest(low.expand(candidate_taps.shape), high.expand(candidate_taps.shape), candidate_taps)
 
     def source_coefficients(self, positive: Tensor, negative: Tensor, lines: LinearRelaxation) -> Tensor:
-        """Coefficients of the source: slopes times the node's positive and negative coefficients, moved back to the
-        reduced axes.
+        """Coefficients of the source: slopes of `lines` times the node's `positive` and `negative` coefficients, moved
+        back to the reduced axes.
         """
         part = positive * lines.lower_slope.unsqueeze(2) + negative * lines.upper_slope.unsqueeze(2)
         whole = part.reshape(tuple(self.shape[a] for a in self.axes) + part.shape[1:])

@@ -139,8 +139,8 @@ class BoundSoftmax(BoundRelaxed):
         return softmax_interval(*differences(self.read(low), self.read(high), low, high, self._own(low)))
 
     def source_coefficients(self, positive: Tensor, negative: Tensor, lines: LinearRelaxation) -> Tensor:
-        """Coefficients of the source: slopes times the node's `positive` and `negative` coefficients, summed over
-        outputs of the axis.
+        """Coefficients of the source: slopes of `lines` times the node's `positive` and `negative` coefficients, summed
+        over outputs of the axis.
         """
         part = positive * lines.lower_slope.unsqueeze(2) + negative * lines.upper_slope.unsqueeze(2)
         return part.sum(self.axis + 3).movedim(0, self.axis + 2)

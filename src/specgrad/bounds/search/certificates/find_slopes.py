@@ -89,6 +89,7 @@ def prove_by_trees(
     trees    per case; alternatives of no tree are proven on the whole box, or else by cuts that are made here
     refine   cut further where trees leave something open
     deadline  called between leaves; may raise
+    statement, arithmetic   the property, and the executions meant (None: float32, fused)
     """
     graph, proofs, meant = deployed_graph(graph), [], Arithmetic() if arithmetic is None else arithmetic
     for case, given in zip(statement.cases, trees, strict=True):

@@ -102,7 +102,8 @@ def _searched(graph: Any, question: Any, arithmetic: Any, seconds: float, progre
     """Return the split trees that `certify` finds; raise NoCertificateError if it does not prove the property
     `question`.
 
-    `error` says why linear bounds of the whole box did not; `progress` is told how far the search is.
+    `error` says why linear bounds of the whole box did not; `progress` is told how far the search is. `arithmetic` says
+    the executions meant.
     """
     from ..certify import certify
 

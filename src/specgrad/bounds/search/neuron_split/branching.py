@@ -107,7 +107,7 @@ class Kink:
         return problems.cut(self.z, boxes, cells, self.point, side)
 
     def cut(self, problems: Problems, box: int, cell: int) -> Split:
-        """Return the split of `cell` at the kink as an entry of a split tree."""
+        """Return the split of `cell` at the kink as an entry of a split tree; the same in every `box`."""
         return Split(self.z, cell, self.point)
 
 
@@ -182,7 +182,9 @@ class Winner:
         return problems.without(self.i, boxes, cells, self._side(problems, boxes, cells, side)[1])
 
     def cut(self, problems: Problems, box: int, cell: int) -> Split:
-        """Return the split of a window, `cell`, by its tap with the largest middle, as an entry of a split tree."""
+        """Return the split of a window, `cell` of subproblem `box`, by its tap with the largest middle, as an entry of
+        a split tree.
+        """
         lost = self._side(problems, torch.tensor([box]), torch.tensor([cell]), 1)[1]
         return Split(self.i, cell, tap=int(lost[0].float().argmax()))
 

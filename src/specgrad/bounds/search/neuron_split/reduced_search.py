@@ -92,7 +92,7 @@ class Stack:
         return sum(map(len, self.parts))
 
     def push(self, problems: OpenReduced) -> None:
-        """Add a batch of subproblems on top, unless it is empty."""
+        """Add a batch of open subproblems on top, unless it is empty."""
         if len(problems):
             self.parts.append(problems)
 
@@ -196,7 +196,7 @@ class _ReducedSearch:
         return problems.take(is_open)
 
     def _lower(self, problems: OpenReduced) -> Tensor:
-        """Return a rigorous lower bound per subproblem, computed in float64 in chunks."""
+        """Return a rigorous lower bound for each of `problems`, computed in float64 in chunks."""
         parts = (problems.take(slice(k, k + self.size)) for k in range(0, len(problems), self.size))
         return torch.cat([self.rigorous.lower(self.rows[p.row], p.sign, p.chosen) for p in parts])
 

@@ -65,7 +65,7 @@ class Draft:
         return shape
 
     def count_change(self, what: str, times: int = 1) -> None:
-        """Count a kind of change, in words, so many times."""
+        """Count `times` more changes of a kind, which `what` says in words."""
         if times:
             self.changes[what] += times
 
