@@ -58,13 +58,15 @@ def write_pair(path: str | Path, text: bytes, beside: Path, data: bytes) -> None
 
 
 def partner(text: bytes, beside: Path) -> Path:
-    """Return the path at which `write_pair` left the data of this text."""
+    """Return the path at which `write_pair` left the data that belong to the bytes `text`: `beside`, or its temporary
+    name.
+    """
     waiting = _staged_path(text, beside)
     return waiting if waiting.is_file() else beside
 
 
 def _staged_path(text: bytes, beside: Path) -> Path:
-    """Return the temporary path of the data that belong to this text."""
+    """Return the temporary path, next to `beside`, of the data that belong to the bytes `text`."""
     target = Path(os.path.realpath(beside))
     return target.with_name(f".{target.name[:100]}.specgrad-{hashlib.sha256(text).hexdigest()[:16]}.new")
 
@@ -77,7 +79,7 @@ def _holds(path: str | Path, text: bytes) -> bool:
 
 
 def refuse_foreign(path: Path, is_ours: Ours) -> None:
-    """Raise FileExistsError if there is a file that we did not write."""
+    """Raise FileExistsError if there is a file at `path` that `is_ours`, a test of its bytes, does not know."""
     if path.is_file():
         with path.open("rb") as file:
             if not is_ours(file.read(MAX_BYTES_READ)):

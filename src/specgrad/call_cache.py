@@ -113,7 +113,8 @@ class Recording(Protocol):
 
     complete: bool
 
-    def run(self, f: Program, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any: ...
+    def run(self, f: Program, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return f(*args, **kwargs), and record it as one step."""
 
 
 RECORDER: ContextVar[Recording | None] = ContextVar("specgrad_recorder", default=None)

@@ -75,7 +75,9 @@ MADE_OF: Mapping[str, tuple[tuple[str, ...], Callable[[Table], Bound]]] = {
 
 
 def _with_composed(table: Table) -> Table:
-    """Add what follows from the entries that there are; an entry stands for a kernel of the function's own."""
+    """Return the table with errors of functions made of parts that it has; an entry of its own stands for a kernel of
+    the function.
+    """
     made = {f: rule(table) for f, (parts, rule) in MADE_OF.items() if f not in table and table.keys() >= set(parts)}
     return {**table, **made}
 
@@ -96,7 +98,7 @@ WORST_ULPS: Table = {function: _widest(function) for function in FUNCTIONS}
 
 
 def whose(table: Table) -> str:
-    """Say whose errors a table has, in words.
+    """Return in words whose errors a table has: a runtime's, the widest of all, or the caller's.
 
     >>> whose(declared()), whose(declared("tract")), whose({**declared(), "exp": 1.0})
     ('the widest of 10 runtimes', 'of tract 0.23.9', 'as given by the caller')

@@ -107,7 +107,10 @@ def _conv(rank: int) -> Callable[..., Value]:
 
 
 def _conv_transpose(rank: int) -> Callable[..., Value]:
-    """Return torch.nn.functional's transposed convolution of this rank."""
+    """Return torch.nn.functional's transposed convolution of this rank.
+
+    Its calls raise ParameterError for what PyTorch does not take.
+    """
     name = f"conv_transpose{rank}d"
 
     @_named(name, "conv_transpose")
@@ -144,7 +147,7 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = _conv_transpose(1), _conv
 
 
 def _stride(stride: Size | None, rank: int) -> Any:
-    """None and an empty stride mean the kernel."""
+    """Return a stride per axis; None, as for an empty one, if it is to be the kernel."""
     return None if stride is None or stride == () or stride == [] else _tuple(stride, rank)
 
 

@@ -53,7 +53,7 @@ def _wide(x: float) -> str:
 
 
 def _layers(graph: Graph, bounds: Bounds, rows: Sequence[LayerBounds]) -> list[str]:
-    """Return HTML of the chart, the table and, if it can be drawn, the network."""
+    """Return HTML of bounds: the chart of widths, the table of layers and, if it can be drawn, the network."""
     try:
         drawn = f"<h2>The network</h2>{picture(graph.draw(bounds).svg)}"
     except SpecgradError as error:

@@ -104,7 +104,9 @@ def _plot(layers: Sequence[LayerVerdict]) -> str:
 
 
 def _marks(layer: LayerVerdict) -> tuple[float | None, float | None, float | None]:
-    """Return what is allowed at the worst cell, what is usual, and what was seen, in the layer's units."""
+    """Return three sizes of a layer's errors, in its units: allowed at the worst cell, usual, and seen; None where not
+    known.
+    """
     v, usual = layer.verdict, layer.usual
     allowed = v.allowed if v.index and v.allowed > 0 else None
     if usual is not None:

@@ -107,7 +107,7 @@ def _completed(complete: Callable[[Any, str], list[Any]], words: Sequence[str]) 
 
 
 class LateCommands(Mapping[str, Any]):
-    """All names; a command is loaded when somebody looks at it."""
+    """Mapping from the names of all commands to the commands, each loaded when somebody looks at it."""
 
     def __getitem__(self, name: str) -> Any:
         if name not in HOMES:
@@ -122,7 +122,9 @@ class LateCommands(Mapping[str, Any]):
 
 
 class Commands(TyperGroup):
-    """Help with a heading per question."""
+    """The group of all commands: loads one when it is named, and lists them in the help under a heading per
+    question.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -196,7 +198,7 @@ def _options(
         bool, typer.Option("--name", help="Print the solver's name and exit.", is_eager=True, callback=_print_name)
     ] = False,
 ) -> None:
-    """`main` takes --debug out of the arguments; here it stands for --help."""
+    """Declare the options before a command, for --help; `main` itself takes --debug out of the arguments."""
 
 
 def main() -> None:
@@ -216,7 +218,7 @@ def main() -> None:
 
 
 def _command() -> Any:
-    """The commands, each loaded when it is named."""
+    """Return the group of all commands as click runs it; each is loaded when it is named."""
     return typer.main.get_command(app)
 
 

@@ -29,7 +29,7 @@ def schema(
 
 
 def schemas() -> dict[str, j.Schema]:
-    """Those of all commands: each is brought by its module."""
+    """Return the JSON schemas of all commands by name; the module of each brings its own."""
     homes = {home: brought_by(name) for name, home in HOMES.items()}
     return {name: schema for module in homes.values() for name, schema in module.SCHEMAS.items()}
 

@@ -164,7 +164,7 @@ class Engine:
                 refuse_integers(op.name, self.name, a.dtype)
 
     def _number_shape(self, op: Op, a: Any) -> Shape:
-        """Return () for a Python number; raise ScalarError for anything else."""
+        """Return (), the shape of a Python number `a`; raise ScalarError for anything else."""
         if is_literal(a):
             return ()
         given = f"{type(a).__module__}.{type(a).__qualname__}"

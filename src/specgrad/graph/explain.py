@@ -50,7 +50,9 @@ class CellExplanation:
 
 
 def _position(graph: Graph, layer: str | None) -> int:
-    """Return the last node of the layer; the graph's first output if no layer is named.
+    """Return the position of the layer's last node; that of the graph's first output if no layer is named.
+
+    ParameterError if there is no such layer.
 
     ParameterError if there is no such layer.
     """

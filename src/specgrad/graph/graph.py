@@ -139,7 +139,7 @@ class Graph(Program):
 
 
 def closed(program: Program) -> Graph:
-    """Return a program as a graph without symbolic sizes."""
+    """Return a program without symbolic sizes as a graph."""
     return Graph(**{name: getattr(program, name) for name in Program.__dataclass_fields__})
 
 
@@ -156,7 +156,7 @@ def opened(graph: Graph, guards: Any = ()) -> Graph:
 
 
 def needed(graph: Graph, position: int, known: Collection[int]) -> list[int]:
-    """Return the positions between the known ones and `position`, both included, in order."""
+    """Return the positions of the nodes that lead from `known` ones to `position`, both included, in order."""
     positions, stack = {position}, [position]
     while stack:
         at = stack.pop()

@@ -24,7 +24,9 @@ from .elementwise import add, div, greater, greater_equal, mul, neg, number_case
 
 
 def _with_params(**makers: Callable[[Random], Any]) -> Callable[[Random], Case]:
-    """Return a drawer of cases: one random array, and parameters drawn by these functions."""
+    """Return a drawer of cases for the law tests: one random array, and each parameter drawn by its function in
+    `makers`.
+    """
 
     def case(rng: Random) -> Case:
         return number_cases(1)(rng)[0], {name: make(rng) for name, make in makers.items()}
@@ -226,7 +228,7 @@ SIGMOID = unary(
 
 @cached_call
 def sigmoid(x: Value) -> Value:
-    """1 / (1 + exp(-x)), stable for every x.
+    """The logistic function 1 / (1 + exp(-x)), stable for every x.
 
     >>> sigmoid(np.array([-1000.0, 0.0, 1000.0]))
     array([0. , 0.5, 1. ])
@@ -381,7 +383,7 @@ def normal_pdf(x: Value) -> Value:
 
 @cached_call
 def normal_cdf(x: Value) -> Value:
-    """(1 + erf(x / sqrt(2))) / 2."""
+    """The standard normal distribution function, (1 + erf(x / sqrt(2))) / 2, cell by cell."""
     return apply(NORMAL_CDF, x)
 
 

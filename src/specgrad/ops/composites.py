@@ -238,7 +238,9 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 def _reduce(operator: str, x: Value, reduction: Reduction) -> Value:
-    """Return the mean, the sum or x itself; raise ParameterError for another reduction."""
+    """Return the mean or the sum of x, or x itself, by `reduction` ("mean", "sum", "none"); raise ParameterError for
+    another word.
+    """
     if reduction == "none":
         return x
     if reduction not in ("mean", "sum"):

@@ -188,12 +188,14 @@ def _roundings(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> in
 
 
 def _window_reach(x: Shape, *_: Shape, window: Window, **__: Any) -> tuple[ReceptiveField | None, ...]:
-    """Return, per spatial axis, which cells of x an output reads."""
+    """Return the receptive field per spatial axis: which cells of x an output reads."""
     return window.reach()
 
 
 def _conv_outside(x: Array, w: Array, *_: Array, window: Window, groups: int) -> Array:
-    """Return, per output channel, the sum of all its weights: any of them may meet padding."""
+    """Return, per output channel, the sum of all its weights w: where runtimes multiply padding, any of them may meet
+    it.
+    """
     return np.asarray(w.reshape(len(w), -1).sum(1).reshape((-1,) + (1,) * window.rank))
 
 

@@ -98,7 +98,9 @@ def _index_case(rng: Random) -> Case:
 
 
 def _others(x: Shape, *, axis: int, **_: Any) -> tuple[ReceptiveField | None, ...]:
-    """Return the receptive field of an operator that reads all of `axis`, and one cell of the others."""
+    """Return the receptive field, per axis of x, of an operator that reads all of `axis`, and one cell of the
+    others.
+    """
     return tuple(None if a == axis else CELL for a in range(len(x)))
 
 
@@ -318,7 +320,7 @@ def _beside(cells: Array, lead: Shape) -> Array:
 
 
 def _in_order(values: Array) -> Array:
-    """Return the values in order along the first axis; of overlapping balls enclosures."""
+    """Return the values sorted along the first axis; of overlapping balls enclosures of what stands there."""
     if values.dtype != object or not values.size or not hasattr(values.flat[0], "union"):
         return np.sort(values, axis=0)
     rows = list(values)

@@ -26,7 +26,7 @@ Vertex = tuple[int, int]  # a node's position, and one of its axes
 
 
 class Edge(NamedTuple):
-    """An axis of a result that goes along an axis of an argument."""
+    """An axis of a result (node, axis) that goes along an axis of an argument, and the relation between both."""
 
     result: Vertex
     argument: Vertex
@@ -105,8 +105,9 @@ class SpatialAxes:
         return tuple(self._whole.values())
 
     def _edges(self, p: int) -> Iterator[Edge]:
-        """Yield the axes of node p that go along an axis of an argument, unless all that is left is one cell made of
-        all cells."""
+        """Yield the axes of node p that go along an axis of an argument, except one that has shrunk to a single cell
+        which reads them all.
+        """
         node, rule = self.graph.nodes[p], self.rules[p]
         for a, links in zip(node.args, rule.args, strict=True):
             for axis, j in enumerate(links):

@@ -98,7 +98,7 @@ def _move_onto_inequalities(case: Case, alternative: Alternative, y: Array, poin
 
 
 def _is_valid_point(case: Case, points: Cells, x: Array) -> bool:
-    """Return whether the point lies in the set, rounds to x, and has finitely many decimals."""
+    """Return whether the exact point lies in the case's set, rounds to x, and has finitely many decimals."""
     return all(map(is_decimal, points)) and case.has(points) and bool((nearest_float32(points) == np.ravel(x)).all())
 
 

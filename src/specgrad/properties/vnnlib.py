@@ -67,7 +67,7 @@ def read_text(text: str) -> Property:
 
 
 def _parse_2_0(text: str) -> Parsed:
-    """Parse a VNN-LIB 2.0 text, by a package that 1.0 does without."""
+    """Parse a VNN-LIB 2.0 text, by the package `vnnlib`, which 1.0 does without."""
     from .vnnlib2 import parse as parse_2_0
 
     return parse_2_0(text)

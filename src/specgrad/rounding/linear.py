@@ -62,7 +62,9 @@ def spread(context: Context, op: Op, parts: Sequence[Expansion], params: Params)
 
 
 def _entry(p: Expansion, i: int, fresh: Sequence[int], group: Sequence[int], done: set[int]) -> Array:
-    """Return what argument i, `p`, contributes while the radii of `fresh` are propagated: its radius, or its size.
+    """Return the array for argument i in a call on absolute values that propagates the radii of the arguments `fresh`.
+
+    Inside `group` it is p's radius, or 0 if i is not fresh; outside, p's size, plus its radius if i is `done`.
 
     Of a group that is `done` its radius counts too.
     """

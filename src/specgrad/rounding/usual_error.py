@@ -126,7 +126,7 @@ def _deviation(e: _Estimate) -> Array:
 
 
 def _lifter(backend: str) -> Any:
-    """Return the function that makes an array the backend's own, in float64; integers stay."""
+    """Return the function that converts an array to the backend's own, in float64; integers stay."""
     if backend == "numpy":
         return lambda a: a if a.dtype.kind in "iub" else np.asarray(a, np.float64)
     need("torch", 'backend="torch" needs')
@@ -177,7 +177,7 @@ class _Walk:
                 del self.estimates[a]
 
     def _carried(self, node: Node, y: Any, args: Sequence[_Estimate]) -> Any:
-        """Return the variance of y that comes from those of its arguments; None: none does."""
+        """Return the variance of y that comes from those of its arguments; None if these are exact."""
         if all(e.variance is None for e in args):
             return None
         values = [e.value for e in args]
@@ -250,7 +250,9 @@ class _Walk:
         return e.value + self.lift(np.where(np.isfinite(apart), apart, 0.0))
 
     def _overflows(self, node: Node, y: Any) -> Any:
-        """Return inf in cells that the format does not hold, 0 in others; None where it holds all of them."""
+        """Return inf in cells of y that the node's format does not hold, 0 in others; None where it holds all of
+        them.
+        """
         form = self._format(node)
         over = 0.0 if form is None else (abs(y) > form.largest) * 1.0
         return over / (1 - over) if form is not None and bool(_array(over).any()) else None
@@ -315,7 +317,9 @@ def _with_variance(args: Sequence[_Estimate]) -> Any:
 
 
 def _carried_unsure(args: Sequence[_Estimate], node: Node, y: Any) -> Any:
-    """Return the cells that come from unsure ones: where they stay, where layout moves them, or else all."""
+    """Return the mask of cells of y that come from unsure cells of arguments: in place, as layout moves them, or else
+    all.
+    """
     unsure: Any = False
     for e in args:
         if e.unsure is False or not bool(_array(e.unsure).any()):
@@ -331,7 +335,9 @@ def _carried_unsure(args: Sequence[_Estimate], node: Node, y: Any) -> Any:
 
 
 def _count(node: Node, args: Sequence[_Estimate]) -> int:
-    """Return how many terms the sum of products has that a node is, or that is scaled, moved or added to; 0: none."""
+    """Return the number of terms of the sum of products that a node is, or scales, moves or adds to; 0 if there is
+    none.
+    """
     op = node.op
     if op.kernel and op.roundings is not None:
         return int(op.roundings(*(shape_of(e.value) for e in args), **node.params))
@@ -341,7 +347,9 @@ def _count(node: Node, args: Sequence[_Estimate]) -> int:
 
 
 def _started(node: Node, y: Any, args: Sequence[_Estimate], form: Format | None) -> Any:
-    """Return the variance of sums of products that begin with what is added to them; None where nothing is."""
+    """Return the variance that a sum of products gains if it begins with what node adds to it; None where nothing is
+    added.
+    """
     if node.op.name not in ("add", "sub") or form is None:
         return None
     wide = FORMATS["float32"] if form.digits < FORMATS["float32"].digits else form
@@ -350,7 +358,9 @@ def _started(node: Node, y: Any, args: Sequence[_Estimate], form: Format | None)
 
 
 def _flushed(x: Any) -> Any:
-    """Return the variance of numbers that may be flushed to 0 where they are read: of subnormal ones; None: no one."""
+    """Return the variance of numbers x that may be flushed to 0 where they are read, the subnormal ones; None if there
+    are none.
+    """
     small = (abs(x) < FORMATS["float32"].tiny) & (x != 0)
     return small * x**2 if bool(_array(small).any()) else None
 

@@ -120,7 +120,8 @@ def _describe_global_reads(lines: SpatialAxes) -> str:
 
 
 class TilePeriod(NamedTuple):
-    """Repetition of tiles along one axis: in low ... stop - 1, tiles `period` apart are alike; others are unique.
+    """Repetition of tiles along one axis of `tiles` tiles: from `low` to `stop` - 1, tiles `period` apart are alike;
+    others are unique.
 
     >>> [TilePeriod(1, 6, 2, 7).representative(k) for k in range(7)], TilePeriod(1, 6, 2, 7).kinds()
     ([0, 1, 2, 1, 2, 1, 6], {0: 1, 6: 1, 1: 3, 2: 2})
@@ -381,7 +382,7 @@ class Plan:
 
     @cached_property
     def _untiled(self) -> CroppedGraph:
-        """The graph on the whole of its outputs, as one cropping."""
+        """Return the graph cropped to the whole of its outputs: one tile."""
         boxes = {p: whole(self.graph.nodes[p].shape) for p in self.outputs}
         return crop_to_boxes(self.graph, self.lines.rules, boxes)
 

@@ -96,7 +96,9 @@ class Sharded:
         return self._finish_results(*_RankRun(self, tensors, like, needs_grad, token).results())
 
     def _finish_results(self, results: dict[int, Tensor], token: Tensor) -> Any:
-        """Return the results in the graph's structure, with the last token of the exchanges attached to them."""
+        """Return the results by position in the graph's structure, with the last token of the exchanges attached to
+        them.
+        """
         graph = self.parts.graph
         real = [p for p in results if graph.nodes[p].kind == "real"]
         once = [k for k, p in enumerate(real) if p not in self.parts.axes]
@@ -237,7 +239,7 @@ class _RankRun:
         return results, self.token
 
     def _value(self, p: int) -> Tensor:
-        """Return this rank's own cells of node p; zeros of no meaning if the rank has none to compute."""
+        """Return this rank's own cells of node p; zeros that nobody reads if the rank has none to compute."""
         node = self.parts.graph.nodes[p]
         if node.op is INPUT:
             return self.tensors[p]

@@ -94,7 +94,7 @@ def _two_axes_lines(p: WindowValues) -> Iterator[str]:
 
 
 def _grid(rows: Sequence[int], columns: Sequence[int], cell: Callable[[int, int], str]) -> Iterator[str]:
-    """Yield the lines of a table with one cell text per (row, column), all columns equally wide."""
+    """Yield the lines of a table with the text cell(row, column) in every place, all columns equally wide."""
     texts = [[cell(i, j) for j in columns] for i in rows]
     wide = max(len(t.strip("[]* ")) for line in texts for t in line) + 4
     for line in texts:

@@ -221,7 +221,7 @@ class JoinMap:
 
     @property
     def rate(self) -> Fraction:
-        """Return input cells per output cell: 1/count."""
+        """Return input cells per output cell: 1/`count`, as each cell becomes so many."""
         return Fraction(1, self.count)
 
     def free(self, o: int, p: int) -> Interval:
@@ -242,7 +242,7 @@ class SplitMap:
 
     @property
     def rate(self) -> Fraction:
-        """Return input cells per output cell: count."""
+        """Return input cells per output cell: `count`, the length of a row."""
         return Fraction(self.count)
 
     def free(self, o: int, p: int) -> Interval:

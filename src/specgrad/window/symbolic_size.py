@@ -35,7 +35,7 @@ class _Atom:
 
     @property
     def key(self) -> Any:
-        """Return a hashable that identifies the atom."""
+        """Return a hashable that is equal for atoms that are written alike."""
         raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
@@ -60,7 +60,7 @@ class Symbol(_Atom):
         return self.name
 
     def at(self, sizes: Sizes) -> Any:
-        """Return its value at these sizes."""
+        """Return the symbol's value in `sizes`, by name."""
         return sizes[self.name]
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ class Quotient(_Atom):
         return int(_floor(hint_of(self.above), hint_of(self.below)))
 
     def at(self, sizes: Sizes) -> Any:
-        """Return its value at these sizes."""
+        """Return the quotient's value at the named sizes."""
         return _floor(size_at(self.above, sizes), size_at(self.below, sizes))
 
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ class Smaller(_Atom):
         return min(hint_of(self.one), hint_of(self.other))
 
     def at(self, sizes: Sizes) -> Any:
-        """Return its value at these sizes."""
+        """Return the minimum's value at the named sizes."""
         return smaller(size_at(self.one, sizes), size_at(self.other, sizes))
 
     def __str__(self) -> str:
@@ -196,7 +196,7 @@ class SymbolicSize:
         self.hint = sum(c * _product(a.hint for a in atoms) for atoms, c in terms)
 
     def at(self, sizes: Sizes) -> Any:
-        """Return its value at these sizes."""
+        """Return the expression's value at the named sizes."""
         return sum(c * _product(a.at(sizes) for a in atoms) for atoms, c in self.terms)
 
     @property
@@ -362,7 +362,7 @@ def indices(cut: slice, n: Any) -> tuple[Any, Any, Any]:
 
 
 def _end(end: Any, n: Any) -> Any:
-    """Return one end of a slice, clipped to 0..n."""
+    """Return one end of a slice of an axis of n cells, clipped to 0..n; negative ones count from the last."""
     if end < 0:
         return 0 if end + n < 0 else end + n
     return n if end > n else end
@@ -511,7 +511,7 @@ def _record_guard(difference: Any, relation: Literal["==", "<"]) -> bool:
 
 
 def _where() -> str:
-    """Return file and line of the innermost call outside this package."""
+    """Return file and line of the innermost caller outside this package, as text."""
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back

@@ -83,12 +83,12 @@ class Tap:
 
 
 def _evenly(index: Index) -> bool:
-    """Return whether an index consists of slices."""
+    """Return whether an index consists of slices, so that its cells are evenly spaced."""
     return all(isinstance(i, slice) for i in index)
 
 
 def _index(x: Any, index: Index) -> Index:
-    """Return the index for x: as it is for NumPy, of tensors for a tensor."""
+    """Return an index for the array x: as it is for NumPy, with tensors for a tensor."""
     if isinstance(x, np.ndarray) or _evenly(index):
         return index
     import torch

@@ -296,7 +296,10 @@ class Window:
         return [np.array([count(o) for o in range(n)]) for count, n in zip(kinds, self.out, strict=True)]
 
     def _product(self, count: Callable[[Axis], Callable[[int], int]]) -> Array:
-        """Return the product over axes of a count per output, as exact integers."""
+        """Return the product over axes of count(axis)(output), per output, as exact integers of shape `out`.
+
+        ShapeError if there are too many outputs to visit.
+        """
         budget(math.prod(self.out), MAX_OUTPUTS, "outputs", self.axes)
         budget(max(self.out, default=1), MAX_TAPS, "outputs along an axis", self.axes)
         total = np.ones((), dtype=object)

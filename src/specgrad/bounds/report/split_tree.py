@@ -297,5 +297,5 @@ def _span(low: float, high: float, first: float, last: float) -> str:
 
 
 def _more(rows: Sequence[object]) -> str:
-    """Return HTML "And n more." if the list is longer than what is shown."""
+    """Return HTML "And n more." if `rows` are more than what is shown; else ""."""
     return f"<p>And {len(rows) - MOST_CUT:,} more.</p>" if len(rows) > MOST_CUT else ""

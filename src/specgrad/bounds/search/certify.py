@@ -424,7 +424,7 @@ class _Certifier:
         return split_inputs(self.network, case, self._boxes(case, root), self.deadline, self.progress, rooted)
 
     def _root(self, case: Case, low: Array, high: Array) -> Any:
-        """Run crown's forward pass over an input box, and the case's ball if it has one."""
+        """Return crown's forward pass over the input box low..high, and the case's ball if it has one."""
         from .neuron_split.subproblems import input_ball, root_forward
 
         shape = self.graph.nodes[self.graph.input_positions[0]].shape

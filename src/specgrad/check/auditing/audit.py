@@ -153,7 +153,9 @@ class Audit:
 
 
 def _is_answer(whole: Verdict) -> bool:
-    """Return whether the verdict on the whole model says something: a bound that is open or useless does not."""
+    """Return whether the verdict `whole` on the whole model says something: a bound that is open or useless does
+    not.
+    """
     return whole.kind not in ("cannot tell", "not examined")
 
 

@@ -158,14 +158,16 @@ class AuditContext:
 
     @property
     def has_run_of_its_own(self) -> bool:
-        """Whether the run as it is gave other outputs than the layers that were judged."""
+        """Return whether the run with nothing exposed gave other outputs than the run whose layers were judged."""
         graph, known = self.deployed.graph, self.deployed.known
         pairs = list(zip(graph.output_positions, self.deployed.answer.arrays, strict=False))
         shown = [p in known and np.array_equal(known[p], a, equal_nan=a.dtype.kind == "f") for p, a in pairs]
         return len(shown) < len(graph.output_positions) or not all(shown)
 
     def run_estimate(self) -> RunEstimate | None:
-        """Return how far the run as it is was off, beside what is usual; None where nothing is estimated."""
+        """Return how far the outputs of the run with nothing exposed were off, beside what is usual; None where nothing
+        is estimated.
+        """
         answer = self.deployed.answer
         if self.estimate is None or answer.outcome != "answers" or self._passes_over_layers():
             return None

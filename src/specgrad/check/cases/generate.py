@@ -256,7 +256,7 @@ def _one_hot(rng: Draw, shape: Shape) -> Array:
 
 
 def _planted(value: float) -> Callable[[Draw, Shape], Array]:
-    """Return a generator of normal numbers of which 30 % are `value`."""
+    """Return a generator (rng, shape) of normal numbers of which 30 % are `value`, such as NaN."""
 
     def make(rng: Draw, shape: Shape) -> Array:
         x = rng.normal(size=shape)

@@ -40,7 +40,7 @@ class Finding:
     script: str
 
     def sort(self) -> tuple[Any, ...]:
-        """Return a key that is equal for findings to be shown once."""
+        """Return a key that is equal for findings of one operator, rule and fault, of which one is shown."""
         return self.operator, *failure_kind(self.question, self.verdict)
 
     def row(self) -> dict[str, Any]:

@@ -105,7 +105,7 @@ class Decision:
         return named if self.axis is None else f"{named} along axis {self.axis}"
 
     def said(self) -> str:
-        """Return what stays the same, in words."""
+        """Return in words what of the outputs stays the same: the largest class, the first five, ..."""
         return {
             "argmax": "the largest output, the first of equal ones",
             "top": f"the set of the {self.count} largest outputs, the first of equal ones",

@@ -53,7 +53,7 @@ class DecisionProblem:
 
     @property
     def rows_at_once(self) -> int:
-        """How many rows one backward pass may have: each is as large as a layer there."""
+        """Return how many rows one backward pass may have, by memory: each is as large as a layer there."""
         cells = max(math.prod(n.shape) for n in self.graph.nodes)
         return max(1, MAX_ROW_ENTRIES // max(1, cells))
 

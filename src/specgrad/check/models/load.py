@@ -88,7 +88,9 @@ def points_of(model: Any, inputs: tuple[Tree, ...], who: str) -> list[tuple[Tree
 
 
 def _takes_less(model: Model, number: int, tree: Tree) -> dict[str, bool]:
-    """Return {path: whether the model takes an axis less than that leaf of argument `number` has}."""
+    """Return {path: whether the model takes an axis less than the leaf there}, for `tree`, what was given as argument
+    `number`.
+    """
     if model.kind == "graph":
         graph = model.source
         ranks = {path: len(graph.nodes[position].shape) for path, position in walk(graph.inputs[number])}

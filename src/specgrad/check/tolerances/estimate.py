@@ -61,7 +61,7 @@ class EstimatedTolerance:
 
     @property
     def assert_lines(self) -> list[str]:
-        """To paste into a test, one line per output where one number is not for all; each says "estimated"."""
+        """Return lines to paste into a test, one per output where one number is not for all; each says "estimated"."""
         if self.is_one_for_all:
             return [_assert_line(self.pairwise_tolerance, "estimated, not proven")]
         pairs = zip(self.names, self.deviations, strict=True)
@@ -80,7 +80,7 @@ class EstimatedTolerance:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """null stands for numbers that are above the cells of an output: they are no tolerance."""
+        """Return JSON data, marked as estimated; null where one tolerance does not suit all outputs."""
         said = self.is_one_for_all
         return {
             "estimated": True,

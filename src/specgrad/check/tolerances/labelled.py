@@ -38,7 +38,7 @@ class LabelledTolerance:
 
     @property
     def verdict(self) -> str:
-        """The form, as other results name it."""
+        """Return the form ("proven", "estimated" or "unknown"), which other results call the verdict."""
         return self.form
 
     @property
@@ -60,7 +60,9 @@ class LabelledTolerance:
         return [*said, *([f"Not proven: {self.reason}."] if self.reason else [])]
 
     def to_json(self) -> dict[str, Any]:
-        """The keys of a proof are null unless it is proven and useful; what is estimated stands under "estimated"."""
+        """Return JSON data: the keys of a proof, null unless it is proven and useful, and what is estimated under
+        "estimated".
+        """
         data = self.proven.to_json() if self.proven is not None else _nothing_proven()
         if self.form != "proven":
             data |= dict.fromkeys(("tolerance", "pairwise_tolerance", "rtol", "atol", "largest"))
@@ -70,7 +72,7 @@ class LabelledTolerance:
 
 
 def _nothing_proven() -> dict[str, Any]:
-    """Return the remaining keys of a proof that there is none of."""
+    """Return the keys of a proof with the values that they have where there is none."""
     return {"unbounded": [], "points": None, "deployment": {}}
 
 

@@ -119,7 +119,9 @@ def bound_point(
 
 
 def _is_near(report: RadiusReport, max_share: float) -> bool:
-    """Return whether forward bounds are at most `max_share` of the spread of the outputs, so that more may help."""
+    """Return whether forward bounds are at most `max_share` of the spread of the outputs, so that backward bounds may
+    help.
+    """
     if math.isinf(max_share):
         return True
     balls = [ball for ball in leaves(report.outputs) if ball.value.dtype.kind == "f" and ball.value.size]

@@ -120,7 +120,9 @@ class Tolerance:
 
     @property
     def rtol(self) -> float:
-        """With `atol`: numpy.testing.assert_allclose(a, b, rtol=rtol, atol=atol) holds for any two executions."""
+        """Return the relative tolerance with which, beside `atol`, numpy.testing.assert_allclose holds for any two
+        executions.
+        """
         return self._pair[0]
 
     @property
@@ -140,7 +142,7 @@ class Tolerance:
 
     @property
     def executions(self) -> str:
-        """The class in a few words; `deployment` says all of it."""
+        """Return the class of executions in a few words; `deployment` says all of it."""
         others = ", ".join(sorted(set(self.formats) - {self.arithmetic.dtype}))
         declared = f", {others} where the model says so" if others else ""
         return f"{words_of(self.arithmetic)}{declared}"
@@ -164,7 +166,9 @@ class Tolerance:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """null stands for what is unbounded."""
+        """Return JSON data: tolerances, the cell with the largest, and each output; null stands for what is
+        unbounded.
+        """
         cell = self.largest
         outputs = zip(self.names, self.formats, self.exact, self.tolerances, self.pairwise_tolerances, strict=True)
         return {

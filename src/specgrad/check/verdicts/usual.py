@@ -201,7 +201,9 @@ def compare(got: Array, estimate: UsualError, known: Array, axis: int) -> Usual 
 
 @dataclass(frozen=True, eq=False)
 class _Errors:
-    """Errors e of cells with values y and usual sizes s, and how much each cell counts in a mean; 0: not at all."""
+    """Errors e of cells with values y and usual sizes s, and how much each cell counts in a mean (`weight`, 0: not at
+    all); `axis` numbers channels.
+    """
 
     e: Array
     y: Array
@@ -210,13 +212,15 @@ class _Errors:
     axis: int
 
     def counted_once(self) -> _Errors:
-        """Return the same where cells that hold the same float32 count as one, together."""
+        """Return the errors with cells that hold the same float32 counted as one, together."""
         _, group = np.unique(self.y.astype(np.float32), return_inverse=True)
         group = group.reshape(self.y.shape)
         return replace(self, weight=self.weight / np.maximum(np.bincount(group.ravel(), self.weight.ravel()), 1)[group])
 
     def usual(self, alike: bool) -> Usual:
-        """Return the statistics; no slope counts where terms are alike."""
+        """Return the statistics of the errors over their usual size; the slope does not count where the sums' terms are
+        alike.
+        """
         z, w, count = self.e / self.s, self.y / self.s, float(self.weight.sum())
         size = float((self.weight * w**2).sum())
         gain = float((self.weight * z * w).sum()) / size if size else 0.0

@@ -38,12 +38,12 @@ def _has_cells(x: Any, axis: Any) -> bool:
 
 
 def softmax(x: Any, axis: int = -1) -> Kernel | None:
-    """Select jax.nn.softmax; None if x is not floating or the axis is invalid."""
+    """Return jax.nn.softmax along `axis` as a kernel; None if x is not floating or the axis is invalid."""
     return rounded_once(jax.nn.softmax) if _has_cells(x, axis) else None
 
 
 def log_softmax(x: Any, axis: int = -1) -> Kernel | None:
-    """Select jax.nn.log_softmax; None if x is not floating or the axis is invalid."""
+    """Return jax.nn.log_softmax along `axis` as a kernel; None if x is not floating or the axis is invalid."""
     return rounded_once(jax.nn.log_softmax) if _has_cells(x, axis) else None
 
 
@@ -117,7 +117,9 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps
 
 
 def _binary(call: Callable[[Array, Array], Array]) -> Callable[[Any, Any], Kernel | None]:
-    """Return a selector for a binary function of two arrays of one type; None if they do not broadcast."""
+    """Return a selector for the binary function `call`: a function of two arrays that gives its kernel, or None if they
+    do not broadcast.
+    """
 
     def line(a: Any, b: Any) -> Kernel | None:
         if not _are_floats(a, b):

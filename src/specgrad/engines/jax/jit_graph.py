@@ -30,7 +30,7 @@ Step = Callable[[Values, Routes], Array]
 
 
 def _step(graph: Graph, node: Node) -> Callable[[Values], Array]:
-    """Return a node as a function of all values so far; its kernel is looked up once."""
+    """Return a node as a function from all values so far, by position, to its own; its kernel is looked up once."""
     shapes = [() if isinstance(a, NumberArg) else graph.nodes[a].shape for a in node.args]
     compute: Kernel = ENGINE.kernel_for(node.op, shapes, node.params)
     args = [(number(a.value), None) if isinstance(a, NumberArg) else (None, a) for a in node.args]
@@ -70,7 +70,7 @@ def _follows_window(graph: Graph, node: Node, window: Window) -> bool:
 
 
 def _search(values: Values, routes: Routes, *, node: Node) -> Array:
-    """Return the value of a max_pool or winner node; the search is stored in `routes`."""
+    """Return the value of a max_pool or winner node from the values so far; the search is stored in `routes`."""
     position, window = search = _search_of(node)
     if search not in routes:
         routes[search] = jax_pool.routed_max(values[position], window)
@@ -79,7 +79,9 @@ def _search(values: Values, routes: Routes, *, node: Node) -> Array:
 
 
 def _follow(values: Values, routes: Routes, *, node: Node, search: Search, shape: Shape) -> Array:
-    """Return the value of a take or put node by the route of a search that has run."""
+    """Return the value of a take or put node by the route in `routes` of a search that has run; `shape` is that of
+    x.
+    """
     route = routes[search].route
     v, _ = align_varying([values[node.operands()[0]], values[search[0]]])
     return route(v) if node.op.name == "take" else adjoint(route, struct_like(v, shape), v)

@@ -38,7 +38,7 @@ Array = jax.Array
 
 
 def _plain_lowering(function: Callable[..., Array]) -> Lowering:
-    """Return a lowering to function(*arrays, **params), which JAX differentiates."""
+    """Return a lowering to function(*arrays, **params) of JAX, whose derivative is JAX's own."""
     return lambda *_, **params: partial(function, **params) if params else function
 
 
@@ -247,7 +247,7 @@ def _resize_taps(x: Array, axis: int, line: Resized) -> list[tuple[Any, Any]]:
 
 
 def _resize(x: Array, **params: Any) -> Array:
-    """Return x resized, one axis after the other."""
+    """Return x resized by the parameters of the operator resize, one axis after the other."""
     for axis, line in axes_resized([x.shape[a] for a in params["axes"]], **params):
         first, *others = (jnp.take(x, i, axis=axis) * w for i, w in _resize_taps(x, axis, line))
         x = first + others[0] if others else first

@@ -103,7 +103,7 @@ def cross_entropy(x: Any, labels: Any, *, reduction: Any = "mean") -> Kernel | N
 
 
 def _in_float32_under_autocast(loss: Kernel) -> Kernel:
-    """Return `loss`, computed in float32 while autocast is on."""
+    """Return the kernel `loss`, computed in float32 while autocast is on."""
 
     def compute(x: Tensor, labels: Any, *, reduction: Any = "mean") -> Any:
         if not torch.is_autocast_enabled(x.device.type):
@@ -150,7 +150,9 @@ def gelu(x: Any, approximate: str = "none") -> Kernel | None:
 
 
 def upsample_nearest(x: Any, factor: int | Sequence[int], *, rank: int | None = None) -> Kernel | None:
-    """Select F.interpolate if its float positions, multiplied by 1/factor, give the right cells."""
+    """Return F.interpolate by `factor` as a kernel if its float positions, multiplied by 1/factor, give the right
+    cells; else None.
+    """
     factors = (factor,) * (rank or 0) if isinstance(factor, int) else tuple(factor)
     known = len(factors) in (1, 2, 3) and all(type(f) is int and f > 0 for f in factors)
     if known and _same_float_type(x) and rank in (None, len(factors)) and x.ndim == len(factors) + 2 and x.numel():
@@ -162,18 +164,20 @@ def upsample_nearest(x: Any, factor: int | Sequence[int], *, rank: int | None = 
 
 
 def linear(w: Any, b: Any, x: Any) -> Kernel | None:
-    """Select F.linear for a matrix w and a vector b (or None); F.linear itself would take more."""
+    """Return F.linear as a kernel for a matrix w and a vector b (or None), else None; F.linear itself would take
+    more.
+    """
     fits = isinstance(x, Tensor) and x.is_floating_point() and x.ndim and isinstance(w, Tensor) and w.ndim == 2
     return (lambda w, b, x: F.linear(x, w, b)) if fits and (b is None or b.shape == w.shape[:1]) else None
 
 
 def softmax(x: Any, axis: int = -1) -> Kernel | None:
-    """Select torch.softmax; None if x is not floating or the axis is invalid."""
+    """Return torch.softmax along `axis` as a kernel; None if x is not floating or the axis is invalid."""
     return (lambda x, axis=-1: torch.softmax(x, axis)) if _has_cells(x, axis) else None
 
 
 def log_softmax(x: Any, axis: int = -1) -> Kernel | None:
-    """Select torch.log_softmax; None if x is not floating or the axis is invalid."""
+    """Return torch.log_softmax along `axis` as a kernel; None if x is not floating or the axis is invalid."""
     return (lambda x, axis=-1: torch.log_softmax(x, axis)) if _has_cells(x, axis) else None
 
 
@@ -296,7 +300,10 @@ def _native_matmul(x: Tensor, z: Tensor) -> Tensor:
 
 
 def _binary(native: Kernel) -> Callable[[Any, Any], Kernel | None]:
-    """Return a selector for a native binary operator; its kernel returns None where PyTorch refuses the arguments."""
+    """Return a selector for a native binary operator: a function of two tensors that gives its kernel or None.
+
+    That kernel returns None where PyTorch refuses the arguments.
+    """
 
     def call(a: Any, b: Any) -> Tensor | None:
         try:

@@ -55,12 +55,14 @@ def _is_axis(axis: Any, x: Tensor) -> bool:
 
 
 def trunc(x: Any) -> Kernel | None:
-    """Select torch.trunc for plain float tensors."""
+    """Return torch.trunc as a kernel for plain float tensors; else None."""
     return torch.trunc if _is_eager_float(x) else None
 
 
 def mod(x: Any, y: Any) -> Kernel | None:
-    """Select torch.remainder; the composition by fmod runs where y needs a gradient, floor(x/y)."""
+    """Return torch.remainder(x, y) as a kernel; None for other types. Its kernel takes the composition where y needs a
+    gradient.
+    """
     if not _is_eager_float(x):
         return None
     if type(y) is float or (type(y) is int and abs(y) < 2**31):
@@ -114,7 +116,7 @@ def _reduction(native: Callable[..., Tensor]) -> Callable[..., Kernel | None]:
 
 
 def sum_keepdims(x: Any, *, axes: Shape) -> Kernel | None:
-    """Select torch.sum with keepdim, one call for sum and reshape."""
+    """Return torch.sum over `axes` with keepdim as a kernel, one call for sum and reshape; None for other types."""
     return (lambda x, *, axes: torch.sum(x, axes, True)) if _is_eager_float(x) else None
 
 
@@ -149,13 +151,15 @@ def take_along(x: Any, i: Any, *, axis: Any) -> Kernel | None:
 
 
 def roll(x: Any, shift: Any, *, axis: Any) -> Kernel | None:
-    """Select torch.roll; None for invalid arguments or a shift that changes nothing."""
+    """Return torch.roll by `shift` along `axis` as a kernel; None for invalid arguments or a shift that changes
+    nothing.
+    """
     fits = _is_eager_float(x) and type(shift) is int and _is_axis(axis, x) and shift % x.shape[axis]
     return (lambda x, shift, *, axis: torch.roll(x, shift, axis)) if fits else None
 
 
 def broadcast(x: Any, *, shape: Shape) -> Kernel | None:
-    """Select Tensor.expand if x broadcasts to `shape`, new leading axes included."""
+    """Return Tensor.expand as a kernel if x broadcasts to `shape`, new leading axes included; else None."""
     known = _is_eager_float(x) and all(type(n) is int for n in shape) and tuple(x.shape) != shape
     ends = zip(reversed(x.shape), reversed(shape), strict=False)
     return (lambda x, *, shape: x.expand(shape)) if known and all(n in (1, m) for n, m in ends) else None

@@ -147,7 +147,7 @@ class SlicedPool:
         return max(1, CHUNK_BYTES // (math.prod(self.window.size) * x.element_size()))
 
     def _output(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return x and the new result, both as (planes, *spatial), and the result in its own shape."""
+        """Return x and a new result tensor, both as (planes, *spatial), and the result in its own shape."""
         y = x.new_empty((*x.shape[: x.ndim - self.rank], *self.window.out))
         return x.contiguous().view(-1, *self.window.size), y.view(-1, *self.window.out), y
 

@@ -50,7 +50,7 @@ class OpenCompiled(Compiled):
         return self._structured(other.graph_module(*own, *values))
 
     def _share(self, other: Compiled) -> None:
-        """Let the program at other sizes use our constants, again whenever ours were moved or replaced."""
+        """Let the program `other`, at other sizes, use our constants, again whenever ours were moved or replaced."""
         ours = self.graph_module._buffers
         shared = other.__dict__.get("_shared", ())
         if len(shared) != len(ours) or any(a is not b for a, b in zip(shared, ours.values(), strict=True)):
@@ -94,7 +94,7 @@ class OpenModule(nn.Module):
 
 
 def _program(bound: Graph) -> tuple[Graph, fx.GraphModule]:
-    """Return the graph and its fx module."""
+    """Return the graph at known sizes, `bound`, and its fx module, which owns no parameters."""
     return bound, module_of(bound, ())
 
 

@@ -151,7 +151,9 @@ class _Routing:
         return target == source + 1 and self.column[source] == self.column[target]
 
     def _ports(self) -> None:
-        """Set the heights at which lines enter and leave boxes: entries above each other, exits below on the right."""
+        """Set the heights at which lines enter and leave boxes: entries above each other, exits below them on the right
+        side.
+        """
         left: dict[int, list[int]] = {}
         right: dict[int, list[int]] = {}
         leaves: dict[int, list[int]] = {}
@@ -172,7 +174,7 @@ class _Routing:
                 self.exit[k] = self._at(source, 0.55, 0.95, i, len(values))
 
     def _at(self, box: int, low: float, high: float, i: int, count: int) -> float:
-        """Return the height of entry i of `count` between two fractions of a box."""
+        """Return the height of entry i of `count`, spread between the fractions low and high of a box's height."""
         return self.top[box] + self.heights[box] * (low + (high - low) * (i + 1) / (count + 1))
 
     def _assign_lanes(self) -> None:
@@ -199,7 +201,7 @@ class _Routing:
         self.bus = {k: lane for k, (lane, _) in _lanes(passing, 0.5).items()}
 
     def _x(self, channel: int, k: int) -> float:
-        """Return the x of value k's lane in a channel."""
+        """Return the x coordinate of value k's lane in a channel, the space between two columns."""
         return self.begins[channel] + SIDE + LANE * self.lanes[channel][k][0]
 
     def _line(self, k: int, above: float) -> Wire:

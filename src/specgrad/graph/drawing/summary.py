@@ -186,7 +186,7 @@ def open_shapes(graph: Program) -> dict[str, Any]:
 
 
 def _one_word(size: Any, defaults: dict[str, int]) -> str:
-    """Return a size as one word; a long expression as its value at the defaults, in brackets."""
+    """Return a size as one word; a long expression as its value at the default sizes, in brackets."""
     return f"({size_at(size, defaults)})" if " " in str(size) or "/" in str(size) else str(size)
 
 

@@ -24,7 +24,7 @@ Kind = Literal["real", "index"]
 
 
 def _outside(*_: Any, **__: Any) -> Any:
-    """Raise AssertionError: inputs and constants are not computed."""
+    """Raise AssertionError: the rules of inputs and constants are never called, since these are not computed."""
     raise AssertionError("inputs and constants are not computed")
 
 
@@ -107,7 +107,7 @@ class Program:
 
 
 def bind(args: tuple[Arg, ...], values: list[Any] | dict[int, Any]) -> tuple[Value, ...]:
-    """Return the arguments of a node as values."""
+    """Return the arguments of a node as values: those of nodes from `values`, by position, and plain numbers."""
     return tuple(a.value if isinstance(a, NumberArg) else values[a] for a in args)
 
 

@@ -30,7 +30,7 @@ def items(tree: Tree) -> list[tuple[str, Tree]]:
 
 
 def walk(tree: Tree, path: str = "", leaf: Callable[[Tree], bool] | None = None) -> Iterator[tuple[str, Any]]:
-    """Yield every leaf with its dotted path.
+    """Yield every leaf of a structure with its dotted path, which begins with `path`; `leaf` tests what counts as one.
 
     >>> list(walk({"a": (1, 2), "b": 3}))
     [('a.0', 1), ('a.1', 2), ('b', 3)]
@@ -48,7 +48,7 @@ def leaves(tree: Tree) -> list[Any]:
 
 
 def transform(f: Callable[[str, Any], Any], tree: Tree, path: str = "", leaf: Any = None) -> Tree:
-    """Return the structure with f(path, leaf) at every leaf."""
+    """Return the structure with f(path, leaf) at every leaf; `leaf` tests what counts as one, `path` is the prefix."""
     if not is_branch(tree) or (leaf is not None and leaf(tree)):
         return f(path, tree)
     children = [transform(f, child, f"{path}.{key}" if path else key, leaf) for key, child in items(tree)]

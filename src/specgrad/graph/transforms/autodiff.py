@@ -140,7 +140,9 @@ def _replay(t: GraphBuilder, graph: Graph, inputs: dict[int, Var]) -> list[Value
 
 
 def _layer_names(graph: Graph, inputs: list[str]) -> dict[str, str]:
-    """Return every layer's name in the derivative by its old name; {} if no input of the derivative is called so."""
+    """Return every layer's name in the derivative by its old name; {} if no input of the derivative has a layer's
+    name.
+    """
     groups = dict.fromkeys(n.group for n in graph.nodes if n.op not in (INPUT, CONSTANT))
     if groups.keys().isdisjoint(inputs):
         return {}

@@ -134,7 +134,7 @@ def _unsqueeze(self: Value, dim: int) -> Value:
 
 
 def _expand(self: Value, size: Sequence[int]) -> Value:
-    """Convert aten.expand; -1 keeps a size."""
+    """Convert aten.expand: the value broadcast to `size`; -1 keeps a size."""
     old = shape_of(self)
     padded = (1,) * (len(size) - len(old)) + old
     return layout.broadcast(self, [m if n == -1 else n for n, m in zip(size, padded, strict=True)])
@@ -218,7 +218,7 @@ def _pixel_shuffle(self: Value, upscale_factor: int) -> Value:
 
 
 def _pad_converter(mode: str) -> Converter:
-    """Return the converter of a padding mode."""
+    """Return the converter of padding in a mode of specgrad.pad."""
     return lambda self, padding: F.pad(self, padding, mode)
 
 
@@ -350,7 +350,7 @@ def _frozen_batch_norm(
 
 
 def _pool_with_indices(pool: Converter) -> Converter:
-    """Return the converter of a max pool that also returns indices."""
+    """Return the converter of a max pool, by `pool`, that also returns indices."""
 
     def convert(self: Value, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Value:
         return pool(self, kernel_size, stride, padding, dilation, ceil_mode, True)
@@ -372,7 +372,7 @@ def _max_unpool(rank: int) -> Converter:
 
 
 def _upsample(mode: str) -> Converter:
-    """Return the converter of an upsampling mode."""
+    """Return the converter of an upsampling in a mode of F.interpolate."""
 
     def convert(input: Value, output_size: Any, scale_factors: Any) -> Value:
         return F.interpolate(input, output_size, scale_factors, mode)
@@ -415,7 +415,7 @@ def named_converters() -> dict[str, Converter]:
 
 
 def _converter_of(op: Op) -> Converter:
-    """Return the converter of an operator of one argument."""
+    """Return the converter of an operator of one argument: it applies the operator to the value."""
     return lambda self: apply(op, self)
 
 

@@ -223,7 +223,9 @@ class _LinesBelow:
         return TangentLines(slope, self.middle << shift, np.minimum(height, most)), flat
 
     def height(self, s: Array, t: Array | None) -> Array:
-        """h of the line s*(x - middle) + h, by the rule at the top of this file; t: a point of the convex piece."""
+        """Return h of the line s*(x - middle) + h below sign*f, by the rule at the top of this file; t: a point of the
+        convex piece.
+        """
         h = np.minimum(self._at(self.at_first, self.first, s), self._at(self.at_last, self.last, s))
         for near, far, ends in self.table.breakpoints:
             value = np.int64(ends[0] if self.sign > 0 else -ends[1])
@@ -237,7 +239,9 @@ class _LinesBelow:
         return np.where(self.p <= self.q, np.minimum(h, self._at(self._values(t), t, s, sunk)), h)
 
     def _at(self, value: Array | np.int64, j: Array | int, s: Array, sunk: Array | int = 0) -> Array:
-        """Return value - s*(j - middle) - sunk, rounded down."""
+        """Return the height at the middle of a line of slope s that is `value` at grid point j, lowered by `sunk`;
+        rounded down.
+        """
         table = self.table
         return value + shift_right_saturating(
             -s * (j - self.middle) - sunk, table.slopes + table.grid - table.frac_bits
@@ -254,7 +258,7 @@ class _LinesBelow:
         return self._clipped(self.first if self.sign > 0 else self.last)
 
     def _clipped(self, t: Array) -> Array:
-        """Return t moved into the convex piece p..q."""
+        """Return grid points t moved into the convex piece p..q."""
         return np.maximum(np.minimum(t, self.q), np.minimum(self.p, self.q))
 
     def _candidate_slopes(self) -> Iterator[tuple[Array, Array | None]]:

@@ -117,7 +117,7 @@ class Affine:
         self.back = lambda a: (self._spread(a.reshape(-1, *self.node.shape) * weight).reshape(len(a), -1),)
 
     def _read(self, x: Array) -> Array:
-        """Return the sum of what every cell of y reads."""
+        """Return the sum of the cells of x that every cell of y reads."""
         if self.node.op.name == "div":
             return x
         window: Window = self.node.params["window"]
@@ -127,7 +127,7 @@ class Affine:
         return y
 
     def _spread(self, y: Array) -> Array:
-        """Return the adjoint of `_read` on rows (rows, *shape of y)."""
+        """Return the adjoint of `_read` on rows (rows, *shape of y): each cell added to those it is read from."""
         if self.node.op.name == "div":
             return y
         window: Window = self.node.params["window"]
@@ -150,7 +150,9 @@ class Affine:
         return [-a if k in flipped else a for k in self.varying]
 
     def _is_moved(self) -> bool:
-        """Return whether `_unscaled` is the whole way back: no argument is broadcast, cut or padded."""
+        """Return whether moving cells and changing signs is the whole adjoint: no argument is broadcast, cut or
+        padded.
+        """
         if self.node.op.name in ("add", "sub"):
             return all(self.shapes[k] == self.node.shape for k in self.varying)
         return self.node.op.name in ("neg", "reshape", "permute")

@@ -93,7 +93,7 @@ class Layers:
         return self._cells[i]
 
     def forget(self, i: int) -> None:
-        """Drop node `i`: its range has changed."""
+        """Drop node `i` from the cache, as its range has changed; it is converted again when it is asked for."""
         self._cells.pop(i, None)
 
     def table(self, i: int) -> FunctionTable:
@@ -194,7 +194,7 @@ class Ranges:
         self.winners: dict[int, Array] = {}  # max_pool -> (taps, leaves, *shape): which may win
 
     def narrowed(self, i: int, low: Array, high: Array) -> None:
-        """Set the range of node `i`'s reference."""
+        """Set the range of node `i`'s reference on every leaf to low..high."""
         self._ends[i] = low, high
 
     def ends(self, i: int) -> tuple[Array, Array]:
@@ -224,7 +224,7 @@ class Ranges:
         return self._values[i]
 
     def _select(self, node: Node, x: Array, may_win: Array | None = None) -> Array:
-        """Return relu or max_pool of x, (leaves, cells); `may_win`: the taps that count."""
+        """Return relu or max_pool (`node`) of x, (leaves, cells); `may_win`: the taps that count, None: all."""
         if node.op.name == "relu":
             return np.maximum(x, 0)
         (source,) = node.operands()

@@ -367,8 +367,11 @@ class Batch:
         return [n - v for n, v in zip(least, limit, strict=True)]
 
     def _objectives(self, rows: Sequence[Sequence[int]]) -> BackwardPass:
-        """Return one objective over the outputs' values per leaf, in 26 bits; values lie within `deviation` of
-        references."""
+        """Return one objective per leaf over the outputs' values, rows[leaf] being its coefficients, shortened to 26
+        bits.
+
+        Values lie within `deviation` of references.
+        """
         here, leaf = self.layers[self.root.output], np.arange(self.count)
         sizes = [sum(map(abs, row)).bit_length() for row in rows]
         extra = np.array([max(0, size - COEFFICIENT_BITS) for size in sizes])

@@ -190,13 +190,15 @@ def _clamp(low: Any, high: Any) -> EnclosedFunction:
 
 
 def _hardswish(x: Any) -> Ends:
-    """Return hardswish at x, as both ends."""
+    """Return an enclosure (low, high) of hardswish at the rational x; both ends are its exact value."""
     y = x * min(max(x + 3, ZERO), rational(6)) / 6
     return y, y
 
 
 def _hardswish_slope(x: Any, k: int) -> Ends:
-    """Return the slope of hardswish at x in piece k, as both ends."""
+    """Return an enclosure (low, high) of the slope of hardswish at the rational x in piece k; both ends are its exact
+    value.
+    """
     d = (ZERO, (2 * x + 3) / 6, ONE)[k]
     return d, d
 
@@ -279,7 +281,7 @@ def _value_below(f: EnclosedFunction, x: Any, s: Any, sign: int) -> Any:
 
 
 def image(f: EnclosedFunction, low: Any, high: Any) -> Ends:
-    """Return bounds (low, high) of f over low..high."""
+    """Return bounds (low, high) of f's values over arguments low..high."""
     return lower_bound(f, low, high, ZERO), -lower_bound(f, low, high, ZERO, -1)
 
 

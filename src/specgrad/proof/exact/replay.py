@@ -225,7 +225,9 @@ class Replay:
         return r
 
     def _deviation_of(self, r: NodeRange) -> Array | None:
-        """Return how far a value may be from its reference; None for execution by node, where there is one value."""
+        """Return how far a node's value may be from its reference, by its range r; None for execution by node, where
+        there is one value.
+        """
         return (zeros(r.low.shape) if r.deviation is None else r.deviation) if self.model.fused else None
 
     def _constant(self, node: Node, array: Array) -> NodeRange:
@@ -387,7 +389,9 @@ class Replay:
         )
 
     def _layout_deviation(self, node: Node, otherwise: Array) -> Array:
-        """Return the deviation of a layout node: that of its argument if nothing is rounded there, else `otherwise`."""
+        """Return the deviation of a layout node: that of its argument if nothing is rounded there, else the array
+        `otherwise`.
+        """
         repeats = fan_out(node, math.prod(node.shape)) > 1 and any(
             self._region_sum(node, g) is not None for g in node.args
         )

@@ -190,7 +190,9 @@ class RoundingCount:
         return max((p.terms for p in self.parts.values()), default=1)
 
     def besides(self, start: int) -> tuple[int, int]:
-        """Return what this argument adds to a part beginning at `start`: (cells of that node, terms from elsewhere)."""
+        """Return what an argument with this count adds to a part beginning at `start`: (cells of that node, terms from
+        elsewhere).
+        """
         if start not in self.parts:
             return 0, self.terms
         other = max((p.terms for s, p in self.parts.items() if s != start), default=0)

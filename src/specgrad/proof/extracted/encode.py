@@ -94,7 +94,7 @@ class CheckerInput:
         return words
 
     def _add_table(self, hints: Hints) -> int:
-        """Add a table of slopes and return its place."""
+        """Add a table of slopes, `hints` by cell, to the input and return its place."""
         words: list[Any] = [len(hints)]
         for cell, sides in hints.items():
             words.append(cell)
@@ -125,7 +125,9 @@ class CheckerInput:
     # --- proofs on the whole box ------------------------------------------------------------------------------------
 
     def _encode_whole_box_proofs(self) -> list[list[Any]]:
-        """Return one group of integers per set of slopes, for alternatives that are proven on the whole box."""
+        """Return one group of integers per set of slopes, for the case's alternatives that are proven on the whole
+        box.
+        """
         by_key: dict[Any, list[Any]] = {}
         for rows, limits, proof in self.case.alternatives:
             if isinstance(proof, Proof):

@@ -209,7 +209,7 @@ class ScalarNetwork:
         return {self._before_layout(a) for a in read}
 
     def _before_layout(self, i: int) -> int:
-        """Return the node whose cells node `i` has, in another order."""
+        """Return the position of the node whose cells layout node `i` has, in another order; `i` itself for others."""
         node = self.graph.nodes[i]
         return self._before_layout(node.operands()[0]) if node.op.name in REORDERING else i
 

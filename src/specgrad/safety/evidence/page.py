@@ -60,7 +60,7 @@ def _anchor(item: Item) -> str:
 
 
 def _summary(items: Sequence[Item]) -> str:
-    """Return the table of all items."""
+    """Return the HTML table of all items: verdict, question and answer."""
     rows = "".join(
         f"<tr><td>{_verdict(i)}</td><td>{_link(i) if i.verdict != NOT_ASKED else escape(i.name)}</td>"
         f"<td>{escape(i.question)}</td><td>{escape(i.answer)}</td><td>{escape(SUPPORTS[i.supports])}</td></tr>"
@@ -75,7 +75,7 @@ def _verdict(item: Item) -> str:
 
 
 def _section(item: Item) -> str:
-    """Return the section of one item: title, answer and details."""
+    """Return the HTML section of one item: title, answer and details."""
     kind = item.name.partition(" ")[0]
     detail = SECTIONS[kind](item) if item.result is not None or kind == "model" else ""
     title = f'<h2 id="{_anchor(item)}">{kind_of(item.verdict)} &middot; {escape(item.name)}</h2>'
@@ -83,7 +83,7 @@ def _section(item: Item) -> str:
 
 
 def _executions(items: Sequence[Item]) -> str:
-    """Return each class of executions once, with the items that are about it."""
+    """Return HTML with each class of executions once, and the items that are about it."""
     classes: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for item in items:
         if item.deployment:
@@ -98,7 +98,7 @@ def _executions(items: Sequence[Item]) -> str:
 
 
 def _model(item: Item) -> str:
-    """Return the section of the check "model": digest and interface of the graph."""
+    """Return the HTML section of the check "model": digest and interface of the graph."""
     if not item.details:  # not every operator has a meaning here
         return ""
     ends = [(named(n), "input", _size(s)) for n, s in item.details["inputs"].items()]
@@ -113,7 +113,7 @@ def _size(shape: Sequence[int]) -> str:
 
 
 def _profile(item: Item) -> str:
-    """Return the section of the check "profile": findings and unchecked rules."""
+    """Return the HTML section of the check "profile": findings and unchecked rules."""
     rows = [
         (kind_of(f.severity), escape(f.rule), escape(f.tag), escape(str(f.place)), escape(f.what))
         for f in item.result.findings
@@ -124,12 +124,12 @@ def _profile(item: Item) -> str:
 
 
 def _layers(item: Item) -> str:
-    """Return the section of the check "layers": the audit's table."""
+    """Return the HTML section of the check "layers": the audit's table."""
     return layer_table(item.result)
 
 
 def _outputs(item: Item) -> str:
-    """Return the section of the check "outputs": tolerances per output and contributions per layer, if proven."""
+    """Return the HTML section of the check "outputs": tolerances per output and contributions per layer, if proven."""
     if item.result.form != "proven":
         return ""
     p = item.result.proven
@@ -143,7 +143,7 @@ def _outputs(item: Item) -> str:
 
 
 def _decisions(item: Item) -> str:
-    """Return the section of the check "decisions": one row per sample, smallest margin first."""
+    """Return the HTML section of the check "decisions": one row per sample, smallest margin first."""
     rows = [
         (
             str(s.number),
@@ -164,7 +164,7 @@ def _number_or_unknown(x: float | None) -> str:
 
 
 def _box(item: Item) -> str:
-    """Return the section of the check "box": ranges and errors per layer."""
+    """Return the HTML section of the check "box": ranges and errors per layer."""
     rows = [
         (
             named(x.name),
@@ -182,7 +182,7 @@ def _bound_text(x: float) -> str:
 
 
 def _certificate(item: Item) -> str:
-    """Return the section of a certificate: cases, alternatives and margins."""
+    """Return the HTML section of a certificate: cases, alternatives and margins."""
     checked = item.result
     rows = [
         (str(k + 1), escape(str(a)), f"{proven['margin']:.4g}")

@@ -40,13 +40,13 @@ def summary(profile: Profile) -> str:
 
 
 def _changes(changes: Sequence[str]) -> str:
-    """Return the list of what normalisation changed."""
+    """Return an HTML list of what normalisation changed; "" for no changes."""
     items = "".join(f"<li>{escape(text)}</li>" for text in changes)
     return f"<h2>What was written differently</h2><ul>{items}</ul>" if items else ""
 
 
 def _rules(profile: Profile) -> str:
-    """Return the table rows of all rules with their status."""
+    """Return the HTML table rows of all rules with their status."""
     rows = []
     for rule in in_order():
         number = len(profile.of(rule))
@@ -64,7 +64,7 @@ def _rules(profile: Profile) -> str:
 
 
 def _findings(rule: str, findings: Sequence[Finding]) -> str:
-    """Return the table of one rule's findings."""
+    """Return the HTML table of one rule's findings."""
     if not findings:
         return ""
     rows = "".join(map(_row, findings[:MAX_FINDINGS_PER_RULE]))
@@ -78,6 +78,6 @@ def _findings(rule: str, findings: Sequence[Finding]) -> str:
 
 
 def _row(finding: Finding) -> str:
-    """Return the table row of one finding."""
+    """Return the HTML table row of one finding."""
     cells = (escape(str(finding.place)), escape(finding.what), escape(finding.cure))
     return f"<tr><td>{kind_of(finding.severity)}</td>{''.join(f'<td>{c}</td>' for c in cells)}</tr>"

@@ -100,7 +100,7 @@ class OperatorClasses:
 
     @property
     def listed(self) -> list[tuple[str, str]]:
-        """(type, class word) of every class that is drawn."""
+        """Return (type, class word) of every class that is drawn, a pair per type."""
         return [(kind, zone.word) for zone in self.zones for kind in zone.types]
 
 

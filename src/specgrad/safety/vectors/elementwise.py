@@ -62,13 +62,13 @@ SIZES = (INF, -INF, 1.5, -2.0, 0.0, -0.0)
 
 
 def _neutral_rows(operator: str) -> Rows:
-    """Return rows with neutral and absorbing elements on the right."""
+    """Return a function of a type: pairs of numbers whose second is a neutral or absorbing element of the operator."""
     right = {"Add": ZEROS, "Sub": ZEROS, "Mul": (1.0, 0.0, -1.0), "Div": (1.0, -1.0)}[operator]
     return lambda dtype: pairs((3.25, -0.5, 1.0), right, dtype)
 
 
 def _overflow_rows(operator: str) -> Rows:
-    """Return rows whose results lie far beyond the largest number."""
+    """Return a function of a type: pairs of numbers whose result lies far beyond the largest number."""
 
     def rows(dtype: Type) -> tuple[Array, Array]:
         f = np.finfo(dtype)
@@ -82,7 +82,7 @@ def _overflow_rows(operator: str) -> Rows:
 
 
 def _underflow_rows(operator: str) -> Rows:
-    """Return rows whose results lie below the smallest number."""
+    """Return a function of a type: pairs of numbers whose result lies below the smallest number."""
 
     def rows(dtype: Type) -> tuple[Array, Array]:
         f = np.finfo(dtype)
@@ -316,7 +316,7 @@ def _unary_classes(
 
 
 def _with_size(build: Build, size: Callable[[Any], Any]) -> Build:
-    """Return a builder that applies `size` to the input first."""
+    """Return a builder of cases that applies `size`, such as abs, to the input before `build`."""
     return lambda x: build(np.asarray(size(x)))
 
 

@@ -103,7 +103,7 @@ def _reshape_case(shape: tuple[int, ...], target: Iterable[int], **more: Any) ->
 
 
 def _draw_each(*makes: Callable[[Type], VectorCase]) -> Any:
-    """Return a draw with one case per maker."""
+    """Return draw(rng, dtype) that gives one case per maker in `makes`, called with the type."""
     return lambda rng, dtype: [make(dtype) for make in makes]
 
 
@@ -132,7 +132,7 @@ RESHAPE = OperatorClasses(
 
 
 def _flatten_case(shape: tuple[int, ...], axis: int) -> Callable[[Type], VectorCase]:
-    """Return a maker (by type) of a Flatten case."""
+    """Return a maker (by type) of a Flatten case of a shape along an axis."""
     return lambda d: VectorCase("Flatten", {"x": distinct_cells(shape, d)}, {"axis": axis})
 
 

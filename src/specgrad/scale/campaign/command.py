@@ -179,7 +179,7 @@ def rate_text(rate: float | None, left: float | None) -> str:
 
 
 def _head(console: Console, verdict: str, text: str) -> None:
-    """Print the first line: the verdict in its colour, and a text."""
+    """Print the first line of a command's answer: the verdict in its colour, and a text."""
     screen.line(console, (verdict, f"bold {screen.colour(verdict)}"), f"  {text}")
 
 
@@ -273,7 +273,7 @@ def show_collected(console: Console, spec: Path, result: Any) -> None:
 
 
 def _colour(kind: Any, verdict: str) -> str:
-    """Return the colour of a verdict in this kind of campaign."""
+    """Return the colour of a verdict in this kind of campaign: good, bad or open."""
     return "red" if verdict in kind.BAD else "green" if verdict in kind.GOOD else "yellow"
 
 

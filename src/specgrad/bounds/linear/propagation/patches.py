@@ -486,10 +486,11 @@ def _narrow_chunk(cone: Cone, i: int, seed: Patch, open_: Array, low: Array, hig
 
 
 def _channels_to_bound(open_: Array) -> Array:
-    """Channels (positions or 1, rows) that cover the open ones (positions, channels).
+    """Return the channels to bound, (positions or 1, rows): all that `open_` (positions, channels) marks, and perhaps
+    more.
 
-    Rows that are the same at every position are kept once on their way through convolutions, so that a few too many
-    are cheaper than rows of each position's own.
+    Rows that are the same at every position are kept once on their way through convolutions, so that a few too many are
+    cheaper than rows of each position's own.
     """
     everywhere = np.flatnonzero(open_.any(0))
     most = int(open_.sum(1).max())

@@ -240,7 +240,9 @@ def _proof(
 
 
 def _together(forward: ForwardPass, row: Tensor) -> dict[int, Array]:
-    """Return vectors m of multi-neuron relaxations for one row, as integers, by the position of a relu."""
+    """Return vectors m of multi-neuron relaxations for one output row, as integers of the certificate, by the position
+    of a relu.
+    """
     kept: dict[int, Tensor] = {}
     piecewise(forward, row, torch.full((1,), torch.inf), time.monotonic() + SECONDS, kept)
     return {i: _places(m[0].numpy()) for i, m in kept.items()}
@@ -253,7 +255,7 @@ def _places(m: Array) -> Array:
 
 
 def _whole(x: Any) -> Array:
-    """Round to integers over SCALE, clamped to int16; NaN becomes 0.
+    """Round numbers x to integers over SCALE, clamped to int16; NaN becomes 0.
 
     >>> _whole([0.5, -1e9, float("nan")]).tolist()
     [512, -32767, 0]
@@ -303,7 +305,7 @@ def _points(node: Node, low: Tensor, high: Tensor, wanted: Tensor) -> Array:
 
 
 def _relu(low: Tensor, high: Tensor) -> Slopes:
-    """Return the slopes of relu on low..high."""
+    """Return the slopes of crown's lines of relu on low..high, lower and upper ones, as integers over SCALE."""
     lines = relax.relu(low, high)
     return Slopes(_whole(lines.lower_slope[0]), _whole(lines.upper_slope[0]), SCALE)
 

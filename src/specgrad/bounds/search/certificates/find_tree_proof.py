@@ -141,7 +141,7 @@ class TreeProver:
                 return
 
     def _of(self, proof: TreeProof, some: Sequence[int]) -> TreeProof:
-        """Restrict a proof of one leaf to some alternatives."""
+        """Return a proof of one leaf with the weights of the alternatives `some` alone."""
         owner = [k for k, (_, limits) in enumerate(self.rows) for _ in limits]
         columns = [n for n, k in enumerate(owner) if k in some]
         slopes = {i: s[:, list(some)] for i, s in proof.slopes.items()}
@@ -154,7 +154,10 @@ class TreeProver:
         return OpenLeafError(self.graph, each.leaf, self.numbers[each.margins.index(least)], least)
 
     def _said(self, margins: Sequence[tuple[Fraction, ...] | None]) -> list[ExcludedAlternative]:
-        """Return per alternative what is proven: rows, limits, least margin of all leaves, number of leaves."""
+        """Return per alternative what is proven: rows, limits, least margin of all leaves, number of leaves.
+
+        `margins` are per leaf and alternative; None for a leaf without executions.
+        """
         least = [min(some) for some in zip(*(m for m in margins if m is not None), strict=True)]
         return [
             ExcludedAlternative(tuple(map(tuple, rows.tolist())), tuple(limits), margin, len(margins))

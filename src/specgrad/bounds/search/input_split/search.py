@@ -391,7 +391,9 @@ class DeferredBoxes:
         return low, high, order, part
 
     def said(self, tree: Tree) -> tuple[OpenPart | None, float]:
-        """The open part with the least margin (None: there is none), and the share of the whole box that is settled."""
+        """Return the open part with the least margin (None: there is none), and the share of the whole box that is
+        settled.
+        """
         if not len(self):
             return None, 1.0
         k = int(self.order.argmin())

@@ -312,14 +312,16 @@ class Bounder:
         return {z: self.ends(problems, z) for z in {*problems.limits, *changed}}
 
     def left(self, problems: Problems) -> dict[int, Tensor]:
-        """Candidate taps of the maxima that are split, bool (taps, boxes, *shape), by position."""
+        """Return the candidate taps of the maxima that are split, bool (taps, boxes, *shape), by position: which may
+        still win.
+        """
         cut = {
             i: self.maxima[i] for i, v in problems.candidate_taps.items() if bool((v != self.maxima[i].inside).any())
         }
         return {i: m.shaped(problems.candidate_taps[i]) for i, m in cut.items()}
 
     def decided(self, problems: Problems) -> list[int]:
-        """Maxima with a window of which splits have left one tap."""
+        """Return the positions of maxima with a window of which splits have left one tap."""
         return [i for i, v in problems.candidate_taps.items() if bool(self.maxima[i].alone(v).any())]
 
     def slope(self, i: int, share: Tensor) -> Tensor:

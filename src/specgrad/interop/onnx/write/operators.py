@@ -23,7 +23,7 @@ COMPARISONS = {"greater": "Greater", "greater_equal": "GreaterOrEqual", "less": 
 
 
 def _comparison(op: str) -> Emitter:
-    """Return the emitter of a comparison, whose booleans are cast to the model's type."""
+    """Return the emitter of the comparison `op`, an ONNX operator, whose booleans are cast to the model's type."""
     return lambda w, node, args, shapes: w.emit("Cast", w.emit(op, *args), to=w.elem_type)
 
 
@@ -199,7 +199,7 @@ def _broadcast(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> s
 
 
 def _reduction(op: str) -> Emitter:
-    """Return the emitter of a reduction over the node's axes."""
+    """Return the emitter of the reduction `op`, an ONNX operator, over the node's axes."""
 
     def write(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
         axes = node.params["axes"]
@@ -279,7 +279,9 @@ def _resize(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
 
 
 def _coordinates(w: Writer, node: Node) -> tuple[str, str]:
-    """Return ONNX's coordinate and rounding modes; floor((o + 1/2)*step) is half_pixel rounded, halves up."""
+    """Return ONNX's coordinate and rounding modes for a resize node; floor((o + 1/2)*step) is half_pixel rounded,
+    halves up.
+    """
     where, how = node.params["where"], node.params["how"]
     if where != "tf_half_pixel_for_nn":
         return where, how

@@ -53,7 +53,7 @@ def _crop_to_windows(w: Writer, x: str, window: Window, value: float = 0) -> tup
 
 
 def _one_batch(w: Writer, x: str, shape: Shape, rank: int) -> str:
-    """Merge all batch axes into one."""
+    """Merge all batch axes of the value x into one, and return the name of the result."""
     return w.reshape(x, shape, (math.prod(shape[: len(shape) - rank - 1]), *shape[len(shape) - rank - 1 :]))
 
 
@@ -131,7 +131,9 @@ def _conv_weight(w: Writer, node: Node, args: list[str], shapes: list[Shape]) ->
 
 
 def _reduce_adaptive(w: Writer, x: str, window: Window, reduce: str) -> tuple[str, Window]:
-    """Reduce every adaptive axis by one slice per cell; return the name and the window that remains."""
+    """Reduce every adaptive axis of the value x by the operator `reduce`, one slice per cell; return the name and the
+    window that remains.
+    """
     axes: list[Any] = []
     for number, axis in enumerate(window.axes):
         if not isinstance(axis, Adaptive):
@@ -145,7 +147,7 @@ def _reduce_adaptive(w: Writer, x: str, window: Window, reduce: str) -> tuple[st
 
 
 def _is_identity(window: Window) -> bool:
-    """Return whether a window copies its input."""
+    """Return whether every output of a window reads the input cell at its own place: the window copies its input."""
     return set(window.kernel) == {1} and window.size == window.out and not window.pads_anything
 
 
@@ -171,7 +173,7 @@ def _is_native_average(window: Window, divisor: Any) -> bool:
 
 
 def _sums(w: Writer, x: str, window: Window) -> str:
-    """Write the sums over the windows of (N, 1, *spatial)."""
+    """Write the sums over the windows of the value x, (N, 1, *spatial), and return the name of the result."""
     x, rest = _reduce_adaptive(w, x, window, "ReduceSum")
     if _is_identity(rest):
         return x
@@ -217,7 +219,7 @@ def _avg_spread(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> 
 
 
 def _empty_mask(w: Writer, window: Window) -> str:
-    """Store the mask of windows with no tap inside, which give 0."""
+    """Store the mask of windows with no tap inside, which give 0, and return its name."""
     return w.store(np.asarray(window.inside() == 0, dtype=bool))
 
 

@@ -89,7 +89,7 @@ class Writer:
         return self.store(np.array(list(values), dtype=np.int64))
 
     def number(self, value: Number) -> str:
-        """Store a number, rounded to the model's type."""
+        """Store a number, rounded to the model's type, and return the constant's name."""
         return self.store(np.array(float(value), dtype=self.dtype))
 
     def array(self, values: Any) -> str:
@@ -107,7 +107,9 @@ class Writer:
         return self.emit("Slice", x, *(self.ints([v]) for v in (start, stop, axis, step)))
 
     def pad(self, x: str, pads: Sequence[tuple[int, int]], rank: int, value: Number = 0) -> str:
-        """Pad the last axes of a value with `rank` axes by (low, high) cells; negative widths crop."""
+        """Pad the last axes of the value x, which has `rank` axes, by (low, high) cells; return the name. Negative
+        widths crop.
+        """
         if not any(map(any, pads)):
             return x
         lead = [0] * (rank - len(pads))
@@ -115,11 +117,15 @@ class Writer:
         return self.emit("Pad", x, self.ints(widths), self.number(value))
 
     def concat(self, parts: Sequence[str], axis: int) -> str:
-        """Concatenate along an axis; one part is returned as it is."""
+        """Concatenate the values `parts` along an axis and return the name of the result; one part is returned as it
+        is.
+        """
         return parts[0] if len(parts) == 1 else self.emit("Concat", *parts, axis=axis)
 
     def planes(self, x: str, shape: Shape, rank: int) -> tuple[str, Shape]:
-        """(mapped axes, 1, *spatial): pooling knows no channels, and ONNX wants a batch and a channel axis."""
+        """Reshape the value x to (mapped axes, 1, *spatial), since ONNX pools want a batch and a channel axis; return
+        its name and shape.
+        """
         lead = (math.prod(shape[: len(shape) - rank]), 1)
         new = lead + shape[len(shape) - rank :]
         return self.reshape(x, shape, new), new
