@@ -79,6 +79,12 @@ PROOFS = {  # what each extra is for, in a few lines, and what they print
         "with opened('ray', 1) as executor: print(executor.submit(max, 3, 4).result())",
         "4",
     ),
+    "images": (
+        "from pathlib import Path; from PIL import Image; Image.new('L', (4, 4), 255).save('white.png')\n"
+        "from specgrad.check.models.input_files import read_media; from specgrad.interop.model import ModelInput\n"
+        "print(read_media(Path('white.png'), ModelInput('x', [1, 1, 4, 4], 'float32'), 'unit')[0].sum())",
+        "16.0",
+    ),
     "examples": ("import jax, matplotlib, optax, safetensors, sklearn, torch, tqdm; print('here')", "here"),
     "docs": ("import furo, myst_nb, sphinx, sphinx_copybutton; print('here')", "here"),
     "dev": ("import hypothesis, jsonschema, moto, mypy, pytest, ruff, xdist; print('here')", "here"),

@@ -96,6 +96,7 @@ class WorkerError(RuntimeError):
 
 PACKAGES = {
     "flint": ("python-flint", "balls"),
+    "PIL": ("pillow", "images"),
     "dask": ("dask", "dask"),
     "distributed": ("dask", "dask"),
     "jax": ("jax", "jax"),

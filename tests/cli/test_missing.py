@@ -103,6 +103,11 @@ EXECUTORS = {
     "obstore": ("run store.toml --executor loop", "status store.toml"),
 }
 CALLS = {
+    "PIL": (
+        "from specgrad.check.models.input_files import *; "
+        "read_media(Path('p.vnnlib'), ModelInput('x', [3, 8, 8]), 'raw')",
+        "images need pillow: pip install 'specgrad[images]'",
+    ),
     "flint": ("sg.balls([1])", "balls need python-flint: pip install 'specgrad[balls]'"),
     "torch": ("crown(graph, Box([0.0], [1.0]))", "crown needs torch: pip install 'specgrad[torch]'"),
     "jax": ("sg.compile(graph, 'jax')", "the JAX engine needs jax: pip install 'specgrad[jax]'"),

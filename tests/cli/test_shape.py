@@ -82,7 +82,6 @@ def test_certify_and_check_take_open_files(opened, run) -> None:
     ("command", "message"),
     [
         ("show size.onnx", "leaves axes 2, 3 of input x open; give --shape x=1,1,SIZE,SIZE, or --input"),
-        ("audit size.onnx --runtime onnxruntime", "--shape: the model leaves axes 2, 3 of input x open"),
         ("certify size.onnx p.vnnlib", "--shape: the model leaves axes 2, 3 of input x open"),
         ("show batch.onnx --shape z=4,2", "--shape: there is no input 'z'; the model takes x"),
         ("show batch.onnx --shape x=4,two", "--shape: must be whole numbers with commas between"),

@@ -114,5 +114,5 @@ def test_what_has_no_meaning_is_refused_by_name(here, run) -> None:
 
 
 def test_numbers_that_nobody_gave_are_named(here, run) -> None:
-    assert "note: no --input was given: these are normal numbers, seed 0" in run("tolerance net.onnx")[1]
+    assert "note: inputs: normal numbers, 1x2, seed 0" in run("tolerance net.onnx")[1]
     assert "seed 0" in run("tolerance g.json --json")[1]

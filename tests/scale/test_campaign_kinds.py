@@ -67,7 +67,7 @@ def test_samples_and_lists_of_instances(proving: Path) -> None:
 
 
 def test_models_times_runtimes(tmp_path: Path) -> None:
-    """A wrong layer is a finding; a file of no format, and sizes that nobody gives, are open rows."""
+    """A wrong layer is a finding; a file of no format, and an assumed size that does not fit, are open rows."""
     save_net(tmp_path / "net.onnx", [[1, 1], [1, -1]], "cells")
     save_pool(tmp_path / "pool.onnx", 5)
     save_pool(tmp_path / "long.onnx", 9)
@@ -81,10 +81,7 @@ def test_models_times_runtimes(tmp_path: Path) -> None:
     verdicts = {(r["model"], r["runtime"]): (r["verdict"], r["reason"]) for r in rows_of(spec)}
     assert verdicts["pool.onnx", "onnxruntime"][0] == verdicts["long.onnx", "onnxruntime"][0] == "differs"
     assert verdicts["pool.onnx", "onnx-reference"][0] == "exact"
-    assert verdicts["net.onnx", "onnxruntime"] == (
-        "cannot tell",
-        "campaign: net.onnx leaves sizes of input x open; give shapes = { x = [...] }",
-    )
+    assert verdicts["net.onnx", "onnxruntime"] == ("refuses", None)  # 16 cells are assumed, and it takes 2
     assert verdicts["bad.onnx", "onnxruntime"][0] == "cannot tell"
     assert [(f.times, f.row["layer"]) for f in result.findings] == [(2, "pool")]  # one operator, one finding
     closed = written(tmp_path, text.replace('"run"', '"closed"').replace(names, '["net.onnx"]') + "shapes.x = [1, 2]")

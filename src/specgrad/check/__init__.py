@@ -8,6 +8,7 @@ from .comparison.compare import Comparison, compare
 from .conform.conformance import Conformance, Finding, conformance
 from .conform.kernel import ConformanceError, ConformanceSummary, assert_conforms
 from .decisions import PreserveResult, preserve
+from .models.drawn_inputs import DefaultInputs, default_inputs
 from .runtimes import RUNTIMES, runtime
 from .tolerances.tolerance import Tolerance, tolerance
 
@@ -19,6 +20,7 @@ __all__ = [
     "Conformance",
     "ConformanceError",
     "ConformanceSummary",
+    "DefaultInputs",
     "Finding",
     "LayerVerdict",
     "OpCase",
@@ -30,6 +32,7 @@ __all__ = [
     "audit_recorded",
     "compare",
     "conformance",
+    "default_inputs",
     "kernel_signature",
     "preserve",
     "runtime",

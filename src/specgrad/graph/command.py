@@ -15,7 +15,7 @@ from specgrad.cli.shared.console import Column, print_table
 from specgrad.cli.shared.exit_codes import (
     print_verdict,
 )
-from specgrad.cli.shared.models import Inputs, ModelName, Shapes, importable_graph
+from specgrad.cli.shared.models import ArrayFiles, ModelName, Shapes, importable_graph
 from specgrad.cli.shared.output_files import Force, Json, check_file, writing
 from specgrad.graph.drawing.summary import HEADER, Row, rows
 from specgrad.graph.explain import CellExplanation
@@ -32,7 +32,7 @@ commands = typer.Typer(rich_markup_mode=None)
 @commands.command(epilog="Example: specgrad show resnet18.onnx --svg resnet18.svg")
 def show(
     model: ModelName,
-    inputs: Inputs = None,
+    inputs: ArrayFiles = None,
     shape: Shapes = None,
     detail: Annotated[bool, typer.Option(help="A row per operator, not per layer.")] = False,
     svg: Annotated[Path | None, typer.Option("--svg", help="Also draw the network into this file.")] = None,
@@ -73,7 +73,7 @@ def explain(
         str | None, typer.Option(help="The cell of a model: one whole number per axis, with commas between.")
     ] = None,
     layer: Annotated[str | None, typer.Option(help="Which layer; default: the model's first output.")] = None,
-    inputs: Inputs = None,
+    inputs: ArrayFiles = None,
     shape: Shapes = None,
     as_json: Json = False,
 ) -> None:

@@ -17,7 +17,7 @@ from specgrad.interop.model import open_model
 from specgrad.rounding.stated import deployment_of
 from specgrad.scalar import Array
 
-from ..models.model_run import QUANTISED, ModelRun, UnsupportedLayer, check_floats
+from ..models.model_run import WHOLE_NUMBERS, ModelRun, UnsupportedLayer, check_floats
 from ..models.recorded import known_faults, recorded_of, run_recorded
 from ..models.run_onnx import deploy
 from ..runtimes import Runtime
@@ -199,7 +199,7 @@ def audit(
     target = runtime_named(runtime) if isinstance(runtime, str) else runtime
     given = open_model(model, "audit")
     arrays = given.arrays(inputs if isinstance(inputs, list | tuple) else [inputs], "audit")
-    check_floats(arrays, QUANTISED)
+    check_floats(arrays, WHOLE_NUMBERS)
     with time_limit(seconds):
         deployed = deploy(given, target, arrays, min(run_seconds, time_left()))
         clock = Clock(TOLERANCE_SECONDS if tolerance_seconds is None else tolerance_seconds)

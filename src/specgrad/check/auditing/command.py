@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,11 +26,12 @@ from specgrad.cli.shared.exit_codes import (
     warn_unlimited,
 )
 from specgrad.cli.shared.models import (
+    GivenInputs,
     Inputs,
     ModelName,
+    Preprocess,
     Shapes,
     complete_runtime,
-    importable_graph,
     read_array,
     read_inputs,
 )
@@ -38,7 +40,8 @@ from specgrad.deadline import time_limit
 from specgrad.declared_errors import MEASURED
 from specgrad.errors import ParameterError, SpecgradError
 from specgrad.graph.graph import Graph
-from specgrad.interop.model import named_model
+from specgrad.interop.model import Model, named_model
+from specgrad.scalar import Array
 
 Accept = Annotated[
     list[str] | None,
@@ -67,6 +70,7 @@ def audit(
         ),
     ] = None,
     inputs: Inputs = None,
+    preprocess: Preprocess = None,
     shape: Shapes = None,
     recorded: Annotated[
         Path | None,
@@ -122,32 +126,35 @@ def audit(
     if runtime is None:
         if loaded.kind != "onnx":
             raise ParameterError("audit", "what was recorded is judged by an ONNX file; export the module first")
-        given = [read_array(file) for file in inputs or ()]
-        values = read_recorded(recorded) if recorded else name_ends(loaded, given, list(map(read_array, outputs or ())))
+        given = read_inputs(loaded, inputs, how=preprocess) if inputs else GivenInputs([])
+        answers = [read_array(file) for file in outputs or ()]
+        values = read_recorded(recorded) if recorded else name_ends(loaded, given.arrays, answers)
         with time_limit(seconds), screen.progress(as_json) as step:
             audited = audit_recorded(loaded, values, of=of, **options, progress=step)
     else:
-        arrays = read_inputs(loaded, inputs or [], shape or [])
+        given = read_inputs(loaded, inputs or [], shape or [], preprocess)
         warn_unlimited()
         with screen.progress(as_json) as step:
             options |= {"seconds": seconds, "run_seconds": run_seconds}
-            audited = run_audit(loaded, runtime, arrays, **options, progress=step)
+            audited = run_audit(loaded, runtime, given.arrays, **options, progress=step)
+    audited = replace(audited, notes=(*given.notes, *audited.notes))
     print_verdict("audit", audited.verdict, audited.to_json(), as_json, lambda: show_audit(Console(), audited))
     if html is not None:
         from specgrad.check.pages import audit_page
 
         with writing(html):
-            write_whole(html, audit_page(audited, _graph_for_report(loaded, inputs or [], shape or [])))
+            write_whole(html, audit_page(audited, _graph_for_report(loaded, given.arrays)))
     raise typer.Exit(CODES[audited.verdict])
 
 
-def _graph_for_report(loaded: Any, inputs: list[Path], shape: list[str]) -> Graph | None:
-    """Return the graph of the model `loaded`, an ONNX file, for the report; None if it cannot be imported.
-
-    `inputs` and `shape` are the command's options.
-    """
+def _graph_for_report(loaded: Model, inputs: list[Array]) -> Graph | None:
+    """Return the graph of an ONNX file `loaded` at the shapes of `inputs`; None if it cannot be imported."""
     try:
-        return importable_graph(loaded, inputs, shape)[0] if loaded.kind == "onnx" else None
+        if loaded.kind != "onnx":
+            return None
+        shapes = {name: a.shape for name, a in zip(loaded.names, inputs, strict=True)} if inputs else {}
+        part: Graph = loaded.part(shapes or loaded.closed_shapes({}))
+        return part
     except SpecgradError:
         return None
 

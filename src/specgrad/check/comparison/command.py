@@ -11,7 +11,7 @@ from rich.console import Console
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
-from specgrad.cli.shared.models import NamedInputs, Shapes, named_inputs
+from specgrad.cli.shared.models import Inputs, Preprocess, Shapes, read_inputs
 from specgrad.cli.shared.options import (
     Accumulate,
     Depth,
@@ -40,7 +40,8 @@ commands = typer.Typer(rich_markup_mode=None)
 def compare(
     model: Annotated[str, typer.Argument(metavar="A", help=Help)],
     other: Annotated[str, typer.Argument(metavar="B", help=Help)],
-    inputs: NamedInputs = None,
+    inputs: Inputs = None,
+    preprocess: Preprocess = None,
     shape: Shapes = None,
     eps: Eps = None,
     low: Low = None,
@@ -59,11 +60,10 @@ def compare(
     near = {"eps": number_of("--eps", eps), "low": number_of("--low", low), "high": number_of("--high", high)}
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
     first, second = named_model(model), named_model(other)
-    arrays = named_inputs(first, inputs or [], shape or [])
+    given = read_inputs(first, inputs or [], shape or [], preprocess)
     with screen.progress(as_json) as step:
-        done = run_compare(first, second, *arrays, **near, arithmetic=arithmetic, seconds=seconds, progress=step)
-    if not inputs:
-        done = replace(done, notes=(*done.notes, "no --input was given: normal numbers, seed 0, were tried"))
+        done = run_compare(first, second, *given.arrays, **near, arithmetic=arithmetic, seconds=seconds, progress=step)
+    done = replace(done, notes=(*done.notes, *given.notes))
     print_verdict(
         "compare", done.verdict, done.to_json(), as_json, lambda: show_comparison(Console(), model, other, done)
     )

@@ -32,6 +32,7 @@ from specgrad.rounding import Arithmetic
 from specgrad.rounding.stated import deployment_of
 from specgrad.scalar import Array, Number
 
+from ..models.drawn_inputs import default_inputs
 from ..models.emulate import MAX_MULTIPLY_ADDS, Executor, multiply_adds
 from ..models.input_box import box_around, box_of
 from ..models.load import graph_of
@@ -226,8 +227,8 @@ def compare(
     """Return whether two models are one function over real numbers, or how far apart they are.
 
     a, b        Graphs, ONNX files (paths, bytes, ModelProtos) or PyTorch modules
-    inputs      one input of the models, in the order of a; none: the middle of the box, or normal numbers of a fixed
-                seed. Inputs of b are matched by their names where both models name them alike, else by their order
+    inputs      one input of the models, in the order of a; none: the middle of the box, or what `default_inputs` draws.
+                Inputs of b are matched by their names where both models name them alike, else by their order
     eps         also bound the difference for all inputs whose cells are this close to those of `inputs`,
     low, high   and no less, no more than these; without eps: for all inputs between them
     box         the same for a Box, or a tuple with a Box or an array per input
@@ -309,7 +310,7 @@ def _graphs(
     for model in (a, b):
         if model.kind == "graph" and len(model.inputs) != len(model.names):
             raise ParameterError("compare", "inputs that are structures are not compared; give graphs of arrays")
-    given = tuple(map(numpy_of, leaves(a.arrays(inputs, "compare")))) if inputs else _random_inputs(a)
+    given = tuple(map(numpy_of, leaves(a.arrays(inputs, "compare")))) if inputs else default_inputs(a).arrays
     first, fewer = graph_of(a, given, "compare", arithmetic)
     order, matched = _matched(a.names[: len(given)], b.names[: len(given)])
     try:
@@ -337,15 +338,6 @@ def _matched(first: Sequence[str], second: Sequence[str]) -> tuple[list[int], li
         text = f"inputs were matched by their names: the second model takes them as {', '.join(second)}"
         return [first.index(name) for name in second], [text]
     return [], [f"inputs were matched by their order: {', '.join(first)} with {', '.join(second)}"]
-
-
-def _random_inputs(model: Model) -> tuple[Array, ...]:
-    """Return normal numbers of the shapes that a model declares; zeros for indices."""
-    graph, rng = model.graph().at(), np.random.default_rng(0)
-    nodes = [graph.nodes[p] for p in graph.input_positions]
-    return tuple(
-        np.zeros(n.shape, np.int64) if n.kind == "index" else rng.normal(size=n.shape).astype(np.float32) for n in nodes
-    )
 
 
 def _shape_difference(a: Graph, b: Graph) -> Comparison | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,15 +17,9 @@ from specgrad.window import Shape
 CALLER_FLOATS = ("float16", "float32")  # what callers may give
 FEEDABLE_FLOATS = (*CALLER_FLOATS, "float64")
 INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
-QUANTISED = ("int8", "uint8", "int16", "uint16", "int32")  # and these, where a file declares that very type
-
-
-def normal_inputs(shapes: Iterable[Shape], seed: int = 0) -> list[Array]:
-    """Return standard normal float32 arrays of these shapes, the same for a seed: the inputs of a model if none are
-    given.
-    """
-    rng = np.random.default_rng(seed)
-    return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+WHOLE_NUMBERS = ("int8", "uint8", "int16", "uint16", "int32", "int64", "bool")
+"""These too, where a file declares that very type."""
+MAX_WHOLE = 1 << 53  # beyond it float64, in which values are held, does not have every integer
 
 
 def check_floats(inputs: Mapping[str, Array] | Sequence[Array], besides: Sequence[str] = ()) -> None:
@@ -33,6 +27,8 @@ def check_floats(inputs: Mapping[str, Array] | Sequence[Array], besides: Sequenc
     for a in inputs.values() if isinstance(inputs, Mapping) else inputs:
         if a.dtype.name not in (*CALLER_FLOATS, *besides):
             raise ParameterError("audit", f"inputs must be float32; got {a.dtype}", rule="P5")
+        if a.dtype.kind == "i" and a.size and max(int(a.max()), -int(a.min())) > MAX_WHOLE:
+            raise ParameterError("audit", "inputs of int64 must be whole numbers up to 2^53 in size", rule="P5")
 
 
 def as_declared(model: Model, given: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[str, ...]]:

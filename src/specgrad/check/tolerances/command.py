@@ -12,7 +12,7 @@ from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.console import Column, print_table
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
-from specgrad.cli.shared.models import ModelName, NamedInputs, Shapes, named_inputs
+from specgrad.cli.shared.models import Inputs, ModelName, Preprocess, Shapes, read_inputs
 from specgrad.cli.shared.options import Accumulate, Depth, Dtype, Execution, Operands, Stored, arithmetic_of
 from specgrad.cli.shared.output_files import Json
 from specgrad.deadline import time_limit
@@ -31,7 +31,8 @@ commands = typer.Typer(rich_markup_mode=None)
 @commands.command(epilog="Example: specgrad tolerance resnet18.onnx --input x.npy --execution node")
 def tolerance(
     model: ModelName,
-    inputs: NamedInputs = None,
+    inputs: Inputs = None,
+    preprocess: Preprocess = None,
     points: Points = False,
     shape: Shapes = None,
     dtype: Dtype = "float32",
@@ -48,12 +49,11 @@ def tolerance(
 
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
     loaded = named_model(model)
-    arrays = named_inputs(loaded, inputs or [], shape or [])
+    given = read_inputs(loaded, inputs or [], shape or [], preprocess)
     options = {"arithmetic": arithmetic, "points": points}
     with time_limit(seconds), screen.progress(as_json) as step:
-        labelled = labelled_tolerance(loaded, arrays, stored or (), options, step)
-    if not inputs:
-        labelled = replace(labelled, notes=(*labelled.notes, "no --input was given: these are normal numbers, seed 0"))
+        labelled = labelled_tolerance(loaded, given.arrays, stored or (), options, step)
+    labelled = replace(labelled, notes=(*labelled.notes, *given.notes))
     print_verdict(
         "tolerance", labelled.form, labelled.to_json(), as_json, lambda: show_tolerance(Console(), model, labelled)
     )

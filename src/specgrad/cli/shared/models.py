@@ -1,8 +1,9 @@
-"""A model and its inputs as the command line gives them: arrays in files, --shape, or normal numbers of one seed."""
+"""A model and its inputs as the command line gives them: arrays, images and sounds in files, --shape, or drawn ones."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 from zipfile import BadZipFile
@@ -17,12 +18,22 @@ from specgrad.scalar import Array
 from specgrad.window import Shape
 
 ModelName = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
+ArrayFiles = Annotated[list[Path] | None, typer.Option("--input", help="An .npy file per input: its shape is taken.")]
 Inputs = Annotated[
-    list[Path] | None, typer.Option("--input", help="A float32 .npy file per input; default: normal numbers, seed 0.")
-]
-NamedInputs = Annotated[
     list[Path] | None,
-    typer.Option("--input", help="A .npy file per input, or one .npz file by names; default: normal numbers, seed 0."),
+    typer.Option(
+        "--input",
+        help="A file per input (.npy, .png, .jpg, .wav), or one .npz file by names; "
+        "default: inputs that the model accepts, seed 0, which are named.",
+    ),
+]
+Preprocess = Annotated[
+    str | None,
+    typer.Option(
+        "--preprocess",
+        help="How images become numbers: imagenet (mean and deviation), unit (0 to 1) or raw (0 to 255).",
+        autocompletion=lambda: ["imagenet", "unit", "raw"],
+    ),
 ]
 Shapes = Annotated[
     list[str] | None,
@@ -110,16 +121,60 @@ def only_shape(model: Model, x: Path | None, texts: Sequence[str]) -> Shape | No
     return next(iter(asked.values()), None)
 
 
-def read_inputs(model: Model, files: Sequence[Path], texts: Sequence[str] = ()) -> list[Array]:
-    """Return one array per .npy file; without files, standard normal numbers of a fixed seed, as float32, in the shapes
-    of --shape (`texts`).
-    """
-    shapes = shapes_of(model, files, texts) if model.kind == "onnx" else _module_shapes(model, files, texts)
-    if files:
-        return [read_array(path) for path in files]
-    from specgrad.check.models.model_run import normal_inputs
+@dataclass(frozen=True)
+class GivenInputs:
+    """One array per input, and a sentence on what was drawn, or made of images and sounds; "" for arrays in files."""
 
-    return normal_inputs(shapes.values())
+    arrays: list[Array]
+    note: str = ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The sentence, if there is one."""
+        return (self.note,) if self.note else ()
+
+
+def read_inputs(model: Model, files: Sequence[Path], texts: Sequence[str] = (), how: str | None = None) -> GivenInputs:
+    """Return one array per file, or those of one .npz file; without files, inputs that the model accepts.
+
+    ParameterError for another number of files than inputs, for names and sizes that are not those of the model or of
+    --shape, and for a preprocessing (`how`) that nothing here has.
+    """
+    names = model.names if model.kind != "torch" else model.names[: max(len(texts), len(files))]
+    asked = requested_shapes(texts, [n for n in names if n])
+    if not files:
+        from specgrad.check.models.drawn_inputs import default_inputs
+
+        drawn = default_inputs(model, asked, how=how)
+        return GivenInputs(list(drawn.arrays), drawn.note)
+    if [path.suffix for path in files] == [".npz"]:
+        read = [(array, "") for array in _named_arrays(files[0], model.names)]
+    else:
+        if model.kind == "onnx" and len(files) != len(model.inputs):
+            raise ParameterError("--input", f"the model takes {len(model.inputs)} inputs; got {len(files)} files")
+        read = [_read_file(model, k, path, asked, how) for k, path in enumerate(files)]
+    said = [words for _, words in read if words]
+    if how is not None and not said:
+        raise ParameterError("--preprocess", "nothing was given that it changes: it is for images")
+    for (array, _), name, path in zip(
+        read, model.names, files if len(files) > 1 else [files[0]] * len(read), strict=False
+    ):
+        if asked.get(name, array.shape) != array.shape:
+            text = f"input {name} is to be {asked[name]}, and {path} has shape {array.shape}"
+            raise ParameterError("--shape", text)
+    return GivenInputs([array for array, _ in read], f"inputs: {'; '.join(said)}" if said else "")
+
+
+def _read_file(model: Model, k: int, path: Path, asked: dict[str, Shape], how: str | None) -> tuple[Array, str]:
+    """Return the array of one file for input k, and words for what was made of an image or a sound."""
+    from specgrad.check.models.input_files import IMAGES, SOUNDS, read_media
+
+    if path.suffix.lower() not in (*IMAGES, *SOUNDS):
+        return read_array(path), ""
+    if k >= len(model.inputs):
+        model.check_count([path] * (k + 1), "--input")
+    wanted = model.inputs[k]
+    return read_media(path, replace(wanted, dims=asked.get(wanted.name, wanted.dims)), how)
 
 
 def _module_shapes(model: Model, files: Sequence[Path], texts: Sequence[str]) -> dict[str, Shape]:
@@ -172,7 +227,7 @@ def as_graph(model: Model, files: Sequence[Path], texts: Sequence[str] = ()) -> 
     if model.kind == "onnx":
         shapes = shapes_of(model, files, texts)
         return model.graph(shapes if files or texts else None)
-    return model.graph_for(read_inputs(model, files, texts), "model")
+    return model.graph_for(read_inputs(model, files, texts).arrays, "model")
 
 
 def graph_of_shapes(model: Model, texts: Sequence[str]) -> Graph:
@@ -183,6 +238,15 @@ def graph_of_shapes(model: Model, texts: Sequence[str]) -> Graph:
         return as_graph(model, [], texts).at()
     shapes = shapes_of(model, [], texts) if model.kind == "onnx" else _module_shapes(model, [], texts)
     return model.graph(shapes, largest_value=ANY_SIZE)
+
+
+def input_shapes(model: Model, texts: Sequence[str]) -> list[Shape]:
+    """Return one shape per input array: what --shape says, or what the model declares; only batch 1 is assumed."""
+    if model.kind == "graph":
+        graph = as_graph(model, [], texts).at()
+        return [graph.nodes[p].shape for p in graph.input_positions]
+    shapes = shapes_of(model, [], texts) if model.kind == "onnx" else _module_shapes(model, [], texts)
+    return list(shapes.values())
 
 
 def importable_graph(model: Model, files: Sequence[Path], texts: Sequence[str]) -> tuple[Graph, list[str]]:
@@ -201,27 +265,13 @@ def importable_graph(model: Model, files: Sequence[Path], texts: Sequence[str]) 
         return part, [f"not examined: {u.operator} {u.layer}: {u.reason}" for u in part.unexamined]
 
 
-def named_inputs(model: Model, files: Sequence[Path], texts: Sequence[str]) -> list[Array]:
-    """Return inputs of any type, one per .npy file; a single .npz file holds them all, by their names; --shape
-    (`texts`) without files.
-
-    ParameterError if the names are not those of the model.
-    """
-    if [path.suffix for path in files] == [".npz"]:
-        arrays = _archive(files[0])
-        names = model.names
-        if set(arrays) != set(names):
-            text = f"{files[0]} must hold arrays {', '.join(names)}; it holds {', '.join(arrays) or 'none'}"
-            raise ParameterError("--input", text)
-        return [arrays[name] for name in names]
-    if files:
-        return [read_array(path) for path in files]
-    if model.kind != "graph":
-        return read_inputs(model, files, texts)
-    graph = as_graph(model, files, texts).at()
-    from specgrad.check.models.model_run import normal_inputs
-
-    return normal_inputs(graph.nodes[p].shape for p in graph.input_positions)
+def _named_arrays(path: Path, names: Sequence[str]) -> list[Array]:
+    """Return the arrays of an .npz file in the order of `names`; ParameterError if it holds others."""
+    arrays = _archive(path)
+    if set(arrays) != set(names):
+        text = f"{path} must hold arrays {', '.join(names)}; it holds {', '.join(arrays) or 'none'}"
+        raise ParameterError("--input", text)
+    return [arrays[name] for name in names]
 
 
 def _archive(path: Path) -> dict[str, Array]:

@@ -14,7 +14,7 @@ from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.console import Column, print_table
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
-from specgrad.cli.shared.models import ModelName, Shapes, named_inputs
+from specgrad.cli.shared.models import ModelName, Shapes, input_shapes
 from specgrad.cli.shared.options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of, box_limits
 from specgrad.cli.shared.output_files import Json
 from specgrad.execution_text import but
@@ -48,8 +48,8 @@ def accuracy(
 
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
     loaded = named_model(model)
-    arrays = named_inputs(loaded, [], shape or [])
-    boxes = boxes_of(box, loaded.names, arrays)
+    shapes = input_shapes(loaded, shape or [])
+    boxes = boxes_of(box, loaded.names, shapes)
     with screen.progress(as_json) as step:
         if step is not None:
             step("accuracy", 0, 1)
@@ -60,10 +60,9 @@ def accuracy(
     raise typer.Exit(CODES[proven.verdict])
 
 
-def boxes_of(texts: Sequence[str], names: Sequence[str], arrays: Sequence[Any]) -> list[Any]:
-    """Return one Box per input, from the texts of --box; BadParameter if one has none, or a text names no input.
-
-    `arrays` are sample inputs, whose shapes the boxes get.
+def boxes_of(texts: Sequence[str], names: Sequence[str], shapes: Sequence[Any]) -> list[Any]:
+    """Return one Box per input, of these shapes, from the texts of --box; BadParameter if one has none, or a text
+    names no input.
     """
     from specgrad.bounds import Box
 
@@ -76,8 +75,8 @@ def boxes_of(texts: Sequence[str], names: Sequence[str], arrays: Sequence[Any]) 
             limits[each] = box_limits(text)
     if missing := [n for n in names if n not in limits]:
         raise typer.BadParameter(f"--box: input {missing[0]} has none; give --box {missing[0]}=LO,HI")
-    pairs = zip(names, arrays, strict=True)
-    return [Box(*(np.full(np.shape(a), limit) for limit in limits[n])) for n, a in pairs]
+    pairs = zip(names, shapes, strict=True)
+    return [Box(*(np.full(shape, limit) for limit in limits[n])) for n, shape in pairs]
 
 
 def show_accuracy(console: Console, model: str, proven: Any) -> None:

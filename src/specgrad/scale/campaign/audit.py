@@ -1,4 +1,4 @@
-"""Campaigns of kind audit: all combinations of models, runtimes and random inputs."""
+"""Campaigns of kind audit: all combinations of models, runtimes and drawn inputs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from specgrad.check.models.model_run import normal_inputs
 from specgrad.check.verdicts.arithmetic_classes import accepted_classes
-from specgrad.interop.model import open_model
+from specgrad.interop.model import Model, open_model
 
-from ...check import audit
+from ...check import audit, default_inputs
 from ...check.runtimes import runtime
 from ...errors import MissingPackageError, SpecgradError, need
 from ...window import Shape
@@ -20,18 +19,15 @@ from .kind import Finding, Listed, Progress, Row, digest_of_model, file_name, fi
 
 SCRIPT = """# {model} on {runtime}: {detail}
 # One layer alone does not show it; the whole model does. Run this from the folder of the spec.
-import numpy as np
-from specgrad.check import audit
+from specgrad.check import audit, default_inputs
 
-rng = np.random.default_rng({seed})
-shapes = {shapes}
-inputs = [rng.normal(size=shape).astype(np.float32) for shape in shapes.values()]
-print(audit({model!r}, {runtime!r}, inputs))
+inputs = default_inputs({model!r}, {shapes}, seed={seed})
+print(audit({model!r}, {runtime!r}, inputs.arrays))
 """
 
 
 class AuditKind(Listed):
-    """Campaign of audits: an item is a model on a runtime with normal inputs of one seed; `each` items are a shard."""
+    """Campaign of audits: an item is a model on a runtime with the inputs of one seed; `each` items are a shard."""
 
     name = "audit"
     BAD = ("differs", "other arithmetic", "crashes")
@@ -40,9 +36,9 @@ class AuditKind(Listed):
     KEYS = {  # noqa: RUF012
         "models": Key("texts", "ONNX files, or patterns: models/*.onnx"),
         "runtimes": Key("texts", "who runs them: onnxruntime, openvino, ..."),
-        "inputs": Key("count", "inputs per model: normal numbers, a seed each", 1),
+        "inputs": Key("count", "inputs per model: drawn by a seed each, as specgrad audit draws them", 1),
         "first_seed": Key("seed", "the first seed", 0),
-        "shapes": Key("shapes", "sizes of inputs that models leave open", {}),
+        "shapes": Key("shapes", "sizes of inputs that models leave open, where others than the default are wanted", {}),
         "accept": Key("texts", "other arithmetics that may explain a layer: tf32, ..., any", []),
         "seconds": Key("seconds", "time limit for one run of a model", 300),
         "tolerance_seconds": Key("seconds", "time for the tolerance of a whole model", 10),
@@ -77,10 +73,10 @@ class AuditKind(Listed):
         """
         o = self.options
         try:
-            shapes = self._shapes(model)
+            given = open_model(self.file(model), "campaign")
+            drawn = default_inputs(given, self._shapes(model, given), seed=seed)
             limits = {"run_seconds": o["seconds"], "tolerance_seconds": o["tolerance_seconds"]}
-            given = normal_inputs(shapes.values(), seed)  # as `specgrad audit` draws them: seed 0 is its default
-            audited = audit(str(self.file(model)), name, given, accept=o["accept"], **limits)
+            audited = audit(given, name, drawn.arrays, accept=o["accept"], **limits)
         except MissingPackageError:
             raise
         except SpecgradError as error:
@@ -96,28 +92,26 @@ class AuditKind(Listed):
             "ratio": finite_or_none(audited.whole.ratio),
             "layers": audited.coverage.of_layers,
             "judged": audited.coverage.layers,
-            "shapes": {n: list(s) for n, s in shapes.items()} if first is not None else None,
+            "shapes": {n: list(a.shape) for n, a in zip(given.names, drawn.arrays, strict=True)}
+            if first is not None
+            else None,
             "script": audited.script or None,
         }
 
-    def _shapes(self, model: str) -> dict[str, Shape]:
-        """Return the input shapes of a model: declared ones, with batch 1 if symbolic, else those of the spec.
-
-        CampaignError if it lacks them, or contradicts the model.
+    def _shapes(self, name: str, model: Model) -> dict[str, Shape]:
+        """Return the sizes that the spec gives for inputs that the model leaves open; CampaignError for sizes that
+        contradict it.
         """
         shapes: dict[str, Shape] = {}
-        for name, dims in ((i.name, i.dims) for i in open_model(self.file(model), "campaign").inputs):
-            if dims is not None and None not in dims[1:]:
-                shapes[name] = tuple(1 if n is None else n for n in dims)
+        for i in model.inputs:
+            given = self.options["shapes"].get(i.name)
+            if given is None or (i.dims is not None and None not in i.dims[1:]):
                 continue
-            given = self.options["shapes"].get(name)
-            if given is None:
-                raise CampaignError(f"{model} leaves sizes of input {name} open; give shapes = {{ {name} = [...] }}")
-            if dims is not None and (
-                len(dims) != len(given) or any(d not in (None, g) for d, g in zip(dims, given, strict=False))
+            if i.dims is not None and (
+                len(i.dims) != len(given) or any(d not in (None, g) for d, g in zip(i.dims, given, strict=False))
             ):
-                raise CampaignError(f"{model} declares {dims} for input {name}, and the spec says {given}")
-            shapes[name] = tuple(given)
+                raise CampaignError(f"{name} declares {i.dims} for input {i.name}, and the spec says {given}")
+            shapes[i.name] = tuple(given)
         return shapes
 
     def group_of(self, row: Row) -> str:
