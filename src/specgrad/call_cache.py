@@ -109,7 +109,9 @@ def _given(parameters: Sequence[Parameter]) -> str:
 
 
 class Recording(Protocol):
-    """Protocol of the recorder of engine calls (specgrad.engines.call_recorder)."""
+    """Protocol of the recorder of engine calls (specgrad.engines.call_recorder); `complete` until something cannot be
+    replayed.
+    """
 
     complete: bool
 

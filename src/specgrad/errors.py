@@ -55,7 +55,7 @@ class SpecgradError(Exception):
 
 
 def _unpickle(kind: type[SpecgradError], args: tuple[Any, ...], fields: dict[str, Any]) -> SpecgradError:
-    """Return an error of this type with these arguments and fields, without calling __init__."""
+    """Return an error of the type `kind` with these arguments and fields, without calling __init__."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(fields)
     return error

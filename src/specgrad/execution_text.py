@@ -30,7 +30,9 @@ def sentences(
     rounding: str = "nearest",
     flush: bool | None = True,
 ) -> dict[str, str]:
-    """Return one sentence per choice that a runtime has; arguments as in `specgrad.rounding.Arithmetic`.
+    """Return one sentence per choice that a runtime has.
+
+    dtype, operands, accumulate, execution, depth, rounding, flush   those of `specgrad.rounding.Arithmetic`
 
     >>> sentences()["format"], sentences(execution="node")["merged"]
     ('float32: weights, inputs and every stored value', 'nothing: the result of every layer is rounded and stored')

@@ -151,7 +151,7 @@ class Op:
         return {"jvp": self.jvp is not None or self.linear == "all", "vjp": self.vjp is not None}
 
     def tangent(self, y: Value, args: Sequence[Value], dargs: Sequence[Value | None], params: Params) -> Value | None:
-        """Return the tangent of y = op(*args) for tangents of the arguments; None stands for zero, in and out.
+        """Return the tangent of y = op(*args) for tangents `dargs` of the arguments; None stands for zero, in and out.
 
         On arrays it computes, on graph variables it records: jvp is this rule, node after node. UnsupportedError
         without a rule.

@@ -283,7 +283,8 @@ def as_array(operator: str, x: Any) -> Array:
 
 
 def check_same_kind(operator: str, arrays: Sequence[Array], given: Sequence[np.dtype[Any]]) -> None:
-    """Raise ScalarError if floats and exact numbers are mixed: the result would look exact and not be.
+    """Raise ScalarError, in the name of the operator, if `arrays` mix floats and exact numbers: the result would look
+    exact and not be.
 
     `given` are the dtypes that the caller gave, for the error.
     """
@@ -306,7 +307,7 @@ def full(shape: tuple[int, ...], value: Number, like: Array) -> Array:
 
 
 def as_float(value: Number) -> float:
-    """Return the nearest float; raise ScalarError for a number beyond all floats.
+    """Return the float nearest to `value`; raise ScalarError for a number beyond all floats.
 
     >>> as_float(Fraction(1, 4))
     0.25
@@ -319,7 +320,7 @@ def as_float(value: Number) -> float:
 
 
 def literal(value: Number, like: Array) -> Any:
-    """Return a Python number in the scalar type of `like`, exactly wherever that type can hold it."""
+    """Return the Python number `value` in the scalar type of `like`, exactly wherever that type can hold it."""
     if like.dtype != object:
         return like.dtype.type(as_float(value))
     q = Fraction(value)
@@ -370,7 +371,7 @@ def maximum(a: Array, b: Array) -> Array:
 
 
 def nearest_float(value: Number) -> float:
-    """Return the nearest float, an infinity for a number beyond all floats."""
+    """Return the float nearest to `value`, an infinity for a number beyond all floats."""
     try:
         return float(value)
     except OverflowError:

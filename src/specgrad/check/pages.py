@@ -120,7 +120,7 @@ def _size(x: float | None) -> str:
 
 
 def _attribution(a: Attribution | None) -> str:
-    """Return the HTML table of layers that explain the difference at the output; "" for None."""
+    """Return the HTML table of layers that, by the attribution a, explain the difference at the output; "" for None."""
     if a is None:
         return ""
     if not a.is_first_order:

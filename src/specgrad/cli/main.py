@@ -133,6 +133,8 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return (name, command, remaining arguments) for a command line; two words where the second stands below the
         first.
+
+        `ctx` is the context of click.
         """
         words = STANDARD.get(args[0], " ".join(args[:2]))
         if words not in HOMES or " " not in words:

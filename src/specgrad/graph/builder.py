@@ -317,7 +317,7 @@ def _copy(array: Array) -> Array:
 
 
 def _identical(a: Array, b: Array) -> bool:
-    """Return whether two arrays hold the same bits, or the same exact numbers."""
+    """Return whether the arrays a and b hold the same bits, or the same exact numbers."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if a.dtype != object:

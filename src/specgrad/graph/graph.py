@@ -197,6 +197,7 @@ def _renumbered(node: Node, place: dict[int, int], is_input: bool) -> Node:
 
 def broadcast_back(graph: Graph, end: int, op: Op, source: int, layout: Collection[Op]) -> tuple[int, ...] | None:
     """Return the nodes from a reduction `op` of `source` to `end`, if they broadcast it along the reduced axes.
+    `layout` are the operators allowed between.
 
     None if they do not. It is tried: distinct numbers in the place of the results must stand where they were reduced.
     """

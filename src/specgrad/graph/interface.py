@@ -110,7 +110,7 @@ def _has_undeclared_sizes(pairs: Sequence[tuple[End, End]]) -> bool:
 
 
 def _size_pattern(ends: Sequence[End]) -> list[list[Any]]:
-    """Return the sizes per input, symbolic ones numbered by first occurrence instead of named."""
+    """Return the sizes per input, those of `ends`, symbolic ones numbered by first occurrence instead of named."""
     seen: dict[str, str] = {}
     return [[s if isinstance(s, int) else seen.setdefault(s, f"open {len(seen)}") for s in e.sizes or ()] for e in ends]
 

@@ -33,7 +33,9 @@ ANY_SIZE = 1 << 80  # bytes of a value that is never in memory at once
 
 @dataclass(frozen=True)
 class ModelInput:
-    """One input as the model declares it; dtype is NumPy's name, None where nothing declares one."""
+    """One input as the model declares it: `dims` are its sizes, None where open or undeclared; dtype is NumPy's name,
+    None where nothing declares one.
+    """
 
     name: str
     dims: Dims = None
@@ -60,6 +62,7 @@ class Model:
 
     source  a Graph, an ONNX file (path, bytes, ModelProto) or a PyTorch module
     title   the file's name, or the class of the module or graph; "model" of bytes and of a ModelProto
+    kind    which of these it is
     """
 
     source: Any
@@ -161,6 +164,7 @@ class Model:
         """An ONNX file's graph without the nodes that have no meaning here, which `unexamined` of the graph lists.
 
         declared   shape and ONNX element type of values that such nodes give, by name; None: as ONNX infers them
+        shapes     those of the inputs, by name
         """
         from .onnx import from_onnx
 
@@ -371,7 +375,7 @@ def _imported(name: str) -> Any:
 
 
 def _positional(parameters: Sequence[inspect.Parameter]) -> tuple[int, int]:
-    """How many arguments a function takes by position, at least and at most."""
+    """How many arguments a function of these `parameters` takes by position, at least and at most."""
     by_position = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     any_number = any(p.kind == p.VAR_POSITIONAL for p in parameters)
     return sum(p.default is p.empty for p in by_position), sys.maxsize if any_number else len(by_position)

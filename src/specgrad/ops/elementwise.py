@@ -53,7 +53,9 @@ def cellwise(*shapes: Shape, **_: Any) -> tuple[ReceptiveField, ...]:
 
 
 def number_cases(count: int, maker: Callable[..., Array] = cases.numbers) -> Callable[[Random], Case]:
-    """Return a drawer of random cases with `count` arrays of one shape for the law tests."""
+    """Return a drawer of random cases for the law tests, with `count` arrays of one shape, each as `maker` (random,
+    shape) gives it.
+    """
 
     def case(rng: Random) -> Case:
         shape = cases.lead(rng) + cases.sizes(rng, 1)
@@ -66,7 +68,7 @@ def number_cases(count: int, maker: Callable[..., Array] = cases.numbers) -> Cal
 
 
 def add_tangents(*terms: Value | None) -> Value | None:
-    """Return the sum of tangents; None is zero, in and out."""
+    """Return the sum of tangents, the `terms`; None is zero, in and out."""
     total: Value | None = None
     for t in terms:
         total = t if total is None else total if t is None else add(total, t)

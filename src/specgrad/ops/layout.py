@@ -174,7 +174,7 @@ def flatten(x: Value, start: int = 0, end: int = -1) -> Value:
 
 
 def _permute_shape(x: Shape, *, order: Shape) -> Shape:
-    """Return the output shape of permute; raise ShapeError for arguments that do not fit."""
+    """Return the output shape of permute; raise ShapeError unless `order` names each axis of x once."""
     if sorted(order) != list(range(len(x))):
         raise ShapeError("permute", f"order must name each of {len(x)} axes once; got order={order}")
     return tuple(x[a] for a in order)
@@ -403,7 +403,7 @@ def unpad(x: Value, padding: Any, *, rank: int | None = None) -> Value:
 
 
 def _concat_shape(*shapes: Shape, axis: int) -> Shape:
-    """Return the output shape of concat; raise ShapeError for arguments that do not fit."""
+    """Return the output shape of concat; raise ShapeError unless the axis exists and `shapes` agree on all others."""
     first = shapes[0]
     if not 0 <= axis < len(first):
         raise ShapeError("concat", f"axis {axis} does not exist; got input shapes {shapes}")
@@ -554,7 +554,8 @@ def broadcast_together(operator: str, *xs: Value) -> tuple[Value, ...]:
 
 
 def common_shape(operator: str, *shapes: Shape) -> Shape:
-    """Return the shape to which all these broadcast by NumPy's rule; raise ShapeError if there is none.
+    """Return the shape to which all `shapes` broadcast by NumPy's rule; raise ShapeError, in the name of the operator,
+    if there is none.
 
     >>> common_shape("add", (2, 1), (3,))
     (2, 3)

@@ -88,7 +88,9 @@ WINNER = register(
 
 
 def _take_shape(x: Shape, i: Shape, *, rank: int, empty: bool) -> Shape:
-    """Return the output shape of take, that of the positions i; raise ShapeError unless x has its leading axes."""
+    """Return the output shape of take, that of the positions i; raise ShapeError unless x has its leading axes. `empty`
+    decides values alone.
+    """
     if len(x) < rank or len(i) < rank or x[: len(x) - rank] != i[: len(i) - rank]:
         raise ShapeError("take", f"x and i must have the same leading axes before the last {rank}; got {x} and {i}")
     return i
@@ -127,7 +129,9 @@ def _take_footprint(x: Shape, i: Shape, **params: Any) -> BoxRule:
 
 
 def _put_shape(gy: Shape, i: Shape, *, size: Shape, empty: bool) -> Shape:
-    """Return the output shape of put: leading axes, then `size`; raise ShapeError unless gy and i have one shape."""
+    """Return the output shape of put: leading axes, then `size`; raise ShapeError unless gy and i have one shape.
+    `empty` decides values alone.
+    """
     if gy != i or len(gy) < len(size):
         raise ShapeError("put", f"values and indices must have one shape with {len(size)} last axes; got {gy} and {i}")
     return gy[: len(gy) - len(size)] + size

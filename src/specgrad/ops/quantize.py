@@ -29,7 +29,9 @@ FLOAT_FORMATS = ("float16", "bfloat16", "float32", "float64")
 
 
 def _quantize_shape(x: Shape, scale: Shape, zero: Shape, *, low: int | None, high: int | None) -> Shape:
-    """Return the output shape of quantize; raise ParameterError for arguments that do not fit."""
+    """Return the output shape of quantize; raise ParameterError if low exceeds high, and ShapeError unless x, scale and
+    zero have one shape; () fits any.
+    """
     if low is not None and high is not None and low > high:
         raise ParameterError("quantize", f"low must not exceed high; got low={low}, high={high}", rule="P5")
     return same_shape("quantize")(x, scale, zero)

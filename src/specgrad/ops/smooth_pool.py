@@ -69,8 +69,8 @@ def _smooth_spec(x: Array, *, window: Window, beta: Number, padded: Padded) -> A
 
 
 def _pull_shape(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -> Shape:
-    """Return the output shape of smooth_pull, that of y; raise ShapeError for shapes that do not fit. `beta` decides
-    values alone.
+    """Return the output shape of smooth_pull, that of y; raise ShapeError unless v has x's shape and y the output's.
+    `beta` decides values alone.
     """
     lead = mapped("smooth_pull", x, window.size)
     if v != x or y != lead + window.out:
@@ -89,8 +89,8 @@ def _pull_spec(x: Array, y: Array, v: Array, *, window: Window, beta: Number) ->
 
 
 def _push_shape(x: Shape, y: Shape, g: Shape, *, window: Window, beta: Number) -> Shape:
-    """Return the output shape of smooth_push, that of x; raise ShapeError for shapes that do not fit. `beta` decides
-    values alone.
+    """Return the output shape of smooth_push, that of x; raise ShapeError unless g and y have the output's. `beta`
+    decides values alone.
     """
     lead = mapped("smooth_push", x, window.size)
     if g != y or y != lead + window.out:

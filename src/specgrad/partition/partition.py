@@ -27,7 +27,7 @@ REDUCED = ("sum", "amax")
 
 
 class Move(NamedTuple):
-    """Cells of one value that the owner `source` sends to part `target`."""
+    """Cells, `box`, of one value that the owner `source` sends to part `target`."""
 
     source: int
     target: int

@@ -32,7 +32,7 @@ ELEMENT_TYPES = {"F32": "float32", "Real": "real"}
 
 @dataclass(frozen=True)
 class TensorDeclaration:
-    """A declared tensor: its name, element type ("float32" or "real"), and shape."""
+    """A declared tensor: its name, element type (`kind`: "float32" or "real"), and shape."""
 
     name: str
     kind: str
@@ -104,12 +104,7 @@ def assign_1_0(x: Array, point: Sequence[Fraction], y: Array) -> tuple[Assigned,
 
 
 def text_1_0(assigned: Sequence[Assigned]) -> str:
-    """Return the counterexample in the form of VNN-COMP.
-    >>> print(text_1_0(assign_1_0(np.float32([0.1]), [Fraction(1, 10)], np.float32([2, -1]))))
-    ((X_0 0.1)
-     (Y_0 2.0)
-     (Y_1 -1.0))
-    """
+    """Return the counterexample, the values `assigned` to tensors, in the form of VNN-COMP."""
     pairs = [f"({a.tensor.name}_{i} {text})" for a in assigned for i, text in enumerate(a.texts())]
     return "(" + "\n ".join(pairs) + ")"
 

@@ -103,7 +103,7 @@ def _is_valid_point(case: Case, points: Cells, x: Array) -> bool:
 
 
 def is_decimal(value: Fraction) -> bool:
-    """Return whether the number has finitely many decimal digits.
+    """Return whether the number `value` has finitely many decimal digits.
 
     >>> is_decimal(Fraction(3, 40)), is_decimal(Fraction(1, 3))
     (True, False)
@@ -126,7 +126,7 @@ def _decimal_beside(point: Fraction, low: Fraction, high: Fraction) -> Fraction:
 
 
 def decimal_text(value: Fraction) -> str:
-    """Return all decimal digits of a number: they read back as exactly this number; ValueError if they have no end.
+    """Return all decimal digits of `value`: they read back as exactly this number; ValueError if they have no end.
 
     >>> decimal_text(Fraction(1, 10)), decimal_text(Fraction(-3)), decimal_text(Fraction(float(np.float32(0.1))))
     ('0.1', '-3.0', '0.100000001490116119384765625')

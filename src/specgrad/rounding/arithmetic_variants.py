@@ -56,7 +56,9 @@ def ball_in_format(ball: Ball, form: Format, toward: Toward) -> Ball:
 
 @dataclass(frozen=True)
 class ReducedOperands:
-    """Variant: factors of convolutions and matrix products, data and weights, are rounded to a shorter format first."""
+    """Variant: factors of convolutions and matrix products, data and weights, are rounded to a shorter format, `form`,
+    first.
+    """
 
     form: Format
     data: Toward = "nearest"
@@ -103,8 +105,9 @@ class ReducedResults:
 
 @dataclass(frozen=True)
 class ReducedSums:
-    """Variant: partial sums of products and averages are rounded to the format, in any order; factors
-    too if `factors`."""
+    """Variant: partial sums of products and averages are rounded to the format `form`, in any order; factors too if
+    `factors`.
+    """
 
     form: Format
     factors: bool

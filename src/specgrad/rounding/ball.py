@@ -23,8 +23,9 @@ SLACK = slack_constants.SLACK  # covers the roundings of our own float64 arithme
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Alternatives for positions that rounding leaves undecided: output cells, and a flat position that
-    each may hold."""
+    """Alternatives for positions that rounding leaves undecided: output cells, `outs`, and a flat position, in `cells`,
+    that each may hold.
+    """
 
     outs: tuple[Array, ...]
     cells: Array

@@ -231,7 +231,8 @@ def constant_radius(context: Context, node: Node, known: Mapping[int, Ball]) -> 
 def exact_error(context: Context, node: Node, ball: Ball, known: Mapping[int, Ball]) -> Array:
     """Return how far an exact call's result, `ball`, can be from the exact function of the same arguments.
 
-    That is what the format makes of its constants, and a result that is flushed to zero.
+    That is what the format makes of its constants, and a result that is flushed to zero. `known` are the balls of the
+    operands that are constants.
     """
     tiny = context.arithmetic.tiny if context.arithmetic.flush else 0.0
     return constant_radius(context, node, known) + np.where(ball.least < tiny, np.minimum(ball.size, tiny), 0.0)

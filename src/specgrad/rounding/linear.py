@@ -321,7 +321,10 @@ def _may_overflow(a: Arithmetic, met: RoundingCount, most: Array, alone: Array |
 
 
 def make_ball(context: Context, value: Array, radius: Array, expansion: Expansion | None = None) -> Ball:
-    """Return the ball of a value and radius after its result may have been flushed; NaN radii become inf."""
+    """Return the ball of a value and radius after its result may have been flushed; NaN radii become inf.
+
+    `expansion` is its error in terms of earlier roundings, if known.
+    """
     return mark_unknown(context, Ball(value, radius, expansion=expansion))
 
 

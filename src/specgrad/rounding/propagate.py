@@ -291,7 +291,8 @@ def local_radius(
     """Return the ball of one operator call on the given numbers.
 
     op is an operator, its name, or a node of a graph, which brings its parameters and Python numbers along; then args
-    are the node's other arguments. `backend` evaluates it: "numpy" or "torch".
+    are the node's other arguments. `backend` evaluates it: "numpy" or "torch". `arithmetic` are the executions meant;
+    None: float32, fused.
 
     >>> local_radius("add", np.float32([1.0]), np.float32([1e-9])).radius <= 2.0**-23
     array([ True])

@@ -118,7 +118,7 @@ def _array(x: Any) -> Array:
 
 
 def _deviation(e: _Estimate) -> Array:
-    """Return the standard deviation of every cell of an estimate; inf where it is not known."""
+    """Return the standard deviation of every cell of the estimate e; inf where it is not known."""
     if e.variance is None:
         return np.zeros(shape_of(e.value))
     deviation = np.sqrt(_array(e.variance))
@@ -243,7 +243,7 @@ class _Walk:
                 raise UnsupportedError(node.op.name, "rounding may decide which cells are read behind it")
 
     def _moved(self, e: _Estimate, rng: np.random.Generator) -> Any:
-        """Return an estimate's value with every cell moved by MOVED_DEVIATIONS of its deviations, up or down at
+        """Return the value of the estimate e with every cell moved by MOVED_DEVIATIONS of its deviations, up or down at
         random.
         """
         apart = MOVED_DEVIATIONS * _deviation(e) * rng.choice((-1.0, 1.0), size=shape_of(e.value))
@@ -349,6 +349,8 @@ def _count(node: Node, args: Sequence[_Estimate]) -> int:
 def _started(node: Node, y: Any, args: Sequence[_Estimate], form: Format | None) -> Any:
     """Return the variance that a sum of products gains if it begins with what node adds to it; None where nothing is
     added.
+
+    `form` is the format that the node is computed in; None: exactly.
     """
     if node.op.name not in ("add", "sub") or form is None:
         return None

@@ -35,7 +35,9 @@ def crop_to_boxes(graph: Graph, rules: Mapping[int, BoxRule], boxes: Mapping[int
 
 @dataclass(frozen=True, eq=False)
 class CroppedGraph:
-    """A graph restricted to `boxes` of some nodes: the box needed of each node, and each computed node on its box."""
+    """The graph `source` restricted to `boxes` of some nodes: `needs` has the box needed of each node, `cuts` each
+    computed node on its box.
+    """
 
     source: Graph
     boxes: dict[int, Box]

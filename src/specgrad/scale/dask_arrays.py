@@ -76,7 +76,9 @@ class _StoreView:
 
 
 def _nested_blocks(cells: dict[Box, Any]) -> Any:
-    """Return the blocks as nested lists for `da.block`, ordered by where their boxes begin on each axis."""
+    """Return the blocks, `cells` by box, as nested lists for `da.block`, ordered by where their boxes begin on each
+    axis.
+    """
     first = next(iter(cells))
     starts = [sorted({box[axis][0] for box in cells}) for axis in range(len(first))]
     grid = np.empty([len(s) for s in starts], dtype=object)

@@ -91,8 +91,8 @@ class RayExecutor(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Stop watching the cluster; calls under way are neither waited for nor cancelled, whatever the arguments
-        say.
+        """Stop watching the cluster; calls under way are neither waited for nor cancelled, whatever `wait` and
+        `cancel_futures` say.
         """
         self._stopped.set()
 

@@ -36,7 +36,9 @@ class AxisHalo:
 
 @dataclass(frozen=True, slots=True)
 class Halo:
-    """The halo of every spatial axis of the data, and the layers that read everything: beyond any halo."""
+    """The halo of every spatial axis of the data (`axes`), and the layers that read everything (`whole`): beyond any
+    halo.
+    """
 
     axes: tuple[AxisHalo, ...]
     whole: tuple[GlobalRead, ...]

@@ -109,7 +109,7 @@ def blueprint_of(plan: Any, arguments: dict[int, Array], engine: str, compute: n
 
 
 def _to_numpy(value: Any) -> Array:
-    """Return any tensor as a NumPy array; UnsupportedError if its type cannot be saved."""
+    """Return any tensor `value` as a NumPy array; UnsupportedError if its type cannot be saved."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
     try:

@@ -144,7 +144,7 @@ class Sharded:
         return like
 
     def _hash_whole_arguments(self, tensors: dict[int, Tensor]) -> int:
-        """Return a 56-bit hash of the arguments that all ranks have whole; 0 after the first call."""
+        """Return a 56-bit hash of those of `tensors` that all ranks have whole; 0 after the first call."""
         if self._values_compared:
             return 0
         sha = hashlib.sha256()

@@ -87,7 +87,8 @@ class Tile:
 
     It is called as the whole graph is, with the data cut to what it reads and parameters whole. Its results, and `box`,
     are in the structure of the graph's results; `reads` is one index, or a tuple of them where there are several data
-    inputs. The type of the data decides who computes: NumPy the specification, torch and JAX their engines.
+    inputs. The type of the data decides who computes: NumPy the specification, torch and JAX their engines. `programs`
+    caches compiled graphs by engine.
     """
 
     boxes: dict[int, Box]

@@ -175,7 +175,7 @@ def checksum(cells: Array) -> int:
 
 
 def damaged_outputs(stores: dict[str, Store], outputs: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the outputs of a record whose store now holds other cells than were written."""
+    """Return the outputs of a record whose store, of `stores` by name, now holds other cells than were written."""
     boxes = {name: tuple(map(tuple, record["box"])) for name, record in outputs.items()}
     return [name for name, box in boxes.items() if checksum(stores[name].read(box).result()) != outputs[name]["crc32"]]
 

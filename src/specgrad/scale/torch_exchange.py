@@ -28,7 +28,7 @@ from ..window.footprint import Box, inside, lengths
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A process group as one of its ranks sees it: the group, this rank, the number of ranks."""
+    """A process group as one of its ranks sees it: the group, this rank, the `count` of ranks."""
 
     group: Any
     rank: int
@@ -61,7 +61,9 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class RankHalo:
-    """What one rank sends and receives of one value: it owns the cells `own`, and needs `window`."""
+    """What one rank sends and receives (`takes`) of one value, by peer: it owns the cells `own`, and needs `window`.
+    Gradients flow back if `differentiated`.
+    """
 
     own: Box
     window: Box
@@ -121,7 +123,7 @@ class HaloExchange(torch.autograd.Function):
     def backward(ctx: Any, gy: Tensor, token: Tensor) -> Any:
         """Return the cotangent of this rank's own cells: what it and others read of them, summed.
 
-        The token's own cotangent passes through.
+        The token's own cotangent passes through. `ctx` holds what forward kept.
         """
         link, halo = ctx.link, ctx.halo
         if not halo.differentiated:
@@ -152,7 +154,7 @@ class AllReduceSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gy: Tensor, token: Tensor) -> Any:
-        """Return the sum of the cotangents gy over all ranks, and the token's own."""
+        """Return the sum of the cotangents gy over all ranks, and the token's own; `ctx` holds what forward kept."""
         return ctx.link.all_reduce_sum(gy), token, None
 
 
@@ -177,7 +179,7 @@ class AllReduceMax(torch.autograd.Function):
     def backward(ctx: Any, gy: Tensor, token: Tensor) -> Any:
         """Return the cotangent of x: that of the maximum at every winner, divided by their number if ties are "split".
 
-        The token's own cotangent passes through.
+        The token's own cotangent passes through. `ctx` holds what forward kept.
         """
         (wins,) = ctx.saved_tensors
         g = ctx.link.all_reduce_sum(gy)
@@ -206,7 +208,7 @@ class ReplicatedInputs(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor, *gs: Tensor) -> Any:
-        """Return the cotangents `gs`, those of whole arguments summed over ranks."""
+        """Return the cotangents `gs`, those of whole arguments summed over ranks; `ctx` holds what forward kept."""
         totals = list(gs)
         if ctx.summed:
             flat = ctx.link.all_reduce_sum(torch.cat([gs[k].reshape(-1) for k in ctx.summed]))
@@ -236,6 +238,8 @@ class ReplicatedOutputs(torch.autograd.Function):
     def backward(ctx: Any, *gs: Tensor) -> Any:
         """Return the cotangents `gs`, those of whole results on the first rank alone; ParameterError if ranks differ in
         them.
+
+        `ctx` holds what forward kept.
         """
         if ctx.once:
             _check_equal_on_ranks(ctx.link, torch.cat([gs[k].reshape(-1) for k in ctx.once]))

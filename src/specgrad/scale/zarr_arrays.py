@@ -36,7 +36,7 @@ def is_address(value: Any) -> bool:
 
 
 def address_of(where: str | Path | dict[str, Any]) -> Address:
-    """Return an address that is valid in any process: paths become absolute."""
+    """Return an address of `where` that is valid in any process: paths become absolute."""
     if isinstance(where, dict):
         return dict(json.loads(json.dumps(where)))
     text = str(where).rstrip("/")

@@ -17,7 +17,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def draw(p: WindowValues) -> Picture:
-    """Return the picture of a window over one axis or two."""
+    """Return the picture of a window over one axis or two, with the values p."""
     canvas = Canvas()
     canvas.text(16, 26, p.title, size=15, anchor="start", bold=True)
     canvas.text(16, 43, p.counted, "soft", size=11, anchor="start")
@@ -50,7 +50,7 @@ def _outside(canvas: Canvas, x: float, y: float, kind: str, read: bool = False) 
 
 
 def _legend(canvas: Canvas, x: float, y: float, entries: Sequence[tuple[str, bool, str]]) -> None:
-    """Draw the legend at (x, y) in one line; an entry is (tone, dashed, meaning)."""
+    """Draw the legend at (x, y) in one line; each of `entries` is (tone, dashed, meaning)."""
     for tone, dashed, text in entries:
         canvas.box(x, y - 9, 13, 11, tone, dashed=dashed)
         canvas.text(x + 19, y, text, "soft", size=11, anchor="start")
@@ -58,7 +58,7 @@ def _legend(canvas: Canvas, x: float, y: float, entries: Sequence[tuple[str, boo
 
 
 def _legend_entries(p: WindowValues) -> list[tuple[str, bool, str]]:
-    """Return the legend entries (tone, dashed, meaning) of the kinds of cells that this window has."""
+    """Return the legend entries (tone, dashed, meaning) of the kinds of cells that the window of p has."""
     kinds = {r.kind for o in p.outputs() for r in p.reads(o)} | {
         "padding" for a in p.window.axes if len(a.extent) > a.size
     }
@@ -75,7 +75,7 @@ def _legend_entries(p: WindowValues) -> list[tuple[str, bool, str]]:
 
 
 def _draw_one_axis(canvas: Canvas, p: WindowValues) -> None:
-    """Draw a window over one axis: a row per output forward, then a row per output backward."""
+    """Draw the window of p over one axis: a row per output forward, then a row per output backward."""
     positions = p.window.axes[0].positions
     across = {i: LEFT + WIDE * k for k, i in enumerate(positions)}
     end = LEFT + WIDE * len(positions) + 14
@@ -179,7 +179,7 @@ def _draw_result(
 
 
 def _draw_two_axes(canvas: Canvas, p: WindowValues) -> None:
-    """Draw a window over two axes: planes of x and y, then of gx and gy, and a thumbnail per output."""
+    """Draw the window of p over two axes: planes of x and y, then of gx and gy, and a thumbnail per output."""
     rows, columns = (a.positions for a in p.window.axes)
     left, side = 44.0, 44.0 + WIDE * len(columns) + 74
     place = ",".join(map(str, p.chosen))
@@ -246,7 +246,7 @@ def _draw_output(canvas: Canvas, p: WindowValues, values: Any, left: float, top:
 
 
 def _arrow(canvas: Canvas, p: WindowValues, left: float, side: float, top: float, *, back: bool) -> None:
-    """Draw an arrow between the chosen window and its output; if `back` it points the other way.
+    """Draw an arrow between the chosen window of p and its output; if `back` it points the other way.
 
     The input plane begins at (left, top), the output plane at `side`.
     """
@@ -258,7 +258,9 @@ def _arrow(canvas: Canvas, p: WindowValues, left: float, side: float, top: float
 
 
 def _draw_thumbnails(canvas: Canvas, p: WindowValues, y: float) -> float:
-    """Draw a thumbnail of every output's window, unless they are too many; return the height below them."""
+    """Draw a thumbnail of the window of every output of p below y, unless they are too many; return the height below
+    them.
+    """
     rows, columns = (a.positions for a in p.window.axes)
     count = p.window.out[0] * p.window.out[1]
     wide = SMALL * len(columns) + 12

@@ -12,7 +12,7 @@ MARKS = {"padding": ".", "beyond": "~"}
 
 
 def text(picture: WindowValues) -> str:
-    """Return the numbers of a window drawn as text: forward, then backward; no line ends with spaces."""
+    """Return the numbers of a window, `picture`, drawn as text: forward, then backward; no line ends with spaces."""
     lines = (_one_axis_lines if picture.window.rank == 1 else _two_axes_lines)(picture)
     beyond = any(r.kind == "beyond" for o in picture.outputs() for r in picture.reads(o))
     note = ["", "~ lies beyond the padding: ceil lets the last window hang over"] if beyond else []
@@ -20,7 +20,7 @@ def text(picture: WindowValues) -> str:
 
 
 def _one_axis_lines(p: WindowValues) -> Iterator[str]:
-    """Yield the lines of a window over one axis: a row per output, a column per position."""
+    """Yield the lines of the window of p over one axis: a row per output, a column per position."""
     positions = p.window.axes[0].positions
     outputs, names = list(p.outputs()), max(len(str(p.window.out[0] - 1)) + 4, 4)
     shown = [
@@ -62,7 +62,7 @@ def _reads_of_input(p: WindowValues, output: Shape) -> list[Read]:
 
 
 def _two_axes_lines(p: WindowValues) -> Iterator[str]:
-    """Yield the planes x, y, gy and gx as lines, with the window of the chosen output in brackets."""
+    """Yield the planes x, y, gy and gx of p as lines, with the window of the chosen output in brackets."""
     rows, columns = (a.positions for a in p.window.axes)
     reads = {r.position for r in p.reads(p.chosen)}
     won = None if p.winners is None else p.winners[p.chosen]

@@ -415,8 +415,8 @@ def transposed_padding(
     dilation: Shape,
     upper: bool,
 ) -> tuple[tuple[tuple[int, int], ...], Shape]:
-    """Return the padding with which conv_transpose gives `output` cells, as ONNX's output_shape asks; and the cells it
-    lacks.
+    """Return the padding with which conv_transpose of `sizes` cells gives `output` cells, as ONNX's output_shape asks;
+    and the cells it lacks.
 
     The total is split evenly, an odd cell going high (upper) or low. Where even no padding reaches `output`, the cells
     that are lacking stand at the high end.

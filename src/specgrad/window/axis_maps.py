@@ -69,7 +69,9 @@ CELL = IdentityMap()
 
 @dataclass(frozen=True, slots=True)
 class GlobalMap:
-    """Map of an axis along which the operator has no parts: all outputs or none. `local`: its parameter there."""
+    """Map of an axis of `out` cells along which the operator has no parts: all outputs or none. `local`: its parameter
+    there.
+    """
 
     out: int
     local: Any = None
@@ -86,7 +88,7 @@ class GlobalMap:
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """Map of a strided window: output o reads the cells s*o - lo .. s*o - lo + span - 1."""
+    """Map of a strided window, `axis`: output o reads the cells s*o - lo .. s*o - lo + span - 1."""
 
     axis: Strided
 
@@ -125,7 +127,9 @@ class Windowed:
 
 @dataclass(frozen=True, slots=True)
 class Transposed:
-    """Map of a transposed window: output i reads the positions p whose window has cell i; `Windowed` backwards."""
+    """Map of a transposed window, `axis`: output i reads the positions p whose window has cell i; `Windowed`
+    backwards.
+    """
 
     axis: Strided
 

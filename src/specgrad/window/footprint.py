@@ -129,8 +129,8 @@ def same_cell(*shapes: Shape, **params: Any) -> BoxRule:
 def linked(
     axes: Sequence[Relation], links: Sequence[Sequence[int | None]], shapes: Sequence[Shape], there: Any
 ) -> BoxRule:
-    """Return a rule from the output axis of every axis of every argument; None, or an axis without parts: read
-    completely.
+    """Return a rule from `links`, per argument the output axis of each of its axes; None, or an axis without parts:
+    read completely.
 
     `axes` are the maps of output axes, `shapes` the arguments'; `there` are parameters, or a function from parts of
     axes to them.
@@ -208,7 +208,7 @@ def padded(x: Shape, *, widths: Sequence[tuple[int, int, int]]) -> BoxRule:
 
 
 def to_shape(parts: list[AxisPart]) -> Params:
-    """Return the shape of a box as the parameter `shape`."""
+    """Return the shape of a box, given by its part of every axis (`parts`), as the parameter `shape`."""
     return {"shape": tuple(part.gives[1] - part.gives[0] for part in parts)}
 
 

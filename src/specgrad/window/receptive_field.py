@@ -97,7 +97,7 @@ def _read(span: Span, inner: ReceptiveField) -> Span:
 
 
 def union(a: ReceptiveField | None, b: ReceptiveField | None) -> ReceptiveField | None:
-    """Return a field that covers both; None (everything) if they move at different speeds.
+    """Return a field that covers both a and b; None (everything) if they move at different speeds.
 
     >>> union(strided(1, -1, 1), strided(1, 0, 3))
     ReceptiveField(period=1, step=1, phases=((-1, 3),))

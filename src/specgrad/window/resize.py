@@ -146,7 +146,7 @@ class Resized:
 
 @lru_cache(maxsize=256)
 def resized(n: int, out: int, step: Fraction, where: str, how: str) -> Resized:
-    """Return an axis of n cells resized to `out`, as the fields of `Resized` say, cached with its taps.
+    """Return an axis of n cells resized to `out`, `step` input cells apart, cached with its taps.
 
     `where` is the formula of the coordinate, `how` linear or a rounding to a cell.
 

@@ -138,7 +138,9 @@ def _floor(above: Any, below: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guard:
-    """A decision of a trace: `difference` (of two sizes) is 0, or below 0, if `held`; else it is not."""
+    """A decision of a trace at `where`: `difference` (of two sizes) is 0, or below 0, as `relation` says, if `held`;
+    else it is not.
+    """
 
     difference: SymbolicSize
     relation: Literal["==", "<"]
@@ -302,7 +304,7 @@ HINT = 61  # of a bare name while tracing: a prime, which no size of a network i
 def symbolic(text: str, guards: list[Guard] | None = None) -> SymbolicSize:
     """Return the size that "N" or "H=224" names; a bare name defaults to 1.
 
-    ShapeError for other texts.
+    ShapeError for other texts. Comparisons of it are noted in `guards`.
 
     >>> symbolic("H=224").hint
     224

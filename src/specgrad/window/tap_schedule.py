@@ -49,7 +49,9 @@ def steps(window: Window) -> tuple[AxisStep, ...]:
 
 
 class Phase(NamedTuple):
-    """The cells with one residue of the stride: the taps that reach them, last first, as a correlation."""
+    """The cells with one residue of the stride: the taps that reach them, last first, and `step`, which reads them as a
+    correlation.
+    """
 
     taps: list[int]
     step: AxisStep
@@ -101,7 +103,9 @@ def doubling_shifts(window: Window) -> list[int]:
 
 
 class Add(NamedTuple):
-    """One pass of a sum: from the cells themselves or the sums so far, doubled or with one cell more, `shift` away."""
+    """One pass of a sum: from the cells themselves (`first`) or the sums so far, doubled or with one cell more, `shift`
+    away.
+    """
 
     first: bool
     doubles: bool
@@ -132,7 +136,7 @@ def anchor_strides(window: Window) -> list[int]:
 
 
 class Write(NamedTuple):
-    """What a tap writes to the cells of one residue: the outputs, and their places among those cells."""
+    """What a tap writes to the cells of one residue: the outputs `outs`, and their `places` among those cells."""
 
     tap: int
     outs: slice

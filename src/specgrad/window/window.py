@@ -19,7 +19,9 @@ from .tap import Tap
 
 
 class Native(NamedTuple):
-    """A window as the arguments of a framework's own operator."""
+    """A window as the arguments of a framework's own operator: stride, dilation, padding, and whether sizes round up
+    (`ceil`).
+    """
 
     stride: Shape
     dilation: Shape

@@ -197,7 +197,8 @@ def _above(tree: Tree, part: int) -> Iterator[int]:
 
 
 def part_of(tree: Tree, cuts: Sequence[tuple[Split, int]]) -> int | None:
-    """Return the part on these sides of these splits; None if the tree was not split so.
+    """Return the part that lies on these sides of these splits, `cuts` (split, side) from the root; None if the tree
+    was not split so.
 
     >>> tree = Tree()
     >>> _ = tree.divide(0, Split(0, 1, 0.5)), tree.divide(2, Split(3, 7))

@@ -125,6 +125,7 @@ def certify(
     source      the ONNX file or PyTorch module that a Graph was read from: counterexamples are run on it too
     seconds     counted from when the files are read. When they are over no step begins, but for the quick attack and
                 the linear bounds of the first case; the reason says which case was not reached
+    progress    is told (what, done, total) along the way
 
     A counterexample carries everybody's answer: our engine's, the module's that was given, ONNX Runtime's. One that is
     proven to be none, or a run that no execution can give, is a ContradictionError: a fault of ours, not a verdict.
@@ -177,7 +178,7 @@ def _rounded(point: Counterexample | None) -> tuple[str, ...]:
 
 
 def _disagree(point: Counterexample | None) -> tuple[str, ...]:
-    """Note if some runtime does not violate the property at the counterexample; else empty."""
+    """Note if some runtime does not violate the property at the counterexample `point`; else empty, as for None."""
     if point is None or not point.disagree:
         return ()
     whose = ", ".join(run.who for run in point.disagree)
@@ -194,7 +195,7 @@ def _at_the_input(network: DeployedNetwork | Graph, x: Any, label: int) -> str:
 
 
 def _joined(answers: list[CertifyResult]) -> CertifyResult:
-    """Combine the results of all cases: the worst verdict, all margins and trees."""
+    """Combine the results of all cases, `answers`: the worst verdict, all margins and trees."""
     order = {"violated": 0, "unknown": 1, "holds": 2}
     worst = min(answers, key=lambda a: order[a.verdict])
     margins = tuple(m for a in answers for m in a.margins)
@@ -255,7 +256,7 @@ class _Certifier:
         return replace(verdict, reason="; ".join(filter(None, (verdict.reason, reason))))
 
     def _in_time(self, cases: Sequence[Case]) -> Iterator[Case]:
-        """Yield the first case, and others until the deadline."""
+        """Yield the first of the cases, and others until the deadline."""
         for k, case in enumerate(cases):
             if k and not self._left():
                 return

@@ -167,6 +167,7 @@ def _run_one(
     options, source, seconds   of `certify`
     vnncomp ... html   where to write, None: nowhere; splits a tree to prove by
     as_json   print one JSON object
+    counterexample   a file for the counterexample, if one is found
 
     A requested certificate that could not be made turns "holds" into "cannot tell".
     """
@@ -271,14 +272,16 @@ def _run_largest(
 
 
 def _certificate_json(certificate: Path | None, reason: str | None) -> dict[str, Any]:
-    """Return the JSON entry about a requested certificate; {} if none was requested."""
+    """Return the JSON entry about a requested certificate; {} if none was requested. `reason` says why there is none,
+    if so.
+    """
     if certificate is None:
         return {}
     return {"certificate": {"file": None, "reason": reason} if reason else {"file": str(certificate)}}
 
 
 def _show_certificate(certificate: Path | None, reason: str | None) -> None:
-    """Print where the certificate is, or why there is none."""
+    """Print where the certificate is, or the `reason` why there is none; nothing if none was requested."""
     if certificate is not None:
         screen.line(Console(), f"no certificate: {reason}" if reason else f"certificate: {certificate}")
 

@@ -87,7 +87,7 @@ class LargestEps:
 
 
 def shown(value: Fraction, *, up: bool = False) -> str:
-    """Format with 6 digits, never beyond what is known: rounded down, or up if `up`.
+    """Format a value with 6 digits, never beyond what is known: rounded down, or up if `up`.
 
     >>> shown(Fraction(1, 3)), shown(Fraction(1, 3), up=True), shown(Fraction(1, 4))
     ('0.333333', '0.333334', '0.25')
@@ -104,7 +104,7 @@ def _number(value: Fraction | None, *, up: bool = False) -> float | None:
 
 
 def _few_digits(value: Fraction) -> Fraction:
-    """Round a number down to DIGITS significant digits, as a fraction."""
+    """Round `value` down to DIGITS significant digits, as a fraction."""
     context = Context(prec=DIGITS, rounding=ROUND_DOWN)
     return Fraction(context.divide(Decimal(value.numerator), Decimal(value.denominator)))
 
@@ -126,6 +126,8 @@ def largest_eps(
     progress: Callable[[str, int, int], None] | None = None,
 ) -> LargestEps:
     """How far may x move while the label's output stays the largest? A proven eps and a broken one.
+
+    progress       is told (what, done, total) along the way
 
     ParameterError if `first` is not larger than 0.
 

@@ -22,5 +22,7 @@ def certify_query(
     property_path   a VNN-LIB file, 1.0 or 2.0
     networks        name of a network in the query -> an ONNX file or a Graph; where the query declares one network
                     alone, or is VNN-LIB 1.0, which names none, the name may be any
+    arithmetic      the executions to prove it for; None: float32, fused
+    progress        is told (what, done, total) along the way
     """
     return certify(dict(networks), Path(property_path), seconds=seconds, arithmetic=arithmetic, progress=progress)

@@ -96,7 +96,7 @@ class Attribution:
 
 
 def difference(got: Array, exact: Array) -> Difference:
-    """Return the largest finite difference of two arrays, with its index.
+    """Return the largest finite difference of the array `got` from `exact`, with its index.
 
     >>> difference(np.float32([1.0, 2.5]), np.array([1.0, 2.0]))
     Difference(absolute=0.5, relative=0.25, ulps=2097152.0, index=(1,))

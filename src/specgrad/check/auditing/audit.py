@@ -179,6 +179,8 @@ def audit(
 ) -> Audit:
     """Run a model on a runtime and explain every layer's output by rounding, or name the first that is not.
 
+    progress   is told (what, done, total) along the way
+
     A layer whose operator has no meaning here is "not examined": its output is taken from the runtime, and every other
     layer is judged. `coverage` says how much that is.
 
@@ -230,6 +232,7 @@ def audit_recorded(
     accept     names of classes of arithmetic that count as rounding
     partial    whether layers may stay unexamined; else the verdict is "partly examined"
     unusual    whether errors within the proof, yet far beyond the usual, leave the verdict open or are a note
+    progress   is told (what, done, total) along the way
     """
     allowed = accepted_classes(accept)
     device = recorded_of(of)
@@ -258,7 +261,10 @@ def _only_ends_known(run: ModelRun, ends: set[str]) -> bool:
 
 
 def _judge_points(judging: Sequence[AuditContext], progress: Progress | None) -> Audit:
-    """Return the merged audit of several points; with outputs only, of as many as the tolerances' time allows."""
+    """Return the merged audit of several points; with outputs only, of as many as the tolerances' time allows.
+
+    `judging` has a context per point; `progress` is told (what, done, total).
+    """
     audits: list[Audit] = []
     clock, cost = judging[0].clock, 0.0
     for i, judge in enumerate(judging):
@@ -299,7 +305,7 @@ def merge_audits(audits: Sequence[Audit]) -> Audit:
 
 
 def _worst_of_points(column: Sequence[LayerVerdict]) -> LayerVerdict:
-    """Return the layer of the point where its verdict is worst."""
+    """Return the layer of the point where its verdict is worst; `column` is one layer at every point."""
     i, verdict = _worst_with_point([layer.verdict for layer in column])
     return replace(column[i], verdict=verdict)
 
@@ -335,7 +341,10 @@ def _blind_spots(points: Sequence[AuditContext]) -> BlindSpots | None:
 
 
 def _audit_run(judging: AuditContext, progress: Progress | None) -> Audit:
-    """Return the audit of one model run: every layer, then the whole model."""
+    """Return the audit of one model run: every layer, then the whole model.
+
+    `progress` is told (what, done, total).
+    """
     deployed, target = judging.deployed, judging.target
     names = deployed.layers if deployed.answer.outcome == "answers" else {}
     step = progress or (lambda *_: None)

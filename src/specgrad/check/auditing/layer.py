@@ -102,7 +102,7 @@ def operator_of(graph: Graph, position: int) -> str:
 
 
 def as_float64(values: Sequence[Array]) -> list[Array]:
-    """Return floating-point arrays in float64, others unchanged."""
+    """Return the arrays `values`, those of floating-point numbers in float64, others unchanged."""
     return [np.asarray(v, np.float64) if v.dtype.kind == "f" else v for v in values]
 
 
@@ -130,6 +130,7 @@ class AuditContext:
     clock      how long tolerances may take
     outputs_only  no values but inputs and outputs are known
     expected   name of a layer -> the ball that it was held against; filled on the way
+    deployed   the model run; `target` is the runtime that computed it
     """
 
     deployed: ModelRun

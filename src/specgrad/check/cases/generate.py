@@ -374,7 +374,10 @@ def kinds_for(operator: str) -> tuple[str, ...]:
 
 
 def draw_cases(operator: str, count: int, seed: int = 0, accept: Accept | None = None) -> Iterator[OpCase]:
-    """Yield `count` test cases, the kinds of data in turn; another `seed` gives others."""
+    """Yield `count` test cases, the kinds of data in turn; another `seed` gives others.
+
+    `accept`, if given, decides by attributes and shapes which cases are drawn at all.
+    """
     kinds = kinds_for(operator)
     for i in range(count):
         yield draw_case(operator, kinds[i % len(kinds)], seed * 1_000_003 + i, accept)

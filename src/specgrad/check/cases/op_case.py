@@ -42,6 +42,8 @@ def check_operator(name: str) -> str:
 class OpCase:
     """A test case of one operator; with a cotangent `gradient` of its result, the answers are cotangents of all arrays.
 
+    `attributes` are the operator's settings, `arrays` its arguments by name; `data` names the kind of numbers in them.
+
     >>> q = OpCase("max_pool", {"kernel": (2,)}, {"x": np.array([[[1, 3, 2, 0]]], np.float32)})
     >>> q.meaning()(*q.arguments())
     array([[[3., 2.]]])

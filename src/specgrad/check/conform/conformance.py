@@ -152,7 +152,7 @@ def shrink_to_finding(question: OpCase, verdict: Verdict, examiner: CaseRunner, 
 
 
 def keep_smallest(findings: list[Finding], finding: Finding) -> None:
-    """Add a finding to the list, or replace a larger one of the same kind."""
+    """Add `finding` to the list `findings`, or replace a larger one of the same kind."""
     for i, other in enumerate(findings):
         if other.sort() == finding.sort():
             if complexity(finding.question) < complexity(other.question):

@@ -30,7 +30,7 @@ Give = Callable[[Array, str], Any]  # an array of numbers of that format, as the
 
 
 def _numpy(a: Array, dtype: str) -> Any:
-    """Return an array in the type `dtype`; raise ParameterError for bfloat16, which NumPy lacks."""
+    """Return the array a in the type `dtype`; raise ParameterError for bfloat16, which NumPy lacks."""
     if dtype == "bfloat16":
         raise ParameterError("arrays", 'NumPy has no bfloat16; give arrays="torch" or "jax"', rule="P5")
     return a.astype(dtype)
@@ -72,7 +72,7 @@ class ConformanceError(AssertionError):
 
 @dataclass(frozen=True)
 class ConformanceSummary:
-    """How many cases were run, and their verdicts; `answered` are those that the kernel did not refuse.
+    """How many cases were run, `counts` per verdict; `answered` are those that the kernel did not refuse.
 
     >>> ConformanceSummary("relu", Counter(exact=300, refuses=100))
     relu: 300 of 400 questions answered (300 exact, 100 refused)

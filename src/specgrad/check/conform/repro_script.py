@@ -38,7 +38,7 @@ def _number(v: float) -> str:
 
 
 def literal(a: Array, dtype: str = "np.float32") -> str:
-    """Return an array as source text that restores its shape."""
+    """Return the array a as source text that restores its shape, in the type `dtype`."""
     flat = ", ".join(_number(float(v)) for v in a.ravel())
     shape = f".reshape{tuple(a.shape)}" if a.ndim != 1 else ""
     return f"np.array([{flat}], {dtype}){shape}"

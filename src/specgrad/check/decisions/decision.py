@@ -81,6 +81,9 @@ class Comparisons:
 class Decision:
     """What is decided from the outputs; `parse` reads it.
 
+    kind    what is decided: the largest output, the `count` largest, or what exceeds `level`
+    axis    of the classes; None: the second, or the only one
+
     >>> Decision("argmax").of(np.array([[1.0, 3.0, 3.0]]))
     array([1])
     >>> Decision("top", count=2).of(np.array([[1.0, 3.0, 3.0]]))

@@ -142,6 +142,8 @@ def preserve(
 ) -> PreserveResult:
     """Return, for every sample, whether each execution of the class decides the same.
 
+    progress    is told (what, done, total) along the way
+
     ParameterError if eps is negative or goes with another format than float32; UnsupportedError if eps meets a model of
     several formats.
 

@@ -25,6 +25,8 @@ class Samples:
 
     source    the ONNX file that the graph was read from, for runtimes; None for graphs and modules
     formats   nodes that the model computes in another format than the arithmetic's: bytes, integers, halves
+    arrays    one per input, whose first axis numbers the samples
+    batched   per input: whether the model keeps that axis, of size 1
     """
 
     graph: Graph

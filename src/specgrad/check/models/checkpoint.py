@@ -31,7 +31,7 @@ class RecordError(SpecgradError, ValueError):
 
 
 def digest_of(parts: Iterable[bytes | str | Array]) -> str:
-    """Return one SHA-256 digest of texts, bytes and arrays; an array counts with its type and shape.
+    """Return one SHA-256 digest of `parts`: texts, bytes and arrays; an array counts with its type and shape.
 
     >>> digest_of(["a", np.zeros(2)]) == digest_of(["a", np.zeros((2, 1))])
     False

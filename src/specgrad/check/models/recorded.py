@@ -176,7 +176,7 @@ def _points_of(shape: Sequence[int], dims: Sequence[int | None] | None) -> tuple
 
 
 def _refuse_shapes(graph: Graph, known: Mapping[int, Array]) -> None:
-    """Raise ParameterError for a recorded array that has another shape than in the model."""
+    """Raise ParameterError for a recorded array (`known`, by node) that has another shape than in the model."""
     for p, array in known.items():
         node = graph.nodes[p]
         if array.shape != node.shape:

@@ -81,7 +81,9 @@ def run_file(
 def _run_exposing(
     process: Process, runtime: Runtime, file: Any, feeds: Mapping[str, Array], values: Sequence[str]
 ) -> tuple[ProcessResult, dict[str, Array]]:
-    """Run the file with `values` as further outputs; return the outcome and the arrays by name."""
+    """Run the file on the inputs `feeds` with `values` as further outputs; return the outcome and the arrays by
+    name.
+    """
     own = [o.name for o in file.graph.output]
     extra = [n for n in dict.fromkeys(values) if n not in own and n not in feeds]
     answer = process.run(runtime.model, feeds, [_bytes(_with_outputs(file, extra))])

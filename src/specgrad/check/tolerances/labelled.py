@@ -87,6 +87,7 @@ def labelled_tolerance(
 
     options   `arithmetic` and `points`, as `tolerance` has them
     stored    names of nodes whose results the runtime is known to round and store
+    progress  is told (what, done, total)
     """
     start, options = time.monotonic(), dict(options or {})
     estimated, notes = None, []
@@ -110,7 +111,7 @@ def _proof(
 ) -> tuple[Tolerance | None, str]:
     """Return the proof for a model if there is one, and why it is of no use; "" if it is.
 
-    `stored` and `options` are of `tolerance`.
+    `stored` and `options` are of `tolerance`. `progress` is told (what, done, total).
     """
     left = time_left()
     options = {**options, "seconds": None if left == float("inf") else left, "max_share": MAX_BACKWARD_SHARE}

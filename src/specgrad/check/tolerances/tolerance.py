@@ -30,7 +30,9 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class OutputCell:
-    """One output cell with its exact value and tolerance; `point` is the input's number if several were given."""
+    """One output cell, at `index`, with its exact value and tolerance, also in `ulps` of that value; `point` is the
+    input's number if several were given.
+    """
 
     output: str
     index: tuple[int, ...]

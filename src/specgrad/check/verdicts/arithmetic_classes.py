@@ -353,6 +353,9 @@ def _evidence(
 ) -> str | None:
     """Return what explaining `observed` by class c, variant `way`, rests on beside the ball, in words; None if that is
     not enough.
+
+    `probe` asks the runtime again about a variant: "" if it has shown itself, a reason if not, None if nobody can be
+    asked.
     """
     if c.evidence != "probe":
         return ""

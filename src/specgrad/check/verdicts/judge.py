@@ -47,6 +47,9 @@ class Verdict:
     fault   for "differs": shape, type, nan, infinity, index or value
     index   the worst cell; `actual` and `expected` are its values
     arithmetic    the class that explains it (specgrad.check.verdicts.arithmetic_classes); "": float32, or none
+    kind    the verdict in a word
+    result  which result the worst cell belongs to; `allowed` is the error that it may have
+    detail  what else is to say, in words
     """
 
     kind: Kind

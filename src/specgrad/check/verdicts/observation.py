@@ -15,7 +15,9 @@ from specgrad.scalar import Array
 
 @dataclass(frozen=True)
 class Observation:
-    """A graph, its inputs (float64), and the results that a runtime gave for its last outputs."""
+    """A graph, its inputs (float64), and the results that a runtime gave for its last outputs, called `names`;
+    `backend` evaluates it.
+    """
 
     graph: Graph
     inputs: Sequence[Array]

@@ -68,7 +68,7 @@ class LayerProbe:
         return bool((np.abs(observed.outputs[0] - layer_output.astype(np.float64)) <= ball.radius).all())
 
     def _ask_once(self, kind: str, change: Callable[[OpCase], OpCase]) -> tuple[OpCase, ProcessResult]:
-        """Return the changed case and the target's answer, cached by `kind`."""
+        """Return the case as `change` changes it and the target's answer, cached by `kind`."""
         if kind not in self.answers:
             asked = change(self.question)
             self.answers[kind] = asked, self.ask(asked)

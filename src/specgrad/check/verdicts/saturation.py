@@ -87,7 +87,7 @@ def _bytes_and_zero_point(part: Graph, position: int) -> tuple[int, int | None]:
 
 
 def _value(part: Graph, given: Sequence[Array], position: int | None) -> Array:
-    """Return the value of a node of the layer `part`, given its inputs, in float64; 0 for None."""
+    """Return the value of the node at `position` in the layer `part`, given its inputs, in float64; 0 for None."""
     if position is None:
         return np.zeros(())
     known = dict(zip(part.input_positions, given, strict=True))

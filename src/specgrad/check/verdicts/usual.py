@@ -43,6 +43,7 @@ class Usual:
     seen    the root mean square of the errors
     cells   how many cells were compared; of fewer than 32 the peak alone counts. Where something is unusual, cells
             that hold the same number were counted as one
+    rms, channel, peak, gain, t   the statistics of z, as the module defines them
     """
 
     rms: float

@@ -170,7 +170,9 @@ def _rich_table(columns: Sequence[Column], rows: Sequence[Row], least: Sequence[
 
 
 def _print_blocks(console: Console, columns: Sequence[Column], rows: Sequence[Row]) -> None:
-    """Print each row as a block: the first cell, then a line per other cell that is not empty."""
+    """Print each row as a block: the first cell, then a line, headed by its column of `columns`, per other cell that is
+    not empty.
+    """
     for row in rows:
         console.print(row[0], overflow="fold", highlight=False)
         for c, text in zip(columns[1:], row[1:], strict=True):

@@ -122,7 +122,9 @@ class PipeTolerantFile(FileIO):
     """A stream whose reader may leave (`| head -1`); what is written after that is dropped without an error."""
 
     def write(self, data: Any, /) -> int:
-        """Write bytes; if nobody reads the pipe any more they are dropped, and count as written."""
+        """Write bytes, `data`, and return how many; if nobody reads the pipe any more they are dropped, and count as
+        written.
+        """
         try:
             return super().write(data)
         except BrokenPipeError:

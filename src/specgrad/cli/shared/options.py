@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 def number_of(name: str, text: str | None) -> Fraction | None:
-    """Return the exact value of an option such as 2/255 or 0.01; None for None. Its size is limited first.
+    """Return the exact value of the `text` of an option such as 2/255 or 0.01; None for None. Its size is limited
+    first.
 
     BadParameter, with the option's name, for what is no number.
     """

@@ -112,7 +112,7 @@ class LinearPrimitive:
         return self.mapped(functools.partial(self.function, **dict(self.params)), lambda dims: dims, lambda _: 0)
 
     def tangent(self, y: Array, args: Sequence[Array], dargs: Sequence[Array | None]) -> Array | None:
-        """Return the tangent by the operator's rule; None if it is zero.
+        """Return the tangent by the operator's rule, for tangents `dargs` of its arguments; None if it is zero.
 
         Tangents that are None stay outside the vmaps.
         """

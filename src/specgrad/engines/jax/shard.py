@@ -117,7 +117,7 @@ class ShardedForward:
 
 
 def _split_arguments(graph: Graph, derived: Graph, args: tuple[Any, ...]) -> tuple[Values, list[Array]]:
-    """Return the inputs of the graph by position, and the further arguments of its derivative."""
+    """Return the inputs of the graph by position, and the further arguments of its derivative, `derived`."""
     values = {p: checked(derived.nodes[p], v) for p, v in bind_inputs(derived, args).items()}
     count = len(graph.inputs)
     pairs = zip(leaves(graph.inputs), leaves(derived.inputs[:count]), strict=True)

@@ -31,7 +31,9 @@ Values = dict[int, Array]
 
 
 class Operand(NamedTuple):
-    """The array that an argument is read from: its key, and the first global cell that it holds on a device."""
+    """The array that an argument is read from: its key, and from where on (`start`), in global cells, a device holds
+    it.
+    """
 
     key: str
     start: Callable[[At], Shape]
@@ -238,7 +240,9 @@ def with_halo(x: Array, axis: int, name: str, exchange: AxisExchange) -> Array:
 
 
 def _cells(x: Array, axis: int, starts: Sequence[int | None], count: int, here: Any) -> Array:
-    """Return `count` cells of a block from this device's start; a device that sends none may take any."""
+    """Return `count` cells of a block from this device's start, `starts[here]`; a device that sends none (None) may
+    take any.
+    """
     places = {start for start in starts if start is not None}
     if len(places) == 1:
         (start,) = places

@@ -25,7 +25,7 @@ def unwrapped(f: Callable[..., Any]) -> Callable[..., Tensor]:
 
 
 def is_eager(*ts: Tensor) -> bool:
-    """Return whether all are plain tensors outside of tracers, so that our algorithms may run.
+    """Return whether all of `ts` are plain tensors outside of tracers, so that our algorithms may run.
 
     Derivatives may be recorded. A tensor subclass (FakeTensor, one of another library) has no memory to read.
     """

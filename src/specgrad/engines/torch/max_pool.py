@@ -186,7 +186,10 @@ def _is_contiguous_cpu(t: Tensor) -> bool:
 
 
 def _max_by_channels(x: Shape, window: Window, native: tuple[Any, ...] | None) -> Kernel | None:
-    """Return a kernel for maximum and argmax that treats planes as channels; None if not worth its copies."""
+    """Return a kernel for maximum and argmax that treats planes as channels; None if not worth its copies.
+
+    `native` are the arguments of PyTorch's own operator; None: it has none for this window.
+    """
     planes = math.prod(x[: len(x) - window.rank])
     if native is None or type(planes) is not int or not planes_as_channels.is_applicable(planes, window):
         return None
@@ -346,8 +349,8 @@ _max_with_index: Callable[..., Tensor] = _IndexedMax.apply
 
 
 def _check_range(name: str, index: Tensor, cells: int, empty: bool) -> None:
-    """Raise ShapeError in the name of the operator `name` if a position lies outside 0..cells-1 (-1 is allowed if
-    `empty`).
+    """Raise ShapeError in the name of the operator `name` if a position of `index` lies outside 0..cells-1 (-1 is
+    allowed if `empty`).
 
     Plain CPU tensors alone are checked. On other devices and in tracers PyTorch refuses most of what lies outside;
     positions below -1 count as -1 there, if `empty`.

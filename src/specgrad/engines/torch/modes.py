@@ -29,7 +29,7 @@ def in_dual_level() -> bool:
 
 
 def needs_grad(*ts: Tensor) -> bool:
-    """Return whether PyTorch differentiates through results of these tensors, in reverse or forward mode."""
+    """Return whether PyTorch differentiates through results of the tensors `ts`, in reverse or forward mode."""
     if torch.autograd.forward_ad._current_level >= 0:
         return True
     for t in ts:

@@ -151,7 +151,9 @@ class _Settings:
 
 @lru_cache(maxsize=4096)
 def _cotangent_claim(settings: _Settings, *shapes: Shape) -> Graph:
-    """Return the cotangent rule of an operator, for arguments of these shapes, as a graph of x0, x1, ..., y and gy."""
+    """Return the cotangent rule of an operator with these settings, for arguments of these shapes, as a graph of x0,
+    x1, ..., y and gy.
+    """
     return rule_graphs(settings.op, *shapes, **settings.params)[1]
 
 
@@ -210,7 +212,10 @@ def _activations(graph: Graph) -> Iterator[NativeCall]:
 
 
 def _saved_value(settings: _Settings, inputs: Binding, outputs: dict[Any, int]) -> int:
-    """Return the position of the value that the backward operator reads beside gy: y if either of x and y will do."""
+    """Return the position of the value that the backward operator reads beside gy: y if either of x and y will do.
+
+    `settings` are the operator's; `inputs` are the values that are known, `outputs` the nodes of the forward pass.
+    """
     (value,) = inputs.keys() - {"gy"}
     x = inputs[value]
     return outputs.get((settings, (x,)), x) if value == "x0" and settings.op.name in FROM_X_OR_Y else x

@@ -189,7 +189,7 @@ def _block(graph: Program, layers: Group, detail: bool) -> Block:
 
 
 def _nets(graph: Program, blocks: Sequence[Block]) -> list[Net]:
-    """Return the values that cross between boxes."""
+    """Return the values that cross between the boxes `blocks`."""
     home = {i: b for b, block in enumerate(blocks) for i in block.members}
     readers: dict[int, set[int]] = {}
     for i, b in home.items():

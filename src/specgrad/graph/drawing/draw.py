@@ -42,7 +42,7 @@ def draw(graph: Program, report: Any = None, *, detail: bool = False, columns: i
 
 
 def _starts_derivatives(blocks: list[Block], k: int) -> bool:
-    """Return whether box k is the first one of the derivatives, or of their own inputs."""
+    """Return whether box k of `blocks` is the first one of the derivatives, or of their own inputs."""
     following = next((b for b in blocks[k:] if not b.is_input), blocks[k])
     return following.derivative and not blocks[k - 1].derivative and not blocks[k - 1].is_input
 
@@ -77,7 +77,7 @@ def _below_title(corner: tuple[float, float], top: float) -> tuple[float, float]
 
 
 def _texts(graph: Program, block: Block, said: Annotation | None) -> list[str]:
-    """Return the small lines of a box: what it computes, what it gives, and the report's annotation."""
+    """Return the small lines of a box: what it computes, what it gives, and what the report has `said` of it."""
     operator = " + ".join(block.texts)
     lines = [operator] if operator not in ("input", block.name) else []
     if block.is_input:
@@ -105,7 +105,8 @@ def _box(
 
 
 def _wire(canvas: Canvas, blocks: list[Block], net: Net, line: Any, top: float, shape: str) -> None:
-    """Draw the lines of the value `net` as `line`, a Wire, says: arrows at its ends and dots where it branches.
+    """Draw the lines of the value `net` between `blocks` as `line`, a Wire, says: arrows at its ends and dots where it
+    branches.
 
     `top` is the height of the title above; `shape` is what a pointer over the lines shows beside the name.
     """
@@ -128,7 +129,8 @@ def _labels(
     heights: list[float],
     top: float,
 ) -> None:
-    """Draw, beside the arrow that leaves each box, the shape of the value that goes to the next box, else of any.
+    """Draw, beside the arrow that leaves each box of `blocks`, the shape of the value that goes to the next box, else
+    of any.
 
     `nets` are the values that other boxes read, `layout` says where boxes stand, `top` how high the title above them
     is. `heights` are those of the boxes.
@@ -149,7 +151,9 @@ def _labels(
 def _all_tones(
     blocks: list[Block], said: list[Annotation | None], legend: list[tuple[str, str]]
 ) -> list[tuple[str, str]]:
-    """Return the entries (tone, text) of the legend for boxes and their annotations `said`, with the report's own."""
+    """Return the entries (tone, text) of the legend for the boxes `blocks` and their annotations `said`, with the
+    report's own.
+    """
     plain = any(b.is_input and s is None for b, s in zip(blocks, said, strict=True))
     entries = [("read", "input")] if plain else []
     if not legend:

@@ -38,7 +38,7 @@ class Annotation:
 def annotations_of(
     graph: Program, blocks: list[Block], report: Any
 ) -> tuple[list[Annotation | None], list[tuple[str, str]]]:
-    """Return the annotation of every box (None: the report has nothing on it), and the legend.
+    """Return the annotation of every box of `blocks` (None: the report has nothing on it), and the legend.
 
     ParameterError unless the report is one of audit, ibp or crown, or of radius with keep=True.
     """
@@ -67,7 +67,7 @@ def _names(graph: Program, block: Block) -> list[str]:
 def _verdict_annotations(
     graph: Program, blocks: list[Block], layers: Any
 ) -> tuple[list[Annotation | None], list[tuple[str, str]]]:
-    """Return, per box, the worst verdict of its layers, and the legend."""
+    """Return, per box of `blocks`, the worst verdict of its layers, and the legend."""
     by_name = {layer.name: layer.verdict for layer in layers}
     said: list[Annotation | None] = []
     for block in blocks:
@@ -98,7 +98,7 @@ def _width(low: Any, high: Any) -> float:
 def _width_annotations(
     graph: Program, blocks: list[Block], widths: dict[str, float], word: str
 ) -> tuple[list[Annotation | None], list[tuple[str, str]]]:
-    """Return, per box, one of four tones by the logarithm of its width, and the legend; red if unbounded.
+    """Return, per box of `blocks`, one of four tones by the logarithm of its width, and the legend; red if unbounded.
 
     `widths` are by node name; `word` says in texts what they are.
     """

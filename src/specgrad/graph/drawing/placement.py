@@ -31,7 +31,7 @@ class Wire:
 
 @dataclass
 class Layout:
-    """Upper left corners of boxes, lines between them, and the size of the drawing in points.
+    """Upper left corners of boxes, lines between them, and the size of the drawing, `width` and `height`, in points.
 
     `upward` says which columns run upward.
     """

@@ -43,7 +43,7 @@ def data_inputs(graph: Program) -> set[int]:
 
 
 def _field(node: Node, nodes: Sequence[Node], fields: list[Field]) -> Field:
-    """Return the receptive field of a node from those of its operands."""
+    """Return the receptive field of a node from the `fields` of its operands; `nodes` are all of the graph."""
     reaches = node.op.receptive_field(*(nodes[a].shape if isinstance(a, int) else () for a in node.args), **node.params)
     result: Field = None
     for a in node.operands():
@@ -63,7 +63,7 @@ def _field(node: Node, nodes: Sequence[Node], fields: list[Field]) -> Field:
 
 
 def receptive_fields(nodes: Sequence[Node], data: set[int]) -> list[Field]:
-    """Return, per node, what one of its cells depends on in the data, per trailing axis (None: nothing)."""
+    """Return, per node of `nodes`, what one of its cells depends on in the data, per trailing axis (None: nothing)."""
     fields: list[Field] = []
     for i, node in enumerate(nodes):
         if node.op is INPUT:
@@ -88,7 +88,7 @@ def _field_text(node: Node, field: Field) -> str:
 
 
 def multiply_adds(node: Node, nodes: Sequence[Node]) -> int:
-    """Return the multiply-adds of one node."""
+    """Return the multiply-adds of one node of `nodes`."""
     if node.op in (INPUT, CONSTANT):
         return 0
     return node.op.multiply_adds(
@@ -106,7 +106,10 @@ HEADER: Row = ("name", "operator", "shape", "parameters", "multiply-adds", "rece
 
 
 def _parameters(nodes: Sequence[Node], data: set[int], fields: list[Field]) -> list[set[int]]:
-    """Return, per node, the parameters that it uses: those that reach it without meeting the data."""
+    """Return, per node of `nodes`, the parameters that it uses: those that reach it without meeting the data.
+
+    `data` are positions of the data inputs, `fields` the receptive fields.
+    """
     seen: list[set[int]] = []
     for i, node in enumerate(nodes):
         if node.op in (INPUT, CONSTANT):
@@ -143,7 +146,9 @@ def _choices(node: Node) -> dict[str, Any]:
 
 
 def rows(graph: Program, *, detail: bool = False, every: Sequence[Node] | None = None) -> tuple[list[Row], str]:
-    """Return one row per layer (`detail`: per node) that depends on the data, and a line of totals."""
+    """Return one row per layer (`detail`: per node) that depends on the data, and a line of totals; `every` are nodes
+    to show in place of the graph's.
+    """
     nodes = graph.nodes if every is None else every
     named, at = _open_sizes(graph)
     data = data_inputs(graph)

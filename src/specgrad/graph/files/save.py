@@ -319,7 +319,7 @@ def _check_ends(nodes: list[Node], names: Any, inputs: Tree, outputs: Tree) -> N
 
 
 def from_json(data: dict[str, Any], arrays: dict[str, Array] | None = None) -> Graph:
-    """Return the graph that `to_json` wrote as `data`, with its float constants by name.
+    """Return the graph that `to_json` wrote as `data`, with its float constants by name in `arrays`.
 
     FileError for another format or version, and for anything that does not fit.
     """
@@ -377,8 +377,8 @@ def _open_to_json(opened: SymbolicProgram) -> dict[str, Any]:
 
 
 def _open(data: Any, graph: Graph, arrays: dict[str, Array]) -> SymbolicProgram:
-    """Return the program over symbolic sizes that JSON `data` state; raise FileError unless it is, at the defaults, the
-    graph beside it.
+    """Return the program over symbolic sizes that JSON `data` state, with constants from `arrays`; raise FileError
+    unless it is, at the defaults, the graph beside it.
     """
     _check_keys(data, OPEN_KEYS, "open")
     reader = SymbolicReader(data["sizes"], FileError)
@@ -469,7 +469,7 @@ MAX_HEADER_BYTES = 100_000_000  # that of safetensors
 
 
 def digest(arrays: dict[str, Array]) -> str:
-    """Return the SHA-256 of names, types, shapes and cells, in the order of the names."""
+    """Return the SHA-256 of names, types, shapes and cells of `arrays`, in the order of the names."""
     sha = hashlib.sha256()
     for name in sorted(arrays):
         array = np.asarray(arrays[name], order="C")

@@ -35,7 +35,7 @@ OUTSIDE.update(input=INPUT, constant=CONSTANT)
 
 @dataclass(frozen=True, slots=True)
 class NumberArg:
-    """A Python number among the arguments of a node."""
+    """A Python number, `value`, among the arguments of a node."""
 
     value: Number
 
@@ -45,7 +45,12 @@ Arg = int | NumberArg  # the position of an earlier node, or a number
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One application of one operator to earlier nodes, with its shape, name and layer."""
+    """One application of one operator to earlier nodes, with its shape, name and layer.
+
+    op, params   the operator and its settings
+    args         positions of earlier nodes, and Python numbers
+    kind         "real", or "index" for integers
+    """
 
     op: Op
     args: tuple[Arg, ...]

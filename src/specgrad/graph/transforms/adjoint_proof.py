@@ -111,7 +111,7 @@ def _add_terms(total: Terms, terms: Terms) -> Terms:
 
 
 def _total(forms: Iterable[Polynomial], left: list[int]) -> Polynomial:
-    """Return the sum of polynomials; `left` holds how many terms all of a proof may still write."""
+    """Return the sum of the polynomials `forms`; `left` holds how many terms all of a proof may still write."""
     total: Terms = {}
     for form in forms:
         _add_terms(total, form.terms)

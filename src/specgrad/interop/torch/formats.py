@@ -41,7 +41,7 @@ def tensors_of(inputs: Sequence[Any], dtype: torch.dtype | None = None) -> list[
 
 
 def numbers_of(tensors: Sequence[torch.Tensor]) -> list[Array]:
-    """Arrays of the same numbers, halves as float32; NumPy has no bfloat16."""
+    """Arrays of the same numbers as `tensors`, halves as float32; NumPy has no bfloat16."""
     return [(t.float() if t.dtype in HALVES else t).detach().numpy().copy() for t in tensors]
 
 

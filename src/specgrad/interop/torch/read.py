@@ -290,7 +290,7 @@ def _constant_output(value: Any) -> Any:
 
 
 def _kind(value: Tensor) -> Any:
-    """Return "index" for int64 tensors, else "real"."""
+    """Return "index" if `value` is an int64 tensor, else "real"."""
     return "index" if value.dtype == torch.int64 else "real"
 
 

@@ -68,7 +68,10 @@ class Reexport:
 
 
 def import_open(read: Callable[..., Graph], module: nn.Module, example: Sequence[Tensor], shapes: Shapes) -> Graph:
-    """Return the graph at the default sizes, those of the example unless a name gives another."""
+    """Return the graph at the default sizes, those of the example unless a name gives another.
+
+    `read` imports an exported `module` at fixed sizes; `shapes` names those that stay open.
+    """
     named = named_shapes(example, shapes)
     types = tuple(e.dtype for e in example)
     reexport = Reexport(read, module, types, named, {})

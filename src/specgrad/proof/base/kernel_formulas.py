@@ -285,7 +285,7 @@ class _FormulaMatcher:
         self.axes: set[tuple[int, ...]] = set()
 
     def read(self, arg: int | NumberArg) -> _Product | None:
-        """Return an argument as an expression in x, or None; results are cached by node."""
+        """Return `arg`, a node or number, as an expression in x, or None; results are cached by node."""
         if isinstance(arg, NumberArg):
             return self._number(float(arg.value))
         if arg not in self.values:

@@ -70,7 +70,7 @@ def cells(x: Any) -> Array:
 
 
 def larger(a: Array, b: Array) -> Array:
-    """Return the elementwise maximum of two arrays of rationals."""
+    """Return the elementwise maximum of a and b, two arrays of rationals."""
     return cells(np.where(a > b, a, b))
 
 
@@ -243,7 +243,7 @@ def products(a: Array, x: Array) -> Array:
 
 
 def sum_coefficients(parts: list[Coefficients], bound: Bound, size: Array, frac_bits: int) -> Coefficients:
-    """Return the sum of several coefficients of one node, shortened to 26 bits.
+    """Return the sum of `parts`, several coefficients of one node, shortened to 26 bits.
 
     size / 2**frac_bits, one number or one per row, is not below the sum of the node's absolute values. A shortened
     coefficient is off by at most 1/2 of its last digit; that times `size` is subtracted from the bound.

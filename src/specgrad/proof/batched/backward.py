@@ -167,7 +167,9 @@ class Layers:
         return self._affine[i]
 
     def _sources(self, node: Node, affine: Affine | None) -> tuple[tuple[int, bool], ...]:
-        """Return the positions of varying arguments, each with whether it is inside the same layer."""
+        """Return the positions of varying arguments, each with whether it is inside the same layer; `affine` says which
+        vary, None: all.
+        """
         if affine is None:
             return tuple((a, False) for a in node.operands())
         given = [node.args[k] for k in affine.varying]
@@ -385,7 +387,7 @@ class BackwardPass:
         return self.layers[i].node.op.name in NONLINEAR or self.layers[i].node.op is INPUT
 
     def _summed_coefficients(self, i: int, parts: list[Coefficients]) -> Coefficients:
-        """Return the sum of the pending coefficients of node `i`."""
+        """Return the sum of `parts`, the pending coefficients of node `i`."""
         return sum_coefficients(
             parts, self.bound, rows_of_leaves(self.ranges.span(i), self.leaf), self.layers[i].frac_bits
         )

@@ -142,6 +142,7 @@ class Root(Replay):
 
         narrow   whether all ranges of `tighten` are narrowed again on each leaf, good for small boxes; else only splits
                  narrow
+        alternatives   (rows, limits) each
         """
         alternatives = [([[int(v) for v in row] for row in rows], limits) for rows, limits in alternatives]
         _check(self, leaves, alternatives)

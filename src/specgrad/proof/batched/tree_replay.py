@@ -478,7 +478,7 @@ def _pulls(graph: Graph, some: Sequence[_LeafProof], alternatives: int) -> dict[
 
 
 def _winners(graph: Graph, some: Sequence[Leaf]) -> dict[int, Array]:
-    """Return max_pool -> (taps, leaves, *shape) of bool: which taps may win under the splits of each leaf."""
+    """Return max_pool -> (taps, leaves, *shape) of bool: which taps may win under the splits of each leaf of `some`."""
     every = [leaf.winners() for leaf in some]
     may_win: dict[int, Array] = {}
     for n, cuts in enumerate(every):

@@ -98,7 +98,10 @@ class ExecutionModel:
 
     @staticmethod
     def of(execution: str, rounding: str, functions: Functions | None = None) -> ExecutionModel:
-        """Return the model for `execution` ("fused" or "node") and `rounding` ("nearest" or "any")."""
+        """Return the model for `execution` ("fused" or "node") and `rounding` ("nearest" or "any").
+
+        `functions` is what is assumed of exp, tanh and their kin; None: nothing.
+        """
         return ExecutionModel(execution == "fused", DIGITS if rounding == "nearest" else DIGITS - 1, functions or {})
 
 
@@ -237,13 +240,15 @@ class Replay:
         return constant_range(rationals(array))
 
     def _argument(self, node: Node, arg: int | NumberArg) -> NodeRange:
-        """Return the range of an argument: a node's, or that of a number in the program's text."""
+        """Return the range of `arg`: that of a node, or of a number in the program's text."""
         if not isinstance(arg, NumberArg):
             return self.ranges[arg]
         return literal_range(arg.value, node.name)
 
     def _region_sum(self, node: Node, arg: int | NumberArg) -> RegionSum | None:
-        """Return an argument's map if it belongs to the fusion region of `node`; None if the region reads its value."""
+        """Return the map of the argument `arg` if it belongs to the fusion region of `node`; None if the region reads
+        its value.
+        """
         if isinstance(arg, NumberArg) or self.ranges[arg].sum is None:
             return None
         return self.ranges[arg].sum if self.model.fused or self.graph.nodes[arg].group == node.group else None
@@ -319,6 +324,7 @@ class Replay:
         """Return an integer that no partial result exceeds, before roundings are counted.
 
         Each of at most count + 1 terms has one factor of the group in which the node is linear, and one of every other.
+        `args` are the ranges of the arguments, `sums` their maps where they are in the region.
         """
         sizes = [a.largest_factor if s is None else max(1, s.magnitude_bound) for a, s in zip(args, sums, strict=True)]
         if node.op.name == "div":

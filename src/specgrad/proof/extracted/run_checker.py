@@ -28,7 +28,7 @@ WHO = (
 
 @dataclass(frozen=True)
 class CheckerProgram:
-    """The checker program that is run, with its digest: any program may stand where the proven one should.
+    """The checker program that is run, at `path`, with its digest: any program may stand where the proven one should.
 
     digest     its SHA-256
     is_built   whether it is, byte for byte, the one that `make -C verified` has built; None: there is none to compare
@@ -89,8 +89,9 @@ def _digest(path: Path) -> str:
 
 
 def ask(questions: Sequence[CheckerInput], seconds: float = 60.0) -> list[bool]:
-    """Run the checker on all inputs and return whether it accepts each; raise NoCheckerAnswerError if it does not
-    answer."""
+    """Run the checker on all inputs, `questions`, and return whether it accepts each; raise NoCheckerAnswerError if it
+    does not answer.
+    """
     command, text = [str(program())], "".join(q.text for q in questions)
     try:
         done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=min(seconds, 1e6))

@@ -343,7 +343,7 @@ class ScalarNetwork:
         return np.array(numbers, dtype=np.int64).reshape(node.shape)
 
     def _value(self, node: Node, arg: int | NumberArg) -> Any:
-        """Return an argument: constants and numbers as fractions, others as formal sums.
+        """Return the argument `arg`: constants and numbers as fractions, others as formal sums.
 
         ReplayError for a number that float32 lacks.
         """

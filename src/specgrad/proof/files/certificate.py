@@ -144,7 +144,7 @@ def _row_text(row: Sequence[int]) -> str:
 
 
 def _fraction_text(number: Fraction) -> str:
-    """Return a fraction as text, approximately if it is long."""
+    """Return the fraction `number` as text, approximately if it is long."""
     short = max(abs(number.numerator), number.denominator) < 10**12
     return str(number) if short else f"about {nearest_float(number):.9g}"
 
@@ -276,6 +276,7 @@ def encode(graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> 
     """Return the bytes of both files.
 
     arithmetic   the executions that the certificate is about, see specgrad.proof.base.executions; None: the default
+    cases        their boxes, alternatives and proofs
     """
     need("safetensors", "certificates need")
     from safetensors.numpy import save
@@ -632,6 +633,7 @@ def proven_leaves(
     box         (low, high) in float32
     rows        the alternatives, (rows, limits)
     arithmetic  the executions; deadline is called now and then and may raise
+    roots       what a prover keeps from one call to the next
     """
     try:
         yield from replay_tree(graph, _model(arithmetic), box, tree, rows, deadline, only, roots)
@@ -660,7 +662,9 @@ def _bound(replay: Replay, row: Any, proof: Proof) -> Any:
 
 
 def _compare(cases: Sequence[CaseProof], statement: Property) -> None:
-    """Raise ReplayError unless every case of the property is a case of the certificate, on a box that holds its own."""
+    """Raise ReplayError unless every case of the property is, in order, a case of the certificate, on a box that holds
+    its own; `cases` are the certificate's.
+    """
     if statement.interface is not None:  # whose cells are not those of one input, in order
         raise ReplayError("certificates are about one input and one output; the property names several, or joins cells")
     if len(cases) != len(statement.cases):

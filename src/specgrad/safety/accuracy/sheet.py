@@ -38,7 +38,7 @@ class Family:
 
 
 class Quantity(NamedTuple):
-    """A quantity that formulas read: name, meaning, and its formula; None: it comes from the model."""
+    """A quantity that formulas read: name, meaning in `words`, and its formula; None: it comes from the model."""
 
     name: str
     words: str

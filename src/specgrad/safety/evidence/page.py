@@ -213,7 +213,7 @@ def _bullet_list(sentences: Iterable[str]) -> str:
 
 
 def _pairs(head: tuple[str, str], data: Mapping[str, Any]) -> str:
-    """Return a mapping as an HTML table of two columns, headed by `head`."""
+    """Return the mapping `data` as an HTML table of two columns, headed by `head`."""
     return _table(head, [(escape(k), f"<code>{escape(str(v))}</code>") for k, v in data.items()])
 
 

@@ -26,7 +26,9 @@ def side_of(path: Path) -> Path:
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[tuple[str, TensorProto]]:
-    """Yield (name, tensor) of every initializer and of every tensor attribute of the main graph's nodes."""
+    """Yield (name, tensor) of every initializer and of every tensor attribute of the nodes in the model's main
+    graph.
+    """
     for proto in model.graph.initializer:
         yield str(proto.name), proto
     for index, node in enumerate(model.graph.node):
@@ -37,6 +39,8 @@ def tensors(model: onnx.ModelProto) -> Iterator[tuple[str, TensorProto]]:
 
 def tensor_digest(proto: TensorProto, folder: Path | None, budget: ByteBudget) -> str:
     """Return the SHA-256 of type, shape and cells (little endian, row-major), however the file stores them.
+
+    `folder` has the files of tensors outside the model; `budget` limits the bytes that are read.
 
     >>> a = onnx.helper.make_tensor("a", TensorProto.FLOAT, [2], [1.0, 2.0])
     >>> b = onnx.numpy_helper.from_array(np.float32([1, 2]), "b")

@@ -85,7 +85,7 @@ def _as_float64(a: Array, graph: Graph, position: int) -> Array:
 
 
 def _replace_nonfinite(a: Array) -> Array:
-    """Return the array with NaN as 0 and infinities as large numbers."""
+    """Return the array a with NaN as 0 and infinities as large numbers."""
     return np.nan_to_num(a, nan=0.0, posinf=INFINITY_STAND_IN, neginf=-INFINITY_STAND_IN)
 
 
@@ -93,7 +93,7 @@ def _replace_nonfinite(a: Array) -> Array:
 
 
 def exact_results(graph: Graph, given: Sequence[Array]) -> list[Any]:
-    """Return, per output, an array of Fractions, or a _BallResults if some result is irrational.
+    """Return, per output for the inputs `given`, an array of Fractions, or a _BallResults if some result is irrational.
 
     >>> import specgrad as sg
     >>> (y,) = exact_results(sg.trace(lambda x: x / 3, (1,)), [np.array([0.5])])
@@ -110,7 +110,7 @@ def exact_results(graph: Graph, given: Sequence[Array]) -> list[Any]:
 
 @dataclass(frozen=True)
 class _BallResults:
-    """Results of one output as balls, computed at any precision."""
+    """Results of one output of a graph, for the inputs `given`, as balls, computed at any precision."""
 
     graph: Graph
     given: Sequence[Array]
@@ -125,7 +125,7 @@ class _BallResults:
 
 
 def _run_over(graph: Graph, given: Sequence[Array], scalars: Any) -> list[Any]:
-    """Run the graph over other scalars and return its outputs, as a list even of one; indices stay integers.
+    """Run the graph on `given` over other scalars and return its outputs, as a list even of one; indices stay integers.
 
     scalars   a function, such as `exact` or `balls`, that converts an array: each input and constant of real numbers
     """

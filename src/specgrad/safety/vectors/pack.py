@@ -111,6 +111,8 @@ def write_pack(
 ) -> Pack:
     """Write the vectors of these operators into a folder, the index last.
 
+    progress  is told (what, done, total)
+
     FileExistsError if it holds files, unless `force`.
 
     seed    other numbers in the same classes

@@ -21,7 +21,12 @@ MAX_SCRIPTS = 10_000
 
 @dataclass(frozen=True)
 class Collected:
-    """Results of a campaign: counts of verdicts by group (operator or model), findings, and the state of its shards."""
+    """Results of a campaign of a kind: counts of verdicts by group (operator or model), findings, and the state of its
+    shards.
+
+    done      how many shards have a record
+    crashes   what is recorded of those that ended their process
+    """
 
     kind: Kind
     shards: int
@@ -81,7 +86,7 @@ def rows(where: Any) -> Iterator[Row]:
 def collect(spec: Spec, progress: Progress | None = None) -> Collected:
     """Return the results that a campaign has so far.
 
-    Findings of conformance are shrunk, which needs the runtime installed.
+    Findings of conformance are shrunk, which needs the runtime installed. `progress` is told (what, done, total).
     """
     kind, step = spec.job(), progress or (lambda *_: None)
     there = jobs.status(spec.folder)

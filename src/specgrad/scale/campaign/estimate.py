@@ -69,7 +69,7 @@ class Estimate:
 
 
 def estimate(spec: Spec, progress: Progress | None = None) -> Estimate:
-    """Time the first, the middle and the last shard of a campaign."""
+    """Time the first, the middle and the last shard of a campaign; `progress` is told (what, done, total)."""
     recipe = json.dumps(spec.recipe(), sort_keys=True)
     count = spec.job().count
     seconds: dict[int, float] = {}

@@ -22,7 +22,9 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Finding:
-    """One distinct problem: its smallest case in words, the row of it, how many rows are like it, and a script."""
+    """One distinct problem: its smallest case in words (`what`, `detail`), the row of it, how many rows are like it
+    (`times`), and a script.
+    """
 
     what: str
     detail: str

@@ -28,6 +28,7 @@ def run(
 
     address   of a Dask scheduler (tcp://...) or a Ray cluster (auto, ray://...) that runs; default: a local one
     executor  as there, with workers (how many), retries (of a failed shard) and retry_crashed
+    progress  is told the state after every shard
     """
     options: dict[str, Any] = {"retries": retries, "retry_crashed": retry_crashed, "progress": progress}
     with _executor_at(executor, address) as there:

@@ -18,7 +18,9 @@ MAX_SPEC_BYTES = 1 << 24
 
 @dataclass(frozen=True)
 class Spec:
-    """A parsed spec: kind and options of a campaign, and the folder or object store of its records."""
+    """A parsed spec, from the file `path`: kind and options of a campaign, the folder or object store of its records,
+    and `home`, where the files that it names are.
+    """
 
     path: str
     kind: str

@@ -18,7 +18,9 @@ PAUSE_SECONDS, PAUSE_GAPS = 10.0, 20.0  # a gap this many seconds longer than so
 
 @dataclass(frozen=True)
 class CampaignStatus:
-    """State of a campaign: numbers of shards, which are done or crashed, and the rate when it last ran."""
+    """State of a campaign of a `kind` in a `folder`: how many shards (`count`), which are done or crashed, and the rate
+    when it last ran.
+    """
 
     kind: str
     folder: str

@@ -70,7 +70,9 @@ def walk(
 
 
 def _intersection(own: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Return the intersection of two intervals (low, high), cell by cell; empty ones have low > high."""
+    """Return the intersection of two intervals `own` and `other`, each (low, high), cell by cell; an empty one has low
+    > high.
+    """
     return np.maximum(own[0], other[0]), np.minimum(own[1], other[1])
 
 

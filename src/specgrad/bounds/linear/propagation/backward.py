@@ -73,12 +73,12 @@ class ObjectiveParts:
 
 
 def times(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """Product of two optional tensors, None standing for 1."""
+    """Product a*b of two optional tensors, None standing for 1."""
     return b if a is None else a if b is None else a * b
 
 
 def plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """Sum of two optional tensors, None standing for 0."""
+    """Sum a + b of two optional tensors, None standing for 0."""
     return b if a is None else a if b is None else a + b
 
 
@@ -377,8 +377,9 @@ OnLayer = Callable[[int, ObjectiveParts, list[Tensor], Any, Any], None]
 
 
 def backward(state: State, seeds: Mapping[int, Tensor], on_layer: OnLayer | None = None) -> Tensor:
-    """Lower bounds (boxes, rows) of sum over nodes of seed.value; seeds are coefficients (boxes, rows, *shape)
-    by node.
+    """Lower bounds (boxes, rows) of sum over nodes of seed.value; seeds are coefficients (boxes, rows, *shape) by node.
+
+    `on_layer`, if given, is called at every layer on the way, see `backward_two_sided`.
     """
     return backward_two_sided(state, seeds, on_layer)[0]
 

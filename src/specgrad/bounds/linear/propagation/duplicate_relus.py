@@ -128,7 +128,9 @@ class DuplicateFold(NamedTuple):
     fold_cost: Tensor
 
     def intersect_duplicates(self, ends: Interval) -> Interval:
-        """Return the interval with every kept cell's narrowed by that of its duplicates, widened by their deviation."""
+        """Return the interval `ends` (low, high) with every kept cell's narrowed by that of its duplicates, widened by
+        their deviation.
+        """
         low, high = (end.flatten(1) for end in ends)
         kept, gone, sign = self.duplicates
         first, last = (end[:, gone] * sign for end in (low, high))

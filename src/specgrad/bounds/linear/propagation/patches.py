@@ -413,7 +413,7 @@ def times(a: Tensor, factor: Tensor | None) -> Tensor:
 
 
 def _scalar_if_uniform(v: Tensor) -> Tensor:
-    """Return a tensor of equal numbers as one number (1,), so that rows equal at all positions stay one; else
+    """Return a tensor v of equal numbers as one number (1,), so that rows equal at all positions stay one; else v
     unchanged.
     """
     first = v.flatten()[:1]
@@ -421,7 +421,7 @@ def _scalar_if_uniform(v: Tensor) -> Tensor:
 
 
 def _total(parts: list[Tensor]) -> Tensor:
-    """Sum of a nonempty list of tensors."""
+    """Sum of a nonempty list of tensors, `parts`."""
     total = parts[0]
     for part in parts[1:]:
         total = total + part

@@ -98,7 +98,9 @@ def bound_over_interval(a: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, T
 
 @dataclass(eq=False)
 class BoundLayer:
-    """Base class: how backward bounds pass one varying node; `sources` are the varying nodes that it reads."""
+    """Base class: how backward bounds pass one varying node, at `position` in the graph; `sources` are the varying
+    nodes that it reads.
+    """
 
     position: int
     node: Node

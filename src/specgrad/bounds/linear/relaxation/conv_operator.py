@@ -36,6 +36,9 @@ MIN_FLOAT32_SPEEDUP = 1.5  # how much faster float32 must be
 class Convolution:
     """A convolution by its weights (outputs, inputs per group, *kernel) and window, and its adjoint; matrices are
     cached.
+
+    singles   the weights in float32, once asked for
+    ways      whether float32 is asked for -> the fastest algorithm, as it was measured
     """
 
     weights: Tensor

@@ -27,8 +27,8 @@ SPHERE_ITERATIONS = 6  # of the search for t
 
 @dataclass(frozen=True, eq=False)
 class InputBall:
-    """A norm ball that the input lies in: its norm ("1" or "2"), centre (flat, float64) and radius,
-    rounding included.
+    """A norm ball that the input lies in: its norm ("1" or "2"), `center` (flat, float64) and radius, rounding
+    included.
     """
 
     norm: str

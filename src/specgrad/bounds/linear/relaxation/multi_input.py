@@ -28,7 +28,7 @@ from .bound_layers import BackwardBound, BoundContext, BoundJoint, Interval, pos
 
 
 def middle_and_radius(ends: Interval) -> tuple[Tensor, Tensor]:
-    """Middle and radius of an interval, the radius rounded up."""
+    """Middle and radius of an interval `ends` (low, high), the radius rounded up."""
     low, high = ends
     middle = low / 2 + high / 2
     return middle, torch.maximum(high - middle, middle - low) * slack_constants.MIDDLE
@@ -94,7 +94,7 @@ class BoundMaximum(BoundJoint):
         self.sign = 1 if node.op.name == "maximum" else -1
 
     def _ends(self, ends: Sequence[Interval]) -> list[Interval]:
-        """Intervals of both arguments, negated for a minimum."""
+        """Intervals of both arguments, negated for a minimum; `ends` are those of the arguments that vary."""
         rest, like, mirrored = iter(ends), ends[0][0], []
         for arg in self.args:
             low, high = next(rest) if isinstance(arg, tuple) else (_float64(arg),) * 2

@@ -39,6 +39,8 @@ class SoftmaxNodes(NamedTuple):
 
     shift   from the maximum that was subtracted to the exponent's second argument; empty: nothing was
     total   from the sum to the divisor
+    numerator   the exp
+    axis      along which is summed
     """
 
     source: int

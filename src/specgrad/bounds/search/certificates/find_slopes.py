@@ -90,6 +90,7 @@ def prove_by_trees(
     refine   cut further where trees leave something open
     deadline  called between leaves; may raise
     statement, arithmetic   the property, and the executions meant (None: float32, fused)
+    step     is told (what, done, total)
     """
     graph, proofs, meant = deployed_graph(graph), [], Arithmetic() if arithmetic is None else arithmetic
     for case, given in zip(statement.cases, trees, strict=True):

@@ -79,6 +79,7 @@ class TreeProver:
         """Return a proof whose leaves the checker's code accepts, and what it proves of every alternative.
 
         refine   cut leaves further that the tree leaves open
+        step     is told (what, done, total)
 
         An OpenLeafError names the worst leaf of the tree as it was given, where the proof does not come to an end.
         """

@@ -294,6 +294,7 @@ def split_inputs(
     """Split the box of a case until every part is excluded, a counterexample is found, or the deadline.
 
     rooted   bounds of the parts of another box, whose rounding is that of its own, smaller values; None: not there
+    progress   is told (what, done, total)
     """
     low, high = (torch.from_numpy(np.ravel(end))[None].clone() for end in case.outer())
     order, part, slot, depth = torch.zeros(1, dtype=torch.float64), *torch.zeros((3, 1), dtype=torch.int64)

@@ -161,9 +161,9 @@ class Effort:
 def attack(network: DeployedNetwork, case: Case, effort: Effort | None = None) -> Counterexample | None:
     """Search a counterexample candidate of one case by projected gradients; None if none is found.
 
-    Every alternative is aimed at from the middle of the box and from random points, by signed gradients of
-    max_k (rows_k . y - limit_k), with steps that shrink. Inputs stay on float32 numbers that points of the box are
-    rounded to, and in the ball of the case if it has one.
+    Every alternative is aimed at from the middle of the box and from random points, by signed gradients of max_k
+    (rows_k . y - limit_k), with steps that shrink. Inputs stay on float32 numbers that points of the box are rounded
+    to, and in the ball of the case if it has one. `effort` limits its seconds and starts.
     """
     import torch
 
@@ -223,6 +223,8 @@ def _descend(
 ) -> Counterexample | None:
     """Take signed gradient steps from x inside `box`, one for each of `paces`, that share of the box wide; return a
     confirmed candidate or None.
+
+    `aims` are the alternatives that the rows of x are to meet.
     """
     import torch
 

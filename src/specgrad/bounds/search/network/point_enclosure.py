@@ -81,6 +81,7 @@ def enclosed(graph: Graph, x: Array, arithmetic: Arithmetic | None = None, rows:
     each other.
 
     rows   linear objectives of the outputs, which are bounded besides
+    arithmetic   the executions meant; None: float32, fused
     """
     meant = arithmetic or Arithmetic()
     given = np.asarray(x, np.float32).reshape(graph.nodes[graph.input_positions[0]].shape)

@@ -76,7 +76,9 @@ def held_run(network: DeployedNetwork, x: Any) -> Array:
 
 
 def _named(point: Counterexample, interface: PropertyInterface | None) -> Counterexample:
-    """Return the counterexample with inputs and outputs by the property's names."""
+    """Return the counterexample with inputs and outputs by the names of the property's `interface`; unchanged for
+    None.
+    """
     if interface is None:
         return point
     exact = interface.named(np.array(point.point, dtype=object), point.y)
@@ -90,7 +92,10 @@ def _named(point: Counterexample, interface: PropertyInterface | None) -> Counte
 def ask(
     networks: Sequence[NamedNetwork], interface: PropertyInterface | None, point: Counterexample, case: Case
 ) -> list[Run]:
-    """Run the given modules and ONNX Runtime at the point, every network by itself."""
+    """Run the given modules and ONNX Runtime at the point, every network by itself.
+
+    `interface` says which cells of the point each network reads; None: the only one reads all.
+    """
     if not networks:
         return []
     interface = interface or PropertyInterface(tuple(range(point.x.size)))

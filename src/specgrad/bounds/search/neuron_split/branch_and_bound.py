@@ -31,6 +31,8 @@ MAX_BATCH, MAX_BATCH_CELLS = 1024, 1 << 17  # problems of small networks at once
 def narrowed(forward: ForwardPass, deadline: float, steps: int = 15, progress: Progress | None = None) -> Bounder:
     """Tighten the intervals of splittable nodes in `forward`, with slopes optimised per cell by `steps` steps, layer by
     layer, until the deadline; return a Bounder of them.
+
+    `progress` is told (what, done, total).
     """
     bounder = Bounder(forward)
     inputs = sorted(bounder.points)
@@ -173,6 +175,7 @@ def branch(
     """Prove row.y >= target for every row by splitting open subproblems, until all are proven or the time is over.
 
     most   how many subproblems may be bounded
+    progress   is told (what, done, total)
     """
     begun = time.monotonic()
     deadline = begun + seconds
@@ -253,7 +256,7 @@ class OpenSubproblems:
 
     @staticmethod
     def joined(parts: Sequence[OpenSubproblems]) -> OpenSubproblems:
-        """Concatenate several batches of open subproblems of one row set."""
+        """Concatenate `parts`, several batches of open subproblems of one row set."""
         tensors = (torch.cat([getattr(p, name) for p in parts]) for name in ("bounds", "row", "part", "refined"))
         return OpenSubproblems(Problems.joined([p.problems for p in parts]), *tensors)
 

@@ -113,7 +113,9 @@ class Kink:
 
 @dataclass(frozen=True, eq=False)
 class Winner:
-    """Split of a window of maximum i by its tap with the largest middle: that tap wins, or another one does."""
+    """Split of a window of maximum i by its tap with the largest middle: that tap wins, or another one does. `bounder`
+    has the maximum's rules.
+    """
 
     bounder: Bounder
     i: int
@@ -191,7 +193,9 @@ class Winner:
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """Split of an input at its middle; half a box gains about abs(A_j)*w_j/2 once its layers are bounded again."""
+    """Split of an input, node x of the graph of `bounder`, at its middle; half a box gains about abs(A_j)*w_j/2 once
+    its layers are bounded again.
+    """
 
     bounder: Bounder
     x: int
@@ -219,7 +223,9 @@ class Axis:
         return torch.minimum(torch.maximum(first / 2 + last / 2, first), before)
 
     def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
-        """Return `lines` unchanged: inputs are compared with inputs alone, by their scores."""
+        """Return `lines` unchanged, whatever `boxes`, `cells` and `side` are split: inputs are compared with inputs
+        alone, by their scores.
+        """
         return lines  # inputs are compared with inputs alone, by their scores
 
     def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:

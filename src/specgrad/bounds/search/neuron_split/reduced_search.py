@@ -38,6 +38,7 @@ def search(
     """Prove row.y >= target for every row, by the reduced network if the network allows it, else by `branch`.
 
     most   how many subproblems may be bounded
+    progress   is told (what, done, total)
     """
     reads_output = max(bounder.state.layers) > bounder.output  # a relu after it would take the place of its objective
     if reads_output or not can_fold(bounder.state):
@@ -78,7 +79,7 @@ class OpenReduced:
 
     @staticmethod
     def joined(parts: Sequence[OpenReduced]) -> OpenReduced:
-        """Concatenate several batches of open subproblems into one."""
+        """Concatenate `parts`, several batches of open subproblems, into one."""
         return OpenReduced(*(torch.cat([getattr(p, name) for p in parts]) for name in OpenReduced.__dataclass_fields__))
 
 
@@ -123,7 +124,9 @@ class _ReducedSearch:
         self.size = max(FEWEST, min(MOST, NUMBERS // (self.folded.matrix.shape[1] + 8 * self.folded.count + 1)))
 
     def run(self, deadline: float, most: int, progress: Progress | None) -> Outcome:
-        """Search until all rows are proven, the deadline, or `most` subproblems."""
+        """Search until all rows are proven, the deadline, or `most` subproblems; `progress` is told (what, done,
+        total).
+        """
         begun, root = time.monotonic(), self._root()
         first = self._lower(root)
         self.goals = (self.targets + ABOVE * (root.bound.double() - first).abs()).float()

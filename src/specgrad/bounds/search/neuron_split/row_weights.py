@@ -56,7 +56,9 @@ def weights_of(b: Tensor, a: Tensor, r: Tensor) -> Tensor:
 
 
 def _value(w: Tensor, b: Tensor, lines: Tensor) -> Tensor:
-    """Lower bound of sum_k w_k*(b_k + lines_k.x) over x in the unit box, -1 to 1."""
+    """Lower bound of sum_k w_k*(b_k + lines_k.x) over x in the unit box, -1 to 1; w, b and `lines` have further axes in
+    front.
+    """
     return (w * b).sum(-1) - (w.unsqueeze(-2) @ lines).abs().sum((-1, -2))
 
 

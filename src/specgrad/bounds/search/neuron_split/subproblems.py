@@ -59,7 +59,10 @@ def root_forward(
     arithmetic: Arithmetic | None = None,
     ball: InputBall | None = None,
 ) -> ForwardPass:
-    """Run crown's forward pass over `graph` on one input box, and in a ball if given, for the deployed network."""
+    """Run crown's forward pass over `graph` on one input box, and in a ball if given, for the deployed network.
+
+    `arithmetic` are the executions meant; None: float32, fused.
+    """
     rules = box_context(graph, True, arithmetic, "torch")
     forward = ForwardPass(
         graph, rules, bind_inputs(graph, balls_of((Box(low, high),), rules.arithmetic)), input_ball=ball

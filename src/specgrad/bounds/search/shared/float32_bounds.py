@@ -38,6 +38,8 @@ class QuickLines:
     others     relaxations of all other layers
     intervals  (lower, upper) of every node
     inputs     (middle, radius) of inputs that are split
+    candidate_taps  maximum -> bool (boxes, taps, windows): which taps may win
+    fast       False: coefficients are in float32 already, see `State.fast`
     """
 
     bent: Mapping[int, tuple[Tensor, Tensor, Tensor, Tensor]]

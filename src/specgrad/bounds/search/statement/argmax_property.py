@@ -90,7 +90,10 @@ def winner_of(lines: Array, winners: tuple[int, ...], sign: int, last: bool, out
 
 @dataclass(frozen=True, eq=False)
 class ArgmaxSource:
-    """Source of ArgMax or ArgMin outputs: `scores` is a node; lines[c] are its cells that output c chooses from."""
+    """Source of ArgMax or ArgMin outputs: `scores` is a node; lines[c] are its cells that output c chooses from.
+
+    `sign` is -1 for ArgMin, else 1; of equal scores the last wins if `last`, else the first.
+    """
 
     scores: int
     lines: Array

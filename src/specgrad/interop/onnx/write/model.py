@@ -69,7 +69,7 @@ def _constant_array(w: Writer, node: Node, array: Array) -> Array:
 
 
 def _equal(stored: Array, array: Array) -> bool:
-    """Return whether stored numbers equal the exact ones; NaN equals NaN."""
+    """Return whether the numbers `stored` equal the exact ones, `array`; NaN equals NaN."""
     if array.dtype != object:
         return bool(np.array_equal(stored, array, equal_nan=True))
     return all(float(s) == v for s, v in zip(stored.flat, array.flat, strict=True))

@@ -89,7 +89,7 @@ class Writer:
         return self.store(np.array(list(values), dtype=np.int64))
 
     def number(self, value: Number) -> str:
-        """Store a number, rounded to the model's type, and return the constant's name."""
+        """Store the number `value`, rounded to the model's type, and return the constant's name."""
         return self.store(np.array(float(value), dtype=self.dtype))
 
     def array(self, values: Any) -> str:

@@ -69,9 +69,10 @@ def normalise(
     """Return the model with all written: defaults, types, shapes, padding, axes, broadcasts, opset; no dead nodes.
 
     Functions are expanded by ONNX's own inliner first. What it gives and what is written are imported, and must be one
-    graph, node for node, weights bit for bit (specgrad.equivalence; bounds of Clip at the limits of the type count
-    as absent ones). Otherwise, and where a node has no meaning here or an input has an open size that `shapes` does
-    not close, an UnsupportedError says why, and there is nothing to write.
+    graph, node for node, weights bit for bit (specgrad.equivalence; bounds of Clip at the limits of the type count as
+    absent ones). Otherwise, and where a node has no meaning here or an input has an open size that `shapes` does not
+    close, an UnsupportedError says why, and there is nothing to write. `process` is where ONNX's own code runs; None: a
+    new one.
 
     >>> from onnx import TensorProto
     >>> x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1, 4]) for n in "xy")
@@ -172,13 +173,13 @@ def _with_shapes(draft: Draft) -> onnx.ModelProto:
 
 
 def _is_closed(info: onnx.ValueInfoProto) -> bool:
-    """Return whether a declared shape has a positive size on every axis."""
+    """Return whether the shape that `info` declares has a positive size on every axis."""
     kind = info.type.tensor_type
     return kind.HasField("shape") and all(d.dim_value > 0 for d in kind.shape.dim)
 
 
 def _write_shape(info: onnx.ValueInfoProto, sizes: Sequence[int]) -> None:
-    """Write sizes as numbers; denotations of the axes stay."""
+    """Write sizes as numbers into `info`; denotations of the axes stay."""
     dims = info.type.tensor_type.shape.dim
     said = [d.denotation for d in dims]
     info.type.tensor_type.shape.ClearField("dim")
@@ -228,7 +229,7 @@ def _bounds(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _first_shape_difference(a: OnnxGraph, b: OnnxGraph) -> str:
-    """Return the first value that both graphs have in different shapes, as text; "" if there is none."""
+    """Return the first value that the graphs a and b have in different shapes, as text; "" if there is none."""
     for name, p in a.values.items():
         if name in b.values and a.nodes[p].shape != b.nodes[b.values[name]].shape:
             return f": {name!r} has shapes {a.nodes[p].shape} and {b.nodes[b.values[name]].shape}"
