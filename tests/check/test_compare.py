@@ -55,7 +55,9 @@ def test_the_same_function_is_shown(change: Any) -> None:
 def test_another_function_is_told_apart(change: Any) -> None:
     first, second = compared.original(), compared.edited(change)
     layer, alike = compared.OTHER[change]
-    done = compare(first, second, X)
+    folded = change is compared.fused
+    assert (compare(first, second, X).verdict == "same within rounding") == folded
+    done = compare(first, second, X, exact=folded)
     assert done.verdict == "differs"
     assert done.divergent_layers is not None
     assert done.divergent_layers[0] == layer
@@ -88,6 +90,11 @@ def test_what_a_real_optimiser_changes(tmp_path: Any) -> None:
     full = compared.optimised(compared.original(), "ORT_ENABLE_BASIC", str(tmp_path / "full.onnx"))
     assert "BatchNormalization" not in {n.op_type for n in full.graph.node}
     done = compare(compared.original(), full, X)
+    assert (done.verdict, done.points) == ("same within rounding", ())
+    assert done.weights is not None
+    assert 0 < done.weights.units < done.weights.roundings <= 8
+    assert "2**-24" in str(done)
+    done = compare(compared.original(), full, X, exact=True)
     assert done.verdict == "differs"
     assert done.witness is not None
     assert done.witness.within_rounding
@@ -256,13 +263,17 @@ def test_boxes_in_three_words_are_one() -> None:
 
 
 def test_a_difference_that_only_the_box_shows() -> None:
-    """Nothing at the input given, nor at normal numbers: a relu that begins at 99."""
-    a, b = sg.trace(lambda x: sg.relu(x - 99), (1,)), sg.trace(lambda x: sg.relu(x - 99) * 2, (1,))
+    """Nothing at the input given, at normal numbers, nor next to a number of the graphs: a relu that begins at 99."""
+    late = lambda x: sg.relu(x - 33 - 33 - 33)
+    a, b = sg.trace(late, (1,)), sg.trace(lambda x: late(x) * 2, (1,))
     done = compare(a, b, np.float32([0]), low=0, high=100)
     assert done.verdict == "differs"
     assert done.witness is not None
     assert done.witness.about == "an input of the box"
     assert compare(a, b, np.float32([0])).verdict == "cannot tell"
+    seen = compare(*(sg.trace(lambda x, s=s: sg.relu(x - 99) * s, (1,)) for s in (1, 2)), np.float32([0]))
+    assert seen.witness is not None
+    assert seen.witness.about == "every cell 100, next to 99"
 
 
 def test_models_that_do_not_fit_the_input_are_refused() -> None:

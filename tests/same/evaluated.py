@@ -9,6 +9,7 @@ import numpy as np
 
 import specgrad as sg
 from exactly import point, value
+from specgrad.equivalence.folded import plain
 from specgrad.equivalence.normal_form import normal_form
 from specgrad.equivalence.surd import Surd
 from specgrad.equivalence.term_table import Atom, TermTable
@@ -23,6 +24,7 @@ NAMED |= {"clamp": ("low", "high"), "max_pool": ("window",)}
 def ball(x: Any) -> Any:
     if isinstance(x, flint.arb):
         return x
+    x = plain(x)
     if not isinstance(x, Surd):
         return sg.balls(x).item()
     return sum((ball(r) * ball(q).sqrt() for q, r in x.parts.items()), ball(0))

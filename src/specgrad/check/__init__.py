@@ -4,7 +4,8 @@ from .auditing.audit import Audit, audit, audit_recorded
 from .auditing.layer import LayerVerdict
 from .cases.op_case import OPERATORS, OpCase
 from .cases.signature import Signature, kernel_signature
-from .comparison.compare import Comparison, compare
+from .comparison.compare import compare
+from .comparison.result import Comparison
 from .conform.conformance import Conformance, Finding, conformance
 from .conform.kernel import ConformanceError, ConformanceSummary, assert_conforms
 from .decisions import PreserveResult, preserve

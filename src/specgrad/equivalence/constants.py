@@ -17,9 +17,11 @@ import numpy as np
 from ..errors import ScalarError
 from ..scalar import Array, exact
 from ..window import Shape
-from .surd import Surd, interval, square_root
+from .folded import Folded, folded, plain
+from .surd import Surd, interval
 
-MAX_EXACT_CELLS = 2**17  # of an array that is computed with exactly
+MAX_EXACT_CELLS = 2**12  # of an array that is computed with exactly
+MAX_MULTIPLIED_CELLS = 2**8  # of weights that are multiplied out
 WITHIN_FLOAT64 = ("float16", "float32", "float64")  # long doubles and integers may not be
 
 
@@ -29,10 +31,14 @@ class TooManyError(ScalarError):
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """An exact array, array * factors: floats or exact numbers, times exact numbers that broadcast (None: ones)."""
+    """An exact array, array * factors: floats or exact numbers, times exact numbers that broadcast (None: ones).
+
+    roundings   how often a float32 program would have rounded floats of `array` that are products of what was given
+    """
 
     array: Array
     factors: Array | None = None
+    roundings: int = 0
 
     @property
     def shape(self) -> Shape:
@@ -49,31 +55,61 @@ class Constant:
         """Return the product with exact numbers that broadcast to it."""
         whole = drop_repeats(factors if self.factors is None else np.asarray(self.factors * factors, dtype=object))
         if all(v == 1 for v in whole.flat):
-            return Constant(self.array)
-        product = Constant(self.array, whole)
-        if self.array.size <= MAX_EXACT_CELLS:
+            return Constant(self.array, None, self.roundings)
+        product = Constant(self.array, whole, self.roundings)
+        if self.array.size <= min(MAX_MULTIPLIED_CELLS, MAX_EXACT_CELLS):
             return Constant(product.numbers())
-        return _exact_product(self.array, whole) or product
+        floats = _exact_product(self.array, whole)
+        return product if floats is None else Constant(floats, None, product.most_roundings)
 
     def rearranged(self, move: Callable[[Array], Array]) -> Constant:
         """Return the constant after `move`, a permutation of cells, applied to the array and to the factors."""
         factors = None if self.factors is None else move(np.broadcast_to(self.factors, self.shape))
-        return Constant(move(self.array), None if factors is None else drop_repeats(factors))
+        return Constant(move(self.array), None if factors is None else drop_repeats(factors), self.roundings)
 
     def key(self) -> Any:
         """Return a hashable key: equal keys mean equal numbers; different keys prove nothing."""
         return _cells_key(self.array), None if self.factors is None else _cells_key(self.factors)
 
     def float_bounds(self) -> tuple[Array, Array]:
-        """Return float64 arrays (low, high) that enclose every cell."""
+        """Return float64 arrays (low, high) that enclose every cell; what is not finite is its own bound."""
+        if self.array.dtype.kind == "f" and not np.isfinite(self.array).all():
+            return self.array.astype(float), self.array.astype(float)
         held = self.array.dtype.name in WITHIN_FLOAT64
-        low, high = (self.array.astype(float),) * 2 if held else interval(exact_numbers(self.array))
+        low, high = (self.array.astype(float),) * 2 if held else interval(plain_numbers(self.array))
         if self.factors is None:
             return low, high
-        first, last = interval(self.factors)
+        first, last = interval(plain_numbers(self.factors))
         products = [a * b for a in (low, high) for b in (first, last)]
         below, above = np.minimum.reduce(products), np.maximum.reduce(products)
         return np.nextafter(below, -np.inf), np.nextafter(above, np.inf)
+
+    @property
+    def most_roundings(self) -> int:
+        """How often a float32 program that folds the constant rounds a cell, at most."""
+        simple = self.array.dtype != object and self.factors is None
+        return self.roundings if simple else int(self.foldings()[1].max(initial=0))
+
+    def foldings(self) -> tuple[Array, Array]:
+        """Return (size, roundings) per cell, of a float32 program that folds the constant (see `Folded`).
+
+        Numbers as they were given have 0 roundings.
+        """
+        size, roundings = _foldings(self.array)
+        roundings = roundings + self.roundings
+        if self.factors is None:
+            return size, roundings
+        more, added = _foldings(self.factors)
+        return size * more, 1 + roundings + added
+
+
+def _foldings(array: Array) -> tuple[Array, Array]:
+    """Return (size, roundings) of an array of floats or exact numbers."""
+    if array.dtype != object:
+        return abs(array.astype(float)), np.zeros(array.shape, int)
+    cells = [folded(v) for v in array.flat]
+    size = np.array([v.size for v in cells], dtype=float).reshape(array.shape)
+    return size, np.array([v.roundings for v in cells], dtype=int).reshape(array.shape)
 
 
 def _cells_key(array: Array) -> Any:
@@ -91,6 +127,7 @@ def _cells_key(array: Array) -> Any:
 
 def _float_if_equal(x: Any) -> float | None:
     """Return the float that equals an exact number; None if there is none."""
+    x = plain(x)
     if isinstance(x, Surd):
         return None
     try:
@@ -100,7 +137,7 @@ def _float_if_equal(x: Any) -> float | None:
     return near if math.isfinite(near) and Fraction(near) == x else None
 
 
-def _exact_product(array: Array, factors: Array) -> Constant | None:
+def _exact_product(array: Array, factors: Array) -> Array | None:
     """Return array * factors in float64 if no cell is rounded (Dekker's product); else None."""
     near = [_float_if_equal(v) for v in factors.flat]
     if None in near or array.dtype.name not in WITHIN_FLOAT64:
@@ -115,7 +152,7 @@ def _exact_product(array: Array, factors: Array) -> Constant | None:
             return None
         (ah, al), (bh, bl) = _dekker_split(a), _dekker_split(b)
         rest = ((ah * bh - product) + ah * bl + al * bh) + al * bl
-    return Constant(product) if not rest.any() else None
+    return product if not rest.any() else None
 
 
 def _dekker_split(x: Array) -> tuple[Array, Array]:
@@ -161,25 +198,35 @@ def exact_constant(array: Array) -> Array:
 
 
 def exact_numbers(array: Array) -> Array:
-    """Return an object array of Fractions (or Surds), cell by cell."""
-    return exact(array) if array.dtype != object else _to_fractions(array)
+    """Return an object array of exact numbers with the record of their folding, cell by cell."""
+    cells = np.empty(array.shape, dtype=object)
+    for place, v in np.ndenumerate(array if array.dtype == object else exact(array)):
+        cells[place] = v if isinstance(v, Folded) else folded(_checked(v))
+    return cells
 
 
-def _to_fractions(array: Array) -> Array:
-    """Return integers and floats as Fractions, Surds unchanged; raise ScalarError for anything else."""
-    made = np.empty(array.shape, dtype=object)
+def plain_numbers(array: Array) -> Array:
+    """Return an object array of Fractions and Surds, cell by cell."""
+    if array.dtype != object:
+        return exact(array)
+    cells = np.empty(array.shape, dtype=object)
     for place, v in np.ndenumerate(array):
-        if not isinstance(v, int | float | Fraction | Surd) or isinstance(v, bool):
-            raise ScalarError("constant", f"{type(v).__name__} is no exact number")
-        if isinstance(v, float) and not math.isfinite(v):
-            raise ScalarError("constant", "infinities and NaN are no exact numbers")
-        made[place] = v if isinstance(v, Surd) else Fraction(v)
-    return made
+        cells[place] = plain(v)
+    return cells
+
+
+def _checked(v: Any) -> Any:
+    """Return an exact number, or a finite float; raise ScalarError for anything else."""
+    if not isinstance(v, int | float | Fraction | Surd) or isinstance(v, bool):
+        raise ScalarError("constant", f"{type(v).__name__} is no exact number")
+    if isinstance(v, float) and not math.isfinite(v):
+        raise ScalarError("constant", "infinities and NaN are no exact numbers")
+    return v
 
 
 def square_roots(cells: Array) -> Array:
     """Return the exact square root of every cell."""
     roots = np.empty(cells.shape, dtype=object)
     for place, v in np.ndenumerate(cells):
-        roots[place] = square_root(v)
+        roots[place] = folded(v).sqrt()
     return roots

@@ -1,7 +1,7 @@
 """Rules of reshapes and permutations: they are merged, moved outwards, and dropped where nothing moves.
 
 reshape(reshape(x)) = reshape(x)    permute(permute(x)) = permute(x)    f(L(x)) = L(f(x)) for a function of one cell
-a permutation that keeps the order of all axes longer than 1 is a reshape
+a permutation that keeps the order of all axes longer than 1 is a reshape, and goes below a reshape that moves others
 
 `table` holds the terms of both networks; values and atoms are given and returned by their numbers in it.
 """
@@ -35,6 +35,10 @@ def permute_to(table: TermTable, x: int, order: tuple[int, ...]) -> int:
     inner = table.single_atom(x)
     if inner is not None and inner.op == "permute":
         return permute_to(table, inner.args[0], tuple(inner.params[0][a] for a in order))
+    if inner is not None and inner.op == "reshape":
+        below = _permuted_below_reshape(table, inner, order)
+        if below is not None:
+            return below
     value = table.values[x]
     if len(value.terms) == 1 and table.atoms[value.terms[0][0]].op == "contract":
         return _permuted_contract(table, value, order) or with_layout(
@@ -46,6 +50,18 @@ def permute_to(table: TermTable, x: int, order: tuple[int, ...]) -> int:
     if moving == sorted(moving) and 0 not in shape:
         return reshape_to(table, x, _permuted_shape(shape, order))
     return with_layout(table, "permute", (order,), x, _permuted_shape(shape, order))
+
+
+def _permuted_below_reshape(table: TermTable, reshape: Atom, order: tuple[int, ...]) -> int | None:
+    """Return permute(reshape(y)) as reshape(permute(y)), if the reshape moves axes of one cell alone; else None."""
+    (y,), shape = reshape.args, reshape.shape
+    old = table.values[y].shape
+    long, axes = ([a for a, n in enumerate(s) if n != 1] for s in (old, shape))
+    if [old[a] for a in long] != [shape[a] for a in axes] or 0 in shape:
+        return None
+    moved = iter([long[axes.index(a)] for a in order if shape[a] != 1])
+    inside = permute_to(table, y, tuple(next(moved) if n != 1 else a for a, n in enumerate(old)))
+    return reshape_to(table, inside, _permuted_shape(shape, order))
 
 
 def _permuted_shape(shape: Shape, order: tuple[int, ...]) -> Shape:

@@ -19,7 +19,7 @@ import numpy as np
 from ..scalar import Array
 from ..window import Shape
 from .constants import MAX_EXACT_CELLS, TooManyError, drop_repeats
-from .surd import reciprocal
+from .folded import folded
 from .term_table import AffineTerm, Atom, TermTable
 
 LAYOUT = ("permute", "reshape")
@@ -95,7 +95,7 @@ def reciprocals(numbers: Array) -> Array:
     """Return 1/v of every number, exactly."""
     made = np.empty(numbers.shape, dtype=object)
     for place, v in np.ndenumerate(numbers):
-        made[place] = reciprocal(v)
+        made[place] = folded(v).reciprocal()
     return made
 
 

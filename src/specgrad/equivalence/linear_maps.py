@@ -38,13 +38,13 @@ MAX_EXACT_PRODUCTS = 2**21  # exact products of one constant that goes through w
 
 @dataclass(frozen=True)
 class TermApplication:
-    """One node to rewrite: `args` are value numbers, `weights` the arguments that are constant arrays (or None)."""
+    """One node to rewrite: `args` are value numbers, `weights` the arguments that are constants (or None)."""
 
     table: TermTable
     op: Any
     params: dict[str, Any]
     args: tuple[int, ...]
-    weights: tuple[Array | None, ...]
+    weights: tuple[Constant | None, ...]
     shape: Shape
 
     @property
@@ -58,7 +58,7 @@ def conv(c: TermApplication) -> int | None:
     window, groups, weights = c.params["window"], c.params["groups"], c.weights[1]
     if weights is None or any(g is None for g in c.weights[2:]):
         return None
-    x, w = c.args[0], Constant(weights)
+    x, w = c.args[0], weights
     if c.op.name == "conv":
         x, window = pad_for_window(c.table, x, window), window.unpadded()
         x, w = _absorb_channel_scale(c.table, x, w, window.rank, groups)
@@ -152,7 +152,7 @@ def contract(c: TermApplication) -> int | None:
     turned = sorted(range(len(x)), key=lambda a: (out.index(x[a]) if x[a] in out else len(out), a))
     x, number = "".join(x[a] for a in turned), permute_to(c.table, number, tuple(turned))
     spec, order = canonical_spec(x, w, out)
-    constant = Constant(np.transpose(weights, order))
+    constant = weights.rearranged(lambda array: np.transpose(array, order))
     number, constant = _absorb_letter_scale(c.table, number, constant, spec)
     atom = Atom("contract", (spec,), (number,), c.shape, c.table.constant(constant))
     return _apply_linear_map(c, atom)

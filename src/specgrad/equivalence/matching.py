@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
+from ..deadline import check_time
 from ..graph.graph import CONSTANT, INPUT, Graph, NumberArg
+from .constants import plain_numbers
+from .folded import Folded, plain
 from .normal_form import NormalForm
+from .surd import Surd
 from .term_table import TermTable
+
+UNIT_ROUNDOFF = 2.0**-24
+SECOND_ORDER = 1 + 1e-6  # of products of roundings, and of sizes that are floats
+CELLS_PER_LOOK = 2**12  # at the clock
 
 
 def fingerprints(graph: Graph, numbers: dict[Any, int]) -> list[int]:
@@ -58,15 +69,23 @@ def same_node_for_node(a: Graph, b: Graph) -> bool:
 
 @dataclass(frozen=True)
 class Weights:
-    """The pair of constants that differ the most, by at most `max_difference`, of two networks of one structure.
+    """How corresponding constants of two networks of one structure differ.
 
-    largest   the largest absolute value of the constant of the first network
-    layers    the layers of both
+    max_difference  the most that a constant differs from its counterpart, at most
+    largest         the largest absolute value of that constant of the first network
+    layers          the layers of both that hold it
+    units           the most that a constant differs, in 2**-24 of its size: what it was folded from, absolutely
+    roundings       how often a float32 program rounds one of them that folds in one network what the other has folded
+                    already; 0: neither leaves more to fold than the other
+    within_rounding no constant differs by more than such foldings of its own explain
     """
 
     max_difference: float
     largest: float
     layers: tuple[str, str]
+    units: float = 0.0
+    roundings: int = 0
+    within_rounding: bool = True
 
     @property
     def relative(self) -> float:
@@ -123,21 +142,79 @@ def _constant_or_none(table: TermTable, number: int | None) -> Any:
     return None if number is None else table.constants[number]
 
 
-def largest_weight_difference(table: TermTable, a: NormalForm, b: NormalForm) -> Weights | None:
-    """Return the largest difference of corresponding constants; None if the structures differ."""
+def constant_pairs(table: TermTable, a: NormalForm, b: NormalForm) -> list[tuple[Any, Any, int, int]] | None:
+    """Return corresponding constants that are not known to be equal, with their atoms; None if the structures differ.
+
+    If all of them are equal, the networks are one function.
+    """
     skeleton = Skeleton(table)
     if [skeleton.of_value(v) for v in a.outputs] != [skeleton.of_value(v) for v in b.outputs]:
         return None
-    worst = Weights(0.0, 0.0, ("", ""))
-    for x, y in zip(a.outputs, b.outputs, strict=True):
-        for p, q, atom, other in skeleton.pairs(x, y):
-            low, high = _float_bounds(p)
-            below, above = _float_bounds(q)
-            distance = float(np.nextafter(np.maximum(high - below, above - low).max(initial=0), np.inf))
+    return [pair for x, y in zip(a.outputs, b.outputs, strict=True) for pair in skeleton.pairs(x, y)]
+
+
+def weight_difference(pairs: list[tuple[Any, Any, int, int]], a: NormalForm, b: NormalForm) -> Weights:
+    """Return how far corresponding constants are apart, and whether folding in float32 explains it."""
+    worst, units, most, within = Weights(0.0, 0.0, ("", "")), 0.0, 0, True
+    for p, q, atom, other in pairs:
+        check_time("constants")
+        low, high = _float_bounds(p)
+        below, above = _float_bounds(q)
+        with np.errstate(invalid="ignore"):  # infinities
+            gap = np.nextafter(np.maximum(high - below, above - low), np.inf)
+        gap = np.where((low == high) & (below == above) & (low == below), 0.0, gap)
+        unit, roundings = _unit_and_roundings(p, q)
+        unsure = (high - low) + (above - below)
+        within &= bool((gap <= roundings * unit * SECOND_ORDER + 2 * unsure).all() if roundings else not gap.any())
+        with np.errstate(divide="ignore", invalid="ignore"):
+            units = max(units, float(np.where(gap == 0, 0.0, gap / unit).max(initial=0)))
+        most = max(most, roundings)
+        distance = float(gap.max(initial=0))
+        if distance > worst.max_difference:
             size = float(np.maximum(abs(low), abs(high)).max(initial=0))
-            if distance > worst.max_difference:
-                worst = Weights(distance, size, (layer_of(a, atom), layer_of(b, other)))
-    return worst
+            worst = Weights(distance, size, (layer_of(a, atom), layer_of(b, other)))
+    return replace(worst, units=units, roundings=most, within_rounding=within)
+
+
+def _unit_and_roundings(p: Any, q: Any) -> tuple[Any, int]:
+    """Return 2**-24 of the larger size of two constants, per cell, and how many roundings folding adds to one of them.
+
+    Where both are made of as many operations nobody has folded one of them: what differs was given so.
+    """
+    size, roundings = (np.zeros(()), np.zeros((), int)) if p is None else p.foldings()
+    other, more = (np.zeros(()), np.zeros((), int)) if q is None else q.foldings()
+    return np.maximum(size, other) * UNIT_ROUNDOFF, abs(int(roundings.max(initial=0)) - int(more.max(initial=0)))
+
+
+def all_equal(pairs: list[tuple[Any, Any, int, int]]) -> bool:
+    """Return whether corresponding constants are equal numbers, cell by cell over exact ones; False: not shown."""
+    return all(_equal_constants(p, q) for p, q, _, _ in pairs)
+
+
+def _equal_constants(p: Any, q: Any) -> bool:
+    """Return whether two constants (None: zeros) are equal; each cell's floats first, since most differ there."""
+    (low, high), (below, above) = _float_bounds(p), _float_bounds(q)
+    if not bool(((low <= above) & (below <= high) & np.isfinite(low + high + below + above)).all()):
+        return False
+    shape = np.broadcast_shapes(low.shape, below.shape)
+    first, second = (_cells(x, shape) for x in (p, q))
+    for k, (x, y) in enumerate(zip(first, second, strict=True)):
+        if k % CELLS_PER_LOOK == 0:
+            check_time("exact constants")
+        if x != y:
+            return False
+    return True
+
+
+def _cells(constant: Any, shape: Any) -> Iterator[Any]:
+    """Yield the exact numbers of a constant (None: zeros), broadcast to a shape, one by one."""
+    if constant is None:
+        yield from repeat(Fraction(0), math.prod(shape))
+        return
+    factors = repeat(None) if constant.factors is None else np.broadcast_to(constant.factors, shape).flat
+    for x, s in zip(np.broadcast_to(constant.array, shape).flat, factors, strict=False):
+        cell = plain_numbers(np.asarray(x))[()] if not isinstance(x, Folded | Fraction | Surd) else plain(x)
+        yield cell if s is None else cell * plain(s)
 
 
 def _float_bounds(constant: Any) -> tuple[Any, Any]:

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from ..deadline import check_time
 from ..errors import SpecgradError
 from ..graph.graph import CONSTANT, INPUT, Arg, Graph, Node, NumberArg
-from ..ops.elementwise import SQRT, cellwise
+from ..ops.elementwise import DIV, MUL, SQRT, cellwise
 from ..scalar import Array
 from .constants import MAX_EXACT_CELLS, Constant, exact_constant
 from .layout import Layout, common_layout, without_layout
-from .linear_combinations import with_layout
+from .linear_combinations import reciprocals, with_layout
 from .linear_maps import MAX_EXACT_PRODUCTS, TermApplication
 from .rewrite_rules import COMMUTATIVE, RULES, evaluate_exactly
 from .term_table import Atom, TermTable
@@ -41,14 +42,15 @@ class NormalForm:
 def normal_form(graph: Graph, table: TermTable, rules: Mapping[str, Any] = RULES) -> NormalForm:
     """Return the normal form of a graph in `table`; inputs are identified by their order among the arguments."""
     inputs = {p: k for k, p in enumerate(graph.input_positions)}
-    given: dict[int, Array] = dict(graph.constants)
+    given = {i: Constant(np.asarray(array)) for i, array in graph.constants.items()}
     values: list[int] = []
     atoms: dict[int, int] = {}
     for i, node in enumerate(graph.nodes):
+        check_time("normal forms")
         if node.op is INPUT:
             number = table.value_of_atom(Atom("input", (inputs[i], node.kind), (), node.shape))
         elif node.op is CONSTANT:
-            number = _constant(table, node, np.asarray(given[i]))
+            number = _constant(table, node, given[i].array)
         else:
             number = _apply(table, graph, node, values, given, i, rules)
         values.append(number)
@@ -76,19 +78,19 @@ def _apply(
     graph: Graph,
     node: Node,
     values: list[int],
-    given: dict[int, Array],
+    given: dict[int, Constant],
     position: int,
     rules: Mapping[str, Any],
 ) -> int:
     """Return the value number of one node: folded, under a common layout, by its rule, or uninterpreted.
 
-    `values` are the numbers of the nodes before `position`; `given` the known arrays by position, to which a constant
-    that only moves is added.
+    `values` are the numbers of the nodes before `position`; `given` the known constants by position, to which one that
+    only moves, or is multiplied by few numbers, is added.
     """
     numbers = tuple(_argument(table, a, values) for a in node.args)
     weights = tuple(_constant_argument(table, graph, a, values, given) for a in node.args)
     call = TermApplication(table, node.op, node.params, numbers, weights, node.shape)
-    _track_moved_constant(node, given, position)
+    _track_constant(call, node, given, position)
     try:
         known = _fold_constants(call, node)
         if known is not None:
@@ -109,34 +111,57 @@ def _argument(table: TermTable, a: Arg, values: list[int]) -> int:
 
 
 def _constant_argument(
-    table: TermTable, graph: Graph, a: Any, values: list[int], given: dict[int, Array]
-) -> Array | None:
-    """Return the constant argument `a` as its array, or as exact numbers of its full shape; None if not constant.
+    table: TermTable, graph: Graph, a: Any, values: list[int], given: dict[int, Constant]
+) -> Constant | None:
+    """Return the constant argument `a`, of its full shape; None if it is not constant, not finite or too large.
 
-    `given` are the known arrays by position, `values` the value numbers.
+    `given` are the known constants by position, `values` the value numbers.
     """
     if isinstance(a, NumberArg):
-        return exact_constant(np.asarray(a.value, dtype=object))
-    if a in given:
-        array = np.asarray(given[a])
-        finite = array.dtype.kind != "f" or bool(np.isfinite(array).all())
-        return np.broadcast_to(array, graph.nodes[a].shape) if finite else None
-    cells = table.constant_of(values[a])
+        return Constant(exact_constant(np.asarray(a.value, dtype=object)))
     shape = graph.nodes[a].shape
+    if a in given:
+        known = given[a]
+        finite = known.array.dtype.kind != "f" or bool(np.isfinite(known.array).all())
+        return Constant(np.broadcast_to(known.array, shape), known.factors, known.roundings) if finite else None
+    cells = table.constant_of(values[a])
     if cells is None or (cells.size > 1 and math.prod(shape) > MAX_EXACT_CELLS):
         return None
-    return np.broadcast_to(cells, shape)
+    return Constant(np.broadcast_to(cells, shape))
 
 
-def _track_moved_constant(node: Node, given: dict[int, Array], position: int) -> None:
-    """Record the array of a permuted or reshaped constant, so that large weights stay floats."""
-    source = node.args[0] if node.args else None
-    if isinstance(source, int) and source in given and len(node.args) == 1:
-        array = given[source]
-        if node.op.name == "permute":
-            given[position] = np.transpose(array, node.params["order"])
-        elif node.op.name == "reshape":
-            given[position] = np.reshape(array, node.shape)
+def _track_constant(call: TermApplication, node: Node, given: dict[int, Constant], position: int) -> None:
+    """Record a constant that is permuted, reshaped or multiplied by few numbers: large weights stay as they are."""
+    large = [k for k, a in enumerate(node.args) if isinstance(a, int) and a in given]
+    if not large:
+        return
+    k, name = large[0], node.op.name
+    known = given[node.args[k]]  # type: ignore[index]
+    if name == "permute":
+        given[position] = known.rearranged(lambda array: np.transpose(array, node.params["order"]))
+    elif name == "reshape":
+        given[position] = known.rearranged(lambda array: np.reshape(array, node.shape))
+    elif node.op is MUL or (node.op is DIV and k == 0):
+        _track_product(call, node, given, position)
+
+
+def _track_product(call: TermApplication, node: Node, given: dict[int, Constant], position: int) -> None:
+    """Record the product, or quotient, of a large constant and one of few numbers."""
+    if math.prod(node.shape) <= MAX_EXACT_CELLS:
+        return  # a constant as any other
+    for k in (0, 1) if node.op is MUL else (0,):
+        whole = call.weights[k]
+        if whole is None or whole.shape != node.shape or whole.array.dtype == object:
+            continue
+        try:
+            cells = call.table.constant_of(call.args[1 - k])
+            if cells is None:
+                continue
+            cells = cells.reshape((1,) * (len(node.shape) - cells.ndim) + cells.shape)
+            given[position] = whole.times(cells if node.op is MUL else reciprocals(cells))
+        except (SpecgradError, ArithmeticError):
+            continue
+        return
 
 
 def _fold_constants(call: TermApplication, node: Node) -> int | None:
@@ -149,7 +174,7 @@ def _fold_constants(call: TermApplication, node: Node) -> int | None:
     ):
         return None
     try:
-        cells = [exact_constant(np.asarray(g)) for g in call.weights]
+        cells = [exact_constant(w.array) if w.factors is None else w.numbers() for w in call.weights if w is not None]
         whole = [np.array(np.broadcast_to(x, s)) for x, s in zip(cells, call.shapes, strict=True)]
         return call.table.value_of_constant(node.shape, evaluate_exactly(call, whole))
     except (SpecgradError, ArithmeticError, TypeError, AttributeError):
@@ -172,7 +197,8 @@ def _uninterpreted(call: TermApplication) -> int:
 def _apply_under_layout(call: TermApplication, node: Node, layout: Layout, rules: Mapping[str, Any]) -> int:
     """Return f(L(x), ..., c) as L(f(x, ..., L'(c))), for an elementwise f."""
     inner = tuple(without_layout(call.table, a, layout) for a in call.args)
-    given = tuple(None if call.table.values[a].terms else call.table.constant_of(a) for a in inner)
+    known = (None if call.table.values[a].terms else call.table.constant_of(a) for a in inner)
+    given = tuple(None if cells is None else Constant(cells) for cells in known)
     below = TermApplication(call.table, call.op, call.params, inner, given, layout[2])
     number = _by_rule(below, node, rules)
     return with_layout(call.table, layout[0], layout[1], number, node.shape)

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ScalarError
+from ..errors import ScalarError, SpecgradError
 from ..scalar import Array
 from . import linear_maps
-from .constants import square_roots
+from .constants import plain_numbers, square_roots
+from .folded import plain
 from .layout import permute_to, reshape_to
 from .linear_combinations import linear_combination, reciprocals
 from .linear_maps import TermApplication
@@ -242,8 +243,8 @@ def _with_constant_operand(c: TermApplication, make: Callable[[int, Fraction], i
     for k in (1, 0):
         cells = c.table.constant_of(c.args[k])
         other = _broadcast_constant(c, 1 - k)
-        if cells is not None and cells.size == 1 and isinstance(cells.flat[0], Fraction):
-            return make(other, cells.flat[0]) if c.table.values[other].terms else None
+        if cells is not None and cells.size == 1 and isinstance(plain(cells.flat[0]), Fraction):
+            return make(other, plain(cells.flat[0])) if c.table.values[other].terms else None
     return None
 
 
@@ -267,7 +268,12 @@ def _max_pool(c: TermApplication) -> int:
 def evaluate_exactly(c: TermApplication, constants: list[Array]) -> Array:
     """Return the operator's specification on exact constants; raise ScalarError if the result is not exact."""
     with np.errstate(all="ignore"):
-        y = np.asarray(c.op.spec(*constants, **c.params))
+        try:
+            y = np.asarray(
+                c.op.spec(*constants, **c.params)
+            )  # sums, products and quotients keep the record of foldings
+        except (SpecgradError, ArithmeticError, TypeError, AttributeError):
+            y = np.asarray(c.op.spec(*map(plain_numbers, constants), **c.params))
     if y.dtype != object and y.dtype.kind not in "iu":
         raise ScalarError(c.op.name, "does not stay exact")
     return y

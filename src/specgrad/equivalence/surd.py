@@ -165,6 +165,20 @@ def interval(numbers: Array) -> tuple[Array, Array]:
     return np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
 
 
+def approximate(x: Exact) -> float:
+    """Return a float near x, a few ulps of its largest term off; beyond the largest float an infinity.
+
+    >>> approximate(square_root(Fraction(2))), approximate(Fraction(1, 4))
+    (1.4142135623730951, 0.25)
+    """
+    if not isinstance(x, Surd):
+        return _nearest_float(Fraction(x))
+    try:
+        return sum(_nearest_float(r) * math.sqrt(q) for q, r in x.parts.items())
+    except OverflowError:  # of a root's integer
+        return _nearest_float(enclose(x)[0])
+
+
 def _nearest_float(x: Fraction) -> float:
     """Return the nearest float; beyond the largest one an infinity."""
     try:

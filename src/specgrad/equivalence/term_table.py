@@ -59,8 +59,11 @@ class TermTable:
         return number
 
     def constant(self, constant: Constant) -> int:
-        """Return the number of a constant."""
-        return self._number("constant", constant.key(), constant, self.constants)
+        """Return the number of a constant; of equal ones, the one that was folded the least is kept."""
+        number = self._number("constant", constant.key(), constant, self.constants)
+        if self.constants[number] is not constant and constant.most_roundings < self.constants[number].most_roundings:
+            self.constants[number] = constant
+        return number
 
     def constant_number(self, array: Array) -> int:
         """Return the number of a constant made of exact numbers, stored without repetition."""

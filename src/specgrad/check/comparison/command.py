@@ -1,4 +1,4 @@
-"""specgrad compare: are two models one function? Exit codes: 0 the same, 1 they differ, 2 cannot tell."""
+"""specgrad compare: are two models one function? Exit codes: 0 the same, or within rounding; 1 they differ; 2 open."""
 
 from __future__ import annotations
 
@@ -51,18 +51,23 @@ def compare(
     dtype: Dtype = "float32",
     accumulate: Accumulate = None,
     depth: Depth = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Constants within rounding are not enough: 1 if an input shows it, else 2.")
+    ] = False,
     seconds: Annotated[float, typer.Option(min=0, help="Time limit; what is not settled then cannot be told.")] = 300,
     as_json: Json = False,
 ) -> None:
     """Are two models one function over real numbers? If not, how far apart, and in which layer do they part?"""
     from specgrad.check import compare as run_compare
 
-    near = {"eps": number_of("--eps", eps), "low": number_of("--low", low), "high": number_of("--high", high)}
+    near: Any = {"eps": number_of("--eps", eps), "low": number_of("--low", low), "high": number_of("--high", high)}
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
     first, second = named_model(model), named_model(other)
     given = read_inputs(first, inputs or [], shape or [], preprocess)
     with screen.progress(as_json) as step:
-        done = run_compare(first, second, *given.arrays, **near, arithmetic=arithmetic, seconds=seconds, progress=step)
+        done = run_compare(
+            first, second, *given.arrays, **near, arithmetic=arithmetic, exact=exact, seconds=seconds, progress=step
+        )
     done = replace(done, notes=(*done.notes, *given.notes))
     print_verdict(
         "compare", done.verdict, done.to_json(), as_json, lambda: show_comparison(Console(), model, other, done)
@@ -91,7 +96,7 @@ SCHEMAS = {
     "compare": j.command_schema(
         "compare",
         "whether two models are one function over real numbers",
-        j.choice("same", "differs", "cannot tell"),
+        j.choice("same", "same within rounding", "differs", "cannot tell"),
         method=j.text("how it was shown, in words"),
         interface=j.list_of(j.text("a sentence"), "names, types, open sizes and inputs with a default that differ"),
         executed=j.or_null(
@@ -112,6 +117,12 @@ SCHEMAS = {
                 "constants of two networks of one structure",
                 max_difference=j.number("no constant differs by more from its counterpart"),
                 largest=j.number("the largest constant of that array"),
+                units=j.or_null(
+                    j.number(""),
+                    "the most that one differs, in 2**-24 of the sizes it was folded from; null: any number",
+                ),
+                roundings=j.count("how often float32 programs that fold them round one, at most; 0: nothing is folded"),
+                within_rounding={"type": "boolean", "description": "whether that explains every difference"},
                 layers=j.list_of(j.text("a layer"), "where they differ the most: of the first model, of the second"),
             ),
             "null: the structures differ, or the models are the same",

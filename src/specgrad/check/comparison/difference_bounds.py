@@ -1,17 +1,17 @@
 """Interval bounds of a(x) - b(x) for two networks over real numbers, at one input or over a box.
 
-Small networks are evaluated over balls, which enclose every real result; others, and boxes, by linear bounds of one
-graph that holds both and subtracts their outputs (specgrad.bounds.crown_bounds, without rounding).
+Small networks are evaluated over balls, which enclose every real result; others by balls of float64, each by itself;
+boxes by linear bounds of one graph that holds both and subtracts their outputs (specgrad.bounds.crown).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from specgrad.bounds import Box, crown, ibp
+from specgrad.bounds import crown, ibp
 from specgrad.bounds.exact_outputs import BITS, WORK, ball_outputs, outward, work
 from specgrad.errors import MissingPackageError, ScalarError, SpecgradError, need
 from specgrad.graph.builder import trace
@@ -103,12 +103,7 @@ def difference_at(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBo
     low = tuple(np.nextafter(p[0] - q[1], -np.inf) for p, q in zip(first, second, strict=True))
     high = tuple(np.nextafter(p[1] - q[0], np.inf) for p, q in zip(first, second, strict=True))
     values = tuple(p[0] / 2 + p[1] / 2 for p in first)
-    rough = DifferenceBounds(*nan_to_unbounded(low, high), "float64, each network by itself", values)
-    if rough.differs:
-        return rough
-    return replace(
-        difference_over_box(a, b, tuple(Box(x, x) if x.dtype.kind == "f" else x for x in inputs)), values=values
-    )
+    return DifferenceBounds(*nan_to_unbounded(low, high), "float64, each network by itself", values)
 
 
 def _difference_over_balls(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:

@@ -30,7 +30,11 @@ from .json_parts import schema_name
 YES, NO, CANNOT_TELL, USAGE, UNEXPECTED = 0, 1, 2, 3, 4
 BY_SIGNAL = 128  # and the signal's number, as shells show it
 CODES = dict.fromkeys(
-    ("exact", "rounding", "same", "holds", "proven", "estimated", "valid", "bounded", "ok", "no finding", "unsat"), YES
+    (
+        *("exact", "rounding", "same", "same within rounding", "holds", "proven", "estimated", "valid", "bounded"),
+        *("ok", "no finding", "unsat"),
+    ),
+    YES,
 )
 CODES |= dict.fromkeys(
     ("differs", "other arithmetic", "crashes", "violated", "refused", "reads everything", "findings", "broken", "sat"),

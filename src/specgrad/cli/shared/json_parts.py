@@ -6,8 +6,8 @@ from typing import Any
 
 Schema = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-VERSIONS: dict[str, int] = dict.fromkeys(("accuracy", "campaign-collect", "certify", "compare", "largest"), 2)
-VERSIONS |= dict.fromkeys(("audit", "tolerance"), 3)
+VERSIONS: dict[str, int] = dict.fromkeys(("accuracy", "campaign-collect", "certify", "largest"), 2)
+VERSIONS |= dict.fromkeys(("audit", "compare", "tolerance"), 3)
 """Of schemas that are not version 1 any more."""
 
 
