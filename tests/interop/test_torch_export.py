@@ -188,11 +188,6 @@ def test_the_error_names_the_layer_and_the_line() -> None:
     assert "in layer 1, " in "".join(caught.value.__notes__)
 
 
-def test_examples_must_be_tensors() -> None:
-    with pytest.raises(sg.ParameterError, match=r"from_torch \[P5\]: example 1 must be a tensor; got int"):
-        from_torch(Wrap(lambda x, n: x), torch.zeros(2), 3)
-
-
 def test_all_unknown_operators_are_named_at_once() -> None:
     class Net(torch.nn.Module):
         def __init__(self) -> None:

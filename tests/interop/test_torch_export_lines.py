@@ -34,6 +34,8 @@ FLAT, ROW, SQUARE = numbers(6), numbers(1, 6), numbers(2, 6, 6)
 VOLUME, LINE = numbers(1, 2, 5, 4, 5), numbers(2, 4, 9)
 ROWS, J = torch.tensor([[0, 3, 1], [1, 1, 0]]) % 2, numbers(2, 4, 6, 5, seed=3).abs().long() % 2
 DISTINCT = torch.randperm(15, generator=torch.Generator().manual_seed(4)).double().reshape(3, 5)
+CLASSES = torch.tensor([[0, 3, 1], [2, 2, 0]])
+ROWS_A, ROWS_B, SIGNS = numbers(3, 5, seed=6), numbers(3, 5, seed=7) + 0.125, torch.tensor([1.0, -1.0, 1.0]).double()
 BY_RANK = {1: LINE, 2: X, 3: VOLUME}
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 CHANNELS = {1: 4, 2: 4, 3: 2}
@@ -64,7 +66,58 @@ CASES: dict[str, list[Case]] = {
         ({"is_causal": True, "scale": 0.25}, X, X, Y),
         (X, Y, Y, numbers(6, 6, seed=3)),
     ],
-    "linalg_vector_norm.default": [(positive(3, 4), 2, [1], True), (positive(3, 4),)],
+    "linalg_vector_norm.default": [
+        (positive(3, 4), 2, [1], True), (positive(3, 4),), (X, 1, [1]), (DISTINCT - 7.25, float("inf"), [1]),
+    ],
+    **{f"{n}_loss.default": [(X, Y), (X, Y, 0), (X, Y, 2)] for n in ("mse", "l1", "smooth_l1", "huber")},
+    "kl_div.default": [
+        (X, positive(2, 4, 6, 5)), ({"log_target": True}, X, Y, 0),
+    ],
+    "binary_cross_entropy_with_logits.default": [
+        (X, Y.abs() / 4), (X, Y.abs() / 4, positive(5), None, 2), (X, Y.abs() / 4, None, positive(5), 0),
+    ],
+    "nll_loss_nd.default": [
+        (X[:, :, 0, 0], CLASSES[:, 0]), (X[:, :, :3, 0], CLASSES, positive(4), 0),
+        (X[:, :, :3, 0], CLASSES, positive(4)), (FLAT, CLASSES[0, 0]),
+    ],
+    "cross_entropy_loss.default": [
+        (X[:, :, 0, 0], CLASSES[:, 0]), (X[:, :, :3, 0], CLASSES, positive(4)), (FLAT, CLASSES[0, 0]),
+        (X[:, :, :3, 0], CLASSES, positive(4), 1, -100, 0.25), (X[:, :, :3, 0], CLASSES, None, 2, -100, 0.25),
+        (X, Y, None, 1, -100, 0.125), (X, Y, positive(4), 0), (X[:, :, :3, 0], CLASSES, positive(4), 0, -100, 0.5),
+    ],
+    "hinge_embedding_loss.default": [(X, Y.sign()), (X, Y.sign(), 2.0, 0), (X, torch.ones_like(X), 1.5, 2)],
+    "cosine_embedding_loss.default": [(ROWS_A, ROWS_B, SIGNS), (ROWS_A, ROWS_B, -SIGNS, 0.25, 0)],
+    "margin_ranking_loss.default": [(FLAT, ROW[0], SIGNS[:1]), (FLAT + 0.125, ROW[0], -SIGNS[1:2], 1.5, 2)],
+    "soft_margin_loss.default": [(X, Y.sign())],
+    "triplet_margin_loss.default": [
+        (ROWS_A, ROWS_B, ROWS_A - 1), ({"swap": True}, ROWS_A, ROWS_B, ROWS_A - 1, 9.0),
+        (ROWS_A, ROWS_B, -ROWS_A, 2.0, 1),
+    ],
+    "pairwise_distance.default": [(ROWS_A, ROWS_B), (ROWS_A, ROWS_B, 1, 1e-6, True)],
+    "cosine_similarity.default": [(ROWS_A, ROWS_B), (ROWS_A, ROWS_B[:1], 0)],
+    **{f"{n}.default": [(X,), (X, 1), (SQUARE[:, :4], -2)] for n in ("triu", "tril")},
+    "diagonal.default": [(X,), (X, 1, 1, 3), (X, -2, -1, 0), (X, 9, 1, 3)],
+    "diag_embed.default": [(SQUARE,), (SQUARE, 1), (SQUARE, -2, 0, -2), (FLAT, 0, 1, 0)],
+    "diag.default": [(FLAT,), (FLAT, -1), (SQUARE[0], 2)],
+    "repeat_interleave.self_int": [(X, 3), (X, 2, 1), (X, 0, -1)],
+    "repeat_interleave.self_Tensor": [(X, torch.tensor([0, 2, 1, 3]), 1), (FLAT, torch.tensor([2]))],
+    "broadcast_tensors.default": [([X, C[:, None, None], ROW[:, :5]],)],
+    **{f"logical_{n}.default": [(X, Y)] for n in ("and", "or", "xor")},
+    **{f"bitwise_{n}.Tensor": [(X > 0, Y > 1)] for n in ("and", "or", "xor")},
+    **{f"__{n}__.Tensor": [(X > 0, Y > 1)] for n in ("and", "or", "xor")},
+    "logical_not.default": [(X,)],
+    "bitwise_not.default": [(X > 0,)],
+    "selu.default": [(X,)],
+    "celu.default": [(X,), (X, 2.0)],
+    "logsumexp.default": [(X, [1, -1]), (X, [2], True)],
+    "amin.default": [(X, [2, 3]), (X, [-1], True), (X,)],
+    "max.default": [(X,)],
+    "min.default": [(X,)],
+    "max.other": [(X, Y)],
+    "min.other": [(X, Y)],
+    "masked_fill.Tensor": [(X, X > 0, torch.tensor(2.5, dtype=torch.float64))],
+    "where.ScalarSelf": [(X > 0, 2.5, Y)],
+    "where.ScalarOther": [(X > 0, X, 2.5)],
     "add.Tensor": [(X, Y), (X, C[:, None, None]), ({"alpha": 3}, X, Y)],
     "add.Scalar": [(X, 2), (X, 2, 3)],
     "sub.Tensor": [(X, Y), ({"alpha": 3}, X, Y)],
@@ -246,7 +299,19 @@ def test_values(name: str, args: Case) -> None:
         np.testing.assert_allclose(mine, other.numpy(), rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [("kl_div.default", (X, Y.clamp_min(0.25) * (Y > 1), 2)), ("cosine_similarity.default", (ROWS_A, ROWS_B, 1, 50.0))],
+)
+def test_values_where_slopes_differ(name: str, args: Case) -> None:
+    """Of 0*log(0), and of a norm below eps: PyTorch's slope is NaN, or that of the norm; ours is 0."""
+    test_values(name, args)
+
+
 STATISTICS = {"batch_norm.default", "_native_batch_norm_legit_no_training.default", "instance_norm.default"}
+WEIGHTED = {"nll_loss_nd.default": 2, "cross_entropy_loss.default": 2, "soft_margin_loss.default": 1}
+WEIGHTED["binary_cross_entropy_with_logits.default"] = 2
+"""PyTorch has no derivative in weights of classes or cells, nor in signs: tensors from this one on."""
 TOLERANCE = {"hardsigmoid.default": 3e-8}  # PyTorch's derivative takes 1/6 in float32, even in float64
 FLAT_DERIVATIVE = {
     "argmax",
@@ -266,6 +331,10 @@ FLAT_DERIVATIVE = {
     "le",
     "eq",
     "detach",
+    "repeat_interleave",  # with a count per cell, which must be known
+    *(f"logical_{n}" for n in ("and", "or", "xor", "not")),
+    *(f"bitwise_{n}" for n in ("and", "or", "xor", "not")),
+    *(f"__{n}__" for n in ("and", "or", "xor")),
 }
 
 
@@ -275,7 +344,7 @@ FLAT_DERIVATIVE = {
 def test_gradients(name: str, args: Case) -> None:
     """Of the weighted sum of the real results, in every real argument."""
     given = tensors(args)
-    last = len(given) - 2 if name in STATISTICS else len(given)  # PyTorch has no derivative in mean and variance
+    last = len(given) - 2 if name in STATISTICS else WEIGHTED.get(name, len(given))  # no derivative in mean, variance
     leaves = [t.clone().requires_grad_(t.is_floating_point() and i < last) for i, t in enumerate(given)]
     fresh = iter(leaves)
     outs = [y for y in theirs(name, replaced(args, lambda _: next(fresh))) if y.requires_grad]

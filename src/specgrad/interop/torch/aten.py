@@ -29,11 +29,14 @@ from ... import functional as F
 from ...errors import ParameterError, UnsupportedError
 from ...op import REGISTRY, Op, Value, apply, is_literal, shape_of
 from ...ops.elementwise import add, div, exp, greater, greater_equal, mul, select, sqrt, sub
-from . import indexing, products
+from . import indexing, losses, masks, products
 
 Converter = Callable[..., Any]
 IGNORED_ARGUMENTS = {"cudnn_enabled", "cudnn_enable", "implicit", "memory_format", "momentum", "non_blocking", "copy"}
 IGNORED_ARGUMENTS |= {"device", "pin_memory", "half_to_float"}  # a change of type is refused by the importer
+
+
+SELU = (1.6732632423543772, 1.0507009873554805, 1)  # alpha, scale and input scale of its elu, as PyTorch writes them
 
 
 # --- arithmetic -----------------------------------------------------------------------------------------------------
@@ -72,6 +75,16 @@ def _elu(self: Value, alpha: Any, scale: Any, input_scale: Any) -> Value:
     """
     left = mul(sub(exp(mul(activation.clamp(self, None, 0), input_scale)), 1), alpha)
     return mul(select(greater(self, 0), self, left), scale)
+
+
+def _selu(self: Value) -> Value:
+    """Convert aten.selu."""
+    return _elu(self, *SELU)
+
+
+def _celu(self: Value, alpha: Any) -> Value:
+    """Convert aten.celu."""
+    return _elu(self, alpha, 1, 1 / alpha)
 
 
 def _hardtanh(self: Value, min_val: Any, max_val: Any) -> Value:
@@ -322,6 +335,14 @@ def _dims(dim: Any) -> Any:
     return None if dim is None or dim == [] else dim
 
 
+def _log_sum_exp(self: Value, dim: Any, keepdim: bool) -> Value:
+    """Convert aten.logsumexp: shifted by the largest cell."""
+    axes = layout.axes_of("logsumexp", _dims(dim), len(shape_of(self)))
+    largest = elementwise.stop_gradient(max_pool.amax(self, axes, keepdims=True))
+    y = add(elementwise.log(layout.sum_(exp(sub(self, largest)), axes, keepdims=True)), largest)
+    return y if keepdim else layout.reshape(y, [n for a, n in enumerate(shape_of(self)) if a not in axes])
+
+
 def _instance_norm(
     input: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool, eps: float
 ) -> Value:
@@ -448,6 +469,8 @@ TABLE: dict[str, Converter] = {
     "bmm.default": lambda self, mat2: contract.matmul(self, mat2),
     "addmm.default": _addmm,
     **products.CONVERTERS,
+    **losses.CONVERTERS,
+    **masks.CONVERTERS,
     # arithmetic
     **{f"{name}.{kind}": line for kind in ("Tensor", "Scalar") for name, line in (("add", _add), ("sub", _sub))},
     **{f"rsub.{kind}": lambda self, other, alpha: _sub(other, self, alpha) for kind in ("Tensor", "Scalar")},
@@ -463,12 +486,19 @@ TABLE: dict[str, Converter] = {
     "pow.Tensor_Scalar": lambda self, exponent: elementwise.power(self, exponent),
     "maximum.default": lambda self, other: elementwise.maximum(self, other),
     "minimum.default": lambda self, other: elementwise.minimum(self, other),
+    "max.other": lambda self, other: elementwise.maximum(self, other),
+    "min.other": lambda self, other: elementwise.minimum(self, other),
     "masked_fill.Scalar": _masked_fill,
+    "masked_fill.Tensor": _masked_fill,
+    "where.ScalarSelf": lambda condition, self, other: select(condition, self, other),
+    "where.ScalarOther": lambda condition, self, other: select(condition, self, other),
     "where.self": lambda condition, self, other: select(condition, self, other),
     # activations
     "leaky_relu.default": F.leaky_relu,
     "prelu.default": _prelu,
     "elu.default": _elu,
+    "selu.default": _selu,
+    "celu.default": _celu,
     "hardtanh.default": _hardtanh,
     "clamp.default": lambda self, min, max: activation.clamp(self, min, max),
     "clamp_min.default": lambda self, min: activation.clamp(self, min),
@@ -499,6 +529,10 @@ TABLE: dict[str, Converter] = {
     "topk.default": _topk,
     "sort.default": _sort,
     "cumsum.default": lambda self, dim: order.cumsum(self, dim),
+    "logsumexp.default": _log_sum_exp,
+    "amin.default": lambda self, dim, keepdim: max_pool.amin(self, _dims(dim), keepdims=keepdim),
+    "max.default": lambda self: max_pool.amax(self),
+    "min.default": lambda self: max_pool.amin(self),
     "amax.default": lambda self, dim, keepdim: max_pool.amax(self, _dims(dim), keepdims=keepdim),
     # layout
     "view.default": lambda self, size: layout.reshape(self, size),

@@ -37,11 +37,12 @@ LAYOUT = {"view", "_unsafe_view", "reshape", "flatten", "permute", "transpose", 
 LAYOUT |= {"slice", "select", "split", "split_with_sizes", "chunk", "cat", "stack", "roll", "flip", "unbind", "repeat"}
 LAYOUT |= {"clone", "contiguous", "alias", "lift_fresh_copy", "detach", "detach_", "constant_pad_nd", "pad", "meshgrid"}
 SELECTING = {"index", "index_select", "gather", "where", "masked_fill", "slice_scatter", "select_scatter", "copy"}
-SELECTING |= {"index_put", "tril", "triu"}
+SELECTING |= {"index_put", "tril", "triu", "diag", "diagonal", "diag_embed", "repeat_interleave", "broadcast_tensors"}
 EXACT = CREATING | LAYOUT | SELECTING
 CONVERSIONS = {"_to_copy", "to", "arange"}
 INDEXED = {"index.Tensor", "scaled_dot_product_attention.default", "gather.default", "index_select.default"}
-INDEXED |= {"embedding.default", "max_unpool2d.default", "max_unpool3d.default"}  # these tell integers from numbers
+INDEXED |= {"embedding.default", "max_unpool2d.default", "max_unpool3d.default", "repeat_interleave.self_Tensor"}
+INDEXED |= {"cross_entropy_loss.default", "nll_loss_nd.default"}  # these tell integers from numbers
 
 
 def is_known(args: Any) -> bool:

@@ -10,8 +10,7 @@ from ...op import Value, shape_of
 from ...ops.attention import attention
 from ...ops.contract import matmul
 from ...ops.einsum import einsum
-from ...ops.elementwise import add, mul, power, sqrt
-from ...ops.layout import sum_
+from ...ops.elementwise import add, mul
 
 
 def _attention(
@@ -48,19 +47,8 @@ def _baddbmm(self: Value, batch1: Value, batch2: Value, beta: Any, alpha: Any) -
     return product if beta == 0 else add(product, self if beta == 1 else mul(self, beta))
 
 
-def _vector_norm(self: Value, ord: Any, dim: Any, keepdim: bool) -> Value:
-    """Convert aten.linalg_vector_norm of order `ord` 2 over the axes `dim` (None: all), kept if keepdim; ParameterError
-    for other orders.
-    """
-    if ord != 2:
-        raise ParameterError("linalg_vector_norm", f"ord={ord} is not supported; only 2", rule="P5")
-    axes = None if dim is None or dim == [] else dim
-    return sqrt(sum_(power(self, 2), axes, keepdims=keepdim))
-
-
 CONVERTERS: dict[str, Callable[..., Value]] = {
     "scaled_dot_product_attention.default": _attention,
     "einsum.default": _einsum,
     "baddbmm.default": _baddbmm,
-    "linalg_vector_norm.default": _vector_norm,
 }

@@ -25,7 +25,7 @@ from ...errors import ParameterError, SpecgradError, UnsupportedError
 from ...graph.builder import GraphBuilder, Var
 from ...graph.graph import Graph, Node
 from ...op import SCOPES, Scope
-from . import aten, constant_folding
+from . import aten, constant_folding, masks
 from .symbolic import import_open
 
 MAX_LISTED = 20  # calls whose lines an error lists
@@ -33,8 +33,11 @@ FLOATS = (torch.float16, torch.float32, torch.float64)
 INTEGER_TYPES = (torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 
-def from_torch(module: nn.Module, *example: Tensor, shapes: Sequence[tuple[Any, ...]] | None = None) -> Graph:
-    """Return the graph that `module(*example)` computes, at the example's shapes; its values have no influence.
+def from_torch(module: nn.Module, *example: Any, shapes: Sequence[tuple[Any, ...]] | None = None) -> Graph:
+    """Return the graph that `module(*example)` computes, at the example's shapes; values of tensors have no influence.
+
+    A number, a boolean or None among the examples is a constant of the graph, which takes the tensors alone. A tensor
+    of booleans is an input of numbers: true is 1, false 0.
 
     shapes leaves sizes open, for `Graph.at`: one shape per example, with names: [("N", 3, "H", "W")]. The defaults are
     the example's sizes. Other sizes export the module again, with the weights that it had here.
@@ -57,9 +60,11 @@ def from_torch(module: nn.Module, *example: Tensor, shapes: Sequence[tuple[Any, 
     3 layers, 6 nodes, 20 parameters, 288 multiply-adds
     """
     for number, value in enumerate(example):
-        if not isinstance(value, Tensor):
+        if not isinstance(value, Tensor | bool | int | float | None):
             given = type(value).__name__
-            raise ParameterError("from_torch", f"example {number} must be a tensor; got {given}", rule="P5")
+            raise ParameterError("from_torch", f"example {number} must be a tensor or a number; got {given}", rule="P5")
+    if shapes is not None and not all(isinstance(value, Tensor) for value in example):
+        raise ParameterError("from_torch", "shapes may be open only where every example is a tensor", rule="P5")
     if shapes is not None:
         return import_open(from_torch, module, example, shapes)
     program = _export(module, example)
@@ -67,8 +72,8 @@ def from_torch(module: nn.Module, *example: Tensor, shapes: Sequence[tuple[Any, 
     return _Importer(program, module).graph()
 
 
-def _export(module: nn.Module, example: tuple[Tensor, ...]) -> Any:
-    """Return the exported program of a module called with the tensors `example`, decomposed."""
+def _export(module: nn.Module, example: tuple[Any, ...]) -> Any:
+    """Return the exported program of a module called with `example`, decomposed."""
     with warnings.catch_warnings():  # torch.export warns of its own use of torch.utils._pytree
         warnings.filterwarnings("ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning)
         return torch.export.export(module, example).run_decompositions({})
@@ -148,7 +153,9 @@ class _Importer:
         """
         if spec.kind is InputKind.USER_INPUT:
             value = node.meta["val"]
-            self._check_type(node.name, value.dtype, torch.int64)
+            if not isinstance(value, Tensor):
+                return value  # a number, which the program has as a constant where it is used
+            self._check_type(node.name, value.dtype, torch.int64, torch.bool)
             self.inputs.append(self.trace.leaf(node.name, tuple(value.shape), _kind(value)))
             return self.inputs[-1]
         if not node.users:
@@ -223,7 +230,8 @@ class _Importer:
                 return value
         args, kwargs = pytree.tree_map(lambda a: self._argument(name, a, is_constant), (args, kwargs))
         value = aten.call(name, node.target._schema, list(args), dict(kwargs))
-        others = (torch.bool,) if name in aten.COMPARISONS else ()
+        boolean = name in aten.COMPARISONS | masks.BOOLEANS or name.partition(".")[0] in constant_folding.LAYOUT
+        others = (torch.bool,) if boolean else ()
         for tensor, ours in zip(pytree.tree_leaves(result_meta), pytree.tree_leaves(value), strict=False):
             if isinstance(ours, Var) and ours.kind == "real":
                 self._check_type(f"the result of aten.{name}", tensor.dtype, *others)
