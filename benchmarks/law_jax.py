@@ -99,7 +99,9 @@ def _reductions() -> dict[str, Callable[..., Any]]:
         f = getattr(jnp, name)
         found |= {f"sg.{name}": lambda a, f=f: f(a, -1), f"sg.{name} channels": lambda a, f=f: f(a, 1)}
     return found | {
+        "sg.cumprod": lambda a: jnp.cumprod(a, 3),
         "sg.cumsum": lambda a: jnp.cumsum(a, 3),
+        "sg.prod": lambda a: jnp.prod(a, 3),
         "sg.topk": lambda a: lax.top_k(a, 3)[0],
         "sg.softmax": NN.softmax,
         "sg.softmax channels": lambda a: NN.softmax(a, 1),

@@ -86,7 +86,9 @@ def _reductions() -> dict[str, Callable[..., Any]]:
         f = getattr(torch, name)
         found |= {f"sg.{name}": lambda a, f=f: f(a, -1), f"sg.{name} channels": lambda a, f=f: f(a, 1)}
     return found | {
+        "sg.cumprod": lambda a: torch.cumprod(a, 3),
         "sg.cumsum": lambda a: torch.cumsum(a, 3),
+        "sg.prod": lambda a: torch.prod(a, 3),
         "sg.topk": lambda a: torch.topk(a, 3)[0],
         "sg.softmax": lambda a: F.softmax(a, -1),
         "sg.softmax channels": lambda a: F.softmax(a, 1),

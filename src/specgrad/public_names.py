@@ -70,7 +70,7 @@ from .ops.layout import broadcast, concat, fill, flatten, permute, reshape, unpa
 from .ops.layout import slice_ as slice
 from .ops.layout import sum_ as sum
 from .ops.max_pool import adaptive_max_pool, amax, amin, global_max_pool, max_pool, max_unpool, put, take
-from .ops.sorting import argmax, argmin, cumsum, median_pool, topk
+from .ops.sorting import argmax, argmin, cumprod, cumsum, median_pool, prod, topk
 from .ops.quantize import cast, dequantize, quantize
 from .ops.resize import resize
 from .ops.smooth_pool import smooth_max_pool
@@ -139,6 +139,7 @@ __all__ = [
     "conv_transpose",
     "cos",
     "cross_entropy",
+    "cumprod",
     "cumsum",
     "dequantize",
     "div",
@@ -185,6 +186,7 @@ __all__ = [
     "pad",
     "permute",
     "power",
+    "prod",
     "prove_adjoint",
     "put",
     "quantize",

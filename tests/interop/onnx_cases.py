@@ -28,7 +28,7 @@ def network(
         array = value if isinstance(value, np.ndarray) else np.zeros(value, np.float32)
         declared.append(info(name, array.shape, helper.np_dtype_to_tensor_dtype(array.dtype)))
     stored = [numpy_helper.from_array(v, k) for k, v in (constants or {}).items()]
-    types = {"indices": TensorProto.INT64}
+    types = {"indices": TensorProto.INT64}  # the second output of MaxPool and TopK
     graph = helper.make_graph(
         nodes, "test", declared, [info(o, None, types.get(o, TensorProto.FLOAT)) for o in outputs], stored
     )
@@ -42,7 +42,7 @@ def one(
     names = ["" if v is None else f"i{n}" for n, v in enumerate(inputs)]
     given = {n: v for k, (n, v) in enumerate(zip(names, inputs, strict=True)) if n and k < known}
     constants = {n: v for k, (n, v) in enumerate(zip(names, inputs, strict=True)) if n and k >= known}
-    results = ["y", "indices", *(f"y{n}" for n in range(2, outputs))][:outputs] if op == "MaxPool" else None
+    results = ["y", "indices", *(f"y{n}" for n in range(2, outputs))][:outputs] if op in ("MaxPool", "TopK") else None
     results = results or [f"y{n}" for n in range(outputs)]
     node = helper.make_node(op, names, results, name="node", **attributes)
     return network([node], given, results, constants, opset), list(given.values())

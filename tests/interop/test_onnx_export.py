@@ -21,6 +21,7 @@ from specgrad.interop.onnx.write.writer import EMITTERS
 from specgrad.rounding import radius
 
 UNWRITTEN = {"resize_spread", "last_writer", "median_index", "smooth_pull", "smooth_push"}
+UNWRITTEN.add("cumprod")  # ONNX has CumProd from opset 26 on
 UNREAD = {"winner", "take", "put", "scatter"}  # positions: written for derivatives, not read back
 RUNS = 25
 

@@ -117,7 +117,7 @@ def test_known_integers_are_folded() -> None:
             "GatherND",
             [X, np.array([[0]])],
             {"batch_dims": 1},
-            "GatherND 'node' [P5]: batch_dims=1 is not supported; only 0",
+            "GatherND 'node': batch_dims=1 does not fit data (3, 4, 5) and indices (1, 1)",
         ),
         ("GatherND", [X, np.array([[3]])], {}, "GatherND 'node': indices must lie inside shape (3, 4, 5)"),
         (
@@ -126,7 +126,7 @@ def test_known_integers_are_folded() -> None:
             {},
             "GatherND 'node': indices of shape (1, 4) must name 1 to 3 axes",
         ),
-        ("ScatterND", [X, SPOTS, numbers(2, 5)], {"reduction": "add"}, "ScatterND 'node' [P5]: reduction='add' is not"),
+        ("ScatterND", [X, SPOTS, numbers(2, 5)], {"reduction": "mul"}, "ScatterND 'node' [P5]: reduction='mul' is not"),
         ("ScatterND", [X, SPOTS[[0, 0]], numbers(2, 5)], {}, "ScatterND 'node': a position that is written twice has"),
         (
             "ScatterND",
@@ -135,7 +135,10 @@ def test_known_integers_are_folded() -> None:
             "ScatterND 'node': updates of shape (2, 4) must have shape (2, 5)",
         ),
         ("Trilu", [X[0, 0]], {}, "Trilu 'node': needs two axes; got shape (5,)"),
-        ("Einsum", [X], {"equation": "...a->a"}, "Einsum 'node': einsum [P5]: an ellipsis is not supported"),
+        ("Einsum", [X], {"equation": "...a->a"}, "Einsum 'node': einsum [P5]: an ellipsis is three dots, once in a"),
+        ("Einsum", [X], {"equation": "..a->..a"}, "Einsum 'node': einsum [P5]: an ellipsis is three dots, once in a"),
+        ("OneHot", [X, np.array(0), np.float32([0, 1])], {}, "OneHot 'node': depth=0 must be positive"),
+        ("OneHot", [X, np.array(3), np.float32([0])], {}, "OneHot 'node': values must be two numbers"),
     ],
 )
 def test_refused_by_name(op: str, inputs: list[Any], given: dict[str, Any], message: str) -> None:
@@ -170,17 +173,52 @@ def test_a_gradient_is_read_back(name: str) -> None:
 
 
 def test_what_scatters_otherwise_is_refused() -> None:
-    for given in ({"axis": 0}, {"axis": 0, "reduction": "mul"}):
-        model, _ = cases.one(
-            "ScatterElements", [X, np.zeros((1, 4, 5), np.int64), numbers(1, 4, 5)], opset=18, known=1, **given
-        )
-        with pytest.raises(UnsupportedError, match="only reduction='add'"):
-            from_onnx(model)
+    """Other reductions, positions that are equal or may be, and indices outside of the data."""
     model, _ = cases.one(
-        "ScatterElements", [X, np.zeros((1, 2, 5), np.int64), numbers(1, 2, 5)], opset=18, known=1, reduction="add"
+        "ScatterElements", [X, np.zeros((1, 4, 5), np.int64), numbers(1, 4, 5)], opset=18, known=1, reduction="mul"
     )
-    with pytest.raises(UnsupportedError, match="must have the shape of the data"):
+    with pytest.raises(SpecgradError, match="reduction='mul' is not supported"):
         from_onnx(model)
+    twice = [X, np.zeros((2, 4, 5), np.int64), numbers(2, 4, 5)]
+    for known, text in ((1, "written twice has no meaning"), (2, "computed positions may be equal")):
+        model, _ = cases.one("ScatterElements", twice, opset=18, known=known)
+        with pytest.raises(UnsupportedError, match=text):
+            from_onnx(model)
+    for where in ((1, 5, 5), (1, 4)):
+        model, _ = cases.one("ScatterElements", [X, np.zeros(where, np.int64), numbers(*where)], opset=18, known=1)
+        with pytest.raises(SpecgradError, match="must lie in the data"):
+            from_onnx(model)
+
+
+def test_updates_at_the_positions_of_a_top_k_are_written() -> None:
+    """They differ along their axis: softmax of the two largest, 0 elsewhere, as mixtures of experts have it."""
+    nodes = [
+        helper.make_node("TopK", ["x", "k"], ["v", "i"], axis=-1),
+        helper.make_node("Softmax", ["v"], ["s"], axis=-1),
+        helper.make_node("ScatterElements", ["zeros", "i", "s"], ["y"], axis=-1),
+    ]
+    x = RNG.normal(size=(4, 6)).astype(np.float32)
+    model = cases.network(nodes, {"x": x}, ["y"], {"k": np.array([2]), "zeros": np.zeros((4, 6), np.float32)}, 18)
+    assert radius(from_onnx(model), x).outputs.contains(cases.runtime(model, [x])[0].astype(np.float64)).all()
+
+
+def test_a_fractional_index_of_one_hot_is_cut_off() -> None:
+    """As ONNX says; ONNX Runtime 1.31 compares it with whole numbers, and no cell is hot."""
+    where = np.float32([0.25, 1.75, -1.5, -0.25])
+    model, fed = cases.one("OneHot", [where, np.float32([3]), np.float32([2, 7])], known=1)
+    np.testing.assert_array_equal(from_onnx(model)(where), np.where(np.eye(3)[[0, 1, 2, 0]] == 1, 7, 2))
+    assert (cases.runtime(model, fed)[0] == 2).all()
+
+
+def test_a_slice_that_starts_before_the_first_cell_and_goes_back() -> None:
+    """It has the first cell, in ONNX; in Python none. Of known values, too."""
+    model, fed = cases.one("Slice", [X, *map(np.array, ([-9], [-99], [0], [-1]))], known=1)
+    np.testing.assert_array_equal(from_onnx(model)(*fed), X[:1])
+    nodes = [helper.make_node("Slice", ["s", "a", "b", "c", "c"], ["t"]), helper.make_node("Expand", ["x", "t"], ["y"])]
+    constants = {"s": np.array([4, 3]), "a": np.array([-9]), "b": np.array([-99]), "c": np.array([0])}
+    nodes[0].input[4] = "back"
+    model = cases.network(nodes, {"x": numbers(1)}, ["y"], {**constants, "back": np.array([-1])})
+    assert from_onnx(model).nodes[-1].shape == cases.runtime(model, [numbers(1)])[0].shape == (4,)
 
 
 def test_positions_that_are_moved_otherwise_are_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from fractions import Fraction
 from random import Random
 from typing import Any
@@ -217,3 +219,49 @@ def test_refused_by_name(call: Any, text: str) -> None:
     with pytest.raises(sg.SpecgradError) as caught:
         call(np.zeros((2, 3)))
     assert str(caught.value).startswith(text)
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+
+def tree_product(row: np.ndarray, rng: np.random.Generator) -> np.float32:
+    """The product of a row in float32, in a random order by a random tree; subnormal numbers may be flushed."""
+    values = list(rng.permutation(row))
+    while len(values) > 1:
+        k = int(rng.integers(len(values) - 1))
+        with np.errstate(all="ignore"):
+            values[k : k + 2] = [values[k] * values[k + 1]]
+        if rng.random() < 0.5 and abs(values[k]) < np.finfo(np.float32).tiny:
+            values[k] = np.float32(0)
+    return values[0]
+
+
+@pytest.mark.parametrize("spread", [0, 3, 30])
+def test_every_tree_of_products_lies_in_the_radius(spread: int) -> None:
+    """With factors of many sizes partial products underflow or overflow where others do not: nothing is said then."""
+    rng = np.random.default_rng(spread)
+    for _ in range(30):
+        x = (rng.normal(size=(4, 7)) * 2.0 ** rng.integers(-spread, spread + 1, size=(4, 7))).astype(np.float32)
+        ball = radius(sg.trace(lambda v: sg.prod(v, 1), x.shape), x).outputs
+        exact = [math.prod(map(Fraction, map(float, row))) for row in x]
+        known = [(v, r, e) for v, r, e in zip(ball.value, ball.radius, exact, strict=True) if r < math.inf]
+        assert all(abs(Fraction(v) - e) <= Fraction(r) for v, r, e in known)
+        for _ in range(20):
+            found = np.array([tree_product(row, rng) for row in x], np.float64)
+            assert (ball.contains(found) | np.isinf(ball.radius)).all()
+        if spread < 30:
+            assert (ball.radius < 7 * 2.0**-23 * np.abs(ball.value) + 1e-30).all()
+
+
+def test_what_comes_in_moves_a_product() -> None:
+    """Both ends of every factor, over rationals; a product that may overflow on the way has no radius."""
+    x, off = np.array([2.0, -3.0, 0.5, 0.0]), 0.25
+    net = sg.trace(lambda v: sg.cumprod(v, 0, reverse=True), (4,))
+    box = ibp(net, Box(x - off, x + off), deployed=False).outputs
+    corners = np.array(list(itertools.product(*((v - off, v + off) for v in x))))
+    products = np.cumprod(corners[:, ::-1], axis=1)[:, ::-1]
+    assert (box.low <= products.min(axis=0)).all()
+    assert (box.high >= products.max(axis=0)).all()
+    product = sg.trace(lambda v: sg.prod(v), (3,))
+    assert radius(product, np.float32([1e15, 1e-10, 1e15])).outputs.radius < 1e15
+    assert np.isinf(radius(product, np.float32([1e30, 1e30, 1e-30])).outputs.radius)

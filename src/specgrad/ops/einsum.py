@@ -24,8 +24,6 @@ def _parse(equation: str, count: int) -> tuple[list[str], str]:
     text = equation.replace(" ", "")
     left, arrow, out = text.partition("->")
     terms = left.split(",")
-    if "." in text:
-        raise ParameterError("einsum", f"an ellipsis is not supported, only letters; got {equation!r}", rule="P5")
     if not all(c in string.ascii_letters for c in left.replace(",", "") + out) or len(terms) != count:
         text = f"the equation must name letters for {count} values; got {equation!r}"
         raise ParameterError("einsum", text, rule="P5")
@@ -35,6 +33,42 @@ def _parse(equation: str, count: int) -> tuple[list[str], str]:
         text = f"every letter of the result must stand once in it and in some value; got {equation!r}"
         raise ParameterError("einsum", text, rule="P5")
     return terms, out
+
+
+def _name_ellipsis(equation: str, values: tuple[Value, ...]) -> tuple[str, tuple[Value, ...]]:
+    """Return the equation with letters for the axes of an ellipsis, and the values without those that are stretched.
+
+    As in NumPy the axes stand for each other from the last one on; one of size 1 beside a longer one is left out of its
+    value. Without an arrow they come first in the result.
+    """
+    left, arrow, out = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    wrong = any(t.replace("...", "", 1).count(".") for t in (*terms, out)) or len(terms) != len(values)
+    if wrong or (arrow and "..." not in out):
+        text = "an ellipsis is three dots, once in a term, and stands in the result; got {!r}"
+        raise ParameterError("einsum", text.format(equation), rule="P5")
+    if not arrow:
+        letters = left.replace(".", "").replace(",", "")
+        out = "..." + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    pairs = list(zip(terms, values, strict=True))
+    counts = [len(shape_of(x)) - len(t.replace("...", "")) if "..." in t else 0 for t, x in pairs]
+    if min(counts) < 0:
+        raise ShapeError("einsum", f"{equation!r} has more letters than {[shape_of(x) for x in values]} have axes")
+    fresh = [c for c in string.ascii_letters if c not in left + out]
+    if max(counts) > len(fresh):
+        raise ParameterError("einsum", f"no letters are left for the axes of the ellipsis of {equation!r}", rule="P5")
+    names = "".join(fresh[: max(counts)])
+    named, kept, longest = [], [], dict.fromkeys(names, 1)
+    for term, x, count in zip(terms, values, counts, strict=True):
+        at = term.find("...")
+        for letter, n in zip(names[len(names) - count :], shape_of(x)[at : at + count] if count else (), strict=True):
+            longest[letter] = n if longest[letter] == 1 else longest[letter]
+    for term, x, count in zip(terms, values, counts, strict=True):
+        full = term.replace("...", names[len(names) - count :])
+        gone = [a for a, c in enumerate(full) if c in longest and shape_of(x)[a] == 1 != longest[c]]
+        named.append("".join(c for a, c in enumerate(full) if a not in gone))
+        kept.append(reshape(x, [n for a, n in enumerate(shape_of(x)) if a not in gone]) if gone else x)
+    return f"{','.join(named)}->{out.replace('...', names)}", tuple(kept)
 
 
 def _check_sizes(equation: str, terms: list[str], values: tuple[Value, ...]) -> dict[str, int]:
@@ -81,8 +115,8 @@ def einsum(equation: str, *values: Value) -> Value:
     """The sum of products that an equation of index letters names: "ij,jk->ik", "bhc,bwc->bhw", "ii->i", "ij->".
 
     One or two values; of three or more the order of the products is a choice that changes roundings, and is refused,
-    as are an ellipsis and sizes of 1 that would be stretched. Without an arrow the result has the letters that stand
-    once, in alphabetical order.
+    as are sizes of 1 that would be stretched, but for those of an ellipsis: "...ij,...jk->...ik". Without an arrow the
+    result has the axes of the ellipsis, then the letters that stand once, in alphabetical order.
 
     >>> import numpy as np
     >>> einsum("ij,kj->ki", np.array([[1.0, 2.0]]), np.array([[3.0, 4.0], [5.0, 6.0]]))
@@ -94,6 +128,8 @@ def einsum(equation: str, *values: Value) -> Value:
     if not 1 <= len(values) <= 2:
         text = f"one or two values; of {len(values)} the order of the products is open; write it as several"
         raise ParameterError("einsum", text, rule="P5")
+    if "." in equation:
+        equation, values = _name_ellipsis(equation, values)
     terms, out = _parse(equation, len(values))
     sizes = _check_sizes(equation, terms, values)
     parts = [_diagonal(x, term) for x, term in zip(values, terms, strict=True)]

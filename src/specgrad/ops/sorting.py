@@ -1,4 +1,4 @@
-"""Top-k cells along an axis, their positions, running sums, and medians over windows.
+"""Top-k cells along an axis, their positions, running sums and products, and medians over windows.
 
 top            values, the largest first
 top_index      their positions; of equal cells the first one comes first, or with last=True the last one
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -24,15 +24,16 @@ import numpy as np
 from .. import scalar
 from ..call_cache import cached_call
 from ..errors import ShapeError
-from ..op import Case, Op, Value, apply, by_engine, register, run_spec, shape_of
+from ..op import Case, Op, Value, apply, by_engine, composite, register, run_spec, shape_of
 from ..scalar import Array
 from ..window import Padding, PerAxis, Shape, Window, int_of, mapped, pooling
 from ..window.footprint import BoxRule, others, pooled
 from ..window.receptive_field import CELL, ReceptiveField
 from . import sample_inputs
-from .elementwise import neg
+from .composites import pad as pad_with
+from .elementwise import add, mul, neg
 from .gather import take_along
-from .layout import axis_of, no_cotangent, no_tangent, permute, reshape
+from .layout import axes_of, axis_of, keep_axes, no_cotangent, no_tangent, permute, reshape, slice_
 from .max_pool import MAX_POOL, put, take
 
 
@@ -210,14 +211,15 @@ def argmin(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = Fal
 # --- running sums -------------------------------------------------------------------------------------------------
 
 
-def _cumsum_shape(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Shape:
-    """Return the output shape of cumsum, that of x; raise ShapeError if the axis does not exist.
+def _running_shape(name: str) -> Callable[..., Shape]:
+    """Return the shape rule of a running sum or product, which has the shape of x and refuses an axis outside."""
 
-    `exclusive` and `reverse` decide values alone.
-    """
-    if not 0 <= axis < len(x):
-        raise ShapeError("cumsum", f"axis {axis} does not exist; got shape {x}")
-    return x
+    def shape(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Shape:
+        if not 0 <= axis < len(x):
+            raise ShapeError(name, f"axis {axis} does not exist; got shape {x}")
+        return x
+
+    return shape
 
 
 def running_sum(
@@ -226,9 +228,7 @@ def running_sum(
     """Return a running sum of x along an axis, without the cell itself if `exclusive`, from the end if `reverse`.
 
     `add`, `flip`, `join` and `zeros` are the engine's cumulative sum, flip, concatenate and zeros of a shape. Nothing
-    is subtracted.
-
-    Nothing is subtracted.
+    is subtracted. With a cumulative product and ones it is a running product.
     """
     x = flip(x, axis) if reverse else x
     if exclusive and x.shape[axis]:
@@ -261,7 +261,7 @@ def _cumsum_case(rng: Random) -> Case:
 CUMSUM: Op = register(
     Op(
         name="cumsum",
-        shape=_cumsum_shape,
+        shape=_running_shape("cumsum"),
         spec=_cumsum_spec,
         vjp=lambda gy, y, args, *, axis, exclusive, reverse: (
             apply(CUMSUM, gy, axis=axis, exclusive=exclusive, reverse=not reverse),
@@ -285,6 +285,99 @@ def cumsum(x: Value, axis: int, *, exclusive: bool = False, reverse: bool = Fals
     """
     at = axis_of("cumsum", axis, len(shape_of(x)))
     return apply(CUMSUM, x, axis=at, exclusive=bool(exclusive), reverse=bool(reverse))
+
+
+# --- running products ---------------------------------------------------------------------------------------------
+
+
+def _cumprod_spec(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
+    """Compute cumprod by its definition, over any scalar type."""
+    ones: Callable[[Array], Array] = lambda part: scalar.zeros(part.shape, x) + scalar.literal(1, x)
+    multiply: Callable[[Array, int], Array] = lambda v, a: np.cumprod(v, axis=a, dtype=v.dtype)
+    return np.asarray(running_sum(x, axis, exclusive, reverse, multiply, np.flip, np.concatenate, ones))
+
+
+def _shifted(x: Value, axis: int, by: int, number: int) -> Value:
+    """Return every cell `by` positions further along an axis (back, if negative), `number` where none comes from."""
+    n = shape_of(x)[axis]
+    kept = slice_(x, *[None] * axis, slice(max(0, -by), max(0, n - max(0, by))))
+    widths = [(0, 0)] * axis + [(min(n, max(0, by)), min(n, max(0, -by)))] + [(0, 0)] * (len(shape_of(x)) - axis - 1)
+    return pad_with(kept, widths, value=number)
+
+
+def _recurrence(a: Value, b: Value, axis: int, reverse: bool) -> Value:
+    """Return s[p] = a[p]*s[p-1] + b[p] along an axis, s[-1] = 0, from either end, in log2(n) steps."""
+    step = 1
+    while step < shape_of(a)[axis]:
+        by = -step if reverse else step
+        b = add(mul(a, _shifted(b, axis, by, 0)), b)
+        a = mul(a, _shifted(a, axis, by, 1))
+        step *= 2
+    return b
+
+
+def _cumprod_jvp(y: Value, args: Any, dargs: Any, *, axis: int, exclusive: bool, reverse: bool) -> Value:
+    """Return the tangent of cumprod: y'[p] = x[p]*y'[p-1] + x'[p]*y[p-1]; nothing is divided."""
+    (x,), (dx,) = args, dargs
+    by = -1 if reverse else 1
+    before = apply(CUMPROD, x, axis=axis, exclusive=True, reverse=reverse)
+    dy = _recurrence(x, mul(dx, before), axis, reverse)
+    return _shifted(dy, axis, by, 0) if exclusive else dy
+
+
+def _cumprod_vjp(gy: Value, y: Value, args: Any, *, axis: int, exclusive: bool, reverse: bool) -> tuple[Value]:
+    """Return the cotangent of cumprod: the product of the cells before, times s[p] = gy[p] + x[p+1]*s[p+1]."""
+    (x,) = args
+    by = -1 if reverse else 1
+    before = apply(CUMPROD, x, axis=axis, exclusive=True, reverse=reverse)
+    gy = _shifted(gy, axis, -by, 0) if exclusive else gy
+    return (mul(before, _recurrence(_shifted(x, axis, -by, 1), gy, axis, not reverse)),)
+
+
+CUMPROD: Op = register(
+    Op(
+        name="cumprod",
+        shape=_running_shape("cumprod"),
+        spec=_cumprod_spec,
+        jvp=_cumprod_jvp,
+        vjp=_cumprod_vjp,
+        cases=_cumsum_case,
+        receptive_field=_others,
+        footprint=_others_footprint,
+    )
+)
+
+
+@cached_call
+def cumprod(x: Value, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Value:
+    """y[p] = product of x[q] over q <= p along an axis; exclusive: q < p, 1 for the first; reverse: from the other end.
+
+    The derivative divides by nothing, so that it holds at zeros. torch.cumprod, numpy.cumprod, ONNX CumProd.
+
+    >>> cumprod(np.array([2.0, 0.0, 3.0]), 0, reverse=True)
+    array([0., 0., 3.])
+    """
+    at = axis_of("cumprod", axis, len(shape_of(x)))
+    return apply(CUMPROD, x, axis=at, exclusive=bool(exclusive), reverse=bool(reverse))
+
+
+@composite
+def prod(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
+    """The product over axes (None: all), 1 over no cells: the last cell of a running one, in row-major order.
+
+    >>> prod(np.array([[1.0, 2.0], [3.0, 4.0]]), 1)
+    array([ 2., 12.])
+    """
+    shape = shape_of(x)
+    gone = axes_of("prod", axes, len(shape))
+    kept = [a for a in range(len(shape)) if a not in gone]
+    rows, cells = [shape[a] for a in kept], math.prod(shape[a] for a in gone)
+    if not gone:
+        return x
+    flat = reshape(permute(x, [*kept, *gone]), (*rows, cells))
+    flat = flat if cells else pad_with(flat, [*[(0, 0)] * len(rows), (0, 1)], value=1)
+    y = reshape(slice_(cumprod(flat, -1), *[None] * len(rows), slice(max(cells, 1) - 1, None)), rows)
+    return keep_axes(y, shape, gone) if keepdims else y
 
 
 # --- medians over windows -------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..op import Op, Params
 from ..ops.elementwise import cellwise
-from . import elementwise, linear, logsumexp, quantised, resize, selection
+from . import elementwise, linear, logsumexp, quantised, resize, running_product, selection
 from .ball import Ball
 from .context import Context
 
@@ -37,6 +37,7 @@ RULES: dict[str, Rule] = {
     "resize_spread": resize.resize_rule,
     "top": selection.top_value_rule,
     "top_index": selection.top_rule,
+    "cumprod": running_product.running_product_rule,
     "smooth_max_pool": logsumexp.smooth_rule,
     "smooth_pull": logsumexp.weighted_rule,
     "smooth_push": logsumexp.weighted_rule,

@@ -42,6 +42,7 @@ MOVES, MOVED_DEVIATIONS = 8, 6.0  # how often values are moved, and how far, to 
 MIN_FLIPS = 1 / 64  # of quantised cells: integer kernels round scales and biases in ways of their own
 POSITIONED = ("resize", "resize_spread")  # their positions are computed and rounded too, and so are coefficients
 SHARED = ("cumsum",)  # its cells share their terms, and so their errors
+UNESTIMATED = ("cumprod",)
 FUNCTION_UNITS = 2.0  # a function of one cell is off by up to a unit in the last place: 2u
 
 
@@ -178,6 +179,8 @@ class _Walk:
 
     def _carried(self, node: Node, y: Any, args: Sequence[_Estimate]) -> Any:
         """Return the variance of y that comes from those of its arguments; None if these are exact."""
+        if node.op.name in UNESTIMATED:
+            raise UnsupportedError(node.op.name, "is a product of many factors, of which no usual error is known")
         if all(e.variance is None for e in args):
             return None
         values = [e.value for e in args]

@@ -350,6 +350,11 @@ def _cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Any:
     return running_sum(x, axis, exclusive, reverse, add, jnp.flip, jnp.concatenate, jnp.zeros_like)
 
 
+def _cumprod(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Any:
+    multiply = partial(jnp.cumprod, dtype=x.dtype)
+    return running_sum(x, axis, exclusive, reverse, multiply, jnp.flip, jnp.concatenate, jnp.ones_like)
+
+
 def _last_writer(i: Array, *, rank: int, cells: int) -> Array:
     """Return positions `i` in planes of `cells`, the last `rank` axes, with all but the last of equal ones replaced by
     -1.
@@ -449,6 +454,7 @@ TABLE: dict[str, Lowering] = {
     "top": ours("top", _top),
     "top_index": _plain_lowering(_top_index),
     "cumsum": _lower_rounded_once(_cumsum),
+    "cumprod": _lower_rounded_once(_cumprod),
     "resize": linear("resize", rounded_once(_resize), leading=()),
     "resize_spread": linear("resize_spread", rounded_once(_resize_spread), leading=()),
     "gather": _lower_rounded_once(_gather),

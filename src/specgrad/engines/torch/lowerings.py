@@ -145,6 +145,11 @@ def _cumsum(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Kernel:
     return lambda t: running_sum(t, axis, exclusive, reverse, torch.cumsum, flip, torch.cat, torch.zeros_like)
 
 
+def _cumprod(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Kernel:
+    flip: Kernel = lambda t, a: t.flip(a)
+    return lambda t: running_sum(t, axis, exclusive, reverse, torch.cumprod, flip, torch.cat, torch.ones_like)
+
+
 def _sum(x: Shape, *, axes: Shape) -> Kernel:
     """Lower the sum over `axes`; all axes are not named, since then the gradient is one step."""
     if not axes:
@@ -272,6 +277,7 @@ TABLE: dict[str, Any] = {
     "top": lower_top,
     "top_index": lower_top_index,
     "cumsum": _cumsum,
+    "cumprod": _cumprod,
     "resize": lower_resize,
     "resize_spread": lower_resize_spread,
     "gather": _gather,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -12,12 +13,13 @@ from ....errors import ShapeError, UnsupportedError
 from ....graph.builder import Var
 from ....op import Value, apply
 from ....ops.elementwise import equal, maximum, mul, select
-from ....ops.gather import gather
-from ....ops.layout import axis_of, concat, permute, reshape
+from ....ops.gather import gather, scatter
+from ....ops.integer_rounding import trunc
+from ....ops.layout import axis_of, concat, fill, permute, reshape
 from ....ops.max_pool import WINNER, put
 from ....scalar import Array
 from ....window import Window
-from ..file import extent
+from ..file import FLOATS, extent, shown, type_name
 from .importer import MAX_FOLDED_CELLS
 from .node import OnnxNode, operator
 
@@ -34,13 +36,12 @@ def _flat_positions(c: OnnxNode, shape: tuple[int, ...], where: Array) -> tuple[
     return np.asarray((np.where(where < 0, where + sizes, where) * steps).sum(axis=-1)), depth
 
 
-@operator("GatherND", 11, 12, 13, note="known positions; batch_dims=0")
+@operator("GatherND", 11, 12, 13, note="known positions")
 def _gather_nd(c: OnnxNode) -> Value:
     """Convert ONNX GatherND: y[p] = x[where[p]]: the named axes as one, then a gather along it."""
-    if c.version >= 12:
-        c.require("batch_dims", "int", 0)
+    batch = c.integer("batch_dims", 0) if c.version >= 12 else 0
     shape = c.shape(0)
-    flat, depth = _flat_positions(c, shape, c.known(1, "indices"))
+    flat, depth = _flat_positions(c, shape, _with_batch(c, shape, c.known(1, "indices"), batch))
     c.importer.budget.check(c.title, extent((*flat.shape, *shape[depth:])))
     x = c.value(0)
     rows = (math.prod(shape[:depth]), *shape[depth:])
@@ -49,48 +50,101 @@ def _gather_nd(c: OnnxNode) -> Value:
     return gather(reshape(x, rows), flat, axis=0)
 
 
-@operator("ScatterND", 11, 13, 16, 18, note="known positions, each once; reduction=none")
-def _scatter_nd(c: OnnxNode) -> Value:
-    """Convert ONNX ScatterND.
+def _with_batch(c: OnnxNode, shape: tuple[int, ...], where: Array, batch: int) -> Array:
+    """Return positions that name the first `batch` axes too: there each cell reads its own."""
+    if not 0 <= batch < min(len(shape), max(where.ndim, 1)) or where.shape[:batch] != shape[:batch]:
+        c.refuse(f"batch_dims={batch} does not fit data {shape} and indices {where.shape}", None, ShapeError)
+    if not batch:
+        return where
+    lead = np.indices(where.shape[:-1])[:batch]
+    return np.concatenate([np.moveaxis(lead, 0, -1), where], axis=-1)
 
-    The data with other cells at some positions: one gather from both, put behind each other.
-    """
-    if c.version >= 16:
-        c.require("reduction", "string", "none")
+
+SCATTERED = "known positions, each once; reduction none, or add"
+
+
+@operator("ScatterND", 11, 13, 16, 18, note=SCATTERED)
+def _scatter_nd(c: OnnxNode) -> Value:
+    """Convert ONNX ScatterND, onto the named axes as one."""
+    reduction = c.string("reduction", "none") if c.version >= 16 else "none"
     shape = c.shape(0)
     flat, depth = _flat_positions(c, shape, c.known(1, "indices"))
     if c.shape(2) != (*flat.shape, *shape[depth:]):
         c.refuse(f"updates of shape {c.shape(2)} must have shape {(*flat.shape, *shape[depth:])}", None, ShapeError)
-    if len(np.unique(flat)) != flat.size:
+    return _written(c, flat.reshape(-1), (math.prod(shape[:depth]), *shape[depth:]), reduction)
+
+
+def _written(c: OnnxNode, at: Array, rows: tuple[int, ...], reduction: str) -> Value:
+    """Return the data, as `rows`, with updates written to the rows `at`, or added there.
+
+    Written: one gather from both, put behind each other; a row that is written twice has no meaning. Added: one sum,
+    which may begin with the data.
+    """
+    if reduction not in ("none", "add"):
+        c.refuse(f"reduction={shown(reduction)} is not supported; only 'none' or 'add'")
+    if reduction == "none" and len(np.unique(at)) != at.size:
         c.refuse("a position that is written twice has no meaning", None, UnsupportedError)
-    rows, rest = math.prod(shape[:depth]), shape[depth:]
-    c.importer.budget.check(c.title, extent((rows + flat.size, *rest)))
-    source = np.arange(rows)
-    source[flat.reshape(-1)] = rows + np.arange(flat.size)
+    count, rest = rows[0], rows[1:]
+    c.importer.budget.check(c.title, extent((count + at.size, *rest)))
+    source = np.arange(count)
+    if reduction == "add":
+        both = concat([reshape(c.real(0), rows), reshape(c.real(2), (at.size, *rest))], 0)
+        return reshape(scatter(both, np.concatenate([source, at]), axis=0, size=count), c.shape(0))
+    source[at] = count + np.arange(at.size)
     data, updates = c.value(0), c.value(2)
     if isinstance(data, np.ndarray) and isinstance(updates, np.ndarray):
-        both = np.concatenate([data.reshape(rows, *rest), updates.reshape(flat.size, *rest)])
-        return c.folded(both[source].reshape(shape))
-    both = concat([reshape(c.any_variable(0), (rows, *rest)), reshape(c.any_variable(2), (flat.size, *rest))], 0)
-    return reshape(gather(both, source, axis=0), shape)
+        known = np.concatenate([data.reshape(rows), updates.reshape(at.size, *rest)])
+        return c.folded(known[source].reshape(c.shape(0)))
+    both = concat([reshape(c.any_variable(0), rows), reshape(c.any_variable(2), (at.size, *rest))], 0)
+    return reshape(gather(both, source, axis=0), c.shape(0))
 
 
-@operator("ScatterElements", 11, 13, 16, 18, note="reduction=add; along other axes indices as long as the data")
+@operator("Scatter", 9, 11, note="as ScatterElements, which replaced it")
+@operator("ScatterElements", 11, 13, 16, 18, note=f"{SCATTERED}; computed positions: see docs/reference/onnx.md")
 def _scatter_elements(c: OnnxNode) -> Value:
-    """Convert ONNX ScatterElements.
+    """Convert ONNX ScatterElements: updates written or added at positions along one axis.
 
-    The data, and the sum of the updates at each position along one axis; computed positions count from 0 on.
+    Positions that the model computes count from 0 on; written, they must be known to differ: one per line, or those of
+    a TopK along that axis.
     """
-    axis = axis_of(c.title, c.integer("axis", 0), len(c.shape(0)))
-    if (c.string("reduction", "none") if c.version >= 16 else "none") != "add":
-        c.refuse("only reduction='add' is supported: what is written twice has no meaning", None, UnsupportedError)
     shape, where = c.shape(0), c.shape(1)
-    if c.shape(2) != where or where[:axis] != shape[:axis] or where[axis + 1 :] != shape[axis + 1 :]:
-        text = f"indices {where} and updates {c.shape(2)} must have the shape of the data {shape} but for axis {axis}"
-        c.refuse(text, None, UnsupportedError)
+    axis = axis_of(c.title, c.integer("axis", 0), len(shape))
+    reduction = c.string("reduction", "none") if c.version >= 16 else "none"
+    besides = [(m, n) for a, (m, n) in enumerate(zip(where, shape, strict=False)) if a != axis]
+    if c.shape(2) != where or len(where) != len(shape) or any(m > n for m, n in besides):
+        text = f"indices {where} and updates {c.shape(2)} must lie in the data {shape} but for axis {axis}"
+        c.refuse(text, None, ShapeError)
+    known = c.importer.constant_value(c.input_name(1))
+    whole = where[:axis] + where[axis + 1 :] == shape[:axis] + shape[axis + 1 :]
+    if known is not None and (reduction == "none" or not whole):
+        line = _from_start(c, np.asarray(known, np.int64), shape[axis])
+        cells = [line if a == axis else i for a, i in enumerate(np.indices(where))]
+        return _written(c, np.ravel_multi_index(cells, shape).reshape(-1), (math.prod(shape),), reduction)
+    if reduction not in ("none", "add"):
+        c.refuse(f"reduction={shown(reduction)} is not supported; only 'none' or 'add'")
+    if not whole:
+        c.refuse(f"computed indices {where} must have the shape of the data {shape} but for axis {axis}", None)
+    if reduction == "none" and not _differ(c, where[axis], axis):
+        c.refuse("computed positions may be equal, and what is written twice has no meaning", None, UnsupportedError)
+    return _put(c, axis, reduction)
+
+
+def _differ(c: OnnxNode, count: int, axis: int) -> bool:
+    """Return whether the computed positions of input 1 differ along an axis: there is one, or they are of a TopK."""
+    node = c.importer.trace.nodes[c.positions(1).id]
+    return count <= 1 or (node.op.name == "top_index" and node.params["axis"] == axis)
+
+
+def _put(c: OnnxNode, axis: int, reduction: str) -> Value:
+    """Write or add the updates at computed positions along an axis, or add them at known ones."""
+    shape = c.shape(0)
     order = (*(a for a in range(len(shape)) if a != axis), axis)
     back = tuple(order.index(a) for a in range(len(shape)))
     updates, index = permute(c.real(2), order), _permuted_positions(c, shape[axis], order)
+    if reduction == "none":
+        taken = put(fill(updates, 1), index, size=(shape[axis],), empty=False)
+        values = put(updates, index, size=(shape[axis],), empty=False)
+        return select(permute(taken, back), permute(values, back), c.real(0))
     data = c.importer.constant_value(c.input_name(0))
     if data is None or np.any(data):  # one sum, which may begin with the data: no sum of updates is ever stored
         kept = permute(c.real(0), order)
@@ -99,15 +153,19 @@ def _scatter_elements(c: OnnxNode) -> Value:
     return permute(put(updates, index, size=(shape[axis],), empty=False), back)
 
 
+def _from_start(c: OnnxNode, where: Array, cells: int) -> Array:
+    """Return known positions on an axis of `cells`, negative ones counted from the end; ShapeError outside."""
+    if where.size and not -cells <= where.min() <= where.max() < cells:
+        c.refuse(f"indices must lie in {-cells}..{cells - 1}", None, ShapeError)
+    return np.where(where < 0, where + cells, where)
+
+
 def _permuted_positions(c: OnnxNode, cells: int, order: tuple[int, ...]) -> Value:
     """Return the positions of input 1 with axes permuted; known ones are checked and made non-negative."""
     known = c.importer.constant_value(c.input_name(1))
     if known is None:
         return permute(c.positions(1), order)
-    where = np.asarray(known, np.int64)
-    if where.size and not -cells <= where.min() <= where.max() < cells:
-        c.refuse(f"indices must lie in {-cells}..{cells - 1}", None, ShapeError)
-    return np.ascontiguousarray(np.transpose(np.where(where < 0, where + cells, where), order))
+    return np.ascontiguousarray(np.transpose(_from_start(c, np.asarray(known, np.int64), cells), order))
 
 
 def plane_indices(c: OnnxNode) -> Value:
@@ -147,6 +205,41 @@ def _trilu(c: OnnxNode) -> Value:
     return select(mask.astype(np.float32), c.real(0), 0)
 
 
+@operator("OneHot", 9, 11, note="known depth and values; computed positions must lie in -depth..depth-1")
+def _one_hot(c: OnnxNode) -> Value:
+    """Convert ONNX OneHot: rows of an identity matrix; of floats, which are cut off to integers, comparisons."""
+    depth, (off, on) = int(c.known_number(1, "depth")), _two_values(c)
+    axis = axis_of("axis", c.integer("axis", -1), len(c.shape(0)) + 1)
+    if depth < 1:
+        c.refuse(f"depth={depth} must be positive", None, ShapeError)
+    c.importer.budget.check(c.title, extent((*c.shape(0), depth)))
+    c.result_type = c.elem_type(2)
+    where = c.importer.constant_value(c.input_name(0))
+    if where is not None and math.prod(c.shape(0)) * depth <= MAX_FOLDED_CELLS:
+        whole = np.trunc(where).astype(np.int64)[..., None]
+        hot = (whole == np.arange(depth)) | (whole == np.arange(-depth, 0))
+        return np.moveaxis(c.folded(np.where(hot, on, off)), -1, axis)
+    if c.result_type not in FLOATS:
+        c.refuse(f"values of type {type_name(c.result_type)} at computed positions are not supported", None)
+    if c.elem_type(0) in FLOATS:
+        whole = reshape(trunc(c.real(0)), (*c.shape(0), 1))
+        hot = maximum(*(equal(whole, np.arange(n, n + depth).astype(np.float32)) for n in (0, -depth)))
+        y = select(hot, float(on), float(off))
+    else:
+        c.importer.budget.check(c.title, depth * depth)
+        y = gather(np.where(np.eye(depth, dtype=bool), on, off), c.positions(0), axis=0)
+    rank = len(c.shape(0))
+    return permute(y, [*range(axis), rank, *range(axis, rank)])
+
+
+def _two_values(c: OnnxNode) -> tuple[Any, Any]:
+    """Return the values off and on of OneHot."""
+    values = c.known(2, "values")
+    if values.shape != (2,):
+        c.refuse(f"values must be two numbers, off and on; got shape {values.shape}", None, ShapeError)
+    return values[0], values[1]
+
+
 # --- masks --------------------------------------------------------------------------------------------------------
 
 
@@ -171,3 +264,4 @@ def _register_logic(name: str, versions: tuple[int, ...], fn: Callable[..., Valu
 _register_logic("Not", (1,), lambda x: equal(x, 0), np.logical_not)
 _register_logic("And", (7,), mul, np.logical_and)
 _register_logic("Or", (7,), maximum, np.logical_or)
+_register_logic("Xor", (7,), lambda x, y: equal(equal(x, y), 0), np.logical_xor)

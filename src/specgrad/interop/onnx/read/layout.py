@@ -118,17 +118,20 @@ def _broadcast_shapes(c: OnnxNode, *shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 @operator("Tile", 6, 13)
 def _tile(c: OnnxNode) -> Value:
-    """Convert ONNX Tile: repeats along every axis, one axis at a time."""
+    """Convert ONNX Tile: repeats along every axis, one axis at a time; many of them, or none, as one gather."""
     x, repeats = c.value(0), c.known_ints(1, "repeats")
-    if len(repeats) != len(c.shape(0)) or any(not 1 <= n <= MAX_PIECES for n in repeats):
-        c.refuse(f"repeats={repeats} must lie in 1..{MAX_PIECES}, one per axis of {c.shape(0)}", None, ShapeError)
+    if len(repeats) != len(c.shape(0)) or any(n < 0 for n in repeats):
+        c.refuse(f"repeats={repeats} must not be negative, one per axis of {c.shape(0)}", None, ShapeError)
     cells = math.prod(c.shape(0)) * math.prod(repeats)
     c.importer.budget.check(c.title, cells)
     if isinstance(x, np.ndarray):
         c.folded(np.broadcast_to(0, cells))
         return np.tile(x, repeats)
     for axis, n in enumerate(repeats):
-        x = concat([x] * n, axis) if n > 1 else x
+        if 1 < n <= MAX_PIECES:
+            x = concat([x] * n, axis)
+        elif n != 1:
+            x = gather(x, np.tile(np.arange(c.shape(0)[axis]), n), axis=axis)
     return x
 
 
@@ -171,7 +174,7 @@ def _even_parts(c: OnnxNode, cells: int, count: int) -> list[int]:
     return [size] * (count - 1) + [last]
 
 
-@operator("Slice", 1, 10, 11, 13, note="steps must be positive, except on known values")
+@operator("Slice", 1, 10, 11, 13)
 def _slice(c: OnnxNode) -> Value:
     """Convert ONNX Slice."""
     if c.version == 1:
@@ -187,15 +190,25 @@ def _slice(c: OnnxNode) -> Value:
     x, shape = c.value(0), c.shape(0)
     ranges: list[Any] = [slice(None)] * len(shape)
     for a, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        ranges[axis_of("axes", a, len(shape))] = _python_slice(c, start, end, step)
-    return x[tuple(ranges)] if isinstance(x, np.ndarray) else slice_(x, *ranges)
+        axis = axis_of("axes", a, len(shape))
+        ranges[axis] = _python_slice(c, shape[axis], start, end, step)
+    if isinstance(x, np.ndarray):
+        return x[tuple(ranges)]
+    for a, r in enumerate(ranges):
+        if r.step is not None and r.step < 0:
+            x, ranges[a] = gather(x, np.arange(shape[a])[r], axis=a), slice(None)
+    return slice_(x, *ranges)
 
 
-def _python_slice(c: OnnxNode, start: int, end: int, step: int) -> slice:
-    """Return a Python slice; an end far below 0 with a negative step means "to the first cell"."""
+def _python_slice(c: OnnxNode, cells: int, start: int, end: int, step: int) -> slice:
+    """Return a Python slice of an axis; ONNX moves a start before the first cell there, whichever way it goes."""
     if step == 0:
         c.refuse("a step must not be 0", None)
-    return slice(start, None if step < 0 and end < -(2**31) else end, step)
+    start, end = (n + cells if n < 0 else n for n in (start, end))
+    if step > 0 or not cells:
+        return slice(min(max(start, 0), cells), min(max(end, 0), cells), max(step, 1))
+    start, end = min(max(start, 0), cells - 1), max(end, -1)
+    return slice(start, None if end < 0 else end, step)
 
 
 @operator("Gather", 1, 11, 13)
@@ -228,20 +241,19 @@ def _known_positions(c: OnnxNode, where: Array, cells: int) -> Array:
     return np.asarray(where.astype(np.int64) % max(cells, 1))
 
 
-@operator("GatherElements", 11, 13, note="positions of the data's shape but for `axis`; if computed, from 0 on")
+@operator("GatherElements", 11, 13, note="positions, if computed, from 0 on")
 def _gather_elements(c: OnnxNode) -> Value:
-    """Convert ONNX GatherElements; refuse indices whose shape is not the data's on axes other than `axis`.
+    """Convert ONNX GatherElements; cells beyond the shape of the indices, on axes other than `axis`, are not read.
 
     Constant indices may count from the end; those that the model computes must not be negative.
     """
     shape, where = c.shape(0), c.importer.constant_value(c.input_name(1))
     axis = axis_of("axis", c.integer("axis", 0), len(shape))
     index = c.shape(1)
-    if index[:axis] + index[axis + 1 :] != shape[:axis] + shape[axis + 1 :]:
-        c.refuse(f"indices of shape {index} must have the data's shape {shape} but for axis {axis}", None, ShapeError)
-    return take_along(
-        c.real(0), c.positions(1) if where is None else _known_positions(c, where, shape[axis]), axis=axis
-    )
+    if len(index) != len(shape) or any(m > n for a, (m, n) in enumerate(zip(index, shape, strict=True)) if a != axis):
+        c.refuse(f"indices of shape {index} must lie in shape {shape} but for axis {axis}", None, ShapeError)
+    x = slice_(c.real(0), *(None if a == axis else slice(0, n) for a, n in enumerate(index)))
+    return take_along(x, c.positions(1) if where is None else _known_positions(c, where, shape[axis]), axis=axis)
 
 
 PADDED = "modes constant (negative pads crop), reflect, edge and wrap"

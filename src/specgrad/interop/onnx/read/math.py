@@ -12,9 +12,9 @@ from onnx import TensorProto
 
 from specgrad.ops.composites import batch_norm, group_norm, layer_norm, log_softmax, softmax
 from specgrad.ops.integer_rounding import ceil, floor, fmod, round_
-from specgrad.ops.sorting import argmax, argmin, cumsum, topk
+from specgrad.ops.sorting import argmax, argmin, cumprod, cumsum, prod, topk
 
-from ....errors import ShapeError, UnsupportedError
+from ....errors import ShapeError
 from ....op import REGISTRY, Value
 from ....ops.activation import clamp, gelu, leaky_relu, normal_cdf, sigmoid, silu, softplus, tanh
 from ....ops.avg_pool import avg_pool
@@ -220,6 +220,13 @@ def _selu(c: OnnxNode) -> Value:
     return mul(_below_zero(c.real(0), lambda x: mul(sub(exp(x), 1), alpha)), gamma)
 
 
+@operator("Shrink", 9)
+def _shrink(c: OnnxNode) -> Value:
+    """Convert ONNX Shrink: x + bias below -lambd, x - bias above lambd, else 0."""
+    lambd, bias, x = c.floating("lambd", 0.5), c.floating("bias", 0.0), c.real(0)
+    return select(greater(-lambd, x), add(x, bias), select(greater(x, lambd), sub(x, bias), 0))
+
+
 @operator("ThresholdedRelu", 10, 22)
 def _thresholded_relu(c: OnnxNode) -> Value:
     """Convert ONNX ThresholdedRelu."""
@@ -301,7 +308,7 @@ def _gemm(c: OnnxNode) -> Value:
     return add(y, bias if beta == 1 else mul(bias, beta))
 
 
-@operator("Einsum", 12, note="one or two inputs; refused: an ellipsis, sizes of 1 that would be stretched")
+@operator("Einsum", 12, note="one or two inputs; refused: sizes of 1 that would be stretched, except of an ellipsis")
 def _einsum(c: OnnxNode) -> Value:
     """Convert ONNX Einsum."""
     from ....ops.einsum import einsum
@@ -310,6 +317,9 @@ def _einsum(c: OnnxNode) -> Value:
 
 
 # --- reductions -------------------------------------------------------------------------------------------------
+
+
+UNCHANGED = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")  # without axes the input itself, where that is asked
 
 
 def _register_reduction(name: str, versions: tuple[int, ...], fn: Callable[..., Value], since: int) -> None:
@@ -322,11 +332,12 @@ def _register_reduction(name: str, versions: tuple[int, ...], fn: Callable[..., 
         x = c.real(0)
         if not axes:
             if empty:
-                return c.refuse("noop_with_empty_axes=1 without axes is not supported")
+                return x if name in UNCHANGED else c.refuse("noop_with_empty_axes=1 without axes is not supported")
             axes = list(range(len(x.shape)))
         return fn(x, axes_of("axes", axes, len(x.shape)), keepdims=keep)
 
-    operator(name, *versions, note="refused: noop_with_empty_axes=1 without axes")(convert)
+    note = "" if name in UNCHANGED else "refused: noop_with_empty_axes=1 without axes"
+    operator(name, *versions, note=note)(convert)
 
 
 def _log_sum_exp(x: Value, axes: Any, keepdims: bool) -> Value:
@@ -349,6 +360,9 @@ _register_reduction(
 )
 _register_reduction(
     "ReduceSumSquare", (1, 11, 13, 18), lambda x, axes, keepdims: sum_(mul(x, x), axes, keepdims=keepdims), 18
+)
+_register_reduction(
+    "ReduceLogSum", (1, 11, 13, 18), lambda x, axes, keepdims: log(sum_(x, axes, keepdims=keepdims)), 18
 )
 _register_reduction("ReduceLogSumExp", (1, 11, 13, 18), _log_sum_exp, 18)
 
@@ -385,16 +399,25 @@ def _cumsum(c: OnnxNode) -> Value:
     return cumsum(c.real(0), axis, exclusive=c.flag("exclusive"), reverse=c.flag("reverse"))
 
 
-@operator("ReduceProd", 1, 11, 13, 18, note="of known integers only; noop_with_empty_axes=0")
+@operator("CumProd", 26, note="the axis is known")
+def _cumprod(c: OnnxNode) -> Value:
+    """Convert ONNX CumProd."""
+    axis = c.known_number(1, "axis")
+    return cumprod(c.real(0), axis, exclusive=c.flag("exclusive"), reverse=c.flag("reverse"))
+
+
+@operator("ReduceProd", 1, 11, 13, 18, note="of floats, and of known integers; noop_with_empty_axes=0")
 def _reduce_prod(c: OnnxNode) -> Value:
-    """Fold an ONNX ReduceProd of known integers into a constant; refuse any other."""
+    """Convert ONNX ReduceProd; one of known integers is folded into a constant."""
     keep = c.flag("keepdims", 1)
     axes = c.axes(None if c.version < 18 else 1)
-    c.require("noop_with_empty_axes", "int", 0)
-    factors = c.known(0, "the input")
-    if factors.dtype.kind != "i":
-        c.refuse("only a product of known integers is supported", None, UnsupportedError)
-    return c.folded(np.prod(factors, axis=axes_of("axes", axes or None, factors.ndim), keepdims=keep))
+    if c.version >= 18:
+        c.require("noop_with_empty_axes", "int", 0)
+    factors = c.value(0)
+    gone = axes_of("axes", axes or None, len(c.shape(0)))
+    if isinstance(factors, np.ndarray):
+        return c.folded(np.prod(factors, axis=gone, keepdims=keep))
+    return prod(c.real(0), gone, keepdims=keep)
 
 
 # --- normalisation ----------------------------------------------------------------------------------------------
@@ -443,6 +466,16 @@ def _layer_normalization(c: OnnxNode) -> Value:
     x = c.real(0)
     axis = axis_of("axis", c.integer("axis", -1), len(x.shape))
     return layer_norm(x, x.shape[axis:], c.real(1), c.optional(2), eps=c.floating("epsilon", 1e-5))
+
+
+@operator("RMSNormalization", 23, note="stash_type=1")
+def _rms_normalization(c: OnnxNode) -> Value:
+    """Convert ONNX RMSNormalization: x / sqrt(mean(x*x) + epsilon) * scale, the mean over all axes from `axis` on."""
+    c.require("stash_type", "int", 1)
+    x = c.real(0)
+    axes = list(range(axis_of("axis", c.integer("axis", -1), len(x.shape)), len(x.shape)))
+    squares = mean(mul(x, x), axes, keepdims=True)
+    return mul(div(x, sqrt(add(squares, c.floating("epsilon", 1e-5)))), broadcast(c.real(1), x.shape))
 
 
 @operator("LRN", 1, 13)
