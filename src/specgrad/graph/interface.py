@@ -116,5 +116,5 @@ def _size_pattern(ends: Sequence[End]) -> list[list[Any]]:
 
 
 def _sizes_text(end: End) -> str:
-    """Return the declared sizes as text."""
+    """Return the declared sizes of an input or output as text in parentheses."""
     return f"({', '.join(map(str, end.sizes or ()))})"

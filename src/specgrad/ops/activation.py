@@ -107,7 +107,7 @@ def relu6(x: Value) -> Value:
 
 
 def _clamp_slope(x: Value, y: Value, t: Value, *, low: Number | None, high: Number | None) -> Value:
-    """Return the slope of clamp at x, times t."""
+    """Return the slope of clamp at x times t: t between low and high, limits included, else 0."""
     inside = t if low is None else select(greater(low, x), 0, t)
     return inside if high is None else select(greater(x, high), 0, inside)
 

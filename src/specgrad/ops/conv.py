@@ -126,7 +126,9 @@ def _conv_spec(x: Array, w: Array, b: Array | None = None, *, window: Window, gr
 
 
 def _bilinear_jvp(op: Op, args: Any, dargs: Any, params: Any) -> Value | None:
-    """Return the tangent of conv or conv_transpose, f(dx, w) + f(x, dw, db), from `dargs`, the tangents of `args`."""
+    """Return the tangent of conv or conv_transpose, f(dx, w) + f(x, dw, db), from `dargs`, the tangents of `args`; None
+    if it is zero.
+    """
     x, w, dx, dw = args[0], args[1], dargs[0], dargs[1]
     db = dargs[2] if len(dargs) == 3 else None
     terms = [None if dx is None else apply(op, dx, w, **params)]
@@ -158,7 +160,7 @@ def _conv_vjp(gy: Value, y: Value, args: Any, *, window: Window, groups: int) ->
 
 
 def _multiply_adds(x: Shape, w: Shape, *_: Shape, window: Window, groups: int) -> int:
-    """Return the multiply-adds, padded taps included, as is usual."""
+    """Return the multiply-adds of one call; taps that read padding count too."""
     batch = math.prod(x[: len(x) - window.rank - 1])
     return batch * math.prod(w) * math.prod(window.out)
 

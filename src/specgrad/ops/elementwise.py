@@ -132,12 +132,12 @@ def _sub_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
 
 
 def _sub_vjp(gy: Value, y: Value, args: Any) -> tuple[Value, Value]:
-    """Return the cotangents of sub's arguments from `gy`, that of its output `y`."""
+    """Return the cotangents of both arguments of sub, gy and -gy, from `gy`, that of its output `y`."""
     return gy, neg(gy)
 
 
 def _div_vjp(gy: Value, y: Value, args: Any) -> tuple[Value, Value]:
-    """Return the cotangents of div's arguments from `gy`, that of its output `y`."""
+    """Return the cotangents of both arguments a, b of div, gy/b and -gy*y/b, from `gy`, that of its output `y`."""
     return div(gy, args[1]), neg(div(mul(gy, y), args[1]))
 
 

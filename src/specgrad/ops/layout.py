@@ -242,7 +242,7 @@ def _slice_shape(x: Shape, *, ranges: tuple[Triple, ...]) -> Shape:
 
 
 def _is_all(x: Shape, ranges: Sequence[Triple]) -> bool:
-    """Return whether the ranges select every cell of this shape."""
+    """Return whether the ranges, one per axis, select every cell of an array of shape x."""
     return all(identical(r, (0, n, 1)) for n, r in zip(x, ranges, strict=True))
 
 

@@ -79,7 +79,7 @@ class AxisExchange:
     # --- what is sent -------------------------------------------------------------------------------------------------
 
     def _pieces(self) -> Iterator[Piece]:
-        """Yield the pieces, by distance of the devices."""
+        """Yield all pieces to be sent, in the order of the distance between sender and receiver."""
         devices = range(len(self.owned))
         for hop in (h for h in range(1 - len(self.owned), len(self.owned)) if h):
             runs = {k: self._runs(k - hop, k) for k in devices if k - hop in devices}

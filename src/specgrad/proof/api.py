@@ -65,7 +65,7 @@ def check(
     graph         the network; its constants are rounded to float32, as they are deployed
     statement     the property that it must be a certificate of: see `as_property`
     assume        functions may be declared more accurate than they were measured
-    (specgrad.proof.base.executions.MEASURED)
+                  (specgrad.proof.base.executions.MEASURED)
 
     >>> import specgrad as sg
     >>> from specgrad.bounds import prove

@@ -279,7 +279,7 @@ def _product(word: str, items: list[Any], parsed: Parsed) -> LinearExpression:
 
 
 def _numbers(term: LinearExpression) -> Iterator[Fraction]:
-    """Yield the constant and all coefficients of a linear expression."""
+    """Yield the constant and all coefficients of a linear expression, `term`."""
     return itertools.chain((term.constant,), term.terms.values())
 
 

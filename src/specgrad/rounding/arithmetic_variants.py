@@ -89,7 +89,7 @@ class ReducedResults:
     toward: Toward = "nearest"
 
     def product(self, context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-        """Return the ball of a linear operator on rounded factors."""
+        """Return the ball of a linear operator whose factors were rounded to the shorter format before."""
         return ReducedOperands(self.form, self.toward, self.toward).product(context, op, args, params)
 
     def stored(self, ball: Ball, last: bool) -> Ball:

@@ -246,8 +246,8 @@ def _product_range(args: Sequence[Ball], parts: Sequence[Expansion]) -> tuple[Ar
 
 
 def _carried_ends(ball: Ball, part: Expansion) -> tuple[Array, Array]:
-    """Return bounds of the exact value of a factor `ball`, given the radius that was carried into its layer
-    (`part`).
+    """Return lower and upper bounds of the exact value of a factor `ball`, given the radius that was carried into its
+    layer (`part`).
     """
     low, high = ball.value - part.carried * SLACK, ball.value + part.carried * SLACK
     return (low, high) if ball.ends is None else (np.fmax(low, ball.ends[0]), np.fmin(high, ball.ends[1]))

@@ -109,6 +109,6 @@ def cast_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) ->
 
 
 def _bits(dtype: str) -> dict[str, Any]:
-    """Return the fields of a format that a cast replaces."""
+    """Return name, digits and exponents of the format `dtype`, the fields that a cast replaces in another."""
     form = FORMATS[dtype]
     return {"name": form.name, "digits": form.digits, "lowest": form.lowest, "highest": form.highest}

@@ -65,7 +65,9 @@ def rule_of(op: Op, args: Sequence[Ball]) -> Rule:
 
 
 def apply_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Return the ball of one operator call, by its rule."""
+    """Return the ball of one operator call on the balls `args`, by the rule of the operator; overflows become infinite
+    radii.
+    """
     rule = rule_of(op, args)
     if context.call.in_integers and not op.exact:
         rule = quantised.integer_rule if rule in (linear.linear_rule, quantised.mul_rule) else quantised.no_rule

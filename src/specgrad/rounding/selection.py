@@ -347,7 +347,7 @@ def _with_candidates(ball: Ball, gy: Ball, candidates: Candidates, params: Param
 
 
 def _scattered(values: Array, candidates: Candidates, params: Params) -> Array:
-    """Return the sum of values over all candidate cells."""
+    """Return an array of params["size"] whose cells hold the sum of all values that may, by `candidates`, go there."""
     size = params["size"]
     lead = values.shape[: values.ndim - len(size)]
     flat = np.zeros((math.prod(lead), math.prod(size)))

@@ -202,8 +202,8 @@ class _Walk:
         return 0.0 if slope is None else slope
 
     def _own(self, node: Node, y: Any, values: Sequence[Any]) -> tuple[Any, Any, bool]:
-        """Return the variance that the operator's own roundings add at these values, None if it is exact; the unsure
-        cells; alike.
+        """Return the variance that the operator's own roundings add at these values, None if it is exact; cells of
+        which nothing is known; and whether errors of all cells may have one sign.
         """
         op, form = node.op, self._format(node)
         if form is None or op.exact or op.jumps:

@@ -27,7 +27,9 @@ class AxisHalo:
 
     @property
     def crop(self) -> tuple[int, int]:
-        """The halo in multiples of `align`: who runs the network itself on a crop must begin it there."""
+        """The halo (before, after) in multiples of `align`: who runs the network itself on a crop must begin it
+        there.
+        """
         return -(-self.before // self.align) * self.align, -(-self.after // self.align) * self.align
 
     def __str__(self) -> str:

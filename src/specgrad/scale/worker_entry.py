@@ -16,7 +16,7 @@ ITEMSIZE = 4  # decides what a plan says of its memory, and no result
 
 
 def plan_of(blueprint: Blueprint) -> Plan:
-    """Rebuild the plan of a blueprint."""
+    """Rebuild the plan that a blueprint describes, in a worker process."""
     about = blueprint.about
     return Plan(SpatialAxes(blueprint.graph(), about["axes"]), about["size"], ITEMSIZE, about["statistics"])
 

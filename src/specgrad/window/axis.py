@@ -194,7 +194,7 @@ class Strided:
         return Strided(self.stride * (outs - 1) + self.span, self.kernel, self.stride, self.dilation, 0, 0, outs)
 
     def reach(self) -> ReceptiveField:
-        """Return the receptive field of an output."""
+        """Return the receptive field of outputs: which input cells each of them reads."""
         return reach.strided(self.stride, -self.lo, self.span - 1 - self.lo)
 
     def reach_back(self) -> ReceptiveField | None:

@@ -300,7 +300,7 @@ class Interpolated:
 
 
 def windowed(axis: Axis) -> Relation:
-    """Return the map of a window's axis; adaptive cells of several sizes have no parts."""
+    """Return the map of a window's axis; a GlobalMap for adaptive cells of several sizes, which have no parts."""
     if isinstance(axis, Adaptive):
         each = axis.size // axis.out
         return (

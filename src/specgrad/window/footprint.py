@@ -48,7 +48,7 @@ def lengths(box: Box) -> Shape:
 
 
 def hull(a: Box, b: Box) -> Box:
-    """Return the smallest box around two."""
+    """Return the smallest box around both boxes a and b."""
     return tuple((min(p[0], q[0]), max(p[1], q[1])) for p, q in zip(a, b, strict=True))
 
 
@@ -58,7 +58,7 @@ def inside(box: Box, outer: Box) -> tuple[slice, ...]:
 
 
 def slices(box: Box) -> tuple[slice, ...]:
-    """Return a box as an index."""
+    """Return a box as a tuple of slices, an index of an array."""
     return tuple(slice(a, b) for a, b in box)
 
 
@@ -189,7 +189,7 @@ def over_window(
 
 
 def pooled(x: Shape, *, window: Window, **params: Any) -> BoxRule:
-    """Return the rule of windows over the last axes."""
+    """Return the box rule of an operator with a window over the last axes of x: which cells a box of outputs reads."""
     return over_window(windowed, window, None, (x,), params)
 
 

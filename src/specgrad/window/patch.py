@@ -34,7 +34,7 @@ class Patch:
 
     @property
     def intervals(self) -> tuple[Interval, ...]:
-        """Return the cells of position 0, per axis."""
+        """Return, per axis, the interval of cells that the patch at position 0 covers."""
         return tuple((s, s + n) for s, n in zip(self.start, self.size, strict=True))
 
     def read_through(self, window: Window) -> Patch | None:

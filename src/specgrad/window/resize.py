@@ -121,7 +121,7 @@ class Resized:
 
     @cached_property
     def cells(self) -> Whole:
-        """Return the cells that are read, (taps, out)."""
+        """Return the input cells that every output reads, as integers (taps, out)."""
         return np.asarray(self.taps[0], dtype=np.int64)
 
     @cached_property

@@ -36,12 +36,12 @@ class AxisStep(NamedTuple):
 
 
 def step(axis: Strided) -> AxisStep:
-    """Return a strided axis as a correlation."""
+    """Return a strided axis as one step of a correlation: stride, dilation and padding."""
     return AxisStep(axis.stride, axis.dilation, *axis.pads)
 
 
 def steps(window: Window) -> tuple[AxisStep, ...]:
-    """Return the strided axes of a window as correlations."""
+    """Return the strided axes of a window as steps of a correlation, adaptive ones left out."""
     return tuple(step(a) for a in window.axes if isinstance(a, Strided))
 
 

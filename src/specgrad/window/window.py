@@ -126,8 +126,10 @@ class Window:
         return tuple(a.size + sum(max(0, p) for p in a.pads) for a in self.axes)
 
     def adjoint(self) -> Window | None:
-        """Return the window over the outputs that reads, for every cell, the outputs that read it; see
-        Strided.adjoint."""
+        """Return the window over the outputs that reads, for every cell, the outputs that read it; see Strided.adjoint.
+
+        None if an axis has none.
+        """
         axes = [a.adjoint() for a in self.axes if isinstance(a, Strided)]
         strided = tuple(a for a in axes if a is not None)
         return Window(strided) if len(strided) == self.rank else None

@@ -88,7 +88,9 @@ def below(tree: Tree) -> tuple[Array, Array]:
 
 
 def figures(graph: Graph, tree: Tree) -> TreeFigures:
-    """Return the statistics of a split tree."""
+    """Return the statistics of a split tree: leaves, depth, splits by kind, and the cells of the graph split most
+    often.
+    """
     leaves, depth = below(tree)
     cuts = [cut for cut in tree.cuts if cut is not None]
     kinds = Counter(kind_of_cut(graph, cut) for cut in cuts)
@@ -129,7 +131,9 @@ def drawing(graph: Graph, tree: Tree, *, settled: bool = True, worst: int | None
 
 
 class _Drawing:
-    """Lays out and draws one split tree."""
+    """Lays out and draws one split tree; the path to the part `worst` is marked. `settled` says whether every leaf is
+    excluded.
+    """
 
     def __init__(self, graph: Graph, tree: Tree, settled: bool, worst: int | None) -> None:
         self.graph, self.tree, self.settled = graph, tree, settled
@@ -190,7 +194,7 @@ class _Drawing:
 
 
 def _above(tree: Tree, part: int) -> Iterator[int]:
-    """Yield all ancestors of a part."""
+    """Yield all ancestors of a part, the nearest first."""
     while part:
         part = tree.parents[part]
         yield part

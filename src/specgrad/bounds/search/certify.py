@@ -53,7 +53,7 @@ class CertifyResult:
     margins    per case and alternative: a proven lower bound of (row.y - limit) for the row that excludes it best; none
                of a case that was not reached, and a counterexample ends the list
     stages     seconds spent on "attack", "crown", "pieces" (specgrad.bounds.search.neuron_split.multi_neuron) and
-    "branch"
+               "branch"
     problems   subproblems of the branch and bound
     trees      per case: numbers of alternatives, and how the executions were divided until each part excludes them; no
                tree has an alternative that the whole box excludes. Of what is unknown, how far the search came
@@ -82,7 +82,9 @@ class CertifyResult:
         return sum(self.stages.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The result as a JSON object."""
+        """The result as a JSON object: margins, seconds by stage, subproblems, executions, and what else it has; not
+        the verdict.
+        """
         data: dict[str, Any] = {"margins": self.margins, "seconds": self.stages, "problems": self.problems}
         data["deployment"] = self.deployment
         if self.notes:
@@ -263,7 +265,9 @@ class _Certifier:
             yield case
 
     def _settle(self, case: Case) -> CertifyResult:
-        """Return the result for one case, after the quick attack."""
+        """Return the result for one case, after the quick attack: by bounds first, then by more attacks and
+        splitting.
+        """
         if not all(len(a.limits) for a in case.alternatives):
             reason = "an alternative says nothing of the outputs, so no bound excludes it"
             return CertifyResult("unknown", None, ((),), self.stages, 0, reason)
@@ -303,7 +307,7 @@ class _Certifier:
         return counterexample
 
     def _broken(self, counterexample: Counterexample) -> CertifyResult:
-        """Return the result of a counterexample."""
+        """Return the result "violated" with this counterexample."""
         return CertifyResult("violated", counterexample, ((),), self.stages, 0)
 
     def _bounded(self, case: Case) -> tuple[Case, list[float], list[_Row], Any, str]:

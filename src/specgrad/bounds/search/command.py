@@ -287,7 +287,7 @@ def _show_certificate(certificate: Path | None, reason: str | None) -> None:
 
 
 def _write_certificate(path: Path | None, certificate: Any) -> None:
-    """Write a certificate, if there is one."""
+    """Write the certificate to `path`; nothing if either is None."""
     if path is not None and certificate is not None:
         with writing(path):
             certificate.save(path)

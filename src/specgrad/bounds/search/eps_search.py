@@ -206,7 +206,7 @@ class _EpsSearch:
         return min([*open_, *([self.high_end[0]] if self.high_end else [])], default=None)
 
     def _raise_proven(self) -> None:
-        """Raise the proven end by bisection."""
+        """Raise the largest proven eps by bisection, until it is close to its ceiling or the time is over."""
         while not self._is_over() and (ceiling := self._ceiling()) is not None:
             middle = _few_digits((self._proven() + ceiling) / 2)
             if ceiling - self._proven() <= CLOSE * ceiling or middle in self.tried:
@@ -214,7 +214,7 @@ class _EpsSearch:
             self._try(middle)
 
     def _look_above(self) -> None:
-        """Look for a counterexample at growing eps."""
+        """Look for a counterexample at eps that doubles each time, until one is found or the time is over."""
         eps = max(self.tried) * 2
         while self.high_end is None and eps < LARGEST and not self._is_over():
             self._try(eps)

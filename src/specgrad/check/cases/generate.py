@@ -305,7 +305,7 @@ def draw(rng: Draw, kind: str, name: str, shape: Shape) -> Array:
 
 
 def pooling_window(question: OpCase) -> Window:
-    """Return the window of a pooling case."""
+    """Return the window of a pooling case, from its attributes and the shape of x."""
     names = ("stride", "padding", "dilation", "ceil")
     given = {"stride": None} | {k: v for k, v in question.attributes.items() if k in names}
     return window.pooling(

@@ -146,7 +146,7 @@ def show_conformance(console: Console, result: Conformance) -> None:
 
 
 def show_runtimes(console: Console, installed: Mapping[str, Mapping[str, str] | None]) -> None:
-    """Print every known runtime, and the installed versions."""
+    """Print every known runtime with its installed versions; `installed` has None for those that are not."""
     body = []
     for name, versions in installed.items():
         text = "no" if versions is None else ", ".join(f"{k} {v}" for k, v in versions.items())

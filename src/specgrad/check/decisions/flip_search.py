@@ -79,7 +79,7 @@ class FlipSearch:
         return Execution(name, decided, self.question.decision.of(decided), is_ours)
 
     def _runtime_executions(self, inputs: Sequence[Array]) -> Iterator[Execution]:
-        """Yield the execution of each runtime."""
+        """Yield the execution of each installed runtime on these inputs; none if no runtimes are asked."""
         if self.runtimes is not None:
             for name, outputs in self.runtimes.run(inputs).items():
                 yield self._execution(name, outputs, name.partition(" ")[0] in OWN_ENGINES)

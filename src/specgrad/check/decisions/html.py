@@ -126,7 +126,7 @@ def _legend(samples: Sequence[Sample]) -> str:
 
 
 def _table(samples: Sequence[Sample]) -> str:
-    """Return the HTML table of samples, at most MAX_ROWS."""
+    """Return the HTML table of samples, the first MAX_ROWS, and how many more there are."""
     if not samples:
         return "<p>None.</p>"
     head = (

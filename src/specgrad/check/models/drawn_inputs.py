@@ -168,7 +168,11 @@ def _sum_of_symbols(symbol: str, sizes: Mapping[str, int]) -> int | None:
 
 
 def _assumed_size(i: _KnownInput, axis: int, symbol: str, height: int, has_rate: bool) -> int:
-    """Return the size of an open axis."""
+    """Return the size to assume for an open axis of input i: a batch is 1, images have `height` and IMAGE_SIDE, else by
+    the words in its `symbol`.
+
+    `has_rate` says whether another input gives a sample rate.
+    """
     dims, word = i.dims or (), symbol.lower()
     rank = len(dims)
     if axis == 0 or "batch" in word:
@@ -268,7 +272,7 @@ def _images(rng: np.random.Generator, drawing: _Sample, layout: tuple[int, int, 
 
 
 def _floats(rng: np.random.Generator, drawing: _Sample) -> Drawn:
-    """Return sounds, or normal numbers."""
+    """Return (array, what it is in words): sounds if the input looks like sound, else normal numbers."""
     shape = drawing.shape
     if _sounds(drawing.input, drawing.has_rate) and shape[-1] >= MIN_SAMPLES:
         sounds = [draw_sound(rng, shape[-1]) for _ in range(int(np.prod(shape[:-1])))]

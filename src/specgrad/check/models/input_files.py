@@ -37,7 +37,10 @@ def read_media(path: Path, wanted: ModelInput, how: str | None) -> tuple[Array, 
 
 
 def _image(path: Path, wanted: ModelInput, dims: Dims, how: str | None) -> tuple[Array, str]:
-    """Return an image in the input's layout, of its size where the model says one."""
+    """Return an image in the input's layout, of its size where the model says one, and how it became numbers, in words.
+
+    `wanted` is the input, `dims` its sizes, `how` a name of PREPROCESSINGS; ParameterError if None, but for bytes.
+    """
     if wanted.dtype == "uint8":
         how = how or "raw"
     if how is None:
@@ -56,7 +59,10 @@ def _image(path: Path, wanted: ModelInput, dims: Dims, how: str | None) -> tuple
 
 
 def _layout(path: Path, name: str, dims: Dims) -> tuple[int, int, int]:
-    """Return the axes (height, width, channels) of one image; ParameterError for inputs that are none."""
+    """Return the axes (height, width, channels) of one image; ParameterError for inputs that are none.
+
+    `name` is the input's, for the error; `dims` are its sizes.
+    """
     rank = len(dims)
     if rank in (3, 4) and (rank == 3 or dims[0] in (None, 1)):
         first = rank - 3
@@ -105,6 +111,8 @@ def _pixels(path: Path, height: int | None, width: int | None, channels: int, ho
 def _sound(path: Path, wanted: ModelInput, dims: Dims) -> tuple[Array, str]:
     """Return a sound of one channel in [-1, 1]: its first samples, where the model takes fewer; ParameterError if it
     has too few, or several channels.
+
+    It also returns how the sound was read, in words; `wanted` is the input, `dims` its sizes.
     """
     if not (wanted.dtype or "float32").startswith("float") or not dims or any(d not in (None, 1) for d in dims[:-1]):
         shown = ", ".join("open" if d is None else str(d) for d in dims)

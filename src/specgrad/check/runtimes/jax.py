@@ -122,7 +122,7 @@ def _cumsum(q: OpCase) -> str:
 
 
 def _simple(function: str, *args: Any) -> Callable[[OpCase], str]:
-    """Return a writer of function(x, *args, *attributes)."""
+    """Return a function: test case -> source text of function(x, *args, *attributes)."""
     return lambda q: call_text(function, X, *args, *q.attributes.values())
 
 

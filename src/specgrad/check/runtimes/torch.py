@@ -121,7 +121,7 @@ def _cumsum(q: OpCase) -> str:
 
 
 def _simple(function: str, *args: Any, **renamed: str) -> Callable[[OpCase], str]:
-    """Return a writer of function(x, *args, **attributes) with attributes renamed."""
+    """Return a function: test case -> source text of function(x, *args, **attributes), with attributes renamed."""
     return lambda q: call_text(function, X, *args, **{renamed[k]: v for k, v in q.attributes.items()})
 
 

@@ -77,7 +77,7 @@ class Tolerance:
 
     @property
     def tolerance(self) -> float:
-        """The largest distance over all outputs."""
+        """The largest proven distance from the exact result, over all outputs."""
         return max((float(d.max(initial=0.0)) for d in self.tolerances), default=0.0)
 
     @property
@@ -199,7 +199,7 @@ class Tolerance:
 
 
 def _cell(cell: OutputCell) -> dict[str, Any]:
-    """Return one output cell as JSON."""
+    """Return one output cell as JSON data; null for numbers that are not finite."""
     numbers = {"exact": _number(cell.exact), "tolerance": _number(cell.tolerance), "ulps": _number(cell.ulps)}
     return {"output": cell.output, "index": list(cell.index), "point": cell.point, **numbers}
 

@@ -132,7 +132,7 @@ def small_integers(question: OpCase) -> OpCase:
 
 
 def _integers(rng: np.random.Generator, shape: tuple[int, ...], density: float) -> Array:
-    """Draw -1 and 1 with a density, 0 elsewhere."""
+    """Draw an array of -1 and 1, each cell with probability `density`, and 0 elsewhere."""
     drawn: Array = rng.choice((-1.0, 1.0), shape) * (rng.random(shape) < density)
     return drawn.astype(np.float32)
 

@@ -141,7 +141,7 @@ def _near_constants(part: Graph) -> dict[int, float]:
 
 
 def _replace_constants(part: Graph, numbers: Mapping[int, float]) -> Graph:
-    """Return the graph with other numbers in these constants."""
+    """Return the graph `part` with other numbers in some constants: `numbers` by position."""
     others = {i: np.full(part.constants[i].shape, Fraction(n), dtype=object) for i, n in numbers.items()}
     return replace(part, constants={**part.constants, **others})
 

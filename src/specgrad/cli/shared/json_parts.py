@@ -68,7 +68,7 @@ def or_null(part: Schema, about: str) -> Schema:
 
 
 def choice(*words: str) -> Schema:
-    """Return the schema of one of these words."""
+    """Return the JSON schema of a value that is one of these words."""
     return {"enum": list(words), "description": " | ".join(words)}
 
 

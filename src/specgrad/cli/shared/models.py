@@ -130,7 +130,7 @@ class GivenInputs:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The sentence, if there is one."""
+        """The sentence as a tuple of one; () if there is none."""
         return (self.note,) if self.note else ()
 
 

@@ -33,7 +33,7 @@ EXACT = lax.Precision.HIGHEST  # no TF32 or bfloat16 operands behind the caller'
 
 
 def _padded(x: Array, how: Sequence[AxisStep]) -> Array:
-    """Return x with the padding of each step."""
+    """Return x with its last axes padded before and after, each as its step in `how` says."""
     for i, step in enumerate(how):
         x = pad_axis(x, i - len(how), step.before, step.after)
     return x

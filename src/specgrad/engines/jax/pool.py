@@ -397,7 +397,7 @@ def _divide(x: Array, window: Window, divisor: Divisor) -> Array:
 
 @rounded_once
 def avg_pool(x: Array, window: Window, divisor: Divisor) -> Array:
-    """Return the average of every window."""
+    """Return the average of x over every window: its sum over the divisor that `divisor` says."""
     return _divide(window_sum(x, window), window, divisor)
 
 

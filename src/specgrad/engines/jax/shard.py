@@ -141,7 +141,9 @@ def _function_of_wrt(forward: ShardedForward, wrt: Wrt, given: Values) -> tuple[
 
 
 def _forward(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
-    """Return the outputs of the graph, flat."""
+    """Return the outputs of the sharded graph for these arguments, flat; `wrt` and further arguments of `derived` are
+    not read.
+    """
     values = forward(_split_arguments(forward.graph, derived, args)[0])
     return [values[p] for p in leaves(forward.graph.outputs)]
 

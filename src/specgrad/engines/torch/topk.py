@@ -100,7 +100,7 @@ def lower_median_index(x: Shape, *, window: Window) -> Kernel:
 
 
 def lower_median_pool(x: Shape, *, window: Window) -> Kernel:
-    """Lower median_pool: the cells at median_index."""
+    """Lower median_pool: find the positions of medians, as median_index does, and take the cells there."""
     index = lower_median_index(x, window=window)
     shape = x[: len(x) - window.rank] + window.out
     take = lower_take(x, shape, rank=window.rank, empty=window.has_empty)

@@ -72,7 +72,7 @@ def _title(canvas: Canvas, title: str, width: float) -> float:
 
 
 def _below_title(corner: tuple[float, float], top: float) -> tuple[float, float]:
-    """Return a corner shifted down by `top`, the height of the title."""
+    """Return a corner (x, y) shifted down by `top`, the height of the title."""
     return corner[0], corner[1] + top
 
 

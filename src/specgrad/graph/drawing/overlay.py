@@ -29,7 +29,7 @@ LEGEND = {"good": "explained by rounding", "open": "not examined, or cannot tell
 
 @dataclass(frozen=True)
 class Annotation:
-    """Tone and text that a report gives one box."""
+    """What a report says of one box: the tone of its colour, and a text."""
 
     tone: str
     text: str

@@ -41,7 +41,7 @@ def encode_window(window: OpenWindow) -> Any:
 
 
 def encode_guard(guard: Guard) -> Any:
-    """Return a guard as JSON data."""
+    """Return a guard, a decision about open sizes, as JSON data."""
     return [encode_size(guard.difference), guard.relation, guard.held, guard.where]
 
 

@@ -151,7 +151,7 @@ class AdjointProof:
 
 
 class AdjointCheck:
-    """Check of one node: both derivative rules, recorded and run on symbols and on numbers."""
+    """Check of one node, that both its derivative rules are adjoint: recorded, and run on symbols and on numbers."""
 
     def __init__(self, op: Op, rules: Rules, constants: Mapping[str, Array]) -> None:
         self.op, self.rules, self.constants = op, rules, constants

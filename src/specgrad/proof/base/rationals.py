@@ -212,7 +212,7 @@ class Bound:
         )
 
     def select_rows(self, rows: Array) -> Bound:
-        """Return some of the rows as a new Bound."""
+        """Return a new Bound of the rows that the index `rows` selects."""
         taken = Bound(self.frac_bits[rows])
         taken.numerators = self.numerators[rows]
         return taken
@@ -225,7 +225,7 @@ class Coefficients:
         self.a, self.frac_bits = a, np.broadcast_to(frac_bits, a.shape[:1])
 
     def select_rows(self, rows: Array) -> Coefficients:
-        """Return some of the rows as new Coefficients."""
+        """Return new Coefficients of the rows that the index `rows` selects."""
         return Coefficients(self.a[rows], self.frac_bits[rows])
 
     def scaled(self, a: Array, frac_bits: int) -> Coefficients:

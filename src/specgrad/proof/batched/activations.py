@@ -204,7 +204,7 @@ class _LinesBelow:
         return low if self.sign > 0 else -high
 
     def _derivatives(self, j: Array) -> tuple[Array, Array]:
-        """Return bounds of the slope of sign*f at grid points j of the convex piece."""
+        """Return lower and upper bounds of the slope of sign*f at grid points j of the convex piece."""
         assert self.convex is not None
         low, high = self.table.derivatives(j, self.convex)
         return (low, high) if self.sign > 0 else (-high, -low)

@@ -189,7 +189,7 @@ class Affine:
 
     @cached_property
     def _graph(self) -> Graph:
-        """Return the graph of the operator's adjoint."""
+        """Return the adjoint of the node's operator in its varying arguments as a graph."""
         return adjoint(self.node.op, self.shapes, self.node.params, self.varying)
 
 

@@ -236,7 +236,7 @@ class Ranges:
         return np.asarray(largest.reshape(len(largest), -1))
 
     def ranges_given_winners(self, i: int) -> tuple[Array, Array]:
-        """Return the range of what max_pool `i` reads, given which taps may win.
+        """Return the range (low, high) of what max_pool `i` reads, given which taps may win.
 
         No tap is above the largest of those that may win; one that wins for certain is at least every lower end.
         """

@@ -364,7 +364,7 @@ def _round_slope_down(x: Any) -> Any:
 
 
 def function_of(node: Node) -> EnclosedFunction:
-    """Return the enclosed function of a node."""
+    """Return the function of one cell that a node computes, with its enclosures (CURVES)."""
     return CURVES[node.op.name](node.params)
 
 

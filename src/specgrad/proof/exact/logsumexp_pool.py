@@ -78,7 +78,7 @@ class Windows:
 
     @staticmethod
     def of(node: Node) -> Windows:
-        """Return the edges of a smooth_max_pool node."""
+        """Return the pairs (window, cell that it reads) of a smooth_max_pool node, with the padded cells that count."""
         win: Window = node.params["window"]
         lead = node.shape[: len(node.shape) - win.rank]
         source = np.arange(math.prod((*lead, *win.size))).reshape(*lead, *win.size)

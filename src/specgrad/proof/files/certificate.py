@@ -614,7 +614,7 @@ def roots_of(graph: Graph, box: tuple[Array, Array], arithmetic: Executions, dea
 
 
 def _model(arithmetic: Executions) -> ExecutionModel:
-    """Return the replay's model of the executions."""
+    """Return what the replay assumes of the executions `arithmetic`, as an ExecutionModel."""
     return ExecutionModel.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
 
 

@@ -132,7 +132,7 @@ def show_profile(console: Console, checked: Any, changes: Sequence[str] = ()) ->
 
 
 def _show_findings(console: Console, findings: Any) -> None:
-    """Print the first findings of one rule."""
+    """Print the first MAX_FINDINGS_SHOWN findings of one rule, and how many more there are."""
     for f in findings[:MAX_FINDINGS_SHOWN]:
         cure = f" ({f.cure})" if f.cure else ""
         screen.line(console, (f.rule, screen.colour(f.severity)), f" {f.place}: {f.what}{cure}")

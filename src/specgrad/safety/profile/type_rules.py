@@ -62,7 +62,7 @@ def _open_sizes(info: ValueInfoProto) -> list[int]:
 
 
 def _dims(info: ValueInfoProto) -> list[Any]:
-    """Return the dimensions of a declared value."""
+    """Return the dimensions that `info` declares, as ONNX's Dimension objects."""
     return list(info.type.tensor_type.shape.dim)
 
 

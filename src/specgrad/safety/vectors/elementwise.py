@@ -396,7 +396,7 @@ def _clip(low: float | None, high: float | None) -> Build:
 
 
 def _all_builds(*builds: Build) -> Build:
-    """Return a builder of the cases of all given builders."""
+    """Return a builder that yields the cases of all given builders, one after the other."""
     return lambda x: [c for b in builds for c in b(x)]
 
 

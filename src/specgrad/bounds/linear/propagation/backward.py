@@ -308,7 +308,7 @@ class State:
 
         ends     intervals of the nodes that differ, (boxes, *shape)
         slopes   lower slopes (alpha) by the position of a relu, (boxes, *shape) in 0..1: used where the relu
-        is unstable
+                 is unstable
         """
         slopes = slopes or {}
         kept = {

@@ -35,7 +35,7 @@ class DuplicateContext(Protocol):
 
     @property
     def sizes(self) -> Mapping[int, Tensor]:
-        """Layers on absolute values, each (1, *shape), by position."""
+        """What each layer gives on absolute values, (1, *shape), by position."""
 
     @property
     def readers(self) -> Mapping[int, int]:

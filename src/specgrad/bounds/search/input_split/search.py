@@ -372,7 +372,7 @@ class DeferredBoxes:
         return len(self.part)
 
     def all(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(low, high, order, part) of all boxes."""
+        """Return (low, high, order, part) of all boxes that are deferred."""
         return self.low, self.high, self.order, self.part
 
     def add(self, *boxes: Tensor) -> None:
@@ -383,7 +383,9 @@ class DeferredBoxes:
         self.low, self.high, self.order, self.part = (torch.cat(pair) for pair in zip(kept, boxes, strict=True))
 
     def group(self, tree: Tree) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Remove and return the last box and all boxes that share its ancestor in the split tree."""
+        """Remove the last box and all boxes that share its ancestor in the split tree, and return their (low, high,
+        order, part).
+        """
         above = torch.tensor([_above(tree, part) for part in self.part.tolist()])
         mine = above == above[-1]
         taken, rest = ([t[m] for t in self.all()] for m in (mine, ~mine))

@@ -58,7 +58,7 @@ class Run:
         return f"{self.who} {self.outcome}: {y}{', ...' if self.y.size > SHOWN else ''}"
 
     def to_json(self) -> dict[str, Any]:
-        """The run as a JSON object."""
+        """The run as a JSON object: who, outcome, and outputs y or the reason for none."""
         data: dict[str, Any] = {"who": self.who, "outcome": self.outcome}
         data |= {} if self.y is None else {"y": self.y.tolist()}
         return data | ({"reason": self.reason} if self.reason else {})
@@ -125,7 +125,7 @@ class DeployedNetwork:
         self.module = compile(self.graph, "torch")
 
     def _output(self, x: Any) -> Any:
-        """The only output at one input, flat."""
+        """The only output at one input x, flat."""
         import torch
 
         output = self.module(x)
@@ -142,7 +142,7 @@ class DeployedNetwork:
         return output
 
     def batch(self, x: Any) -> Any:
-        """Outputs of many flat inputs, differentiable."""
+        """Outputs of many inputs x, one flat input per row; differentiable."""
         import torch
 
         return torch.func.vmap(self._output)(x.reshape(-1, *self.shape))

@@ -262,7 +262,7 @@ class OpenSubproblems:
 
 
 def _batch(bounder: Bounder) -> int:
-    """Number of subproblems to bound at once."""
+    """Number of subproblems to bound at once: the fewer, the more cells the nodes that can be split have."""
     cells = sum(bounder.state.intervals[z][0].numel() for z in bounder.points)
     return max(BATCH, min(MAX_BATCH, MAX_BATCH_CELLS // max(1, cells)))
 

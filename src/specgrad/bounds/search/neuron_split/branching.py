@@ -140,7 +140,7 @@ class Winner:
 
     @property
     def maximum(self) -> Maximum:
-        """Return the maximum whose winners are split."""
+        """Return the maximum i of the bounder, whose winners are split."""
         return self.bounder.maxima[self.i]
 
     def _ends(self, problems: Problems) -> Interval:

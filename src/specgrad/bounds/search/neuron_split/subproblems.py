@@ -394,7 +394,7 @@ class Bounder:
     # --- optimised --------------------------------------------------------------------------------------------------
 
     def lines(self, problems: Problems) -> QuickLines:
-        """Relaxations in float32, without what slopes and multipliers change."""
+        """Relaxations of all layers in float32 for these problems, without what slopes and multipliers change."""
         return self.quick.lines(self.all_ends(problems), self.bent, self.left(problems))
 
     def estimate(

@@ -151,7 +151,9 @@ class _SplitReader:
         self.places: dict[str, Callable[[Any], int]] = {"relu": self._relu, "node": self._node, "max_pool": self._node}
 
     def tree(self, data: Any) -> Tree:
-        """Return the tree of parsed JSON data."""
+        """Return the split tree that parsed JSON data describe: null for a leaf, else a split with "below" and
+        "above".
+        """
         tree, todo = Tree(), [(0, data)]
         while todo:
             part, entry = todo.pop()
