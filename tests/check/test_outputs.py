@@ -243,7 +243,7 @@ def test_without_time_a_wide_allowance_proves_nothing(deep) -> None:
     values = recorded(far, xs, run(far, xs))
     audited = audit_recorded(far, values, tolerance_seconds=0)
     assert audited.verdict == "cannot tell", audited
-    assert "larger than the values (no time is left for a tolerance" in audited.whole.detail
+    assert "larger than the values (no time is left to go backwards" in audited.whole.detail
 
 
 def test_the_whole_line_of_an_audit_is_the_tolerance() -> None:

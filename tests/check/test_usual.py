@@ -13,17 +13,20 @@ pytest.importorskip("onnxruntime")
 torch = pytest.importorskip("torch")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from specgrad.check import audit, audit_recorded  # noqa: E402
+from specgrad.check import audit, audit_recorded, tolerance  # noqa: E402
 from specgrad.check.auditing.audit import (  # noqa: E402
     Audit,
     Coverage,
     merge_audits,
 )
 from specgrad.check.auditing.layer import LayerVerdict  # noqa: E402
+from specgrad.check.tolerances import point_bounds  # noqa: E402
 from specgrad.check.tolerances.estimate import EstimatedTolerance, estimate_tolerance  # noqa: E402
+from specgrad.check.tolerances.labelled import labelled_tolerance  # noqa: E402
 from specgrad.check.verdicts import usual as usual_module  # noqa: E402
 from specgrad.check.verdicts.judge import Verdict  # noqa: E402
 from specgrad.check.verdicts.rounded_weights import ROUNDED, rounded_to_bits  # noqa: E402
+from specgrad.deadline import time_limit  # noqa: E402
 from specgrad.rounding.usual_error import UsualError  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("kept_workers")
@@ -340,3 +343,56 @@ def test_outputs_of_different_sizes_have_lines_of_their_own() -> None:
     wide = EstimatedTolerance(("y",), (1.0,), (13.0,))
     assert not wide.is_useful, "two executions would be farther apart than the cells"
     assert wide.to_json()["tolerance"] is None
+
+
+def test_a_wide_forward_bound_does_not_end_a_proof() -> None:
+    """24 layers: carried forwards the bound is 1e6 times the outputs and more, backwards a hundredth of them."""
+    import specgrad as sg
+
+    rng = np.random.default_rng(0)
+    weights = [(rng.normal(size=(32, 32)) / 4).astype(np.float32) for _ in range(24)]
+
+    def net(x):
+        for w in weights:
+            x = sg.relu(w @ x)
+        return weights[0] @ x
+
+    graph, x = sg.trace(net, (32,)), rng.uniform(size=32).astype(np.float32)
+    forwards = sg.rounding.radius(graph, x, backend="torch").outputs
+    assert forwards.radius.max() > 1e6 * np.ptp(forwards.value)
+    with time_limit(120):
+        labelled = labelled_tolerance(graph, [x])
+    assert labelled.form == "proven"
+    assert labelled.proven.tolerance < 0.01 * np.ptp(forwards.value)
+
+
+def test_going_backwards_through_a_large_network_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage of ResNet-18 at 224 takes an hour: the note says so, and an audit says why its allowance is wide."""
+    import specgrad as sg
+    from specgrad.check.tolerances.allowance import Clock, allowance
+    from specgrad.rounding import Arithmetic
+
+    w = (RNG.normal(size=(64, 64, 3, 3)) / 24).astype(np.float32)
+
+    def net(x):
+        for _ in range(6):
+            x = sg.relu(sg.conv(w, None, x, padding=1))
+        return sg.mean(x, (2, 3))
+
+    small, large = (sg.trace(net, (1, 64, n, n)) for n in (2, 56))
+    assert point_bounds.out_of_reach(small, 10) == ""
+    assert point_bounds.out_of_reach(large, 120).startswith("going backwards takes ")
+    x = RNG.uniform(size=(1, 64, 2, 2)).astype(np.float32)
+    monkeypatch.setattr(point_bounds, "BACKWARD_RATE", 1.0)  # of a slow machine
+    late = tolerance(small, x, seconds=100)
+    assert "bounds were carried forwards alone: going backwards takes" in " ".join(late.notes)
+    assert allowance(small, [x], Arithmetic(), Clock(100), tight=0).why.startswith("going backwards takes ")
+
+
+def test_a_model_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from specgrad.interop import model as module
+
+    read, graph_for = [], module.Model.graph_for
+    monkeypatch.setattr(module.Model, "graph_for", lambda self, *a: (read.append(1), graph_for(self, *a))[1])
+    assert labelled_tolerance(layer(), [X]).estimated is not None
+    assert len(read) == 1

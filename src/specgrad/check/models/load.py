@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,46 @@ from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node
 from specgrad.graph.ir.tree import Tree, leaves, transform, walk
 from specgrad.interop.model import Model, open_model
 from specgrad.rounding import FORMATS, Arithmetic
+from specgrad.scalar import Array
+
+
+@dataclass(frozen=True, eq=False)
+class ModelAtPoints:
+    """A model that was read once, at the sizes of its inputs.
+
+    graph     what takes one point
+    formats   name of a node -> its format, where that has fewer digits than the arithmetic's
+    points    the inputs, one point after the other
+    """
+
+    graph: Graph
+    formats: Mapping[str, str]
+    points: Sequence[tuple[Tree, ...]]
+
+
+def at_points(model: Any, inputs: Sequence[Any], who: str, arithmetic: Arithmetic, points: bool) -> ModelAtPoints:
+    """Return the model at one point, or at as many as the inputs' first axis counts (`points`).
+
+    Refused beside what `graph_of` refuses: no point, numbers that are not finite, and outputs of positions alone.
+    """
+    opened = open_model(model, who)
+    given = opened.arrays(inputs, who)
+    for array in leaves(given):
+        _refuse_infinities(array, who)
+    each = points_of(opened, given, who) if points else [given]
+    if not each:
+        raise ParameterError(who, "there is no point: the first axis of the inputs has length 0")
+    graph, formats = graph_of(opened, each[0], who, arithmetic)
+    if not graph.real_outputs:
+        raise ParameterError(who, "the model has no output of numbers: positions have no distance")
+    return ModelAtPoints(graph, formats, each)
+
+
+def _refuse_infinities(x: Array, who: str) -> None:
+    """Raise ParameterError for an input with a NaN or an infinity."""
+    if x.dtype.kind not in "fO" or all(map(math.isfinite, x.flat) if x.dtype == object else [np.isfinite(x).all()]):
+        return
+    raise ParameterError(who, f"inputs must hold finite numbers; got {x.dtype} of shape {x.shape}", rule="P5")
 
 
 def graph_of(model: Any, inputs: Sequence[Any], who: str, arithmetic: Arithmetic) -> tuple[Graph, dict[str, str]]:

@@ -79,15 +79,17 @@ def allowance(
     >>> forwards = allowance(graph, [np.ones(16)], Arithmetic(), Clock(0), tight=0)
     >>> both = allowance(graph, [np.ones(16)], Arithmetic(), Clock(60), tight=0)
     >>> bool(both.largest < forwards.largest), forwards.why
-    (True, 'no time is left for a tolerance: the forward radius')
+    (True, 'no time is left to go backwards: the forward radius')
     """
     forwards = expected_balls(graph, given, arithmetic, backend, formats)
     short = all(_is_tight(ball, TIGHT_SHARE) for ball in forwards)
     if all(_is_tight(ball, tight) for ball in forwards):
         return Allowance(forwards, is_forward_tight=short)
     why = _why_no_tolerance(graph, given, formats)
-    if not why and clock.left <= 0:
-        why = "no time is left for a tolerance"
+    if not why:
+        from .point_bounds import out_of_reach
+
+        why = out_of_reach(graph, clock.left)
     if not why:
         start = time.monotonic()
         try:

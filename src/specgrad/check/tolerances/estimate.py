@@ -11,12 +11,11 @@ import numpy as np
 from specgrad.errors import UnsupportedError, printable
 from specgrad.graph.graph import Graph
 from specgrad.graph.ir.node import bind_inputs
-from specgrad.interop.model import open_model
 from specgrad.rounding import Arithmetic
 from specgrad.rounding.usual_error import usual_error
 from specgrad.scalar import Array, upward
 
-from ..models.load import graph_of, points_of
+from ..models.load import ModelAtPoints, at_points
 from ..verdicts.usual import RUN_FACTOR
 from .point_bounds import spread_of
 
@@ -114,12 +113,16 @@ def estimate_tolerance(
     >>> bool(1e-7 < usual.tolerance < 1e-5), usual.is_useful
     (True, True)
     """
-    opened, wanted = open_model(model, "tolerance"), arithmetic or Arithmetic()
-    if wanted.operands or wanted.accumulate:
+    wanted = arithmetic or Arithmetic()
+    return estimate_at(at_points(model, inputs, "tolerance", wanted, points), wanted)
+
+
+def estimate_at(at: ModelAtPoints, arithmetic: Arithmetic) -> EstimatedTolerance:
+    """Return the estimated tolerance, in `arithmetic`, of a model that was read already, at its points."""
+    if arithmetic.operands or arithmetic.accumulate:
         raise UnsupportedError("tolerance", "usual errors are known of sums in the format itself, or in float32")
-    each = points_of(opened, inputs, "tolerance") if points else [inputs]
-    graph, formats = graph_of(opened, each[0], "tolerance", wanted)
-    per_point = [_at_point(graph, one, formats, wanted) for one in each]
+    graph = at.graph
+    per_point = [_at_point(graph, one, at.formats, arithmetic) for one in at.points]
     outputs = [graph.output_positions.index(p) for p in graph.real_outputs]
     return EstimatedTolerance(
         tuple(graph.nodes[graph.output_positions[k]].name for k in outputs),

@@ -9,13 +9,15 @@ from typing import Any, Literal
 
 from specgrad.deadline import time_left
 from specgrad.errors import SpecgradError, TimeLimitError
+from specgrad.rounding import Arithmetic
 from specgrad.scalar import upward
 
-from .estimate import EstimatedTolerance, estimate_tolerance, is_useful
-from .tolerance import Progress, Tolerance, tolerance
+from ..models.load import ModelAtPoints, at_points
+from .estimate import EstimatedTolerance, estimate_at, is_useful
+from .tolerance import Progress, Tolerance, tolerance_at
 
 USEFUL_SHARE = 0.01  # of the outputs' spread: a wider proof is no tolerance for a test
-MAX_BACKWARD_SHARE = 1e6  # of the spread: wider forward bounds are taken to be out of reach of going backwards
+OUT_OF_TIME = "the time was over before a proof ended; --seconds gives more"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,15 +91,20 @@ def labelled_tolerance(
     stored    names of nodes whose results the runtime is known to round and store
     progress  is told (what, done, total)
     """
-    start, options = time.monotonic(), dict(options or {})
+    start, options = time.monotonic(), options or {}
+    arithmetic, points = options.get("arithmetic") or Arithmetic(), bool(options.get("points"))
+    try:
+        at = at_points(model, inputs, "tolerance", arithmetic, points)
+    except TimeLimitError:
+        return LabelledTolerance("unknown", None, None, OUT_OF_TIME, seconds=time.monotonic() - start)
     estimated, notes = None, []
     try:
-        estimated = estimate_tolerance(model, *inputs, **options)
+        estimated = estimate_at(at, arithmetic)
     except TimeLimitError:
         notes.append("nothing was estimated: out of time")
     except SpecgradError as error:
         notes.append(f"nothing was estimated: {error}")
-    proven, reason = _proof(model, inputs, stored, options, progress)
+    proven, reason = _proof(at, arithmetic, stored, points, progress)
     known = estimated is not None and estimated.is_useful
     form: Literal["proven", "estimated", "unknown"] = "proven" if not reason else "estimated" if known else "unknown"
     if form == "unknown" and estimated is not None:
@@ -107,18 +114,17 @@ def labelled_tolerance(
 
 
 def _proof(
-    model: Any, inputs: Sequence[Any], stored: Collection[str], options: dict[str, Any], progress: Progress | None
+    at: ModelAtPoints, arithmetic: Arithmetic, stored: Collection[str], points: bool, progress: Progress | None
 ) -> tuple[Tolerance | None, str]:
     """Return the proof for a model if there is one, and why it is of no use; "" if it is.
 
     `stored` and `options` are of `tolerance`. `progress` is told (what, done, total).
     """
     left = time_left()
-    options = {**options, "seconds": None if left == float("inf") else left, "max_share": MAX_BACKWARD_SHARE}
     try:
-        proven = tolerance(model, *inputs, stored=stored, **options, progress=progress)
+        proven = tolerance_at(at, arithmetic, stored, points, None if left == float("inf") else left, progress)
     except TimeLimitError:
-        return None, "the time was over before a proof ended; --seconds gives more"
+        return None, OUT_OF_TIME
     if proven.verdict == "unbounded":
         names = ", ".join(proven.unbounded[:3])
         return proven, f"nothing is proven of {names}" if names else "nothing is proven"

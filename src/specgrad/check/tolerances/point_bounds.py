@@ -21,7 +21,8 @@ import numpy as np
 from specgrad.bounds import Bounds, Box, crown
 from specgrad.bounds.box import box_of
 from specgrad.errors import ContradictionError
-from specgrad.graph.graph import Graph
+from specgrad.graph.drawing.summary import multiply_adds
+from specgrad.graph.graph import CONSTANT, INPUT, Graph
 from specgrad.graph.ir.node import bind_inputs
 from specgrad.graph.ir.tree import leaves, transform
 from specgrad.rounding import Arithmetic, RadiusReport, radius
@@ -30,6 +31,7 @@ from specgrad.scalar import Array
 REAL = Arithmetic("real", execution="node")
 NARROW_SHARE = 2.0**-10  # how well the exact value is to be known, as a share of what is allowed
 MAX_EXACT_INTEGER = 2.0**53
+BACKWARD_RATE = 1e10  # cells times work below them, per second: more than the 7e9 of the quickest network measured
 UNBOUNDED = np.array(np.inf)
 
 
@@ -66,6 +68,7 @@ class Point:
     values, distance, between   per output of numbers: see above; values are those v in the middle
     layers                      how much each layer contributes to the largest distance; they sum to it
     unbounded                   names of layers about which nothing is proven
+    note                        why nothing was carried backwards, where that would take too long; else ""
     """
 
     values: tuple[Array, ...]
@@ -73,6 +76,7 @@ class Point:
     between: tuple[Array, ...]
     layers: Mapping[str, float]
     unbounded: tuple[str, ...]
+    note: str = ""
 
     @property
     def largest(self) -> float:
@@ -87,46 +91,67 @@ def bound_point(
     stored: Collection[str] = (),
     formats: Mapping[str, str] | None = None,
     seconds: float | None = None,
-    max_share: float = math.inf,
 ) -> Point:
     """Return what is proven of the outputs at one input; the graph must have a real output.
 
     formats   nodes that are computed in another format: only radii know them, so nothing is carried backwards
-    seconds   after which nothing more is carried backwards
-    max_share   of the outputs' spread: a forward bound wider than that is not worth carrying backwards
+    seconds   after which nothing more is carried backwards; nothing is at all where that would take longer
     stored    names of nodes whose results the runtime is known to store
     """
     deadline = time.monotonic() + (np.inf if seconds is None else seconds)
     report = radius(graph, *inputs, arithmetic=arithmetic, backend="torch", stored=stored, formats=formats)
     forward, within = None, None
     ends, unbounded = _forward_bounds(report), report.unbounded
-    if not formats and time.monotonic() < deadline and _is_near(report, max_share):
+    late = "" if formats else out_of_reach(graph, deadline - time.monotonic())
+    is_in_reach = not (formats or late)
+    if is_in_reach:
         back, bounds, forward = _backward_bounds(graph, inputs, deadline, arithmetic=arithmetic, stored=stored)
         ends, unbounded = ends.intersect(back), bounds.unbounded
         within = {name: box for name, box in bounds.layers.items() if name not in unbounded}
     names = [graph.nodes[i].name for i in forward.layers] if forward is not None else []
     report = radius(graph, *inputs, arithmetic=REAL, backend="torch", keep=names)
     exact = _forward_bounds(report)
-    if not exact.is_much_narrower(ends) and time.monotonic() < deadline:
+    if is_in_reach and not exact.is_much_narrower(ends) and time.monotonic() < deadline:
         exact = exact.intersect(_backward_bounds(graph, inputs, deadline, deployed=False, interm_bounds=within)[0])
     measured = map(_measure, ends.low, ends.high, exact.low, exact.high)
     values, distance, between = zip(*measured, strict=True)
-    point = Point(values, distance, between, {}, unbounded)
+    point = Point(
+        values, distance, between, {}, unbounded, f"bounds were carried forwards alone: {late}" if late else ""
+    )
     if forward is None or forward.unbounded or not 0 < point.largest < np.inf:
         return point
     inside = {name: ball.value for name, ball in report.nodes.items()}
     return replace(point, layers=_contributions(forward, point, ends, inside))
 
 
-def _is_near(report: RadiusReport, max_share: float) -> bool:
-    """Return whether forward bounds are at most `max_share` of the spread of the outputs, so that backward bounds may
-    help.
+def out_of_reach(graph: Graph, seconds: float) -> str:
+    """Return why going backwards through `graph` is not begun, if that may take more than `seconds`; else ""."""
+    if seconds <= 0:
+        return "no time is left to go backwards"
+    needed = backward_seconds(graph)
+    return f"going backwards takes {needed:.1g} s or more (a guess)" if needed > seconds else ""
+
+
+def backward_seconds(graph: Graph) -> float:
+    """Return the seconds that going backwards takes at least, from the graph's sizes alone; a guess, on one core.
+
+    From every cell whose interval a later node reads, a pass goes down through all that lies below. How wide forward
+    bounds are says nothing: they may be 1e21 times the outputs where going backwards proves a thousandth in a second.
+
+    >>> import specgrad as sg
+    >>> backward_seconds(sg.trace(lambda x: sg.relu(sg.relu(x) * 2), (1000,))) < 1e-3
+    True
     """
-    if math.isinf(max_share):
-        return True
-    balls = [ball for ball in leaves(report.outputs) if ball.value.dtype.kind == "f" and ball.value.size]
-    spread = max((spread_of(ball.value) for ball in balls), default=0.0)
-    return all(float(np.max(ball.radius)) <= max_share * spread for ball in balls)
+    from specgrad.bounds.linear.intermediate.tighten import range_readers
+
+    readers = range_readers(graph)
+    below, work = 0, 0
+    for i, node in enumerate(graph.nodes):
+        if node.op in (INPUT, CONSTANT):
+            continue
+        below += multiply_adds(node, graph.nodes) + math.prod(node.shape)
+        work += math.prod(node.shape) * below if i in readers else 0
+    return work / BACKWARD_RATE
 
 
 def spread_of(values: Array) -> float:

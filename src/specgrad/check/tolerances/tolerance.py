@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from specgrad.errors import ParameterError, need
+from specgrad.errors import need
 from specgrad.graph.graph import Graph
-from specgrad.graph.ir.tree import leaves
-from specgrad.interop.model import open_model
 from specgrad.rounding import FORMATS, Arithmetic
 from specgrad.rounding.stated import deployment_of
 from specgrad.scalar import Array, upward
 
-from ..models.load import graph_of, points_of
+from ..models.load import ModelAtPoints, at_points
 from ..verdicts.known_effects import describe_formats
 from .allclose import allclose_pair
 from .point_bounds import Point, bound_point
@@ -240,7 +238,6 @@ def tolerance(
     stored: Collection[str] = (),
     points: bool = False,
     seconds: float | None = None,
-    max_share: float = math.inf,
     progress: Progress | None = None,
 ) -> Tolerance:
     """Return the largest distance of any execution's outputs from the exact ones, at the given inputs.
@@ -251,8 +248,8 @@ def tolerance(
     arithmetic  the executions that are meant; None: float32, fused (docs/reference/executions.md)
     stored      names of nodes whose results the runtime is known to round and store: nothing is merged across them
     points      the first axis of every input counts points, each of which is an input by itself
-    seconds     after which nothing more is carried backwards: bounds hold, and are wide
-    max_share   of the outputs' spread: where the forward bound is wider, nothing is carried backwards
+    seconds     after which nothing more is carried backwards, and nothing is at all where it is guessed to take longer:
+                bounds hold, and are wide
     progress    is told (what is at work, how many points are done, how many there are)
 
     >>> import specgrad as sg
@@ -264,30 +261,29 @@ def tolerance(
     need("torch", "tolerance needs")
     start = time.monotonic()
     arithmetic = arithmetic or Arithmetic()
-    model = open_model(model, "tolerance")
-    given = model.arrays(inputs, "tolerance")
-    for array in leaves(given):
-        _refuse_infinities(array)
-    each = points_of(model, given, "tolerance") if points else [given]
-    if not each:
-        raise ParameterError("tolerance", "there is no point: the first axis of the inputs has length 0")
-    graph, formats = graph_of(model, each[0], "tolerance", arithmetic)
-    if not graph.real_outputs:
-        raise ParameterError("tolerance", "the model has no output of numbers: positions have no distance")
+    at = at_points(model, inputs, "tolerance", arithmetic, points)
+    left = None if seconds is None else start + seconds - time.monotonic()
+    proven = tolerance_at(at, arithmetic, stored, points, left, progress)
+    return replace(proven, seconds=time.monotonic() - start)
+
+
+def tolerance_at(
+    at: ModelAtPoints,
+    arithmetic: Arithmetic,
+    stored: Collection[str] = (),
+    points: bool = False,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Tolerance:
+    """Return the tolerance of a model that was read already; arguments as `tolerance`."""
+    start = time.monotonic()
     answers = []
-    for k, one in enumerate(each):
+    for k, one in enumerate(at.points):
         if progress is not None:
-            progress("tolerance", k, len(each))
+            progress("tolerance", k, len(at.points))
         left = None if seconds is None else start + seconds - time.monotonic()
-        answers.append(bound_point(graph, one, arithmetic, stored, formats, left, max_share))
-    return _merge_points(graph, formats, arithmetic, answers, points, time.monotonic() - start)
-
-
-def _refuse_infinities(x: Array) -> None:
-    """Raise ParameterError for an input with a NaN or an infinity."""
-    if x.dtype.kind not in "fO" or all(map(math.isfinite, x.flat) if x.dtype == object else [np.isfinite(x).all()]):
-        return
-    raise ParameterError("tolerance", f"inputs must hold finite numbers; got {x.dtype} of shape {x.shape}", rule="P5")
+        answers.append(bound_point(at.graph, one, arithmetic, stored, at.formats, left))
+    return _merge_points(at.graph, at.formats, arithmetic, answers, points, time.monotonic() - start)
 
 
 def _merge_points(
@@ -320,7 +316,7 @@ def _merge_points(
         unbounded,
         describe_formats(deployment_of(arithmetic, graph), formats),
         len(answers) if points else None,
-        _notes(graph, formats, arithmetic),
+        (*_notes(graph, formats, arithmetic), *(answer.note for answer in answers[:1] if answer.note)),
         seconds,
     )
 

@@ -155,7 +155,7 @@ def usual_of(part: Graph, given: Sequence[Array], got: Array, known: Array, back
     known   the cells whose proven allowance is finite
     backend   "numpy" or "torch", computes the estimate
     """
-    if got.dtype != np.float32 or not sums(part):
+    if got.dtype != np.float32 or not is_estimated(part):
         return None
     try:
         estimate = usual_error(part, given, backend)
@@ -164,14 +164,13 @@ def usual_of(part: Graph, given: Sequence[Array], got: Array, known: Array, back
     return compare(got, estimate, known, channel_axis(part))
 
 
-def sums(part: Graph) -> bool:
-    """Return whether a layer, the graph `part`, has a sum, and no function such as exp, of which runtimes have errors
-    of their own.
+def is_estimated(part: Graph) -> bool:
+    """Return whether the layer `part` has a sum and no function such as exp, whose errors are each runtime's own."""
+    return sums(part) and not any(n.op.transcendental for n in part.nodes)
 
-    Elsewhere the proof leaves no room that an estimate could narrow.
-    """
-    if any(n.op.transcendental for n in part.nodes):
-        return False
+
+def sums(part: Graph) -> bool:
+    """Return whether the layer `part` has a sum; elsewhere the proof leaves no room that an estimate could narrow."""
     return any(n.op.roundings is not None and n.op.footprint is not same_cell for n in part.nodes)
 
 
