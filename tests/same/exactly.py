@@ -32,8 +32,8 @@ def value(graph: Graph, given: tuple[np.ndarray, ...], lift: Any) -> list[Any]:
     return [v for y in leaves(outputs) for v in np.asarray(y).flat]
 
 
-def agree(a: Graph, b: Graph, seed: int, points: int = 2) -> bool:
-    """Equal rationals, or balls of 300 bits that overlap."""
+def agree(a: Graph, b: Graph, seed: int, points: int = 2, within: float = 0.0) -> bool:
+    """Equal rationals, or balls of 300 bits that overlap; or apart by such a share of the largest value at most."""
     rough = any(n.op.name in TRANSCENDENTAL for g in (a, b) for n in g.nodes)
     before = flint.ctx.prec
     flint.ctx.prec = 300
@@ -41,6 +41,9 @@ def agree(a: Graph, b: Graph, seed: int, points: int = 2) -> bool:
         for k in range(points):
             given = point(a, 100 * seed + k)
             first, second = (value(g, given, sg.balls if rough else sg.exact) for g in (a, b))
+            if within:
+                largest = max(abs(float(v)) for v in (*first, *second))
+                return all(abs(float(p - q)) <= within * largest for p, q in zip(first, second, strict=True))
             same = [p.overlaps(q) if rough else p == q for p, q in zip(first, second, strict=True)]
             if not all(same):
                 return False

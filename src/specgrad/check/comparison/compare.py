@@ -286,10 +286,10 @@ def _compare_forms(a: Graph, b: Graph, declared: Declared, with_forms: bool) -> 
         return Comparison(*((SAME, shown) if identical else (UNKNOWN, f"{error}"))), None
     if identical:
         return Comparison(SAME, shown), forms
-    return _compare_terms(forms, at), forms
+    return compare_terms(forms, at), forms
 
 
-def _compare_terms(forms: Forms, at: str) -> Comparison:
+def compare_terms(forms: Forms, at: str = "") -> Comparison:
     """Return the verdict by normal forms; `at` says at which choices of the callers."""
     if forms.a.outputs == forms.b.outputs:
         return Comparison(SAME, f"{REWRITTEN}{at}")

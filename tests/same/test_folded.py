@@ -1,0 +1,157 @@
+"""What folding in float32 explains, and what not: batch normalisations folded as tools do, and then mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+
+import specgrad as sg
+from evaluated import is_kept
+from false_sames import verdict
+from specgrad.equivalence import folded, matching
+
+onnx = pytest.importorskip("onnx")
+
+from specgrad.interop import from_onnx  # noqa: E402
+
+Arrays = dict[str, np.ndarray]
+NAMES = ("w", "b", "g", "beta", "m", "v")
+EPS = float(np.float32(1e-5))
+
+
+def drawn(seed: int) -> Arrays:
+    """Weights of a convolution and of the normalisation behind it; of every third network the shifts cancel."""
+    rng = np.random.default_rng(seed)
+    made = {name: rng.normal(size=(3, 2, 3, 3) if name == "w" else 3).astype(np.float32) for name in NAMES}
+    made["v"] = made["v"] ** 2 + np.float32(0.1)
+    if seed % 3 == 0:
+        made["m"], made["beta"] = made["b"] + np.float32(1e-4) * made["m"], np.float32(1e-4) * made["beta"]
+    return made
+
+
+def network(arrays: Arrays, normed: bool = True) -> sg.Graph:
+    """relu of a convolution, with the normalisation or without."""
+    norm = onnx.helper.make_node("BatchNormalization", ["c", "g", "beta", "m", "v"], ["n"], epsilon=EPS)
+    nodes = [onnx.helper.make_node("Conv", ["x", "w", "b"], ["c"]), *([norm] if normed else [])]
+    nodes.append(onnx.helper.make_node("Relu", ["n" if normed else "c"], ["y"]))
+    info = onnx.helper.make_tensor_value_info
+    tensors = [onnx.numpy_helper.from_array(arrays[name], name) for name in (NAMES if normed else NAMES[:2])]
+    graph = onnx.helper.make_graph(nodes, "g", [info("x", 1, (1, 2, 5, 5))], [info("y", 1, None)], tensors)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    return from_onnx(model)
+
+
+def by_scale(a: Arrays) -> Arrays:
+    """As ONNX Runtime folds: scale first, then (b - m) * scale + beta."""
+    scale = a["g"] / np.sqrt(a["v"] + np.float32(EPS))
+    return {"w": a["w"] * scale.reshape(3, 1, 1, 1), "b": (a["b"] - a["m"]) * scale + a["beta"]}
+
+
+def by_root(a: Arrays) -> Arrays:
+    """As PyTorch folds: 1/root first, the shift as b * scale + (beta - m * scale)."""
+    root = np.float32(1) / np.sqrt(a["v"] + np.float32(EPS))
+    scale = a["g"] * root
+    return {"w": a["w"] * scale.reshape(3, 1, 1, 1), "b": a["b"] * scale + (a["beta"] - a["m"] * scale)}
+
+
+def moved(arrays: Arrays, name: str, change: Callable[[np.ndarray], Any]) -> Arrays:
+    new = {key: array.copy() for key, array in arrays.items()}
+    new[name] = np.asarray(change(new[name]), np.float32)
+    return new
+
+
+def by_ulps(count: int) -> Callable[[np.ndarray], Any]:
+    """The largest cell, so many units in the last place away."""
+
+    def change(array: np.ndarray) -> np.ndarray:
+        cell = np.unravel_index(np.argmax(abs(array)), array.shape)
+        array[cell] += count * np.spacing(array[cell])
+        return array
+
+    return change
+
+
+MISTAKES: dict[str, Callable[[Arrays], Arrays]] = {
+    "16 ulps of a weight": lambda a: moved(a, "w", by_ulps(16)),
+    "a bias off by 1e-4": lambda a: moved(a, "b", lambda b: b + np.float32([0, 1e-4, 0])),
+    "two channels swapped": lambda a: moved(a, "w", lambda w: w[[1, 0, 2]]),
+    "a kernel turned": lambda a: moved(a, "w", lambda w: w[..., ::-1]),
+    "weights of float16": lambda a: moved(a, "w", lambda w: w.astype(np.float16)),
+    "a channel of zeros": lambda a: moved(a, "w", lambda w: w * np.float32([0, 1, 1]).reshape(3, 1, 1, 1)),
+}
+GIVEN: dict[str, Callable[[Arrays], Arrays]] = {
+    **{f"one ulp of {name}": lambda a, n=name: moved(a, n, by_ulps(1)) for name in NAMES},
+    "the mean lost": lambda a: moved(a, "m", lambda m: 0 * m),
+}
+
+
+def wrong(seeds: range) -> list[str]:
+    """Every verdict that is not what the construction makes it."""
+    told = []
+    for seed in seeds:
+        arrays = drawn(seed)
+        whole = network(arrays)
+        for fold in (by_scale, by_root):
+            if verdict(whole, network(fold(arrays), normed=False)) != "same within rounding":
+                told.append(f"{seed}: {fold.__name__} is no rounding")
+            for what, change in MISTAKES.items():
+                if verdict(whole, network(change(fold(arrays)), normed=False)) != "cannot tell":
+                    told.append(f"{seed}: {what}, {fold.__name__}")
+        third = Fraction(1, 3) + np.array([0, Fraction(seed + 1, 2**90)], dtype=object)
+        if verdict(*(sg.trace(lambda x, c=c: sg.relu(x) * c, (1,)) for c in third)) != "cannot tell":
+            told.append(f"{seed}: numbers that float64 does not tell apart")
+        told += [f"{seed}: {w}" for w, c in GIVEN.items() if verdict(whole, network(c(arrays))) != "cannot tell"]
+    return told
+
+
+@pytest.mark.quick
+def test_folding_is_told_from_mistakes() -> None:
+    assert wrong(range(2)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(5))
+def test_folding_is_told_from_mistakes_at_length(part: int) -> None:
+    """Over 5,000 pairs in all."""
+    assert wrong(range(2 + 50 * part, 52 + 50 * part)) == []
+
+
+def test_a_permutation_goes_below_a_reshape_of_single_cells() -> None:
+    """All orders of four axes, two of them of one cell, that a reshape has put anywhere."""
+    for shape in ((1, 2, 3, 1), (2, 1, 1, 3), (1, 1, 2, 3), (2, 3, 1, 1)):
+        for order in permutations(range(4)):
+            graph = sg.trace(
+                lambda x, s=shape, o=order: sg.permute(sg.reshape(sg.permute(x, (0, 2, 1)), s), o), (2, 3, 1)
+            )
+            if np.prod(shape) == 6:
+                assert is_kept([graph], 1), (shape, order)
+
+
+def _left_alone(self: Any, value: Any, size: float | None = None, roundings: int = 0) -> None:
+    """What cancels is not counted."""
+    PLAIN(self, value, None, roundings)
+
+
+def _both_folded(p: Any, q: Any) -> tuple[Any, int]:
+    """What both models leave to fold explains what differs."""
+    unit, _ = UNIT_AND_ROUNDINGS(p, q)
+    return unit, sum(0 if each is None else each.most_roundings for each in (p, q))
+
+
+PLAIN, UNIT_AND_ROUNDINGS = folded.Folded.__init__, matching._unit_and_roundings
+PLANTED: dict[str, tuple[Any, str, Any]] = {
+    "foldings of both are allowed": (matching, "_unit_and_roundings", _both_folded),
+    "the size of a sum is that of what is left": (folded.Folded, "__init__", _left_alone),
+    "no cell is looked at": (matching, "_cells", lambda constant, shape: iter(())),
+}
+
+
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_planted_mistakes_are_caught(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*PLANTED[mistake])
+    assert wrong(range(1))
