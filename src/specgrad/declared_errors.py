@@ -75,8 +75,8 @@ MADE_OF: Mapping[str, tuple[tuple[str, ...], Callable[[Table], Bound]]] = {
 
 
 def _with_composed(table: Table) -> Table:
-    """Return the table with errors of functions made of parts that it has; an entry of its own stands for a kernel of
-    the function.
+    """Return the table with errors of functions that are made of others in it; a function with an entry keeps that
+    one.
     """
     made = {f: rule(table) for f, (parts, rule) in MADE_OF.items() if f not in table and table.keys() >= set(parts)}
     return {**table, **made}

@@ -47,7 +47,7 @@ def _divide(x: Array, win: Window, divisor: Divisor) -> Array:
 
 
 def _avg_spec(x: Array, *, window: Window, divisor: Divisor) -> Array:
-    """Compute avg_pool of x by its definition, over any scalar type."""
+    """Compute avg_pool: the sum of x over every window, divided as `divisor` says, over any scalar type."""
     y = scalar.zeros(x.shape[: x.ndim - window.rank] + window.out, x)
     for tap in window.taps():
         tap.add_to_outputs(y, tap.read_inputs(x))
@@ -55,7 +55,9 @@ def _avg_spec(x: Array, *, window: Window, divisor: Divisor) -> Array:
 
 
 def _spread_spec(gy: Array, *, window: Window, divisor: Divisor) -> Array:
-    """Compute avg_spread of gy by its definition, over any scalar type."""
+    """Compute avg_spread, the adjoint of avg_pool: every cell of gy, divided as `divisor` says, added to all cells of
+    its window.
+    """
     share = _divide(gy, window, divisor)
     gx = scalar.zeros(gy.shape[: gy.ndim - window.rank] + window.size, gy)
     for tap in window.taps():

@@ -325,7 +325,9 @@ def _weight_shape(x: Shape, gy: Shape, *, window: Window, groups: int) -> Shape:
 
 
 def _weight_spec(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
-    """Compute conv_weight of x and gy by its definition, over any scalar type."""
+    """Compute conv_weight, the gradient of conv in its weight: per tap, products of x and gy summed over all
+    outputs.
+    """
     shape = _weight_shape(x.shape, gy.shape, window=window, groups=groups)
     cells, cotangents = _split_groups(x, groups, window.rank), _split_groups(gy, groups, window.rank)
     gw = scalar.zeros((groups, shape[0] // groups, *shape[1:]), x)

@@ -446,7 +446,7 @@ SQRT = unary(
 
 
 def _sign_spec(x: Array) -> Array:
-    """Compute sign of x by its definition, over any scalar type."""
+    """Compute the sign of x: 1 above 0, -1 below, 0 at 0, NaN for NaN; over any scalar type."""
     zero, one = scalar.zeros(x.shape, x), scalar.literal(1, x)
     above, below = (scalar.compare("sign", test, x, zero) for test in (operator.gt, operator.lt))
     signs = np.where(above, one, np.where(below, -one, zero))

@@ -583,7 +583,7 @@ def _sum_vjp(gy: Value, y: Value, args: Any, *, axes: Shape) -> tuple[Value]:
 
 
 def _sum_spec(x: Array, *, axes: Shape) -> Array:
-    """Compute sum of x by its definition, over any scalar type."""
+    """Compute the sum of x over `axes`, in the scalar type of x."""
     if x.dtype == object and x.size == 0:
         return scalar.zeros(_sum_shape(x.shape, axes=axes), x)  # NumPy would answer with the integer 0
     return np.asarray(np.sum(x, axis=axes), dtype=x.dtype)

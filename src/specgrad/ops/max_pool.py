@@ -55,7 +55,9 @@ def _beats(v: Array, best: Array) -> Array:
 
 
 def _winner_spec(x: Array, *, window: Window) -> Array:
-    """Compute winner of x by its definition, over any scalar type."""
+    """Compute winner of x: the flat position of the first largest cell of every window, -1 if it is empty; over any
+    scalar type.
+    """
     lead = x.shape[: x.ndim - window.rank]
     position = np.arange(math.prod(window.size)).reshape(window.size)
     index = np.full(lead + window.out, -1, dtype=np.int64)

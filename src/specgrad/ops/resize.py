@@ -101,7 +101,9 @@ def _denominator(w: Fraction) -> int:
 
 
 def _resize_spec(x: Array, **params: Any) -> Array:
-    """Compute resize of x by its definition, over any scalar type."""
+    """Compute resize of x, axis by axis: weighted sums of the one or two cells that every output reads, over any scalar
+    type.
+    """
     for axis, line in axes_resized([x.shape[a] for a in params["axes"]], **params):
         taps = [_weighted(np.take(x, cells, axis=axis), axis, line, t) for t, cells in enumerate(line.cells)]
         x = taps[0] if len(taps) == 1 else taps[0] + taps[1]

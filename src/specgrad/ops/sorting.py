@@ -291,7 +291,9 @@ def cumsum(x: Value, axis: int, *, exclusive: bool = False, reverse: bool = Fals
 
 
 def _cumprod_spec(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
-    """Compute cumprod by its definition, over any scalar type."""
+    """Compute cumprod: products of the cells of x so far along `axis`, from the end if `reverse`, without its own cell
+    if `exclusive`.
+    """
     ones: Callable[[Array], Array] = lambda part: scalar.zeros(part.shape, x) + scalar.literal(1, x)
     multiply: Callable[[Array, int], Array] = lambda v, a: np.cumprod(v, axis=a, dtype=v.dtype)
     return np.asarray(running_sum(x, axis, exclusive, reverse, multiply, np.flip, np.concatenate, ones))
@@ -430,7 +432,7 @@ def _median_shape(name: str, x: Shape, window: Window) -> Shape:
 
 
 def _median_spec(x: Array, *, window: Window) -> Array:
-    """Compute median_pool of x by its definition, over any scalar type."""
+    """Compute median_pool: the lower median of the cells of x in every window, over any scalar type; NaN if one is."""
     cells, rank = tap_cells(window)
     values, most = _taps(x, window, cells)
     y = np.take_along_axis(_in_order(values), np.broadcast_to(rank, (1, *most.shape)), axis=0)[0]
@@ -438,7 +440,9 @@ def _median_spec(x: Array, *, window: Window) -> Array:
 
 
 def _median_index_spec(x: Array, *, window: Window) -> Array:
-    """Compute median_index of x by its definition, over any scalar type."""
+    """Compute median_index: the flat position of the first cell of every window of x that equals its median, over any
+    scalar type.
+    """
     cells, _ = tap_cells(window)
     (values, _), y = _taps(x, window, cells), _median_spec(x, window=window)
     equal = scalar.compare("median_index", operator.eq, values, y)

@@ -184,7 +184,9 @@ class Stages:
         return min(box[axis][0] for box in boxes), max(box[axis][1] for box in boxes)
 
     def moved(self, a: int) -> int:
-        """Return how many cells of value a move; later axes of the mesh carry what the earlier ones brought."""
+        """Return how many cells of value a move between devices; along later axes of the mesh, what earlier ones
+        brought moves again.
+        """
         total, shape = 0, dict[int, int]()
         for axis, name in sorted(self.axes[a].items(), key=lambda item: self.names.index(item[1])):
             exchange = self.exchange(a, name)

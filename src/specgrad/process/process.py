@@ -149,9 +149,8 @@ class Process:
         return frame
 
     def _worker_error(self, when: str, reason: str) -> WorkerError:
-        """Kill the worker and return the error to raise: when and how it ended, its last stderr, advice.
-
-        They are `when` and `reason`.
+        """Kill the worker and return the error to raise: `when` it ended, the `reason`, the last lines of its stderr,
+        and advice.
         """
         _kill(self._worker)
         self._worker.wait()

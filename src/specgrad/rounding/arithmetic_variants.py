@@ -144,6 +144,7 @@ class Winograd:
 
 
 def _infinite(ball: Ball) -> Ball:
-    """Return the ball with infinite values made certain: an infinite factor makes its sums infinite or NaN in any
-    order."""
+    """Return the ball with radius 0 in cells whose value is infinite: as a factor, it makes its sums infinite or NaN in
+    any order.
+    """
     return Ball(ball.value, np.where(np.isfinite(ball.value), ball.radius, 0.0), expansion=ball.expansion)

@@ -178,7 +178,9 @@ def _largest_counts(parts: Sequence[RoundingCount]) -> tuple[int, int, int, int]
 
 
 def _limit_fronts(count: RoundingCount) -> RoundingCount:
-    """Return the count with fronts of one key merged, and the oldest ones too, to at most MAX_FRONTS."""
+    """Return the count with at most MAX_FRONTS fronts: those of one key are merged, then the oldest two until few
+    enough are left.
+    """
     by_key: dict[int, RegionPart] = {}
     for f in count.fronts:
         by_key[f.key] = _larger_of_both(by_key[f.key], f) if f.key in by_key else f

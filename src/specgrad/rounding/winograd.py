@@ -136,7 +136,9 @@ def fits(op: Op, window: Window | None, shapes: Sequence[tuple[int, ...]]) -> bo
 
 
 def winograd_rule(tiles: WinogradTiles, context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Return the ball of a convolution by tiles, its factors and its result stored."""
+    """Return the ball of a convolution computed by Winograd's `tiles`, whose transformed factors and result are stored
+    in the format.
+    """
     window, groups = params["window"], params["groups"]
     x, w, *b = args
     count = tiles.roundings(w.shape[1])

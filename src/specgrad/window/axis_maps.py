@@ -201,7 +201,7 @@ class Padded:
         return Fraction(1, self.gap + 1)
 
     def free(self, o: int, p: int) -> Interval:
-        """Return the cells that outputs [o, p) need; zeros alone are counted from the cell behind them."""
+        """Return the cells that outputs [o, p) need; at least one, that behind them where they are all padding."""
         first = -((self.lo - o) // (self.gap + 1))
         return first, max(first, (p - 1 - self.lo) // (self.gap + 1)) + 1
 
@@ -273,10 +273,10 @@ class Interpolated:
         return self.axis.step
 
     def _begin(self, o: int, first: int) -> tuple[int, int]:
-        """Return the output and the cell that are counted from, for outputs from `o` on, which read from cell `first`
-        on.
+        """Return (output, cell): the last pair at which the step's pattern of cells begins anew, not beyond output `o`
+        and cell `first`.
 
-        They are as many whole turns of the step on as fit below both.
+        What a part reads is counted from there.
         """
         cells, outs = self.axis.step.as_integer_ratio()
         turns = min(first // cells, o // outs)

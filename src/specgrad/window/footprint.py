@@ -129,8 +129,8 @@ def same_cell(*shapes: Shape, **params: Any) -> BoxRule:
 def linked(
     axes: Sequence[Relation], links: Sequence[Sequence[int | None]], shapes: Sequence[Shape], there: Any
 ) -> BoxRule:
-    """Return a rule from `links`, per argument the output axis of each of its axes; None, or an axis without parts:
-    read completely.
+    """Return the box rule of an operator whose arguments are cut as its output is: links[k] has, per axis of argument
+    k, the axis of the output, None where it is read completely, as along axes without parts.
 
     `axes` are the maps of output axes, `shapes` the arguments'; `there` are parameters, or a function from parts of
     axes to them.

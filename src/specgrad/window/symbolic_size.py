@@ -379,7 +379,7 @@ class Repeated:
 
 
 def is_one(n: Any) -> bool:
-    """Return whether an axis of n cells is repeated by broadcasting; a symbolic one is not.
+    """Return whether an axis of n cells is repeated by broadcasting; a symbolic size counts as not 1.
 
     If it turns out to be 1, what it is broadcast to or from leaves its values as they are.
     """

@@ -492,7 +492,7 @@ def _nearest(alternative: Alternative, margins: list[float]) -> tuple[float, _Ro
 
 
 def _tensors(rows: Sequence[_Row]) -> tuple[Any, Any]:
-    """Rows as one tensor, and the least numbers that exclude them."""
+    """Rows as one tensor, and the target of each: the least bound of row.y that excludes its alternative."""
     import torch
 
     targets = [target(limit) for _, limit in rows]

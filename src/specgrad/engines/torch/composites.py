@@ -210,7 +210,8 @@ def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps:
 
 
 def _layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Tensor:
-    """Return F.layer_norm; half types by float32 if weight or bias need a gradient, which it adds in half.
+    """Return F.layer_norm; for half types in float32 if weight or bias need a gradient, since PyTorch would sum that in
+    half.
 
     `eps` is added to the variance.
     """

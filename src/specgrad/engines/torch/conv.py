@@ -130,7 +130,9 @@ def conv_weight(x: Tensor, gy: Tensor, win: Window, groups: int) -> Tensor:
 
 
 def _folded_weight(x: Tensor, gy: Tensor, win: Window, groups: int, shape: Shape) -> Tensor:
-    """Return the weight gradient, of `shape`, one of rank-1 per tap of the window's first axis."""
+    """Return the weight gradient, of `shape`, as one gradient of a convolution over the remaining axes per tap of the
+    window's first axis.
+    """
     first, rest = split_first_axis(win)
     parts = [x.new_zeros((*shape[:2], *rest.kernel))] * first.kernel[0]
     for tap in first.taps():

@@ -217,7 +217,9 @@ def cotangent(x: Tensor, gy: Tensor, win: Window, beta: float, rule: str) -> Ten
 
 
 class _SmoothMaxPool(torch.autograd.Function):
-    """autograd.Function of smooth_max_pool, with the operator's rules or, for large beta*y, weights from x."""
+    """autograd.Function of smooth_max_pool; its derivative reads x and y by the operator's rules, or for large beta*y
+    weights made from x alone.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, params: dict[str, Any]) -> Any:

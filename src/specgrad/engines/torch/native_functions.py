@@ -60,9 +60,7 @@ def trunc(x: Any) -> Kernel | None:
 
 
 def mod(x: Any, y: Any) -> Kernel | None:
-    """Return torch.remainder(x, y) as a kernel; None for other types. Its kernel takes the composition where y needs a
-    gradient.
-    """
+    """Return torch.remainder(x, y) as a kernel, or our composition where y needs a gradient; None for other types."""
     if not _is_eager_float(x):
         return None
     if type(y) is float or (type(y) is int and abs(y) < 2**31):

@@ -121,7 +121,9 @@ def _per_class(weight: Value, x: Value) -> Value:
 def _cross_entropy(
     self: Value, target: Value, weight: Any, reduction: int, ignore_index: int, label_smoothing: float
 ) -> Value:
-    """Convert aten.cross_entropy_loss, of classes or of a share per class."""
+    """Convert aten.cross_entropy_loss; `target` holds class numbers, or a share per class in the shape of the
+    scores.
+    """
     axis = _class_axis(self)
     scores = log_softmax(self, axis)
     classes = shape_of(self)[axis]

@@ -65,7 +65,9 @@ def _diag(self: Value, diagonal: int) -> Value:
 
 
 def _repeated(self: Value, counts: Any, dim: int | None) -> Value:
-    """Return every cell along an axis as often as `counts` says; without an axis of the value as one row."""
+    """Return every cell along the axis `dim` as often as `counts` says; without `dim`, every cell of the flattened
+    value.
+    """
     x = reshape(self, (math.prod(shape_of(self)),)) if dim is None else self
     axis = axis_of("repeat_interleave", 0 if dim is None else dim, len(shape_of(x)))
     return gather(x, np.repeat(np.arange(shape_of(x)[axis]), counts), axis=axis)
@@ -113,7 +115,7 @@ def _one_alone(self: Value, other: Value) -> Value:
 
 
 def _not_true(self: Value) -> Value:
-    """Return 1 where x is 0."""
+    """Convert aten.logical_not and bitwise_not of booleans: 1 where the value is 0, else 0."""
     return equal(self, 0)
 
 

@@ -295,7 +295,8 @@ def _constants(graph: Graph) -> set[int]:
 
 
 def _carried(node: Node, fixed: set[int]) -> list[int]:
-    """Return the varying operands of `node` whose constant factors are factors of its own value too.
+    """Return the varying operands of `node` whose constant factors are factors of the node's value too, as of max(2*x,
+    2*y).
 
     Limits and constant terms would be scaled along. Kernels with weights have none: their weights take the factor in.
     `fixed` are the positions of constant nodes.

@@ -119,6 +119,7 @@ class MaxLines:
         """Return two coefficients of x, by lines below and above, from those of max_pool(x); constants go to `bound`.
 
         size   not below the sum of the absolute values of x, over 2**read; `top` is over 2**frac_bits
+        y    the coefficients of max_pool(x), the node
         """
         window: Window = node.params["window"]
         a = y.a.reshape(-1, *node.shape)

@@ -326,6 +326,7 @@ class _LeafProof:
 
     multipliers   (alternatives, splits of nodes above it)
     pulls         (alternatives, taps that lose on it)
+    weights       (rows of all alternatives,): how they are combined
     """
 
     leaf: Leaf

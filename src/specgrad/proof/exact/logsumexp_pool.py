@@ -188,7 +188,8 @@ def _below(middle: Sequence[Any], padded: int, beta: Any) -> tuple[tuple[int, ..
 def _above(
     low: Sequence[Any], high: Sequence[Any], middle: Sequence[Any], padded: int, beta: Any, bottom: Any, top: Any
 ) -> list[tuple[tuple[int, ...], Any]]:
-    """Return two planes above, from the upper corner and from the lower one: slopes, and heights at the middle.
+    """Return two planes above the function, from its upper corner and from its lower one: slopes, and heights at the
+    middle.
 
     `padded` is the number of padded taps; `bottom` and `top` are the values at low and at high. `beta` is the factor in
     the exponent.

@@ -98,7 +98,7 @@ def maxima(view: ModelView) -> Iterator[Spot]:
 
 
 def _windows(node: NodeView, x: Shape | None) -> Iterator[Spot]:
-    """Yield windows that read no cell, and guards on pads that are broken."""
+    """Yield a spot for windows that read no cell of x, and for pads that break the limits of the profile."""
     if x is None:
         yield Spot("the shape of its input is not known: no window could be looked at", node.at(), undecided=True)
         return

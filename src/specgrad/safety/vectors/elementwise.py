@@ -226,7 +226,7 @@ def _unary_case(operator: str) -> Build:
 
 
 def _unary_with_attributes(operator: str, *attributes: Attributes) -> Build:
-    """Return a builder of one case per set of attributes of an input."""
+    """Return a builder: input -> one case of `operator` per entry of `attributes`."""
     return lambda x: [VectorCase(operator, {"x": x}, a) for a in attributes]
 
 
@@ -236,7 +236,7 @@ def _random_inputs(build: Build, kind: str, shape: tuple[int, ...] = (3, 4)) -> 
 
 
 def _fixed_inputs(build: Build, values: Callable[[Type], Any]) -> Any:
-    """Return a draw of the cases of one input, `values(dtype)`."""
+    """Return a function (rng, dtype) -> the cases that `build` makes of one fixed input, `values(dtype)`."""
     return lambda rng, dtype: build(np.array(values(dtype)).astype(dtype))
 
 

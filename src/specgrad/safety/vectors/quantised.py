@@ -73,19 +73,19 @@ def _quantize_per_axis(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _quantize_subnormal(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield cases with subnormal numbers, or scales next to them."""
+    """Yield QuantizeLinear cases with subnormal numbers, or scales next to them."""
     yield _quantize_case(np.array([1e-40, -1e-40, 3e-39, 0.0, -0.0], FLOAT), 1.0, np.array(1, dtype))
     yield _quantize_case(np.array([2e-38, -5e-38, 1e-37, 0.0], FLOAT), 2.0**-126, np.array(1, dtype))
 
 
 def _quantize_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield cases with NaN and infinities."""
+    """Yield QuantizeLinear cases with NaN and infinities."""
     for form in (FLOAT, HALF):
         yield _quantize_case(np.array([np.nan, np.inf, -np.inf, 0.5], form), 0.25, np.array(3, dtype), note=SPECIAL)
 
 
 def _quantize_half(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a case with float16 data and scale."""
+    """Yield a QuantizeLinear case with float16 data and scale."""
     yield _quantize_case(rng.normal(size=(3, 5)).astype(HALF), 0.03, random_integers(rng, dtype))
 
 
@@ -170,7 +170,7 @@ def _dequantize_scales(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _dequantize_half(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a case with a float16 scale."""
+    """Yield a DequantizeLinear case with a float16 scale."""
     yield _dequantize_case(random_integers(rng, dtype, (3, 5)), 0.03, random_integers(rng, dtype), form=HALF)
 
 

@@ -64,7 +64,9 @@ def _leaves_gaps(a: Mapping[str, Any], s: Mapping[str, Shape]) -> bool:
 
 
 def _of_rank(rank: int) -> Accept:
-    """Return a filter for explicit padding and this many spatial axes."""
+    """Return a filter of (attributes, shapes): x has this many spatial axes, padding is given in numbers, and sizes are
+    not rounded up.
+    """
     return lambda a, s: len(s["x"]) == rank + 2 and not _ceil(a, s) and not isinstance(a["padding"], str)
 
 

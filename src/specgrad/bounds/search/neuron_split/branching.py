@@ -133,7 +133,7 @@ class Winner:
         return torch.where(room > 0, apart, 0.0) * flat(seen[self.i]).abs()
 
     def _apart(self, lines: QuickLines, middle: Tensor) -> Tensor:
-        """Distance of both lines from each other at the middle, (boxes, windows)."""
+        """Distance between the upper and the lower line of the maximum at the middle, (boxes, windows)."""
         down, below, up, above = lines.others[self.i]
         slope = flat(up - down, 2).movedim(0, 1)
         return (slope * middle.float()).sum(1) + flat(above - below)
