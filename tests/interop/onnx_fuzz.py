@@ -161,10 +161,34 @@ def _topk(rng: Rng) -> Case:
     )
 
 
+def _grid_sample(rng: Rng) -> Case:
+    rank = int(rng.integers(2, 4))
+    x = reals(rng, int(rng.integers(1, 3)), int(rng.integers(1, 3)), *shape_of(rng, rank, rank))
+    grid = (rng.random((x.shape[0], *shape_of(rng, rank, rank), rank)) * 3 - 1.5).astype(np.float32)
+    mode = str(rng.choice(["linear", "linear", "nearest"]))
+    given = {"mode": mode, "align_corners": int(rng.integers(2)), "padding_mode": str(rng.choice(["zeros", "border"]))}
+    opset = int(rng.integers(20, 23)) if rank == 3 else int(rng.integers(16, 23))
+    given["mode"] = "bilinear" if opset < 20 and mode == "linear" else mode
+    return "GridSample", [x, grid], given, int(rng.integers(1, 3)), opset
+
+
+def _roi_align(rng: Rng) -> Case:
+    x = reals(rng, *shape_of(rng, 2, 2), *rng.integers(1, 8, size=2))
+    count = int(rng.integers(1, 4))
+    corner, scale = rng.random((count, 2)) * 10 - 3, float(np.float32(rng.choice([1.0, 0.5, 0.3])))
+    boxes = np.concatenate([corner, corner + rng.random((count, 2)) * 8], axis=1).astype(np.float32)
+    given = {"output_height": int(rng.integers(1, 4)), "output_width": int(rng.integers(1, 4))}
+    opset = int(rng.integers(10, 23))
+    if opset >= 16:
+        given["coordinate_transformation_mode"] = str(rng.choice(["half_pixel", "output_half_pixel"]))
+    given |= {"sampling_ratio": int(rng.integers(1, 4)), "spatial_scale": scale}
+    return "RoiAlign", [x, boxes, rng.integers(0, x.shape[0], size=count)], given, int(rng.integers(1, 4)), opset
+
+
 DRAWN: dict[str, Callable[[Rng], Case]] = {
     f.__name__.strip("_"): f
     for f in (
         _slice, _tile, _einsum, _reduce, _scatter_elements, _scatter_nd, _gather_nd, _gather_elements, _one_hot, _unary,
-        _rms, _trilu, _topk,
+        _rms, _trilu, _topk, _grid_sample, _roi_align,
     )
 }  # fmt: skip

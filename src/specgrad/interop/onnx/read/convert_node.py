@@ -115,7 +115,7 @@ def _with_title(error: SpecgradError, title: str) -> SpecgradError:
 
 def all_operators() -> Mapping[str, Operator]:
     """Return the converters of all ONNX operators, by name; CONTRIBUTED is complete then, too."""
-    from . import indexing, quantized  # noqa: F401 - they fill their parts
+    from . import indexing, quantized, sampling  # noqa: F401 - they fill their parts
 
     return OPERATORS
 
