@@ -185,10 +185,25 @@ def _roi_align(rng: Rng) -> Case:
     return "RoiAlign", [x, boxes, rng.integers(0, x.shape[0], size=count)], given, int(rng.integers(1, 4)), opset
 
 
+def _cubic(rng: Rng) -> Case:
+    x = reals(rng, *shape_of(rng, 2, 2), *rng.integers(1, 9, size=2))
+    given: dict[str, Any] = {"mode": "cubic", "exclude_outside": int(rng.integers(2))}
+    given["coordinate_transformation_mode"] = str(
+        rng.choice(["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"])
+    )
+    if rng.random() < 0.5:
+        given["cubic_coeff_a"] = float(np.float32(-rng.random()))
+    if rng.random() < 0.5:
+        sizes = np.array([*x.shape[:2], *rng.integers(1, 12, size=2)])
+        return "Resize", [x, None, None, sizes], given, 1, int(rng.integers(11, 23))
+    scales = np.float32([1, 1, *rng.choice([0.5, 2, 1.5, 3, 0.75], size=2)])
+    return "Resize", [x, None, scales], given, 1, int(rng.integers(13, 23))
+
+
 DRAWN: dict[str, Callable[[Rng], Case]] = {
     f.__name__.strip("_"): f
     for f in (
         _slice, _tile, _einsum, _reduce, _scatter_elements, _scatter_nd, _gather_nd, _gather_elements, _one_hot, _unary,
-        _rms, _trilu, _topk, _grid_sample, _roi_align,
+        _rms, _trilu, _topk, _grid_sample, _roi_align, _cubic,
     )
 }  # fmt: skip

@@ -530,6 +530,7 @@ def test_same_padding_is_read_as_runtimes_do(monkeypatch: pytest.MonkeyPatch) ->
 PLANE = np.zeros((1, 1, 4, 4), np.float32)
 POOL = {"kernel_shape": [2, 2]}
 UNIT = [F32(1)] * 4
+BOXES = np.float32([[0, 0, 2, 2]])
 TWICE = F32(1, 1, 2, 2)
 ALL_PADS = {"pads": [1, 1, 1, 1], "auto_pad": "SAME_UPPER"}
 CEILED = {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "VALID", "ceil_mode": 1}
@@ -556,7 +557,13 @@ REFUSALS: list[tuple[Any, str]] = [
     (one("Dropout", [X], outputs=2), "Dropout 'node': output 'y1' is not supported in inference"),
     (one("Pad", [X, I64(*[1] * 6)], known=1, mode="mirror"), "Pad 'node' [P5]: mode='mirror' is not supported; only"),
     (one("Pad", [X, I64(*[-1] * 6)], known=1, mode="reflect"), "Pad 'node': pad [W1]: mode reflect needs widths >= 0"),
-    (one("Resize", [PLANE, None, TWICE], known=1, mode="cubic"), "Resize 'node' [P5]: mode='cubic' is not supported"),
+    (one("Resize", [PLANE, None, TWICE], known=1, mode="area"), "Resize 'node' [P5]: mode='area' is not supported"),
+    (one("GridSample", [PLANE, PLANE], mode="cubic"), "GridSample 'node' [P5]: mode='cubic' is not supported; only"),
+    (one("GridSample", [PLANE, PLANE], padding_mode="reflection"), "GridSample 'node' [P5]: padding_mode='reflection'"),
+    (one("GridSample", [PLANE, X]), "GridSample 'node': a grid of shape"),
+    (one("RoiAlign", [PLANE, BOXES, I64(0)]), "RoiAlign 'node': sampling_ratio=0: below 1 the size of a box decides"),
+    (one("RoiAlign", [PLANE, BOXES, I64(0)], mode="max"), "RoiAlign 'node' [P5]: mode='max' is not supported"),
+    (one("NonMaxSuppression", [X, X]), "NonMaxSuppression 'node': how many boxes are left depends on the data"),
     (one("Resize", [PLANE, None, TWICE], known=1, nearest_mode="up"), "Resize 'node' [P5]: coordinate_transf"),
     (one("Cast", [X], to=TensorProto.INT8), "Cast 'node': to=INT8 from FLOAT would round"),
     (one("Add", [np.zeros(2, np.uint8)] * 2), "Add 'node': input 0 of type UINT8 is not supported"),

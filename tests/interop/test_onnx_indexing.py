@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -274,3 +275,38 @@ def test_what_is_scattered_may_be_added_onto_the_data_one_by_one() -> None:
         {"i": np.zeros((60, 1), np.int64)},
     )
     assert radius(from_onnx(fixed), x, u).outputs.contains(y.astype(np.float64)).all()
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+def test_slopes_of_a_grid_are_those_of_pytorch(padding: str) -> None:
+    """In the image and in the grid, between cells; and the radius of a sampled image is a few roundings."""
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(RNG.normal(size=(2, 2, 4, 5))).requires_grad_()
+    grid = torch.from_numpy(RNG.random((2, 3, 2, 2)) * 2.4 - 1.2).requires_grad_()
+    y = torch.nn.functional.grid_sample(x, grid, padding_mode=padding, align_corners=False)
+    given = [v.detach().numpy() for v in (x, grid)]
+    model, _ = cases.one("GridSample", [v.astype(np.float32) for v in given], opset=20, padding_mode=padding)
+    graph = from_onnx(model)
+    weights = RNG.normal(size=tuple(y.shape))
+    expected = torch.autograd.grad(y, (x, grid), torch.from_numpy(weights))
+    _, *found = sg.vjp(graph)(*given, weights)
+    for mine, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, other.numpy(), rtol=1e-10, atol=1e-12)
+    assert radius(graph, *(v.astype(np.float32) for v in given)).outputs.radius.max() < 3e-5
+
+
+def test_cubic_resizing_is_exact_over_rationals() -> None:
+    """Twice as many cells, a = -3/4: the weights of Keys' cubic at quarters, by hand."""
+    x = np.zeros((1, 1, 1, 7), np.float32)
+    x[..., 3] = 1
+    model, _ = cases.one("Resize", [x, None, np.float32([1, 1, 1, 2])], opset=18, known=1, mode="cubic")
+    read = from_onnx(model)
+    lifted = replace(read, constants={p: sg.exact(a) for p, a in read.constants.items()})
+
+    def weight(u: Fraction, a: Fraction = Fraction(-3, 4)) -> Fraction:
+        near, far = (a + 2) * u**3 - (a + 3) * u**2 + 1, a * (u**3 - 5 * u**2 + 8 * u - 4)
+        return near if u <= 1 else far if u < 2 else Fraction(0)
+
+    expected = [weight(abs(Fraction(2 * o - 1, 4) - 3)) for o in range(14)]
+    assert np.asarray(lifted(sg.exact(x))).reshape(-1).tolist() == expected
+    assert radius(read, x).outputs.radius.max() < 2e-4  # of cubics multiplied out, as runtimes compute them

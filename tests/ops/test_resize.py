@@ -423,7 +423,13 @@ def test_written_and_read_again(how: str) -> None:
 
 
 REFUSED = [
-    ({"sizes": [1, 2, 8, 3]}, {"mode": "cubic"}, "Resize 'node' [P5]: mode='cubic' is not supported"),
+    ({"sizes": [1, 2, 8, 3]}, {"mode": "lanczos"}, "Resize 'node' [P5]: mode='lanczos' is not supported"),
+    (
+        {"sizes": [1, 2, 8, 3]},
+        {"mode": "cubic", "coordinate_transformation_mode": "half_pixel_symmetric"},
+        "Resize 'node' [P5]: coordinate_transformation_mode='half_pixel_symmetric' is not supported with mode='cubic'",
+    ),
+    ({"sizes": [1, 2, 8, 3]}, {"mode": "cubic", "antialias": 1}, "Resize 'node' [P5]: antialias=1 is not supported"),
     ({"sizes": [1, 2, 8, 3]}, {"antialias": 1, "mode": "linear"}, "Resize 'node' [P5]: antialias=1 is not supported"),
     ({"sizes": [1, 2, 8, 3]}, {"exclude_outside": 1}, "Resize 'node' [P5]: exclude_outside=1 is not supported"),
     (

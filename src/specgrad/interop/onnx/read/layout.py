@@ -22,6 +22,7 @@ from ....scalar import Array
 from ....window import resized
 from ....window.resize import NEAREST, WHERE
 from ..file import DTYPES, FLOATS, check_shape, extent, shown, type_name
+from .cubic_resize import COORDINATES, cubic_resize
 from .importer import FORMATS, MAX_FOLDED_CELLS
 from .node import OnnxNode, operator
 
@@ -296,9 +297,9 @@ def _pad_constant(c: OnnxNode, x: Value, widths: list[tuple[int, int]], value: A
 
 
 RESIZED = (
-    "modes nearest and linear; refused: mode cubic, coordinate_transformation_mode tf_crop_and_resize, antialias=1, "
-    "exclude_outside=1, keep_aspect_ratio_policy other than stretch; cubic_coeff_a, extrapolation_value and roi "
-    "have no effect then"
+    "refused: coordinate_transformation_mode tf_crop_and_resize, with mode cubic also half_pixel_symmetric and "
+    "tf_half_pixel_for_nn; antialias=1, keep_aspect_ratio_policy other than stretch, exclude_outside=1 without mode "
+    "cubic; cubic_coeff_a of other modes, extrapolation_value and roi have no effect then"
 )
 
 
@@ -324,10 +325,11 @@ def _resize(c: OnnxNode) -> Value:
     if c.version == 10:
         return _old_resize(c, c.known(1, "scales").reshape(-1).tolist())
     mode, shape = c.string("mode", "nearest"), c.shape(0)
-    if mode not in ("nearest", "linear"):
-        c.refuse(f"mode={shown(mode)} is not supported; only 'nearest' or 'linear'")
-    for name, kind in (("cubic_coeff_a", "float"), ("extrapolation_value", "float")):
-        c.without_effect(name, kind)  # of other modes
+    if mode not in ("nearest", "linear", "cubic"):
+        c.refuse(f"mode={shown(mode)} is not supported; only 'nearest', 'linear' or 'cubic'")
+    for name in ("extrapolation_value", *(("cubic_coeff_a",) if mode != "cubic" else ())):
+        c.without_effect(name, "float")  # of other modes
+    exclude = mode == "cubic" and c.flag("exclude_outside")
     c.require("exclude_outside", "int", 0)
     if c.version >= 18:
         c.require("antialias", "int", 0)
@@ -340,7 +342,8 @@ def _resize(c: OnnxNode) -> Value:
         c.refuse(f"coordinate_transformation_mode={where[:50]!r} with nearest_mode={how[:50]!r} is not supported")
     scales = c.known(2, "scales").reshape(-1).tolist() if c.has(2) else []
     sizes = None if scales else c.known_ints(3, "sizes")
-    return _resize_by(c, named, scales or None, sizes, where, how if mode == "nearest" else "linear")
+    how = how if mode == "nearest" else "cubic, inside" if exclude else mode
+    return _resize_by(c, named, scales or None, sizes, where, how)
 
 
 def _resize_by(
@@ -359,6 +362,10 @@ def _resize_by(
     factors = [Fraction(s) for s in scales or ()] or [Fraction(m, n) for m, n in zip(given, cells, strict=True)]
     wanted = [_scaled_size(c, n, s) for n, s in zip(cells, factors, strict=True)] if sizes is None else sizes
     c.importer.budget.check_value(c.title, extent(tuple(wanted)) * extent(c.shape(0)) // extent(tuple(cells)))
+    if how.startswith("cubic"):
+        if where not in COORDINATES:
+            c.refuse(f"coordinate_transformation_mode={shown(where)} is not supported with mode='cubic'")
+        return cubic_resize(c, axes, factors, wanted, where, how == "cubic, inside")
     order = sorted(range(len(axes)), key=axes.__getitem__)
     if how != "linear" and all(_is_repetition(f, where, how) for f in factors):
         whole = dict(zip(axes, factors, strict=True))
