@@ -59,7 +59,7 @@ def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "least"),
     [
         ("guide/checking.md", 11),
-        ("guide/recording.md", 15),
+        ("guide/recording.md", 12),
         ("guide/evidence.md", 12),
         ("guide/compare.md", 10),
         ("guide/bounds.md", 11),

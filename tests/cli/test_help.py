@@ -18,6 +18,7 @@ TOP = ("audit", "conformance", "compare", "tolerance", "preserve", "certify", "c
 TOP += ("evidence", "tiles", "campaign", "show", "explain")
 NAMES = (
     *(name for name in TOP if name != "campaign"),
+    "audit record",
     "conformance runtimes",
     "conformance vectors",
     "tolerance accuracy",

@@ -25,6 +25,7 @@ EACH = {
         "audit net.onnx --input x.npy --outputs x.npy",
         "audit net.onnx --input one.npy --outputs x.npy",
     ],
+    "record": ["audit record net.onnx --runtime onnxruntime --out rec"],
     "conformance": ["conformance --runtime onnxruntime --operator global_max_pool --operator relu --count 16"],
     "describe": ["conformance --describe", "conformance --operator conv --describe"],
     "runtimes": ["conformance runtimes"],

@@ -25,6 +25,7 @@ COMMANDS = {
     "show mine:net --input x.npy": "torch",
     "audit net.onnx --runtime onnxruntime": "onnx onnxruntime",
     "audit net.onnx --runtime openvino-f32": "onnx openvino",
+    "audit record net.onnx --runtime onnxruntime --out rec": "onnx onnxruntime safetensors",
     "audit net.onnx --runtime onnx-reference": "onnx",
     "audit mine:net --runtime onnxruntime --input x.npy": "torch onnx onnxruntime onnxscript",
     "audit mine:net --runtime torch --input x.npy": "torch",

@@ -39,6 +39,7 @@ GOOD = {
     "compare": "compare net.onnx net.onnx --input x.npy",
     "tiles": "tiles g.json --tile 1",
     "window": "show window --size 7 --kernel 3",
+    "record": "audit record net.onnx --runtime onnxruntime --out rec",
     "evidence": "evidence net.onnx --recorded recorded.npz",
     "profile": "profile clean.onnx --sonnx",
     "vectors": "conformance vectors --operator Flatten --out pack --force",
@@ -56,6 +57,10 @@ WRONG_FILES = {
         "audit net.onnx --input x.npy --outputs {}.npy",
         "audit net.onnx --recorded {}.npz",
         "audit {}.onnx --recorded recorded.npz",
+    ),
+    "record": (
+        "audit record {}.onnx --runtime onnxruntime --out rec",
+        "audit record net.onnx --runtime onnxruntime --out rec --input {}.npy",
     ),
     "explain": ("explain {}.onnx --output 0,0", "explain {}.json --output 0"),
     "certify": (
@@ -205,6 +210,7 @@ INSIDE: dict[str, tuple[Any, str]] = {
     "compare": (import_module("specgrad.check"), "compare"),
     "tiles": (import_module("specgrad.scale"), "halo"),
     "window": (sg, "show_window"),
+    "record": (import_module("specgrad.check.models.command"), "run_record"),
     "evidence": (import_module("specgrad.safety.evidence"), "gather"),
     "profile": (import_module("specgrad.safety.profile"), "check_profile"),
     "vectors": (import_module("specgrad.safety.vectors"), "write_pack"),

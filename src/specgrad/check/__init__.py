@@ -10,6 +10,8 @@ from .conform.conformance import Conformance, Finding, conformance
 from .conform.kernel import ConformanceError, ConformanceSummary, assert_conforms
 from .decisions import PreserveResult, preserve
 from .models.drawn_inputs import DefaultInputs, default_inputs
+from .models.make_recording import RecordResult, record
+from .models.recording import ModelRecording, open_recording
 from .runtimes import RUNTIMES, runtime
 from .tolerances.tolerance import Tolerance, tolerance
 
@@ -24,8 +26,10 @@ __all__ = [
     "DefaultInputs",
     "Finding",
     "LayerVerdict",
+    "ModelRecording",
     "OpCase",
     "PreserveResult",
+    "RecordResult",
     "Signature",
     "Tolerance",
     "assert_conforms",
@@ -35,7 +39,9 @@ __all__ = [
     "conformance",
     "default_inputs",
     "kernel_signature",
+    "open_recording",
     "preserve",
+    "record",
     "runtime",
     "tolerance",
 ]

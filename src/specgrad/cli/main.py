@@ -35,6 +35,7 @@ CompletionItem: Any = getattr(core, "CompletionItem", None) or import_module("cl
 GROUPS = {
     "Is it right?": {
         "audit": "check.auditing.command",
+        "audit record": "check.models.command",
         "conformance": "check.conform.command",
         "conformance runtimes": "check.conform.command",
         "conformance vectors": "safety.vectors.command",

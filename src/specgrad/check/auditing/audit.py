@@ -18,7 +18,8 @@ from specgrad.rounding.stated import deployment_of
 from specgrad.scalar import Array
 
 from ..models.model_run import WHOLE_NUMBERS, ModelRun, UnsupportedLayer, check_floats
-from ..models.recorded import known_faults, recorded_of, run_recorded
+from ..models.recorded import Recorded, known_faults, recorded_of, run_recorded, runtime_of
+from ..models.recording import ModelRecording
 from ..models.run_onnx import deploy
 from ..runtimes import Runtime
 from ..runtimes import runtime as runtime_named
@@ -211,7 +212,7 @@ def audit(
 
 def audit_recorded(
     model: Any,
-    recorded: Mapping[str, Array],
+    recorded: Recorded,
     *,
     of: str | None = None,
     accept: Sequence[str] = (),
@@ -225,9 +226,11 @@ def audit_recorded(
     recorded   the values of the model's inputs, and of any other values, by their names in the ONNX file; the more
                there are, the closer a fault is located. Several points (runs) at once: every array has one more axis in
                front, or a larger batch than the 1 that the file says. Inputs and outputs alone will do: they are judged
-               by the tolerance of the whole model, and `Audit.blind_spots` says what cannot be seen
+               by the tolerance of the whole model, and `Audit.blind_spots` says what cannot be seen. Or a recording
+               (`open_recording`), which must be of this very model
     of         the runtime that computed them, "onnxruntime", "iree", ...: exp, tanh and their kin then have the errors
-               that are declared of it. None: the largest that was measured of any runtime (`specgrad.declared_errors`)
+               that are declared of it. None: what a recording says, or the largest that was measured of any runtime
+               (`specgrad.declared_errors`)
     tolerance_seconds   how long proven tolerances may take, all points together: 10 s, or 60 s for outputs alone
     accept     names of classes of arithmetic that count as rounding
     partial    whether layers may stay unexamined; else the verdict is "partly examined"
@@ -235,7 +238,7 @@ def audit_recorded(
     progress   is told (what, done, total) along the way
     """
     allowed = accepted_classes(accept)
-    device = recorded_of(of)
+    device = recorded_of(runtime_of(recorded, of))
     given = open_model(model, "recorded")
     points = run_recorded(given, recorded)
     points = [replace(d, notes=(*d.notes, *known_faults(device, d.graph))) for d in points]
@@ -246,7 +249,8 @@ def audit_recorded(
     clock = Clock(tolerance_seconds)
     judging = [AuditContext(d, device, allowed, clock, alone) for d in points]
     audited = _audit_run(judging[0], progress) if len(points) == 1 else _judge_points(judging, progress)
-    audited = replace(audited, partial=partial, unusual=unusual)
+    versions = recorded.versions if isinstance(recorded, ModelRecording) else audited.versions
+    audited = replace(audited, partial=partial, unusual=unusual, versions=versions)
     if alone and not _is_bad(audited.verdict):
         return replace(audited, blind_spots=_blind_spots([judge for judge in judging if judge.expected]))
     return audited

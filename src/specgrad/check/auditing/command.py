@@ -74,7 +74,7 @@ def audit(
     shape: Shapes = None,
     recorded: Annotated[
         Path | None,
-        typer.Option(help="Values that another device computed: an .npz file or a folder of .npy files, by name."),
+        typer.Option(help="What another device computed: a recording (audit record), or an .npz file by names."),
     ] = None,
     outputs: Annotated[
         list[Path] | None,

@@ -14,7 +14,7 @@ import numpy as np
 from specgrad.declared_errors import MEASURED, WRONG
 from specgrad.errors import ParameterError
 from specgrad.graph.graph import Graph
-from specgrad.interop.model import open_model
+from specgrad.interop.model import Model, open_model
 from specgrad.op import Op
 from specgrad.process import ProcessResult
 from specgrad.scalar import Array
@@ -22,7 +22,8 @@ from specgrad.scalar import Array
 from ..cases.op_case import OpCase
 from ..runtimes import RUNTIMES, NotOffered, Runtime, base_and_device
 from .model_run import ModelRun
-from .run_onnx import by_layer, known_values, shapes_and_types
+from .recording import ModelRecording, RecordedRun, open_recording
+from .run_onnx import ObservedRun, by_layer, known_values, meaning_at, shapes_and_types
 
 
 def _refuse_question(question: OpCase) -> str:
@@ -61,19 +62,31 @@ def known_faults(device: Runtime, graph: Graph) -> tuple[str, ...]:
     return tuple(f"{f} is known to be wrong in {MEASURED[str(device.functions)][0]}: {text}" for f, text in faults)
 
 
-def read_recorded(path: Path) -> dict[str, Array]:
-    """Return arrays by name, from an .npz file or a folder of .npy files (`a/b.npy` or `a%2Fb.npy`: value a/b).
+Recorded = Mapping[str, Array] | ModelRecording
+"""What another device computed: arrays by name, or a recording, which says of which model, by whom, at what inputs."""
 
-    ParameterError if one cannot be read.
+
+def runtime_of(recorded: Recorded, of: str | None) -> str | None:
+    """Return the runtime whose errors of functions count: that of a recording, else `of`; None: nobody knows which.
+
+    ParameterError if a recording says another than `of`. A runtime that nobody here has measured is not known.
     """
+    if not isinstance(recorded, ModelRecording):
+        return of
+    if of not in (None, recorded.runtime):
+        raise ParameterError("recorded", f"it was recorded of {recorded.runtime}; --of says {of}")
+    return recorded.runtime if base_and_device(recorded.runtime)[0] in (*RUNTIMES, *MEASURED) else None
+
+
+def read_recorded(path: Path) -> Recorded:
+    """Return a recording, of a folder, or the arrays of an .npz file by name; ParameterError if it cannot be read."""
+    if path.is_dir():
+        return open_recording(path)
     try:
-        if path.is_dir():
-            files = {f: unquote(f.relative_to(path).with_suffix("").as_posix()) for f in sorted(path.rglob("*.npy"))}
-            return {name: np.load(file, allow_pickle=False) for file, name in files.items()}
         with np.load(path, allow_pickle=False) as entries:
             return {unquote(name): entries[name] for name in entries.files}
     except (AttributeError, ValueError, EOFError, OSError, BadZipFile) as error:
-        text = f"{path} is no .npz file and no folder of .npy files: {error}"
+        text = f"{path} is no .npz file and no recording (a folder): {error}"
         raise ParameterError("--recorded", text) from None
 
 
@@ -96,15 +109,18 @@ def name_ends(source: Any, inputs: Sequence[Array], outputs: Sequence[Array]) ->
     return values
 
 
-def run_recorded(source: Any, recorded: Mapping[str, Array]) -> list[ModelRun]:
+def run_recorded(source: Any, recorded: Recorded) -> list[ModelRun]:
     """Return recorded values as model runs, one per recorded point.
 
-    ParameterError for arrays of no numbers, and if nothing that the model computes was recorded. `source` is whatever
-    `open_model` takes, `recorded` arrays by value name.
+    ParameterError for arrays of no numbers, if nothing that the model computes was recorded, and for a recording of
+    another model. `source` is whatever `open_model` takes.
     """
     from specgrad.interop.onnx.read.convert_node import declared_values
 
     model = open_model(source, "recorded")
+    if isinstance(recorded, ModelRecording):
+        recorded.check_model(model)
+        return [_recorded_run(model, run) for run in recorded.runs]
     file, names = model.proto, model.names
     refuse_missing("inputs", names, recorded)
     values = {n: np.asarray(a) for n, a in recorded.items()}
@@ -132,6 +148,17 @@ def run_recorded(source: Any, recorded: Mapping[str, Array]) -> list[ModelRun]:
         answer = ProcessResult("answers", tuple(point[n] for n in outputs if n in point))
         deployed.append(ModelRun(model.title, graph, known, by_layer(file, graph, known), answer, notes))
     return deployed
+
+
+def _recorded_run(model: Model, run: RecordedRun) -> ModelRun:
+    """Return one run of a recording as the run that was recorded."""
+    inputs, known = run.values("input"), run.known
+    graph = meaning_at(model, inputs, lambda names: {n: known[n] for n in names if n in known})
+    _refuse_shapes(graph, known_values(graph, known))
+    outputs = run.values("output")
+    answer = ProcessResult("answers", tuple(outputs[o.name] for o in model.proto.graph.output if o.name in outputs))
+    observed = ObservedRun(graph, inputs, answer, known, run.values("quantised"), run.notes)
+    return observed.to_run(model, model.title)
 
 
 def split_points(

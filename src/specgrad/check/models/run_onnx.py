@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,30 +53,61 @@ def run_file(
 
     `title` names the model in reports; `module` is what the file was exported from; one run may take `seconds`.
     """
+    observed = observe(model, runtime, inputs, seconds)
+    if module is None:
+        return observed.to_run(model, title)
+    meaning, reason = _module_meaning(module, inputs)
+    return replace(observed.to_run(model, title, (reason,) if reason else ()), module=meaning)
+
+
+@dataclass(frozen=True)
+class ObservedRun:
+    """What a runtime showed of a model at one input.
+
+    graph       the meaning of the model at these sizes
+    inputs      by name, in the types that the model declares
+    answer      the outputs of the model as it is, nothing exposed
+    values      by name, of a run with every value exposed
+    quantised   by name, of a run with nothing but quantised values exposed
+    """
+
+    graph: Any
+    inputs: Mapping[str, Array]
+    answer: ProcessResult
+    values: Mapping[str, Array]
+    quantised: Mapping[str, Array]
+    notes: tuple[str, ...] = ()
+
+    def to_run(self, model: Model, title: str, notes: tuple[str, ...] = ()) -> ModelRun:
+        """Return it as a run of the model, called `title`, with these further notes."""
+        known = known_values(self.graph, {**self.inputs, **self.values})
+        merged = {n: (self.graph.values[n], a) for n, a in self.quantised.items()}
+        layers, said = by_layer(model.proto, self.graph, known), (*self.notes, *notes)
+        return ModelRun(title, self.graph, known, layers, self.answer, said, merged=merged)
+
+
+def observe(model: Model, runtime: Runtime, inputs: Sequence[Array], seconds: float) -> ObservedRun:
+    """Run an ONNX file on a runtime as it is, with every value exposed, and with quantised values alone exposed.
+
+    One run may take `seconds`.
+    """
     file = model.proto
     model.check_count(inputs, "audit")
-    feeds, converted = as_declared(model, dict(zip(model.names, inputs, strict=True)))
+    feeds, notes = as_declared(model, dict(zip(model.names, inputs, strict=True)))
     with Process(seconds=seconds, environment=runtime.environment) as process:
 
         def expose(values: Sequence[str]) -> tuple[ProcessResult, dict[str, Array]]:
             return _run_exposing(process, runtime, file, feeds, values)
 
-        graph = _meaning(model, feeds, lambda values: expose(values)[1])
+        graph = meaning_at(model, feeds, lambda values: expose(values)[1])
         answer, _ = expose(())
         given = {n for u in graph.unexamined for n in u.gives}
         shown, values = expose([n for n, p in graph.values.items() if _is_computed(graph, p) or n in given])
-        whole = {n: p for n, p in graph.values.items() if graph.nodes[p].op.name == "quantize"}
-        apart = expose(list(whole))[1] if whole else {}
-    notes = converted
+        whole = [n for n, p in graph.values.items() if graph.nodes[p].op.name == "quantize"]
+        apart = expose(whole)[1] if whole else {}
     if shown.outcome != "answers":
         notes += (f"with every layer exposed the runtime {shown.outcome}: {shown.reason}",)
-    known = known_values(graph, {**feeds, **values})
-    meaning = None
-    if module is not None:
-        meaning, reason = _module_meaning(module, inputs)
-        notes += (reason,) if reason else ()
-    merged = {n: (p, apart[n]) for n, p in whole.items() if n in apart}
-    return ModelRun(title, graph, known, by_layer(file, graph, known), answer, notes, meaning, merged=merged)
+    return ObservedRun(graph, feeds, answer, values, {n: apart[n] for n in whole if n in apart}, notes)
 
 
 def _run_exposing(
@@ -90,7 +122,7 @@ def _run_exposing(
     return answer, dict(zip([*own, *extra], answer.arrays, strict=False))
 
 
-def _meaning(model: Model, feeds: Mapping[str, Array], run: Callable[[Sequence[str]], Any]) -> Any:
+def meaning_at(model: Model, feeds: Mapping[str, Array], run: Callable[[Sequence[str]], Any]) -> Any:
     """Return the file as a graph; unsupported nodes get shapes from ONNX's inference, or from the runtime.
 
     `feeds` are the inputs by name; run(names) executes the file and gives the values of these names.

@@ -351,6 +351,12 @@ def with_external_data(model: onnx.ModelProto, folder: Path | None, byte_budget:
     return whole
 
 
+def external_files(model: onnx.ModelProto) -> set[str]:
+    """Return the names of the files that hold data of the model's tensors, as the model gives them."""
+    external = (t for t in _tensors(model.graph) if t.data_location == TensorProto.EXTERNAL)
+    return {entry.value for t in external for entry in t.external_data if entry.key == "location"}
+
+
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
     """Yield the tensors of a graph: initializers, attributes of nodes, and those of subgraphs."""
     yield from graph.initializer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +13,12 @@ import numpy as np
 
 from specgrad.check import audit_recorded, preserve
 from specgrad.check.decisions.decision import parse
-from specgrad.check.models.recorded import recorded_of, refuse_missing, split_points
+from specgrad.check.models.recorded import Recorded, recorded_of, refuse_missing, runtime_of, split_points
+from specgrad.check.models.recording import ModelRecording
 from specgrad.check.tolerances.labelled import labelled_tolerance
 from specgrad.deadline import time_limit
 from specgrad.declared_errors import declared
-from specgrad.errors import SpecgradError, UnsupportedError
+from specgrad.errors import ParameterError, SpecgradError, UnsupportedError
 from specgrad.graph.graph import Graph
 from specgrad.interop.model import Model, open_model, refuse_other_formats
 from specgrad.proof.base.deployed_graph import at_the_property, deployed_graph, rounded_constants
@@ -41,7 +42,7 @@ class EvidenceRequest:
     """Input of the evidence checks: the model, the recorded tensors and the options.
 
     model          an ONNX file: a path, its bytes, a ModelProto
-    recorded       values of the target by their names in the file
+    recorded       values of the target by their names in the file, or a recording
     data           samples whose decisions are asked about
     box            every cell of every input lies between these two
     certificates   pairs of files: a certificate, and the property that it must prove
@@ -49,7 +50,7 @@ class EvidenceRequest:
     """
 
     model: Any
-    recorded: Mapping[str, Array]
+    recorded: Recorded
     data: Any = None
     decision: str = "argmax"
     axis: int | None = None
@@ -63,12 +64,17 @@ class EvidenceRequest:
     def __post_init__(self) -> None:
         _ = self.given.file  # refused before the work, as what follows
         parse(self.decision)
-        recorded_of(self.of)
+        recorded_of(self.runtime)
+
+    @property
+    def runtime(self) -> str | None:
+        """The target's runtime: that of a recording, or `of`."""
+        return runtime_of(self.recorded, self.of)
 
     @property
     def arithmetic(self) -> Arithmetic:
         """The class of executions that tolerances and decisions are about: fused, with the target's functions."""
-        return Arithmetic(ulps=declared(recorded_of(self.of).functions))
+        return Arithmetic(ulps=declared(recorded_of(self.runtime).functions))
 
     @cached_property
     def given(self) -> Model:
@@ -83,8 +89,14 @@ class EvidenceRequest:
     @cached_property
     def points(self) -> list[dict[str, Array]]:
         """The recorded values by name, one dict per recorded input point."""
-        refuse_missing("inputs", self.inputs, self.recorded)
         values = {name for node in self.file.graph.node for name in node.output}
+        if isinstance(self.recorded, ModelRecording):
+            self.recorded.check_model(self.given)
+            runs = [run.known for run in self.recorded.runs]
+            if len({tuple(run[n].shape for n in self.inputs) for run in runs}) > 1:
+                raise ParameterError("recorded", "evidence is about runs with inputs of one shape; these have several")
+            return [{n: a for n, a in run.items() if n in values | set(self.inputs)} for run in runs]
+        refuse_missing("inputs", self.inputs, self.recorded)
         known = {n: a for n, a in self.recorded.items() if n in values | set(self.inputs)}
         return split_points(known, {i.name: i.dims for i in self.given.inputs})
 

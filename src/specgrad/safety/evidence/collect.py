@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from specgrad.check.models.recorded import Recorded
+from specgrad.check.models.recording import file_digest
 from specgrad.deadline import check_time
 from specgrad.errors import TimeLimitError, need
 from specgrad.interop.model import Model
@@ -21,13 +23,11 @@ from .item import Evidence, Item
 PACKAGES = ("specgrad", "numpy", "onnx", "python-flint", "safetensors", "torch")
 
 
-def gather(
-    model: Any, recorded: Mapping[str, Any], *, files: Mapping[str, Path] | None = None, **options: Any
-) -> Evidence:
+def gather(model: Any, recorded: Recorded, *, files: Mapping[str, Path] | None = None, **options: Any) -> Evidence:
     """Run every check that data were given for, and list those that were not asked.
 
     model      an .onnx file: a path, its bytes, a ModelProto
-    recorded   what the target computed: inputs and other values, by their names in the file
+    recorded   what the target computed: inputs and other values, by their names in the file, or a recording
     files      other files that were read, for their digests
     options    data=, decision=, axis=, box=, certificates=, accept=, of=, seconds=, progress= (EvidenceRequest)
     """
@@ -45,7 +45,7 @@ def gather(
     for certificate, statement in request.certificates:
         read |= {certificate.name: certificate, statement.name: statement}
     digests = {f"model: {given.title}": _sha256(_model_bytes(given))}
-    digests |= {f"{label}: {p.name}": _sha256(p.read_bytes()) for label, path in read.items() for p in _files(path)}
+    digests |= {f"{label}: {p.name}": file_digest(p) for label, path in read.items() for p in _files(path)}
     return Evidence(given.title, digests, tuple(map(_with_exclusion, items)), _versions())
 
 

@@ -36,7 +36,7 @@ def evidence(
     model: Annotated[Path, typer.Argument(help="The .onnx file that was deployed.")],
     recorded: Annotated[
         Path,
-        typer.Option(help="What the target computed: an .npz file or a folder of .npy files, by names of the file."),
+        typer.Option(help="What the target computed: a recording (specgrad audit record), or an .npz file by names."),
     ],
     data: Annotated[
         Path | None, typer.Option(help="Samples whose decisions are asked about: .npz by input names, or .npy.")

@@ -1,0 +1,118 @@
+"""Record what a runtime computes of a model: every value, at one input or several, in a folder (`recording`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specgrad.errors import ParameterError
+from specgrad.interop.model import Model, open_model
+from specgrad.scalar import Array
+
+from ..runtimes import Runtime
+from ..runtimes import runtime as runtime_named
+from .model_run import WHOLE_NUMBERS, check_floats
+from .recording import MAX_SHARD_BYTES, ModelRecording, RecordingWriter, Role, model_digest, open_recording
+from .run_onnx import ObservedRun, observe
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class RecordResult:
+    """What came of recording: "ok" and the recording, or how the runtime ended, and then nothing is recorded."""
+
+    verdict: str
+    model: Mapping[str, Any]
+    runtime: str
+    versions: Mapping[str, str]
+    recording: ModelRecording | None = None
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data; counts of a recording that there is none of are 0."""
+        index: Mapping[str, Any] = {} if self.recording is None else self.recording.index
+        return {
+            "verdict": self.verdict,
+            "model": dict(self.model),
+            "runtime": self.runtime,
+            "versions": dict(self.versions),
+            "folder": None if self.recording is None else str(self.recording.folder),
+            "runs": len(index.get("runs", ())),
+            "tensors": len(index.get("tensors", ())),
+            "bytes": sum(shard["bytes"] for shard in index.get("shards", {}).values()),
+            "inputs": [] if self.recording is None else list(self.recording.inputs),
+            "reason": self.reason,
+            "notes": list(self.notes),
+        }
+
+
+def record(
+    model: Any,
+    runtime: str | Runtime,
+    points: Sequence[Sequence[Array]],
+    folder: str | Path,
+    *,
+    about: str = "given",
+    run_seconds: float = 300,
+    shard_bytes: int = MAX_SHARD_BYTES,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> RecordResult:
+    """Run an ONNX file on a runtime and write what it computed to a folder, which `open_recording` reads.
+
+    Each point is run as `audit` runs it: as it is, with every value exposed, and with quantised values alone exposed if
+    there are any, so that `audit_recorded` of the recording has the verdicts of `audit`.
+
+    model        an ONNX file: a path, its bytes, a ModelProto
+    runtime      one that reads ONNX files
+    points       one array per input of the model, for each point; shapes may differ from point to point
+    about        how the inputs came about, in words
+    run_seconds  the time for one run
+    shard_bytes  a file of the recording is at most as large, unless one tensor is larger
+    force        whether to write into a folder whose index.json is not ours
+    """
+    given = open_model(model, "record")
+    if given.kind != "onnx":
+        raise ParameterError("record", "what is recorded is judged by an ONNX file; export the module first")
+    target = runtime_named(runtime) if isinstance(runtime, str) else runtime
+    if not target.model:
+        raise ParameterError("record", f"runtime {target.name} reads no ONNX files", rule="P5")
+    if not points:
+        raise ParameterError("record", "there is no point to record at")
+    head = model_digest(given), target.name, target.versions()
+    writer = RecordingWriter(Path(folder), force, shard_bytes)
+    notes: list[str] = []
+    for step, point in enumerate(points):
+        if progress is not None:
+            progress(f"run {step}", step, len(points))
+        arrays = given.arrays(point, "record")
+        check_floats(arrays, WHOLE_NUMBERS)
+        observed = observe(given, target, arrays, run_seconds)
+        if observed.answer.outcome != "answers":
+            return RecordResult(observed.answer.outcome, *head, reason=f"run {step}: {observed.answer.reason}")
+        _add_run(writer, given, observed, about)
+        notes += [note for note in observed.notes if note not in notes]
+    ends = given.names, [o.name for o in given.file.graph.output]
+    writer.close(head[0], {"name": head[1], "versions": head[2]}, ends)
+    return RecordResult("ok", *head, open_recording(folder), notes=tuple(notes))
+
+
+def _add_run(writer: RecordingWriter, model: Model, observed: ObservedRun, about: str) -> None:
+    """Add one run: its inputs, its outputs as it is, and what was exposed. Points are sequences of one step."""
+    run = writer.add_run(about, observed.notes, len(writer.runs), 0)
+    outputs = [o.name for o in model.proto.graph.output]
+    parts: dict[Role, Mapping[str, Array]] = {
+        "input": observed.inputs,
+        "output": dict(zip(outputs, observed.answer.arrays, strict=True)),
+        "value": observed.values,
+        "quantised": observed.quantised,
+    }
+    formats, nodes = getattr(observed.graph, "formats", {}), observed.graph.nodes
+    for role, arrays in parts.items():
+        for name, array in arrays.items():
+            position = observed.graph.values.get(name)
+            writer.add(run, role, name, array, None if position is None else formats.get(nodes[position].name))

@@ -1,0 +1,401 @@
+"""Recordings: what a runtime computed at some inputs, as a folder of safetensors files with an index.
+
+docs/reference/recording.md is the format. Shards are named by what is in them and the index is written last, each file
+whole: a folder without an index is no recording, and one that is written again stays readable until the new index is
+there. A reader maps shards into memory, one when a value in it is first asked for, and checks its digest then.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import mmap
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from specgrad.atomic_files import write_whole
+from specgrad.errors import ParameterError, need, quoted
+from specgrad.interop.model import Model
+from specgrad.scalar import Array
+
+FORMAT, VERSION, INDEX = "specgrad-recording", 1, "index.json"
+MAX_SHARD_BYTES = 1 << 28
+MAX_HEADER_BYTES = 100_000_000  # that of safetensors
+Role = Literal["input", "output", "value", "quantised"]
+"""What a tensor is: an input; an output of the run as it is; a value, of a run with every value exposed; a value of a
+run with nothing but quantised values exposed."""
+ROLES: tuple[Role, ...] = ("input", "output", "value", "quantised")
+TYPES = {
+    "BOOL": "bool",
+    "F16": "float16",
+    "F32": "float32",
+    "F64": "float64",
+    **{f"{sign}{bits}": f"{word}int{bits}" for sign, word in (("I", ""), ("U", "u")) for bits in (8, 16, 32, 64)},
+}
+"""safetensors' names of types -> NumPy's."""
+KEYS = {"format", "version", "model", "runtime", "writer", "inputs", "outputs", "runs", "tensors", "shards"}
+TENSOR_KEYS = {"run", "role", "name", "dtype", "format", "shape", "shard", "key"}
+
+
+def refuse(text: str) -> ParameterError:
+    """Return the error of a folder that is no recording, or not of this model; what it quotes is one line."""
+    return ParameterError("recorded", quoted(text))
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
+def model_digest(model: Model) -> dict[str, Any]:
+    """Return {name, sha256, data}: the digest of an ONNX file's bytes, and of each file that holds data of its tensors.
+
+    A ModelProto is serialised first.
+    """
+    source = model.source
+    if not isinstance(source, str | Path):
+        data = source if isinstance(source, bytes) else source.SerializeToString()
+        return {"name": model.title, "sha256": hashlib.sha256(data).hexdigest(), "data": {}}
+    from specgrad.interop.onnx.file import external_files
+
+    path = Path(source)
+    beside = {name: file_digest(path.parent / name) for name in sorted(external_files(model.file))}
+    return {"name": path.name, "sha256": file_digest(path), "data": beside}
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, which is never in memory at once."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class RecordingWriter:
+    """Writes a recording: `add` tensors run by run, then `close`.
+
+    Refused, before anything is written: a folder with an index of somebody else, unless `force`.
+    """
+
+    folder: Path
+    force: bool = False
+    shard_bytes: int = MAX_SHARD_BYTES
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    tensors: list[dict[str, Any]] = field(default_factory=list)
+    shards: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _waiting: dict[str, Array] = field(default_factory=dict)
+    _replaced: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        need("safetensors", "recordings need")
+        index = self.folder / INDEX
+        if index.exists():
+            ours = _is_ours(index)
+            if not (ours or self.force):
+                text = "exists and was not written by specgrad; --force overwrites it"
+                raise FileExistsError(errno.EEXIST, text, str(index))
+            self._replaced = frozenset(_shard_names(index)) if ours else frozenset()
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def add_run(self, about: str, notes: Sequence[str], sequence: int, step: int) -> int:
+        """Begin a run and return its number: `step` of a sequence of runs, each of which has inputs of its own."""
+        self.runs.append({"sequence": sequence, "step": step, "inputs": about, "notes": list(notes)})
+        return len(self.runs) - 1
+
+    def add(self, run: int, role: Role, name: str, array: Array, computed_in: str | None = None) -> None:
+        """Add a tensor of a run; `computed_in` is the format that the model computes it in, if the array's is wider."""
+        if array.dtype.name not in TYPES.values():
+            raise refuse(f"{name} is of type {array.dtype}, which recordings do not hold")
+        if self._waiting and sum(a.nbytes for a in self._waiting.values()) + array.nbytes > self.shard_bytes:
+            self._flush()
+        key = f"{run}/{role}/{name}"
+        self._waiting[key] = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
+        about: dict[str, Any] = {"run": run, "role": role, "name": name, "dtype": array.dtype.name}
+        about |= {"format": computed_in or array.dtype.name, "shape": list(array.shape), "shard": None, "key": key}
+        self.tensors.append(about)
+
+    def _flush(self) -> None:
+        """Write what waits as one shard."""
+        from safetensors.numpy import save as pack
+
+        if not self._waiting:
+            return
+        data = pack(self._waiting)
+        digest = hashlib.sha256(data).hexdigest()
+        name = f"{digest[:16]}.safetensors"
+        write_whole(self.folder / name, data)
+        self.shards[name] = {"sha256": digest, "bytes": len(data)}
+        for tensor in self.tensors:
+            tensor["shard"] = tensor["shard"] or name
+        self._waiting = {}
+
+    def close(self, model: Mapping[str, Any], runtime: Mapping[str, Any], ends: tuple[list[str], list[str]]) -> None:
+        """Write the index, which makes it a recording, and remove shards of the one that was there before.
+
+        ends   names of the model's inputs and outputs
+        """
+        self._flush()
+        writer = {"specgrad": version("specgrad"), "Python": platform.python_version()}
+        writer |= {"numpy": np.__version__, "system": f"{platform.system()} {platform.machine()}"}
+        index = {"format": FORMAT, "version": VERSION, "model": dict(model), "runtime": dict(runtime), "writer": writer}
+        index |= {"inputs": ends[0], "outputs": ends[1], "runs": self.runs}
+        index |= {"tensors": self.tensors, "shards": self.shards}
+        write_whole(self.folder / INDEX, json.dumps(index, indent=1) + "\n")
+        for name in self._replaced - set(self.shards):
+            (self.folder / name).unlink(missing_ok=True)
+
+
+def _is_ours(index: Path) -> bool:
+    """Return whether a file is the index of a recording, of whatever version."""
+    try:
+        data = json.loads(index.read_bytes())
+    except (ValueError, OSError, RecursionError):
+        return False
+    return isinstance(data, dict) and data.get("format") == FORMAT
+
+
+def _shard_names(index: Path) -> Iterator[str]:
+    """Yield the names of shards that an index lists, such as we give them."""
+    shards = json.loads(index.read_bytes()).get("shards")
+    for name in shards if isinstance(shards, dict) else ():
+        if name == f"{name[:16]}.safetensors" and set(name[:16]) <= set("0123456789abcdef"):
+            yield name
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ModelRecording:
+    """A recording that was opened: its index is checked, its shards when they are read."""
+
+    folder: Path
+    index: Mapping[str, Any]
+
+    @property
+    def runtime(self) -> str:
+        """The runtime that computed it, with its device."""
+        return str(self.index["runtime"]["name"])
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The versions of the runtime's packages."""
+        return dict(self.index["runtime"]["versions"])
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """How the inputs of each run came about, in words."""
+        return tuple(run["inputs"] for run in self.index["runs"])
+
+    def check_model(self, model: Model) -> None:
+        """Raise ParameterError unless the recording is of this model, to the byte."""
+        here, there = model_digest(model), self.index["model"]
+        if here["sha256"] != there["sha256"]:
+            raise refuse(
+                f"{self.folder} was recorded of {there['name']} with SHA-256 {there['sha256']}; "
+                f"{here['name']} has {here['sha256']}"
+            )
+        for name in sorted({*here["data"], *there["data"]}):
+            if here["data"].get(name) != there["data"].get(name):
+                raise refuse(f"{self.folder} was recorded with other weights: {name} of the model has another SHA-256")
+
+    def run(self, number: int) -> RecordedRun:
+        """Return one run."""
+        return RecordedRun(self, number)
+
+    @property
+    def runs(self) -> tuple[RecordedRun, ...]:
+        """All runs, in order."""
+        return tuple(self.run(k) for k in range(len(self.index["runs"])))
+
+    @cached_property
+    def by_run(self) -> Mapping[tuple[int, str], Mapping[str, Mapping[str, Any]]]:
+        """(run, role) -> name -> entry of the index."""
+        sorted_: dict[tuple[int, str], dict[str, Mapping[str, Any]]] = {}
+        for tensor in self.index["tensors"]:
+            sorted_.setdefault((tensor["run"], tensor["role"]), {})[tensor["name"]] = tensor
+        return sorted_
+
+    @cached_property
+    def _shards(self) -> dict[str, Mapping[str, Array]]:
+        """The shards that were mapped, by name."""
+        return {}
+
+    def array(self, tensor: Mapping[str, Any]) -> Array:
+        """Return a tensor's array, mapped: nothing is read before its cells are. Its shard is checked when it is first
+        mapped; ParameterError for a shard that is not as the index says.
+        """
+        name = tensor["shard"]
+        if name not in self._shards:
+            listed = {t["key"]: t for t in self.index["tensors"] if t["shard"] == name}
+            self._shards[name] = _mapped(self.folder / name, self.index["shards"][name], listed)
+        return self._shards[name][tensor["key"]]
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedRun:
+    """One run of a recording."""
+
+    recording: ModelRecording
+    number: int
+
+    def values(self, role: Role) -> Mapping[str, Array]:
+        """Return the arrays of a role by name, each mapped when it is asked for."""
+        return LateArrays(self.recording, self.recording.by_run.get((self.number, role), {}))
+
+    @property
+    def known(self) -> dict[str, Array]:
+        """Inputs and values by name; outputs of the run as it is, where no value of that name was recorded."""
+        return {**self.values("output"), **self.values("value"), **self.values("input")}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How its inputs came about, and what was said while it was recorded."""
+        run = self.recording.index["runs"][self.number]
+        return (f"inputs: {run['inputs']}", *run["notes"])
+
+
+@dataclass(frozen=True, eq=False)
+class LateArrays(Mapping[str, Array]):
+    """Arrays of a recording by name: the names are there, an array is mapped when it is asked for."""
+
+    recording: ModelRecording
+    tensors: Mapping[str, Mapping[str, Any]]
+
+    def __getitem__(self, name: str) -> Array:
+        return self.recording.array(self.tensors[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+
+def open_recording(folder: str | Path) -> ModelRecording:
+    """Open a recording; ParameterError for a folder that is none, or whose index contradicts itself."""
+    folder = Path(folder)
+    try:
+        data = (folder / INDEX).read_bytes()
+    except OSError:
+        if any(folder.glob("**/*.npy")):
+            text = "a folder of .npy files is not read; save one .npz file, or record with specgrad audit record"
+            raise refuse(f"{folder}: {text}") from None
+        raise refuse(f"{folder} is no recording: it has no {INDEX}") from None
+    try:
+        index = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise refuse(f"{folder / INDEX} is no JSON: {error}") from None
+    if not isinstance(index, dict) or index.get("format") != FORMAT:
+        raise refuse(f"{folder / INDEX} is not of format {FORMAT}")
+    if index.get("version") != VERSION:
+        raise refuse(f"{folder / INDEX} is of version {index.get('version')}; this specgrad reads {VERSION}")
+    _check_index(folder, index)
+    return ModelRecording(folder, index)
+
+
+def _check_index(folder: Path, index: Mapping[str, Any]) -> None:
+    """Raise ParameterError unless every part of an index is there and names what is there."""
+
+    def holds(condition: bool, what: str) -> None:
+        if not condition:
+            raise refuse(f"{folder / INDEX}: {what}")
+
+    holds(set(index) == KEYS, f"its keys must be {', '.join(sorted(KEYS))}")
+    model, runtime = index["model"], index["runtime"]
+    holds(isinstance(model, dict) and isinstance(model.get("name"), str), "model must have a name")
+    holds(_is_digest(model.get("sha256")) and isinstance(model.get("data"), dict), "model must have digests")
+    holds(all(map(_is_digest, model["data"].values())), "model must have digests")
+    holds(isinstance(runtime, dict) and isinstance(runtime.get("name"), str), "runtime must have a name")
+    versions = runtime.get("versions")
+    is_map = isinstance(versions, dict) and all(isinstance(v, str) for v in versions.values())
+    holds(is_map, "runtime must have versions")
+    for end in ("inputs", "outputs"):
+        holds(isinstance(index[end], list) and all(isinstance(n, str) for n in index[end]), f"{end} must be names")
+    runs, shards = index["runs"], index["shards"]
+    holds(isinstance(runs, list) and bool(runs) and all(map(_is_run, runs)), "runs must be a list of runs")
+    holds(isinstance(shards, dict), "shards must be an object")
+    for name, shard in shards.items():
+        plain = name.endswith(".safetensors") and Path(name).name == name and name[0] != "."
+        holds(plain and isinstance(shard, dict) and _is_digest(shard.get("sha256")), f"shard {name!r} is no shard")
+    seen: set[tuple[Any, ...]] = set()
+    holds(isinstance(index["tensors"], list), "tensors must be a list")
+    for tensor in index["tensors"]:
+        holds(isinstance(tensor, dict) and set(tensor) == TENSOR_KEYS, f"a tensor must have {', '.join(TENSOR_KEYS)}")
+        holds(_is_tensor(tensor, len(runs)) and tensor["shard"] in shards, f"{str(tensor)[:200]} is no tensor")
+        seen.add((tensor["run"], tensor["role"], tensor["name"]))
+        seen.add((tensor["shard"], tensor["key"]))
+    holds(len(seen) == 2 * len(index["tensors"]), "a tensor is listed twice")
+    for k in range(len(runs)):
+        missing = [n for n in index["inputs"] if (k, "input", n) not in seen]
+        holds(not missing, f"run {k} lacks the inputs {', '.join(missing)}")
+
+
+def _is_digest(text: Any) -> bool:
+    """Return whether this is a SHA-256 in hexadecimal digits."""
+    return isinstance(text, str) and len(text) == 64 and set(text) <= set("0123456789abcdef")
+
+
+def _is_run(run: Any) -> bool:
+    """Return whether this is an entry of `runs`."""
+    if not isinstance(run, dict) or set(run) != {"sequence", "step", "inputs", "notes"}:
+        return False
+    counts = all(type(run[k]) is int and run[k] >= 0 for k in ("sequence", "step"))
+    texts = isinstance(run["notes"], list) and all(isinstance(t, str) for t in (run["inputs"], *run["notes"]))
+    return counts and texts
+
+
+def _is_tensor(tensor: Mapping[str, Any], runs: int) -> bool:
+    """Return whether this is an entry of `tensors`, of one of so many runs."""
+    texts = all(isinstance(tensor[k], str) for k in ("name", "format", "shard", "key"))
+    shape = tensor["shape"]
+    sizes = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+    kind = tensor["role"] in ROLES and tensor["dtype"] in TYPES.values()
+    return texts and sizes and kind and type(tensor["run"]) is int and 0 <= tensor["run"] < runs
+
+
+def _mapped(path: Path, about: Mapping[str, Any], listed: Mapping[str, Mapping[str, Any]]) -> dict[str, Array]:
+    """Return the arrays of a shard by key, mapped; ParameterError unless its bytes, types and shapes are those listed.
+
+    about    the shard's entry in the index
+    listed   the index's entries of the tensors in it, by key
+    """
+    try:
+        if (digest := file_digest(path)) != about["sha256"]:
+            raise refuse(f"{path} is not the shard that was recorded: its SHA-256 is {digest}, not {about['sha256']}")
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(min(length, MAX_HEADER_BYTES)))
+            memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        header.pop("__metadata__", None)
+        if set(header) != set(listed):
+            raise refuse(f"{path} holds other tensors than its index lists")
+        return {key: _array(memory, 8 + length, header[key], listed[key], path) for key in header}
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        if isinstance(error, ParameterError):
+            raise
+        raise refuse(f"{path} is no shard of a recording: {type(error).__name__}: {error}") from None
+
+
+def _array(memory: mmap.mmap, start: int, entry: Any, tensor: Mapping[str, Any], path: Path) -> Array:
+    """Return one array of a mapped file; ParameterError if the file's header says another type or shape than the index.
+
+    start   where the data begin
+    """
+    dtype, shape, (low, high) = TYPES.get(entry["dtype"]), entry["shape"], entry["data_offsets"]
+    if dtype != tensor["dtype"] or shape != tensor["shape"]:
+        text = f"{tensor['name']} is {tensor['dtype']} {tensor['shape']} in the index and {dtype} {shape} in {path}"
+        raise refuse(text)
+    count = math.prod(shape)
+    if not 0 <= low <= high <= len(memory) - start or high - low != count * np.dtype(dtype).itemsize:
+        raise refuse(f"{tensor['name']} does not lie where {path} says")
+    return np.frombuffer(memory, np.dtype(dtype).newbyteorder("<"), count, start + low).reshape(shape)
