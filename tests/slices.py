@@ -1,7 +1,8 @@
-"""A long hunt in two parts: its first seeds in every run, the rest with `-m slow`."""
+"""A long hunt in two parts: its first seeds, or a share of its cases, in every run, the rest with `-m slow`."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -10,6 +11,15 @@ import pytest
 def each(first: int, whole: int) -> list[Any]:
     """The seeds 0 to `whole` one by one, the first few by default: values for `parametrize("seed", ...)`."""
     return [*range(first), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(first, whole))]
+
+
+def diagonals(rows: Collection[Any], columns: Collection[Any], every: int) -> list[Any]:
+    """All pairs, by default one in `every` of each row and column: values for `parametrize(("a", "b"), ...)`."""
+    return [
+        pytest.param(a, b, marks=[pytest.mark.slow] if (i + k) % every else [])
+        for i, a in enumerate(rows)
+        for k, b in enumerate(columns)
+    ]
 
 
 def slices(first: int, whole: int) -> list[Any]:

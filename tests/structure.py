@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -148,13 +149,17 @@ def _is_step(side: ast.AST, names: set[str]) -> bool:
 # --- taps -------------------------------------------------------------------------------------------------------------
 
 
+INDEXED = re.compile(r"\.\s*_?(?:ins|outs)\b|,\s*(?:#.*\s*)*\(*\.\.\.\)*\s*(?:#.*\s*)*,")
+"""What every such line has, so that most texts need not be parsed."""
+
+
 def tap_indices(source: str) -> list[int]:
     """Lines that take a tap's index, or set something before an ellipsis and something behind it in one index.
 
     With an array of positions behind it and an integer before it, NumPy moves axes.
     """
     lines = set()
-    for n in ast.walk(parsed(source)):
+    for n in ast.walk(parsed(source)) if INDEXED.search(source) else ():
         if isinstance(n, ast.Attribute) and n.attr in ("ins", "outs", "_ins", "_outs"):
             whose = n.value.id if isinstance(n.value, ast.Name) else ""
             if n.attr.startswith("_") or whose in ("t", "tap"):

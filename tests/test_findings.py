@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -56,15 +58,22 @@ def test_a_page_written_anew_keeps_what_was_found_earlier() -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
-def test_scripts_print_what_the_page_says(script: Path) -> None:
+def test_scripts_print_what_the_page_says(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for package in ("onnx", "onnxruntime", "openvino", "torch"):
         pytest.importorskip(package)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
+    if script == SCRIPTS[0]:
+        done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-2000:]
+        printed = done.stdout
+    else:  # the packages are loaded here
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            runpy.run_path(str(script), run_name="__main__")
+        printed = capfd.readouterr().out
     page = (FOLDER / "others.md").read_text()
     (said,) = re.findall(rf"    \$ python docs/findings/others/{script.name}\n((?:    .*\n)+)", page)
     lines = [line.removeprefix("    ") for line in said.splitlines()]
     versions = set(re.findall(r"(?:onnx|onnxruntime|openvino|torch) [\d.+a-z]*\d[\d.+a-z]*", said))
-    if not all(version in done.stdout for version in versions):
+    if not all(version in printed for version in versions):
         pytest.skip("written with other versions")
-    assert done.stdout.splitlines() == lines
+    assert printed.splitlines() == lines

@@ -1,5 +1,7 @@
 """Values and gradients equal PyTorch's wherever PyTorch defines them: 4,200 generated configurations.
 
+1,050 of them by default, the rest with `-m slow`.
+
 Both sides compute in float64 on small integers. Convolutions, maxima and their gradients are then exact in any order
 of summation and must agree to the last bit; averages divide, so they may differ by the rounding of that division.
 Where we differ on purpose: docs/reference/differences.md, and the last tests of this file.
@@ -19,7 +21,7 @@ import torch.nn.functional as T
 import specgrad as sg
 import specgrad.functional as F
 
-CONFIGURATIONS = 200
+FEW, CONFIGURATIONS = 50, 200
 Config = tuple[list[np.ndarray], dict[str, Any]]  # array arguments by position, the rest by name
 
 
@@ -150,16 +152,17 @@ def agree(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> None:
     np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("count", [FEW, pytest.param(CONFIGURATIONS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("family", list(FAMILIES))
-def test_values_and_gradients(family: str, rank: int) -> None:
+def test_values_and_gradients(family: str, rank: int, count: int) -> None:
     config, tolerance = FAMILIES[family]
     name = f"{family}{rank}d"
     agreed = seed = 0
-    while agreed < CONFIGURATIONS:
+    while agreed < count:
         rng = Random(f"{name}/{seed}")
         seed += 1
-        assert seed < 20 * CONFIGURATIONS, "PyTorch refuses nearly every configuration"
+        assert seed < 20 * count, "PyTorch refuses nearly every configuration"
         arrays, options = config(rng, rank)
         expected = torch_side(name, arrays, options, rng)
         if expected is None:

@@ -182,7 +182,7 @@ def test_a_smaller_ball_is_caught() -> None:
 
 
 @pytest.mark.parametrize("norm", ["2", "1"])
-@pytest.mark.parametrize("seed", each(2, 3))
+@pytest.mark.parametrize("seed", each(1, 3))
 def test_no_attack_breaks_what_holds(norm: str, seed: int) -> None:
     """Bisected: the largest eps that is proven has no counterexample that attacks find, and they stay in the ball."""
     rng = np.random.default_rng(seed)

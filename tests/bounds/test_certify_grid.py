@@ -270,8 +270,8 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_verdicts_on_every_float32_input() -> None:
-    ends = Counter(examined(seed) for seed in range(60))
-    assert min(ends[kind] for kind in ("holds", "violated")) >= 10, ends
+    ends = Counter(examined(seed) for seed in range(30))
+    assert min(ends[kind] for kind in ("holds", "violated")) >= 5, ends
     assert ends["violated without float32 numbers"] > 0, ends
 
 

@@ -72,7 +72,7 @@ def test_ways_agree_with_integers(case: Any, way: str, monkeypatch: pytest.Monke
     moved = convolution.forward(torch.tensor(x).double(), True)
     assert (moved.numpy() == wanted.astype(float)).all()
     pulled = convolution.adjoint(torch.tensor(a).double(), True).numpy()
-    for cell in range(0, x[0].size, 5):  # <conv(e), a> = <e, adjoint(a)>
+    for cell in range(0, x[0].size, 13):  # <conv(e), a> = <e, adjoint(a)>
         unit = np.zeros((1, x[0].size), dtype=object)
         unit[0, cell] = 1
         column = by_reading(w.astype(object), window, groups, unit.reshape(1, *x[0].shape))[0]

@@ -83,7 +83,7 @@ def found_below(seed: int) -> float:
     return worst
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_nothing_lies_below_the_bound(seed: int) -> None:
     assert found_below(seed) <= 0
 

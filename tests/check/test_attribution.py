@@ -10,11 +10,12 @@ import pytest
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 from planted import MISTAKES, example, network, recorded  # noqa: E402
+from slices import each  # noqa: E402
 from specgrad.check import audit, audit_recorded  # noqa: E402
 from specgrad.check.auditing.attribution import difference  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("kept_workers")
-SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 10))]
+SEEDS = each(2, 10)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

@@ -123,7 +123,7 @@ def test_orders_differ_and_hold_the_exact_sum() -> None:
 def test_executions_keep_to_the_radius_by_node(kind: str, name: str) -> None:
     """Pushed up and down on networks of every kind, against the radius, which shares nothing with them."""
     arithmetic = Arithmetic(operands="tf32", execution="node") if name == "tf32" else Arithmetic(name, execution="node")
-    for seed in range(3):
+    for seed in range(1):
         drawn = network(seed, kind=kind)
         inputs = [np.asarray(x, float) for x in drawn.inputs]
         report = radius(drawn.graph, *inputs, arithmetic=arithmetic)

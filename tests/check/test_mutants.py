@@ -10,6 +10,7 @@ import pytest
 import kernels
 from pace import stretched
 from specgrad.check import ConformanceError, assert_conforms
+from specgrad.check.conform import kernel as conform
 
 RIGHT = [
     "conv", "conv_transpose", "max_pool", "max_pool_indices", "avg_pool", "lp_pool", "adaptive_avg_pool",
@@ -87,13 +88,21 @@ def passes(operator: str, count: int) -> None:
 
 @pytest.mark.parametrize("operator", RIGHT)
 def test_a_right_kernel_passes(operator: str) -> None:
-    passes(operator, 64)
+    passes(operator, 32)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", RIGHT)
 def test_a_right_kernel_passes_many_questions(operator: str) -> None:
     passes(operator, 640)
+
+
+@pytest.fixture
+def smaller(operator: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Questions of an operator's first fault alone are made smaller: that takes longer than to find them."""
+    tables = (FAULTS, GRADIENT_FAULTS, OTHER_ARITHMETIC)
+    if fault not in [next(iter(table[operator])) for table in tables if operator in table]:
+        monkeypatch.setattr(conform, "shrink", lambda question, *_, **__: question)
 
 
 def rejected(operator: str, **given: object) -> ConformanceError:
@@ -104,6 +113,7 @@ def rejected(operator: str, **given: object) -> ConformanceError:
     return caught.value
 
 
+@pytest.mark.usefixtures("smaller")
 @pytest.mark.parametrize(("operator", "fault"), planted(FAULTS))
 def test_a_wrong_value_differs(operator: str, fault: str) -> None:
     error = rejected(operator, kernel=partial(getattr(kernels, operator), fault=fault))
@@ -111,6 +121,7 @@ def test_a_wrong_value_differs(operator: str, fault: str) -> None:
     assert error.question.gradient is None
 
 
+@pytest.mark.usefixtures("smaller")
 @pytest.mark.parametrize(("operator", "fault"), planted(GRADIENT_FAULTS))
 def test_a_wrong_gradient_differs(operator: str, fault: str) -> None:
     gradient = partial(getattr(kernels, f"{operator}_gradient"), fault=fault)
@@ -119,6 +130,7 @@ def test_a_wrong_gradient_differs(operator: str, fault: str) -> None:
     assert error.question.gradient is not None
 
 
+@pytest.mark.usefixtures("smaller")
 @pytest.mark.parametrize(("operator", "fault"), planted(OTHER_ARITHMETIC))
 def test_another_arithmetic_is_recognised(operator: str, fault: str) -> None:
     error = rejected(operator, kernel=partial(getattr(kernels, operator), fault=fault))

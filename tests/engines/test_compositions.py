@@ -35,11 +35,11 @@ def narrow() -> Iterator[c.Composition]:
 
 
 def slice_for_torch() -> Iterator[c.Composition]:
-    return chain(narrow(), doubled(list(c.NEAR)), c.pairs(OFTEN), doubled(c.OPERATORS[::2]), c.drawn(1, 16))
+    return chain(narrow(), doubled(list(c.NEAR)), c.pairs(OFTEN), doubled(c.OPERATORS[::4]), c.drawn(1, 8))
 
 
 def slice_for_jax() -> Iterator[c.Composition]:
-    return chain(c.pairs(WINDOWS), doubled(["taken", *c.OPERATORS[::12]]))
+    return chain(c.pairs(WINDOWS), doubled(["taken", *c.OPERATORS[::24]]))
 
 
 def assert_none(count: c.Count) -> None:

@@ -108,9 +108,9 @@ def test_differentiating_twice_stays_small() -> None:
     assert len(twice) < 3 * len(once)
 
 
-def test_ten_thousand_nodes_without_recursion() -> None:
+def test_thousands_of_nodes_without_recursion() -> None:
     def chain(x):
-        for _ in range(5_000):
+        for _ in range(2_000):
             x = sg.relu(x) * 2
         return sg.sum(x)
 
@@ -118,9 +118,9 @@ def test_ten_thousand_nodes_without_recursion() -> None:
     graph = sg.trace(chain, (3,))
     derivative = sg.grad(graph)
     seconds = time.perf_counter() - start
-    assert len(graph) > 10_000
-    assert len(derivative) > 20_000
-    assert seconds < stretched(10, pace), seconds
+    assert len(graph) > 4_000
+    assert len(derivative) > 8_000
+    assert seconds < stretched(4, pace), seconds
     tangent = sg.jvp(graph)
     x = np.array([1.0, -1.0, 0.0])
     assert tangent(x, np.zeros(3))[1] == 0

@@ -74,10 +74,10 @@ def _equal(rows: Any) -> Any:
 FOLD, ROWS, PAIRED = duplicate_relus.make_fold, duplicate_relus._affine_rows, duplicate_relus._match_rows
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_errors_of_both_cells_count(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("model", "soon"), [("node", 2), ("fused", 9)])
+def test_errors_of_both_cells_count(model: str, soon: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backward, "make_fold", _free)
-    assert any(escapes("float32", model, [seed], 12).escapes for seed in range(60))
+    assert any(escapes("float32", model, [seed], 12).escapes for seed in (soon, *range(60)))
 
 
 def test_rows_that_differ_in_their_constants_are_no_twins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,10 +39,11 @@ def test_a_changed_module_does_not(name: str) -> None:
     assert used(graph, module, x, "float64") > 1
 
 
-SLOW = pytest.mark.slow  # its batch normalisation goes through ONNX below, and MobileNetV2's here
+SLOW = pytest.mark.slow
+LONG = ("resnet18", "mobilenetv2")  # batch normalisation goes through ONNX below
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=SLOW) if n == "resnet18" else n for n in SMALL])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=SLOW) if n in LONG else n for n in SMALL])
 def test_module_lies_within_the_radius_of_its_onnx_file(name: str) -> None:
     """Without torch.onnx's optimizer, which rounds the weights that it folds, and with an epsilon that ONNX can hold.
 
@@ -90,7 +91,7 @@ def exact_case(build) -> tuple[nn.Module, Tensor]:
     return with_sparse_integers(module), x.mul(4).round().double()
 
 
-@pytest.mark.parametrize("name", ["lenet", "resnet18", "mobilenetv2", "unet"])
+@pytest.mark.parametrize("name", ["lenet", "resnet18", pytest.param("mobilenetv2", marks=SLOW), "unet"])
 def test_module_is_met_bit_for_bit_on_integers(name: str) -> None:
     module, x = exact_case(SMALL[name])
     expected = module(x).detach().numpy()

@@ -35,7 +35,7 @@ def python_top(row: list[Fraction], k: int, largest: bool, last: bool) -> list[i
 @pytest.mark.parametrize("engine", ["exact", "numpy", "torch", "jax"])
 def test_positions_and_values(engine: str, last: bool, largest: bool) -> None:
     rng = Random(0)
-    for _ in range(20):
+    for _ in range(6 if engine == "jax" else 20):  # XLA compiles for each size
         n = rng.randint(1, 7)
         k = rng.randint(0, n)
         row = [Fraction(rng.randint(-2, 2)) for _ in range(n)]

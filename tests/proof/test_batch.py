@@ -409,7 +409,7 @@ def hunted(seeds: range = range(12)) -> Iterator[int]:
         yield sum(y < bounds[int(v > 0)] - 1e-9 for v, y in side if abs(v) > 1e-3)
 
 
-@pytest.mark.parametrize("most", [6, pytest.param(24, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("most", [3, pytest.param(24, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("few", [as_usual, *COARSE], ids=lambda f: f.__name__)
 def test_whatever_is_shortened_is_charged(monkeypatch: pytest.MonkeyPatch, few: Change, most: int) -> None:
     few(monkeypatch)

@@ -201,17 +201,17 @@ def compared(subjects: list[Subject], mutant: Any, seeds: range) -> tuple[Counte
 
 @needed
 def test_mutants_are_refused_or_true() -> None:
-    ends, _ = compared(certificate_mutants.subjects(), certificate_mutants.mutant, range(150))
-    assert ends["refused", "refused"] > 40
-    assert ends["valid", "valid"] > 5
+    ends, _ = compared(certificate_mutants.subjects(), certificate_mutants.mutant, range(60))
+    assert ends["refused", "refused"] > 16
+    assert ends["valid", "valid"] > 2
 
 
 @needed
 def test_mutants_of_trees_are_refused_or_true() -> None:
     """Multipliers count as much as in ours: these mutants state all that ours grants, less 1e-9."""
-    ends, alone = compared(tree_mutants.subjects(), tree_mutants.mutant, range(100))
-    assert ends["refused", "refused"] > 20
-    assert ends["valid", "valid"] > 20
+    ends, alone = compared(tree_mutants.subjects(), tree_mutants.mutant, range(40))
+    assert ends["refused", "refused"] > 8
+    assert ends["valid", "valid"] > 8
     assert len(alone) <= 1  # of a clamp: seed 97, below
 
 

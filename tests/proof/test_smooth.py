@@ -278,7 +278,7 @@ def test_wrong_planes_are_caught(monkeypatch: pytest.MonkeyPatch, plant: Any) ->
 @pytest.mark.parametrize("plant", [more_entropy, chords_of_each_tap], ids=lambda f: f.__name__)
 def test_wrong_planes_show_on_leaves(monkeypatch: pytest.MonkeyPatch, plant: Any) -> None:
     plant(monkeypatch)
-    assert any(below(seed, 6, smoothed) for seed in range(40))
+    assert any(below(seed, 6, smoothed) for seed in (4, 2, *range(40)))  # these show them
 
 
 def no_error(*given: Any) -> Any:

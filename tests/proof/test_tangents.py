@@ -208,7 +208,7 @@ def test_long_hunt(start: int) -> None:
 
 def test_a_wrong_line_shows_on_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     tangents_that_are_not(monkeypatch)
-    assert any(below(seed, 6, curved) for seed in range(24))
+    assert any(below(seed, 6, curved) for seed in (19, *range(24)))  # the 19th shows it
 
 
 def test_a_forgotten_error_of_the_function_shows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +222,7 @@ def test_a_forgotten_error_of_the_function_shows(monkeypatch: pytest.MonkeyPatch
         given = case(seed, width=0.0, hints=False, of=curved)
         return any(least(given, n, 8)[0] < b for n, b in enumerate(given.bounds()))
 
-    assert any(escaped(seed) for seed in range(24))
+    assert any(escaped(seed) for seed in (13, *range(24)))  # the 13th shows it
 
 
 @pytest.mark.parametrize("name", ["exp", "sigmoid", "leaky_relu"])

@@ -87,8 +87,14 @@ def largest_ratio(report: RadiusReport, got: list[np.ndarray]) -> float:
     return found
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("engine", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [
+        pytest.param(name, engine, marks=[pytest.mark.slow] if (name, engine) == ("resnet18", "jax") else [])
+        for engine in ("numpy", "torch", "jax")
+        for name in NETWORKS
+    ],
+)  # XLA compiles the gradient of resnet18 for ten seconds
 def test_outputs_and_gradients_in_float32(name: str, engine: str) -> None:
     graph, args = problem(name)
     compute = {"numpy": by_numpy, "torch": by_torch, "jax": by_jax}[engine]

@@ -229,6 +229,10 @@ PLANTED: dict[str, list[tuple[Any, str, Any]]] = {
 }
 
 
+SOONEST = {"the other axis of the weights": 27, "a divisor that counts padding": 58}
+"""Networks on which a mistake shows, where the first that shows it comes late."""
+
+
 @pytest.mark.parametrize("mistake", PLANTED)
 def test_planted_rules_are_caught(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for place, name, wrong in PLANTED[mistake]:
@@ -236,7 +240,7 @@ def test_planted_rules_are_caught(mistake: str, monkeypatch: pytest.MonkeyPatch)
             monkeypatch.setitem(place, name, wrong)
         else:
             monkeypatch.setattr(place, name, wrong)
-    assert any(_breaks(a, b, seed) for seed in range(60) for _, a, b in pairs(seed))
+    assert any(_breaks(a, b, seed) for seed in (SOONEST.get(mistake, 0), *range(60)) for _, a, b in pairs(seed))
 
 
 def _breaks(a: Any, b: Any, seed: int) -> bool:
