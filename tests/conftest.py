@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -25,6 +26,20 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, by ev
 settings.register_profile("fixed", derandomize=True, database=None)
 settings.register_profile("fresh", derandomize=False, max_examples=2000, database=None, print_blob=True)
 settings.load_profile(os.environ.get("SPECGRAD_DRAWS", "fixed"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A room is one group, for `--dist loadgroup`: its caches, workers and networks are made in one process."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(HERE).parts[0]))
+
+
+def pytest_collection_finish() -> None:
+    """What collecting has loaded stays: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 def pytest_runtest_logreport(report) -> None:

@@ -25,7 +25,7 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("engine", RUNS)
+@pytest.mark.parametrize("engine", ["torch", pytest.param("jax", marks=pytest.mark.slow)])
 def test_parallel_gradient_equals_the_single_one(engine: str) -> None:
     missing = [p for p in (engine, "safetensors") if find_spec(p) is None]
     if missing:

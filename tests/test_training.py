@@ -44,7 +44,7 @@ class Finished(NamedTuple):
     curve: Path
 
 
-@pytest.fixture(scope="module", params=NEEDS)
+@pytest.fixture(scope="module", params=["torch", pytest.param("jax", marks=pytest.mark.slow)])
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """A run on digits that nobody interrupted."""
     need(*NEEDS[request.param])

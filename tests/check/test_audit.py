@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxruntime")
 
 import models  # noqa: E402
+from slices import diagonals  # noqa: E402
 from specgrad.check import audit, runtime  # noqa: E402
 from specgrad.check.models.run_torch import export_onnx  # noqa: E402
 from specgrad.errors import ParameterError  # noqa: E402
@@ -48,8 +49,7 @@ def nodes(file: bytes, kind: str) -> list[str]:
     return [n.name for n in onnx.load_from_string(file).graph.node if n.op_type == kind]
 
 
-@pytest.mark.parametrize("name", ["torch", "onnxruntime", "openvino-f32"])
-@pytest.mark.parametrize("model", ["lenet", "cnn3d"])
+@pytest.mark.parametrize(("model", "name"), diagonals(["lenet", "cnn3d"], ["torch", "onnxruntime", "openvino-f32"], 2))
 def test_every_layer_is_rounding(model: str, name: str) -> None:
     pytest.importorskip(name.partition("-")[0])
     module, x = models.SMALL[model]()

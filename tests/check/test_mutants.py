@@ -88,7 +88,7 @@ def passes(operator: str, count: int) -> None:
 
 @pytest.mark.parametrize("operator", RIGHT)
 def test_a_right_kernel_passes(operator: str) -> None:
-    passes(operator, 32)
+    passes(operator, 24)
 
 
 @pytest.mark.slow

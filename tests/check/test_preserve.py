@@ -242,10 +242,10 @@ def test_every_class_is_searched_in_its_own_arithmetic(arithmetic: Arithmetic) -
     """Executions that are shown are numbers of that format; coarser classes prove no more."""
     graph, near = near_ones(1, 3)
     _, x = trained(1)
-    result = preserve(graph, np.concatenate([near, x[:6]]), arithmetic=arithmetic, runtimes=())
-    plain = preserve(graph, np.concatenate([near, x[:6]]), runtimes=())
+    result = preserve(graph, np.concatenate([near, x[:3]]), arithmetic=arithmetic, runtimes=())
     assert result.deployment == arithmetic.deployment
     if arithmetic.u > 2.0**-24:
+        plain = preserve(graph, np.concatenate([near, x[:3]]), runtimes=())
         assert result.counts["proven"] <= plain.counts["proven"]
     for s in result.samples:
         for run in s.executions:

@@ -15,6 +15,7 @@ import pytest
 
 import specgrad as sg
 from forks import COMMAND
+from slices import diagonals
 
 pytest.importorskip("typer")
 pytest.importorskip("onnxruntime")
@@ -274,8 +275,7 @@ def one_line(err: str) -> bool:
     return err.startswith("specgrad: ") and err.count("\n") == 1 and err.endswith("\n")
 
 
-@pytest.mark.parametrize("json_too", ["", " --json"])
-@pytest.mark.parametrize("command", FILES + USAGE)
+@pytest.mark.parametrize(("command", "json_too"), diagonals(FILES + USAGE, ["", " --json"], 2))
 def test_usage_and_unreadable_files_are_3(command: str, json_too: str, folder, run, monkeypatch) -> None:
     code, out, err = run(command + json_too)
     assert (code, one_line(err)) == (3, True), (out, err)

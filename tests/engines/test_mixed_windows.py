@@ -46,7 +46,7 @@ def test_pools_over_axes_of_different_kinds(name: str, engine: str) -> None:
     module = pytest.importorskip("torch" if engine == "torch" else "jax.numpy")
     tensor = module.from_numpy if engine == "torch" else module.asarray
     wrong = []
-    for seed in SEEDS if engine == "torch" else SEEDS[::5]:
+    for seed in SEEDS if engine == "torch" else SEEDS[::13]:
         lead, window = mixed(seed)
         params: dict[str, Any] = {"window": window}
         if name == "avg_pool":

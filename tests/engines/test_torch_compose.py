@@ -180,7 +180,9 @@ def compilations(call: Callable, batches: tuple[int, ...]) -> int:
     return count
 
 
-@pytest.mark.parametrize("name", LEADING)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if k % 3 else []) for k, n in enumerate(LEADING)]
+)
 def test_torch_compile_leaves_the_batch_open(name: str) -> None:
     """A plan depends on spatial sizes and parameters: one compilation serves every batch, as for PyTorch's calls."""
     enable_torch_compile()
@@ -215,7 +217,9 @@ print("same")
 @pytest.mark.parametrize(
     ("first", "warn", "full"),
     [
-        pytest.param("", "ignore", False, id="nothing done before: graph breaks, same results"),
+        pytest.param(
+            "", "ignore", False, id="nothing done before: graph breaks, same results", marks=pytest.mark.slow
+        ),  # ten seconds
         pytest.param(
             "import torch._dynamo; sg.relu(torch.ones(1))", "error", True, id="registered by itself: one graph"
         ),

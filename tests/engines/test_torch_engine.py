@@ -18,7 +18,7 @@ from specgrad.engines.torch.lowerings import ENGINE
 from specgrad.op import REGISTRY, Op
 from specgrad.rounding import ULPS
 
-FEW, CASES = 20, 300  # by default, and with -m slow
+FEW, CASES = 8, 300  # by default, and with -m slow
 OPERATORS = sorted(REGISTRY)
 
 

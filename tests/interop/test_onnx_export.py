@@ -23,7 +23,7 @@ from specgrad.rounding import radius
 UNWRITTEN = {"resize_spread", "last_writer", "median_index", "smooth_pull", "smooth_push"}
 UNWRITTEN.add("cumprod")  # ONNX has CumProd from opset 26 on
 UNREAD = {"winner", "take", "put", "scatter"}  # positions: written for derivatives, not read back
-RUNS = 25
+RUNS = 12
 
 
 def written(graph: sg.Graph, **given: Any) -> onnx.ModelProto:
@@ -158,7 +158,9 @@ def test_cells_are_not_mixed_with_their_neighbours() -> None:
 # --- whole networks ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "mobilenetv2" else []) for n in SMALL]
+)
 def test_networks(name: str) -> None:
     module, x = SMALL[name]()
     graph = from_torch(module, x)

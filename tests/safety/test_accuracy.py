@@ -58,9 +58,9 @@ GRID = [(spread, share) for spread in (2, 30, -1) for share in (0.0, 1e-3, 0.2)]
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_sheet_is_what_rounding_proves(name: str) -> None:
-    """One case of every kind, executions in turn."""
-    for number, (spread, share) in enumerate(GRID):
-        equal_to_rounding(name, spread, share, ("node", "fused")[number % 2], 1)
+    """One case of every second kind, executions in turn."""
+    for number, (spread, share) in list(enumerate(GRID))[list(CASES).index(name) % 2 :: 2]:
+        equal_to_rounding(name, spread, share, ("node", "fused")[number // 2 % 2], 1)
 
 
 @pytest.mark.slow

@@ -110,7 +110,7 @@ def test_what_is_no_array(tmp_path: Path, monkeypatch) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kills", [(), pytest.param((5,), marks=pytest.mark.slow)])
-@pytest.mark.parametrize("executor", ["dask", "ray"])
+@pytest.mark.parametrize("executor", ["dask", pytest.param("ray", marks=pytest.mark.slow)])
 def test_clusters(executor: str, kills: tuple[int, ...], tmp_path: Path) -> None:
     """One shard raises; one kills whoever runs it, several workers one after another, and no other is lost."""
     pytest.importorskip("distributed" if executor == "dask" else "ray")
