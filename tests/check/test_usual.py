@@ -396,3 +396,23 @@ def test_a_model_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.Model, "graph_for", lambda self, *a: (read.append(1), graph_for(self, *a))[1])
     assert labelled_tolerance(layer(), [X]).estimated is not None
     assert len(read) == 1
+
+
+def test_nothing_is_begun_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No run of the model and no reverse pass: what remains is to say so."""
+    from specgrad.process import Process
+
+    monkeypatch.setattr(Process, "run", lambda *_: pytest.fail("the model was run"))
+    late = audit(layer(), "onnxruntime", X, seconds=0)
+    assert late.verdict == "cannot tell"
+    assert any(note.startswith("out of time") for note in late.notes)
+
+
+def test_a_reverse_pass_that_would_take_too_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from specgrad.check.auditing import attribution
+
+    monkeypatch.setattr(attribution, "REVERSE_COST", 1e9)
+    audited = audit(layer(), "onnxruntime", X, seconds=300)
+    assert audited.verdict == "rounding"
+    assert audited.attribution is None
+    assert any("which layers explain the difference was not asked" in note for note in audited.notes)

@@ -83,6 +83,7 @@ def usual_error(
     >>> bool(1e-8 < mean_error.deviations[0] < 5e-7)
     True
     """
+    check_time("usual errors")  # before PyTorch is imported
     graph = graph.fitted(tuple(inputs))
     walk = _Walk(graph, _lifter(backend), formats or {}, dtype)
     given = bind_inputs(graph, tuple(inputs))

@@ -14,14 +14,16 @@ The estimate beside it is no proof (specgrad.rounding.usual_error).
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from specgrad.deadline import check_time, time_left
 from specgrad.engines import compile
-from specgrad.errors import SpecgradError, need
+from specgrad.errors import SpecgradError, TimeLimitError, need
 from specgrad.graph.builder import GraphBuilder
 from specgrad.graph.graph import CONSTANT, INPUT, Graph, bind
 from specgrad.graph.transforms.autodiff import vjp
@@ -31,6 +33,8 @@ from specgrad.scalar import Array
 
 from ..models.model_run import ModelRun
 from ..verdicts.judge import in_float64
+
+REVERSE_COST = 4.0  # times a forward pass: forwards again, and back through products of both factors
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,8 @@ def attribute(
 ) -> Attribution | None:
     """Return the attribution of the output's difference to layers; None if there is none, or it cannot be followed.
 
+    TimeLimitError if the time is over, or the reverse pass would take longer than what is left.
+
     expected   the balls of layers, each from its own inputs in this run
     usual      the estimated deviations of the outputs, where they are known
     backend    "numpy" or "torch": what computes values in float64
@@ -132,7 +138,11 @@ def attribute(
     if not outputs or any(p not in known for p in graph.input_positions):
         return None
     inputs = [_number_or_index(graph, p, known[p]) for p in graph.input_positions]
+    check_time("attribution")
+    start = time.monotonic()
     exact = values_of(graph, [*positions.values(), *outputs], inputs, backend)
+    if REVERSE_COST * (time.monotonic() - start) > time_left():
+        raise TimeLimitError("attribution", "out of time")
     ends = [_error(known[p], exact[p]) for p in outputs]
     size = sum(float((d * d).sum()) for d in ends)
     if not size or not math.isfinite(size):

@@ -370,25 +370,36 @@ def _audit_run(judging: AuditContext, progress: Progress | None) -> Audit:
         left_out.append(f"the run as it is ({'no time was left' if is_late else 'nothing is known of its outputs'})")
     if judging.outputs_only and any(layer.verdict.kind == "not examined" for layer in layers):
         left_out.append("all outputs")
+    export = None if is_late else _judge_export(deployed, judging.given)
+    script = reproduce(deployed, bad, target) if isinstance(bad, int) and target.model and not is_over() else ""
+    attribution, late_note = (None, OUT_OF_TIME) if is_late else _attribute_in_time(judging)
     return Audit(
         deployed.title,
         target.name,
         target.versions(),
         tuple(layers),
         whole,
-        (*deployed.notes, OUT_OF_TIME) if is_late else deployed.notes,
-        None if is_late else _judge_export(deployed, judging.given),
-        reproduce(deployed, bad, target) if isinstance(bad, int) and target.model and not is_late else "",
+        (*deployed.notes, late_note) if late_note else deployed.notes,
+        export,
+        script,
         {
             "layers": describe_formats(deployment_of(arithmetic_of(target), deployed.graph), deployed.computed_in),
             "whole": describe_formats(deployment_of(fused_arithmetic_of(target), deployed.graph), deployed.computed_in),
         },
         covered,
-        attribution=None if is_late else attribute(deployed, judging.expected, judging.backend, judging.estimate),
+        attribution=attribution,
         run=run,
         outputs_only=judging.outputs_only,
         left_out=tuple(left_out),
     )
+
+
+def _attribute_in_time(judging: AuditContext) -> tuple[Attribution | None, str]:
+    """Return what `judging` attributes to layers, and a note if there was no time for it; else ""."""
+    try:
+        return attribute(judging.deployed, judging.expected, judging.backend, judging.estimate), ""
+    except TimeLimitError:
+        return None, "out of time: which layers explain the difference was not asked; --seconds gives more"
 
 
 def _add_merged(layers: list[LayerVerdict], judging: AuditContext) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from specgrad.deadline import is_over, time_left
 from specgrad.errors import ParameterError, SpecgradError
 from specgrad.graph.graph import CONSTANT, INPUT, Graph
 from specgrad.interop.model import Model, open_model
@@ -116,6 +117,9 @@ def _run_exposing(
     """Run the file on the inputs `feeds` with `values` as further outputs; return the outcome and the arrays by
     name.
     """
+    if is_over():
+        return ProcessResult("times out", reason="no time was left to run the model"), {}
+    process.seconds = min(process.seconds, time_left())
     own = [o.name for o in file.graph.output]
     extra = [n for n in dict.fromkeys(values) if n not in own and n not in feeds]
     answer = process.run(runtime.model, feeds, [_bytes(_with_outputs(file, extra))])

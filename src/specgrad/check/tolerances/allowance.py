@@ -12,6 +12,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
+from specgrad.deadline import time_left
 from specgrad.errors import SpecgradError
 from specgrad.graph.graph import Graph
 from specgrad.rounding import Arithmetic, Ball
@@ -89,12 +90,13 @@ def allowance(
     if not why:
         from .point_bounds import out_of_reach
 
-        why = out_of_reach(graph, clock.left)
+        why = out_of_reach(graph, min(clock.left, time_left()))
     if not why:
         start = time.monotonic()
         try:
             return Allowance(
-                _intersect_tolerance(graph, given, arithmetic, forwards, clock.left), is_forward_tight=short
+                _intersect_tolerance(graph, given, arithmetic, forwards, min(clock.left, time_left())),
+                is_forward_tight=short,
             )
         except SpecgradError as error:
             why = f"no tolerance is known ({error})"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from specgrad.deadline import check_time
 from specgrad.errors import need
 from specgrad.graph.graph import Graph
 from specgrad.rounding import FORMATS, Arithmetic
@@ -276,6 +277,7 @@ def tolerance_at(
     progress: Progress | None = None,
 ) -> Tolerance:
     """Return the tolerance of a model that was read already; arguments as `tolerance`."""
+    check_time("tolerance")  # before PyTorch is imported
     start = time.monotonic()
     answers = []
     for k, one in enumerate(at.points):
