@@ -53,8 +53,6 @@ def _position(graph: Graph, layer: str | None) -> int:
     """Return the position of the layer's last node; that of the graph's first output if no layer is named.
 
     ParameterError if there is no such layer.
-
-    ParameterError if there is no such layer.
     """
     if layer is None:
         return graph.output_positions[0]

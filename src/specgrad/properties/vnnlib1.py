@@ -163,8 +163,6 @@ class SExprReader:
         """Replace a closed list by its meaning: a statement at the top level, else a term or formula.
 
         PropertyError if its `items` have none.
-
-        PropertyError if it has none.
         """
         if not items or not isinstance(items[0], str):
             raise PropertyError(f"({'' if not items else '( ...'}) is not understood: a list must begin with a word")

@@ -177,8 +177,8 @@ def power_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -
 
 
 def _power_roundings(e: float, root: float) -> float:
-    """Return the roundings of x**e by products and one quotient, two for a reciprocal, with a root (of `root` units)
-    before for half exponents.
+    """Return how many roundings x**e takes by products and one quotient; half exponents take a root first, which is off
+    by `root` units.
     """
     return abs(e) + 2 if e == int(e) else 2 * abs(e) * (1 + root) + 2
 

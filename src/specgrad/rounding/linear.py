@@ -323,7 +323,7 @@ def _may_overflow(a: Arithmetic, met: RoundingCount, most: Array, alone: Array |
 def make_ball(context: Context, value: Array, radius: Array, expansion: Expansion | None = None) -> Ball:
     """Return the ball of a value and radius after its result may have been flushed; NaN radii become inf.
 
-    `expansion` is its error in terms of earlier roundings, if known.
+    `expansion` is the value as an expression of its fusion region's inputs, if it is known.
     """
     return mark_unknown(context, Ball(value, radius, expansion=expansion))
 

@@ -205,7 +205,8 @@ def _products(b: Array, u: Array, part: Array, rows: int, columns: int) -> Array
 
 
 def _largest(a: Array, m: Array, high: int, wide: int) -> Array:
-    """Return the largest of A^T M A over the places of a cell in its tile: at place i the tile began i cells before.
+    """Return, per output cell, the largest of A^T M A over all places that it may have in a tile; at place i the tile
+    began i cells before.
 
     `m` is M of every tile that may begin somewhere (`_products`); the result is (O, high, wide).
     """

@@ -211,8 +211,6 @@ class Plan:
     def measure(self, *args: Any) -> Plan:
         """Return this plan for one image, its sums and maxima over everything computed in one pass over all tiles each.
 
-        Sums and maxima over everything are computed, in one pass over all tiles each.
-
         A sum is added up tile by tile, a maximum compared: the same numbers in another order, hence exact where sums
         are. Normalisation over an image takes two passes, its mean and its variance.
 

@@ -417,8 +417,8 @@ class _Certifier:
         return replace(why, rounding=why.rounding or rounding, layer=layer)
 
     def _split(self, case: Case, root: Any) -> Any:
-        """Search by input splits for all rows of the case, from the bounds `root` on; far below the box, rounding is
-        counted on a smaller one.
+        """Search by input splits for all rows of the case, from the bounds `root` on; return how that ended. Small
+        parts get bounds of their own.
         """
         from .input_split.search import split_inputs
 

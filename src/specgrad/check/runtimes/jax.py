@@ -179,8 +179,6 @@ def _sharded(q: OpCase) -> str:
     """Return the program of case q's gradient with the first spatial axis split over two devices.
 
     Raises NotOffered unless the case has a gradient and that axis an even size.
-
-    NotOffered unless the case has a gradient and that axis an even size.
     """
     if q.gradient is None or q.arrays["x"].ndim < 3 or q.arrays["x"].shape[2] % 2:
         raise NotOffered("two devices share the first spatial axis: its size must be even")

@@ -173,8 +173,6 @@ def _program(q: OpCase, running: str) -> str:
     """Return the runtime's program text `running`, with the file of case q's one node embedded in place of `model`.
 
     Raises NotOffered if ONNX lacks the operator, and for gradients.
-
-    NotOffered if ONNX lacks the operator, and for gradients.
     """
     if q.operator not in NODES or q.gradient is not None:
         raise NotOffered(f"ONNX has no {q.operator}")

@@ -101,8 +101,6 @@ def _resize(q: OpCase) -> str:
     corners.
 
     Raises NotOffered for other coordinates and roundings.
-
-    NotOffered for other coordinates and roundings.
     """
     a, rank = q.attributes, len(q.attributes["sizes"])
     if a["how"] == "linear" and a["where"] != "asymmetric":

@@ -257,12 +257,11 @@ def _shifted_is_faster(w: Shape, groups: int, how: Sequence[AxisStep], row: int)
 
 
 def _columns_are_faster(x: Shape, w: Shape, outs: Shape) -> bool:
-    """Return whether im2col is fastest: at most half a row of columns per filter.
+    """Return whether im2col is fastest: where outputs are at most half as many as filters, so that moving the weight
+    costs most.
 
-    x and w are shapes, `outs` the spatial shape of the output.
-
-    Moving the weight then costs most. Also where XLA leaves its fast path: the input has fewer cells than the kernel
-    along some axis.
+    Also where XLA leaves its fast path: the input has fewer cells than the kernel along some axis. x and w are shapes,
+    `outs` is the spatial shape of the output.
     """
     return 2 * x[0] * math.prod(outs) <= w[0] or any(n < k for n, k in zip(x[2:], w[2:], strict=True))
 

@@ -144,8 +144,6 @@ def _readable_positions(name: str, where: Array, cells: int, empty: bool) -> tup
     """Return the positions `where` brought inside 0..cells-1 and a factor: 1, or NaN where one is outside under jit.
 
     -1 is allowed if `empty`. Raise ShapeError in the name of the operator `name` for a known position outside.
-
-    Raise ShapeError for a known position outside.
     """
     low = -1 if empty else 0
     if not isinstance(where, jax.core.Tracer) and where.size:

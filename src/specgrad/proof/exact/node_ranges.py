@@ -305,7 +305,7 @@ def _sqrt(v: Any) -> Any:
 
 
 def _short(x: Array) -> Array:
-    """Return an array of rationals, each cut to more than KEPT_BITS significant bits."""
+    """Return the array x of rationals, each shortened to little more than KEPT_BITS significant bits."""
     return objects([_short_number(v) for v in cells(x).flat], np.shape(x))
 
 

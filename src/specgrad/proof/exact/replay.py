@@ -287,7 +287,11 @@ class Replay:
         return self._rounded(i, node, unrounded)
 
     def _linear_in(self, node: Node, args: Sequence[NodeRange]) -> tuple[list[int], tuple[int, ...]]:
-        """Return the arguments that vary, and a group in which the operator is linear that holds them; else raise."""
+        """Return the numbers of the arguments that vary, and a group of arguments in which the operator is linear and
+        which holds them.
+
+        UnsupportedError if there is no such group.
+        """
         op, varying = node.op, [k for k, a in enumerate(args) if not a.constant]
         groups = [g for g in op.linear_groups(len(args)) if set(varying) <= set(g)]
         if not groups or op.index_args:

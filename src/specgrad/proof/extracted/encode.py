@@ -114,7 +114,9 @@ class CheckerInput:
         return len(self._sets) - 1
 
     def _narrow_any_sign(self, i: int) -> bool:
-        """Return whether a maximum or activation reads node `i`, directly or through relus."""
+        """Return whether a maximum or activation reads node `i`, directly or through relus; then its cells are narrowed
+        whatever their sign.
+        """
         readers = [k for k, n in enumerate(self.graph.nodes) if i in n.operands()]
         return any(
             self.graph.nodes[k].op.name in ("max_pool", *CURVED)

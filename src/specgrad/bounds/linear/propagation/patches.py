@@ -239,9 +239,6 @@ class Cone:
 
         The objective of `source` alone would have as many cells as the maximum has taps; the `lines`, composed with the
         convolution's matrix, are no larger than what comes out. Taps outside the array have slope 0.
-
-        Its objective would have as many cells as the maximum has taps; the lines, composed with the convolution's
-        matrix, are no larger than what comes out. Taps outside the array have slope 0.
         """
         below = read_through(patch, source.node.params["window"])
         matrix = self.convolution(source.position, patch).matrix

@@ -81,9 +81,6 @@ class BackwardBound(NamedTuple):
 
     Where a layer lies between parallel lines, nothing but `lost` depends on the sign of A, so that
     A.f(x) <= sum of coefficients.x + constant + lost as well: see State.parallel.
-
-    Where a layer lies between parallel lines, nothing but `lost` depends on the sign of A, so that
-    A.f(x) <= sum of pulled.x + constant + lost as well: see State.parallel.
     """
 
     coefficients: list[Tensor]

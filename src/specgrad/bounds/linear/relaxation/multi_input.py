@@ -165,8 +165,6 @@ def candidates(index: Ball, size: int) -> tuple[Array, Array]:
 
     `index` is the ball of positions; the cell `size`, one past the last, means dropped. An exact position is its only
     candidate.
-
-    An exact position is its only candidate.
     """
     exact = index.radius.reshape(-1) == 0
     cells, owners = index.value.reshape(-1)[exact], np.flatnonzero(exact)

@@ -38,8 +38,6 @@ def _crop_to_windows(w: Writer, x: str, window: Window, value: float = 0) -> tup
 
     Where the last window ends before the input begins, the padding, of `value`, is written first: nothing else would be
     left.
-
-    Where the last window ends before the input begins, the padding is written first: nothing else would be left.
     """
     pads, rank = window.pads, window.rank + 2
     if window.ends_inside:
