@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -145,11 +146,11 @@ FILES: dict[str, tuple[Any, str]] = {
     "cycle": (network([helper.make_node("Add", ["x", "y"], ["y"])], {"x": (1,)}, ["y"]), "Add 'y': input 'y' is not"),
     "long_cycle": (
         network([helper.make_node("Relu", ["b"], ["a"]), helper.make_node("Relu", ["a"], ["b"])], {}, ["b"]),
-        "Relu 'a': input 'b' is not computed before this node: the graph is cyclic, unsorted or cut",
+        "Relu 'a': input 'b' is not computed before this node: the graph is cyclic or cut",
     ),
     "twice": (network([relu(), relu()], {"x": (1,)}, ["y"]), "from_onnx: value 'y' is computed twice"),
     "million_nodes": (million_nodes(), "from_onnx: the file has more than 200,000 entries (nodes, attributes, names)"),
-    "deep": (nested(20), "If 'y': the operator is not known"),
+    "deep": (nested(20), "If 'y': 0 inputs and 1 outputs do not fit version"),
     "deeper": (nested(90), "from_onnx: not an ONNX model: the bytes are not this protobuf message"),
     "long_name": (network([helper.make_node("Relu", ["x"], ["y"], name="n\n" * 10**6)], {"x": (1,)}, ["y"]), "Relu 'n"),
     "empty": (b"", "from_onnx: not an ONNX model: there are no bytes"),
@@ -292,8 +293,13 @@ def write_models(folder: Path) -> Path:
     import torch
 
     from models import SMALL
+    from test_onnx_control_flow import ADD_COUNT, loop, scan
     from test_onnx_import import CASES, export
+    from test_onnx_plain import by_rate, chain, nested_functions
 
+    made = [loop(3, ADD_COUNT, rows=["s"]), scan(Random(0), 18), by_rate(), nested_functions()]
+    for number, model in enumerate([*made, network(chain(5)[::-1], {"v0": (1, 3)}, ["y"])]):
+        (folder / f"plain_{number}.onnx").write_bytes(model.SerializeToString())
     for name in SMALL:
         module, x = SMALL[name]()
         for tensor in (*module.parameters(), *module.buffers()):

@@ -23,7 +23,7 @@ from onnx_cases import info, network, one, runtime
 from specgrad.interop import from_onnx
 from specgrad.interop.onnx.read.convert_node import all_operators
 
-OPSETS = range(7, 23)
+OPSETS = range(7, 26)
 DRAW = np.random.default_rng(0)
 
 

@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
@@ -63,11 +63,40 @@ class Model:
     source  a Graph, an ONNX file (path, bytes, ModelProto) or a PyTorch module
     title   the file's name, or the class of the module or graph; "model" of bytes and of a ModelProto
     kind    which of these it is
+    fixed   values of inputs of an ONNX file that are constants from here on: `inputs` and `proto` are without them
     """
 
     source: Any
     kind: Literal["graph", "onnx", "torch"]
     title: str
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+    def at_values(self, values: Mapping[str, Any]) -> Model:
+        """The model with some of its inputs at these values, by name; ParameterError unless it is an ONNX file."""
+        if not values:
+            return self
+        if self.kind != "onnx":
+            raise ParameterError("fix", "inputs of ONNX files alone are fixed at a value", rule="P5")
+        model = replace(self, fixed={**self.fixed, **values})
+        _ = model.file  # refused before the work
+        return model
+
+    def at_scalars(self, inputs: Sequence[Any]) -> tuple[Model, list[Any]]:
+        """An ONNX file at the values of those inputs that are one integer each, and the other inputs.
+
+        Such an input steers what a model does (a sampling rate, a length): what is said of given inputs is said at it.
+        """
+        if self.kind != "onnx" or len(inputs) != len(self.inputs):
+            return self, list(inputs)
+        scalars = {i.name: a for i, a in zip(self.inputs, inputs, strict=True) if _is_one_integer(a)}
+        rest = [a for i, a in zip(self.inputs, inputs, strict=True) if i.name not in scalars]
+        return self.at_values(scalars), rest
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is said of all that rests on this model: at which values inputs are fixed."""
+        values = (f"{name} = {np.asarray(value).tolist()!s:.80}" for name, value in self.fixed.items())
+        return (f"read at {', '.join(values)}",) if self.fixed else ()
 
     @cached_property
     def inputs(self) -> tuple[ModelInput, ...]:
@@ -106,7 +135,7 @@ class Model:
         if self.kind == "onnx":
             from .onnx import from_onnx
 
-            read: Graph = from_onnx(self.source, input_shapes=shapes, largest_value=largest_value)
+            read: Graph = from_onnx(self.source, input_shapes=shapes, largest_value=largest_value, fixed=self.fixed)
             return read
         if not shapes:
             text = "the shapes of a PyTorch module are written nowhere; give inputs or shapes"
@@ -168,7 +197,7 @@ class Model:
         """
         from .onnx import from_onnx
 
-        return from_onnx(self.source, input_shapes=shapes, partial=True, declared=declared)
+        return from_onnx(self.source, input_shapes=shapes, partial=True, declared=declared, fixed=self.fixed)
 
     def formats(self, graph: Graph) -> Mapping[str, str]:
         """Name of a node -> the format that a runtime computes it in, where that is not float32."""
@@ -181,15 +210,22 @@ class Model:
 
     @cached_property
     def proto(self) -> Any:
-        """The ModelProto of an ONNX file, with external data inside, so that its bytes are all a runtime needs."""
+        """The ModelProto of an ONNX file in plain form, external data inside: its bytes are all a runtime needs."""
+        return self.whole(self.file)
+
+    def whole(self, file: Any) -> Any:
+        """This file, or one that was made of it, with functions inlined, nodes in order and external data inside."""
         from .onnx.file import with_external_data
+        from .onnx.plain import plain_model
 
-        return with_external_data(*self._read)
+        return with_external_data(plain_model(file)[0], self._read[1])
 
-    @property
+    @cached_property
     def file(self) -> Any:
-        """The ModelProto of an ONNX file as it stands, external data outside."""
-        return self._read[0]
+        """The ModelProto of an ONNX file as it stands, but for fixed inputs; external data outside."""
+        from .onnx.plain import with_fixed_inputs
+
+        return with_fixed_inputs(self._read[0], self.fixed) if self.fixed else self._read[0]
 
     @cached_property
     def _read(self) -> tuple[Any, Path | None]:
@@ -270,6 +306,11 @@ def named_model(name: str) -> Model:
     if not Path(name).is_file():
         raise ParameterError("model", f"no file {name}; give an .onnx file, a saved graph (.json) or module:attribute")
     return open_model(name)
+
+
+def _is_one_integer(given: Any) -> bool:
+    """Return whether this is one number without axes, of an integer type or bool."""
+    return np.ndim(given) == 0 and np.asarray(given).dtype.kind in "iub"
 
 
 def is_onnx(given: Any) -> bool:

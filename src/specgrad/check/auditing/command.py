@@ -26,12 +26,14 @@ from specgrad.cli.shared.exit_codes import (
     warn_unlimited,
 )
 from specgrad.cli.shared.models import (
+    Fixed,
     GivenInputs,
     Inputs,
     ModelName,
     Preprocess,
     Shapes,
     complete_runtime,
+    fixed_model,
     read_array,
     read_inputs,
 )
@@ -40,7 +42,7 @@ from specgrad.deadline import time_limit
 from specgrad.declared_errors import MEASURED
 from specgrad.errors import ParameterError, SpecgradError
 from specgrad.graph.graph import Graph
-from specgrad.interop.model import Model, named_model
+from specgrad.interop.model import Model
 from specgrad.scalar import Array
 
 Accept = Annotated[
@@ -72,6 +74,7 @@ def audit(
     inputs: Inputs = None,
     preprocess: Preprocess = None,
     shape: Shapes = None,
+    fix: Fixed = None,
     recorded: Annotated[
         Path | None,
         typer.Option(help="What another device computed: a recording (audit record), or an .npz file by names."),
@@ -113,7 +116,7 @@ def audit(
 ) -> None:
     """Is every layer's output on this runtime explained by rounding? If not, which is the first that is not?"""
     check_file(html, is_report, force)
-    loaded = named_model(model)
+    loaded = fixed_model(model, fix)
     if loaded.kind == "graph":
         raise ParameterError("audit", "runtimes run no saved graph; write it with specgrad.interop.to_onnx first")
     _check_one_source(runtime, recorded, inputs, outputs, shape)
@@ -152,6 +155,7 @@ def _graph_for_report(loaded: Model, inputs: list[Array]) -> Graph | None:
     try:
         if loaded.kind != "onnx":
             return None
+        loaded, inputs = loaded.at_scalars(inputs)
         shapes = {name: a.shape for name, a in zip(loaded.names, inputs, strict=True)} if inputs else {}
         part: Graph = loaded.part(shapes or loaded.closed_shapes({}))
         return part

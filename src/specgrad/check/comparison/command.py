@@ -11,7 +11,7 @@ from rich.console import Console
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
-from specgrad.cli.shared.models import Inputs, Preprocess, Shapes, read_inputs
+from specgrad.cli.shared.models import Fixed, Inputs, Preprocess, Shapes, fixed_model, read_inputs
 from specgrad.cli.shared.options import (
     Accumulate,
     Depth,
@@ -43,6 +43,7 @@ def compare(
     inputs: Inputs = None,
     preprocess: Preprocess = None,
     shape: Shapes = None,
+    fix: Fixed = None,
     eps: Eps = None,
     low: Low = None,
     high: High = None,
@@ -62,13 +63,16 @@ def compare(
 
     near: Any = {"eps": number_of("--eps", eps), "low": number_of("--low", low), "high": number_of("--high", high)}
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
-    first, second = named_model(model), named_model(other)
+    first = fixed_model(model, fix)
     given = read_inputs(first, inputs or [], shape or [], preprocess)
+    first, arrays = first.at_scalars(given.arrays)
+    second = named_model(other)
+    second = second.at_values({name: value for name, value in first.fixed.items() if name in second.names})
     with screen.progress(as_json) as step:
         done = run_compare(
-            first, second, *given.arrays, **near, arithmetic=arithmetic, exact=exact, seconds=seconds, progress=step
+            first, second, *arrays, **near, arithmetic=arithmetic, exact=exact, seconds=seconds, progress=step
         )
-    done = replace(done, notes=(*done.notes, *given.notes))
+    done = replace(done, notes=(*done.notes, *first.notes, *given.notes))
     print_verdict(
         "compare", done.verdict, done.to_json(), as_json, lambda: show_comparison(Console(), model, other, done)
     )

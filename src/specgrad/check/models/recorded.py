@@ -136,11 +136,12 @@ def run_recorded(source: Any, recorded: Recorded) -> list[ModelRun]:
     shapes = {n: points[0][n].shape for n in names}
     declared = {**declared_values(file, shapes), **shapes_and_types(points[0])}
     graph = model.part(shapes, declared)
+    file = file if graph.written is None else graph.written
     outputs = [o.name for o in file.graph.output]
     missing = [n for n in outputs if n not in values]
     said = {f"{len(foreign)} recorded arrays are no values of the model: {_listed(foreign)}": foreign}
     said |= {f"outputs that were not recorded: {_listed(missing)}": missing}
-    notes = tuple(note for note, names in said.items() if names)
+    notes = (*model.notes, *graph.notes, *(note for note, names in said.items() if names))
     deployed = []
     for point in points:
         known = known_values(graph, point)
@@ -153,7 +154,7 @@ def run_recorded(source: Any, recorded: Recorded) -> list[ModelRun]:
 def _recorded_run(model: Model, run: RecordedRun) -> ModelRun:
     """Return one run of a recording as the run that was recorded."""
     inputs, known = run.values("input"), run.known
-    graph = meaning_at(model, inputs, lambda names: {n: known[n] for n in names if n in known})
+    graph = meaning_at(model, inputs, lambda names, _: {n: known[n] for n in names if n in known})
     _refuse_shapes(graph, known_values(graph, known))
     outputs = run.values("output")
     answer = ProcessResult("answers", tuple(outputs[o.name] for o in model.proto.graph.output if o.name in outputs))

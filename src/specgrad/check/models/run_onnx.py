@@ -54,11 +54,13 @@ def run_file(
 
     `title` names the model in reports; `module` is what the file was exported from; one run may take `seconds`.
     """
-    observed = observe(model, runtime, inputs, seconds)
+    model.check_count(inputs, "audit")
+    fixed, rest = model.at_scalars(inputs)
+    observed = observe(fixed, runtime, rest, seconds)
     if module is None:
-        return observed.to_run(model, title)
+        return observed.to_run(fixed, title)
     meaning, reason = _module_meaning(module, inputs)
-    return replace(observed.to_run(model, title, (reason,) if reason else ()), module=meaning)
+    return replace(observed.to_run(fixed, title, (reason,) if reason else ()), module=meaning)
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ class ObservedRun:
         """Return it as a run of the model, called `title`, with these further notes."""
         known = known_values(self.graph, {**self.inputs, **self.values})
         merged = {n: (self.graph.values[n], a) for n, a in self.quantised.items()}
-        layers, said = by_layer(model.proto, self.graph, known), (*self.notes, *notes)
+        layers = by_layer(written_file(model, self.graph), self.graph, known)
+        said = (*self.notes, *notes)
         return ModelRun(title, self.graph, known, layers, self.answer, said, merged=merged)
 
 
@@ -94,18 +97,23 @@ def observe(model: Model, runtime: Runtime, inputs: Sequence[Array], seconds: fl
     """
     file = model.proto
     model.check_count(inputs, "audit")
-    feeds, notes = as_declared(model, dict(zip(model.names, inputs, strict=True)))
+    feeds, converted = as_declared(model, dict(zip(model.names, inputs, strict=True)))
     with Process(seconds=seconds, environment=runtime.environment) as process:
 
         def expose(values: Sequence[str]) -> tuple[ProcessResult, dict[str, Array]]:
             return _run_exposing(process, runtime, file, feeds, values)
 
-        graph = meaning_at(model, feeds, lambda values: expose(values)[1])
+        def show(values: Sequence[str], written: Any) -> dict[str, Array]:
+            return _run_exposing(process, runtime, written, feeds, values)[1]
+
         answer, _ = expose(())
+        graph = meaning_at(model, feeds, show)
+        file = written_file(model, graph)
         given = {n for u in graph.unexamined for n in u.gives}
         shown, values = expose([n for n, p in graph.values.items() if _is_computed(graph, p) or n in given])
         whole = [n for n, p in graph.values.items() if graph.nodes[p].op.name == "quantize"]
         apart = expose(whole)[1] if whole else {}
+    notes = (*model.notes, *graph.notes, *converted)
     if shown.outcome != "answers":
         notes += (f"with every layer exposed the runtime {shown.outcome}: {shown.reason}",)
     return ObservedRun(graph, feeds, answer, values, {n: apart[n] for n in whole if n in apart}, notes)
@@ -126,10 +134,10 @@ def _run_exposing(
     return answer, dict(zip([*own, *extra], answer.arrays, strict=False))
 
 
-def meaning_at(model: Model, feeds: Mapping[str, Array], run: Callable[[Sequence[str]], Any]) -> Any:
+def meaning_at(model: Model, feeds: Mapping[str, Array], run: Callable[[Sequence[str], Any], Any]) -> Any:
     """Return the file as a graph; unsupported nodes get shapes from ONNX's inference, or from the runtime.
 
-    `feeds` are the inputs by name; run(names) executes the file and gives the values of these names.
+    `feeds` are the inputs by name; run(names, file) executes a file and gives the values of these names.
     """
     from specgrad.interop.onnx.read.convert_node import declared_values
 
@@ -137,12 +145,18 @@ def meaning_at(model: Model, feeds: Mapping[str, Array], run: Callable[[Sequence
     graph = model.part(shapes, declared={})
     if not graph.unexamined:
         return graph
-    declared = declared_values(model.proto, shapes)
+    declared = declared_values(written_file(model, graph), shapes)
     graph = model.part(shapes, declared)
     if any(n not in graph.values for u in graph.unexamined for n in u.gives):
-        given = run([n for node in model.proto.graph.node for n in node.output if n and n not in declared])
+        file = written_file(model, graph)
+        given = run([n for node in file.graph.node for n in node.output if n and n not in declared], file)
         graph = model.part(shapes, {**declared, **shapes_and_types(given)})
     return graph
+
+
+def written_file(model: Model, graph: Any) -> Any:
+    """Return the file that has the values of this graph of a model: with branches taken, and loops written out."""
+    return model.proto if graph.written is None else model.whole(graph.written)
 
 
 def shapes_and_types(arrays: Mapping[str, Array]) -> dict[str, tuple[Shape, int]]:

@@ -13,7 +13,7 @@ import typer
 
 from specgrad.errors import ParameterError, SpecgradError
 from specgrad.graph.graph import Graph
-from specgrad.interop.model import ANY_SIZE, Model
+from specgrad.interop.model import ANY_SIZE, Model, named_model
 from specgrad.scalar import Array
 from specgrad.window import Shape
 
@@ -43,6 +43,28 @@ Shapes = Annotated[
         "8,3,224,224 of the only input. May be given again.",
     ),
 ]
+
+Fixed = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fix",
+        help="Read an ONNX file at a value of an input: sr=16000; it is a constant then. May be given again.",
+    ),
+]
+
+
+def fixed_model(name: str, texts: Sequence[str] | None) -> Model:
+    """Return the model that a command line names, with the inputs of --fix at their values."""
+    values: dict[str, list[float]] = {}
+    for text in texts or ():
+        key, _, number = text.partition("=")
+        try:
+            numbers = [float(n) if set(n) & set(".eE") else int(n) for n in number.split(",")]
+        except ValueError:
+            raise ParameterError("--fix", f"must be a name and numbers, as sr=16000; got {text!r:.80}") from None
+        if values.setdefault(key, numbers) != numbers:
+            raise ParameterError("--fix", f"input {key} is given twice")
+    return named_model(name).at_values({k: v[0] if len(v) == 1 else v for k, v in values.items()})
 
 
 def complete_runtime(typed: str) -> list[str]:
@@ -148,7 +170,7 @@ def read_inputs(model: Model, files: Sequence[Path], texts: Sequence[str] = (), 
         drawn = default_inputs(model, asked, how=how)
         return GivenInputs(list(drawn.arrays), drawn.note)
     if [path.suffix for path in files] == [".npz"]:
-        read = [(array, "") for array in _named_arrays(files[0], model.names)]
+        read = [(array, "") for array in _named_arrays(files[0], model)]
     else:
         if model.kind == "onnx" and len(files) != len(model.inputs):
             raise ParameterError("--input", f"the model takes {len(model.inputs)} inputs; got {len(files)} files")
@@ -250,24 +272,30 @@ def input_shapes(model: Model, texts: Sequence[str]) -> list[Shape]:
 
 
 def importable_graph(model: Model, files: Sequence[Path], texts: Sequence[str]) -> tuple[Graph, list[str]]:
-    """Return the graph of a model, or of what is known of it, and a line per node that is passed over.
+    """Return the graph of a model, or of what is known of it, and notes: what was done to read it, what is passed over.
 
     Input files, or --shape (`texts`), give its shapes.
     """
     try:
-        return as_graph(model, files, texts).at(), []
+        graph = as_graph(model, files, texts).at()
+        return graph, [f"note: {text}" for text in (*model.notes, *getattr(graph, "notes", ()))]
     except SpecgradError:
         if model.kind != "onnx":
             raise
         part = model.part(shapes_of(model, files, texts))
         if not part.unexamined:
             raise
-        return part, [f"not examined: {u.operator} {u.layer}: {u.reason}" for u in part.unexamined]
+        passed = [f"not examined: {u.operator} {u.layer}: {u.reason}" for u in part.unexamined]
+        return part, [*(f"note: {text}" for text in (*model.notes, *part.notes)), *passed]
 
 
-def _named_arrays(path: Path, names: Sequence[str]) -> list[Array]:
-    """Return the arrays of an .npz file in the order of `names`; ParameterError if it holds others."""
-    arrays = _archive(path)
+def _named_arrays(path: Path, model: Model) -> list[Array]:
+    """Return the arrays of an .npz file in the order of the model's inputs; ParameterError if it holds others.
+
+    Those of inputs that --fix has fixed are left out.
+    """
+    arrays = {name: a for name, a in _archive(path).items() if name not in model.fixed}
+    names = model.names
     if set(arrays) != set(names):
         text = f"{path} must hold arrays {', '.join(names)}; it holds {', '.join(arrays) or 'none'}"
         raise ParameterError("--input", text)

@@ -60,8 +60,13 @@ def deployed_graph(graph: Graph) -> Graph:
 
 
 def deployed_constants(graph: Graph) -> Graph:
-    """Return `graph` with its constants rounded to float32, for any number of inputs and outputs."""
+    """Return `graph` with its constants rounded to float32, for any number of inputs and outputs.
+
+    ParameterError for a graph that was read from a file with layers of integers: they may wrap around.
+    """
     graph = graph.at()  # what is proven is proven at one size
+    if layers := getattr(graph, "integer_layers", ()):
+        raise ParameterError("certify", f"layer {layers[0]!r} computes with integers, which may wrap around", rule="P5")
     return replace(graph, constants={i: _float32(graph, i, a) for i, a in graph.constants.items()})
 
 

@@ -14,7 +14,7 @@ from onnx import NodeProto, TensorProto
 
 from specgrad.errors import SpecgradError
 from specgrad.interop.onnx import examine
-from specgrad.interop.onnx.file import BYTE_BUDGET, ByteBudget, read_model, tensor
+from specgrad.interop.onnx.file import BYTE_BUDGET, ByteBudget, declared_size, read_model, tensor
 from specgrad.interop.onnx.read.importer import Importer
 from specgrad.process import Process
 from specgrad.scalar import Array
@@ -134,7 +134,7 @@ class ModelView:
         given: dict[str, Sequence[int]] = dict(self.shapes)
         for info in self.inputs:
             dims = info.type.tensor_type.shape.dim
-            sizes = [d.dim_value if d.HasField("dim_value") else None for d in dims]
+            sizes = [declared_size(d) for d in dims]
             if info.name not in given and sizes and sizes[0] is None and None not in sizes[1:]:
                 given[info.name] = [1, *(n for n in sizes[1:] if n is not None)]
         return given
@@ -205,7 +205,7 @@ class ModelView:
         sizes = self.inferred_shape(name)
         if sizes is None and name in self.declared:
             kind = self.declared[name].type.tensor_type
-            sizes = tuple(d.dim_value or None for d in kind.shape.dim) if kind.HasField("shape") else None
+            sizes = tuple(declared_size(d) or None for d in kind.shape.dim) if kind.HasField("shape") else None
         return None if sizes is None or None in sizes else tuple(n for n in sizes if n is not None)
 
     def inferred_type(self, name: str) -> int:

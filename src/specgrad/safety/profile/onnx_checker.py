@@ -44,7 +44,7 @@ def run(data):
         pass  # the checker has said it, and nothing more is known
     for info in [*model.graph.value_info, *model.graph.output]:
         kind = info.type.tensor_type
-        dims = [d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim]
+        dims = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in kind.shape.dim]
         answer["inferred"][info.name] = [kind.elem_type, dims if kind.HasField("shape") else None]
     return [np.frombuffer(json.dumps(answer).encode(), np.uint8), np.frombuffer(expanded, np.uint8)]
 """

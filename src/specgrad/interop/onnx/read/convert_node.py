@@ -20,7 +20,8 @@ from specgrad.graph.graph import Kind, Node
 from specgrad.op import Value, scope
 from specgrad.window import Shape
 
-from ..file import MAX_RANK, ModelError, check_shape, extent, one_line, shown
+from ..file import MAX_RANK, ModelError, check_shape, declared_size, extent, one_line, shown
+from ..plain import reads
 from . import layout, windows
 from . import math as math_lines
 from .importer import FORMATS, Importer
@@ -36,13 +37,18 @@ MAX_GRAPH_NODES = 15_000  # nodes of the graph
 MAX_NAME_CHARS = 1000  # characters of a node's name
 
 
-def run(importer: Importer, node: NodeProto, convert: Converter, version: int) -> None:
-    """Convert one node with its converter, check the result against the budget, and define its outputs."""
+def run(importer: Importer, node: NodeProto, convert: Converter, version: int) -> Iterator[list[NodeProto]]:
+    """Convert one node with its converter, check the result against the budget, and define its outputs.
+
+    Of control flow, return the nodes to be converted in its place, part by part.
+    """
     onnx_node = _checked_node(importer, node, version)
     start = len(importer.trace.nodes)
     try:
         with scope(onnx_node.name, composite=True):
             results = convert(onnx_node)
+        if isinstance(results, Iterator):
+            return results
         onnx_node.finish()
     except SpecgradError as error:
         if error.operator == onnx_node.title or isinstance(error, ModelError):
@@ -54,6 +60,7 @@ def run(importer: Importer, node: NodeProto, convert: Converter, version: int) -
     if len(importer.trace.nodes) > MAX_GRAPH_NODES:
         raise ModelError(f"the graph would have more than {MAX_GRAPH_NODES} nodes", onnx_node.title)
     _name_outputs(importer, onnx_node, results if isinstance(results, tuple) else (results,))
+    return iter(())
 
 
 def _checked_node(importer: Importer, node: NodeProto, version: int) -> OnnxNode:
@@ -65,7 +72,7 @@ def _checked_node(importer: Importer, node: NodeProto, version: int) -> OnnxNode
         )
     for name in node.input:
         if name and name not in importer.values:
-            text = f"input {shown(name)} is not computed before this node: the graph is cyclic, unsorted or cut"
+            text = f"input {shown(name)} is not computed before this node: the graph is cyclic or cut"
             raise ModelError(text, onnx_node.title)
     return onnx_node
 
@@ -115,7 +122,7 @@ def _with_title(error: SpecgradError, title: str) -> SpecgradError:
 
 def all_operators() -> Mapping[str, Operator]:
     """Return the converters of all ONNX operators, by name; CONTRIBUTED is complete then, too."""
-    from . import indexing, quantized, sampling  # noqa: F401 - they fill their parts
+    from . import control_flow, indexing, quantized, sampling  # noqa: F401 - they fill their parts
 
     return OPERATORS
 
@@ -191,21 +198,12 @@ def skip_node(importer: Importer, node: NodeProto, error: SpecgradError | None, 
     if error is not None:
         reason = str(error).removeprefix(str(error.operator)).lstrip(": ")
     gives = tuple(filter(None, node.output))
-    return UnsupportedNode(layer, str(node.op_type), reason, tuple(dict.fromkeys(_reads(node))), gives, error)
+    return UnsupportedNode(layer, str(node.op_type), reason, tuple(dict.fromkeys(reads(node))), gives, error)
 
 
 def _kind(elem_type: int) -> Kind:
     """Return "index" for int32 and int64, else "real"."""
     return "index" if elem_type in (TensorProto.INT32, TensorProto.INT64) else "real"
-
-
-def _reads(node: NodeProto) -> Iterator[str]:
-    """Yield the names that a node and the nodes of its subgraphs read."""
-    todo = [node]
-    while todo:
-        at = todo.pop()
-        yield from filter(None, at.input)
-        todo += [inner for a in at.attribute for g in (a.g, *a.graphs) for inner in g.node]
 
 
 def read_outside(importer: Importer, unsupported: Sequence[UnsupportedNode], outputs: Sequence[Var]) -> list[Var]:
@@ -250,10 +248,10 @@ def declared_values(model: Any, inputs: Mapping[str, Sequence[int]]) -> dict[str
 def _declared(info: onnx.ValueInfoProto) -> tuple[Shape, int] | None:
     """Return the declared (shape, element type), or None if a size is open."""
     kind = info.type.tensor_type
-    sizes = [d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim]
-    if not kind.HasField("shape") or min(sizes, default=0) < 0 or len(sizes) > MAX_RANK:
+    sizes = [declared_size(d) for d in kind.shape.dim]
+    if not kind.HasField("shape") or None in sizes or len(sizes) > MAX_RANK:
         return None
-    return tuple(sizes), int(kind.elem_type)
+    return tuple(n for n in sizes if n is not None), int(kind.elem_type)
 
 
 def multiply_adds(node: NodeProto, shapes: Mapping[str, Shape]) -> int | None:

@@ -24,6 +24,7 @@ from specgrad.scalar import Array
 from specgrad.window import Shape, SymbolicSize, size_at, symbolic, symbols_in
 
 from ..file import BYTE_BUDGET, ByteBudget, ModelError, declared_size, read_model, shown
+from ..plain import plain_model
 from .convert_node import Declared, UnsupportedNode, declared_values
 from .importer import Importer
 from .model import OnnxGraph, import_model, run_model
@@ -40,8 +41,9 @@ def from_onnx(
     input_shapes: Mapping[str, Sequence[Any]] | None = None,
     partial: bool = False,
     declared: Declared | None = None,
+    fixed: Mapping[str, Any] | None = None,
 ) -> OnnxGraph:
-    """Return the graph of an ONNX model of opset 7 to 22: a path, the bytes of a file, or a ModelProto.
+    """Return the graph of an ONNX model of opset 7 to 25: a path, the bytes of a file, or a ModelProto.
 
     The result is a Graph. Its weights are constants (`trainable` names them), its layers carry the names of the ONNX
     nodes (of their first output where they have none), and `values` maps the name of an ONNX value to the position of
@@ -56,6 +58,8 @@ def from_onnx(
     partial       pass over nodes that have no meaning here, and list them in `unexamined`: what they read are further
                   outputs of the graph, what they give are further inputs. Otherwise they are refused, all at once
     declared      shape and element type of values that such nodes give; default: what ONNX's shape inference finds
+    fixed         values of inputs that are then no inputs of the graph, but constants: {"sr": 16000} of an integer that
+                  branches or shapes depend on
 
     The model is not trusted. Sizes are computed in Python integers and compared with the budget before anything is
     allocated; external data is read from the model's own folder only, never through a link. Whatever is not honoured
@@ -74,13 +78,16 @@ def from_onnx(
     """
     try:
         proto, folder = read_model(model, byte_budget)
+        proto, notes = plain_model(proto, fixed)
         given = input_shapes or {}
         if partial:
             declared = declared_values(proto, given) if declared is None else declared
         elif open_inputs := open_shapes(proto, given):
             names = [t.name for t in proto.graph.initializer]
-            return import_open(functools.partial(_import_at_sizes, byte_budget), model, given, open_inputs, names)
-        return import_model(proto, folder, ByteBudget(byte_budget, largest_value), given, partial, declared or {})
+            read = functools.partial(_import_at_sizes, byte_budget, fixed)
+            return import_open(read, model, given, open_inputs, names)
+        budget = ByteBudget(byte_budget, largest_value)
+        return import_model(proto, folder, budget, given, partial, declared or {}, notes)
     except SpecgradError:
         raise
     except MALFORMED as error:  # the last net under files that no rule above has met
@@ -101,7 +108,7 @@ def examine(
     """
     try:
         given = input_shapes or {}
-        importer, _, passed = run_model(model, folder, ByteBudget(byte_budget), given, declared)
+        importer, _, passed = run_model(plain_model(model)[0], folder, ByteBudget(byte_budget), given, declared)
         return importer, passed
     except SpecgradError:
         raise
@@ -128,9 +135,11 @@ def _numpy_name(elem_type: int) -> str | None:
         return None
 
 
-def _import_at_sizes(byte_budget: int, model: Any, input_shapes: Mapping[str, Sequence[int]]) -> OnnxGraph:
+def _import_at_sizes(
+    byte_budget: int, fixed: Mapping[str, Any] | None, model: Any, input_shapes: Mapping[str, Sequence[int]]
+) -> OnnxGraph:
     """Import the model at fixed input shapes; for models with symbolic sizes."""
-    return from_onnx(model, byte_budget=byte_budget, input_shapes=input_shapes)
+    return from_onnx(model, byte_budget=byte_budget, input_shapes=input_shapes, fixed=fixed)
 
 
 # --- sizes that are left open -----------------------------------------------------------------------------------------

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
+from onnx import GraphProto, NodeProto, TensorProto
 
 from ....graph.builder import GraphBuilder, Var
 from ....graph.graph import CONSTANT, INPUT, bind
 from ....op import Value, apply
 from ....scalar import Array
 from ..file import ByteBudget, ModelError, one_line, shown
+from ..plain import UnusedNames, graphs, own_names, reads
 
 MAX_FOLDED_CELLS = 2**16  # cells of a value that is computed while importing
 MAX_KNOWN_CELLS = 2**22  # cells of all values computed while importing
@@ -25,21 +25,37 @@ FORMATS: dict[int, str] = {
     TensorProto.BFLOAT16: "bfloat16",
     TensorProto.DOUBLE: "float64",
     **dict.fromkeys((TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16), "int32"),
-    TensorProto.INT32: "int32",
+    **dict.fromkeys((TensorProto.INT32, TensorProto.INT64), "int32"),
 }
-"""What a runtime computes with numbers of these types in; integers are exact."""
+"""What a runtime computes with numbers of these types in; integers are exact, or unknown where they leave int32."""
+
+
+def _exact_floats(integers: Array) -> Array:
+    """Return integers as float32 or float64 that hold them, else as Python integers."""
+    for kind, most in ((np.float32, 2**24), (np.float64, 2**53)):
+        if -most <= integers.min(initial=0) <= integers.max(initial=0) <= most:
+            return integers.astype(kind)
+    return integers.astype(object)
 
 
 class Importer:
     """State of one import: the graph being built, the values so far, and the remaining byte budget."""
 
-    def __init__(self, folder: Path | None, budget: ByteBudget, used: Container[str]) -> None:
+    def __init__(self, folder: Path | None, budget: ByteBudget, graph: GraphProto, opset: int) -> None:
         self.folder = folder
         self.budget = budget
-        self.used = used  # names of values that a node or an output of the model reads
+        self.opset = opset
+        self.used = {name for node in graph.node for name in reads(node)} | {o.name for o in graph.output}
+        """Names of values that a node or an output of the model reads."""
+        self.names = UnusedNames(name for each in graphs(graph) for name in own_names(each))
+        self.node_names = UnusedNames(node.name for each in graphs(graph) for node in each.node)
+        self.nodes: list[NodeProto] = []  # those of the file in order, with the nodes of subgraphs that run
+        self.written = 0  # nodes of subgraphs, written out
+        self.decided: list[str] = []  # what was decided while reading: branches taken, loops written out
         self.trace = GraphBuilder()
         self.values: dict[str, Value] = {}  # an array while known, a variable otherwise
         self.types: dict[str, int] = {}
+        self.integer_layers: list[str] = []  # layers that compute with int32 and int64, or compare them
         self.missing: set[str] = set()  # values of unexamined nodes of which not even the shape is known
         self.recorded: dict[str, Var] = {}  # arrays that became constants of the graph
         self.formats: dict[int, str] = {}  # position in the trace -> what a runtime computes there in
@@ -73,8 +89,7 @@ class Importer:
             return value
         if name not in self.recorded:
             self.budget.spend(f"value {shown(name)}", value.size * 4)
-            small = np.abs(value.astype(np.int64)).max(initial=0) <= 2**24
-            constant = self.trace.constant(value.astype(np.float32 if small else np.float64), name)
+            constant = self.trace.constant(_exact_floats(value), name)
             self.recorded[name] = self._mark_format(constant, name)
         return self.recorded[name]
 

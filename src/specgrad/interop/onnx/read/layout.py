@@ -24,6 +24,7 @@ from ....window.resize import NEAREST, WHERE
 from ..file import DTYPES, FLOATS, check_shape, extent, shown, type_name
 from .cubic_resize import COORDINATES, cubic_resize
 from .importer import FORMATS, MAX_FOLDED_CELLS
+from .integers import WIDE, cast_integers, whole_numbers
 from .node import OnnxNode, operator
 
 MAX_PIECES = 256  # slices that one node may become
@@ -396,7 +397,7 @@ def _is_repetition(factor: Fraction, where: str, how: str) -> bool:
     return bool(line.cells[0].tolist() == [0] * int(factor) + [1] * int(factor))
 
 
-@operator("DepthToSpace", 1, 11, 13)
+@operator("DepthToSpace", 1, 11, 13, 28)
 def _depth_to_space(c: OnnxNode) -> Value:
     """Convert ONNX DepthToSpace.
 
@@ -414,10 +415,12 @@ def _depth_to_space(c: OnnxNode) -> Value:
     return reshape(x, (n, depth, height * block, width * block))
 
 
-@operator("SpaceToDepth", 1, 13)
+@operator("SpaceToDepth", 1, 13, 28, note="mode DCR")
 def _space_to_depth(c: OnnxNode) -> Value:
     """Convert ONNX SpaceToDepth."""
     block, (n, channels, height, width) = _block_size(c)
+    if c.version >= 28:
+        c.require("mode", "string", "DCR")
     if height % block or width % block:
         c.refuse(f"blocksize={block} does not divide shape {c.shape(0)}", None)
     x = reshape(c.real(0), (n, channels, height // block, block, width // block, block))
@@ -471,7 +474,9 @@ def _dropout(c: OnnxNode) -> Value:
     23,
     24,
     25,
-    note="to a narrower float one rounding; to other types of known values; saturate has no effect, round_mode is up",
+    28,
+    note="to a narrower float one rounding; to int32 and int64 without the fraction, unknown beyond their range; "
+    "to bool; to other types of known values; saturate has no effect, round_mode is up",
 )
 def _cast(c: OnnxNode) -> Value:
     """Convert ONNX Cast."""
@@ -496,8 +501,8 @@ def _cast_to(c: OnnxNode, target: int) -> Value:
     c.result_type = target
     if target not in DTYPES:
         c.refuse(f"to={type_name(target)} is not supported")
-    if source == TensorProto.INT32 and target == TensorProto.INT64 and c.is_mask(0):  # positions, as they are
-        return c.positions(0)
+    if source != target and (whole := cast_integers(c, target)) is not None:
+        return whole
     mask = source == TensorProto.BOOL and target in FLOATS and c.is_mask(0)
     if mask or source == target or (source in FLOATS and target in FLOATS and FLOATS[source] <= FLOATS[target]):
         return c.importer.values[c.input_name(0)]
@@ -549,8 +554,8 @@ def _constant_of_shape(c: OnnxNode) -> Array:
 def _range_of(c: OnnxNode) -> Array:
     """Convert ONNX Range; whole numbers of a floating type are exact however a runtime steps."""
     ends = [c.known_number(i, "the range") for i in range(3)]
-    whole = all(isinstance(v, int) for v in ends)
-    exact = whole or (c.elem_type(0) == TensorProto.FLOAT and all(v.is_integer() and abs(v) < 2**24 for v in ends))
+    whole = c.elem_type(0) in (*WIDE, TensorProto.INT16)
+    exact = whole or (c.elem_type(0) == TensorProto.FLOAT and all(v == v // 1 and abs(v) < 2**24 for v in ends))
     if not exact or ends[2] == 0:
         c.refuse("only ranges of whole numbers with a step are supported", None, UnsupportedError)
     start, limit, delta = map(int, ends)
@@ -569,4 +574,6 @@ def _where(c: OnnxNode) -> Value:
         c.folded(np.broadcast_to(0, shape))
         return np.where(chosen != 0, yes, no)
     mask = chosen.astype(np.float32) if isinstance(chosen, np.ndarray) else chosen
+    if c.elem_type(1) in WIDE:
+        return select(mask, whole_numbers(c, 1), whole_numbers(c, 2))
     return select(mask, c.real(1), c.real(2))

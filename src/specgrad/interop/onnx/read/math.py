@@ -11,7 +11,7 @@ import numpy as np
 from onnx import TensorProto
 
 from specgrad.ops.composites import batch_norm, group_norm, layer_norm, log_softmax, softmax
-from specgrad.ops.integer_rounding import ceil, floor, fmod, round_
+from specgrad.ops.integer_rounding import ceil, floor, fmod, mod, round_, trunc
 from specgrad.ops.sorting import argmax, argmin, cumprod, cumsum, prod, topk
 
 from ....errors import ShapeError
@@ -41,8 +41,9 @@ from ....ops.elementwise import (
 from ....ops.layout import axes_of, axis_of, broadcast, permute, reshape, sum_
 from ....ops.max_pool import amax
 from ....scalar import Array
-from ..file import shown
+from ..file import FLOATS, shown
 from .importer import MAX_FOLDED_CELLS
+from .integers import COMPARED, WIDE, check_folded_range, operands, whole_numbers
 from .node import OnnxNode, named_operator, operator
 
 MAX_EXPONENT = 64  # the largest exponent of Pow
@@ -76,11 +77,14 @@ def _register_arithmetic(
             from .indexing import plane_indices
 
             return plane_indices(c)
+        if known is None and name == "Div" and c.elem_type(0) not in FLOATS:
+            return trunc(div(*operands(c)))
         if known is None:
-            return reduce(fn, c.reals())
+            return reduce(fn, operands(c))
         shape = np.broadcast_shapes(*(k.shape for k in known))
         c.folded(np.broadcast_to(0, shape))
         with np.errstate(all="ignore"):
+            check_folded_range(c, reduce(fold, [k.astype(np.float64) for k in known]))
             return c.folded(reduce(fold, known))
 
     operator(name, *versions)(convert)
@@ -167,12 +171,14 @@ _register_rounding("Ceil", (6, 13), ceil)
 _register_rounding("Round", (11, 22), round_)
 
 
-@operator("Mod", 10, 13, note="of floats with fmod=1, as ONNX demands; of known integers")
+@operator("Mod", 10, 13, 28, note="of floats with fmod=1, as ONNX demands before version 28; of integers")
 def _mod(c: OnnxNode) -> Value:
     """Convert ONNX Mod: the sign of the dividend with fmod=1, of the divisor else."""
     like_c, known = c.flag("fmod"), known_integers(c)
+    if known is None and not like_c and c.elem_type(0) in FLOATS and c.version < 28:
+        c.refuse("fmod=0 is for integers; floats need fmod=1")
     if known is None:
-        return fmod(*c.reals()) if like_c else c.refuse("fmod=0 is for integers; floats need fmod=1")
+        return (fmod if like_c else mod)(*operands(c))
     if (known[1] == 0).any():
         c.refuse("a shape is divided by zero", None, ShapeError)
     return c.folded((np.fmod if like_c else np.mod)(*known))
@@ -204,7 +210,7 @@ def _elu(c: OnnxNode) -> Value:
     return _below_zero(c.real(0), lambda x: mul(sub(exp(x), 1), alpha))
 
 
-@operator("Celu", 12, note="alpha > 0")
+@operator("Celu", 12, 28, note="alpha > 0")
 def _celu(c: OnnxNode) -> Value:
     """Convert ONNX Celu."""
     alpha = c.floating("alpha", 1.0)
@@ -322,14 +328,19 @@ def _einsum(c: OnnxNode) -> Value:
 UNCHANGED = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")  # without axes the input itself, where that is asked
 
 
-def _register_reduction(name: str, versions: tuple[int, ...], fn: Callable[..., Value], since: int) -> None:
-    """Register the converter of a reduction; axes are an input from version `since` on, else an attribute."""
+def _register_reduction(
+    name: str, versions: tuple[int, ...], fn: Callable[..., Value], since: int, whole: bool = False
+) -> None:
+    """Register the converter of a reduction; axes are an input from version `since` on, else an attribute.
+
+    `whole` says whether integers are reduced alike.
+    """
 
     def convert(c: OnnxNode) -> Value:
         keep = c.flag("keepdims", 1)
         axes = c.axes(None if c.version < since else 1)
         empty = c.version >= since and c.flag("noop_with_empty_axes")
-        x = c.real(0)
+        x = whole_numbers(c, 0) if whole and c.elem_type(0) in WIDE else c.real(0)
         if not axes:
             if empty:
                 return x if name in UNCHANGED else c.refuse("noop_with_empty_axes=1 without axes is not supported")
@@ -349,10 +360,14 @@ def _log_sum_exp(x: Value, axes: Any, keepdims: bool) -> Value:
 
 
 _register_reduction("ReduceMean", (1, 11, 13, 18), mean, 18)
-_register_reduction("ReduceSum", (1, 11, 13), sum_, 13)
-_register_reduction("ReduceMax", (1, 11, 12, 13, 18, 20), amax, 18)
+_register_reduction("ReduceSum", (1, 11, 13), sum_, 13, whole=True)
+_register_reduction("ReduceMax", (1, 11, 12, 13, 18, 20), amax, 18, whole=True)
 _register_reduction(
-    "ReduceMin", (1, 11, 12, 13, 18, 20), lambda x, axes, keepdims: neg(amax(neg(x), axes, keepdims=keepdims)), 18
+    "ReduceMin",
+    (1, 11, 12, 13, 18, 20),
+    lambda x, axes, keepdims: neg(amax(neg(x), axes, keepdims=keepdims)),
+    18,
+    whole=True,
 )
 _register_reduction("ReduceL1", (1, 11, 13, 18), lambda x, axes, keepdims: sum_(abs_(x), axes, keepdims=keepdims), 18)
 _register_reduction(
@@ -364,7 +379,7 @@ _register_reduction(
 _register_reduction(
     "ReduceLogSum", (1, 11, 13, 18), lambda x, axes, keepdims: log(sum_(x, axes, keepdims=keepdims)), 18
 )
-_register_reduction("ReduceLogSumExp", (1, 11, 13, 18), _log_sum_exp, 18)
+_register_reduction("ReduceLogSumExp", (1, 11, 13, 18, 28), _log_sum_exp, 18)
 
 
 def _register_arg_extreme(name: str, fn: Callable[..., Value]) -> None:
@@ -506,12 +521,12 @@ def _register_comparison(
     """
 
     def convert(c: OnnxNode) -> Value:
-        operands = [c.value(i) for i in (0, 1)]
+        values = [c.value(i) for i in (0, 1)]
         c.result_type = TensorProto.BOOL
-        if not all(isinstance(v, np.ndarray) for v in operands):
-            return fn(c.real(0), c.real(1))
-        c.folded(np.broadcast_to(0, np.broadcast_shapes(*(v.shape for v in operands))))
-        return fold(*operands)
+        if not all(isinstance(v, np.ndarray) for v in values):
+            return fn(*(c.real(i) if c.elem_type(i) in FLOATS else whole_numbers(c, i, COMPARED) for i in (0, 1)))
+        c.folded(np.broadcast_to(0, np.broadcast_shapes(*(v.shape for v in values))))
+        return fold(*values)
 
     operator(name, *versions)(convert)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,14 +26,16 @@ from ..file import (
     check_shape,
     declared_size,
     extent,
+    one_line,
     shown,
     tensor,
     type_name,
 )
 from .convert_node import DOMAINS, Declared, UnsupportedNode, lookup, raise_unsupported, read_outside, run, skip_node
 from .importer import Importer
+from .integers import number_inputs
 
-OLDEST = 7  # tested to 22; a newer opset is read where the version of every operator in force is one of the table
+OLDEST = 7  # tested to 25; a newer opset is read where the version of every operator in force is one of the table
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +51,13 @@ class OnnxGraph(Graph):
     formats: Mapping[str, str] = field(default_factory=dict)
     interface: Interface | None = None
     """What the file declares to those who run it; None where parts of it were passed over."""
+    notes: tuple[str, ...] = ()
+    """What was done to the file to read it: nodes sorted, functions inlined, branches taken, loops written out."""
+    written: onnx.ModelProto | None = None
+    """The file with branches taken and loops written out, which has all values of `values`; None: the file itself."""
+    integer_layers: tuple[str, ...] = ()
+    """Layers of int32 or int64 data. Where a number leaves its type, a runtime's wraps around and the graph's does not;
+    radii are infinite there."""
     unexamined: tuple[UnsupportedNode, ...] = ()
     """Nodes that a partial import passed over: what they read are outputs of the graph, what they give are inputs."""
 
@@ -119,18 +129,11 @@ def _define_inputs(importer: Importer, graph: onnx.GraphProto, given: Mapping[st
     unknown = sorted(set(given) - set(names))
     if unknown:
         raise ModelError(f"input_shapes names {shown(unknown[0])}, which is no input; inputs are {shown(names)}")
-    numbers = _quantised_inputs(graph)
+    numbers = number_inputs(graph)
     for info in graph.input:
         if info.name in names:
             _define_input(importer, info, given, info.name in numbers)
     return names
-
-
-def _quantised_inputs(graph: onnx.GraphProto) -> set[str]:
-    """Return the values that only DequantizeLinear reads; int32 values are otherwise taken for positions."""
-    read = {name for node in graph.node if node.op_type == "DequantizeLinear" for name in node.input}
-    others = {name for node in graph.node if node.op_type != "DequantizeLinear" for name in node.input}
-    return read - others - {o.name for o in graph.output}
 
 
 def _define_input(
@@ -139,7 +142,7 @@ def _define_input(
     """Define one input as a leaf of the graph; int32 and int64 are positions unless `number`."""
     shape = _input_shape(info, given)
     elem_type = info.type.tensor_type.elem_type
-    if elem_type not in DTYPES or elem_type == TensorProto.BOOL:
+    if elem_type not in DTYPES:
         raise ModelError(f"input {shown(info.name)} has element type {type_name(elem_type)}, which is not read")
     importer.budget.check_value(f"input {shown(info.name)}", extent(shape))
     index = elem_type in (TensorProto.INT32, TensorProto.INT64) and not number
@@ -173,11 +176,11 @@ def run_model(
 ) -> tuple[Importer, list[str], list[UnsupportedNode]]:
     """Convert every node; return the importer, the names of the inputs, and the nodes without a meaning here."""
     _check_model(model)
-    opset = _opset(model)
-    used = {name for node in model.graph.node for name in node.input} | {o.name for o in model.graph.output}
-    importer = Importer(folder, budget, used)
+    importer = Importer(folder, budget, model.graph, _opset(model))
     names = _define_inputs(importer, model.graph, dict(input_shapes))
-    return importer, names, _convert_all(importer, model.graph, opset, declared)
+    passed: list[UnsupportedNode] = []
+    _convert_all(importer, model.graph.node, declared, passed)
+    return importer, names, passed
 
 
 def import_model(
@@ -187,8 +190,9 @@ def import_model(
     input_shapes: Mapping[str, Sequence[int]],
     partial: bool,
     declared: Declared,
+    notes: Sequence[str] = (),
 ) -> OnnxGraph:
-    """Import a model as a graph; unless `partial`, raise an error for nodes without a meaning here."""
+    """Import a plain model as a graph; unless `partial`, raise an error for nodes without a meaning here."""
     importer, names, passed = run_model(model, folder, budget, input_shapes, declared)
     if not partial:
         raise_unsupported(passed)
@@ -199,7 +203,26 @@ def import_model(
     single = len(outputs) == 1 and not passed
     graph = importer.trace.freeze((*names, *outside), inputs, (*outputs, *reads), single)
     interface = None if passed else _interface(importer, model)
-    return replace(_with_values(graph, importer, model.graph), interface=interface, unexamined=tuple(passed))
+    named = _with_values(graph, importer, model.graph)
+    written = _written(importer, model) if importer.decided else None
+    decided = [one_line(f"decided while reading: {'; '.join(importer.decided)}")] if importer.decided else []
+    return replace(
+        named,
+        interface=interface,
+        notes=(*notes, *decided),
+        written=written,
+        integer_layers=tuple(dict.fromkeys(importer.integer_layers)),
+        unexamined=tuple(passed),
+    )
+
+
+def _written(importer: Importer, model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with the nodes that were converted or passed over, none of which holds a subgraph that ran."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    copy.graph.ClearField("node")
+    copy.graph.node.extend(importer.nodes)
+    return copy
 
 
 def _interface(importer: Importer, model: onnx.ModelProto) -> Interface:
@@ -230,22 +253,31 @@ def _declared_sizes(info: onnx.ValueInfoProto) -> tuple[int | str, ...] | None:
     )
 
 
-def _convert_all(importer: Importer, graph: onnx.GraphProto, opset: int, declared: Declared) -> list[UnsupportedNode]:
-    """Convert every node; return those that have no converter, or are refused by it."""
-    passed = []
-    for node in graph.node:
+def _convert_all(
+    importer: Importer, nodes: Iterable[onnx.NodeProto], declared: Declared, passed: list[UnsupportedNode]
+) -> None:
+    """Convert every node; append to `passed` those that have no converter, or are refused by it."""
+    for node in nodes:
         error = None
+        done: tuple[list[Any], ...] = (importer.nodes, passed, importer.decided, importer.integer_layers)
+        before = [len(each) for each in done]
         try:
-            line, version = lookup(node, opset)
+            line, version = lookup(node, importer.opset)
             if importer.missing.isdisjoint(node.input):
-                run(importer, node, line, version)
+                inner = run(importer, node, line, version)
+                for part in inner:
+                    _convert_all(importer, part, declared, passed)
+                if len(importer.nodes) == before[0]:
+                    importer.nodes.append(node)
                 continue
         except ModelError:
             raise
         except SpecgradError as refused:
             error = refused
+        for each, length in zip(done, before, strict=True):
+            del each[length:]  # a loop may be refused in its middle
+        importer.nodes.append(node)
         passed.append(skip_node(importer, node, error, declared))
-    return passed
 
 
 def _with_values(graph: Graph, importer: Importer, proto: onnx.GraphProto) -> OnnxGraph:

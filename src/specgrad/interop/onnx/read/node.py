@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Never
 
 import numpy as np
-from onnx import AttributeProto, NodeProto
+from onnx import AttributeProto, GraphProto, NodeProto
 
 from ....errors import ParameterError, ShapeError, SpecgradError, UnsupportedError
 from ....graph.builder import Var
@@ -33,6 +33,7 @@ FIELDS = {
     "floats": (AttributeProto.FLOATS, "floats"),
     "string": (AttributeProto.STRING, "s"),
     "tensor": (AttributeProto.TENSOR, "t"),
+    "graph": (AttributeProto.GRAPH, "g"),
 }
 
 
@@ -104,6 +105,11 @@ class OnnxNode:
         if proto is default:
             return default
         return tensor(proto, self.importer.folder, self.importer.budget, self.name)
+
+    def graph(self, name: str) -> GraphProto:
+        """Return an attribute that is a graph."""
+        graph: GraphProto = self.attribute(name, "graph")
+        return graph
 
     def require(self, name: str, kind: str, *honoured: Any) -> None:
         """Raise an error unless attribute `name`, of type `kind`, has one of these values, the first being its default
@@ -209,7 +215,8 @@ class OnnxNode:
         array = self.known(i, what)
         if array.size != 1:
             self.refuse(f"{what} must be one number; got shape {array.shape}", None, ShapeError)
-        return array.reshape(-1)[0].item()
+        number = array.reshape(-1)[0]
+        return number.item() if isinstance(number, np.generic) else number
 
     def repeated_number(self, i: int, what: str) -> Any:
         """Return the one number of input i, even if an Expand has repeated it."""
