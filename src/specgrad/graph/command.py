@@ -15,7 +15,7 @@ from specgrad.cli.shared.console import Column, print_table
 from specgrad.cli.shared.exit_codes import (
     print_verdict,
 )
-from specgrad.cli.shared.models import ArrayFiles, Fixed, ModelName, Shapes, fixed_model, importable_graph
+from specgrad.cli.shared.models import ArrayFiles, Fixed, ModelName, Shapes, at_fixed, importable_graph
 from specgrad.cli.shared.output_files import Force, Json, check_file, writing
 from specgrad.graph.drawing.summary import HEADER, Row, rows
 from specgrad.graph.explain import CellExplanation
@@ -42,7 +42,7 @@ def show(
 ) -> None:
     """Layers, shapes, parameters, multiply-adds and receptive fields."""
     check_file(svg, is_picture, force)
-    graph, notes = importable_graph(fixed_model(model, fix), inputs or [], shape or [])
+    graph, notes = importable_graph(at_fixed(named_model(model), fix), inputs or [], shape or [])
     body, total = rows(graph, detail=detail)
     data = {"layers": [_as_numbers(row) for row in body], "total": total, "notes": notes}
     picture = None if svg is None else graph.draw(detail=detail)

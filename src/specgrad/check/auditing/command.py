@@ -32,8 +32,8 @@ from specgrad.cli.shared.models import (
     ModelName,
     Preprocess,
     Shapes,
+    at_fixed,
     complete_runtime,
-    fixed_model,
     read_array,
     read_inputs,
 )
@@ -42,7 +42,7 @@ from specgrad.deadline import time_limit
 from specgrad.declared_errors import MEASURED
 from specgrad.errors import ParameterError, SpecgradError
 from specgrad.graph.graph import Graph
-from specgrad.interop.model import Model
+from specgrad.interop.model import Model, named_model
 from specgrad.scalar import Array
 
 Accept = Annotated[
@@ -116,7 +116,7 @@ def audit(
 ) -> None:
     """Is every layer's output on this runtime explained by rounding? If not, which is the first that is not?"""
     check_file(html, is_report, force)
-    loaded = fixed_model(model, fix)
+    loaded = at_fixed(named_model(model), fix)
     if loaded.kind == "graph":
         raise ParameterError("audit", "runtimes run no saved graph; write it with specgrad.interop.to_onnx first")
     _check_one_source(runtime, recorded, inputs, outputs, shape)

@@ -11,7 +11,7 @@ from rich.console import Console
 from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
-from specgrad.cli.shared.models import Fixed, Inputs, Preprocess, Shapes, fixed_model, read_inputs
+from specgrad.cli.shared.models import Fixed, Inputs, Preprocess, Shapes, at_fixed, read_inputs
 from specgrad.cli.shared.options import (
     Accumulate,
     Depth,
@@ -63,7 +63,7 @@ def compare(
 
     near: Any = {"eps": number_of("--eps", eps), "low": number_of("--low", low), "high": number_of("--high", high)}
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
-    first = fixed_model(model, fix)
+    first = at_fixed(named_model(model), fix)
     given = read_inputs(first, inputs or [], shape or [], preprocess)
     first, arrays = first.at_scalars(given.arrays)
     second = named_model(other)

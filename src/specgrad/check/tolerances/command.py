@@ -12,11 +12,12 @@ from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.console import Column, print_table
 from specgrad.cli.shared.exit_codes import CODES, print_verdict
-from specgrad.cli.shared.models import Fixed, Inputs, ModelName, Preprocess, Shapes, fixed_model, read_inputs
+from specgrad.cli.shared.models import Fixed, Inputs, ModelName, Preprocess, Shapes, at_fixed, read_inputs
 from specgrad.cli.shared.options import Accumulate, Depth, Dtype, Execution, Operands, Stored, arithmetic_of
 from specgrad.cli.shared.output_files import Json
 from specgrad.deadline import time_limit
 from specgrad.execution_text import but
+from specgrad.interop.model import named_model
 
 MAX_LAYERS_SHOWN, MIN_SHARE_SHOWN = 12, 0.005  # layers, and the least share of one
 Points = Annotated[
@@ -48,7 +49,7 @@ def tolerance(
     from specgrad.check.tolerances.labelled import labelled_tolerance
 
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
-    loaded = fixed_model(model, fix)
+    loaded = at_fixed(named_model(model), fix)
     given = read_inputs(loaded, inputs or [], shape or [], preprocess)
     loaded, arrays = loaded.at_scalars(given.arrays)
     options = {"arithmetic": arithmetic, "points": points}

@@ -13,7 +13,7 @@ import typer
 
 from specgrad.errors import ParameterError, SpecgradError
 from specgrad.graph.graph import Graph
-from specgrad.interop.model import ANY_SIZE, Model, named_model
+from specgrad.interop.model import ANY_SIZE, Model
 from specgrad.scalar import Array
 from specgrad.window import Shape
 
@@ -53,8 +53,8 @@ Fixed = Annotated[
 ]
 
 
-def fixed_model(name: str, texts: Sequence[str] | None) -> Model:
-    """Return the model that a command line names, with the inputs of --fix at their values."""
+def at_fixed(model: Model, texts: Sequence[str] | None) -> Model:
+    """Return the model with the inputs of --fix (`texts`) at their values; ParameterError for what are no values."""
     values: dict[str, list[float]] = {}
     for text in texts or ():
         key, _, number = text.partition("=")
@@ -64,7 +64,7 @@ def fixed_model(name: str, texts: Sequence[str] | None) -> Model:
             raise ParameterError("--fix", f"must be a name and numbers, as sr=16000; got {text!r:.80}") from None
         if values.setdefault(key, numbers) != numbers:
             raise ParameterError("--fix", f"input {key} is given twice")
-    return named_model(name).at_values({k: v[0] if len(v) == 1 else v for k, v in values.items()})
+    return model.at_values({k: v[0] if len(v) == 1 else v for k, v in values.items()})
 
 
 def complete_runtime(typed: str) -> list[str]:
