@@ -49,7 +49,7 @@ def fuzz(kind: str, count: int, seed: int) -> Counter[str]:
         outcome["right" if inside else "wrong"] += 1
         outcome["vague"] += int(not np.isfinite(ball.radius).all())
         if not inside:
-            outcome[f"wrong: {op} {given} {[v.shape for v in inputs]} seed {number}"] += 1
+            outcome[f"wrong: {op} {given} {[np.shape(v) for v in inputs]} seed {number}"] += 1
     return outcome
 
 

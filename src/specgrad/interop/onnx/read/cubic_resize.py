@@ -44,8 +44,8 @@ def cubic_resize(
     letters = string.ascii_lowercase[: len(x.shape)]
     for axis, scale, out in zip(axes, scales, sizes, strict=True):
         n = x.shape[axis]
-        if scale == 1 and out == n:
-            continue
+        if scale == 1 and out == n and axis < len(x.shape) - 2:
+            continue  # of the last two axes runtimes compute weights even then, and K(1) is no 0 in floats
         c.importer.budget.check_value(c.title, out * (n + 4))
         weights = _weights(c, _coordinates(c, n, out, scale, where), _near(n, out, scale, where, exclude), a)
         weights = div(weights, sum_(weights, 1, keepdims=True)) if exclude else weights

@@ -205,7 +205,7 @@ def _trilu(c: OnnxNode) -> Value:
     return select(mask.astype(np.float32), c.real(0), 0)
 
 
-@operator("OneHot", 9, 11, note="known depth and values; computed positions must lie in -depth..depth-1")
+@operator("OneHot", 9, 11, 28, note="known depth and values; computed positions must lie in -depth..depth-1")
 def _one_hot(c: OnnxNode) -> Value:
     """Convert ONNX OneHot: rows of an identity matrix; of floats, which are cut off to integers, comparisons."""
     depth, (off, on) = int(c.known_number(1, "depth")), _two_values(c)

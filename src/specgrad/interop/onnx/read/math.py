@@ -314,7 +314,9 @@ def _gemm(c: OnnxNode) -> Value:
     return add(y, bias if beta == 1 else mul(bias, beta))
 
 
-@operator("Einsum", 12, note="one or two inputs; refused: sizes of 1 that would be stretched, except of an ellipsis")
+@operator(
+    "Einsum", 12, 28, note="one or two inputs; refused: sizes of 1 that would be stretched, except of an ellipsis"
+)
 def _einsum(c: OnnxNode) -> Value:
     """Convert ONNX Einsum."""
     from ....ops.einsum import einsum
@@ -377,7 +379,7 @@ _register_reduction(
     "ReduceSumSquare", (1, 11, 13, 18), lambda x, axes, keepdims: sum_(mul(x, x), axes, keepdims=keepdims), 18
 )
 _register_reduction(
-    "ReduceLogSum", (1, 11, 13, 18), lambda x, axes, keepdims: log(sum_(x, axes, keepdims=keepdims)), 18
+    "ReduceLogSum", (1, 11, 13, 18, 28), lambda x, axes, keepdims: log(sum_(x, axes, keepdims=keepdims)), 18
 )
 _register_reduction("ReduceLogSumExp", (1, 11, 13, 18, 28), _log_sum_exp, 18)
 
