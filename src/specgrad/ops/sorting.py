@@ -212,7 +212,9 @@ def argmin(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = Fal
 
 
 def _running_shape(name: str) -> Callable[..., Shape]:
-    """Return the shape rule of a running sum or product, which has the shape of x and refuses an axis outside."""
+    """Return the shape rule of the running sum or product `name`, which has the shape of x; ShapeError for an axis
+    outside.
+    """
 
     def shape(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Shape:
         if not 0 <= axis < len(x):
@@ -308,7 +310,7 @@ def _shifted(x: Value, axis: int, by: int, number: int) -> Value:
 
 
 def _recurrence(a: Value, b: Value, axis: int, reverse: bool) -> Value:
-    """Return s[p] = a[p]*s[p-1] + b[p] along an axis, s[-1] = 0, from either end, in log2(n) steps."""
+    """Return s[p] = a[p]*s[p-1] + b[p] along an axis, s[-1] = 0, from the end if `reverse`, in log2(n) steps."""
     step = 1
     while step < shape_of(a)[axis]:
         by = -step if reverse else step
@@ -319,7 +321,10 @@ def _recurrence(a: Value, b: Value, axis: int, reverse: bool) -> Value:
 
 
 def _cumprod_jvp(y: Value, args: Any, dargs: Any, *, axis: int, exclusive: bool, reverse: bool) -> Value:
-    """Return the tangent of cumprod: y'[p] = x[p]*y'[p-1] + x'[p]*y[p-1]; nothing is divided."""
+    """Return the tangent of cumprod from `dargs`, that of x: y'[p] = x[p]*y'[p-1] + x'[p]*y[p-1]; nothing is divided.
+
+    `exclusive` and `reverse` are its parameters.
+    """
     (x,), (dx,) = args, dargs
     by = -1 if reverse else 1
     before = apply(CUMPROD, x, axis=axis, exclusive=True, reverse=reverse)
@@ -328,7 +333,10 @@ def _cumprod_jvp(y: Value, args: Any, dargs: Any, *, axis: int, exclusive: bool,
 
 
 def _cumprod_vjp(gy: Value, y: Value, args: Any, *, axis: int, exclusive: bool, reverse: bool) -> tuple[Value]:
-    """Return the cotangent of cumprod: the product of the cells before, times s[p] = gy[p] + x[p+1]*s[p+1]."""
+    """Return the cotangent of cumprod: the product of the cells before, times s[p] = gy[p] + x[p+1]*s[p+1].
+
+    `exclusive` and `reverse` are its parameters.
+    """
     (x,) = args
     by = -1 if reverse else 1
     before = apply(CUMPROD, x, axis=axis, exclusive=True, reverse=reverse)

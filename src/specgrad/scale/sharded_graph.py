@@ -155,11 +155,10 @@ class Sharded:
     def _check_agreement(self, like: Tensor, needs_grad: list[bool] | None, values: int = 0) -> None:
         """Raise ParameterError if ranks differ in graph, types, gradients or whole arguments: they would deadlock.
 
-        like     a tensor of this rank's number type; values a digest of its whole arguments
-
         ParameterError on a mismatch, not a deadlock.
 
         needs_grad   which inputs have gradients; None: the arguments here are wrong
+        like         a tensor of this rank's number type; values a digest of its whole arguments
         """
         words = {
             "was given wrong arguments": int(needs_grad is None),

@@ -76,8 +76,6 @@ def show_window(
 ) -> WindowPicture:
     """Return a picture of a window: the cells that it reads, padding, outputs, values, winners and gradients.
 
-    ceil        whether the last window may hang over
-
     ParameterError for another operator, more than two axes, weights of a pooling.
 
     size        cells of the input: a number, or two for a plane
@@ -86,6 +84,7 @@ def show_window(
     weights     of a convolution: 1, 2, 3, ... unless given
     cotangents  of the outputs, sent back by the adjoint: 1, 2, 3, ... unless given
     output      the output that the picture of a plane points at: its middle unless given
+    ceil        whether the last window may hang over
 
     The positions are those of the one window relation, i = stride*o + dilation*t - lo; the values, and the shares that
     go back, are those of the operator and of its derivative rule, run on exact numbers.

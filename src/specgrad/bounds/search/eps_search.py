@@ -127,8 +127,6 @@ def largest_eps(
 ) -> LargestEps:
     """How far may x move while the label's output stays the largest? A proven eps and a broken one.
 
-    progress       is told (what, done, total) along the way
-
     ParameterError if `first` is not larger than 0.
 
     model, x, label, low, high, norm, arithmetic, shape, source   as for `certify`; of several inputs, x holds an array
@@ -136,6 +134,7 @@ def largest_eps(
     seconds        for everything
     certificates   count as proven only what has a certificate, and give it
     first          the eps to begin with
+    progress       is told (what, done, total) along the way
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.linear(np.float32([[1, 1], [1, -1]]), None, x), (2,))

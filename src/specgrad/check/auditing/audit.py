@@ -180,8 +180,6 @@ def audit(
 ) -> Audit:
     """Run a model on a runtime and explain every layer's output by rounding, or name the first that is not.
 
-    progress   is told (what, done, total) along the way
-
     A layer whose operator has no meaning here is "not examined": its output is taken from the runtime, and every other
     layer is judged. `coverage` says how much that is.
 
@@ -197,6 +195,7 @@ def audit(
     unusual  "open": errors within the proof, and far beyond what float32 usually shows, make the verdict "unusual";
              "note": they are told, and count as rounding
     tolerance_seconds   how long the tolerance of the whole model may take, where the forward radius is wide: 10 s
+    progress  is told (what, done, total) along the way
     """
     allowed = accepted_classes(accept)
     target = runtime_named(runtime) if isinstance(runtime, str) else runtime

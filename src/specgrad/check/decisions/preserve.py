@@ -142,8 +142,6 @@ def preserve(
 ) -> PreserveResult:
     """Return, for every sample, whether each execution of the class decides the same.
 
-    progress    is told (what, done, total) along the way
-
     ParameterError if eps is negative or goes with another format than float32; UnsupportedError if eps meets a model of
     several formats.
 
@@ -158,6 +156,7 @@ def preserve(
     runtimes    which real runtimes to ask about samples that are not proven; None: all that are installed
     seconds     limit for one sample
     checkpoint  a file of JSON lines that is written along the way; a run that was stopped goes on from it
+    progress    is told (what, done, total) along the way
 
     >>> import specgrad as sg
     >>> w = np.float32([[1, 0], [0, 1]])

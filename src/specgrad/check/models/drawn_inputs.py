@@ -71,7 +71,13 @@ def default_inputs(
 
 @dataclass(frozen=True)
 class _KnownInput:
-    """An input as declared, and what the file does with it."""
+    """An input as declared, and what the file does with it.
+
+    dims      declared sizes, None where open; None: no shape is declared
+    symbols   names of open sizes, per axis
+    rows      how many rows the table has that it indexes, if it does
+    is_sound  whether what reads it shows that it is a sound
+    """
 
     name: str
     dims: tuple[int | None, ...] | None
@@ -82,7 +88,9 @@ class _KnownInput:
 
 
 def _inputs(model: Model, asked: Mapping[str, Shape]) -> list[_KnownInput]:
-    """Return the inputs to draw; ParameterError for a module of which no shapes are given."""
+    """Return the inputs to draw; `asked` are shapes by name. ParameterError for a module of which no shapes are
+    given.
+    """
     if model.kind == "torch":
         if not asked:
             text = "--input or --shape is needed for a PyTorch module: its shapes are not written anywhere"
@@ -132,7 +140,9 @@ def _closed_shapes(model: Model, inputs: list[_KnownInput], asked: Mapping[str, 
 
 
 def _assumed_shapes(inputs: list[_KnownInput], asked: Mapping[str, Shape]) -> Iterator[dict[str, Shape]]:
-    """Yield shapes to try: images are squares, or lines of text."""
+    """Yield shapes of all inputs to try, by name: those `asked` for, else images that are squares, then lines of
+    text.
+    """
     for height in (IMAGE_SIDE, *LINE_HEIGHTS):
         sizes: dict[str, int] = {}
         for i in inputs:
@@ -143,7 +153,9 @@ def _assumed_shapes(inputs: list[_KnownInput], asked: Mapping[str, Shape]) -> It
 
 
 def _assume(i: _KnownInput, inputs: list[_KnownInput], sizes: dict[str, int], height: int) -> Shape:
-    """Return a shape of one input; axes of one symbol have one size in all inputs (`sizes` grows)."""
+    """Return a shape of input i; axes of one symbol have one size in all inputs (`sizes` grows), `height` is that of
+    images.
+    """
     if i.dims is None:
         text = f"the model does not say the shape of input {i.name}; give --shape {i.name}=1,..."
         raise ParameterError("--shape", text)
@@ -160,7 +172,9 @@ def _assume(i: _KnownInput, inputs: list[_KnownInput], sizes: dict[str, int], he
 
 
 def _sum_of_symbols(symbol: str, sizes: Mapping[str, int]) -> int | None:
-    """Return the size of an axis that is named as a sum: "past_sequence_length + 1"; None if it is no such name."""
+    """Return the size of an axis whose `symbol` is a sum of numbers and names in `sizes`: "past_sequence_length + 1";
+    None if it is none.
+    """
     parts = [part.strip() for part in symbol.split("+")]
     if len(parts) < 2 or not all(p.isdigit() or p in sizes for p in parts):
         return None
@@ -187,7 +201,7 @@ def _assumed_size(i: _KnownInput, axis: int, symbol: str, height: int, has_rate:
 
 
 def _nodes_refused(model: Model, shapes: Mapping[str, Shape]) -> int:
-    """Return how many nodes of a file have no meaning at these sizes; very many if the file has none."""
+    """Return how many nodes of the file have no meaning at these input shapes; very many if the file has none."""
     try:
         return len(model.part(shapes).unexamined)
     except SpecgradError:
@@ -195,7 +209,7 @@ def _nodes_refused(model: Model, shapes: Mapping[str, Shape]) -> int:
 
 
 def _image_layout(dims: tuple[int | None, ...]) -> tuple[int, int, int] | None:
-    """Return the axes (height, width, channels) of an image; None if these sizes are no image's.
+    """Return the axes (height, width, channels) of an image with sizes `dims`; None if these are no image's.
 
     >>> _image_layout((1, 3, 224, 224)), _image_layout((None, 64, None, 1)), _image_layout((1, 3, 5, 5))
     ((2, 3, 1), (1, 2, 3), None)
@@ -246,7 +260,7 @@ Drawn = tuple[Array, str]
 
 
 def _draw(rng: np.random.Generator, drawing: _Sample) -> Drawn:
-    """Return an array for one input, in its type, and the words for what it is."""
+    """Return an array for the input that `drawing` describes, in its type, and the words for what it is."""
     kind = drawing.dtype.kind
     layout = _image_layout(drawing.shape)
     if "mask" in drawing.input.name.lower():
@@ -258,7 +272,9 @@ def _draw(rng: np.random.Generator, drawing: _Sample) -> Drawn:
 
 
 def _images(rng: np.random.Generator, drawing: _Sample, layout: tuple[int, int, int]) -> Drawn:
-    """Return images with structure, one after the other where the first axis counts them."""
+    """Return the images that `drawing` asks for, with structure, and words for them; `layout` numbers the axes height,
+    width and channels.
+    """
     height, width, channels = (drawing.shape[axis] for axis in layout)
     count = drawing.shape[0] if len(drawing.shape) == 4 else 1
     images = np.stack([draw_image(rng, height, width, channels) for _ in range(count)])
@@ -272,7 +288,10 @@ def _images(rng: np.random.Generator, drawing: _Sample, layout: tuple[int, int, 
 
 
 def _floats(rng: np.random.Generator, drawing: _Sample) -> Drawn:
-    """Return (array, what it is in words): sounds if the input looks like sound, else normal numbers."""
+    """Return (array, what it is in words): sounds if the input looks like sound, else normal numbers.
+
+    `drawing` describes the input.
+    """
     shape = drawing.shape
     if _sounds(drawing.input, drawing.has_rate) and shape[-1] >= MIN_SAMPLES:
         sounds = [draw_sound(rng, shape[-1]) for _ in range(int(np.prod(shape[:-1])))]
@@ -281,7 +300,9 @@ def _floats(rng: np.random.Generator, drawing: _Sample) -> Drawn:
 
 
 def _integers(rng: np.random.Generator, drawing: _Sample) -> Drawn:
-    """Return integers that index what they index, or mean what their name says."""
+    """Return integers for the input that `drawing` describes, which index what it indexes, or mean what its name says;
+    and words for them.
+    """
     given, shape, name = drawing.input, drawing.shape, drawing.input.name.lower()
     declared = ModelInput(given.name, shape, given.dtype).range
     if declared is None:

@@ -77,7 +77,8 @@ def _layout(path: Path, name: str, dims: Dims) -> tuple[int, int, int]:
 
 
 def _pixels(path: Path, height: int | None, width: int | None, channels: int, how: str) -> tuple[Array, str]:
-    """Return (height, width, channels) of uint8, and words for a change of size.
+    """Return an image as (height, width, channels) of uint8, and words for a change of size; `how` is its
+    preprocessing.
 
     imagenet: the shorter side becomes 8/7 of the size (256 for 224), then the middle is cut out; unit and raw: resized.
     """

@@ -34,7 +34,8 @@ class ModelAtPoints:
 def at_points(model: Any, inputs: Sequence[Any], who: str, arithmetic: Arithmetic, points: bool) -> ModelAtPoints:
     """Return the model at one point, or at as many as the inputs' first axis counts (`points`).
 
-    Refused beside what `graph_of` refuses: no point, numbers that are not finite, and outputs of positions alone.
+    Refused beside what `graph_of` refuses: no point, numbers that are not finite, and outputs of positions alone. `who`
+    names the caller in errors.
     """
     opened = open_model(model, who)
     given = opened.arrays(inputs, who)
@@ -50,7 +51,7 @@ def at_points(model: Any, inputs: Sequence[Any], who: str, arithmetic: Arithmeti
 
 
 def _refuse_infinities(x: Array, who: str) -> None:
-    """Raise ParameterError for an input with a NaN or an infinity."""
+    """Raise ParameterError, in the name of `who`, for an input with a NaN or an infinity."""
     if x.dtype.kind not in "fO" or all(map(math.isfinite, x.flat) if x.dtype == object else [np.isfinite(x).all()]):
         return
     raise ParameterError(who, f"inputs must hold finite numbers; got {x.dtype} of shape {x.shape}", rule="P5")

@@ -102,7 +102,10 @@ def record(
 
 
 def _add_run(writer: RecordingWriter, model: Model, observed: ObservedRun, about: str) -> None:
-    """Add one run: its inputs, its outputs as it is, and what was exposed. Points are sequences of one step."""
+    """Add one run: its inputs, its outputs as it is, and what was exposed. Points are sequences of one step.
+
+    `about` says how its inputs came about.
+    """
     run = writer.add_run(about, observed.notes, len(writer.runs), 0)
     outputs = [o.name for o in model.proto.graph.output]
     parts: dict[Role, Mapping[str, Array]] = {

@@ -47,7 +47,9 @@ TENSOR_KEYS = {"run", "role", "name", "dtype", "format", "shape", "shard", "key"
 
 
 def refuse(text: str) -> ParameterError:
-    """Return the error of a folder that is no recording, or not of this model; what it quotes is one line."""
+    """Return the error, with `text`, of a folder that is no recording, or not of this model; what it quotes is one
+    line.
+    """
     return ParameterError("recorded", quoted(text))
 
 
@@ -107,12 +109,17 @@ class RecordingWriter:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def add_run(self, about: str, notes: Sequence[str], sequence: int, step: int) -> int:
-        """Begin a run and return its number: `step` of a sequence of runs, each of which has inputs of its own."""
+        """Begin a run and return its number: `step` of a sequence of runs, each of which has inputs of its own.
+
+        `about` says how its inputs came about, `notes` what else to know.
+        """
         self.runs.append({"sequence": sequence, "step": step, "inputs": about, "notes": list(notes)})
         return len(self.runs) - 1
 
     def add(self, run: int, role: Role, name: str, array: Array, computed_in: str | None = None) -> None:
-        """Add a tensor of a run; `computed_in` is the format that the model computes it in, if the array's is wider."""
+        """Add the tensor `name` of a run; `computed_in` is the format that the model computes it in, if the array's is
+        wider.
+        """
         if array.dtype.name not in TYPES.values():
             raise refuse(f"{name} is of type {array.dtype}, which recordings do not hold")
         if self._waiting and sum(a.nbytes for a in self._waiting.values()) + array.nbytes > self.shard_bytes:
@@ -176,7 +183,7 @@ def _shard_names(index: Path) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class ModelRecording:
-    """A recording that was opened: its index is checked, its shards when they are read."""
+    """A recording in a folder that was opened: its index is checked, its shards when they are read."""
 
     folder: Path
     index: Mapping[str, Any]
@@ -209,12 +216,12 @@ class ModelRecording:
                 raise refuse(f"{self.folder} was recorded with other weights: {name} of the model has another SHA-256")
 
     def run(self, number: int) -> RecordedRun:
-        """Return one run."""
+        """Return the run of this number."""
         return RecordedRun(self, number)
 
     @property
     def runs(self) -> tuple[RecordedRun, ...]:
-        """All runs, in order."""
+        """Return all runs of the recording, in order."""
         return tuple(self.run(k) for k in range(len(self.index["runs"])))
 
     @cached_property
@@ -243,7 +250,7 @@ class ModelRecording:
 
 @dataclass(frozen=True, eq=False)
 class RecordedRun:
-    """One run of a recording."""
+    """One run of a recording, by its number."""
 
     recording: ModelRecording
     number: int
@@ -266,7 +273,9 @@ class RecordedRun:
 
 @dataclass(frozen=True, eq=False)
 class LateArrays(Mapping[str, Array]):
-    """Arrays of a recording by name: the names are there, an array is mapped when it is asked for."""
+    """Arrays of a recording by name: the names are there (`tensors`, entries of the index), an array is mapped when it
+    is asked for.
+    """
 
     recording: ModelRecording
     tensors: Mapping[str, Mapping[str, Any]]
@@ -341,7 +350,7 @@ def _check_index(folder: Path, index: Mapping[str, Any]) -> None:
 
 
 def _is_digest(text: Any) -> bool:
-    """Return whether this is a SHA-256 in hexadecimal digits."""
+    """Return whether `text` is a SHA-256 in hexadecimal digits."""
     return isinstance(text, str) and len(text) == 64 and set(text) <= set("0123456789abcdef")
 
 
@@ -390,6 +399,8 @@ def _array(memory: mmap.mmap, start: int, entry: Any, tensor: Mapping[str, Any],
     """Return one array of a mapped file; ParameterError if the file's header says another type or shape than the index.
 
     start   where the data begin
+    entry   what the header says of it; `tensor` what the index says
+    memory  the mapped file
     """
     dtype, shape, (low, high) = TYPES.get(entry["dtype"]), entry["shape"], entry["data_offsets"]
     if dtype != tensor["dtype"] or shape != tensor["shape"]:

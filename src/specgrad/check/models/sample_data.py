@@ -38,7 +38,9 @@ def draw_image(rng: np.random.Generator, height: int, width: int, channels: int)
 
 
 def _smooth_noise(rng: np.random.Generator, height: int, width: int) -> Array:
-    """Return noise whose amplitudes fall as 1/frequency, as those of photographs do; standard deviation 1."""
+    """Return noise (height, width) whose amplitudes fall as 1/frequency, as those of photographs do; standard deviation
+    1.
+    """
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
     frequency[0, 0] = np.inf
     noise = np.fft.irfft2(np.fft.rfft2(rng.normal(size=(height, width))) / frequency, (height, width))
@@ -60,7 +62,7 @@ def draw_sound(rng: np.random.Generator, samples: int) -> Array:
 
 
 def preprocess(image: Array, how: str) -> Array:
-    """Return an image (..., channels) of uint8 as float64 numbers.
+    """Return an image (..., channels) of uint8 as float64 numbers, `how` being one of these.
 
     imagenet   over 255, less ImageNet's mean, over its deviation, per channel: 3 channels
     unit       over 255: from 0 to 1

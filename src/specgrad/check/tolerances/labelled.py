@@ -118,7 +118,7 @@ def _proof(
 ) -> tuple[Tolerance | None, str]:
     """Return the proof for a model if there is one, and why it is of no use; "" if it is.
 
-    `stored` and `options` are of `tolerance`. `progress` is told (what, done, total).
+    `stored` and `points` are those of `tolerance`; `progress` is told (what, done, total).
     """
     left = time_left()
     try:

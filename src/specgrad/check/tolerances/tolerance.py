@@ -276,7 +276,10 @@ def tolerance_at(
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Tolerance:
-    """Return the tolerance of a model that was read already; arguments as `tolerance`."""
+    """Return the tolerance of a model that was read already.
+
+    arithmetic, stored, points, seconds, progress   those of `tolerance`
+    """
     check_time("tolerance")  # before PyTorch is imported
     start = time.monotonic()
     answers = []

@@ -145,7 +145,9 @@ def only_shape(model: Model, x: Path | None, texts: Sequence[str]) -> Shape | No
 
 @dataclass(frozen=True)
 class GivenInputs:
-    """One array per input, and a sentence on what was drawn, or made of images and sounds; "" for arrays in files."""
+    """One array per input, and a sentence (`note`) on what was drawn, or made of images and sounds; "" for arrays in
+    files.
+    """
 
     arrays: list[Array]
     note: str = ""
@@ -160,7 +162,7 @@ def read_inputs(model: Model, files: Sequence[Path], texts: Sequence[str] = (), 
     """Return one array per file, or those of one .npz file; without files, inputs that the model accepts.
 
     ParameterError for another number of files than inputs, for names and sizes that are not those of the model or of
-    --shape, and for a preprocessing (`how`) that nothing here has.
+    --shape, and for a preprocessing (`how`) that nothing here has. `texts` are those of --shape.
     """
     names = model.names if model.kind != "torch" else model.names[: max(len(texts), len(files))]
     asked = requested_shapes(texts, [n for n in names if n])
@@ -188,7 +190,10 @@ def read_inputs(model: Model, files: Sequence[Path], texts: Sequence[str] = (), 
 
 
 def _read_file(model: Model, k: int, path: Path, asked: dict[str, Shape], how: str | None) -> tuple[Array, str]:
-    """Return the array of one file for input k, and words for what was made of an image or a sound."""
+    """Return the array of one file for input k, and words for what was made of an image or a sound.
+
+    `asked` are shapes by name, `how` is the preprocessing of images.
+    """
     from specgrad.check.models.input_files import IMAGES, SOUNDS, read_media
 
     if path.suffix.lower() not in (*IMAGES, *SOUNDS):
@@ -263,7 +268,9 @@ def graph_of_shapes(model: Model, texts: Sequence[str]) -> Graph:
 
 
 def input_shapes(model: Model, texts: Sequence[str]) -> list[Shape]:
-    """Return one shape per input array: what --shape says, or what the model declares; only batch 1 is assumed."""
+    """Return one shape per input array: what --shape (`texts`) says, or what the model declares; only batch 1 is
+    assumed.
+    """
     if model.kind == "graph":
         graph = as_graph(model, [], texts).at()
         return [graph.nodes[p].shape for p in graph.input_positions]

@@ -349,6 +349,9 @@ def _cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Any:
 
 
 def _cumprod(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Any:
+    """Return the product of the cells of x so far along `axis`, from the end if `reverse`, without its own cell if
+    `exclusive`.
+    """
     multiply = partial(jnp.cumprod, dtype=x.dtype)
     return running_sum(x, axis, exclusive, reverse, multiply, jnp.flip, jnp.concatenate, jnp.ones_like)
 

@@ -146,6 +146,9 @@ def _cumsum(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Kernel:
 
 
 def _cumprod(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Kernel:
+    """Lower cumprod: the product of the cells so far along `axis`, from the end if `reverse`, without its own cell if
+    `exclusive`.
+    """
     flip: Kernel = lambda t, a: t.flip(a)
     return lambda t: running_sum(t, axis, exclusive, reverse, torch.cumprod, flip, torch.cat, torch.ones_like)
 

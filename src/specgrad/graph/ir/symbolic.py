@@ -86,6 +86,8 @@ class SymbolicProgram:
 
     guards    what was decided by an open size
     reimport  where the graph was read from a file: reads it again at given sizes. Then `program` has the inputs alone
+    steps     the derivatives that were taken, in order
+    known     sizes -> the graph there: a cache
     """
 
     program: Program

@@ -83,7 +83,7 @@ def _selu(self: Value) -> Value:
 
 
 def _celu(self: Value, alpha: Any) -> Value:
-    """Convert aten.celu."""
+    """Convert aten.celu: x above 0, alpha*(exp(x/alpha) - 1) below."""
     return _elu(self, alpha, 1, 1 / alpha)
 
 
@@ -336,7 +336,7 @@ def _dims(dim: Any) -> Any:
 
 
 def _log_sum_exp(self: Value, dim: Any, keepdim: bool) -> Value:
-    """Convert aten.logsumexp: shifted by the largest cell."""
+    """Convert aten.logsumexp over the axes `dim`, shifted by the largest cell; `keepdim` keeps them with size 1."""
     axes = layout.axes_of("logsumexp", _dims(dim), len(shape_of(self)))
     largest = elementwise.stop_gradient(max_pool.amax(self, axes, keepdims=True))
     y = add(elementwise.log(layout.sum_(exp(sub(self, largest)), axes, keepdims=True)), largest)

@@ -19,7 +19,7 @@ from ...ops.layout import axis_of, broadcast, permute, reshape
 
 
 def _triangle(upper: bool) -> Callable[..., Value]:
-    """Return the converter of triu or tril: the cells on one side of a diagonal, 0 elsewhere."""
+    """Return the converter of triu (`upper`) or tril: the cells on one side of a diagonal, 0 elsewhere."""
 
     def convert(self: Value, diagonal: int) -> Value:
         rows, columns = shape_of(self)[-2:]
@@ -30,7 +30,7 @@ def _triangle(upper: bool) -> Callable[..., Value]:
 
 
 def _diagonal(self: Value, offset: int, dim1: int, dim2: int) -> Value:
-    """Convert aten.diagonal: the cells [i, i + offset] of two axes, as the last axis."""
+    """Convert aten.diagonal: the cells [i, i + offset] of the axes dim1 and dim2, as the last axis."""
     rank = len(shape_of(self))
     a, b = axis_of("diagonal", dim1, rank), axis_of("diagonal", dim2, rank)
     rest = [k for k in range(rank) if k not in (a, b)]
@@ -43,7 +43,7 @@ def _diagonal(self: Value, offset: int, dim1: int, dim2: int) -> Value:
 
 
 def _diag_embed(self: Value, offset: int, dim1: int, dim2: int) -> Value:
-    """Convert aten.diag_embed: the last axis on a diagonal of two new axes, 0 elsewhere."""
+    """Convert aten.diag_embed: the last axis on the diagonal `offset` of two new axes, dim1 and dim2, 0 elsewhere."""
     *lead, n = shape_of(self)
     size = n + abs(offset)
     row, column = np.indices((size, size))
@@ -74,19 +74,24 @@ def _repeated(self: Value, counts: Any, dim: int | None) -> Value:
 
 
 def _repeat_interleave(self: Value, repeats: int, dim: int | None, output_size: Any) -> Value:
-    """Convert aten.repeat_interleave with one count."""
+    """Convert aten.repeat_interleave with one count: every cell `repeats` times along `dim` (None: flattened);
+    output_size is not read.
+    """
     return _repeated(self, repeats, dim)
 
 
 def _repeat_interleave_each(self: Value, repeats: Any, dim: int | None, output_size: Any) -> Value:
-    """Convert aten.repeat_interleave with a count per cell, which must be known."""
+    """Convert aten.repeat_interleave with a count per cell of the axis `dim`, `repeats`.
+
+    UnsupportedError unless these are known; output_size is not read.
+    """
     if not isinstance(repeats, np.ndarray):
         raise UnsupportedError("aten.repeat_interleave", "counts that depend on an input decide the shape")
     return _repeated(self, repeats, dim)
 
 
 def _broadcast_tensors(tensors: Sequence[Value]) -> tuple[Value, ...]:
-    """Convert aten.broadcast_tensors."""
+    """Convert aten.broadcast_tensors: all `tensors` in their common shape."""
     shape = np.broadcast_shapes(*map(shape_of, tensors))
     return tuple(broadcast(x, shape) for x in tensors)
 
@@ -100,17 +105,19 @@ def _is_true(x: Value) -> Value:
 
 
 def _both(self: Value, other: Value) -> Value:
-    """Return 1 where both are true."""
+    """Convert aten.logical_and, and bitwise_and of booleans: 1 where the value and `other` are both true, else 0."""
     return mul(_is_true(self), _is_true(other))
 
 
 def _either(self: Value, other: Value) -> Value:
-    """Return 1 where one of both is true."""
+    """Convert aten.logical_or, and bitwise_or of booleans: 1 where the value or `other` is true, else 0."""
     return maximum(_is_true(self), _is_true(other))
 
 
 def _one_alone(self: Value, other: Value) -> Value:
-    """Return 1 where exactly one of both is true."""
+    """Convert aten.logical_xor, and bitwise_xor of booleans: 1 where exactly one of the value and `other` is true, else
+    0.
+    """
     return sub(1, equal(_is_true(self), _is_true(other)))
 
 

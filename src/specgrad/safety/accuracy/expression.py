@@ -17,7 +17,7 @@ SYMBOLS = {"+": " + ", "-": " - ", "*": "\N{MIDDLE DOT}", "/": " / "}
 
 @dataclass(frozen=True, eq=False)
 class Expr:
-    """A formula: a name, a number, a call, or two formulas with a binary operator (`head`) between them.
+    """A formula `head` of `parts`: a name, a number, a call, or two formulas with a binary operator between them.
 
     >>> n, x = names("n X")
     >>> bound = growth(n) * (abs(x) + 1)

@@ -111,13 +111,12 @@ def write_pack(
 ) -> Pack:
     """Write the vectors of these operators into a folder, the index last.
 
-    progress  is told (what, done, total)
-
     FileExistsError if it holds files, unless `force`.
 
     seed    other numbers in the same classes
     flush   radii also allow subnormal numbers to count as zero
     force   write into a folder that holds files
+    progress  is told (what, done, total)
     """
     records = chosen(operators)
     if folder.exists() and any(folder.iterdir()) and not force:

@@ -101,6 +101,8 @@ class AuditKind(Listed):
     def _shapes(self, name: str, model: Model) -> dict[str, Shape]:
         """Return the sizes that the spec gives for inputs that the model leaves open; CampaignError for sizes that
         contradict it.
+
+        `name` is the model's in the spec.
         """
         shapes: dict[str, Shape] = {}
         for i in model.inputs:

@@ -49,9 +49,8 @@ def walk(
 ) -> None:
     """Visit every node in order; tighten intervals where a relaxation or a selection will read them.
 
-    splits  signs of relus' inputs that are assumed, by node: 1, -1, or 0
-
     known   ends of nodes that are known to hold
+    splits  signs of relus' inputs that are assumed, by node: 1, -1, or 0
     """
     readers = range_readers(forward.graph)
     for i in range(len(forward.graph.nodes)):

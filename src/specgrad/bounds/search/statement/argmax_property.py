@@ -176,11 +176,10 @@ def _satisfies(alternative: Alternative, spoken: Array, fallen: Sequence[int]) -
 def at_positions(question: Any, point: Counterexample, arithmetic: Any) -> Counterexample:
     """Return a counterexample of the scores as one of the positions, run again by every runtime.
 
-    arithmetic   the executions meant
-
     ContradictionError if the positions do not break the property.
 
     question   a specgrad.bounds.search.statement.problem.VerificationProblem
+    arithmetic  the executions meant
     """
     y = DeployedNetwork(question.graph).run(point.x)
     mine = [c for c in question.stated.cases if c.has(point.point) and c.contains(y, point.point)]
