@@ -16,6 +16,8 @@ pytest.importorskip("torch")
 ort = pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+from specgrad.check.tolerances import point_bounds  # noqa: E402
+
 NEGATED = re.compile(
     r"not (?:a )?proven|not a proof|never a proof|no proof|Not proven|what is proven is wider|within the proven radius"
 )
@@ -48,6 +50,12 @@ def deep(tmp_path_factory):
     np.save(folder / "x.npy", x)
     np.savez(folder / "values.npz", x=x, **recorded)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which going backwards takes years, so that bounds of the whole stay useless."""
+    monkeypatch.setattr(point_bounds, "BACKWARD_RATE", 1.0)
 
 
 COMMANDS = {
