@@ -206,7 +206,7 @@ INSIDE: dict[str, tuple[Any, str]] = {
     "supports": (import_module("specgrad.properties.command"), "print_verdict"),
     "check-certificate": (import_module("specgrad.proof.files.certificate"), "check_file"),
     "preserve": (import_module("specgrad.check"), "preserve"),
-    "tolerance": (import_module("specgrad.check.tolerances.labelled"), "tolerance"),
+    "tolerance": (import_module("specgrad.check.tolerances.labelled"), "tolerance_at"),
     "accuracy": (import_module("specgrad.safety.accuracy"), "accuracy"),
     "compare": (import_module("specgrad.check"), "compare"),
     "tiles": (import_module("specgrad.scale"), "halo"),
