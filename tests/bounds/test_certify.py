@@ -270,7 +270,7 @@ def test_usage_errors(specgrad: Command, command: str, words: str) -> None:
 
 @needs_shared
 @pytest.mark.parametrize(
-    ("step", "holds", "broken"), [(6, 8, 2), pytest.param(1, 53, 7, marks=pytest.mark.slow)], ids=["sixth", "all"]
+    ("step", "holds", "broken"), [(6, 6, 4), pytest.param(1, 53, 7, marks=pytest.mark.slow)], ids=["sixth", "all"]
 )
 def test_a_competition_set_is_settled(step: int, holds: int, broken: int) -> None:
     """verivital: 53 of its 60 instances hold and 7 do not, as complete verifiers agree; every sixth by default."""
