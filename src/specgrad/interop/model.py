@@ -223,9 +223,11 @@ class Model:
     @cached_property
     def file(self) -> Any:
         """The ModelProto of an ONNX file as it stands, but for fixed inputs; external data outside."""
+        if not self.fixed:
+            return self._read[0]
         from .onnx.plain import with_fixed_inputs
 
-        return with_fixed_inputs(self._read[0], self.fixed) if self.fixed else self._read[0]
+        return with_fixed_inputs(self._read[0], self.fixed)
 
     @cached_property
     def _read(self) -> tuple[Any, Path | None]:

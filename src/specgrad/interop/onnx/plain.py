@@ -6,8 +6,7 @@ The package onnx inlines (`onnx.inliner`); here the nodes that it would write ar
 from __future__ import annotations
 
 import heapq
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from onnx import NodeProto, numpy_helper
 
 from ...errors import ParameterError
 from .file import DTYPES, MAX_NODES, ModelError, declared_size, one_line, shown, type_name
+from .read.importer import in_order, needed_before, subgraphs
 
 SORTED = "the file's nodes are not in order; they were sorted"
 
@@ -49,9 +49,8 @@ def sorted_nodes(nodes: Sequence[NodeProto]) -> list[NodeProto] | None:
 
     Those of a cycle are left as they are, behind the others.
     """
-    makers = {name: i for i, node in reversed(list(enumerate(nodes))) for name in node.output if name}
-    before = [{makers[name] for name in reads(node) if name in makers} for node in nodes]
-    if all(j < i for i, needed in enumerate(before) for j in needed):
+    before = needed_before(nodes)
+    if in_order(before):
         return None
     readers: dict[int, list[int]] = {}
     for i, needed in enumerate(before):
@@ -67,62 +66,6 @@ def sorted_nodes(nodes: Sequence[NodeProto]) -> list[NodeProto] | None:
                 heapq.heappush(ready, i)
     order += [i for i, count in enumerate(left) if count]
     return [nodes[i] for i in order]
-
-
-def reads(node: NodeProto) -> Iterator[str]:
-    """Yield the names that a node and the nodes of its subgraphs read."""
-    todo = [node]
-    while todo:
-        at = todo.pop()
-        yield from filter(None, at.input)
-        for inner in subgraphs(at):
-            todo += inner.node
-            yield from (o.name for o in inner.output if o.name)
-
-
-def subgraphs(node: NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs in a node's attributes."""
-    for a in node.attribute:
-        if a.HasField("g"):
-            yield a.g
-        yield from a.graphs
-
-
-# --- names ------------------------------------------------------------------------------------------------------------
-
-
-class UnusedNames:
-    """Names of values, or of nodes, that a file leaves free; an inner name that is used once is kept."""
-
-    def __init__(self, used: Iterable[str]) -> None:
-        self._uses = Counter(used)
-        self._given: set[str] = set()
-
-    def unused(self, name: str, suffix: str) -> str:
-        """Return a name that nothing else has: this one, or with a suffix, or with a number too."""
-        if not suffix and self._uses[name] == 1 and name not in self._given:
-            self._given.add(name)
-            return name
-        number, wanted = 1, f"{name}{suffix or '#1'}"
-        while wanted in self._given or wanted in self._uses:
-            number += 1
-            wanted = f"{name}{suffix}#{number}"
-        self._given.add(wanted)
-        return wanted
-
-
-def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield a graph and all of its subgraphs."""
-    yield graph
-    for node in graph.node:
-        for inner in subgraphs(node):
-            yield from graphs(inner)
-
-
-def own_names(graph: onnx.GraphProto) -> list[str]:
-    """Return the names that a graph itself defines: inputs, initializers, values; each once."""
-    given = [v.name for v in (*graph.input, *graph.initializer)]
-    return list(dict.fromkeys([*given, *(name for node in graph.node for name in node.output if name)]))
 
 
 # --- functions --------------------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from ....errors import ShapeError, UnsupportedError
 from ....ops.layout import axis_of
 from ....scalar import Array
 from ..file import shown
-from ..plain import own_names, reads, sorted_nodes, subgraphs
+from ..plain import sorted_nodes
+from .importer import own_names, reads, subgraphs
 from .node import OnnxNode, operator
 
 MAX_ITERATIONS = 500  # of one loop

@@ -21,10 +21,9 @@ from specgrad.op import Value, scope
 from specgrad.window import Shape
 
 from ..file import MAX_RANK, ModelError, check_shape, declared_size, extent, one_line, shown
-from ..plain import reads
 from . import layout, windows
 from . import math as math_lines
-from .importer import FORMATS, Importer
+from .importer import FORMATS, Importer, reads
 from .node import CONTRIBUTED, OPERATORS, Converter, OnnxNode, Operator, later_operator
 
 TABLES = (

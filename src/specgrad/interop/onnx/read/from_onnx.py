@@ -24,9 +24,8 @@ from specgrad.scalar import Array
 from specgrad.window import Shape, SymbolicSize, size_at, symbolic, symbols_in
 
 from ..file import BYTE_BUDGET, ByteBudget, ModelError, declared_size, read_model, shown
-from ..plain import plain_model
 from .convert_node import Declared, UnsupportedNode, declared_values
-from .importer import Importer
+from .importer import Importer, in_order, needed_before
 from .model import OnnxGraph, import_model, run_model
 
 Given = Mapping[str, Sequence[Any]]
@@ -78,7 +77,7 @@ def from_onnx(
     """
     try:
         proto, folder = read_model(model, byte_budget)
-        proto, notes = plain_model(proto, fixed)
+        proto, notes = _plain(proto, fixed)
         given = input_shapes or {}
         if partial:
             declared = declared_values(proto, given) if declared is None else declared
@@ -92,6 +91,15 @@ def from_onnx(
         raise
     except MALFORMED as error:  # the last net under files that no rule above has met
         raise ModelError(f"malformed model ({type(error).__name__}: {error})") from error
+
+
+def _plain(model: onnx.ModelProto, fixed: Mapping[str, Any] | None) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """Return the model in plain form, with inputs `fixed`, and notes on what was done; most files are plain."""
+    if not (fixed or len(model.functions)) and in_order(needed_before(model.graph.node)):
+        return model, ()
+    from ..plain import plain_model
+
+    return plain_model(model, fixed)
 
 
 def examine(
@@ -108,7 +116,7 @@ def examine(
     """
     try:
         given = input_shapes or {}
-        importer, _, passed = run_model(plain_model(model)[0], folder, ByteBudget(byte_budget), given, declared)
+        importer, _, passed = run_model(_plain(model, None)[0], folder, ByteBudget(byte_budget), given, declared)
         return importer, passed
     except SpecgradError:
         raise

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,11 @@ from ....graph.graph import CONSTANT, INPUT, bind
 from ....op import Value, apply
 from ....scalar import Array
 from ..file import ByteBudget, ModelError, one_line, shown
-from ..plain import UnusedNames, graphs, own_names, reads
 
 MAX_FOLDED_CELLS = 2**16  # cells of a value that is computed while importing
 MAX_KNOWN_CELLS = 2**22  # cells of all values computed while importing
 MAX_INTEGER_CELLS = 2**22  # cells of an integer tensor that is data
+WIDE = (TensorProto.INT32, TensorProto.INT64)  # narrower integers wrap too soon to say that they do not
 FORMATS: dict[int, str] = {
     TensorProto.FLOAT: "float32",
     TensorProto.FLOAT16: "float16",
@@ -36,6 +38,76 @@ def _exact_floats(integers: Array) -> Array:
         if -most <= integers.min(initial=0) <= integers.max(initial=0) <= most:
             return integers.astype(kind)
     return integers.astype(object)
+
+
+# --- names and order of nodes -----------------------------------------------------------------------------------------
+
+
+def reads(node: NodeProto) -> Iterator[str]:
+    """Yield the names that a node and the nodes of its subgraphs read."""
+    todo = [node]
+    while todo:
+        at = todo.pop()
+        yield from filter(None, at.input)
+        for inner in subgraphs(at):
+            todo += inner.node
+            yield from (o.name for o in inner.output if o.name)
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the graphs in a node's attributes."""
+    for a in node.attribute:
+        if a.HasField("g"):
+            yield a.g
+        yield from a.graphs
+
+
+def needed_before(nodes: Sequence[NodeProto]) -> list[set[int]]:
+    """Return for each node the positions of those that it reads from."""
+    makers = {name: i for i, node in reversed(list(enumerate(nodes))) for name in node.output if name}
+    return [{makers[name] for name in reads(node) if name in makers} for node in nodes]
+
+
+def in_order(before: Sequence[set[int]]) -> bool:
+    """Return whether each node stands behind those that it needs, as `needed_before` gives them."""
+    return all(j < i for i, needed in enumerate(before) for j in needed)
+
+
+class UnusedNames:
+    """Names of values, or of nodes, that a file leaves free; an inner name that is used once is kept."""
+
+    def __init__(self, used: Iterable[str]) -> None:
+        self._uses = Counter(used)
+        self._given: set[str] = set()
+
+    def unused(self, name: str, suffix: str) -> str:
+        """Return a name that nothing else has: this one, or with a suffix, or with a number too."""
+        if not suffix and self._uses[name] == 1 and name not in self._given:
+            self._given.add(name)
+            return name
+        number, wanted = 1, f"{name}{suffix or '#1'}"
+        while wanted in self._given or wanted in self._uses:
+            number += 1
+            wanted = f"{name}{suffix}#{number}"
+        self._given.add(wanted)
+        return wanted
+
+
+def graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """Yield a graph and all of its subgraphs."""
+    yield graph
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from graphs(inner)
+
+
+def own_names(graph: GraphProto) -> list[str]:
+    """Return the names that a graph itself defines: inputs, initializers, values; each once."""
+    given = [v.name for v in (*graph.input, *graph.initializer)]
+    return list(dict.fromkeys([*given, *(name for node in graph.node for name in node.output if name)]))
+
+
+# --- the state --------------------------------------------------------------------------------------------------------
 
 
 class Importer:

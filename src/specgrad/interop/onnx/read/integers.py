@@ -16,13 +16,10 @@ from ....ops.elementwise import add, equal
 from ....ops.gather import gather
 from ....ops.integer_rounding import trunc
 from ....ops.quantize import cast
-from ....scalar import Array
 from ..file import DTYPES, FLOATS, type_name
-from ..plain import reads
-from .importer import FORMATS
+from .importer import FORMATS, WIDE, reads
 from .node import OnnxNode
 
-WIDE = (TensorProto.INT32, TensorProto.INT64)  # narrower integers wrap too soon to say that they do not
 COMPARED = (*WIDE, *(TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16))
 
 
@@ -46,19 +43,6 @@ def _numbers_of_positions(c: OnnxNode, i: int, var: Var) -> Var:
     cells = nodes[node.operands()[0]].shape[node.params["axis"]]
     numbers: Var = gather(c.importer.trace.constant(np.arange(cells, dtype=np.float64)), var, axis=0)
     return numbers
-
-
-def operands(c: OnnxNode) -> list[Var]:
-    """Return all inputs as numbers: floats, or int32 and int64."""
-    return c.reals() if c.elem_type(0) in FLOATS else [whole_numbers(c, i) for i in range(len(c.node.input))]
-
-
-def check_folded_range(c: OnnxNode, approximate: Array) -> None:
-    """Refuse known int32 numbers whose result, here in floats, leaves the type: it would wrap around."""
-    if c.elem_type(0) == TensorProto.INT32 and approximate.size:
-        least, most = approximate.min(), approximate.max()
-        if least < -(2.0**31) or most >= 2.0**31:
-            c.refuse("known numbers leave INT32, and wrap around", None)
 
 
 def cast_integers(c: OnnxNode, target: int) -> Value | None:

@@ -22,9 +22,7 @@ from ....scalar import Array
 from ....window import resized
 from ....window.resize import NEAREST, WHERE
 from ..file import DTYPES, FLOATS, check_shape, extent, shown, type_name
-from .cubic_resize import COORDINATES, cubic_resize
-from .importer import FORMATS, MAX_FOLDED_CELLS
-from .integers import WIDE, cast_integers, whole_numbers
+from .importer import FORMATS, MAX_FOLDED_CELLS, WIDE
 from .node import OnnxNode, operator
 
 MAX_PIECES = 256  # slices that one node may become
@@ -364,6 +362,8 @@ def _resize_by(
     wanted = [_scaled_size(c, n, s) for n, s in zip(cells, factors, strict=True)] if sizes is None else sizes
     c.importer.budget.check_value(c.title, extent(tuple(wanted)) * extent(c.shape(0)) // extent(tuple(cells)))
     if how.startswith("cubic"):
+        from .cubic_resize import COORDINATES, cubic_resize
+
         if where not in COORDINATES:
             c.refuse(f"coordinate_transformation_mode={shown(where)} is not supported with mode='cubic'")
         return cubic_resize(c, axes, factors, wanted, where, how == "cubic, inside")
@@ -501,8 +501,11 @@ def _cast_to(c: OnnxNode, target: int) -> Value:
     c.result_type = target
     if target not in DTYPES:
         c.refuse(f"to={type_name(target)} is not supported")
-    if source != target and (whole := cast_integers(c, target)) is not None:
-        return whole
+    if source != target and not (source in FLOATS and target in FLOATS):
+        from .integers import cast_integers
+
+        if (whole := cast_integers(c, target)) is not None:
+            return whole
     mask = source == TensorProto.BOOL and target in FLOATS and c.is_mask(0)
     if mask or source == target or (source in FLOATS and target in FLOATS and FLOATS[source] <= FLOATS[target]):
         return c.importer.values[c.input_name(0)]
@@ -575,5 +578,5 @@ def _where(c: OnnxNode) -> Value:
         return np.where(chosen != 0, yes, no)
     mask = chosen.astype(np.float32) if isinstance(chosen, np.ndarray) else chosen
     if c.elem_type(1) in WIDE:
-        return select(mask, whole_numbers(c, 1), whole_numbers(c, 2))
+        return select(mask, c.whole(1), c.whole(2))
     return select(mask, c.real(1), c.real(2))

@@ -42,8 +42,7 @@ from ....ops.layout import axes_of, axis_of, broadcast, permute, reshape, sum_
 from ....ops.max_pool import amax
 from ....scalar import Array
 from ..file import FLOATS, shown
-from .importer import MAX_FOLDED_CELLS
-from .integers import COMPARED, WIDE, check_folded_range, operands, whole_numbers
+from .importer import MAX_FOLDED_CELLS, WIDE
 from .node import OnnxNode, named_operator, operator
 
 MAX_EXPONENT = 64  # the largest exponent of Pow
@@ -66,6 +65,14 @@ def _truncating_divide(a: Array, b: Array) -> Array:
     return np.sign(a) * np.sign(b) * (abs(a) // abs(b))
 
 
+def _check_folded_range(c: OnnxNode, approximate: Array) -> None:
+    """Refuse known int32 numbers whose result, here in floats, leaves the type: it would wrap around."""
+    if c.elem_type(0) == TensorProto.INT32 and approximate.size:
+        least, most = approximate.min(), approximate.max()
+        if least < -(2.0**31) or most >= 2.0**31:
+            c.refuse("known numbers leave INT32, and wrap around", None)
+
+
 def _register_arithmetic(
     name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]
 ) -> None:
@@ -78,13 +85,13 @@ def _register_arithmetic(
 
             return plane_indices(c)
         if known is None and name == "Div" and c.elem_type(0) not in FLOATS:
-            return trunc(div(*operands(c)))
+            return trunc(div(*c.numbers()))
         if known is None:
-            return reduce(fn, operands(c))
+            return reduce(fn, c.numbers())
         shape = np.broadcast_shapes(*(k.shape for k in known))
         c.folded(np.broadcast_to(0, shape))
         with np.errstate(all="ignore"):
-            check_folded_range(c, reduce(fold, [k.astype(np.float64) for k in known]))
+            _check_folded_range(c, reduce(fold, [k.astype(np.float64) for k in known]))
             return c.folded(reduce(fold, known))
 
     operator(name, *versions)(convert)
@@ -178,7 +185,7 @@ def _mod(c: OnnxNode) -> Value:
     if known is None and not like_c and c.elem_type(0) in FLOATS and c.version < 28:
         c.refuse("fmod=0 is for integers; floats need fmod=1")
     if known is None:
-        return (fmod if like_c else mod)(*operands(c))
+        return (fmod if like_c else mod)(*c.numbers())
     if (known[1] == 0).any():
         c.refuse("a shape is divided by zero", None, ShapeError)
     return c.folded((np.fmod if like_c else np.mod)(*known))
@@ -342,7 +349,7 @@ def _register_reduction(
         keep = c.flag("keepdims", 1)
         axes = c.axes(None if c.version < since else 1)
         empty = c.version >= since and c.flag("noop_with_empty_axes")
-        x = whole_numbers(c, 0) if whole and c.elem_type(0) in WIDE else c.real(0)
+        x = c.whole(0) if whole and c.elem_type(0) in WIDE else c.real(0)
         if not axes:
             if empty:
                 return x if name in UNCHANGED else c.refuse("noop_with_empty_axes=1 without axes is not supported")
@@ -526,7 +533,7 @@ def _register_comparison(
         values = [c.value(i) for i in (0, 1)]
         c.result_type = TensorProto.BOOL
         if not all(isinstance(v, np.ndarray) for v in values):
-            return fn(*(c.real(i) if c.elem_type(i) in FLOATS else whole_numbers(c, i, COMPARED) for i in (0, 1)))
+            return fn(*(c.real(i) if c.elem_type(i) in FLOATS else c.whole(i, compared=True) for i in (0, 1)))
         c.folded(np.broadcast_to(0, np.broadcast_shapes(*(v.shape for v in values))))
         return fold(*values)
 

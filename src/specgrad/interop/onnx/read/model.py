@@ -33,7 +33,6 @@ from ..file import (
 )
 from .convert_node import DOMAINS, Declared, UnsupportedNode, lookup, raise_unsupported, read_outside, run, skip_node
 from .importer import Importer
-from .integers import number_inputs
 
 OLDEST = 7  # tested to 25; a newer opset is read where the version of every operator in force is one of the table
 
@@ -129,7 +128,12 @@ def _define_inputs(importer: Importer, graph: onnx.GraphProto, given: Mapping[st
     unknown = sorted(set(given) - set(names))
     if unknown:
         raise ModelError(f"input_shapes names {shown(unknown[0])}, which is no input; inputs are {shown(names)}")
-    numbers = number_inputs(graph)
+    whole = any(i.type.tensor_type.elem_type in (TensorProto.INT32, TensorProto.INT64) for i in graph.input)
+    numbers: set[str] = set()
+    if whole:
+        from .integers import number_inputs
+
+        numbers = number_inputs(graph)
     for info in graph.input:
         if info.name in names:
             _define_input(importer, info, given, info.name in numbers)
