@@ -40,7 +40,6 @@ OTHERS = tuple(
     for form in forms
 )
 """What other exporters and formats make of a model: these differ, or are the same within rounding at most."""
-SECONDS = 100
 SETTLED = ("same", "same within rounding", "differs")
 
 
@@ -49,8 +48,8 @@ def base_of(name: str) -> str:
     return next(m for m in sorted(MODELS, key=len, reverse=True) if name.startswith(m))
 
 
-def compared(folder: Folder, name: str) -> dict[str, Any]:
-    """The line of one pair: a model, and its form `name`."""
+def compared(folder: Folder, name: str, seconds: float) -> dict[str, Any]:
+    """The line of one pair: a model, and its form `name`; `seconds` is the command's limit."""
     line: dict[str, Any] = {"model": base_of(name), "form": name[len(base_of(name)) :]}
     try:
         found(folder, entry(base_of(name)))
@@ -60,9 +59,9 @@ def compared(folder: Folder, name: str) -> dict[str, Any]:
     files = [str(folder.model_path(n)) for n in (base_of(name), name)]
     given = str(folder.path / f"{base_of(name)}.npz")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    call = [sys.executable, "-m", "specgrad", "compare", *files, "--input", given, "--seconds", str(SECONDS), "--json"]
+    call = [sys.executable, "-m", "specgrad", "compare", *files, "--input", given, "--seconds", str(seconds), "--json"]
     try:
-        ran = subprocess.run(call, capture_output=True, text=True, timeout=20 * SECONDS, check=False)
+        ran = subprocess.run(call, capture_output=True, text=True, timeout=2 * seconds + 60, check=False)
         done = json.loads(ran.stdout)
     except (subprocess.TimeoutExpired, ValueError) as error:
         done = {"verdict": "not ended", "reason": f"{type(error).__name__}"}
@@ -105,6 +104,7 @@ def main() -> None:
     parser.add_argument("folder", help="where the zoo's files are, or are made")
     parser.add_argument("names", nargs="*", help="beginnings of names of models; default: all")
     parser.add_argument("--table", action="store_true", help="print the table of what is there")
+    parser.add_argument("--seconds", type=float, default=100, help="the limit of each comparison, by the clock")
     options = parser.parse_args()
     quieten()
     path = Path(options.folder) / "compare_pairs.jsonl"
@@ -113,7 +113,7 @@ def main() -> None:
         for name in asked:
             if name in lines_of(path) or (options.names and not name.startswith(tuple(options.names))):
                 continue
-            line = compared(Folder(Path(options.folder)), name)
+            line = compared(Folder(Path(options.folder)), name, options.seconds)
             with path.open("a") as file:
                 file.write(json.dumps(line) + "\n")
             print(json.dumps(line), flush=True)

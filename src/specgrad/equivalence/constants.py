@@ -20,7 +20,7 @@ from ..window import Shape
 from .folded import Folded, folded, plain
 from .surd import Surd, interval
 
-MAX_EXACT_CELLS = 2**12  # of an array that is computed with exactly
+MAX_EXACT_CELLS = 2**14  # of an array that is computed with exactly
 MAX_MULTIPLIED_CELLS = 2**8  # of weights that are multiplied out
 WITHIN_FLOAT64 = ("float16", "float32", "float64")  # long doubles and integers may not be
 

@@ -211,14 +211,44 @@ def apply_layout(op: str, params: tuple[Any, ...], cells: Array, old: Shape, new
     """Return an array that repeats along axes of one cell, after a permutation or reshape from shape `old` to `new`."""
     if op == "permute":
         return cells.transpose(params[0])
-    return _broadcast_if_small(cells, old).reshape(new) if cells.size > 1 else cells.reshape((1,) * len(new))
+    return _reshape_repeated(cells, old, new)
 
 
 def inverse_layout(atom: Atom, inner: Shape, cells: Array) -> Array:
     """Return an array that repeats along axes of one cell, after the inverse of a permutation or reshape."""
     if atom.op == "permute":
         return cells.transpose(np.argsort(atom.params[0]))
-    return _broadcast_if_small(cells, atom.shape).reshape(inner) if cells.size > 1 else cells.reshape((1,) * len(inner))
+    return _reshape_repeated(cells, atom.shape, inner)
+
+
+def _reshape_repeated(cells: Array, old: Shape, new: Shape) -> Array:
+    """Return an array of shape `old`, which repeats along its axes of one cell, reshaped to `new`; those stay so."""
+    if cells.size <= 1 or 0 in old:
+        return cells.reshape((1,) * len(new)) if cells.size == 1 else _broadcast_if_small(cells, old).reshape(new)
+    full, target = list[int](), list[int]()
+    for first, second in _common_blocks(old, new):
+        varies = any(cells.shape[a] > 1 for a in first)
+        full += [old[a] if varies else 1 for a in first]
+        target += [new[a] if varies else 1 for a in second]
+    return _broadcast_if_small(cells, tuple(full)).reshape(target)
+
+
+def _common_blocks(old: Shape, new: Shape) -> list[tuple[range, range]]:
+    """Return axes of two shapes of as many cells, in the smallest blocks that have as many cells as each other.
+
+    >>> _common_blocks((2, 3, 4), (6, 1, 4))
+    [(range(0, 2), range(0, 1)), (range(2, 2), range(1, 2)), (range(2, 3), range(2, 3))]
+    """
+    blocks, i, j = [], 0, 0
+    while i < len(old) or j < len(new):
+        first, second, cells, others = i, j, 1, 1
+        while (i, j) == (first, second) or cells != others:
+            if j == len(new) or (i < len(old) and cells <= others and not (cells == others and new[j] == 1)):
+                cells, i = cells * old[i], i + 1
+            else:
+                others, j = others * new[j], j + 1
+        blocks.append((range(first, i), range(second, j)))
+    return blocks
 
 
 def _broadcast_if_small(cells: Array, shape: Shape) -> Array:

@@ -11,7 +11,7 @@ contract(x, w; "...b,ab->...a") = contract(x, w'; "...b,bc->...c")     one spell
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -33,7 +33,7 @@ from .linear_combinations import (
 from .pad_crop import pad_for_window
 from .term_table import Atom, TermTable
 
-MAX_EXACT_PRODUCTS = 2**21  # exact products of one constant that goes through weights
+MAX_EXACT_PRODUCTS = 2**16  # exact products of one constant that goes through weights
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,33 @@ def contract(c: TermApplication) -> int | None:
     turned = sorted(range(len(x)), key=lambda a: (out.index(x[a]) if x[a] in out else len(out), a))
     x, number = "".join(x[a] for a in turned), permute_to(c.table, number, tuple(turned))
     spec, order = canonical_spec(x, w, out)
+    whole, c = c.shape, _flattened(c, x, w, out)
+    if c.shape != whole:
+        number, spec = _flat_argument(c.table, number, x, w), _flat_spec(x, w, out)
     constant = weights.rearranged(lambda array: np.transpose(array, order))
     number, constant = _absorb_letter_scale(c.table, number, constant, spec)
     atom = Atom("contract", (spec,), (number,), c.shape, c.table.constant(constant))
-    return _apply_linear_map(c, atom)
+    return reshape_to(c.table, _apply_linear_map(c, atom), whole)
+
+
+def _flattened(c: TermApplication, x: str, w: str, out: str) -> TermApplication:
+    """Return the call with its leading axes that the weights do not have as one; as it is if there are not several."""
+    batch = [a for a in x if a not in w]
+    if len(batch) < 2 or not x.startswith("".join(batch)) or not out.startswith("".join(batch)) or 0 in c.shape:
+        return c
+    return replace(c, shape=(math.prod(c.shape[: len(batch)]), *c.shape[len(batch) :]))
+
+
+def _flat_argument(table: TermTable, number: int, x: str, w: str) -> int:
+    """Return the value with its leading axes that the weights do not have as one."""
+    shape, count = table.values[number].shape, sum(a not in w for a in x)
+    return reshape_to(table, number, (math.prod(shape[:count]), *shape[count:]))
+
+
+def _flat_spec(x: str, w: str, out: str) -> str:
+    """Return the contraction with one letter for all letters that the weights do not have."""
+    batch = [a for a in x if a not in w]
+    return canonical_spec(x[len(batch) - 1 :], w, out[len(batch) - 1 :])[0]
 
 
 def _absorb_letter_scale(table: TermTable, x: int, w: Constant, spec: str) -> tuple[int, Constant]:

@@ -17,7 +17,7 @@ from ..errors import ScalarError, SpecgradError
 from ..scalar import Array
 from . import linear_maps
 from .constants import plain_numbers, square_roots
-from .folded import plain
+from .folded import Folded, plain
 from .layout import permute_to, reshape_to
 from .linear_combinations import linear_combination, reciprocals
 from .linear_maps import TermApplication
@@ -205,6 +205,17 @@ def _relu(c: TermApplication) -> int:
 def _relu6(c: TermApplication) -> int:
     """Return the normal form of relu6, a clamp to 0..6."""
     return clamp_value(c.table, c.args[0], Fraction(0), Fraction(6))
+
+
+@rule("hardswish")
+def _hardswish(c: TermApplication) -> int | None:
+    """Return x * clamp(x/6 + 1/2, 0, 1), where float32 rounds 1/6 once; None for a constant."""
+    (x,), sixth = c.args, Folded(Fraction(1, 6), 1 / 6, 1)
+    if not c.table.values[x].terms:
+        return None
+    half = c.table.value_of_constant(c.shape, np.full((1,) * len(c.shape), Fraction(1, 2), dtype=object))
+    gate = clamp_value(c.table, linear_combination(c.table, c.shape, [(sixth, x), (1, half)]), Fraction(0), Fraction(1))
+    return c.table.value_of_atom(Atom("mul", (), tuple(sorted((x, gate))), c.shape))
 
 
 @rule("clamp")

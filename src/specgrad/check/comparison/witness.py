@@ -33,7 +33,7 @@ Candidate = tuple[str, tuple[Array, ...]]
 INPUT_SCALES = (1.0, 16.0, 1 / 16)  # normal numbers times these are tried where the inputs given show nothing
 MAX_SPECIAL_NUMBERS = 12  # constants of the graphs that are tried as inputs
 MAX_PROVEN = 2  # further candidates that are evaluated rigorously
-RANKING_SHARE = 0.25  # of the time that is left
+RANKING_SHARE, RANKING_SECONDS = 0.25, 20.0  # of the time that is left, and at most
 ROUNDING_SECONDS = 5.0  # for a tolerance that is said beside the verdict
 SHOWN = "their outputs differ over real numbers, shown at an input"
 
@@ -113,7 +113,7 @@ class WitnessSearch:
         far: list[tuple[float, Candidate]] = []
         try:
             need("torch", "a search in float64 needs")
-            with time_limit(RANKING_SHARE * time_left() if math.isfinite(time_left()) else None):
+            with time_limit(min(RANKING_SECONDS, RANKING_SHARE * time_left())):
                 both = compile(difference(self.a, self.b), "torch").double()
                 for candidate in candidates:
                     far.append((_float_distance(both, candidate[1]), candidate))
