@@ -32,8 +32,8 @@ def reading() -> str:
         known = all_operators()[name]
         versions = ", ".join(map(str, known.versions))
         rows.append(f"| {name} | {versions} | {attributes(name, known.versions)} | {known.note} |")
-    for name, (known, _, _) in sorted(CONTRIBUTED.items()):
-        rows.append(f"| com.microsoft.{name} | 1 |  | {known.note} |")
+    for (domain, name), contributed in sorted(CONTRIBUTED.items()):
+        rows.append(f"| {domain}.{name} | 1 |  | {contributed.operator.note} |")
     return "\n".join(rows)
 
 

@@ -110,7 +110,9 @@ def observe(model: Model, runtime: Runtime, inputs: Sequence[Array], seconds: fl
         graph = meaning_at(model, feeds, show)
         file = written_file(model, graph)
         given = {n for u in graph.unexamined for n in u.gives}
-        shown, values = expose([n for n, p in graph.values.items() if _is_computed(graph, p) or n in given])
+        states = [name for name, _ in graph.states.values()]
+        computed = [n for n, p in graph.values.items() if _is_computed(graph, p) or n in given]
+        shown, values = expose([*computed, *states])
         whole = [n for n, p in graph.values.items() if graph.nodes[p].op.name == "quantize"]
         apart = expose(whole)[1] if whole else {}
     notes = (*model.notes, *graph.notes, *converted)
@@ -167,9 +169,17 @@ def shapes_and_types(arrays: Mapping[str, Array]) -> dict[str, tuple[Shape, int]
 
 
 def known_values(graph: Any, arrays: Mapping[str, Array]) -> dict[int, Array]:
-    """Return arrays by their position in the graph; booleans as the numbers 1 and 0."""
+    """Return arrays by their position in the graph; booleans as 1 and 0, blocks of channels in the order of axes.
+
+    Parts of a value that nodes hold are known with it: hidden states, which the next step of a recurrent layer reads.
+    """
     numbers = {n: a.astype(np.float32) if a.dtype.kind == "b" else a for n, a in arrays.items()}
-    return {graph.values[n]: a for n, a in numbers.items() if n in graph.values}
+    if graph.blocks:
+        from specgrad.interop.onnx.read.blocked import in_axis_order
+
+        numbers |= {n: in_axis_order(numbers[n], block) for n, block in graph.blocks.items() if n in numbers}
+    parts = {p: numbers[name][index] for p, (name, index) in graph.states.items() if name in numbers}
+    return parts | {graph.values[n]: a for n, a in numbers.items() if n in graph.values}
 
 
 def _module_meaning(module: Model, inputs: Sequence[Array]) -> tuple[Graph | None, str]:

@@ -312,9 +312,13 @@ class _FormulaMatcher:
             return None
         if name == "reshape":
             return self._laid_out(i)
-        args = [self.read(a) for a in node.args]
-        known = [a for a in args if a is not None]
-        return _combined(name, node.params, known) if len(known) == len(args) else None
+        known: list[_Product] = []
+        for a in node.args:
+            part = self.read(a)
+            if part is None:
+                return None  # at once: of a long chain, such as steps of time, nothing else need be read
+            known.append(part)
+        return _combined(name, node.params, known)
 
     def _laid_out(self, i: int) -> _Product | None:
         """Return the expression of reshape node i: of a number, or of a reduction whose axes stay with size 1; else

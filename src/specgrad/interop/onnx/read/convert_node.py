@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..file import MAX_RANK, ModelError, check_shape, declared_size, extent, one
 from . import layout, windows
 from . import math as math_lines
 from .importer import FORMATS, Importer, reads
-from .node import CONTRIBUTED, OPERATORS, Converter, OnnxNode, Operator, later_operator
+from .node import BLOCKED, CONTRIBUTED, MICROSOFT, OPERATORS, Converter, OnnxNode, Operator, later_operator
 
 TABLES = (
     layout,
@@ -32,7 +32,7 @@ TABLES = (
     windows,
 )  # each fills its part of OPERATORS; rare ones are loaded for a node that they lack
 DOMAINS = ("", "ai.onnx")
-MAX_GRAPH_NODES = 15_000  # nodes of the graph
+MAX_GRAPH_NODES = 30_000  # nodes of the graph
 MAX_NAME_CHARS = 1000  # characters of a node's name
 
 
@@ -44,7 +44,7 @@ def run(importer: Importer, node: NodeProto, convert: Converter, version: int) -
     onnx_node = _checked_node(importer, node, version)
     start = len(importer.trace.nodes)
     try:
-        with scope(onnx_node.name, composite=True):
+        with scope(onnx_node.name, composite=True), _layout(importer, node):
             results = convert(onnx_node)
         if isinstance(results, Iterator):
             return results
@@ -60,6 +60,15 @@ def run(importer: Importer, node: NodeProto, convert: Converter, version: int) -
         raise ModelError(f"the graph would have more than {MAX_GRAPH_NODES} nodes", onnx_node.title)
     _name_outputs(importer, onnx_node, results if isinstance(results, tuple) else (results,))
     return iter(())
+
+
+def _layout(importer: Importer, node: NodeProto) -> AbstractContextManager[None]:
+    """Return the block in which a node is converted: it settles the order of cells, where some are in blocks."""
+    if not importer.blocks:
+        return nullcontext()
+    from .blocked import layout_of
+
+    return layout_of(importer, node)
 
 
 def _checked_node(importer: Importer, node: NodeProto, version: int) -> OnnxNode:
@@ -121,7 +130,7 @@ def _with_title(error: SpecgradError, title: str) -> SpecgradError:
 
 def all_operators() -> Mapping[str, Operator]:
     """Return the converters of all ONNX operators, by name; CONTRIBUTED is complete then, too."""
-    from . import control_flow, indexing, quantized, sampling  # noqa: F401 - they fill their parts
+    from . import blocked, control_flow, fused, indexing, quantized, recurrent, sampling  # noqa: F401 - they fill their parts
 
     return OPERATORS
 
@@ -132,13 +141,13 @@ def lookup(node: NodeProto, opset: int) -> tuple[Converter, int]:
     UnsupportedError if the operator or its version is not known, ModelError if inputs or outputs do not fit it.
     """
     title = f"{shown(node.op_type)[1:-1]} {shown(node.name or next(iter(node.output), ''))}"
-    if node.domain == "com.microsoft":
+    if node.domain in (MICROSOFT, BLOCKED):
         all_operators()
-    if node.domain == "com.microsoft" and node.op_type in CONTRIBUTED:
-        contributed, least, most = CONTRIBUTED[node.op_type]
-        if not least <= len(node.input) <= most or len(node.output) != 1:
+    contributed = CONTRIBUTED.get((node.domain, node.op_type))
+    if contributed is not None:
+        if not contributed.fits(node):
             raise ModelError(f"{len(node.input)} inputs and {len(node.output)} outputs do not fit the operator", title)
-        return contributed.convert, 1
+        return contributed.operator.convert, 1
     if node.domain not in DOMAINS:
         raise UnsupportedError(title, f"operators of the domain {shown(node.domain)} are not known")
     known = OPERATORS.get(node.op_type) or all_operators().get(node.op_type) or later_operator(node.op_type)

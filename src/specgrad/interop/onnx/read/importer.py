@@ -131,6 +131,9 @@ class Importer:
         self.missing: set[str] = set()  # values of unexamined nodes of which not even the shape is known
         self.recorded: dict[str, Var] = {}  # arrays that became constants of the graph
         self.formats: dict[int, str] = {}  # position in the trace -> what a runtime computes there in
+        self.block: int | None = None  # channels of a block, where a file stores them in blocks
+        self.blocks: dict[str, int] = {}  # values that are stored in blocks of channels
+        self.states: dict[int, tuple[str, tuple[Any, ...]]] = {}  # position in the trace -> cells of a named value
         self._known: dict[int, Array | None] = {}
         self._known_cells = 0
 

@@ -42,6 +42,7 @@ from ....ops.layout import axes_of, axis_of, broadcast, permute, reshape, sum_
 from ....ops.max_pool import amax
 from ....scalar import Array
 from ..file import FLOATS, shown
+from .activations import celu, elu, hard_sigmoid, selu, softsign, thresholded_relu
 from .importer import MAX_FOLDED_CELLS, WIDE
 from .node import OnnxNode, named_operator, operator
 
@@ -148,7 +149,7 @@ for _record in REGISTRY.values():
 
 for _name, _versions, _fn in (
     ("Softplus", (1, 22), softplus),
-    ("Softsign", (1, 22), lambda x: div(x, add(abs_(x), 1))),
+    ("Softsign", (1, 22), softsign),
     ("Mish", (18, 22), lambda x: mul(x, tanh(softplus(x)))),
     ("Erf", (9, 13), _erf),
     ("Reciprocal", (6, 13), lambda x: div(1, x)),
@@ -205,16 +206,10 @@ def _prelu(c: OnnxNode) -> Value:
     return select(greater(0, x), mul(slope, x), x)
 
 
-def _below_zero(x: Value, y: Callable[[Value], Value]) -> Value:
-    """Return y(x) below 0 and x elsewhere; y never gets a positive argument, so nothing overflows."""
-    return select(greater(0, x), y(minimum(x, 0)), x)
-
-
 @operator("Elu", 6, 22)
 def _elu(c: OnnxNode) -> Value:
     """Convert ONNX Elu."""
-    alpha = c.floating("alpha", 1.0)
-    return _below_zero(c.real(0), lambda x: mul(sub(exp(x), 1), alpha))
+    return elu(c.real(0), c.floating("alpha", 1.0))
 
 
 @operator("Celu", 12, 28, note="alpha > 0")
@@ -223,14 +218,14 @@ def _celu(c: OnnxNode) -> Value:
     alpha = c.floating("alpha", 1.0)
     if not alpha > 0:
         c.refuse(f"alpha={alpha} must be positive")
-    return _below_zero(c.real(0), lambda x: mul(sub(exp(div(x, alpha)), 1), alpha))
+    return celu(c.real(0), alpha)
 
 
 @operator("Selu", 6, 22)
 def _selu(c: OnnxNode) -> Value:
     """Convert ONNX Selu."""
     alpha, gamma = c.floating("alpha", 1.67326319217681884765625), c.floating("gamma", 1.05070102214813232421875)
-    return mul(_below_zero(c.real(0), lambda x: mul(sub(exp(x), 1), alpha)), gamma)
+    return selu(c.real(0), alpha, gamma)
 
 
 @operator("Shrink", 9)
@@ -243,15 +238,14 @@ def _shrink(c: OnnxNode) -> Value:
 @operator("ThresholdedRelu", 10, 22)
 def _thresholded_relu(c: OnnxNode) -> Value:
     """Convert ONNX ThresholdedRelu."""
-    x, alpha = c.real(0), c.floating("alpha", 1.0)
-    return select(greater(x, alpha), x, 0)
+    return thresholded_relu(c.real(0), c.floating("alpha", 1.0))
 
 
 @operator("HardSigmoid", 6, 22)
 def _hard_sigmoid(c: OnnxNode) -> Value:
     """Convert ONNX HardSigmoid."""
     alpha, beta = c.floating("alpha", 0.2), c.floating("beta", 0.5)
-    return clamp(add(mul(c.real(0), alpha), beta), 0, 1)
+    return hard_sigmoid(c.real(0), alpha, beta)
 
 
 @operator("Gelu", 20, note="approximate none or tanh")
@@ -302,7 +296,12 @@ def _matmul(c: OnnxNode) -> Value:
 
 @operator("Gemm", 7, 9, 11, 13)
 def _gemm(c: OnnxNode) -> Value:
-    """Convert ONNX Gemm: alpha * A' B' + beta * C; the plain layer x W^T + b is `linear`."""
+    """Convert ONNX Gemm."""
+    return general_product(c)
+
+
+def general_product(c: OnnxNode) -> Value:
+    """Return alpha * A' B' + beta * C by the attributes of Gemm; the plain layer x W^T + b is `linear`."""
     alpha, beta = c.floating("alpha", 1.0), c.floating("beta", 1.0)
     first, second = c.flag("transA"), c.flag("transB")
     a, b, bias = c.real(0), c.real(1), c.optional(2)

@@ -33,6 +33,7 @@ from ..file import (
 )
 from .convert_node import DOMAINS, Declared, UnsupportedNode, lookup, raise_unsupported, read_outside, run, skip_node
 from .importer import Importer
+from .node import BLOCKED
 
 OLDEST = 7  # tested to 25; a newer opset is read where the version of every operator in force is one of the table
 
@@ -44,10 +45,15 @@ class OnnxGraph(Graph):
     values  ONNX value (tensor) name -> position of the graph node that computes it. Values that no output needs, or
             that were computed while importing (shapes, axes), have none.
     formats name of a node -> what a runtime computes it in, where that is not float32: "float16", "int32", ...
+    blocks  ONNX value name -> channels of a block, where a runtime stores the channels in blocks (com.microsoft.nchwc)
+    states  position of a node -> (ONNX value name, index): the node holds these cells of that value. Hidden states that
+            a step of a recurrent layer reads, in what the layer shows of the step before
     """
 
     values: Mapping[str, int] = field(default_factory=dict)
     formats: Mapping[str, str] = field(default_factory=dict)
+    blocks: Mapping[str, int] = field(default_factory=dict)
+    states: Mapping[int, tuple[str, tuple[Any, ...]]] = field(default_factory=dict)
     interface: Interface | None = None
     """What the file declares to those who run it; None where parts of it were passed over."""
     notes: tuple[str, ...] = ()
@@ -160,6 +166,8 @@ def _graph_outputs(importer: Importer, graph: onnx.GraphProto) -> tuple[Var, ...
     for info in graph.output:
         if info.name not in importer.values and info.name not in importer.missing:
             raise ModelError(f"output {shown(info.name)} is not computed by any node")
+        if info.name in importer.blocks:
+            raise UnsupportedError("from_onnx", f"output {shown(info.name)} has its channels stored in blocks")
     return tuple(_output_variable(importer, info.name) for info in graph.output if info.name in importer.values)
 
 
@@ -181,10 +189,20 @@ def run_model(
     """Convert every node; return the importer, the names of the inputs, and the nodes without a meaning here."""
     _check_model(model)
     importer = Importer(folder, budget, model.graph, _opset(model))
+    importer.block = _block_size(model.graph)
     names = _define_inputs(importer, model.graph, dict(input_shapes))
     passed: list[UnsupportedNode] = []
     _convert_all(importer, model.graph.node, declared, passed)
     return importer, names, passed
+
+
+def _block_size(graph: onnx.GraphProto) -> int | None:
+    """Return the channels of a block of com.microsoft.nchwc; None without its operators, or where no file says it."""
+    if all(node.domain != BLOCKED for node in graph.node):
+        return None
+    from .blocked import block_size
+
+    return block_size(graph)
 
 
 def import_model(
@@ -298,7 +316,12 @@ def _with_values(graph: Graph, importer: Importer, proto: onnx.GraphProto) -> On
     }
     named = {fields["nodes"][p].name: f for p, f in formats.items()}
     fields["trainable"] = frozenset(graph.nodes[values[n]].name for n in _trainable_names(proto) if n in values)
-    return OnnxGraph(**fields, values=values, formats=named)
+    states = {
+        position[importer.trace.nodes[p].name]: cells
+        for p, cells in importer.states.items()
+        if importer.trace.nodes[p].name in position
+    }
+    return OnnxGraph(**fields, values=values, formats=named, blocks=importer.blocks, states=states)
 
 
 def _named_as_layers(graph: Graph) -> tuple[Node, ...]:

@@ -32,6 +32,7 @@ FIELDS = {
     "float": (AttributeProto.FLOAT, "f"),
     "floats": (AttributeProto.FLOATS, "floats"),
     "string": (AttributeProto.STRING, "s"),
+    "strings": (AttributeProto.STRINGS, "strings"),
     "tensor": (AttributeProto.TENSOR, "t"),
     "graph": (AttributeProto.GRAPH, "g"),
 }
@@ -70,7 +71,7 @@ class OnnxNode:
         if attribute.type != number or attribute.ref_attr_name:
             return self.refuse(f"attribute {name} must be of type {kind}")
         value = getattr(attribute, field)
-        return list(value) if kind in ("ints", "floats") else value
+        return list(value) if kind in ("ints", "floats", "strings") else value
 
     def integer(self, name: str, default: Any = REQUIRED) -> Any:
         """Return an integer attribute."""
@@ -267,18 +268,37 @@ class Operator:
 
 
 OPERATORS: dict[str, Operator] = {}
-CONTRIBUTED: dict[str, tuple[Operator, int, int]] = {}
-"""Of the domain com.microsoft, whose schemas the package onnx does not know: with the least and most inputs."""
+MICROSOFT, BLOCKED = "com.microsoft", "com.microsoft.nchwc"
 
 
-def contributed(name: str, least: int, most: int, note: str = "") -> Callable[[Converter], Converter]:
-    """Return a decorator that registers the converter of a com.microsoft operator, version 1.
+@dataclass(frozen=True)
+class ContributedOperator:
+    """An operator of ONNX Runtime, whose schema the package onnx does not know: how many inputs and outputs it has."""
 
-    It takes `least` to `most` inputs; `note` goes to the documentation.
+    operator: Operator
+    least_inputs: int
+    most_inputs: int
+    most_outputs: int = 1
+
+    def fits(self, node: NodeProto) -> bool:
+        """Return whether the node has as many inputs and outputs as the operator takes."""
+        return self.least_inputs <= len(node.input) <= self.most_inputs and 1 <= len(node.output) <= self.most_outputs
+
+
+CONTRIBUTED: dict[tuple[str, str], ContributedOperator] = {}
+"""Operators of the domains com.microsoft and com.microsoft.nchwc, by (domain, name)."""
+
+
+def contributed(
+    name: str, least: int, most: int, note: str = "", *, outputs: int = 1, domain: str = MICROSOFT
+) -> Callable[[Converter], Converter]:
+    """Return a decorator that registers the converter of an operator of ONNX Runtime's own domains, version 1.
+
+    It takes `least` to `most` inputs and gives at most `outputs`; `note` goes to the documentation.
     """
 
     def add(converter: Converter) -> Converter:
-        CONTRIBUTED[name] = Operator((1,), converter, note), least, most
+        CONTRIBUTED[domain, name] = ContributedOperator(Operator((1,), converter, note), least, most, outputs)
         return converter
 
     return add

@@ -31,9 +31,9 @@ MAXIMA = (
 AUTO_PADS = {"NOTSET": None, "VALID": "valid", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower"}
 
 
-def spatial(c: OnnxNode, i: int = 0) -> Shape:
-    """Return the sizes behind batch and channel of input i."""
-    shape = c.shape(i)
+def spatial(c: OnnxNode, shape: Shape | None = None) -> Shape:
+    """Return the sizes behind batch and channel of a shape; None: that of the first input."""
+    shape = c.shape(0) if shape is None else shape
     if len(shape) < 3:
         c.refuse(f"needs (N, C, *spatial); got shape {shape}", "W1", ShapeError)
     return shape[2:]
@@ -73,14 +73,16 @@ def _padding(c: OnnxNode, rank: int) -> Padding:
 LEAST_AGREED_PADDING = -2  # Conv pads by 0 in all runtimes down to this; from -3 on ONNX Runtime crops
 
 
-def _refuse_negative_same_padding(c: OnnxNode, kernel: Shape, given: Mapping[str, Any], least: int) -> None:
+def _refuse_negative_same_padding(
+    c: OnnxNode, sizes: Shape, kernel: Shape, given: Mapping[str, Any], least: int
+) -> None:
     """Raise an error if SAME would pad by less than `least` cells in all, where runtimes disagree.
 
     least   down to this all runtimes pad by 0
     """
     if given["padding"] not in ("same_upper", "same_lower"):
         return
-    total = min(map(window.same_total, spatial(c), kernel, given["stride"], given["dilation"]))
+    total = min(map(window.same_total, sizes, kernel, given["stride"], given["dilation"]))
     if total < least:
         text = (
             f"auto_pad=SAME pads by {total} cells in all, which ONNX does not explain: runtimes pad by 0, crop or fail"
@@ -106,7 +108,7 @@ def pool_window(c: OnnxNode, like: str = "", version: int = 0) -> Window:
     if ceil and given["padding"] == "valid" and win != window.strided(c.node.op_type, sizes, kernel, **given):
         text = "auto_pad=VALID with ceil_mode=1: ONNX's text and its shape inference give different sizes here"
         c.refuse(text + f" (input {sizes}, kernel {kernel}); write pads of 0 instead")
-    _refuse_negative_same_padding(c, kernel, given, 0)
+    _refuse_negative_same_padding(c, sizes, kernel, given, 0)
     return win
 
 
@@ -117,11 +119,11 @@ CEIL_SINCE = {"MaxPool": 10, "AveragePool": 10, "LpPool": 18}
 # --- convolution ------------------------------------------------------------------------------------------------
 
 
-def _conv_parts(c: OnnxNode, weight: int = 1) -> tuple[Shape, Shape, int]:
-    """Return kernel, dilations and groups of a convolution; kernel_shape must agree with the weights."""
-    sizes, w = spatial(c), c.shape(weight)
+def _conv_parts(c: OnnxNode, x: Value, weight: int = 1) -> tuple[Shape, Shape, int]:
+    """Return kernel, dilations and groups of a convolution of x; kernel_shape must agree with the weights."""
+    sizes, w = spatial(c, tuple(x.shape)), c.shape(weight)
     if len(w) != len(sizes) + 2:
-        c.refuse(f"weights of shape {w} do not fit an input of shape {c.shape(0)}", "C1", ShapeError)
+        c.refuse(f"weights of shape {w} do not fit an input of shape {tuple(x.shape)}", "C1", ShapeError)
     kernel = tuple(c.ints("kernel_shape", list(w[2:])))
     if kernel != w[2:]:
         c.refuse(f"kernel_shape={kernel} contradicts weights of shape {w}", "C1", ShapeError)
@@ -130,10 +132,10 @@ def _conv_parts(c: OnnxNode, weight: int = 1) -> tuple[Shape, Shape, int]:
 
 def convolve(c: OnnxNode, x: Value, w: Value, b: Value | None, weight: int = 1) -> Value:
     """Return the convolution of x with w by the node's attributes; `weight` is the number of the weight input."""
-    kernel, dilations, groups = _conv_parts(c, weight)
+    kernel, dilations, groups = _conv_parts(c, x, weight)
     given: dict[str, Any] = {"stride": _steps(c, "strides", len(kernel)), "padding": _padding(c, len(kernel))}
     given["dilation"] = dilations
-    _refuse_negative_same_padding(c, kernel, given, LEAST_AGREED_PADDING)
+    _refuse_negative_same_padding(c, spatial(c, tuple(x.shape)), kernel, given, LEAST_AGREED_PADDING)
     return conv(w, b, x, groups=groups, **given)
 
 
@@ -193,7 +195,7 @@ def _transpose_padding(c: OnnxNode, sizes: Shape, kernel: Shape, given: dict[str
 @operator("ConvTranspose", 1, 11, 22, note=TRANSPOSED)
 def _conv_transpose(c: OnnxNode) -> Value:
     """Convert ONNX ConvTranspose."""
-    kernel, dilations, groups = _conv_parts(c)
+    kernel, dilations, groups = _conv_parts(c, c.real(0))
     rank = len(kernel)
     extra = tuple(c.ints("output_padding", [0] * rank))
     if len(extra) != rank:

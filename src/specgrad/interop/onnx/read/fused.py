@@ -1,0 +1,122 @@
+"""Converters of com.microsoft operators that ONNX Runtime's optimiser writes in place of several nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specgrad.ops.composites import layer_norm
+
+from ....errors import ShapeError
+from ....op import Value
+from ....ops.activation import gelu, sigmoid
+from ....ops.contract import matmul
+from ....ops.elementwise import add, mul
+from ....ops.layout import broadcast, permute
+from .activations import convolution_activation, product_activation
+from .math import general_product
+from .node import OnnxNode, contributed
+from .windows import convolve
+
+SUMMED = "conv(W, B, X) + Z, then the activation; Z has the shape of the result"
+
+
+def add_summand(c: OnnxNode, y: Value, z: Value | None) -> Value:
+    """Return y + z, where z must have the shape of y; y if there is none."""
+    if z is not None and tuple(z.shape) != tuple(y.shape):
+        c.refuse(
+            f"the summand must have the shape of the result, {tuple(y.shape)}; got {tuple(z.shape)}", "C1", ShapeError
+        )
+    return y if z is None else add(y, z)
+
+
+@contributed("FusedConv", 2, 4, note=SUMMED)
+def _fused_conv(c: OnnxNode) -> Value:
+    """Convert FusedConv."""
+    y = convolve(c, c.real(0), c.real(1), c.optional(2))
+    return convolution_activation(c, add_summand(c, y, c.optional(3)))
+
+
+@contributed("NhwcFusedConv", 2, 4, note=f"X, Z and the result have their channels last; {SUMMED}")
+def _nhwc_fused_conv(c: OnnxNode) -> Value:
+    """Convert NhwcFusedConv: weights as of Conv."""
+    rank = len(c.shape(0))
+    if rank < 3:
+        c.refuse(f"needs (N, *spatial, C); got shape {c.shape(0)}", "W1", ShapeError)
+    first, last = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
+    x = permute(c.real(0), first)
+    y = permute(convolve(c, x, c.real(1), c.optional(2)), last)
+    return convolution_activation(c, add_summand(c, y, c.optional(3)))
+
+
+@contributed("FusedGemm", 2, 3, note="as Gemm, then the activation; its parameters are written")
+def _fused_gemm(c: OnnxNode) -> Value:
+    """Convert FusedGemm."""
+    return product_activation(c, general_product(c))
+
+
+def _rows(c: OnnxNode, i: int, letter: str) -> Value:
+    """Return factor i of a FusedMatMul after transBatch and trans.
+
+    transBatch moves the first axis behind the other batch axes; trans swaps the last two after that.
+    """
+    x, swap, turn = c.real(i), c.flag(f"trans{letter}"), c.flag(f"transBatch{letter}")
+    rank = len(x.shape)
+    if turn and rank < 3:
+        c.refuse(f"transBatch{letter}=1 needs 3 axes or more; got shape {x.shape}", "C1", ShapeError)
+    order = [*range(1, rank - 1), 0, rank - 1] if turn else list(range(rank))
+    if swap and rank > 1:  # a vector stays one
+        order[-2:] = reversed(order[-2:])
+    return permute(x, order)
+
+
+@contributed("FusedMatMul", 2, 2, note="alpha times a product as of MatMul")
+def _fused_matmul(c: OnnxNode) -> Value:
+    """Convert FusedMatMul."""
+    alpha = c.floating("alpha", 1.0)
+    y = matmul(_rows(c, 0, "A"), _rows(c, 1, "B"))
+    return y if alpha == 1 else mul(y, alpha)
+
+
+def _with_bias(c: OnnxNode) -> Value:
+    """Return input 0 plus the bias, input 1, if it is given: one number per entry of the last axis."""
+    x = c.real(0)
+    if not c.has(1):
+        return x
+    if c.shape(1) != tuple(x.shape[-1:]):
+        c.refuse(f"the bias must have shape {tuple(x.shape[-1:])}; got {c.shape(1)}", "C1", ShapeError)
+    return add(x, c.real(1))
+
+
+contributed("Gelu", 1, 1)(lambda c: gelu(c.real(0)))
+contributed("BiasGelu", 2, 2, note="gelu(A + B)")(lambda c: gelu(_with_bias(c)))
+contributed("FastGelu", 1, 2, note="the approximation by tanh, of X + bias")(lambda c: gelu(_with_bias(c), "tanh"))
+
+
+@contributed("QuickGelu", 1, 1, note="x*sigmoid(alpha*x)")
+def _quick_gelu(c: OnnxNode) -> Value:
+    """Convert QuickGelu."""
+    x, alpha = c.real(0), c.floating("alpha", 1.702)
+    return mul(x, sigmoid(mul(x, alpha)))
+
+
+@contributed("SkipLayerNormalization", 3, 5, note="refused: the outputs mean and inv_std_var", outputs=4)
+def _skip_layer_normalization(c: OnnxNode) -> Any:
+    """Convert SkipLayerNormalization: the layer norm of input + skip + bias, and that sum."""
+    eps = c.floating("epsilon", 1e-12)
+    for i in (1, 2):
+        if i < c.outputs and c.node.output[i] in c.importer.used:
+            c.refuse(
+                f"output {i} ({('mean', 'inv_std_var')[i - 1]}) is of training, and not computed in inference", None
+            )
+    x, gamma, beta = c.real(0), c.real(2), c.optional(3)
+    hidden = tuple(x.shape[-1:])
+    rows = {i: c.shape(i) for i in (2, 3, 4) if c.has(i)}
+    if len(x.shape) not in (2, 3) or any(row != hidden for row in rows.values()):
+        c.refuse(f"needs (batch, sequence, hidden) and rows of {hidden}; got {c.shape(0)} and {rows}", "C1", ShapeError)
+    skip = c.real(1)
+    if tuple(skip.shape) not in (tuple(x.shape), tuple(x.shape[1:]), (1, *x.shape[1:])):
+        c.refuse(f"skip of shape {c.shape(1)} does not fit the input of shape {c.shape(0)}", "C1", ShapeError)
+    total = add(x, broadcast(skip, x.shape))
+    total = add(total, c.real(4)) if c.has(4) else total
+    y = layer_norm(total, hidden, gamma, beta, eps=eps)
+    return (y, y, y, total) if c.outputs == 4 else y
