@@ -578,5 +578,7 @@ def _where(c: OnnxNode) -> Value:
         return np.where(chosen != 0, yes, no)
     mask = chosen.astype(np.float32) if isinstance(chosen, np.ndarray) else chosen
     if c.elem_type(1) in WIDE:
-        return select(mask, c.whole(1), c.whole(2))
+        from .integers import whole_numbers
+
+        return select(mask, whole_numbers(c, 1), whole_numbers(c, 2))
     return select(mask, c.real(1), c.real(2))

@@ -22,7 +22,7 @@ from ....op import REGISTRY, Op, Value, apply
 from ....scalar import Array
 from ....window import Shape
 from ..file import FLOATS, one_line, shown, tensor, type_name
-from .importer import FORMATS, MAX_FOLDED_CELLS, WIDE, Importer
+from .importer import FORMATS, MAX_FOLDED_CELLS, Importer
 
 REQUIRED: Any = object()
 MAX_STEP = 2**16  # the largest stride or dilation
@@ -176,16 +176,6 @@ class OnnxNode:
     def reals(self) -> list[Var]:
         """Return all inputs as real variables."""
         return [self.real(i) for i in range(len(self.node.input))]
-
-    def whole(self, i: int, compared: bool = False) -> Var:
-        """Return input i of int32 or int64, or of a narrower type if it is only `compared`, as whole numbers."""
-        from .integers import COMPARED, whole_numbers
-
-        return whole_numbers(self, i, COMPARED if compared else WIDE)
-
-    def numbers(self) -> list[Var]:
-        """Return all inputs as numbers: floats, or int32 and int64."""
-        return self.reals() if self.elem_type(0) in FLOATS else [self.whole(i) for i in range(len(self.node.input))]
 
     def shape(self, i: int) -> Shape:
         """Return the shape of input i."""
