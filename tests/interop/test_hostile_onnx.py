@@ -122,7 +122,7 @@ FILES: dict[str, tuple[Any, str]] = {
     "conv_pads": (one("Conv", [PLANE, PLANE], pads=[FAR, FAR]), "from_onnx: Conv 'node' needs"),
     "output_shape": (one("ConvTranspose", [PLANE, PLANE], output_shape=[FAR]), "from_onnx: ConvTranspose 'node' needs"),
     "pad": (one("Pad", [PLANE, np.array([0, 0, FAR, 0, 0, FAR])], known=1), "from_onnx: Pad 'node' needs"),
-    "tile": (one("Tile", [PLANE, np.array([1, 1, FAR])], known=1), "Tile 'node': repeats=[1, 1, 1099511627776] must"),
+    "tile": (one("Tile", [PLANE, np.array([1, 1, FAR])], known=1), "from_onnx: Tile 'node' needs 70368744177664 bytes"),
     "range": (one("Range", [np.array(0), np.array(FAR), np.array(1)], known=0), "Range 'node': the range is too long"),
     "upsample": (one("Resize", [PLANE, None, np.float32([1, 1, 2.0**40])], known=1), "from_onnx: Resize 'node' needs"),
     "lrn": (one("LRN", [PLANE], size=FAR), "from_onnx: LRN 'node'"),
