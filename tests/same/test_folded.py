@@ -132,6 +132,37 @@ def test_a_permutation_goes_below_a_reshape_of_single_cells() -> None:
                 assert is_kept([graph], 1), (shape, order)
 
 
+def product(shape: tuple[int, ...], *factors: Any) -> sg.Graph:
+    """The product of an input with numbers, one after the other."""
+
+    def fn(x: Any) -> Any:
+        for c in factors:
+            x = x * np.float32(c)
+        return x
+
+    return sg.trace(fn, shape)
+
+
+def test_a_size_that_is_no_float_explains_nothing() -> None:
+    """Sizes, and bounds of constants, beyond the largest float: no distance is told from them."""
+    up, down = [3e38] * 9, [0.9 / 3e38] * 9
+    assert verdict(product((2,), *up, *down, 1.5), product((2,), 7)) == "cannot tell"
+    assert verdict(product((2,), *up), product((2,), *up[:7], 2e38)) == "cannot tell"
+
+
+@pytest.mark.parametrize("columns", [3, 300])
+def test_a_cell_that_nobody_folds_is_as_it_was_given(columns: int) -> None:
+    """A row is scaled, the other is multiplied by 1: an ulp of the second is no rounding."""
+    w, scale = np.full((2, columns), 1.1, np.float32), np.float32([[1], [1.7]])
+    folded_weights = w * scale
+    whole = sg.trace(lambda x: sg.linear(w, None, x) * scale.reshape(2), (1, columns))
+    plain = sg.trace(lambda x: sg.linear(folded_weights, None, x), (1, columns))
+    assert verdict(whole, plain) == "same within rounding"
+    other = folded_weights.copy()
+    other[0, 0] = np.nextafter(other[0, 0], np.float32(2))
+    assert verdict(whole, sg.trace(lambda x: sg.linear(other, None, x), (1, columns))) == "cannot tell"
+
+
 def _left_alone(self: Any, value: Any, size: float | None = None, roundings: int = 0) -> None:
     """What cancels is not counted."""
     PLAIN(self, value, None, roundings)

@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import ScalarError
 from ..scalar import Array, exact
 from ..window import Shape
-from .folded import Folded, folded, plain
+from .folded import Folded, folded, is_power_of_2, plain
 from .surd import Surd, interval
 
 MAX_EXACT_CELLS = 2**14  # of an array that is computed with exactly
@@ -100,7 +100,9 @@ class Constant:
         if self.factors is None:
             return size, roundings
         more, added = _foldings(self.factors)
-        return size * more, 1 + roundings + added
+        once = [not is_power_of_2(plain(v)) for v in self.factors.flat]  # a product with others is exact
+        with np.errstate(over="ignore", invalid="ignore"):
+            return size * more, np.reshape(once, self.factors.shape) + roundings + added
 
 
 def _foldings(array: Array) -> tuple[Array, Array]:

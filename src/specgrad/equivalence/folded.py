@@ -45,7 +45,7 @@ class Folded:
                 return rest
         if self.value == 0 or other.value == 0:
             return Folded(Fraction(0), 0.0)
-        once = 0 if _is_power_of_2(self.value) or _is_power_of_2(other.value) else 1
+        once = 0 if is_power_of_2(self.value) or is_power_of_2(other.value) else 1
         return Folded(self.value * other.value, self.size * other.size, once + self.roundings + other.roundings)
 
     __radd__, __rmul__ = __add__, __mul__
@@ -126,10 +126,10 @@ def _quotient(size: float, divisor: float) -> float:
     return size / divisor if divisor else math.inf
 
 
-def _is_power_of_2(x: Any) -> bool:
+def is_power_of_2(x: Any) -> bool:
     """Return whether a number is 2**n or -2**n, by which a product is not rounded.
 
-    >>> [_is_power_of_2(Fraction(*x)) for x in ((-1, 8), (4, 1), (3, 1), (2, 3))]
+    >>> [is_power_of_2(Fraction(*x)) for x in ((-1, 8), (4, 1), (3, 1), (2, 3))]
     [True, True, False, False]
     """
     if isinstance(x, Surd):

@@ -165,10 +165,12 @@ def weight_difference(pairs: list[tuple[Any, Any, int, int]], a: NormalForm, b: 
         gap = np.where((low == high) & (below == above) & (low == below), 0.0, gap)
         unit, roundings = _unit_and_roundings(p, q)
         unsure = (high - low) + (above - below)
-        within &= bool((gap <= roundings * unit * SECOND_ORDER + 2 * unsure).all() if roundings else not gap.any())
-        with np.errstate(divide="ignore", invalid="ignore"):
-            units = max(units, float(np.where(gap == 0, 0.0, gap / unit).max(initial=0)))
-        most = max(most, roundings)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            explained = roundings * unit * SECOND_ORDER + 2 * unsure
+            apart = ~((gap == 0) | (roundings > 0) & (gap <= explained) & np.isfinite(explained))
+            rate = np.where(gap == 0, 0.0, np.where(np.isfinite(unit), gap / unit, np.inf))
+        within = within and not (apart & (roundings > 0)).any() and _equal_constants(p, q, apart)
+        units, most = max(units, float(rate.max(initial=0))), max(most, int(np.max(roundings, initial=0)))
         distance = float(gap.max(initial=0))
         if distance > worst.max_difference:
             size = float(np.maximum(abs(low), abs(high)).max(initial=0))
@@ -176,14 +178,14 @@ def weight_difference(pairs: list[tuple[Any, Any, int, int]], a: NormalForm, b: 
     return replace(worst, units=units, roundings=most, within_rounding=within)
 
 
-def _unit_and_roundings(p: Any, q: Any) -> tuple[Any, int]:
-    """Return 2**-24 of the larger size of two constants, per cell, and how many roundings folding adds to one of them.
+def _unit_and_roundings(p: Any, q: Any) -> tuple[Any, Any]:
+    """Return, per cell, 2**-24 of the larger size of two constants and how many roundings folding adds to one of them.
 
     Where both are made of as many operations nobody has folded one of them: what differs was given so.
     """
     size, roundings = (np.zeros(()), np.zeros((), int)) if p is None else p.foldings()
     other, more = (np.zeros(()), np.zeros((), int)) if q is None else q.foldings()
-    return np.maximum(size, other) * UNIT_ROUNDOFF, abs(int(roundings.max(initial=0)) - int(more.max(initial=0)))
+    return np.maximum(size, other) * UNIT_ROUNDOFF, abs(roundings - more)
 
 
 def all_equal(pairs: list[tuple[Any, Any, int, int]]) -> bool:
@@ -191,17 +193,21 @@ def all_equal(pairs: list[tuple[Any, Any, int, int]]) -> bool:
     return all(_equal_constants(p, q) for p, q, _, _ in pairs)
 
 
-def _equal_constants(p: Any, q: Any) -> bool:
-    """Return whether two constants (None: zeros) are equal; each cell's floats first, since most differ there."""
+def _equal_constants(p: Any, q: Any, at: Any = True) -> bool:
+    """Return whether two constants (None: zeros) are equal; each cell's floats first, since most differ there.
+
+    at   the cells that are looked at; True: all of them
+    """
     (low, high), (below, above) = _float_bounds(p), _float_bounds(q)
-    if not bool(((low <= above) & (below <= high) & np.isfinite(low + high + below + above)).all()):
+    near = (low <= above) & (below <= high) & np.isfinite(low + high + below + above)
+    if not bool((near | ~np.asarray(at)).all()):
         return False
-    shape = np.broadcast_shapes(low.shape, below.shape)
-    first, second = (_cells(x, shape) for x in (p, q))
+    looked_at = np.broadcast_to(at, near.shape).flat
+    first, second = (_cells(x, near.shape) for x in (p, q))
     for k, (x, y) in enumerate(zip(first, second, strict=True)):
         if k % CELLS_PER_LOOK == 0:
             check_time("exact constants")
-        if x != y:
+        if looked_at[k] and x != y:
             return False
     return True
 

@@ -39,6 +39,7 @@ class NormalForm:
         return [self.values[p] for p in self.graph.output_positions]
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of sizes beyond the largest float: they explain nothing
 def normal_form(graph: Graph, table: TermTable, rules: Mapping[str, Any] = RULES) -> NormalForm:
     """Return the normal form of a graph in `table`; inputs are identified by their order among the arguments."""
     inputs = {p: k for k, p in enumerate(graph.input_positions)}
