@@ -82,3 +82,13 @@ def test_the_chord_above_relu_holds_exactly() -> None:
     for slope, offset, x, y in zip(up, upper, low.tolist(), high.tolist(), strict=True):
         assert Fraction(slope) * Fraction(x) + Fraction(offset) >= 0
         assert Fraction(slope) * Fraction(y) + Fraction(offset) >= Fraction(y)
+
+
+def test_lines_hold_between_points_of_a_grid_that_were_rounded_apart() -> None:
+    """Points 1.5 ulps apart lie 1 or 2 apart: a bend whose foot is between two of these stays above its lower line."""
+    ulp, bent = 2.0**-52, 2.0**70
+    low, high = torch.tensor([1.0], dtype=torch.float64), torch.tensor([1 + 96 * ulp], dtype=torch.float64)
+    for k in range(30, 66):
+        foot = 1 + k * ulp
+        down, lower, _, _ = relax.hull(lambda x, m=foot: bent / 2 * (x - m) ** 2, low, high, (), torch.tensor([bent]))
+        assert Fraction(float(down)) * Fraction(foot) + Fraction(float(lower)) <= 0
