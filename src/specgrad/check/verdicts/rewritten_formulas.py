@@ -1,4 +1,4 @@
-"""Three rewritings that no class of executions includes, as graphs of their own with their own radii.
+"""Four rewritings that no class of executions includes, as graphs of their own with their own radii.
 
 moved      a constant factor goes through a choice: clip(x + 3, 0, 6) is 6*clip(x/6 + 1/2, 0, 1). The same real
            function, so the radius of the rewritten graph holds what such a program computes, and the exact value
@@ -6,11 +6,12 @@ replaced   a factor near 1/n is taken for 1/n, as a matched pattern takes 0.1667
            the sqrt(2/pi) of a gelu: another function
 formula    a formula of the table (specgrad.proof.base.kernel_formulas) is computed by a kernel of its function, from
            its x on: the same function, with that kernel's declared error
+by sigmoid tanh(x) is computed as 2*sigmoid(2*x) - 1, whose error is a part of 1 and not of tanh(x): the same function
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -18,18 +19,21 @@ from typing import Any
 import numpy as np
 
 from specgrad.graph.builder import trace
-from specgrad.graph.graph import CONSTANT, INPUT, Graph, NumberArg
+from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from specgrad.op import Op, apply
+from specgrad.ops.activation import sigmoid
 from specgrad.proof.base.executions import CHOICES
 from specgrad.proof.base.kernel_formulas import LAYOUT, Found, formulas, near_numbers
 
 MOVED = "moved-constants"
 REPLACED = "replaced-constants"
 FORMULA = "formula-kernel"
+BY_SIGMOID = "tanh-by-sigmoid"
 TEXTS = {
     MOVED: "a constant factor moved through a choice",
     REPLACED: "numbers of the file replaced by others",
     FORMULA: "a kernel in place of a formula",
+    BY_SIGMOID: "tanh(x) computed as 2*sigmoid(2*x) - 1",
 }
 RECIPROCAL_TOLERANCE = Fraction(1, 1000)
 HOMOGENEOUS = ("relu", "clamp", "maximum", "minimum", "add", "sub", "max_pool", "amax", *LAYOUT)
@@ -55,6 +59,14 @@ def rewritings(part: Graph) -> Iterator[tuple[str, str, Graph]]:
             yield MOVED, f"1/{1 / factor} through {node.name}", _scale_through_choice(part, k, factor)
     for words, graph in _with_kernels(part):
         yield FORMULA, words, graph
+    if tanhs := {i: _tanh_by_sigmoid(node) for i, node in enumerate(part.nodes) if node.op.name == "tanh"}:
+        yield BY_SIGMOID, f"at {part.nodes[min(tanhs)].name}", _replace_nodes(part, tanhs)
+
+
+def _tanh_by_sigmoid(node: Node) -> Made:
+    """Return what computes a node, a tanh, by the formula."""
+    (x,) = node.operands()
+    return lambda values: 2 * sigmoid(2 * values[x]) - 1
 
 
 def without_formula_interiors(graph: Graph, position: int, known: Mapping[int, Any]) -> tuple[str, dict[int, Any]]:
@@ -78,11 +90,22 @@ def _with_kernels(part: Graph) -> Iterator[tuple[str, Graph]]:
             words = ", ".join(
                 f"{f.formula.text} at {part.nodes[f.position].name} as a {f.formula.name}" for f in chosen
             )
-            yield words, _replace_formulas(part, {f.position: f for f in chosen})
+            yield words, _replace_nodes(part, {f.position: _kernel_of(f) for f in chosen})
 
 
-def _replace_formulas(part: Graph, chosen: Mapping[int, Found]) -> Graph:
-    """Return the graph with the chosen formulas, by end position, computed by their kernels."""
+Made = Callable[[Mapping[int, Any]], Any]
+"""What computes a node from the values before it, by position."""
+
+
+def _kernel_of(match: Found) -> Made:
+    """Return what computes the end of a formula by its kernel, which it must have."""
+    kernel = match.formula.kernel
+    assert kernel is not None
+    return lambda values: kernel(values[match.x], match.axes)
+
+
+def _replace_nodes(part: Graph, made: Mapping[int, Made]) -> Graph:
+    """Return the graph with some nodes, by position, computed otherwise: `made`."""
 
     def net(*inputs: Any) -> Any:
         values: dict[int, Any] = dict(zip(part.input_positions, inputs, strict=True))
@@ -91,8 +114,8 @@ def _replace_formulas(part: Graph, chosen: Mapping[int, Found]) -> Graph:
                 continue
             if node.op is CONSTANT:
                 values[i] = inputs[0].builder.constant(part.constants[i])
-            elif i in chosen and (kernel := chosen[i].formula.kernel) is not None:
-                values[i] = kernel(values[chosen[i].x], chosen[i].axes)
+            elif i in made:
+                values[i] = made[i](values)
             else:
                 args = [a.value if isinstance(a, NumberArg) else values[a] for a in node.args]
                 values[i] = apply(node.op, *args, **node.params)
