@@ -322,7 +322,9 @@ _composites: dict[type, dict[str, Callable[..., Value]]] = {}
 
 
 def _find_handler(kind: type) -> Handler | None:
-    """Return what computes with values of the type `kind`: a trace, an engine, or None for the specification."""
+    """Return what computes with values of the type `kind`, and keep it in `_handlers`: a trace, an engine, or None for
+    the specification.
+    """
     handler: Handler | None = getattr(kind, "__specgrad_apply__", None)
     if handler is None:
         fill("engines")
@@ -336,7 +338,12 @@ def _find_handler(kind: type) -> Handler | None:
 
 
 def _enter(kind: type) -> None:
-    """Look for what computes with values of the array type `kind`, unless somebody has: torch.Size is none."""
+    """Find the engine or trace that computes with arrays of the type `kind` and keep it in `_handlers` for the next
+    call.
+
+    Nothing happens if the type is known there, or is none of arrays: it needs `dtype` and `shape` (torch.Size has
+    none).
+    """
     if kind not in _handlers and hasattr(kind, "dtype") and hasattr(kind, "shape"):
         _find_handler(kind)
 

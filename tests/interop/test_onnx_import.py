@@ -21,7 +21,7 @@ import specgrad as sg
 from models import SMALL
 from onnx_cases import info, network, one, runtime
 from specgrad.interop import from_onnx
-from specgrad.interop.onnx.read.convert_node import all_operators
+from specgrad.interop.onnx.read.convert_node import all_operators, multiply_adds
 
 OPSETS = range(7, 26)
 DRAW = np.random.default_rng(0)
@@ -649,3 +649,21 @@ def test_round_mode_of_cast_is_its_default_or_refused(mode: str) -> None:
     else:
         with pytest.raises(sg.SpecgradError, match="round_mode='down' is not supported"):
             from_onnx(model)
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "w", "y", "count"),
+    [
+        ("MatMul", (2, 3), (3, 5), (2, 5), 2 * 3 * 5),
+        ("ConvTranspose", (1, 2, 4, 4), (2, 3, 2, 2), (1, 3, 8, 8), 2 * 4 * 4 * 3 * 2 * 2),
+        ("Conv", (1, 2, 4, 4), (3, 2, 3, 3), (1, 3, 2, 2), 3 * 2 * 2 * 2 * 3 * 3),
+        ("GRU", (7, 1, 4), (1, 9, 4), (7, 1, 1, 3), 7 * 9 * 4),
+    ],
+)
+def test_multiply_adds_of_a_node_need_all_shapes(op: str, x: Any, w: Any, y: Any, count: int) -> None:
+    """Counted by hand from the shapes; without the first input's, weights' or result's nothing is said."""
+    node = helper.make_node(op, ["x", "w"], ["y"])
+    shapes = {"x": x, "w": w, "y": y}
+    assert multiply_adds(node, shapes) == count
+    for missing in shapes:
+        assert multiply_adds(node, {n: s for n, s in shapes.items() if n != missing}) is None

@@ -250,7 +250,11 @@ def _minimum(c: TermApplication) -> int | None:
 
 
 def _with_constant_operand(c: TermApplication, make: Callable[[int, Fraction], int]) -> int | None:
-    """Return make(x, v) if one operand is the rational v in every cell; else None."""
+    """Return the value make(x, v) if one operand of the binary term `c` is the rational v in every cell; `x` is the
+    other operand, broadcast; values are numbers in the term's table.
+
+    None if neither operand is such a constant, or both are.
+    """
     for k in (1, 0):
         cells = c.table.constant_of(c.args[k])
         other = _broadcast_constant(c, 1 - k)

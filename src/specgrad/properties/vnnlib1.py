@@ -66,7 +66,15 @@ Formula = list[tuple[Atom, ...]]  # any of: all of
 
 @dataclass
 class Parsed:
-    """What a text declares, and what it asserts: all of `common`, and any of `alternatives`."""
+    """What a text declares, and what it asserts: all of `common`, and any of `alternatives`.
+
+    inputs, outputs   numbers of the declared variables X_i and Y_i
+    tensors           declared input tensors and output tensors (VNN-LIB 2.0; none in 1.0)
+    models            network -> the network that it is declared to be equal to (VNN-LIB 2.0)
+    common            inequalities that all alternatives share
+    alternatives      disjunctive normal form: any of them, all inequalities of it
+    atoms             how many inequalities the disjunctive forms have so far
+    """
 
     inputs: set[int] | range = field(default_factory=set)
     outputs: set[int] | range = field(default_factory=set)
@@ -75,7 +83,6 @@ class Parsed:
     common: tuple[Atom, ...] = ()
     alternatives: Formula = field(default_factory=lambda: [()])
     atoms: int = 0
-    """Inequalities of the disjunctive forms so far."""
 
     def count_atoms(self, atoms: int) -> None:
         """Count `atoms` more inequalities before they are made; raise PropertyError above MAX_ATOMS."""

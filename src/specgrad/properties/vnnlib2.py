@@ -81,7 +81,9 @@ def parse(text: str) -> Parsed:
 
 
 def _refuse_unsafe_text(text: str) -> None:
-    """Raise PropertyError for a text that the package misreads or crashes on: a zero character, deep nesting."""
+    """Raise PropertyError, with the line, for a text that the package misreads or crashes on: it has a zero character,
+    over MAX_DEPTH open parentheses, or a double quote (names of ONNX nodes are not honoured).
+    """
     if "\0" in text:
         raise PropertyError("the text holds a zero character", text.count("\n", 0, text.index("\0")) + 1)
     depth = 0

@@ -182,7 +182,9 @@ class Strided:
         return self.lo, self.lo + self.size
 
     def unpadded(self) -> Strided:
-        """Return the axis with these windows over an input that contains `pads` itself."""
+        """Return the axis with these windows over an input that contains `pads` itself: longer by both of them, or
+        cropped where the high one is negative.
+        """
         return Strided(self.size + sum(self.pads), self.kernel, self.stride, self.dilation, 0, 0, self.out)
 
     def moved(self) -> list[Strided]:

@@ -139,8 +139,10 @@ class Transposed:
         return Fraction(1, self.axis.stride)
 
     def free(self, o: int, p: int) -> Interval:
-        """Return the positions that outputs [o, p) need; cells between two windows are counted from the window before
-        them."""
+        """Return the positions [first, stop), at least one, that outputs [o, p) need on an axis without ends.
+
+        An output between two windows needs none; it is counted from the window before it.
+        """
         a = self.axis
         first, stop = -((a.span - 1 - a.lo - o) // a.stride), (p - 1 + a.lo) // a.stride + 1
         first -= a.stride * first > o + a.lo

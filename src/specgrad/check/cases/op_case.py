@@ -42,7 +42,13 @@ def check_operator(name: str) -> str:
 class OpCase:
     """A test case of one operator; with a cotangent `gradient` of its result, the answers are cotangents of all arrays.
 
-    `attributes` are the operator's settings, `arrays` its arguments by name; `data` names the kind of numbers in them.
+    operator     name of a registered operator
+    attributes   the operator's settings, by name
+    arrays       its arguments, by name
+    gradient     cotangent of the result; None: the answer is the result
+    data         names the kind of numbers in the arrays
+    spelling     "": written as usual in a runtime's language; "output_shape" (conv_transpose) or "constant weights":
+                 written otherwise. It does not count when cases are compared
 
     >>> q = OpCase("max_pool", {"kernel": (2,)}, {"x": np.array([[[1, 3, 2, 0]]], np.float32)})
     >>> q.meaning()(*q.arguments())
@@ -57,7 +63,6 @@ class OpCase:
     gradient: Array | None = None
     data: str = ""
     spelling: str = field(default="", compare=False)
-    """Another way to write the same in a runtime's language: "output_shape" (conv_transpose), "constant weights"."""
 
     @cached_property
     def value_graph(self) -> Graph:

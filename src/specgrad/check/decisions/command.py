@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -31,6 +31,9 @@ from specgrad.cli.shared.output_files import Force, Html, Json, check_file, is_r
 from specgrad.deadline import time_limit
 from specgrad.execution_text import but
 from specgrad.interop.model import named_model
+
+if TYPE_CHECKING:
+    from specgrad.check.decisions.preserve import Sample
 
 MAX_SAMPLES_SHOWN = 20  # samples that are not proven
 EXAMPLE = "Example: specgrad preserve net.onnx data.npz --decision argmax --checkpoint run.jsonl --html report.html"
@@ -134,8 +137,10 @@ def _number_or_unknown(x: float | None) -> str:
     return "unknown" if x is None else f"{x:.3g}"
 
 
-def _row(s: Any) -> list[Any]:
-    """Return the cells of sample s in the table: number, decision, verdict, margin, tolerance, and what is close."""
+def _row(s: Sample) -> list[Any]:
+    """Return the cells of sample s in the table: number, decision, verdict, margin, tolerance, and the two outputs
+    whose comparison is nearest to turning, or the reason if there are none.
+    """
     decided = f"{s.unproven} of {s.decisions} open" if s.decision is None else s.decision
     between = " and ".join(map(str, s.between)) if s.between else s.reason
     cells = [s.number, decided, s.verdict, _number_or_unknown(s.margin), _number_or_unknown(s.tolerance), between]

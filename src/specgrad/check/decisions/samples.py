@@ -60,8 +60,10 @@ class Samples:
 def samples_of(model: Any, data: Any, arithmetic: Arithmetic) -> Samples:
     """Return a model and its data, fitted together.
 
-    model   a Graph, an ONNX file (path, bytes, ModelProto), or a PyTorch module
-    data    an array whose first axis numbers the samples, or one such array per input, by name
+    model        a Graph, an ONNX file (path, bytes, ModelProto), or a PyTorch module
+    data         an array whose first axis numbers the samples, or one such array per input, by name
+    arithmetic   the executions that are asked about: in its format the graph is read, and constants that do not fit it
+                 are noted
     """
     given = open_model(model, "preserve")
     arrays, batched = _fitted(_declared(given, data), data)

@@ -128,7 +128,7 @@ class Tolerance:
 
     @property
     def atol(self) -> float:
-        """The absolute tolerance that goes with `rtol`."""
+        """Absolute tolerance with which, beside `rtol`, numpy.testing.assert_allclose holds for any two executions."""
         return self._pair[1]
 
     @property

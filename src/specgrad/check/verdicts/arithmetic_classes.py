@@ -228,7 +228,7 @@ def explain(observed: Observation, arithmetic: Arithmetic, probe: Probe | None =
             verdict = _judge_in_class(c, way, observed, arithmetic)
             if verdict is None:
                 continue
-            rests = _evidence(c, way, observed, verdict, arithmetic, probe)
+            rests = _evidence(c, way, observed, arithmetic, probe)
             if rests is not None:
                 shown = "; ".join(w for w in (words, rests) if w)
                 return ArithmeticExplanation(c.name, f"{c.text} ({shown})" if shown else c.text, verdict)
@@ -347,12 +347,11 @@ def _evidence(
     c: ArithmeticClass,
     way: ArithmeticVariant,
     observed: Observation,
-    verdict: Verdict,
     arithmetic: Arithmetic,
     probe: Probe | None,
 ) -> str | None:
-    """Return what explaining `observed` by class c, variant `way`, rests on beside the ball, in words; None if that is
-    not enough.
+    """Return in words what explaining `observed` by class c, variant `way`, rests on beside the ball of `arithmetic`:
+    "" if the ball suffices for this class; None if there is not enough.
 
     `probe` asks the runtime again about a variant: "" if it has shown itself, a reason if not, None if nobody can be
     asked.

@@ -73,7 +73,9 @@ class Usual:
 
     @property
     def times(self) -> float:
-        """How many times the usual size the errors have: root mean square, or the largest over a usual peak."""
+        """How many times the usual size the errors have: their root mean square from MIN_CELLS (32) cells on, below
+        that the largest error over a usual peak, which is 4.
+        """
         return self.rms if self.cells >= MIN_CELLS else self.peak / 4
 
     def to_json(self) -> dict[str, Any]:

@@ -133,7 +133,11 @@ class LinearPrimitive:
         return shape
 
     def cotangents(self, gy: Array, args: Sequence[Any], missing: Sequence[int]) -> list[Array]:
-        """Return the cotangents of the missing arguments, summed where vmap repeated an argument."""
+        """Return the cotangents of the arguments at the positions `missing` for a cotangent `gy` of the result, summed
+        where vmap repeated an argument.
+
+        `args` has JAX's placeholders at the missing positions: of these only the shape is read.
+        """
         known = [i for i in range(len(args)) if i not in missing]
         shapes = {i: self.inner_shape(args[i].aval.shape, i) for i in missing}
 

@@ -226,7 +226,9 @@ class Compiled(nn.Module):
         return twin
 
     def forward(self, *args: Any) -> Any:
-        """Run the program on arguments structured as the graph's; own parameters come first."""
+        """Run the program on `args`, structured as the graph's arguments without the parameters, which the module has
+        as its own and puts before them.
+        """
         own = [getattr(self, name) for name in self._own]  # not _parameters: weight_norm and pruning put others there
         values = self._bind(args)
         for i, name in self._numbers:

@@ -46,7 +46,11 @@ def encode_guard(guard: Guard) -> Any:
 
 
 class SymbolicReader:
-    """Decoder of JSON data over these names; raises `error` where the data are invalid."""
+    """Decoder of JSON data over the names of `sizes` (name: [hint, default]); raises error(text) where the data are
+    invalid.
+
+    `error` is called with a sentence and returns the exception to raise.
+    """
 
     def __init__(self, sizes: dict[str, Any], error: Callable[[str], Exception]) -> None:
         self.error = error
@@ -58,7 +62,9 @@ class SymbolicReader:
             self.symbols[name] = Symbol(name, hint, default)
 
     def size(self, data: Any) -> Any:
-        """Return the symbolic size, or plain number, that JSON `data` state; `error` if they state none."""
+        """Return the symbolic size, or plain number, that JSON `data` state; raises the reader's `error` if they state
+        none.
+        """
         if type(data) is int and abs(data) <= MAX_NUMBER:
             return data
         if not isinstance(data, dict) or list(data) != ["size"] or not 0 < len(data["size"]) <= MAX_TERMS:
@@ -98,7 +104,9 @@ class SymbolicReader:
         return plain(data)
 
     def guard(self, data: Any) -> Guard:
-        """Return the guard that JSON data stand for; `error` if they state none."""
+        """Return the guard that JSON data [difference, relation, held, where] stand for; raises the reader's `error`
+        unless an open size is compared by "==" or "<" and `held` is a bool.
+        """
         difference, relation, held, where = data
         size = self.size(difference)
         if not isinstance(size, SymbolicSize) or relation not in ("==", "<") or type(held) is not bool:

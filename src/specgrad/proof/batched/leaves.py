@@ -326,8 +326,11 @@ class Batch:
         return sides
 
     def _start_rows(self, i: int, cell: Array, sign: int, leaf: Array) -> BackwardPass:
-        """Return objectives sign*z of cells of node `i` on leaves `leaf`, propagated to the next nonlinear nodes;
-        cached, as leaves share this.
+        """Return one objective per row k, sign*z of cell cell[k] of node `i` on leaf leaf[k], propagated to the next
+        nonlinear nodes.
+
+        `cell` and `leaf` are equally long. Results for all cells of a node are kept for all leaves, unless they have
+        over MAX_CACHED_COEFFICIENTS.
         """
         size = self.layers[i].size
         if size * self.layers.widest > MAX_CACHED_COEFFICIENTS:

@@ -225,8 +225,8 @@ def _sides(graph: Graph, here: Leaf, cut: Split) -> tuple[Leaf, Leaf]:
 
 
 def _check_tap(here: Leaf, node: Node, cut: Split) -> None:
-    """Raise ReplayError unless the window of a winner's split of the part `here` reads this tap, and not padding in its
-    place.
+    """Raise ReplayError unless `cut`, a split of the part `here` by the winner of `node`, can be made: the node is a
+    max_pool, the point of the cut is 0, and its window reads this tap, and not padding in its place.
     """
     if node.op.name != "max_pool" or cut.at != 0:
         text = f"part {here.part} is cut by the winner of node {node.name}"

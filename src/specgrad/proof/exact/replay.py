@@ -492,8 +492,10 @@ class Replay:
         return constant - total(np.abs(a) * reaches)
 
     def _through_node(self, i: int, node: Node, a: Array, outer: dict[int, Array], inner: dict[int, Array]) -> Any:
-        """Replace node `i`, with coefficients `a`, by its arguments, whose coefficients go to `outer` or `inner`;
-        return the constant that is left.
+        """Replace node `i`, with coefficients `a`, by its arguments, and return the constant that is left.
+
+        Coefficients of the arguments' computed values go to `outer`; those of exact maps inside one merged layer, whose
+        roundings are charged at the layer's end, to `inner`. Both are by node, and added to.
         """
         self.on_step()
         r = self.ranges[i]

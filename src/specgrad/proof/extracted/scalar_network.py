@@ -70,8 +70,14 @@ def to_dyadic(x: Fraction) -> tuple[Dyadic, bool]:
 
 
 class FormalSum:
-    """A linear expression in cells, kept as it was built: a + b, a * f, a cell, a number, or a marked sum (shared or
-    not)."""
+    """A linear expression in cells, kept as it was built: `kind` says what `a` and `b` are.
+
+    "add"      a + b, both FormalSum
+    "mul"      a * b, a FormalSum times a Fraction
+    "cell"     the cell with the number a
+    "number"   the Fraction a
+    "mark"     the FormalSum a; b says whether it is shared, that is a sum that is computed once
+    """
 
     __slots__ = ("a", "b", "kind")
 

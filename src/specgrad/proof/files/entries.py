@@ -47,7 +47,10 @@ def canonical(data: Any) -> bytes:
 
 
 def read_json(text: bytes) -> Any:
-    """Return the data of a JSON text; raise ReplayError unless `canonical` gives exactly this text again."""
+    """Return the data of a JSON text; raise ReplayError unless `canonical` gives exactly this text again.
+
+    Refused too: over MAX_JSON_BYTES, floats, NaN and infinities, and integers of over 18 digits.
+    """
     if len(text) > MAX_JSON_BYTES:
         raise ReplayError(f"the certificate has over {MAX_JSON_BYTES} bytes")
     try:

@@ -29,7 +29,12 @@ MIN_CELLS_FOR_PHASES = (
 
 
 def spatial_rank(state: State, i: int) -> int | None:
-    """Number of trailing spatial axes of node i, from the first window layer below it; None if there is none."""
+    """Number of trailing spatial axes of node i, from the first layer with a window at it or below it; None if there is
+    none, or no axis before them.
+
+    The way down goes through elementwise layers, and through concats of at least MIN_CELLS_FOR_PHASES cells per
+    channel, only.
+    """
     seen, waiting = set(), [i]
     while waiting:
         layer = state.layers[waiting.pop()]

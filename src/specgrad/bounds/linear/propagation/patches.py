@@ -273,8 +273,10 @@ class Cone:
         return constant, lost
 
     def _through_chain(self, j: int, chain: Chain, objective: Objective) -> tuple[Tensor | float, Tensor | float]:
-        """Propagate node j's objective through a merged run of elementwise maps that begins there; returns (constant,
-        lost), each (positions, rows) or 0.
+        """Propagate node j's objective through a merged run of elementwise maps that begins there: the objective below
+        is queued at the run's source.
+
+        Returns (constant, lost), each (positions, rows) or 0: what the maps add, and what the roundings of node j cost.
         """
         patch, a, loose = objective.patch, objective.a, objective.unabsorbed
         lost = 0.0 if loose is None else rows_dot(loose.abs(), self.gather(self.state.rounding_cost(j), patch))

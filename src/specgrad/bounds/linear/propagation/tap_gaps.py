@@ -93,6 +93,9 @@ def unit_patch(rank: int) -> Patch:
 def gaps_at(cone: Cone, taps: BoundMaxPool, source: BoundLinear, reference: Tensor) -> tuple[Tensor, Tensor]:
     """Lower and upper bound of x_t - x_reference, each (positions, taps, channels), for reference taps (positions,
     channels).
+
+    `cone` holds the layers below the pool at some positions, and takes the backward pass; `source` is the convolution
+    that the max pool `taps` reads.
     """
     unit = unit_patch(cone.rank)
     patch, local = read_through(unit, taps.window), BoundMaxPool(0, taps.node, 0, unit.window(taps.window), False)

@@ -218,9 +218,13 @@ def _read_by_lines(graph: Graph) -> list[int]:
 def _proof(
     forward: ForwardPass, alternative: Alternative, common: Mapping[int, Slopes], deep: tuple[int, ...]
 ) -> Proof:
-    """Return the proof by the row that excludes the alternative best, with optimised slopes if crown's leave it open.
+    """Return a candidate proof that the alternative is excluded, by the one of its rows whose bound is farthest above
+    its limit.
 
-    `common` are crown's slopes by node; `deep` are the nodes that the checker is to bound again, by lines.
+    `alternative` states rows and limits: excluded if some row of outputs exceeds its limit. The proof has crown's
+    slopes if they suffice or nothing varies; optimised slopes if those suffice; else crown's slopes with several
+    neurons bounded together. `common` are crown's slopes by node; `deep` are the nodes that the checker is to bound
+    again, by lines.
     """
     bounds = output_bounds(forward, alternative.rows)[0]
     margins = [b - nearest_float(limit) for b, limit in zip(bounds, alternative.limits, strict=True)]

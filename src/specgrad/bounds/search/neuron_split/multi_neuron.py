@@ -179,7 +179,9 @@ def piecewise(
 
 
 def _keep(kept: dict[int, Tensor], layers: Sequence[BoundMultiNeuron], better: Tensor) -> None:
-    """Store the layers' vectors m in `kept` for the rows where they are better."""
+    """Store the layers' vectors m in `kept`, by the position of a relu, for the rows where `better` (a bool per row) is
+    true; other rows keep theirs.
+    """
     for layer in layers:
         old = kept.get(layer.position, layer.vector)
         kept[layer.position] = torch.where(better[:, None, None], layer.vector, old)

@@ -217,7 +217,9 @@ class _SplitReader:
         return given
 
     def _point(self, given: Any) -> float:
-        """Return the split point `given` as the nearest float32 number; SplitsError if it is no number or too large."""
+        """Return the split point `given`, an int or Fraction, as the nearest float32 number; SplitsError for other
+        types and above 2**127 in size.
+        """
         if type(given) not in (int, Fraction) or abs(Fraction(given)) > 1 << 127:
             raise SplitsError(f"at must be a number that float32 holds; got {given!r:.40}")
         return float(np.float32(float(given)))

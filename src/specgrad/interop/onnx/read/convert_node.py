@@ -263,19 +263,21 @@ def _declared(info: onnx.ValueInfoProto) -> tuple[Shape, int] | None:
 
 
 def multiply_adds(node: NodeProto, shapes: Mapping[str, Shape]) -> int | None:
-    """Return the multiply-adds of a node by its shapes; None where they do not tell.
+    """Return the multiply-adds of a node by the `shapes` of its values, by name; None where they do not tell.
+
+    They do not where the shape of the first two inputs or of the first output is missing.
 
     A convolution by its window; a matrix product by its rows; of other nodes every matrix that they read (LSTM, GRU,
     attention) is multiplied by every row of the first input.
     """
     known = [shapes.get(name) for name in (*node.input, *node.output[:1])]
     y, w = known[-1] if known else None, known[1] if len(known) > 2 else None
-    if y is None or w is None:
+    if y is None or w is None or (x := known[0]) is None:
         return None
     if "Conv" in node.op_type and len(w) > 2:
-        return math.prod(known[0] or () if "Transpose" in node.op_type else y) * math.prod(w[1:])
+        return math.prod(x if "Transpose" in node.op_type else y) * math.prod(w[1:])
     if node.op_type == "MatMul":
-        return math.prod(y) * (known[0] or (1,))[-1]
+        return math.prod(y) * math.prod(x[-1:])
     matrices = [s for s in known[1:-1] if s is not None and len(s) > 1]
-    rows = math.prod((known[0] or ())[:-1])
+    rows = math.prod(x[:-1])
     return sum(rows * math.prod(s) for s in matrices) if matrices else None

@@ -231,8 +231,10 @@ def _shapes_at(shapes: Mapping[str, tuple[Any, ...]], sizes: Mapping[str, int]) 
     return {name: tuple(size_at(n, sizes) for n in shape) for name, shape in shapes.items()}
 
 
-def _digest(source: Any) -> str:
-    """Return the SHA-256 of a model's bytes."""
+def _digest(source: str | os.PathLike[str] | bytes) -> str:
+    """Return the SHA-256 of a model's bytes, in hexadecimal digits; `source` is the path of its file, or the bytes
+    themselves.
+    """
     data = Path(source).read_bytes() if isinstance(source, str | os.PathLike) else bytes(source)
     return hashlib.sha256(data).hexdigest()
 

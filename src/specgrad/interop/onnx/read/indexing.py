@@ -25,7 +25,11 @@ from .node import OnnxNode, operator
 
 
 def _flat_positions(c: OnnxNode, shape: tuple[int, ...], where: Array) -> tuple[Array, int]:
-    """Return row-major positions in the first axes of `shape`, from the last axis of `where`; and how many axes."""
+    """Return row-major positions in the first axes of `shape`, from the last axis of `where`; and how many axes that
+    are.
+
+    Refuses (through `c`) positions that are no integers, name too many axes, or lie outside.
+    """
     depth = where.shape[-1] if where.ndim else 0
     if where.dtype.kind != "i" or not 1 <= depth <= len(shape):
         c.refuse(f"indices of shape {where.shape} must name 1 to {len(shape)} axes of shape {shape}", None, ShapeError)
@@ -38,7 +42,9 @@ def _flat_positions(c: OnnxNode, shape: tuple[int, ...], where: Array) -> tuple[
 
 @operator("GatherND", 11, 12, 13, note="known positions")
 def _gather_nd(c: OnnxNode) -> Value:
-    """Convert ONNX GatherND: y[p] = x[where[p]]: the named axes as one, then a gather along it."""
+    """Convert ONNX GatherND: y[p] = x[where[p]] with constant positions `where`, whose last axis addresses the leading
+    axes of x: these as one axis, then a gather along it.
+    """
     batch = c.integer("batch_dims", 0) if c.version >= 12 else 0
     shape = c.shape(0)
     flat, depth = _flat_positions(c, shape, _with_batch(c, shape, c.known(1, "indices"), batch))
@@ -65,7 +71,11 @@ SCATTERED = "known positions, each once; reduction none, or add"
 
 @operator("ScatterND", 11, 13, 16, 18, note=SCATTERED)
 def _scatter_nd(c: OnnxNode) -> Value:
-    """Convert ONNX ScatterND, onto the named axes as one."""
+    """Convert ONNX ScatterND: updates written into x at constant `indices`, whose last axis addresses the leading axes
+    of x, as one axis.
+
+    Refuses `indices` that are computed, and updates whose shape does not fit.
+    """
     reduction = c.string("reduction", "none") if c.version >= 16 else "none"
     shape = c.shape(0)
     flat, depth = _flat_positions(c, shape, c.known(1, "indices"))
