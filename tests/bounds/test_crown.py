@@ -168,7 +168,7 @@ def test_patches_and_rows_agree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 BY_INTERVALS = {"equal", "greater", "greater_equal", "less", "sign", "select", "div", "smooth_pull", "smooth_push"}
-BY_INTERVALS |= {"quantize", "floor", "ceil", "round", "fmod", "top", "median_pool"}
+BY_INTERVALS |= {"quantize", "floor", "ceil", "round", "fmod", "top", "median_pool", "cumprod"}
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY.keys() - BY_INTERVALS))

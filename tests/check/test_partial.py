@@ -45,9 +45,9 @@ def model(unknown: list, after: str = "u", domains=(("", 17), ("com.microsoft", 
 
 
 NORM = helper.make_node("LpNormalization", ["c1"], ["u"], name="norm", axis=1)  # ONNX infers its shape
-CUSTOM = helper.make_node("FastGelu", ["c1"], ["u"], name="fast", domain="com.microsoft")  # and of this one none
+CUSTOM = helper.make_node("Trilu", ["c1"], ["u"], name="lower", domain="com.microsoft")  # and of this one none
 BOTH = [
-    helper.make_node("FastGelu", ["c1"], ["g"], name="fast", domain="com.microsoft"),
+    helper.make_node("Trilu", ["c1"], ["g"], name="lower", domain="com.microsoft"),
     helper.make_node("LpNormalization", ["g"], ["u"], name="norm", axis=1),
 ]
 
@@ -129,7 +129,7 @@ def test_all_unknown_nodes_are_named_at_once() -> None:
         from_onnx(model(BOTH))
     text = str(error.value)
     assert "2 nodes are not supported" in text
-    assert "FastGelu 'fast'" in text
+    assert "Trilu 'lower'" in text
     assert "LpNormalization 'norm'" in text
     assert ".md" not in text
 
