@@ -121,6 +121,33 @@ def test_folding_is_told_from_mistakes_at_length(part: int) -> None:
     assert wrong(range(2 + 50 * part, 52 + 50 * part)) == []
 
 
+def test_weights_that_underflow_are_rounded_as_float32_rounds_them() -> None:
+    """Numbers below 2**-126 are 2**-149 apart; half of that is explained where one was folded, and no more."""
+    arrays = drawn(1)
+    arrays["w"] = (arrays["w"] * np.float32(2.0**-130)).astype(np.float32)
+    whole, folded_arrays = network(arrays), by_scale(arrays)
+    assert abs(folded_arrays["w"]).max() < 2.0**-126
+    assert verdict(whole, network(folded_arrays, normed=False)) == "same within rounding"
+    beyond = moved(folded_arrays, "w", by_ulps(16))
+    assert verdict(whole, network(beyond, normed=False)) == "cannot tell"
+    assert verdict(whole, network(moved(arrays, "w", by_ulps(1)))) == "cannot tell"
+
+
+def test_slices_of_slices_are_one_slice() -> None:
+    """Pairs of slices with steps 1 to 3 of five cells: one slice by the rule, of the cells that both leave."""
+    cells, starts = np.arange(5.0), [slice(a, b, c) for a in (0, 1) for b in (a, a + 1, 4, 5) for c in (1, 2, 3)]
+    for first in starts:
+        for second in starts:
+            left = cells[first][second]
+            step = int(left[1] - left[0]) if len(left) > 1 else 1
+            at = slice(int(left[0]), int(left[-1]) + 1, step) if len(left) else slice(0, 0)
+            both, one = (sg.trace(f, (5,)) for f in (lambda x, p=first, q=second: x[p][q], lambda x, p=at: x[p]))
+            assert verdict(both, one) == "same", (first, second)
+            if len(left) > 1:
+                other = sg.trace(lambda x, p=slice(at.start, at.stop - 1, 1): x[p], (5,))
+                assert verdict(both, other) != "same", (first, second)
+
+
 def test_a_permutation_goes_below_a_reshape_of_single_cells() -> None:
     """All orders of four axes, two of them of one cell, that a reshape has put anywhere."""
     for shape in ((1, 2, 3, 1), (2, 1, 1, 3), (1, 1, 2, 3), (2, 3, 1, 1)):

@@ -22,6 +22,7 @@ from .surd import Surd, interval
 
 MAX_EXACT_CELLS = 2**14  # of an array that is computed with exactly
 MAX_MULTIPLIED_CELLS = 2**8  # of weights that are multiplied out
+FLOAT32_UNDERFLOW = 2.0**-150  # half of the smallest number above 0
 WITHIN_FLOAT64 = ("float16", "float32", "float64")  # long doubles and integers may not be
 
 
@@ -89,6 +90,14 @@ class Constant:
         """How often a float32 program that folds the constant rounds a cell, at most."""
         simple = self.array.dtype != object and self.factors is None
         return self.roundings if simple else int(self.foldings()[1].max(initial=0))
+
+    def underflow_unit(self) -> Array:
+        """Return how far a float32 program that made `array` rounds cells below 2**-126, times the factors.
+
+        0 for other formats, and for exact numbers.
+        """
+        unit = np.asarray(FLOAT32_UNDERFLOW if self.array.dtype == np.float32 else 0.0)
+        return unit if self.factors is None else unit * _foldings(self.factors)[0]
 
     def foldings(self) -> tuple[Array, Array]:
         """Return (size, roundings) per cell, of a float32 program that folds the constant (see `Folded`).

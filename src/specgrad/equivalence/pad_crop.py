@@ -1,6 +1,7 @@
 """Rules of zero padding and cropping, which are kept apart from the windows that need them.
 
 pad(pad(x)) = pad(x)        crop(pad(x)) = pad(crop(x)), as much as is left of either        pad(s*x) = s*pad(x)
+slice(slice(x)) = slice(x), steps multiplied
 
 `table` holds the terms of both networks; values and atoms are given and returned by their numbers in it.
 """
@@ -53,9 +54,9 @@ def _has_no_gaps(widths: Widths) -> bool:
 
 
 def slice_value(table: TermTable, x: int, ranges: Ranges) -> int:
-    """Return slice(x), atom by atom; merged with a padding or a slice inside if steps are 1."""
+    """Return slice(x), atom by atom; merged with a slice inside, or with a padding if steps are 1."""
     value = table.values[x]
-    shape = value.shape
+    shape, ranges = value.shape, tuple(_shortest_range(*r) for r in ranges)
     if all(r == (0, n, 1) for r, n in zip(ranges, shape, strict=True)):
         return x
     inner = table.single_atom(x)
@@ -66,14 +67,24 @@ def slice_value(table: TermTable, x: int, ranges: Ranges) -> int:
         joined = _crop_of_pad(table, inner, ranges)
         if joined is not None:
             return joined
-    if inner.op == "slice" and all(step == 1 for _, _, step in inner.params[0]):
+    if inner.op == "slice":
         within = tuple(
-            (first + start, first + stop, step)
-            for (first, _, _), (start, stop, step) in zip(inner.params[0], ranges, strict=True)
+            (first + by * start, first + by * stop, by * step)
+            for (first, _, by), (start, stop, step) in zip(inner.params[0], ranges, strict=True)
         )
         return slice_value(table, inner.args[0], within)
     new = tuple(len(range(*r)) for r in ranges)
     return table.value_of_atom(Atom("slice", (ranges,), (x,), new))
+
+
+def _shortest_range(start: int, stop: int, step: int) -> tuple[int, int, int]:
+    """Return the range of the same cells that ends behind its last one; a single cell has step 1.
+
+    >>> _shortest_range(1, 9, 3), _shortest_range(1, 8, 3), _shortest_range(4, 6, 3), _shortest_range(2, 2, 3)
+    ((1, 8, 3), (1, 8, 3), (4, 5, 1), (0, 0, 1))
+    """
+    cells = range(start, stop, step)
+    return (start, cells[-1] + 1, step if len(cells) > 1 else 1) if cells else (0, 0, 1)
 
 
 def _slice_terms(table: TermTable, value: AffineTerm, ranges: Ranges) -> int:
