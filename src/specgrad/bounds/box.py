@@ -101,6 +101,7 @@ class Bounds:
     infeasible  no execution fits the splits that were asked for
     roundings   R: the most that a term of a sum, of nodes merged where the execution is fused, may meet
     deployment  the executions that all this holds for, in sentences
+    outputs     the box of the output, or boxes in the structure of the graph's outputs
     """
 
     outputs: Tree

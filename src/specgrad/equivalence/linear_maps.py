@@ -38,7 +38,12 @@ MAX_EXACT_PRODUCTS = 2**16  # exact products of one constant that goes through w
 
 @dataclass(frozen=True)
 class TermApplication:
-    """One node to rewrite: `args` are value numbers, `weights` the arguments that are constants (or None)."""
+    """One node to rewrite: `args` are value numbers, `weights` the arguments that are constants (or None).
+
+    table        where values, atoms and constants are numbered
+    op, params   the node's operator and its parameters
+    shape        of the node's value
+    """
 
     table: TermTable
     op: Any

@@ -27,7 +27,11 @@ from .term_table import Atom, TermTable
 
 @dataclass(frozen=True, eq=False)
 class NormalForm:
-    """Normal form of a graph: the value number of every node, and of every atom the first node that has it."""
+    """Normal form of a graph: the value number of every node, and of every atom the first node that has it.
+
+    values   value number per node, by position
+    atoms    atom number -> position of the first node that has it
+    """
 
     graph: Graph
     values: list[int]

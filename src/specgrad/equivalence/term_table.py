@@ -24,7 +24,11 @@ ONE = np.full((), Fraction(1), dtype=object)
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """An operator applied to values (`args`: their numbers) and to weights (the number of a constant), or an input."""
+    """An operator applied to values (`args`: their numbers) and to weights (the number of a constant), or an input.
+
+    op, params   name of the operator ("input" for an input), and its parameters, hashable
+    shape        of its value
+    """
 
     op: str
     params: tuple[Any, ...]

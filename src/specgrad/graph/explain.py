@@ -18,12 +18,13 @@ Read = tuple[Shape, Shape | None]  # tap, and the cell it reads (None: padding)
 class CellExplanation:
     """One output cell of one layer.
 
-    reads    (tap, spatial position) per tap of its window; None for a padded tap, which counts 0 or is ignored. Of an
-             operator that goes backwards (conv_transpose, derivatives) the outputs whose taps read this cell; none of a
-             weight's gradient, which reads its tap of every output
-    channels the channels it reads, for a convolution
-    divisor  what an average divides by
-    fields   per input of the graph: first and last cell it depends on, per axis (None: the whole axis)
+    reads          (tap, spatial position) per tap of its window; None for a padded tap, which counts 0 or is ignored.
+                   Of an operator that goes backwards (conv_transpose, derivatives) the outputs whose taps read this
+                   cell; none of a weight's gradient, which reads its tap of every output
+    channels       the channels it reads, for a convolution
+    divisor        what an average divides by
+    fields         per input of the graph: first and last cell it depends on, per axis (None: the whole axis)
+    shape, index   of the layer's output, and the cell in it
     """
 
     layer: str

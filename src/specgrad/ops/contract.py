@@ -80,7 +80,7 @@ def _jvp(y: Value, args: Any, dargs: Any, *, spec: str) -> Value | None:
 
 
 def _vjp(gy: Value, y: Value, args: Any, *, spec: str) -> tuple[Value, Value]:
-    """Return the cotangents of both arguments of the einsum `spec` from `gy`, that of its output."""
+    """Return the cotangents of both arguments `args` of the einsum `spec` from `gy`, that of its output."""
     x, z, out = _parse(spec)
     return (
         apply(CONTRACT, gy, args[1], spec=f"{out},{z}->{x}"),

@@ -81,7 +81,7 @@ def _times_or_none(d: Value | None, factor: Value) -> Value | None:
 
 
 def _div_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
-    """Return the tangent of div's output `y` (None: zero) from `dargs`, the tangents of its arguments."""
+    """Return the tangent of div's output `y` (None: zero) from `dargs`, the tangents of its arguments `args`."""
     (_, b), (da, db) = args, dargs
     return add_tangents(None if da is None else div(da, b), None if db is None else neg(div(mul(db, y), b)))
 
@@ -127,17 +127,19 @@ ADD = binary(
 
 
 def _sub_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
-    """Return the tangent of sub's output `y` (None: zero) from `dargs`, the tangents of its arguments."""
+    """Return the tangent of sub's output `y` (None: zero) from `dargs`, the tangents of its arguments `args`."""
     return add_tangents(dargs[0], None if dargs[1] is None else neg(dargs[1]))
 
 
 def _sub_vjp(gy: Value, y: Value, args: Any) -> tuple[Value, Value]:
-    """Return the cotangents of both arguments of sub, gy and -gy, from `gy`, that of its output `y`."""
+    """Return the cotangents of both arguments `args` of sub, gy and -gy, from `gy`, that of its output `y`."""
     return gy, neg(gy)
 
 
 def _div_vjp(gy: Value, y: Value, args: Any) -> tuple[Value, Value]:
-    """Return the cotangents of both arguments a, b of div, gy/b and -gy*y/b, from `gy`, that of its output `y`."""
+    """Return the cotangents of both arguments of div, `args` = a, b: gy/b and -gy*y/b from `gy`, that of its output
+    `y`.
+    """
     return div(gy, args[1]), neg(div(mul(gy, y), args[1]))
 
 
@@ -269,7 +271,7 @@ def _select_spec(c: Array, a: Array, b: Array) -> Array:
 
 
 def _select_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
-    """Return the tangent of select's output `y` (None: zero) from `dargs`, the tangents of its arguments."""
+    """Return the tangent of select's output `y` (None: zero) from `dargs`, the tangents of its arguments `args`."""
     da, db = dargs[1:]
     if da is None and db is None:
         return None
@@ -277,7 +279,7 @@ def _select_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
 
 
 def _select_vjp(gy: Value, y: Value, args: Any) -> tuple[None, Value, Value]:
-    """Return the cotangents of select's arguments (None: no derivative) from `gy`, that of its output `y`."""
+    """Return the cotangents of select's arguments `args` (None: no derivative) from `gy`, that of its output `y`."""
     return None, select(args[0], gy, 0), select(args[0], 0, gy)
 
 

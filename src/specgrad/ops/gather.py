@@ -105,13 +105,13 @@ def _gather_footprint(x: Shape, i: Shape, *, axis: int) -> BoxRule:
 
 
 def _gather_vjp(gy: Value, y: Value, args: Any, *, axis: int) -> tuple[Value, None]:
-    """Return the cotangents of gather's arguments (None: no derivative) from `gy`, that of its output `y`."""
+    """Return the cotangents of gather's arguments `args` (None: no derivative) from `gy`, that of its output `y`."""
     return scatter(gy, args[1], axis=axis, size=shape_of(args[0])[axis]), None
 
 
 def _scatter_vjp(gy: Value, y: Value, args: Any, *, axis: int, size: int) -> tuple[Value, None]:
-    """Return the cotangents of scatter's arguments from `gy`, that of its output of `size` cells: gathered back; None
-    for the index.
+    """Return the cotangents of scatter's arguments `args` from `gy`, that of its output of `size` cells: gathered back;
+    None for the index.
     """
     return gather(gy, args[1], axis=axis), None
 

@@ -116,7 +116,9 @@ def _quotient(y: Value, a: Value, b: Value) -> Value:
 
 
 def _fmod_jvp(y: Value, args: Any, dargs: Any) -> Value:
-    """Return the tangent of fmod(a, b): da - q*db of `dargs`, where q = trunc(a/b) is constant between the jumps."""
+    """Return the tangent of fmod at `args` = a, b: da - q*db of `dargs`, where q = trunc(a/b) is constant between the
+    jumps.
+    """
     (a, b), (da, db) = args, dargs
     moved = None if db is None else neg(mul(db, _quotient(y, a, b)))
     return da if moved is None else moved if da is None else add(da, moved)

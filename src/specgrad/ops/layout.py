@@ -59,11 +59,13 @@ def one_reader(*_: Shape, **__: Any) -> int:
 
 
 def no_tangent(y: Value, args: Any, dargs: Any, **_: Any) -> None:
-    """Return None whatever the tangents `dargs` are: the operator's derivative is zero."""
+    """Return None whatever the arguments `args`, their tangents `dargs` and the output `y` are: the operator's
+    derivative is zero.
+    """
 
 
 def no_cotangent(gy: Value, y: Value, args: Any, **_: Any) -> tuple[None, ...]:
-    """Return a None per argument: the operator's derivative is zero."""
+    """Return a None per argument in `args`: the operator's derivative is zero."""
     return (None,) * len(args)
 
 
@@ -111,7 +113,7 @@ def _reshape_case(rng: Random) -> Case:
 
 
 def _reshape_vjp(gy: Value, y: Value, args: Any, **_: Any) -> tuple[Value]:
-    """Return the cotangents of reshape's arguments from `gy`, that of its output `y`."""
+    """Return the cotangents of reshape's arguments `args` from `gy`, that of its output `y`."""
     return (reshape(gy, shape_of(args[0])),)
 
 
@@ -194,7 +196,9 @@ def _permute_footprint(x: Shape, *, order: Shape) -> BoxRule:
 
 
 def _permute_vjp(gy: Value, y: Value, args: Any, *, order: Shape) -> tuple[Value]:
-    """Return the cotangent of permute's argument from `gy`, that of its output: axes in the inverse of `order`."""
+    """Return the cotangent of permute's only argument, in `args`, from `gy`, that of its output: axes in the inverse of
+    `order`.
+    """
     return (permute(gy, tuple(np.argsort(order).tolist())),)
 
 
@@ -247,8 +251,8 @@ def _is_all(x: Shape, ranges: Sequence[Triple]) -> bool:
 
 
 def _slice_vjp(gy: Value, y: Value, args: Any, *, ranges: tuple[Triple, ...]) -> tuple[Value]:
-    """Return the cotangent of slice's argument: gy padded by what `ranges` leave out, with `step-1` gaps between its
-    cells.
+    """Return the cotangent of slice's only argument, in `args`: gy padded by what `ranges` leave out, with `step-1`
+    gaps between its cells.
     """
     widths = []
     for n, m, (start, _, step) in zip(shape_of(args[0]), shape_of(gy), ranges, strict=True):
@@ -340,7 +344,7 @@ def _pad_spec(x: Array, *, widths: tuple[Triple, ...]) -> Array:
 
 
 def _pad_vjp(gy: Value, y: Value, args: Any, *, widths: tuple[Triple, ...]) -> tuple[Value]:
-    """Return the cotangent of pad's argument from `gy`, that of its output: the cells inside `widths`."""
+    """Return the cotangent of pad's only argument, in `args`: the cells of `gy`, its output's, inside `widths`."""
     return (slice_(gy, *_pad_inside(shape_of(args[0]), widths)),)
 
 
@@ -414,12 +418,12 @@ def _concat_shape(*shapes: Shape, axis: int) -> Shape:
 
 
 def _concat_jvp(y: Value, args: Any, dargs: Any, *, axis: int) -> Value:
-    """Return the tangent of concat's output `y` from `dargs`, the tangents of its arguments."""
+    """Return the tangent of concat's output `y` from `dargs`, the tangents of its arguments `args`."""
     return apply(CONCAT, *(fill(x, 0) if dx is None else dx for x, dx in zip(args, dargs, strict=True)), axis=axis)
 
 
 def _concat_vjp(gy: Value, y: Value, args: Any, *, axis: int) -> tuple[Value, ...]:
-    """Return the cotangents of concat's arguments from `gy`, that of its output `y`."""
+    """Return the cotangents of concat's arguments `args` from `gy`, that of its output `y`."""
     pieces, start = [], 0
     for x in args:
         stop = start + shape_of(x)[axis]
@@ -495,7 +499,7 @@ def _broadcast_shape(x: Shape, *, shape: Shape) -> Shape:
 
 
 def _broadcast_vjp(gy: Value, y: Value, args: Any, *, shape: Shape) -> tuple[Value]:
-    """Return the cotangents of broadcast's arguments from `gy`, that of its output `y`."""
+    """Return the cotangents of broadcast's arguments `args` from `gy`, that of its output `y`."""
     old = shape_of(args[0])
     grown = tuple(a for a, (n, m) in enumerate(zip(old, shape, strict=True)) if n != m)
     return (reshape(apply(SUM, gy, axes=grown), old),)
@@ -577,7 +581,7 @@ def _sum_shape(x: Shape, *, axes: Shape) -> Shape:
 
 
 def _sum_vjp(gy: Value, y: Value, args: Any, *, axes: Shape) -> tuple[Value]:
-    """Return the cotangents of sum's arguments from `gy`, that of its output `y`."""
+    """Return the cotangents of sum's arguments `args` from `gy`, that of its output `y`."""
     shape = shape_of(args[0])
     return (broadcast(reshape(gy, tuple(1 if a in axes else n for a, n in enumerate(shape))), shape),)
 

@@ -163,12 +163,13 @@ def _index_case(rng: Random, transpose: bool) -> Case:
 
 
 def _take_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
-    """Return the tangent of take's output `y` (None: zero) from `dargs`, the tangents of its arguments."""
+    """Return the tangent of take's output `y` (None: zero) from `dargs`, the tangents of its arguments `args`."""
     return None if dargs[0] is None else apply(TAKE, dargs[0], args[1], **params)
 
 
 def _take_vjp(gy: Value, y: Value, args: Any, *, rank: int, empty: bool) -> tuple[Value, None]:
-    """Return the cotangents of take's arguments from `gy`, that of its output: put at the positions; None for those.
+    """Return the cotangents of take's arguments `args` from `gy`, that of its output: put at the positions; None for
+    those.
 
     -1 is dropped if `empty`.
     """
@@ -195,13 +196,13 @@ TAKE: Op = register(
 
 
 def _put_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
-    """Return the tangent of put's output `y` (None: zero) from `dargs`, the tangents of its arguments."""
+    """Return the tangent of put's output `y` (None: zero) from `dargs`, the tangents of its arguments `args`."""
     return None if dargs[0] is None else apply(PUT, dargs[0], args[1], **params)
 
 
 def _put_vjp(gy: Value, y: Value, args: Any, *, size: Shape, empty: bool) -> tuple[Value, None]:
-    """Return the cotangents of put's arguments from `gy`, that of its output of `size`: taken at the positions; None
-    for those.
+    """Return the cotangents of put's arguments `args` from `gy`, that of its output of `size`: taken at the positions;
+    None for those.
 
     -1 gives 0 if `empty`.
     """
@@ -264,12 +265,12 @@ def _max_spec(x: Array, *, window: Window) -> Array:
 
 
 def _max_jvp(y: Value, args: Any, dargs: Any, *, window: Window) -> Value:
-    """Return the tangent of max_pool's output `y` from `dargs`, the tangents of its arguments."""
+    """Return the tangent of max_pool's output `y` from `dargs`, the tangents of its arguments `args`."""
     return take(dargs[0], apply(WINNER, args[0], window=window), rank=window.rank, empty=window.has_empty)
 
 
 def _max_vjp(gy: Value, y: Value, args: Any, *, window: Window) -> tuple[Value]:
-    """Return the cotangents of max_pool's arguments from `gy`, that of its output `y`."""
+    """Return the cotangents of max_pool's arguments `args` from `gy`, that of its output `y`."""
     return (put(gy, apply(WINNER, args[0], window=window), size=window.size, empty=window.has_empty),)
 
 
@@ -447,14 +448,18 @@ def _winners(x: Value, y: Value, axes: Shape) -> Value:
 
 
 def _amax_jvp(y: Value, args: Any, dargs: Any, *, axes: Shape, ties: str) -> Value:
-    """Return the tangent of amax from `dargs`: the sum over all winners, or if `ties` is "split" their mean."""
+    """Return the tangent of amax from `dargs`, the tangent of x in `args`: the sum over all winners, or if `ties` is
+    "split" their mean.
+    """
     wins = _winners(args[0], y, axes)
     total = sum_(select(wins, dargs[0], 0), axes)
     return total if ties == "all" else div(total, sum_(wins, axes))
 
 
 def _amax_vjp(gy: Value, y: Value, args: Any, *, axes: Shape, ties: str) -> tuple[Value]:
-    """Return the cotangent of amax's argument: gy at all winners, or if `ties` is "split" shared evenly."""
+    """Return the cotangent of amax's only argument, in `args`: gy at all winners, or if `ties` is "split" shared
+    evenly.
+    """
     wins = _winners(args[0], y, axes)
     share = gy if ties == "all" else div(gy, sum_(wins, axes))
     shape = shape_of(args[0])

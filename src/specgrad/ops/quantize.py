@@ -54,7 +54,9 @@ def _quantize_case(rng: Random) -> Case:
 
 
 def _not_saturated(args: Any, t: Value, low: int | None, high: int | None) -> Value:
-    """Return t where round(x/scale) + zero lies in low..high (ends included, [K1]), else 0."""
+    """Return t where round(x/scale) + zero lies in low..high (ends included, [K1]), else 0; `args` are x, scale and
+    zero.
+    """
     if low is None and high is None:
         return t
     q = apply(QUANTIZE, *args, low=None, high=None)
@@ -72,7 +74,7 @@ def _quantize_jvp(y: Value, args: Any, dargs: Any, *, low: int | None, high: int
 
 
 def _quantize_vjp(gy: Value, y: Value, args: Any, *, low: int | None, high: int | None) -> tuple[Value | None, ...]:
-    """Return the cotangents of quantize's arguments (None: no derivative) from `gy`, that of its output `y`."""
+    """Return the cotangents of quantize's arguments `args` (None: no derivative) from `gy`, that of its output `y`."""
     return None, None, _not_saturated(args, gy, low, high)
 
 

@@ -124,7 +124,7 @@ def _pull_push_params(params: Any) -> Any:
 
 
 def _pull_jvp(y_: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
-    """Return the tangent of smooth_pull's output `y_` (None: zero) from `dargs`, the tangents of its arguments."""
+    """Return the tangent of smooth_pull's output (None: zero) from `dargs`, the tangents of its arguments `args`."""
     (x, y, v), (dx, dy, dv), beta = args, dargs, params["beta"]
     return add_tangents(
         None if dv is None else _pull(x, y, dv, params),
@@ -134,14 +134,14 @@ def _pull_jvp(y_: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
 
 
 def _pull_vjp(g: Value, y_: Value, args: Any, **params: Any) -> tuple[Value, ...]:
-    """Return the cotangents of smooth_pull's arguments from `g`, that of its output `y_`."""
+    """Return the cotangents of smooth_pull's arguments `args` from `g`, that of its output `y_`."""
     (x, y, v), beta = args, params["beta"]
     gv = _push(x, y, g, params)
     return mul(mul(v, gv), beta), mul(mul(g, y_), -beta), gv
 
 
 def _push_jvp(gx: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
-    """Return the tangent of smooth_push's output `gx` (None: zero) from `dargs`, the tangents of its arguments."""
+    """Return the tangent of smooth_push's output (None: zero) from `dargs`, the tangents of its arguments `args`."""
     (x, y, g), (dx, dy, dg), beta = args, dargs, params["beta"]
     return add_tangents(
         None if dg is None else _push(x, y, dg, params),
@@ -151,7 +151,7 @@ def _push_jvp(gx: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
 
 
 def _push_vjp(h: Value, gx: Value, args: Any, **params: Any) -> tuple[Value, ...]:
-    """Return the cotangents of smooth_push's arguments from `h`, that of its output `gx`."""
+    """Return the cotangents of smooth_push's arguments `args` from `h`, that of its output `gx`."""
     (x, y, g), beta = args, params["beta"]
     gg = _pull(x, y, h, params)
     return mul(mul(h, gx), beta), mul(mul(g, gg), -beta), gg

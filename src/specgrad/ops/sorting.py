@@ -116,8 +116,8 @@ def _top_jvp(y: Value, args: Any, dargs: Any, *, axis: int, k: int, largest: boo
 
 
 def _top_vjp(gy: Value, y: Value, args: Any, *, axis: int, k: int, largest: bool) -> tuple[Value]:
-    """Return the cotangent of top's argument: gy put back at the positions of the k largest (or smallest) cells along
-    the axis.
+    """Return the cotangent of top's only argument, in `args`: gy put back at the positions of the k largest (or
+    smallest) cells along the axis.
     """
     shape = shape_of(args[0])
     order = [a for a in range(len(shape)) if a != axis] + [axis]
@@ -333,7 +333,8 @@ def _cumprod_jvp(y: Value, args: Any, dargs: Any, *, axis: int, exclusive: bool,
 
 
 def _cumprod_vjp(gy: Value, y: Value, args: Any, *, axis: int, exclusive: bool, reverse: bool) -> tuple[Value]:
-    """Return the cotangent of cumprod: the product of the cells before, times s[p] = gy[p] + x[p+1]*s[p+1].
+    """Return the cotangent of cumprod's x, in `args`: the product of the cells before, times s[p] = gy[p] +
+    x[p+1]*s[p+1], where `gy` is that of the output.
 
     `exclusive` and `reverse` are its parameters.
     """
@@ -467,12 +468,12 @@ def _median_case(rng: Random) -> Case:
 
 
 def _median_jvp(y: Value, args: Any, dargs: Any, *, window: Window) -> Value:
-    """Return the tangent of median_pool's output `y` from `dargs`, the tangents of its arguments."""
+    """Return the tangent of median_pool's output `y` from `dargs`, the tangents of its arguments `args`."""
     return take(dargs[0], apply(MEDIAN_INDEX, args[0], window=window), rank=window.rank, empty=window.has_empty)
 
 
 def _median_vjp(gy: Value, y: Value, args: Any, *, window: Window) -> tuple[Value]:
-    """Return the cotangent of the argument of median_pool."""
+    """Return the cotangent of median_pool's only argument, in `args`, from `gy`, that of its output `y`."""
     return (put(gy, apply(MEDIAN_INDEX, args[0], window=window), size=window.size, empty=window.has_empty),)
 
 

@@ -28,6 +28,8 @@ class Stage(NamedTuple):
     """Nodes that are computed one after the other, on devices that differ along the named axes of the mesh.
 
     results   those of them that others read, or that are outputs
+    names     those axes
+    nodes     positions of the nodes, in order
     """
 
     names: tuple[str, ...]

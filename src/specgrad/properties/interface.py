@@ -20,7 +20,11 @@ from ..scalar import Array
 
 @dataclass(frozen=True)
 class PropertyTensor:
-    """An input or output tensor that a property declares; networks match their tensors by order, not by name."""
+    """An input or output tensor that a property declares; networks match their tensors by order, not by name.
+
+    shape     as declared
+    network   name of the network whose tensor it is
+    """
 
     name: str
     shape: tuple[int, ...]

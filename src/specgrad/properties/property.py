@@ -121,6 +121,7 @@ class Case:
 
     ball           inputs lie in it too, if there is one; the box then contains its bounding box within the input limits
     named_inputs   inputs that rows name: they are appended to the values, behind the outputs
+    low, high      ends of the box, one number per input cell
     """
 
     low: tuple[Fraction, ...]

@@ -41,6 +41,7 @@ class Expansion:
     most         an upper bound of every partial result, in whichever order factors and terms are taken: the expression
                  with every factor f replaced by max(1, abs(f)). One number for all cells where that is enough
     count        roundings that a term may have met in the region
+    group        name of the layer in which it was computed
     """
 
     group: str

@@ -111,6 +111,7 @@ class Context:
                   factors
     centred       wide balls (boxes of inputs): a rule that knows the ends of a range moves the value to its middle
     formats       positions of nodes that are computed in another format than the rest; see `in_format`
+    evaluate      computes an operator on arrays, in float64
     """
 
     arithmetic: Arithmetic

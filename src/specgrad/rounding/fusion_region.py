@@ -105,6 +105,8 @@ class RegionNode:
 
     spread    cells that read one cell of an argument
     besides   roundings of its own that are those of no sum: of quotients, of weights that are computed
+    key       its position in the graph
+    stores    roundings of results to the format in which values are stored
     """
 
     key: int

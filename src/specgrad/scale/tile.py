@@ -85,6 +85,8 @@ class Programs:
 class Tile:
     """One tile of the outputs and the graph that computes it: `out[t.box] = t(x[t.reads])`.
 
+    boxes   of this tile: the cells of every output, by its position
+
     It is called as the whole graph is, with the data cut to what it reads and parameters whole. Its results, and `box`,
     are in the structure of the graph's results; `reads` is one index, or a tuple of them where there are several data
     inputs. The type of the data decides who computes: NumPy the specification, torch and JAX their engines. `programs`

@@ -32,10 +32,13 @@ class Read(NamedTuple):
 class WindowValues:
     """A window over numbers, with its inputs, outputs, cotangents and derivative.
 
-    x, y     input and output
-    gy, gx   a cotangent of the output, and what the adjoint makes of it
-    winners  of a maximum: the cell that every output took; None for windows with no cell inside
-    chosen   the output that a picture of two axes points at
+    x, y       input and output
+    gy, gx     a cotangent of the output, and what the adjoint makes of it
+    winners    of a maximum: the cell that every output took; None for windows with no cell inside
+    chosen     the output that a picture of two axes points at
+    operator   name of the operator
+    weights    of a convolution; None for others
+    jacobian   derivative of all outputs by all inputs
     """
 
     operator: str

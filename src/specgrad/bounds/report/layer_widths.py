@@ -23,7 +23,10 @@ LEFT, HIGH, GAP, LOW = 48.0, 130.0, 34.0, 50.0  # of the chart: room for numbers
 class LayerBounds:
     """One operator's row: how wide its boxes are, and how many cells of a nonlinear function are unstable.
 
-    growth   its widest box over the widest one that it reads; None where that is 0 or unbounded
+    growth         its widest box over the widest one that it reads; None where that is 0 or unbounded
+    name, shape    of the operator's layer, and of its output
+    widest, mean   the largest and the mean width of its cells' intervals
+    bending        cells of a nonlinear function, of which `unstable` are not decided by their interval
     """
 
     name: str

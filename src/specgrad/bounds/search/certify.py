@@ -62,6 +62,7 @@ class CertifyResult:
     deployment the executions that the verdict is about, in sentences
     notes      what else a reader should know: constants or inputs that were rounded, parts of the property that say
                nothing
+    reason     in words: why it is unknown, or what a violation shows at the input x itself; may be ""
     """
 
     verdict: Kind

@@ -165,6 +165,11 @@ class _EpsSearch:
     certificates  count as proven only what has one
     options       of `certify`; source its model file
     tried         verdicts by eps; reason why the search ended
+    x             the input around which the box lies: an array, or several
+    deadline      when the search ends, by time.monotonic
+    progress      is told how far the search has come; None: nobody is
+    low_end       the largest proven eps, its verdict and its certificate; None: none yet
+    high_end      the smallest eps with a counterexample, and that; None: none yet
     """
 
     model: Any

@@ -41,7 +41,13 @@ TOLERANCE_SECONDS, OUTPUTS_ONLY_SECONDS = 10.0, 60.0
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of an audit: verdicts on the layers in order and on the whole model, and what was compared."""
+    """The result of an audit: verdicts on the layers in order and on the whole model, and what was compared.
+
+    model, runtime   names of the two
+    versions         of the runtime's packages, by name
+    layers, whole    the verdicts
+    notes            what else a reader should know, in sentences
+    """
 
     model: str
     runtime: str
@@ -434,7 +440,11 @@ def _judge_export(deployed: ModelRun, inputs: Sequence[Array]) -> LayerVerdict |
 
 @dataclass(frozen=True)
 class Coverage:
-    """Layers and multiply-adds that were judged, of all; `uncounted` names layers whose multiply-adds are unknown."""
+    """Layers and multiply-adds that were judged, of all; `uncounted` names layers whose multiply-adds are unknown.
+
+    layers, of_layers                 how many layers were judged, and how many there are
+    multiply_adds, of_multiply_adds   the same of multiply-adds, without those of `uncounted`
+    """
 
     layers: int
     of_layers: int

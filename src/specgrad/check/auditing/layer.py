@@ -54,7 +54,10 @@ WIDE_SHARE = 1e-3  # of a layer's values: an allowance beyond that is said in th
 
 @dataclass(frozen=True)
 class LayerVerdict:
-    """One layer by its name in the user's model, with the verdict on its output."""
+    """One layer by its name in the user's model, with the verdict on its output.
+
+    operator, shape   the layer's operator, and the shape of its output
+    """
 
     name: str
     operator: str

@@ -52,7 +52,10 @@ FOLDED = "one structure, and constants as far apart as folding them in float32 e
 
 @dataclass(frozen=True, eq=False)
 class Forms:
-    """The normal forms of two networks, in one table."""
+    """The normal forms of two networks, in one table.
+
+    a, b   the form of the first network, and of the second
+    """
 
     table: TermTable
     a: NormalForm

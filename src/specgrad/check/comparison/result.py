@@ -26,6 +26,9 @@ class PointDifference:
     within_rounding  whether float32 executions of both could give equal outputs: their tolerances meet everywhere
                      (None: not known). It does not say that the functions are the same
     allowed          the sum of both tolerances at that cell
+    inputs, about    the input, one array per input of the networks, and how it came about, in words
+    output, index    number of the output, and the cell in it
+    how              with what the difference was computed, in words
     """
 
     inputs: tuple[Array, ...]
@@ -51,8 +54,10 @@ class PointDifference:
 class ExecutedApart:
     """Executions of two equal functions that differ by more than one of the two may be off from exact values.
 
-    values      what an execution of the first model gives at an output cell, and one of the second
-    tolerances  no execution of the first, of the second, is farther from the exact value there
+    values          what an execution of the first model gives at an output cell, and one of the second
+    tolerances      no execution of the first, of the second, is farther from the exact value there
+    about           which input was executed, in words
+    output, index   number of the output, and the cell in it
     """
 
     about: str

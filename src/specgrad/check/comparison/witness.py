@@ -42,8 +42,11 @@ SHOWN = "their outputs differ over real numbers, shown at an input"
 class WitnessSearch:
     """Searches an input at which two networks differ.
 
-    given   the input of the call, or one that was drawn
-    about   which input was given, in words; None: none
+    given        the input of the call, or one that was drawn
+    about        which input was given, in words; None: none
+    a, b         the two networks
+    arithmetic   the executions that tolerances are about
+    report       is told how far the search has come
     """
 
     a: Graph

@@ -59,7 +59,14 @@ class Finding:
 
 @dataclass
 class Conformance:
-    """Verdicts on one runtime: counts and worst ratio per operator, refusals with their reasons, findings."""
+    """Verdicts on one runtime: counts and worst ratio per operator, refusals with their reasons, findings.
+
+    versions     of the runtime's packages, by name
+    seed         from which all cases were drawn
+    counts       operator -> how many cases had each verdict
+    ratios       operator -> the largest error over its allowance
+    deployment   what a correct execution is, in sentences by topic
+    """
 
     runtime: str
     versions: dict[str, str]

@@ -77,6 +77,7 @@ class DecisionMargins:
     comparisons   what must hold
     low           a proven lower bound of every comparison's row, for every execution; -inf: none
     high          an upper bound, where one was computed; inf otherwise
+    shape         of the outputs before they were flattened
     """
 
     value: Array

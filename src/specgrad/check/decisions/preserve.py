@@ -43,13 +43,16 @@ Progress = Callable[[str, int, int], None]
 class Sample:
     """The verdict on one sample.
 
-    decision     a class, a list of classes, 0 or 1; None where there are many decisions
-    decisions    how many there are, and `unproven` how many of them are not proven
-    margin       of the comparison that is nearest to turning: its reference value
-    tolerance    what executions may take from it; the decision is proven where the margin is larger
-    between      the two outputs that are compared there, flat; one for a threshold
-    executions   two that differ: name, decision, outputs by their flat number
-    outside      runtimes whose outputs lie outside the proven bounds: they execute something else
+    decision          a class, a list of classes, 0 or 1; None where there are many decisions
+    decisions         how many there are, and `unproven` how many of them are not proven
+    margin            of the comparison that is nearest to turning: its reference value
+    tolerance         what executions may take from it; the decision is proven where the margin is larger
+    between           the two outputs that are compared there, flat; one for a threshold
+    executions        two that differ: name, decision, outputs by their flat number
+    outside           runtimes whose outputs lie outside the proven bounds: they execute something else
+    number, verdict   of the sample among all, and what is proven of it
+    reason            why nothing is proven; "" otherwise
+    seconds           how long it took
     """
 
     number: int

@@ -64,6 +64,8 @@ class Runtimes:
     """Some runtimes with one model; they are started when first used.
 
     source    an ONNX file (path, bytes, ModelProto) that the graph was read from; None: the graph is written
+    names     of the runtimes
+    seconds   the most that one call may take
     """
 
     names: Sequence[str]

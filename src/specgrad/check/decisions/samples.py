@@ -27,6 +27,7 @@ class Samples:
     formats   nodes that the model computes in another format than the arithmetic's: bytes, integers, halves
     arrays    one per input, whose first axis numbers the samples
     batched   per input: whether the model keeps that axis, of size 1
+    notes     what a reader should know of the fitting, in sentences
     """
 
     graph: Graph

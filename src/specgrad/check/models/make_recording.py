@@ -22,7 +22,14 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class RecordResult:
-    """What came of recording: "ok" and the recording, or how the runtime ended, and then nothing is recorded."""
+    """What came of recording: "ok" and the recording, or how the runtime ended, and then nothing is recorded.
+
+    verdict    "ok", or how the runtime ended
+    model      what was run, as `model_digest` describes it
+    versions   of the runtime's packages, by name
+    reason     why nothing is recorded; "" if something is
+    notes      what else a reader should know, in sentences
+    """
 
     verdict: str
     model: Mapping[str, Any]

@@ -67,7 +67,11 @@ def _convert(declared: ModelInput, a: Array) -> Array:
 
 @dataclass(frozen=True)
 class UnsupportedLayer:
-    """A layer that specgrad does not support: its operator, why, and its multiply-adds if they are known."""
+    """A layer that specgrad does not support: its operator, why, and its multiply-adds if they are known.
+
+    shape    of its output
+    reason   why it is not supported, in words
+    """
 
     operator: str
     shape: Shape

@@ -85,6 +85,12 @@ def file_digest(path: Path) -> str:
 class RecordingWriter:
     """Writes a recording: `add` tensors run by run, then `close`.
 
+    folder                  where files are written
+    shard_bytes             the most bytes of tensors in one file
+    runs, tensors, shards   entries of the index so far
+    _waiting                tensors of the file that is being filled, by key
+    _replaced               names of files of an older recording, which `close` removes
+
     Refused, before anything is written: a folder with an index of somebody else, unless `force`.
     """
 

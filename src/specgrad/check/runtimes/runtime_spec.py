@@ -19,7 +19,12 @@ class NotOffered(Exception):  # noqa: N818 - not an error but an answer
 
 @dataclass(frozen=True)
 class Runtime:
-    """A runtime; program(case) is Python text that needs only it and numpy, and defines run(**arrays) -> list."""
+    """A runtime; program(case) is Python text that needs only it and numpy, and defines run(**arrays) -> list.
+
+    packages      names of the packages whose versions are reported
+    gradients     whether its programs answer for cotangents too
+    environment   variables that its process gets
+    """
 
     name: str
     packages: tuple[str, ...]

@@ -29,6 +29,7 @@ class LabelledTolerance:
     estimated   what is usual; None if no estimate is known
     reason      why it is not proven; "" if it is
     seconds     how long it took
+    notes       what else a reader should know, in sentences
     """
 
     form: Literal["proven", "estimated", "unknown"]

@@ -59,6 +59,7 @@ class Tolerance:
     unbounded   names of layers about which nothing is proven: overflow is possible, a divisor may be 0, ...
     points      how many inputs; None: one, without an axis in front
     notes       what else a reader should know
+    seconds               how long it took
     """
 
     names: tuple[str, ...]

@@ -89,6 +89,8 @@ T = TypeVar("T")
 class LinearPrimitive:
     """One linear operator with its parameters, under zero or more vmaps (innermost first).
 
+    op   the operator's record, whose derivative rules are used
+
     `function` computes it, `params` are (name, value) pairs, `maps` has the mapped axis of each argument per vmap.
     """
 

@@ -42,6 +42,9 @@ aten = torch.ops.aten
 class NativeCall:
     """One call of a PyTorch operator that replaces nodes of a graph.
 
+    name      of the call, in the program that is written
+    compute   the function called, with the argument values and then the numbers
+
     `args` are positions of the argument values; `results` are the nodes that it computes, None for a result that is not
     used; `numbers` follow the arguments.
     """

@@ -120,7 +120,11 @@ def _total(forms: Iterable[Polynomial], left: list[int]) -> Polynomial:
 
 @dataclass(frozen=True)
 class Claim:
-    """Verdict on one node: whether <gy, J dx> = <J^T gy, dx> at these shapes, and for which values."""
+    """Verdict on one node: whether <gy, J dx> = <J^T gy, dx> at these shapes, and for which values.
+
+    verdict   "proven", "refuted", or "not proven"
+    text      the reason for it, in words
+    """
 
     node: str
     operator: str

@@ -56,6 +56,7 @@ class FixedPointNode:
     deviation   how far values are from the reference
     offset      b of a linear node y = J x + b
     span        the sum of all absolute values that a coefficient of this node may meet: of references and exact maps
+    affine      the linear map of the node, weights as integers; None for inputs, constants and nonlinear nodes
     """
 
     node: Node

@@ -78,9 +78,10 @@ Way = tuple[Any, Split, int] | None  # the way to the part above, the cut there,
 class Leaf:
     """A part of the tree: its number, its box of inputs, and the splits that lead to it.
 
-    way       linked list of the splits above; see Way
-    changed   which of the changed slopes it has; -1: none
-    root      the nearest part, from here upward, on which the network is bounded again; None: the whole box
+    way         linked list of the splits above; see Way
+    changed     which of the changed slopes it has; -1: none
+    root        the nearest part, from here upward, on which the network is bounded again; None: the whole box
+    low, high   ends of its box
     """
 
     part: int

@@ -49,6 +49,8 @@ class SplitConv:
 
     middle, reach   (positions, pieces, cells) and (positions, 1, cells) of x
     low, high       (positions, pieces, channels) of the convolution
+    window, shape   the convolution's window, and the shape of what it reads
+    weight, bias    as integers: one row per output channel, and what is added to it
     """
 
     window: Window

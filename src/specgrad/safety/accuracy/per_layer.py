@@ -49,11 +49,13 @@ WHO = "accuracy"
 class LayerAccuracy:
     """Error bounds of one layer over the whole box; the numbers are those of its worst cell.
 
-    total       no execution is farther from the exact value in any cell; inf: nothing is proven
-    propagated  how much of that the errors of its inputs are
-    introduced  the rest: its own arithmetic; fused, that of the region that it stands in, up to here
-    worst_index  that cell
-    low, high   between which all of its cells lie, exact and computed
+    total                   no execution is farther from the exact value in any cell; inf: nothing is proven
+    propagated              how much of that the errors of its inputs are
+    introduced              the rest: its own arithmetic; fused, that of the region that it stands in, up to here
+    worst_index             that cell
+    low, high               between which all of its cells lie, exact and computed
+    name, operator, shape   of the layer and of its output
+    output                  whether it is an output of the model
     """
 
     name: str

@@ -57,6 +57,10 @@ class Sheet:
     fits        at most the largest number of the format, or nothing is claimed
     divisor     at least t, the smallest normal number, or nothing is claimed
     declared    the function whose measured error e is, if there is one
+    family      the sentences of its rounding rule
+    conditions  (name, sentence) pairs: where the formulas hold
+    promises    what an execution must do for them to hold, in words
+    notes       what else a reader should know
     """
 
     operator: str

@@ -41,12 +41,16 @@ Progress = Callable[[str, int, int], None]
 class EvidenceRequest:
     """Input of the evidence checks: the model, the recorded tensors and the options.
 
-    model          an ONNX file: a path, its bytes, a ModelProto
-    recorded       values of the target by their names in the file, or a recording
-    data           samples whose decisions are asked about
-    box            every cell of every input lies between these two
-    certificates   pairs of files: a certificate, and the property that it must prove
-    of             the target's runtime, whose errors of exp, tanh, ... are taken; None: the largest of any
+    model            an ONNX file: a path, its bytes, a ModelProto
+    recorded         values of the target by their names in the file, or a recording
+    data             samples whose decisions are asked about
+    box              every cell of every input lies between these two
+    certificates     pairs of files: a certificate, and the property that it must prove
+    of               the target's runtime, whose errors of exp, tanh, ... are taken; None: the largest of any
+    decision, axis   how outputs decide, and along which axis, as `preserve` takes them
+    accept           classes of arithmetic that may explain a layer beside float32
+    seconds          the most that one check may take
+    progress         is told how far the checks have come; None: nobody is
     """
 
     model: Any

@@ -45,6 +45,8 @@ class Item:
     schema      the command whose JSON `details` is; None: nothing was asked, or `details` has no schema of its own
     details     all that was found, as that command prints it
     result      the object behind it, for the page
+    question    that the check answers
+    deployment  the executions that the answer is about, in sentences by topic
     """
 
     name: str

@@ -63,7 +63,13 @@ class Vector:
 
 @dataclass(frozen=True)
 class Pack:
-    """Summary of a written folder: numbers of cases, cells and open cells, and the classes of each operator."""
+    """Summary of a written folder: numbers of cases, cells and open cells, and the classes of each operator.
+
+    seed         from which all cases were drawn
+    operators    ONNX operator -> its classes, with their numbers of cases
+    open         cells of which no bound is known
+    executions   what the tolerances are about, in sentences by topic
+    """
 
     folder: str
     seed: int

@@ -28,7 +28,10 @@ class Losses:
     """Slopes of hidden cells over the inputs, (N, cells, inputs) by node, and what every row loses, by input, on N
     boxes.
 
-    is_kept   whether they are asked for: relus that are taken together lose less than their cells say
+    is_kept     whether they are asked for: relus that are taken together lose less than their cells say
+    low, high   ends of the boxes, (N, inputs)
+    rows        how many rows are bounded
+    slopes      by node, see above; filled on the way
     """
 
     low: Tensor

@@ -57,9 +57,13 @@ STEPS = 25  # of the search for weights of several rows
 class InputSplitResult:
     """How a search over input splits ended, how many boxes it bounded, and its split tree.
 
-    worst   the open part whose margin is least
-    share   of the box that is settled, each cut halving it
-    stuck   every open part holds one input alone, so that only rounding is left to decide
+    worst            the open part whose margin is least
+    share            of the box that is settled, each cut halving it
+    stuck            every open part holds one input alone, so that only rounding is left to decide
+    counterexample   the one that ended the search; None: none was met
+    settled          whether no part is open
+    problems         how many boxes were bounded
+    tree             how the box was divided
     """
 
     counterexample: Counterexample | None

@@ -241,6 +241,7 @@ class OpenSubproblems:
     """Open subproblems with their bounds, the row each is about, and its part of that row's split tree.
 
     refined   whether its multipliers are as good as many small steps make them
+    problems  the subproblems themselves, as one batch
     """
 
     problems: Problems

@@ -51,7 +51,10 @@ class SplitCandidates(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Kink:
-    """Split of input z of function i at its kink: z <= point, or z >= point."""
+    """Split of input z of function i at its kink: z <= point, or z >= point.
+
+    bounder   bounds subproblems; holds the graph and what is known of its nodes
+    """
 
     bounder: Bounder
     i: int

@@ -74,6 +74,8 @@ class Objectives:
 class BoundWithArgmin:
     """A bound per subproblem, and what its gradient needs: coefficients of relu(z) (above), of z (below), the minimiser
     e.
+
+    least   the minimiser e, at which the bound is taken
     """
 
     bound: Tensor

@@ -30,6 +30,9 @@ Around = tuple[Any, int, Fraction | float]  # (x, label, eps)
 class VerificationProblem:
     """A verification problem: the networks, and the merged deployed graph from the property's variables to
     its values.
+
+    stated   the property of the merged graph
+    notes    what a reader should know of the merging, in sentences
     """
 
     networks: tuple[NamedNetwork, ...]

@@ -157,7 +157,7 @@ def _plain(c: OnnxNode) -> Value:
 
 @contributed("ReorderInput", 1, 1, note="fills up the last block with zeros", domain=BLOCKED)
 def _reorder_input(c: OnnxNode) -> Value:
-    """Convert ReorderInput."""
+    """Convert ReorderInput: a plain tensor as a blocked one, channels filled up with zeros."""
     x = permute(_plain(c), (0, 3, 1, 2)) if c.flag("channels_last") else _plain(c)
     block = _block(c)
     return pad(x, [(0, -x.shape[1] % block), (0, 0), (0, 0)])
@@ -165,7 +165,7 @@ def _reorder_input(c: OnnxNode) -> Value:
 
 @contributed("ReorderOutput", 1, 1, note="the first `channels` of them", domain=BLOCKED)
 def _reorder_output(c: OnnxNode) -> Value:
-    """Convert ReorderOutput."""
+    """Convert ReorderOutput: the first `channels` channels of a blocked tensor, plain; refused if it has fewer."""
     x, channels, last = _blocked(c), c.integer("channels"), c.flag("channels_last")
     if not 0 < channels <= x.shape[1]:
         c.refuse(f"channels={channels} must lie in 1..{x.shape[1]}", "C1", ShapeError)

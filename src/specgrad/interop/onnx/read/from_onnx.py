@@ -199,7 +199,14 @@ def _unused_name(symbols: Mapping[str, SymbolicSize]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Reimport:
-    """Imports a model again at other sizes, if the file is unchanged; weights are those of the first import."""
+    """Imports a model again at other sizes, if the file is unchanged; weights are those of the first import.
+
+    read      imports a source at given shapes or arrays of inputs
+    source    the file's path, or its bytes; `digest` is the SHA-256 of what was read first
+    given     what the caller says of inputs, by name
+    shapes    symbolic shapes, by input name
+    weights   parameters of the first import, by name
+    """
 
     read: Callable[..., OnnxGraph]
     source: Any

@@ -31,14 +31,14 @@ def add_summand(c: OnnxNode, y: Value, z: Value | None) -> Value:
 
 @contributed("FusedConv", 2, 4, note=SUMMED)
 def _fused_conv(c: OnnxNode) -> Value:
-    """Convert FusedConv."""
+    """Convert FusedConv: a Conv, plus the optional fourth input, then the activation that the node names."""
     y = convolve(c, c.real(0), c.real(1), c.optional(2))
     return convolution_activation(c, add_summand(c, y, c.optional(3)))
 
 
 @contributed("NhwcFusedConv", 2, 4, note=f"X, Z and the result have their channels last; {SUMMED}")
 def _nhwc_fused_conv(c: OnnxNode) -> Value:
-    """Convert NhwcFusedConv: weights as of Conv."""
+    """Convert NhwcFusedConv: a FusedConv of (N, *spatial, C) with weights as of Conv; refused below rank 3."""
     rank = len(c.shape(0))
     if rank < 3:
         c.refuse(f"needs (N, *spatial, C); got shape {c.shape(0)}", "W1", ShapeError)
@@ -50,7 +50,7 @@ def _nhwc_fused_conv(c: OnnxNode) -> Value:
 
 @contributed("FusedGemm", 2, 3, note="as Gemm, then the activation; its parameters are written")
 def _fused_gemm(c: OnnxNode) -> Value:
-    """Convert FusedGemm."""
+    """Convert FusedGemm: a Gemm, then the activation that the node names."""
     return product_activation(c, general_product(c))
 
 
@@ -71,7 +71,7 @@ def _rows(c: OnnxNode, i: int, letter: str) -> Value:
 
 @contributed("FusedMatMul", 2, 2, note="alpha times a product as of MatMul")
 def _fused_matmul(c: OnnxNode) -> Value:
-    """Convert FusedMatMul."""
+    """Convert FusedMatMul: alpha times the product of A and B, each transposed as the node says."""
     alpha = c.floating("alpha", 1.0)
     y = matmul(_rows(c, 0, "A"), _rows(c, 1, "B"))
     return y if alpha == 1 else mul(y, alpha)
@@ -94,7 +94,7 @@ contributed("FastGelu", 1, 2, note="the approximation by tanh, of X + bias")(lam
 
 @contributed("QuickGelu", 1, 1, note="x*sigmoid(alpha*x)")
 def _quick_gelu(c: OnnxNode) -> Value:
-    """Convert QuickGelu."""
+    """Convert QuickGelu: x * sigmoid(alpha*x)."""
     x, alpha = c.real(0), c.floating("alpha", 1.702)
     return mul(x, sigmoid(mul(x, alpha)))
 

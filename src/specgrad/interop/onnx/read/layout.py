@@ -53,13 +53,13 @@ def _flatten(c: OnnxNode) -> Value:
 
 @operator("Transpose", 1, 13, 21, 23, 24, 25)
 def _transpose(c: OnnxNode) -> Value:
-    """Convert ONNX Transpose."""
+    """Convert ONNX Transpose: axes in the order of attribute perm, reversed without it."""
     return permute(c.value(0), c.ints("perm", list(reversed(range(len(c.shape(0)))))))
 
 
 @operator("Squeeze", 1, 11, 13, 21, 23, 24, 25)
 def _squeeze(c: OnnxNode) -> Value:
-    """Convert ONNX Squeeze."""
+    """Convert ONNX Squeeze: drop these axes, which must have size 1, or all such axes."""
     shape = c.shape(0)
     axes = c.axes(None if c.version < 13 else 1)
     positions = [a for a, n in enumerate(shape) if n == 1] if axes is None else axes_of("axes", axes, len(shape))
@@ -70,7 +70,7 @@ def _squeeze(c: OnnxNode) -> Value:
 
 @operator("Unsqueeze", 1, 11, 13, 21, 23, 24, 25)
 def _unsqueeze(c: OnnxNode) -> Value:
-    """Convert ONNX Unsqueeze."""
+    """Convert ONNX Unsqueeze: new axes of size 1 at these places; refused if `axes` is missing."""
     axes = c.axes(None if c.version < 13 else 1)
     if axes is None:
         c.refuse("attribute axes is missing")
@@ -99,7 +99,7 @@ def _size(c: OnnxNode) -> Array:
 
 @operator("Expand", 8, 13)
 def _expand(c: OnnxNode) -> Value:
-    """Convert ONNX Expand."""
+    """Convert ONNX Expand: x broadcast against a known shape; refused if the two do not broadcast."""
     wanted = check_shape(c.title, c.known_ints(1, "shape"))
     shape = _broadcast_shapes(c, c.shape(0), wanted)
     x = c.value(0)
@@ -140,7 +140,7 @@ def _tile(c: OnnxNode) -> Value:
 
 @operator("Concat", 4, 11, 13)
 def _concat(c: OnnxNode) -> Value:
-    """Convert ONNX Concat."""
+    """Convert ONNX Concat: all inputs one after the other along `axis`."""
     axis = c.integer("axis")
     values = [c.value(i) for i in range(len(c.node.input))]
     if all(isinstance(v, np.ndarray) for v in values) and sum(v.size for v in values) <= 2**16:
@@ -150,7 +150,7 @@ def _concat(c: OnnxNode) -> Value:
 
 @operator("Split", 2, 11, 13, 18)
 def _split(c: OnnxNode) -> tuple[Value, ...]:
-    """Convert ONNX Split."""
+    """Convert ONNX Split: cells along `axis` cut into the node's outputs; refused if the sizes do not add up."""
     x, shape = c.value(0), c.shape(0)
     axis = axis_of("axis", c.integer("axis", 0), len(shape))
     sizes = c.ints("split", None) if c.version < 13 else c.known_ints(1, "split") if c.has(1) else None
@@ -261,7 +261,7 @@ PADDED = "modes constant (negative pads crop), reflect, edge and wrap"
 
 @operator("Pad", 2, 11, 13, 18, 19, 21, 23, 24, 25, note=PADDED)
 def _pad(c: OnnxNode) -> Value:
-    """Convert ONNX Pad."""
+    """Convert ONNX Pad by known widths, negative ones crop; refused: modes but constant, reflect, edge, wrap."""
     shape, mode = c.shape(0), c.string("mode", "constant")
     if mode not in ("constant", "reflect", "edge", *(("wrap",) if c.version >= 19 else ())):
         c.refuse(f"mode={shown(mode)} is not supported; only {PADDED}")
@@ -417,7 +417,7 @@ def _depth_to_space(c: OnnxNode) -> Value:
 
 @operator("SpaceToDepth", 1, 13, 28, note="mode DCR")
 def _space_to_depth(c: OnnxNode) -> Value:
-    """Convert ONNX SpaceToDepth."""
+    """Convert ONNX SpaceToDepth: blocks of cells become channels; refused unless `blocksize` divides the plane."""
     block, (n, channels, height, width) = _block_size(c)
     if c.version >= 28:
         c.require("mode", "string", "DCR")
@@ -454,7 +454,7 @@ def _identity(c: OnnxNode) -> Value:
     note="inference: the input itself, training_mode false; ratio and seed have no effect; a mask in use is refused",
 )
 def _dropout(c: OnnxNode) -> Value:
-    """Convert ONNX Dropout."""
+    """Convert ONNX Dropout in inference: its input unchanged; training_mode is refused."""
     if c.version < 12:
         c.without_effect("ratio", "float")
     else:
@@ -569,7 +569,7 @@ def _range_of(c: OnnxNode) -> Array:
 
 @operator("Where", 9, 16)
 def _where(c: OnnxNode) -> Value:
-    """Convert ONNX Where."""
+    """Convert ONNX Where: the second input where the first is not 0, else the third, after broadcasting."""
     shape = _broadcast_shapes(c, *(c.shape(i) for i in range(3)))
     chosen, yes, no = (c.value(i) for i in range(3))
     c.result_type = c.elem_type(1)

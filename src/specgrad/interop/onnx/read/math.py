@@ -121,7 +121,7 @@ _register_arithmetic("Sum", (6, 8, 13), add, np.add)
 
 @operator("Mean", 6, 8, 13)
 def _mean(c: OnnxNode) -> Value:
-    """Convert ONNX Mean."""
+    """Convert ONNX Mean: the sum of all inputs over their number, after broadcasting."""
     return div(reduce(add, c.reals()), len(c.node.input))
 
 
@@ -171,7 +171,7 @@ for _name, _versions, _fn in (
 
 @operator("Swish", 24)
 def _swish(c: OnnxNode) -> Value:
-    """Convert ONNX Swish."""
+    """Convert ONNX Swish: x * sigmoid(alpha*x)."""
     alpha, x = c.floating("alpha", 1.0), c.real(0)
     return silu(x) if alpha == 1 else mul(x, sigmoid(mul(x, alpha)))
 
@@ -226,7 +226,7 @@ def _elu(c: OnnxNode) -> Value:
 
 @operator("Celu", 12, 28, note="alpha > 0")
 def _celu(c: OnnxNode) -> Value:
-    """Convert ONNX Celu."""
+    """Convert ONNX Celu; refused unless alpha > 0."""
     alpha = c.floating("alpha", 1.0)
     if not alpha > 0:
         c.refuse(f"alpha={alpha} must be positive")
@@ -268,7 +268,7 @@ def _gelu(c: OnnxNode) -> Value:
 
 @operator("Clip", 6, 11, 12, 13, note="min and max are known numbers with min <= max")
 def _clip(c: OnnxNode) -> Value:
-    """Convert ONNX Clip."""
+    """Convert ONNX Clip with known limits min and max, each optional; NaN is refused."""
     if c.version == 6:
         largest = float(np.finfo(np.float32).max)
         return clamp(c.real(0), c.floating("min", -largest), c.floating("max", largest))
@@ -418,7 +418,9 @@ _register_arg_extreme("ArgMin", argmin)
 
 @operator("TopK", 1, 10, 11, 24, note="k is known; sorted=1")
 def _topk(c: OnnxNode) -> tuple[Value, Value]:
-    """Convert ONNX TopK."""
+    """Convert ONNX TopK: (values, positions) of the known k largest or smallest cells along an axis; refused unless
+    sorted.
+    """
     k = c.integer("k") if c.version == 1 else c.known_number(1, "k")
     largest = True
     if c.version >= 11:
@@ -462,7 +464,7 @@ def _reduce_prod(c: OnnxNode) -> Value:
     "BatchNormalization", 7, 9, 14, 15, note="inference: one output, training_mode=0, spatial=1; momentum has no effect"
 )
 def _batch_normalization(c: OnnxNode) -> Value:
-    """Convert ONNX BatchNormalization."""
+    """Convert ONNX BatchNormalization by the given mean and variance; training, and further outputs, are refused."""
     c.without_effect("momentum", "float")  # of the running statistics, in training
     if c.outputs > 1:  # before version 14 this is how training is asked for
         c.refuse(f"output {shown(c.node.output[c.outputs - 1])} is not supported in inference", None)
@@ -479,7 +481,9 @@ def _batch_normalization(c: OnnxNode) -> Value:
 
 @operator("InstanceNormalization", 6, 22)
 def _instance_normalization(c: OnnxNode) -> Value:
-    """Convert ONNX InstanceNormalization."""
+    """Convert ONNX InstanceNormalization of (N, C, *spatial): every channel by its own mean and variance; refused below
+    rank 3.
+    """
     x, scale, bias = c.reals()
     if len(x.shape) < 3:
         c.refuse(f"needs (N, C, *spatial); got shape {x.shape}", "C1", ShapeError)
@@ -488,7 +492,9 @@ def _instance_normalization(c: OnnxNode) -> Value:
 
 @operator("GroupNormalization", 21, note="stash_type=1; version 18 (scale per group) was withdrawn by ONNX itself")
 def _group_normalization(c: OnnxNode) -> Value:
-    """Convert ONNX GroupNormalization."""
+    """Convert ONNX GroupNormalization: channels in num_groups groups, each by its own mean and variance; stash_type
+    must be 1.
+    """
     c.require("stash_type", "int", 1)
     x, scale, bias = c.reals()
     return group_norm(x, c.integer("num_groups"), scale, bias, eps=c.floating("epsilon", 1e-5))
@@ -496,7 +502,7 @@ def _group_normalization(c: OnnxNode) -> Value:
 
 @operator("LayerNormalization", 17, note="the first output only; stash_type=1")
 def _layer_normalization(c: OnnxNode) -> Value:
-    """Convert ONNX LayerNormalization."""
+    """Convert ONNX LayerNormalization over the axes from `axis` on, its first output; stash_type must be 1."""
     c.require("stash_type", "int", 1)
     x = c.real(0)
     axis = axis_of("axis", c.integer("axis", -1), len(x.shape))

@@ -201,7 +201,7 @@ def _conv_integer(c: OnnxNode) -> Value:
 
 @operator("MatMulInteger", 10, note="zero points: one number each, one per row of A, one per column of B")
 def _matmul_integer(c: OnnxNode) -> Value:
-    """Convert ONNX MatMulInteger."""
+    """Convert ONNX MatMulInteger: the int32 product of A and B, each minus its zero point."""
     a, b = _minus_zero_point(c, 0, 2, -2), _minus_zero_point(c, 1, 3, -1)
     c.result_type = TensorProto.INT32
     with c.computing("int32"):
@@ -223,7 +223,9 @@ def _qlinear_conv(c: OnnxNode) -> Value:
 
 @operator("QLinearMatMul", 10, 21, note=f"a per row, b per column; {REQUANTISED}")
 def _qlinear_matmul(c: OnnxNode) -> Value:
-    """Convert ONNX QLinearMatMul."""
+    """Convert ONNX QLinearMatMul: the int32 product of a and b without zero points, times their scales, quantised for
+    y.
+    """
     a, b = _minus_zero_point(c, 0, 2, -2), _minus_zero_point(c, 3, 5, -1)
     with c.computing("int32"):
         total = matmul(a, b)
@@ -299,7 +301,7 @@ def _qlinear_average_pool(c: OnnxNode) -> Value:
 
 @contributed("QLinearConcat", 5, 2**16, note="each part in its own scale and zero point")
 def _qlinear_concat(c: OnnxNode) -> Value:
-    """Convert ONNX QLinearConcat."""
+    """Convert QLinearConcat: each part by its own scale and zero point, quantised anew for y, along `axis`."""
     axis = c.integer("axis")
     if len(c.node.input) % 3 != 2:
         c.refuse(f"needs two inputs and three per part; got {len(c.node.input)}", "C1", ShapeError)

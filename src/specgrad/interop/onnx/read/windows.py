@@ -212,7 +212,7 @@ def _conv_transpose(c: OnnxNode) -> Value:
 
 @operator("DeformConv", 19, 22, note="refused: it reads between cells, at positions that depend on the data")
 def _deform_conv(c: OnnxNode) -> Value:
-    """Convert ONNX DeformConv."""
+    """Refuse ONNX DeformConv: it reads at positions that depend on the data."""
     return c.refuse("reads at positions that depend on the data: no window relation", None, UnsupportedError)
 
 
@@ -242,7 +242,7 @@ def _flat_winners(x: Value, win: Window, column_major: bool) -> Value:
 
 @operator("AveragePool", 7, 10, 11, 19, 22, note="dilations from version 19, ceil_mode from 10; [A1], [W3]")
 def _average_pool(c: OnnxNode) -> Value:
-    """Convert ONNX AveragePool."""
+    """Convert ONNX AveragePool; the divisor counts padding if count_include_pad says so."""
     include = c.flag("count_include_pad")
     return apply(AVG_POOL, c.real(0), window=pool_window(c), divisor="padded" if include else "inside")
 
@@ -269,7 +269,7 @@ def _power_of_abs(c: OnnxNode, p: int) -> Value:
     note="of absolute values, padding counts 0; p in 1..64; ceil_mode and dilations from version 18",
 )
 def _lp_pool(c: OnnxNode) -> Value:
-    """Convert ONNX LpPool."""
+    """Convert ONNX LpPool: (sum of abs(x)**p)**(1/p) of every window; padding counts 0."""
     p = c.integer("p", 2)
     return _root(apply(AVG_POOL, _power_of_abs(c, p), window=pool_window(c), divisor=1), p)
 
@@ -288,7 +288,7 @@ def _global_average_pool(c: OnnxNode) -> Value:
 
 @operator("GlobalLpPool", 2, 22, note="p in 1..64")
 def _global_lp_pool(c: OnnxNode) -> Value:
-    """Convert ONNX GlobalLpPool."""
+    """Convert ONNX GlobalLpPool: (sum of abs(x)**p)**(1/p) of every plane."""
     p, sizes = c.integer("p", 2), spatial(c)
     return _root(sum_(_power_of_abs(c, p), range(2, 2 + len(sizes)), keepdims=True), p)
 
