@@ -261,7 +261,7 @@ def _write_tensor_files(folder: Path | None, values: Sequence[Any]) -> None:
 # --- what verify can answer (section 5.4 of the standard) -------------------------------------------------------------
 
 NEWEST_OPSET = 22  # opset: a newer one is read where the version of every operator in force is one that we know
-REFUSED = {"DeformConv", "ReduceProd"}  # on data; a product of sizes is computed while importing
+REFUSED = {"CumProd", "DeformConv", "NonMaxSuppression", "ReduceProd"}  # on data: no meaning, or no bounds
 OTHER_FORMATS = {"ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger"}
 OTHER_FORMATS |= {"QLinearConv", "QLinearMatMul", "QuantizeLinear"}  # integers: no proof of ours is about them
 

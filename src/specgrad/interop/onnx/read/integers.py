@@ -11,6 +11,7 @@ import onnx
 from onnx import NodeProto, TensorProto
 
 from ....graph.builder import Var
+from ....graph.graph import INPUT
 from ....op import Value
 from ....ops.elementwise import add, equal
 from ....ops.gather import gather
@@ -27,9 +28,23 @@ def whole_numbers(c: OnnxNode, i: int, types: tuple[int, ...] = WIDE) -> Var:
     """Return input i of an integer type as whole numbers of the graph; an error for other types than `types`."""
     if c.elem_type(i) not in types:
         c.refuse(f"input {i} of type {type_name(c.elem_type(i))} is not supported", None)
-    c.importer.integer_layers.append(c.name)
     var = c.importer.integer_variable(c.input_name(i))
+    if var.kind != "index" or _depends_on_inputs(c, var):
+        c.importer.integer_layers.append(c.name)
     return _numbers_of_positions(c, i, var) if var.kind == "index" else var
+
+
+def _depends_on_inputs(c: OnnxNode, var: Var) -> bool:
+    """Return whether a value is computed from inputs of the model, not from its constants alone."""
+    nodes, todo, seen = c.importer.trace.nodes, [var.id], set()
+    while todo:
+        i = todo.pop()
+        if nodes[i].op is INPUT:
+            return True
+        if i not in seen:
+            seen.add(i)
+            todo += nodes[i].operands()
+    return False
 
 
 def _numbers_of_positions(c: OnnxNode, i: int, var: Var) -> Var:
