@@ -132,7 +132,7 @@ FILES: dict[str, tuple[Any, str]] = {
     "many_constants": (constant_chain("Add", 9000), "imported"),
     "many_layers": (
         network([helper.make_node("Softmax", [f"v{i}"], [f"v{i + 1}"]) for i in range(9000)], {"v0": (2,)}, ["v9000"]),
-        "Softmax 'v1500': the graph would have more than 15000 nodes",
+        "Softmax 'v3000': the graph would have more than 30000 nodes",
     ),
     "many_gathers": (
         network(

@@ -309,4 +309,4 @@ def test_cubic_resizing_is_exact_over_rationals() -> None:
 
     expected = [weight(abs(Fraction(2 * o - 1, 4) - 3)) for o in range(14)]
     assert np.asarray(lifted(sg.exact(x))).reshape(-1).tolist() == expected
-    assert radius(read, x).outputs.radius.max() < 2e-4  # of cubics multiplied out, as runtimes compute them
+    assert radius(read, x).outputs.radius.max() < 0.02  # weights are computed of axes that keep their size too

@@ -156,7 +156,6 @@ x = torch.zeros(1, 2, 2)
         refused(nn.Dropout(0.5).train(), x, "dropout [P5]: train=True draws random numbers; call module.eval() first"),
         refused(lambda x: x.add_(1) * 2, x, "[P5]: the call changes x (user input mutation); a graph changes nothing"),
         refused(lambda x: torch.special.i0(x), x, "from_torch: aten.special_i0.default is not known"),
-        refused(lambda x: (x > 0) & (x < 1), x, "from_torch: aten.__and__.Tensor is not known"),
         refused(lambda x: torch.div(x, 2, rounding_mode="floor"), x, "from_torch: aten.div.Tensor_mode is not known"),
         refused(
             lambda x: x.mean(0, dtype=torch.double), x, "mean.dim [P5]: dtype=torch.float64 is not supported; only"
