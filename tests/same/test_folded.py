@@ -13,6 +13,7 @@ import pytest
 import specgrad as sg
 from evaluated import is_kept
 from false_sames import verdict
+from specgrad.check import compare
 from specgrad.equivalence import folded, matching
 
 onnx = pytest.importorskip("onnx")
@@ -213,3 +214,13 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
 def test_planted_mistakes_are_caught(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*PLANTED[mistake])
     assert wrong(range(1))
+
+
+def test_a_number_that_stands_elsewhere_explains_nothing() -> None:
+    """945 is given beside 3*5*7*9, which nobody folded: 3 and the number after it are two numbers."""
+
+    def net(first: float):
+        return sg.trace(lambda x: (x * np.float32(first) * 5 * 7 * 9, sg.relu(x) * np.float32(945)), (2,))
+
+    done = compare(net(3), net(float(np.nextafter(np.float32(3), np.float32(4)))))
+    assert done.verdict == "differs"

@@ -35,11 +35,13 @@ class Constant:
     """An exact array, array * factors: floats or exact numbers, times exact numbers that broadcast (None: ones).
 
     roundings   how often a float32 program would have rounded floats of `array` that are products of what was given
+    mixed       the number stands in several places, folded differently: how often is not known
     """
 
     array: Array
     factors: Array | None = None
     roundings: int = 0
+    mixed: bool = False
 
     @property
     def shape(self) -> Shape:
@@ -98,6 +100,12 @@ class Constant:
         """
         unit = np.asarray(FLOAT32_UNDERFLOW if self.array.dtype == np.float32 else 0.0)
         return unit if self.factors is None else unit * _foldings(self.factors)[0]
+
+    def folded_like(self, other: Constant) -> bool:
+        """Return whether every cell is rounded as often as that of an equal constant."""
+        if all(each.array.dtype != object and each.factors is None for each in (self, other)):
+            return self.roundings == other.roundings
+        return bool(np.array_equal(self.foldings()[1], other.foldings()[1]))
 
     def foldings(self) -> tuple[Array, Array]:
         """Return (size, roundings) per cell, of a float32 program that folds the constant (see `Folded`).

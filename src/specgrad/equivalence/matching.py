@@ -182,13 +182,15 @@ def _unit_and_roundings(p: Any, q: Any) -> tuple[Any, Any]:
     """Return, per cell, 2**-24 of the larger size of two constants and how many roundings folding adds to one of them.
 
     Where both are made of as many operations nobody has folded one of them: what differs was given so. The one with
-    fewer was folded already: below 2**-126 its cells were rounded to the numbers that float32 has there.
+    fewer was folded already: below 2**-126 its cells were rounded to the numbers that float32 has there. Numbers that
+    stand elsewhere too, folded differently, explain nothing: 0 roundings.
     """
     size, roundings = (np.zeros(()), np.zeros((), int)) if p is None else p.foldings()
     other, more = (np.zeros(()), np.zeros((), int)) if q is None else q.foldings()
     stored = [0.0 if each is None else each.underflow_unit() for each in (p, q)]
     unit = np.maximum(np.maximum(size, other) * UNIT_ROUNDOFF, np.where(roundings > more, stored[1], stored[0]))
-    return unit, abs(roundings - more)
+    mixed = any(each is not None and each.mixed for each in (p, q))
+    return unit, abs(roundings - more) * (not mixed)
 
 
 def all_equal(pairs: list[tuple[Any, Any, int, int]]) -> bool:

@@ -9,7 +9,7 @@ have brought into the same form is equality of two integers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -63,10 +63,11 @@ class TermTable:
         return number
 
     def constant(self, constant: Constant) -> int:
-        """Return the number of a constant; of equal ones, the one that was folded the least is kept."""
+        """Return the number of a constant; equal ones that were folded differently explain no difference."""
         number = self._number("constant", constant.key(), constant, self.constants)
-        if self.constants[number] is not constant and constant.most_roundings < self.constants[number].most_roundings:
-            self.constants[number] = constant
+        kept = self.constants[number]
+        if kept is not constant and not kept.mixed and not kept.folded_like(constant):
+            self.constants[number] = replace(kept, mixed=True)
         return number
 
     def constant_number(self, array: Array) -> int:
