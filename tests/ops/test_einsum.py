@@ -47,7 +47,11 @@ def test_equals_numpy_over_rationals() -> None:
 @pytest.mark.parametrize(
     ("text", "shapes", "message"),
     [
-        ("...i->i", [(2, 3)], "einsum [P5]: an ellipsis is three dots, once in a term, and stands in the result; got '...i->i'"),
+        (
+            "...i->i",
+            [(2, 3)],
+            "einsum [P5]: an ellipsis is three dots, once in a term, and stands in the result; got '...i->i'",
+        ),
         ("ij,jk,kl->il", [(2, 2)] * 3, "einsum [P5]: one or two values; of 3 the order of the products is open"),
         ("ij->k", [(2, 2)], "einsum [P5]: every letter of the result must stand once in it and in some value"),
         ("ij->ii", [(2, 2)], "einsum [P5]: every letter of the result must stand once in it and in some value"),
