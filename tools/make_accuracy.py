@@ -52,6 +52,8 @@ NORMAL: dict[str, dict[str, Any]] = {
 }
 """Nodes that are several steps: an example, whose steps the page lists."""
 EXACT = {
+    "OneHot": "numbers that are given, at positions that are whole",
+    "Scatter": "as ScatterElements, which replaced it",
     "MaxUnpool": "copies cells to known positions; the rest is 0",
     "ScatterND": "copies cells to known positions",
     "ScatterElements": "adds: as many roundings as values meet in a cell, less one (put, rounding.md)",
@@ -62,9 +64,12 @@ EXACT = {
     "QLinearMatMul": "an exact integer sum, 1 rounding above 2**24, 4 of the scales, then round and saturate",
 }
 DECISIONS = ["And", "ArgMax", "ArgMin", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"]
-DECISIONS += ["Mod", "Not", "Or", "Round", "Sign", "TopK"]
-SHAPES = ["Constant", "ConstantOfShape", "Range", "ReduceProd", "Shape", "Size"]
-REFUSED = ["DeformConv"]
+DECISIONS += ["Mod", "Not", "Or", "Round", "Sign", "TopK", "Xor"]
+SHAPES = ["Constant", "ConstantOfShape", "Range", "Shape", "Size"]
+WRITTEN = ["If", "Loop", "Scan"]
+STEPS = ["CumProd", "GRU", "GridSample", "LSTM", "RMSNormalization", "RNN", "ReduceLogSum", "ReduceProd", "RoiAlign"]
+STEPS += ["Shrink"]
+REFUSED = ["DeformConv", "NonMaxSuppression"]
 PAGE_OF = {
     "sum": "ReduceSum",
     "amax": "ReduceMax",
@@ -230,7 +235,8 @@ def index() -> str:
     text = PROSE.read_text(encoding="utf-8").replace("{TABLE}", "\n".join(rows))
     text = text.replace("{EXACT}", "\n".join(f"- {n}: {why}" for n, why in EXACT.items()))
     text = text.replace("{DECISIONS}", ", ".join(DECISIONS)).replace("{SHAPES}", ", ".join(SHAPES))
-    text = text.replace("{REFUSED}", ", ".join(REFUSED))
+    for name, names in (("REFUSED", REFUSED), ("WRITTEN", WRITTEN), ("STEPS", STEPS)):
+        text = text.replace(f"{{{name}}}", ", ".join(names))
     return text.replace("{PAGES}", "\n".join(name.lower() for name in sorted({*SHEETS, *NORMAL})))
 
 
@@ -241,7 +247,7 @@ def _short(expr: Any) -> str:
 
 def pages() -> dict[str, str]:
     """Every file of the folder."""
-    listed = {*SHEETS, *NORMAL, *EXACT, *DECISIONS, *SHAPES, *REFUSED}
+    listed = {*SHEETS, *NORMAL, *EXACT, *DECISIONS, *SHAPES, *WRITTEN, *STEPS, *REFUSED}
     assert listed == set(all_operators()), listed ^ set(all_operators())
     made = {f"{name.lower()}.md": page(sheet) for name, sheet in SHEETS.items()}
     made |= {f"{name.lower()}.md": steps_page(name) for name in NORMAL}

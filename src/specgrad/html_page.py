@@ -9,8 +9,10 @@ from html import escape as escape_html
 from .errors import printable
 from .svg import TONES, Picture, shortened
 
-GOOD = ("exact", "rounding", "ok", "proven", "estimated", "holds", "valid", "same", "same within rounding")
-GOOD += ("bounded", "no finding", "unsat")
+GOOD = (
+    *("exact", "rounding", "ok", "proven", "estimated", "holds", "valid", "same", "same within rounding"),
+    *("bounded", "no finding", "unsat"),
+)
 OPEN = (
     "timed-out",
     "cannot tell",
