@@ -67,8 +67,8 @@ DECISIONS = ["And", "ArgMax", "ArgMin", "Ceil", "Equal", "Floor", "Greater", "Gr
 DECISIONS += ["Mod", "Not", "Or", "Round", "Sign", "TopK", "Xor"]
 SHAPES = ["Constant", "ConstantOfShape", "Range", "Shape", "Size"]
 WRITTEN = ["If", "Loop", "Scan"]
-STEPS = ["CumProd", "GRU", "GridSample", "LSTM", "RMSNormalization", "RNN", "ReduceLogSum", "ReduceProd", "RoiAlign"]
-STEPS += ["Shrink"]
+BY_STEPS = ["CumProd", "GRU", "GridSample", "LSTM", "RMSNormalization", "RNN", "ReduceLogSum", "ReduceProd", "RoiAlign"]
+BY_STEPS += ["Shrink"]
 REFUSED = ["DeformConv", "NonMaxSuppression"]
 PAGE_OF = {
     "sum": "ReduceSum",
@@ -235,7 +235,7 @@ def index() -> str:
     text = PROSE.read_text(encoding="utf-8").replace("{TABLE}", "\n".join(rows))
     text = text.replace("{EXACT}", "\n".join(f"- {n}: {why}" for n, why in EXACT.items()))
     text = text.replace("{DECISIONS}", ", ".join(DECISIONS)).replace("{SHAPES}", ", ".join(SHAPES))
-    for name, names in (("REFUSED", REFUSED), ("WRITTEN", WRITTEN), ("STEPS", STEPS)):
+    for name, names in (("REFUSED", REFUSED), ("WRITTEN", WRITTEN), ("STEPS", BY_STEPS)):
         text = text.replace(f"{{{name}}}", ", ".join(names))
     return text.replace("{PAGES}", "\n".join(name.lower() for name in sorted({*SHEETS, *NORMAL})))
 
@@ -247,7 +247,7 @@ def _short(expr: Any) -> str:
 
 def pages() -> dict[str, str]:
     """Every file of the folder."""
-    listed = {*SHEETS, *NORMAL, *EXACT, *DECISIONS, *SHAPES, *WRITTEN, *STEPS, *REFUSED}
+    listed = {*SHEETS, *NORMAL, *EXACT, *DECISIONS, *SHAPES, *WRITTEN, *BY_STEPS, *REFUSED}
     assert listed == set(all_operators()), listed ^ set(all_operators())
     made = {f"{name.lower()}.md": page(sheet) for name, sheet in SHEETS.items()}
     made |= {f"{name.lower()}.md": steps_page(name) for name in NORMAL}
