@@ -97,6 +97,23 @@ def test_known_numbers_that_wrap_are_refused() -> None:
         from_onnx(model)
 
 
+@pytest.mark.parametrize(
+    ("op", "dtype", "a", "b"),
+    [
+        ("Sub", np.uint8, 6, 15),
+        ("Sub", np.uint64, 6, 15),
+        ("Add", np.int8, 100, 100),
+        ("Mul", np.uint16, 2**9, 2**9),
+        ("Sub", np.uint64, 2**63 + 5, 2**63),
+    ],
+)
+def test_known_numbers_that_leave_their_type_are_refused(op: str, dtype: Any, a: int, b: int) -> None:
+    """They are folded in int64, which would hold them."""
+    model, _ = one(op, [np.array([a], dtype), np.array([b], dtype)], known=0, opset=18)
+    with pytest.raises(SpecgradError, match=r"wrap around|beyond INT64"):
+        from_onnx(model)
+
+
 def test_certify_refuses_integers_inside() -> None:
     """A box would not see them wrap."""
     nodes = [

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto
 
@@ -20,7 +21,7 @@ from specgrad.graph.graph import Kind, Node
 from specgrad.op import Value, scope
 from specgrad.window import Shape
 
-from ..file import MAX_RANK, ModelError, check_shape, declared_size, extent, one_line, shown
+from ..file import DTYPES, MAX_RANK, ModelError, check_shape, declared_size, extent, one_line, shown, type_name
 from . import layout, windows
 from . import math as math_lines
 from .importer import FORMATS, Importer, reads
@@ -103,8 +104,19 @@ def _name_outputs(importer: Importer, onnx_node: OnnxNode, results: tuple[Value,
     types = onnx_node.result_types or (_result_type(onnx_node),) * len(results)
     for name, value, elem_type in zip(onnx_node.node.output, results, types, strict=False):
         if name:
+            _check_type_holds(onnx_node, value, elem_type)
             index = getattr(value, "kind", "") == "index"
             importer.define(name, value, TensorProto.INT64 if index else elem_type)
+
+
+def _check_type_holds(onnx_node: OnnxNode, value: Value, elem_type: int) -> None:
+    """Refuse known integers, folded in int64, that the type of the result does not hold: there they would wrap."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size:
+        dtype = DTYPES.get(elem_type)
+        if dtype is not None and dtype.kind in "iu":
+            limits = np.iinfo(dtype)
+            if not (limits.min <= int(value.min()) and int(value.max()) <= limits.max):
+                onnx_node.refuse(f"known numbers leave {type_name(elem_type)}, and wrap around", None)
 
 
 def _result_type(onnx_node: OnnxNode) -> int:

@@ -146,7 +146,13 @@ class OnnxNode:
         value = self.importer.values[name]
         if isinstance(value, Var) or value.size > MAX_FOLDED_CELLS or value.dtype.kind not in "iub":
             return self.importer.variable(name)
-        return value.astype(np.int64)
+        return self._as_int64(i, value)
+
+    def _as_int64(self, i: int, value: Array) -> Array:
+        """Return known integers as int64, in which they are computed with; an error beyond it."""
+        if value.dtype == np.uint64 and value.max(initial=0) > np.iinfo(np.int64).max:
+            self.refuse(f"input {i} has numbers beyond INT64", None)
+        return np.asarray(value, np.int64)
 
     def real(self, i: int) -> Var:
         """Return input i as a variable of real numbers; an error for integers, which have other arithmetic."""
@@ -202,7 +208,7 @@ class OnnxNode:
         value = self.importer.constant_value(self.input_name(i))
         if value is None:
             return self.refuse(f"{what} must be a constant; it depends on the input", None, UnsupportedError)
-        return np.asarray(value, np.int64) if value.dtype.kind in "iub" else value
+        return self._as_int64(i, value) if value.dtype.kind in "iub" else value
 
     def known_ints(self, i: int, what: str) -> list[int]:
         """Return the constant value of input i as a list of integers."""
