@@ -168,7 +168,8 @@ def weight_difference(pairs: list[tuple[Any, Any, int, int]], a: NormalForm, b: 
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             explained = roundings * unit * SECOND_ORDER + 2 * unsure
             apart = ~((gap == 0) | (roundings > 0) & (gap <= explained) & np.isfinite(explained))
-            rate = np.where(gap == 0, 0.0, np.where(np.isfinite(unit), gap / unit, np.inf))
+            alike = (gap == 0) | (unit == 0) & (gap <= 2 * unsure)  # zeros, up to their own bounds
+            rate = np.where(alike, 0.0, np.where(np.isfinite(unit), gap / unit, np.inf))
         within = within and not (apart & (roundings > 0)).any() and _equal_constants(p, q, apart)
         units, most = max(units, float(rate.max(initial=0))), max(most, int(np.max(roundings, initial=0)))
         distance = float(gap.max(initial=0))
