@@ -27,6 +27,7 @@ def opened(folder: Path) -> Path:
         onnx.save(file, folder / f"{name}.onnx")
     sg.save(sg.trace(sg.relu, ("N", 2)), folder / "open.json")
     np.save(folder / "three.npy", np.ones((3, 2), np.float32))
+    np.savez(folder / "three.npz", x=np.ones((3, 2), np.float32))
     return folder
 
 
@@ -37,6 +38,7 @@ def opened(folder: Path) -> Path:
         ("show batch.onnx --shape 4,2", [4, 2]),
         ("show batch.onnx --shape x=4,2", [4, 2]),
         ("show batch.onnx --input three.npy", [3, 2]),
+        ("show batch.onnx --input three.npz", [3, 2]),
         ("show size.onnx --shape 1,1,6,9", [1, 1, 3, 4]),
         ("show open.json", [1, 2]),
         ("show open.json --shape x=5,2", [5, 2]),

@@ -18,7 +18,10 @@ from specgrad.scalar import Array
 from specgrad.window import Shape
 
 ModelName = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
-ArrayFiles = Annotated[list[Path] | None, typer.Option("--input", help="An .npy file per input: its shape is taken.")]
+ArrayFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--input", help="An .npy file per input, or one .npz file by names: shapes are taken."),
+]
 Inputs = Annotated[
     list[Path] | None,
     typer.Option(
@@ -120,12 +123,15 @@ def shapes_of(model: Model, files: Sequence[Path], texts: Sequence[str]) -> dict
     ParameterError for another number of files than inputs, and where two of these disagree.
     """
     asked = requested_shapes(texts, model.names)
-    if len(files) not in (0, len(model.inputs)):
+    if [file.suffix for file in files] == [".npz"]:
+        arrays, files = _named_arrays(files[0], model), [files[0]] * len(model.inputs)
+    elif len(files) in (0, len(model.inputs)):
+        arrays = [read_array(file) for file in files]
+    else:
         raise ParameterError("--input", f"the model takes {len(model.inputs)} inputs; got {len(files)} files")
-    for name, file in zip(model.names, files, strict=False):
-        shape = read_array(file).shape
-        if asked.setdefault(name, shape) != shape:
-            raise ParameterError("--shape", f"input {name} is to be {asked[name]}, and {file} has shape {shape}")
+    for name, file, array in zip(model.names, files, arrays, strict=False):
+        if asked.setdefault(name, array.shape) != array.shape:
+            raise ParameterError("--shape", f"input {name} is to be {asked[name]}, and {file} has shape {array.shape}")
     return model.closed_shapes(asked)
 
 
