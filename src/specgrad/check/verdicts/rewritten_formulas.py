@@ -6,7 +6,8 @@ replaced   a factor near 1/n is taken for 1/n, as a matched pattern takes 0.1667
            the sqrt(2/pi) of a gelu: another function
 formula    a formula of the table (specgrad.proof.base.kernel_formulas) is computed by a kernel of its function, from
            its x on: the same function, with that kernel's declared error
-by sigmoid tanh(x) is computed as 2*sigmoid(2*x) - 1, whose error is a part of 1 and not of tanh(x): the same function
+by sigmoid tanh(x) inside a layer, as in a recurrent cell, is computed as 2*sigmoid(2*x) - 1, whose error is a part
+           of 1 and not of tanh(x): the same function
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from specgrad.graph.builder import trace
-from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
+from specgrad.graph.graph import CONSTANT, INPUT, Graph, NumberArg
 from specgrad.op import Op, apply
 from specgrad.ops.activation import sigmoid
 from specgrad.proof.base.executions import CHOICES
@@ -59,13 +60,22 @@ def rewritings(part: Graph) -> Iterator[tuple[str, str, Graph]]:
             yield MOVED, f"1/{1 / factor} through {node.name}", _scale_through_choice(part, k, factor)
     for words, graph in _with_kernels(part):
         yield FORMULA, words, graph
-    if tanhs := {i: _tanh_by_sigmoid(node) for i, node in enumerate(part.nodes) if node.op.name == "tanh"}:
-        yield BY_SIGMOID, f"at {part.nodes[min(tanhs)].name}", _replace_nodes(part, tanhs)
+    if tanhs := _inner_tanhs(part):
+        formulas_of = {i: _tanh_by_sigmoid(x) for i, x in tanhs.items()}
+        yield BY_SIGMOID, f"at {part.nodes[min(tanhs)].name}", _replace_nodes(part, formulas_of)
 
 
-def _tanh_by_sigmoid(node: Node) -> Made:
-    """Return what computes a node, a tanh, by the formula."""
-    (x,) = node.operands()
+def _inner_tanhs(part: Graph) -> dict[int, int]:
+    """Return {position of a tanh: position of its argument} of those whose argument the graph computes itself.
+
+    A tanh of a value that was recorded is a kernel of its own, and its declared error is what it is held to.
+    """
+    tanhs = {i: node.operands()[0] for i, node in enumerate(part.nodes) if node.op.name == "tanh"}
+    return {i: x for i, x in tanhs.items() if part.nodes[x].op is not INPUT}
+
+
+def _tanh_by_sigmoid(x: int) -> Made:
+    """Return what computes tanh of the node at position `x` as 2*sigmoid(2*x) - 1."""
     return lambda values: 2 * sigmoid(2 * values[x]) - 1
 
 
