@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 
 import pytest
@@ -30,3 +31,36 @@ def test_a_docstring_stands_alone(name: str) -> None:
 )
 def test_a_docstring_that_leans_is_seen(text: str) -> None:
     assert leaning(f'def f() -> None:\n    """{text}"""\n') == ["f"]
+
+
+def unnamed_fields(source: str) -> list[str]:
+    """Annotated fields of classes that nothing explains: no class docstring, no string below, no comment."""
+    lines = source.splitlines()
+    unnamed = []
+    for node in (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.ClassDef)):
+        text = ast.get_docstring(node) or ""
+        for field, below in itertools.pairwise([*node.body, None]):
+            if not isinstance(field, ast.AnnAssign) or "#" in lines[(field.end_lineno or 1) - 1]:
+                continue
+            explained = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+            if not explained and not re.search(rf"\b{ast.unparse(field.target)}\b", text):
+                unnamed.append(f"{node.name}.{ast.unparse(field.target)}")
+    return unnamed
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_field_is_explained(name: str) -> None:
+    assert unnamed_fields(MODULES[name].read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "unnamed"),
+    [
+        ('"""A ball."""\n    radius: float', ["C.radius"]),
+        ('"""A ball."""\n    value: float\n    radius: float\n    """Its size."""', ["C.value"]),
+        ('"""A ball; `radius` is its size."""\n    radius: float', []),
+        ('"""A ball."""\n    radius: float  # its size', []),
+    ],
+)
+def test_a_field_without_a_word_is_seen(text: str, unnamed: list[str]) -> None:
+    assert unnamed_fields(f"class C:\n    {text}\n") == unnamed

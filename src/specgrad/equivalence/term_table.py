@@ -39,7 +39,9 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class AffineTerm:
-    """A value: sum of scale * atom + shift; `terms` holds (atom number, number of the scale constant) pairs."""
+    """A value of `shape`: sum of scale * atom + shift; `terms` holds (atom number, number of the scale constant)
+    pairs.
+    """
 
     shape: Shape
     terms: tuple[tuple[int, int], ...]

@@ -43,7 +43,7 @@ class AxisScale(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GlobalRead:
-    """A layer that reads some axes of a value of that shape from end to end."""
+    """A layer, with the name of its operator, that reads some `axes` of a value of that shape from end to end."""
 
     layer: str
     operator: str

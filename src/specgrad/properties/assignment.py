@@ -41,7 +41,9 @@ class TensorDeclaration:
 
 @dataclass(frozen=True)
 class NetworkDeclaration:
-    """A declared network; `same_as` names the network that it is declared equal to, or is empty."""
+    """A declared network: `name`, tensors that are `inputs` and `outputs`; `same_as` names the network that it is
+    declared equal to, or is empty.
+    """
 
     name: str
     inputs: tuple[TensorDeclaration, ...]

@@ -191,7 +191,8 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Property:
-    """A property of a network: it is violated by any counterexample of any of its cases.
+    """A property of a network of so many `inputs` and `outputs` (cells): it is violated by any counterexample of any of
+    its cases.
 
     >>> text = "(declare-const X_0 Real)(declare-const Y_0 Real)(declare-const Y_1 Real)"
     >>> text += "(assert (>= X_0 0)) (assert (<= X_0 0.5)) (assert (<= Y_0 (+ Y_1 0.25)))"

@@ -22,9 +22,10 @@ from .slack_constants import GROWTH
 
 @dataclass(frozen=True)
 class Format:
-    """A binary floating-point format: `digits` significant bits, exponents of normal numbers from `lowest`.
+    """A binary floating-point format by its `name`: `digits` significant bits, exponents of normal numbers from
+    `lowest` to `highest`.
 
-    directed    rounding is not to nearest: a result may be the next number on either side
+    directed   rounding is not to nearest: a result may be the next number on either side
     """
 
     name: str

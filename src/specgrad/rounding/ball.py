@@ -59,7 +59,8 @@ class Ball:
     radius is inf where nothing is proven. For positions (the winner of a maximum) value holds integers, radius is inf
     where rounding may choose another one, and `candidates` says which (None: any). `ends`, where given, are a lower and
     an upper bound that hold besides: 0 for a relu, which value - radius may miss by a rounding. `whole`: every computed
-    value is a whole number between the ends.
+    value is a whole number between the ends. `expansion` is the value as an expression of its fusion region, for layers
+    that a runtime may merge with this one.
     """
 
     value: Array

@@ -64,8 +64,9 @@ CELLWISE_MAGNITUDE = 2.0**60  # numbers beyond are followed cell by cell, so tha
 class NodeContext:
     """The current node: its name and layer, its position, and the positions and kinds of its arguments.
 
-    sources      positions of the arguments; -1 - k for a number as argument k
-    in_integers  whether the runtime computes it in int32
+    sources       positions of the arguments; -1 - k for a number as argument k
+    in_integers   whether the runtime computes it in int32
+    group         name of its layer
     """
 
     node: str = ""

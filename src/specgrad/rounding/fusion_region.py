@@ -25,11 +25,12 @@ MAX_FRONTS = 12  # a longer list is shortened to one that counts more
 class RegionPart:
     """Counts of a part of the region that begins at node `key` and ends at the current node.
 
-    before     roundings that a term may have met until it begins
-    folded     roundings of one coefficient of the part (0 while it has one node, whose coefficients are constants)
-    spread     cells of the node at hand that read one cell of `key`
-    inputs     cells of `key` that one cell of the node at hand reads; of all `cells` that there are
-    others     terms that come from elsewhere: additive constants, the rest of the region
+    before   roundings that a term may have met until it begins
+    folded   roundings of one coefficient of the part (0 while it has one node, whose coefficients are constants)
+    spread   cells of the node at hand that read one cell of `key`
+    inputs   cells of `key` that one cell of the node at hand reads; of all `cells` that there are
+    others   terms that come from elsewhere: additive constants, the rest of the region
+    nodes    behind `key`, up to the current one
     """
 
     key: int

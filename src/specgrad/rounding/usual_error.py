@@ -102,9 +102,13 @@ def usual_error(
 
 @dataclass(frozen=True, eq=False)
 class _Estimate:
-    """A node's value, its variance (None: exact), cells of which nothing is said, and whether terms are alike.
+    """Estimate of a node's rounding error, cell by cell.
 
-    count   how many terms the sum of products has that this is, scaled or moved; 0: it is none
+    value      of the node
+    variance   of its error; None: exact
+    unsure     mask of cells of which nothing is said
+    alike      whether terms are alike
+    count      how many terms the sum of products has that this is, scaled or moved; 0: it is none
     """
 
     value: Any

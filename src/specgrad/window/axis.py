@@ -20,6 +20,7 @@ class Strided:
 
     size, out   cells of the input and of the output
     lo, hi      padding before and behind the input
+    kernel      number of taps
     """
 
     size: int
@@ -206,7 +207,9 @@ class Strided:
 
 @dataclass(frozen=True, slots=True)
 class Adaptive:
-    """One axis cut into `out` cells; output o reads the input cells [floor(o*n/out), ceil((o+1)*n/out))."""
+    """One axis of `size` = n cells cut into `out` cells; output o reads the input cells [floor(o*n/out),
+    ceil((o+1)*n/out)).
+    """
 
     size: int
     out: int

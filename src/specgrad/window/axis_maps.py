@@ -191,7 +191,7 @@ class Sliced:
 
 @dataclass(frozen=True, slots=True)
 class Padded:
-    """Map of padding: cell i stands at lo + (gap + 1)*i, zeros elsewhere; `Sliced` backwards."""
+    """Map of padding `size` cells: cell i stands at lo + (gap + 1)*i, zeros elsewhere; `Sliced` backwards."""
 
     size: int
     lo: int

@@ -49,8 +49,9 @@ MAX_OUT = 2**22  # beyond, float32 coordinates say nothing
 
 @dataclass(frozen=True)
 class Resized:
-    """One axis resized from `n` to `out` cells: coordinates by the formula `where`, read by `how` (linear, or a
-    rounding)."""
+    """One axis resized from `n` to `out` cells: coordinates by the formula `where`, with `step` input cells per output
+    cell, read by `how` (linear, or a rounding).
+    """
 
     n: int
     out: int

@@ -47,7 +47,9 @@ class _Atom:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Symbol(_Atom):
-    """A named size. `hint` is its value while tracing, `default` its value unless another is given."""
+    """A size by its `name`; `hint` is its value while tracing, `default` its value unless another is given; `guards`
+    lists what was decided about it.
+    """
 
     name: str
     hint: int

@@ -16,10 +16,11 @@ Maker = Literal["strided", "adaptive", "transposed"]
 class OpenWindow:
     """A window over symbolic sizes; `made` and `asked` are the call of `window.arguments` that made it.
 
-    sizes   the spatial sizes that the call got
-    size    the sizes of its inputs
-    out     the sizes of its outputs
-    kernel  taps per axis; () of adaptive cells
+    sizes      the spatial sizes that the call got
+    size       the sizes of its inputs
+    out        the sizes of its outputs
+    kernel     taps per axis; () of adaptive cells
+    operator   name for messages
     """
 
     made: Maker

@@ -25,7 +25,8 @@ Index = tuple[Any, ...]
 class Tap:
     """One tap: its position in the kernel, the outputs that read it inside the input, and the inputs they read.
 
-    Outputs and inputs correspond one to one, and are those of the last d axes; any axes may stand before them.
+    Outputs and inputs correspond one to one, and are those of the last d axes; any axes may stand before them. `_outs`
+    and `_ins` are the slices of these outputs and inputs.
 
     >>> from specgrad.window import adaptive
     >>> first, second = adaptive("max_pool", (3,), (2,)).taps()

@@ -103,8 +103,8 @@ def doubling_shifts(window: Window) -> list[int]:
 
 
 class Add(NamedTuple):
-    """One pass of a sum: from the cells themselves (`first`) or the sums so far, doubled or with one cell more, `shift`
-    away.
+    """One pass of a sum: adds to the sums so far either themselves (`doubles`) or the cells that these began with,
+    `shift` away; `first` of an axis: the sums so far are its cells.
     """
 
     first: bool

@@ -33,6 +33,8 @@ class Native(NamedTuple):
 class Window:
     """The product of its axes: a relation between inputs of shape `size` and outputs of shape `out`.
 
+    `_hash` is computed once.
+
     >>> from specgrad.window import strided
     >>> w = strided("max_pool", (5,), (3,), stride=(2,), padding=((1, 1),))
     >>> w.out

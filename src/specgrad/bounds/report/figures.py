@@ -37,6 +37,8 @@ class Figures:
     trees      per case, the trees of its search
     worst      of what is unknown: the part that is farthest from proven
     pair       the counterexample beside the input that it was moved from
+    graph      the network
+    bounds     of all nodes over the first case's inputs; None without
     """
 
     graph: Graph

@@ -23,10 +23,11 @@ MAX_NAMED_SHARE = 1 / 8  # of the largest value: a class that allows more would 
 class MergedLayersJudge:
     """Judges results of several layers of which only the last was observed.
 
-    accept     classes of arithmetic that may explain them beside float32; None: no class is looked for
-    formats    name of a node -> what it is computed in, where that is not float32
+    accept         classes of arithmetic that may explain them beside float32; None: no class is looked for
+    formats        name of a node -> what it is computed in, where that is not float32
     outputs_only   nothing else is known of these layers: the allowance is to be as narrow as can be
-    name       of the arithmetic, in words
+    name           of the arithmetic, in words
+    clock          seconds that tolerances may still take
     """
 
     arithmetic: Arithmetic

@@ -144,7 +144,8 @@ def _matches(value: Any, wanted: Any) -> bool:
 
 @dataclass(frozen=True)
 class Signature:
-    """How a kernel of one operator is called: its arrays, which of them are optional, its attributes.
+    """How a kernel of one operator is called: its arrays, which of them are optional, its attributes, and the
+    operator's `meaning` in a sentence.
 
     >>> print(kernel_signature("relu"))
     relu: max(x, 0); relu'(0) = 0 ([K1]), and a NaN passes its cotangent, as in PyTorch.

@@ -42,7 +42,7 @@ def is_nonlinear(node: Node) -> bool:
 
 @dataclass(eq=False)
 class DeltaBuilder:
-    """Builds deltas in a graph under construction; `boxes` bound the inputs that this adds."""
+    """Builds deltas in the graph that `builder` constructs; `boxes` bound the inputs that this adds."""
 
     builder: GraphBuilder
     boxes: list[Box] = field(default_factory=list)

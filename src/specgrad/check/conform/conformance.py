@@ -29,8 +29,9 @@ Progress = Callable[[str, int, int], None]
 class Finding:
     """One fault, shrunk; `script` shows it with the runtime and numpy alone.
 
-    rule      of the contract that is broken
-    question  the smallest case that shows it, and the verdict on it
+    rule       of the contract that is broken
+    question   the smallest case that shows it, and the verdict on it
+    operator   name of the tested operator
     """
 
     operator: str

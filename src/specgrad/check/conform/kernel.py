@@ -72,7 +72,7 @@ class ConformanceError(AssertionError):
 
 @dataclass(frozen=True)
 class ConformanceSummary:
-    """How many cases were run, `counts` per verdict; `answered` are those that the kernel did not refuse.
+    """How many cases of `operator` were run, `counts` per verdict; `answered` are those that the kernel did not refuse.
 
     >>> ConformanceSummary("relu", Counter(exact=300, refuses=100))
     relu: 300 of 400 questions answered (300 exact, 100 refused)

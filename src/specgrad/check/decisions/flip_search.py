@@ -23,7 +23,7 @@ MAX_SHOWN_OUTPUTS = 20  # outputs of an execution that are kept where there are 
 
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """One execution: its name, its outputs, their decision, and whether our own code computed them."""
+    """One execution: its name, its outputs, their decision, and whether our own code computed them (`is_ours`)."""
 
     name: str
     outputs: Array

@@ -32,10 +32,11 @@ MAX_ROW_ENTRIES = 1 << 24  # of the rows of one backward pass: 128 MB
 class DecisionProblem:
     """The graph, the decision and the class of executions for which every sample is judged.
 
-    output    the position of the decided output among the graph's outputs
-    stored    names of nodes whose results the runtime is known to round and store
-    formats   node's name -> the format that the file declares for it, if another one: bytes, integers
-    seconds   what linear bounds of one sample may take; what they leave is by intervals. None: no limit
+    output       the position of the decided output among the graph's outputs
+    stored       names of nodes whose results the runtime is known to round and store
+    formats      node's name -> the format that the file declares for it, if another one: bytes, integers
+    seconds      what linear bounds of one sample may take; what they leave is by intervals. None: no limit
+    arithmetic   the class of executions
     """
 
     graph: Graph

@@ -83,7 +83,12 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class PreserveResult:
-    """The verdicts on all samples, with the model, the decision and the class of executions."""
+    """The verdicts on all samples, with the model, the decision and the class of executions.
+
+    eps          radius of the box around every sample; None: points
+    deployment   the class of executions in sentences, by topic
+    notes        what else to know
+    """
 
     model: str
     decision: Decision
@@ -254,6 +259,10 @@ def _flip_search(
 @dataclass
 class _SampleRunner:
     """Judges one sample after the other: the model and decision, its samples, and the search for differing executions.
+
+    question   graph, decision and class of executions
+    searcher   looks for executions that decide differently
+    seconds    that one sample may take
 
     eps (None: a point) and limits are the box around a sample; source is the file or module that runtimes run.
     """

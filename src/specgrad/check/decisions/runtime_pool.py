@@ -63,9 +63,11 @@ def _is_installed(name: str) -> bool:
 class Runtimes:
     """Some runtimes with one model; they are started when first used.
 
-    source    an ONNX file (path, bytes, ModelProto) that the graph was read from; None: the graph is written
-    names     of the runtimes
-    seconds   the most that one call may take
+    source                 an ONNX file (path, bytes, ModelProto) that the graph was read from; None: the graph is
+                           written
+    names                  of the runtimes
+    seconds                the most that one call may take
+    _engines, _processes   what was started, by the runtime's name
     """
 
     names: Sequence[str]

@@ -28,7 +28,9 @@ RATES = re.compile("sr|.*sampl.*rate.*", re.I)
 
 @dataclass(frozen=True)
 class DefaultInputs:
-    """One array per input, in the model's order, and a sentence about each."""
+    """Inputs for a model that came without any: `arrays`, one per input in the model's order, and a sentence `about`
+    each.
+    """
 
     arrays: tuple[Array, ...]
     about: tuple[str, ...]
@@ -73,10 +75,11 @@ def default_inputs(
 class _KnownInput:
     """An input as declared, and what the file does with it.
 
-    dims      declared sizes, None where open; None: no shape is declared
-    symbols   names of open sizes, per axis
-    rows      how many rows the table has that it indexes, if it does
-    is_sound  whether what reads it shows that it is a sound
+    dims          declared sizes, None where open; None: no shape is declared
+    symbols       names of open sizes, per axis
+    rows          how many rows the table has that it indexes, if it does
+    is_sound      whether what reads it shows that it is a sound
+    name, dtype   as declared
     """
 
     name: str
@@ -239,7 +242,11 @@ def _sounds(i: _KnownInput, has_rate: bool) -> bool:
 
 @dataclass(frozen=True)
 class _Sample:
-    """What is to be drawn: an input, its shape, whether a sampling rate stands beside it, how images become numbers."""
+    """What is to be drawn: an array of `shape` for `input`.
+
+    has_rate   whether a sampling rate stands beside it
+    how        how images become numbers
+    """
 
     input: _KnownInput
     shape: Shape

@@ -69,8 +69,9 @@ def _convert(declared: ModelInput, a: Array) -> Array:
 class UnsupportedLayer:
     """A layer that specgrad does not support: its operator, why, and its multiply-adds if they are known.
 
-    shape    of its output
-    reason   why it is not supported, in words
+    shape           of its output
+    reason          why it is not supported, in words
+    multiply_adds   how many it computes; None: not known
     """
 
     operator: str
@@ -83,14 +84,16 @@ class UnsupportedLayer:
 class ModelRun:
     """A model run: what ran, its graph, and which values the runtime showed.
 
-    graph    the meaning of what the runtime was given
-    known    the runtime's values by position in the graph; inputs included
-    layers   name -> position of the layers whose output is known, or the node that was passed over, in order
-    answer   the outputs of the model with nothing exposed
-    module   the meaning of the PyTorch module, where the runtime was given an export of it
-    formats  name of a node -> what it is computed in, where that is not float32
-    merged   name of a value -> position and value, of a run in which nothing but quantised values were exposed: what
-             stands between them the runtime may have merged into integer kernels
+    graph     the meaning of what the runtime was given
+    known     the runtime's values by position in the graph; inputs included
+    layers    name -> position of the layers whose output is known, or the node that was passed over, in order
+    answer    the outputs of the model with nothing exposed
+    module    the meaning of the PyTorch module, where the runtime was given an export of it
+    formats   name of a node -> what it is computed in, where that is not float32
+    merged    name of a value -> position and value, of a run in which nothing but quantised values were exposed: what
+              stands between them the runtime may have merged into integer kernels
+    title     the model, for people
+    notes     what else to know
     """
 
     title: str

@@ -72,6 +72,7 @@ class ObservedRun:
     answer      the outputs of the model as it is, nothing exposed
     values      by name, of a run with every value exposed
     quantised   by name, of a run with nothing but quantised values exposed
+    notes       what else to know
     """
 
     graph: Any

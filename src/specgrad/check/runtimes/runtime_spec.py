@@ -24,6 +24,7 @@ class Runtime:
     packages      names of the packages whose versions are reported
     gradients     whether its programs answer for cotangents too
     environment   variables that its process gets
+    name          as in --runtime
     """
 
     name: str

@@ -37,7 +37,9 @@ class Clock:
 
 @dataclass(frozen=True)
 class Allowance:
-    """One ball per result, why they are no narrower, and whether the forward radii alone were tight."""
+    """Tolerance of a result: `balls`, one per output, `why` they are no narrower, and whether the forward radii alone
+    were tight (`is_forward_tight`).
+    """
 
     balls: list[Ball]
     why: str = ""

@@ -54,6 +54,7 @@ class ArithmeticClass:
     evidence   what is asked for beside the ball: known factors, half numbers in every cell, or a probe
     ways       how an execution may go, each with a few words
     whole      the arithmetic of a model all of whose layers may be computed so; None: there is no such radius
+    form       the 16-bit format whose numbers results must be, if any
     """
 
     name: str

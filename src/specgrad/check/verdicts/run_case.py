@@ -31,7 +31,9 @@ def fused_arithmetic_of(runtime: Runtime) -> Arithmetic:
 
 
 class CaseRunner(ABC):
-    """Base class: runs an operator test case on one target (a runtime or a kernel) and judges the result."""
+    """Base class: runs an operator test case on one target (a runtime or a kernel) and judges the result by
+    `arithmetic`.
+    """
 
     arithmetic: Arithmetic
 

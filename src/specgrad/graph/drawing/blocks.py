@@ -20,10 +20,11 @@ MAX_BLOCKS = 1500
 class Block:
     """One box.
 
-    name      of its layer; of the first, where others are folded in
-    texts     what its layers compute
-    members   its nodes, by position
-    gives     positions that are outputs of the graph
+    name       of its layer; of the first, where others are folded in
+    texts      what its layers compute
+    members    its nodes, by position
+    gives      positions that are outputs of the graph
+    is_input   whether it is an input of the graph
     """
 
     name: str

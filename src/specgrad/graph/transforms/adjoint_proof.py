@@ -122,8 +122,9 @@ def _total(forms: Iterable[Polynomial], left: list[int]) -> Polynomial:
 class Claim:
     """Verdict on one node: whether <gy, J dx> = <J^T gy, dx> at these shapes, and for which values.
 
-    verdict   "proven", "refuted", or "not proven"
-    text      the reason for it, in words
+    verdict    "proven", "refuted", or "not proven"
+    text       the reason for it, in words
+    operator   the node's operator
     """
 
     node: str
@@ -141,7 +142,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class AdjointProof:
-    """One claim per node that a derivative of the graph goes through."""
+    """Result of `prove_adjoint`: `claims`, one per node that a derivative of the graph goes through."""
 
     claims: tuple[Claim, ...]
 

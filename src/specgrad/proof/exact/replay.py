@@ -107,7 +107,7 @@ class ExecutionModel:
 
 @dataclass(frozen=True, eq=False)
 class Slopes:
-    """Lower and upper slopes of one relu or max_pool, integers over `scale`, in the shape of its output.
+    """Slopes of one relu or max_pool, `lower` and `upper`, integers over `scale`, in the shape of its output.
 
     For max_pool with a leading axis of taps, in the order of the window's relation. For other functions of one cell
     they are points or slopes, as specgrad.proof.exact.activations says.

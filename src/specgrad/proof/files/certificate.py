@@ -172,9 +172,11 @@ class Proven:
 class Checked:
     """A certificate that was found valid: what it proves, of which network, for which executions, and by how much.
 
-    network   the digest of the network
-    files     names of the files that were read, as the caller gave them
-    excluded  a sentence about excluded executions of this network (specgrad.proof.base.executions); "": none
+    network      the digest of the network
+    files        names of the files that were read, as the caller gave them
+    excluded     a sentence about excluded executions of this network (specgrad.proof.base.executions); "": none
+    cases        per case of the property, what is proven
+    arithmetic   of the executions
     """
 
     network: str

@@ -85,9 +85,11 @@ def _finite_or_none(x: float) -> float | None:
 class Accuracy:
     """Proven error bounds of every layer, for all executions of a class and all inputs of a box.
 
-    arithmetic  the class of executions
-    unbounded   names of nodes without a bound
-    deployment  that class in sentences, by topic; notes what else to know
+    arithmetic   the class of executions
+    unbounded    names of nodes without a bound
+    deployment   that class in sentences, by topic; notes what else to know
+    layers       the bounds, per layer
+    seconds      that it took
     """
 
     layers: tuple[LayerAccuracy, ...]

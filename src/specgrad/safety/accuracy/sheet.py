@@ -24,10 +24,11 @@ from .expression import Env, Expr
 class Family:
     """Sentences that all operators of one rounding rule share.
 
-    fused       how the formula reads where runtimes merge nodes
-    conditions  overflow, underflow, NaN and infinities, ties: (word, sentence) each
-    promises    what an implementation must keep for the formula to hold
-    source      where the constants come from
+    fused        how the formula reads where runtimes merge nodes
+    conditions   overflow, underflow, NaN and infinities, ties: (word, sentence) each
+    promises     what an implementation must keep for the formula to hold
+    source       where the constants come from
+    name         of the family
     """
 
     name: str

@@ -71,7 +71,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All checks of one model, with digests of the files that were read, and versions."""
+    """All checks (`items`) of one model, with digests of the files that were read, and versions; `notes` are what else
+    to know.
+    """
 
     model: str
     digests: Mapping[str, str]

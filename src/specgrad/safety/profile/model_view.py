@@ -27,7 +27,9 @@ ONNX_DOMAINS = ("", "ai.onnx")
 
 @dataclass(frozen=True)
 class Location:
-    """A place in a model: a node (name, index in the file's order), a value by name, or the file itself."""
+    """A place in a model: a node (name, index in the file's order, its operator), a value by name, or the file
+    itself.
+    """
 
     node: str | None = None
     index: int | None = None

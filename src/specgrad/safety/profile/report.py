@@ -43,12 +43,13 @@ def in_order() -> list[Rule]:
 class Profile:
     """Result of checking one model against the profile.
 
-    verdict    "broken": a rule is; "undecided": only places that the texts do not decide; "no finding"
-    unchecked  rules that were not looked at, with the reason
-    notes      what else a reader should know
-    digest     SHA-256 of the file
-    versions   of packages that were used
-    box        declared ranges of inputs, None without
+    verdict     "broken": a rule is; "undecided": only places that the texts do not decide; "no finding"
+    unchecked   rules that were not looked at, with the reason
+    notes       what else a reader should know
+    digest      SHA-256 of the file
+    versions    of packages that were used
+    box         declared ranges of inputs, None without
+    findings    places that break a rule, or may
     """
 
     model: str

@@ -58,11 +58,12 @@ class Finding:
 class Rule:
     """One rule of the profile.
 
-    level    E: breaking it is an error; W: the working group itself is undecided
-    tag      their own labels
-    texts    where it stands
-    check    yields the spots that break it
-    cure     what to do about them; sentence says the rule
+    level   E: breaking it is an error; W: the working group itself is undecided
+    tag     their own labels
+    texts   where it stands
+    check   yields the spots that break it
+    cure    what to do about them; sentence says the rule
+    id      short name in reports
     """
 
     id: str

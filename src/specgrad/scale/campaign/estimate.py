@@ -21,7 +21,8 @@ SHARDS = 3
 class Estimate:
     """Estimated cost of a campaign from the seconds of some shards on one core.
 
-    A shard that crashed is named in `crashed` and does not count.
+    A shard that crashed is named in `crashed` and does not count. `count` are the campaign's shards, `rows` the result
+    rows of those that were run, `seconds` their times by shard.
 
     >>> e = Estimate(3600, 2.0, {0: 1.0, 1800: 3.0, 3599: 2.0}, {}, 192)
     >>> e.core_hours, e.least, e.most

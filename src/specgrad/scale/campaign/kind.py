@@ -44,7 +44,8 @@ class Kind(ABC):
     """Base class of campaigns: `count` shards, each a pure function `work(i)` of the spec and of `identity`.
 
     Paths are relative to `home`, the folder of the spec; rows and identity have them as the spec does, so that a
-    campaign is the same one wherever its folder is mounted.
+    campaign is the same one wherever its folder is mounted. A subclass has a `name` and the KEYS that its spec may
+    have.
     """
 
     name: ClassVar[str]

@@ -85,6 +85,7 @@ class ForwardPass:
     deviation          bound of how far any value of a node may be from its reference
     relaxation_depth   relaxations between a node and the inputs
     closed_share       share of cells that a short pass decided the last time, by its depth (tighten.py)
+    rules              arithmetic of the executions and its rounding rules (specgrad.rounding)
     budget             seconds and bytes that the work may take
     input_ball         a ball that the only input lies in, besides its box
     input_extent       of the inputs' boxes: the sum of their radii, and of their sizes

@@ -116,7 +116,10 @@ class State:
     fast                convolutions may propagate coefficients in float32
     parallel            both lines of every relaxation have one slope: one pass then gives lower and upper bounds
     budget              seconds and bytes that the work may take
-    cached_*, chains, duplicates, folds    results that were computed once
+    cached_relaxations  of a node, computed once
+    cached_costs        `rounding_cost` of a node, computed once
+
+    `chains`, `duplicates` and `folds` are computed once too, per node; None where a node has none.
     """
 
     count: int

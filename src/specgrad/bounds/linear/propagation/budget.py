@@ -19,7 +19,8 @@ ARRAYS_PER_OBJECTIVE = 6
 
 @dataclass(frozen=True)
 class ComputeBudget:
-    """Limits of time and memory for linear bounds; None means no limit. The clock starts when it is made.
+    """Limits of time and memory for linear bounds: `seconds` since `start`, a time of time.monotonic, and bytes of
+    `memory`; None means no limit.
 
     >>> ComputeBudget(seconds=0.0).is_spent, ComputeBudget().is_spent
     (True, False)

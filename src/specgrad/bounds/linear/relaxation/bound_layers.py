@@ -298,7 +298,7 @@ def make_adjoint(
 
 
 class _Constant(NamedTuple):
-    """Shape of a constant argument, and whether it is real (else an index)."""
+    """A constant argument of a layer: its `shape`, and whether it is `real` (else an index)."""
 
     shape: Shape
     real: bool

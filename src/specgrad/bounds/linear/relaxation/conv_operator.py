@@ -37,8 +37,10 @@ class Convolution:
     """A convolution by its weights (outputs, inputs per group, *kernel) and window, and its adjoint; matrices are
     cached.
 
-    singles   the weights in float32, once asked for
-    ways      whether float32 is asked for -> the fastest algorithm, as it was measured
+    singles    the weights in float32, once asked for
+    ways       whether float32 is asked for -> the fastest algorithm, as it was measured
+    groups     groups of channels that are convolved separately
+    matrices   the operator written out, by kind of matrix
     """
 
     weights: Tensor

@@ -45,8 +45,12 @@ Step = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class LeafHint:
-    """What a certificate gives for a leaf: row weights, multipliers (alternatives, splits of nodes), lower slopes of
-    relus.
+    """What a certificate gives for a leaf, as integers: multipliers and slopes of the bound that proves it.
+
+    weights       of the rows of each alternative
+    multipliers   (alternatives, splits of nodes): of the side that a split leaves
+    slopes        node -> lower slopes of relus
+    pulls         (alternatives, lost taps): multipliers of taps that a split says do not win
     """
 
     weights: Array

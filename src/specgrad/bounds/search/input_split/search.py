@@ -76,8 +76,8 @@ class InputSplitResult:
 
 
 class Narrowed(NamedTuple):
-    """A node whose interval others use: its cells that the whole box leaves open, and their columns among all such
-    cells.
+    """A node whose interval others (`readers`) use: its cells that the whole box leaves open, and their columns among
+    all such cells.
     """
 
     node: int

@@ -48,7 +48,9 @@ def softsign(x: Value) -> Value:
 
 @dataclass(frozen=True)
 class Activation:
-    """A function of one cell, with the names of its parameters and ONNX's defaults; None: ONNX has none."""
+    """A function of one cell: `apply` computes it; `defaults` are its parameters' names and ONNX's defaults (None: ONNX
+    has none).
+    """
 
     apply: Callable[..., Value]
     defaults: dict[str, float | None]

@@ -188,11 +188,12 @@ Declared = Mapping[str, tuple[Shape, int]]  # what is known of a value that we c
 class UnsupportedNode:
     """An ONNX node that a partial import skipped.
 
-    layer     its name, or that of its first output
-    reason    what would be needed
-    reads     the values that it reads, those of its subgraphs included
-    gives     the values that it computes
-    error     what was raised for it; None where it only reads values of unknown shape
+    layer      its name, or that of its first output
+    reason     what would be needed
+    reads      the values that it reads, those of its subgraphs included
+    gives      the values that it computes
+    error      what was raised for it; None where it only reads values of unknown shape
+    operator   its type in ONNX
     """
 
     layer: str

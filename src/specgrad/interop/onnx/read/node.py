@@ -256,7 +256,7 @@ Converter = Callable[[OnnxNode], Any]
 
 @dataclass(frozen=True)
 class Operator:
-    """A table entry: the supported schema versions, the converter, and a note for the documentation."""
+    """A table entry: the supported schema versions, the converter (`convert`), and a note for the documentation."""
 
     versions: tuple[int, ...]
     convert: Converter
@@ -269,7 +269,10 @@ MICROSOFT, BLOCKED = "com.microsoft", "com.microsoft.nchwc"
 
 @dataclass(frozen=True)
 class ContributedOperator:
-    """An operator of ONNX Runtime, whose schema the package onnx does not know: how many inputs and outputs it has."""
+    """An operator of ONNX Runtime, whose schema the package onnx does not know.
+
+    least_inputs, most_inputs, most_outputs   how many it may have
+    """
 
     operator: Operator
     least_inputs: int

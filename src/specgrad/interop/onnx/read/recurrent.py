@@ -58,10 +58,11 @@ class Sizes:
 class Direction:
     """One direction of a recurrent layer.
 
-    functions  the activations, in ONNX's order, after clipping where the node says so
-    products   X W^T and its biases, for all steps: (steps, batch, gates*hidden)
-    multiply   the product of a state with the weights of gates first..last, and their biases where `apart`
-    peepholes  weights of the cell in the gates, input, output and forget; () if there are none
+    functions   the activations, in ONNX's order, after clipping where the node says so
+    products    X W^T and its biases, for all steps: (steps, batch, gates*hidden)
+    multiply    the product of a state with the weights of gates first..last, and their biases where `apart`
+    peepholes   weights of the cell in the gates, input, output and forget; () if there are none
+    sizes       steps, batch and hidden cells
     """
 
     sizes: Sizes
