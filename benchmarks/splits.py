@@ -34,13 +34,13 @@ def prepared(family: str, network: str, statement: str) -> tuple[Any, ...]:
     assert chosen.files is not None
     asked = question_of(*map(str, chosen.files), low=None, high=None, norm="inf", shape=None)
     run = _Certifier(asked, time.monotonic() + 3600, None)
-    return run, *run._bounded(asked.stated.cases[0])[:4]
+    return run, *run._linear_bounds(asked.stated.cases[0])[:4]
 
 
 def batched(run: Any, case: Any, root: Any, seconds: float) -> None:
     """The same search with batches of several sizes."""
     for size in (1, 8, 64, 512):
-        boxes = run._boxes(case, root)
+        boxes = run._batched_bounds(case, root)
         boxes.batch = min(boxes.batch, size)
         start = time.process_time()
         outcome = split_inputs(run.network, case, boxes, time.monotonic() + seconds)
@@ -102,7 +102,7 @@ def single_boxes(boxes: Boxes) -> Boxes:
 
 
 def precisions(run: Any, case: Any, root: Any, seconds: float) -> None:
-    boxes = run._boxes(case, root)
+    boxes = run._batched_bounds(case, root)
     low, high = (ends[: boxes.batch] for ends in leaves(run, case, boxes, seconds))
     single = single_boxes(boxes)
     spent = {"float64": [0.0], "float32": [0.0]}

@@ -40,7 +40,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock(monkeypatch)
     run = certifying._Certifier
-    monkeypatch.setattr(run, "_root", made.timed("bounds", BOUND, run._root))
+    monkeypatch.setattr(run, "_forward_pass", made.timed("bounds", BOUND, run._forward_pass))
     monkeypatch.setattr(certifying, "attack", made.timed("attack", 1.0, certifying.attack))
     return made
 
@@ -97,7 +97,7 @@ def test_nothing_begins_after_bounds_that_took_all_the_time(clock: Clock, monkey
     """What linear bounds leave open is open: of what comes after them nothing is tried."""
     least = certifying._Certifier._margins
     monkeypatch.setattr(certifying._Certifier, "_margins", lambda *given: ([-1.0], least(*given)[1]))
-    for name in ("_pieces", "_split", "_search"):
+    for name in ("_multi_neuron_margins", "_search_input_splits", "_search_neuron_splits"):
         monkeypatch.setattr(certifying._Certifier, name, None)
     verdict = certify(graph(), above(0, 0), seconds=2 + BOUND / 2)
     assert clock.begun == {"attack": 2, "bounds": 1}

@@ -102,9 +102,9 @@ def test_bounds_are_those_of_the_layers(seed: int) -> None:
 def test_rigorous_bounds_are_those_of_the_whole_network(seed: int) -> None:
     bounder, at, rng = searching(seed)
     these = problems(at, rng)
-    np.testing.assert_allclose(at._lower(these), bounder.lower(whole(at, these)), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(at._rigorous_lower(these), bounder.lower(whole(at, these)), rtol=1e-9, atol=1e-9)
     taken = at.folded.bound(at._objectives(these), these.sign.float(), these.chosen)
-    difference = taken.bound - at._lower(these)
+    difference = taken.bound - at._rigorous_lower(these)
     assert (difference > -1e-4).all()
     assert (difference < 1e-2).all()
 
@@ -166,7 +166,7 @@ def test_a_planted_mistake_is_caught(mistake: str, monkeypatch: pytest.MonkeyPat
     elif mistake == "lost":
         monkeypatch.setattr(Stack, "push", lambda self, p: None)
     else:
-        monkeypatch.setattr(_ReducedSearch, "_lower", lambda self, p: p.bound.double() + 5.0)
+        monkeypatch.setattr(_ReducedSearch, "_rigorous_lower", lambda self, p: p.bound.double() + 5.0)
     assert wrong(range(8)) or any(outcome(seed, 0.02)[0].settled for seed in range(4))
 
 

@@ -93,7 +93,7 @@ PLANTED = {
     "smooth taps": (hunted, [Drawn.conv, Drawn.smooth], relax, "smooth_largest", lower_intercepts),
     "gate": (hunted_gradient, [Drawn.conv, Drawn.activation], relax, "gate", lower_intercepts),
     "product": (hunted_gradient, [Drawn.conv, Drawn.bent], multi_input, "middle_and_radius", without_rest),
-    "routed": (hunted_gradient, POOLED, multi_input.BoundScatter, "_extremes", first_candidate),
+    "routed": (hunted_gradient, POOLED, multi_input.BoundScatter, "_extreme_coefficients", first_candidate),
     "winners": (hunted_gradient, POOLED, winners, "find_gaps", narrow_gaps),
     "rounding": (hunted, [Drawn.conv], ForwardPass, "_linear_error", no_error),
 }

@@ -156,8 +156,8 @@ def test_a_forgotten_half_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_weights_that_are_not_proven_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mistake: what the lines promise is taken for a bound, with a little on top."""
-    weighted = Boxes._weighted
-    monkeypatch.setattr(Boxes, "_weighted", lambda self, *args: weighted(self, *args) + 1.0)
+    weighted = Boxes._weighted_margins
+    monkeypatch.setattr(Boxes, "_weighted_margins", lambda self, *args: weighted(self, *args) + 1.0)
     assert any(escapes(seed) for seed in range(0, 12, 2))
 
 
@@ -322,11 +322,11 @@ def test_every_box_lies_in_the_one_that_its_roundings_are_of(seed: int, monkeypa
 
 def test_a_box_beside_its_root_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mistake: searches begin anew on half of what is left."""
-    original = _Certifier._root
+    original = _Certifier._forward_pass
 
     def half(self: Any, case: Case, low: Any, high: Any) -> Any:
         whole = all(np.array_equal(a, b) for a, b in zip((low, high), case.outer(), strict=True))
         return original(self, case, low, high if whole else (low + high) / 2)
 
-    monkeypatch.setattr(_Certifier, "_root", half)
+    monkeypatch.setattr(_Certifier, "_forward_pass", half)
     assert outside(0, monkeypatch)[2] > 0

@@ -130,9 +130,9 @@ def test_ends_that_pass_each_other_are_an_error(monkeypatch) -> None:
         search.options = {"low": None, "high": None, "norm": "inf", "arithmetic": None}
         verdicts = iter(order)
         monkeypatch.setattr(module, "certify", lambda *a, _next=verdicts, **k: next(_next))
-        search._try(exact * 4)
+        search._certify_at(exact * 4)
         with pytest.raises(ContradictionError, match=r"is proven, and there is a counterexample|, where .* is proven"):
-            search._try(exact * 4)
+            search._certify_at(exact * 4)
 
 
 def test_first_must_be_positive() -> None:
@@ -144,4 +144,4 @@ def test_first_must_be_positive() -> None:
 @pytest.mark.parametrize("value", [Fraction(1, 3), Fraction(123456789, 10**4), Fraction(1, 10**9 + 7), Fraction(5, 2)])
 def test_what_is_shown_is_never_beyond_what_is_known(value: Fraction) -> None:
     assert Fraction(module.shown(value)) <= value <= Fraction(module.shown(value, up=True))
-    assert Fraction(module._number(value)) <= value <= Fraction(module._number(value, up=True))
+    assert Fraction(module._float_toward(value)) <= value <= Fraction(module._float_toward(value, up=True))

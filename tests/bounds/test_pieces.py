@@ -94,13 +94,13 @@ def test_hunt() -> None:
 
 
 def test_a_piece_that_is_too_small_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = BoundMultiNeuron._cut
+    original = BoundMultiNeuron._make_pieces
 
     def wrong(self: Any, low: Any, high: Any) -> None:
         middle = (low + high) / 2
         original(self, middle - (middle - low) / 2, middle + (high - middle) / 2)
 
-    monkeypatch.setattr(BoundMultiNeuron, "_cut", wrong)
+    monkeypatch.setattr(BoundMultiNeuron, "_make_pieces", wrong)
     assert any(found_below(seed) > 0 for seed in range(20))
 
 

@@ -75,10 +75,10 @@ def _without_entropy(x: Any, *rest: Any) -> Any:
 
 
 _SHARES = softmax.shares
-_BELOW = softmax._below
+_BELOW = softmax._lower_plane
 PLANTED: dict[str, tuple[str, Callable[..., Any]]] = {
     "shares whose entropy is too large": ("shares", _without_entropy),
-    "a chord that is a tangent": ("_below", lambda least, most: _BELOW((least + most) / 2, (least + most) / 2)),
+    "a chord that is a tangent": ("_lower_plane", lambda least, most: _BELOW((least + most) / 2, (least + most) / 2)),
     "differences of the lower ends": ("differences", lambda low, high, own_low, own_high, own: (low - own_low,) * 2),
 }
 

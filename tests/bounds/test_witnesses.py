@@ -307,7 +307,7 @@ def test_an_enclosure_holds_exact_values_and_excludes_others(size: int, monkeypa
 
 def test_bounds_that_exclude_each_other_are_a_contradiction(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, x, _ = next(networks())
-    exact = point_enclosure._exact
-    monkeypatch.setattr(point_enclosure, "_exact", lambda *args: tuple(end + 1 for end in exact(*args)))
+    exact = point_enclosure._exact_output_bounds
+    monkeypatch.setattr(point_enclosure, "_exact_output_bounds", lambda *args: tuple(end + 1 for end in exact(*args)))
     with pytest.raises(ContradictionError, match="bounds of output 0 at one input exclude each other"):
         enclosed(graph, np.float32([float(v) for v in x]))

@@ -161,7 +161,7 @@ def _one_network(patch: pytest.MonkeyPatch) -> None:
 def _no_rounding(patch: pytest.MonkeyPatch) -> None:
     """Nothing is rounded, and there are no copies."""
     wrong = lambda self, case, low, high: root_forward(self.graph, low, high, arithmetic=REAL)
-    patch.setattr(_Certifier, "_root", wrong)
+    patch.setattr(_Certifier, "_forward_pass", wrong)
 
 
 def _tighter(patch: pytest.MonkeyPatch) -> None:

@@ -167,13 +167,13 @@ def test_the_way_is_the_one_that_was_forced(name: str, monkeypatch: pytest.Monke
     from specgrad.bounds.linear.relaxation.conv_operator import Convolution
 
     lower(monkeypatch, BOUNDS[name])
-    ways, through = set(), Convolution._through
+    ways, through = set(), Convolution._apply_fastest
 
     def planted(self: Any, a: Any, single: bool, back: bool) -> Any:
         ways.add(self.way(single))
         y = through(self, a, single, back)
         return y / 2 if self.way(single) == name.replace("matrices", "matrix") else y
 
-    monkeypatch.setattr(Convolution, "_through", planted)
+    monkeypatch.setattr(Convolution, "_apply_fastest", planted)
     assert any(hunted(seed, 8, 8, [Drawn.conv, Drawn.activation]) for seed in (5, *range(12)))
     assert name.replace("matrices", "matrix") in ways

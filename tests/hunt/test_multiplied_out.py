@@ -118,7 +118,9 @@ def test_what_nobody_carries_is_a_mistake_that_is_caught(monkeypatch: pytest.Mon
     """What a kernel read is no error of it where one that follows carries it: so that one must."""
     cells, graph = traced("two products")
     claim = stays_above(cells, least("two products"))
-    monkeypatch.setattr(ForwardPass, "_terms", lambda self, sources, inside, read: [None for _ in sources])
+    monkeypatch.setattr(
+        ForwardPass, "_argument_deviations", lambda self, sources, inside, read: [None for _ in sources]
+    )
     assert certify(graph, claim, seconds=60).verdict == "holds"
 
 

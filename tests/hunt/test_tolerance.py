@@ -230,7 +230,7 @@ def mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     elif name == "half the distance":
         monkeypatch.setattr(tolerances, "tolerance", half_as_far)
     else:
-        monkeypatch.setattr(walked.ForwardPass, "_deviate", same_for_all(walked.ForwardPass._deviate))
+        monkeypatch.setattr(walked.ForwardPass, "_set_deviation", same_for_all(walked.ForwardPass._set_deviation))
 
 
 MISTAKES: dict[str, tuple[Callable[[int], Network], Setting]] = {

@@ -28,13 +28,13 @@ def split_boxes(graph: Graph, args: tuple[Tree, ...]) -> list[tuple[Tree, ...]] 
     >>> [box.low for (box,) in split_boxes(graph, (Box([[0.0, 1.0], [2.0, 3.0]], [[4.0, 4.0], [4.0, 4.0]]),))]
     [array([0., 1.]), array([2., 3.])]
     """
-    counts = _counts(graph, args) if len(args) == len(graph.inputs) else set()
+    counts = _box_counts(graph, args) if len(args) == len(graph.inputs) else set()
     if counts <= {None}:
         return None
     if len(counts) > 1:
         raise ShapeError("bounds", "either every Box or none has an axis of boxes in front, of one length")
     (count,) = counts
-    return [tuple(_taken(arg, k) for arg in args) for k in range(count or 0)]
+    return [tuple(_box_number(arg, k) for arg in args) for k in range(count or 0)]
 
 
 def fitted(graph: Graph, args: tuple[Tree, ...]) -> Graph:
@@ -47,12 +47,12 @@ def fitted(graph: Graph, args: tuple[Tree, ...]) -> Graph:
     return graph.fitted_to({path: s[1:] if len(s) == len(ranks[path]) + 1 else s for path, s in given.items()})
 
 
-def _taken(tree: Tree, k: int) -> Tree:
+def _box_number(tree: Tree, k: int) -> Tree:
     """Return the arguments with every Box replaced by its box number k."""
     return transform(lambda _, leaf: Box(leaf.low[k], leaf.high[k]) if isinstance(leaf, Box) else leaf, tree)
 
 
-def _counts(graph: Graph, args: tuple[Tree, ...]) -> set[int | None]:
+def _box_counts(graph: Graph, args: tuple[Tree, ...]) -> set[int | None]:
     """Return the numbers of boxes that the Box arguments hold; None for a single one, or one of a wrong shape."""
     counts = set()
     for name, pattern, arg in zip(graph.names, graph.inputs, args, strict=True):
@@ -66,7 +66,7 @@ def _counts(graph: Graph, args: tuple[Tree, ...]) -> set[int | None]:
 def stack_bounds(bounds: Sequence[Bounds]) -> Bounds:
     """Stack the bounds of single boxes along a new first axis."""
     first = bounds[0]
-    outputs = _stacked([b.outputs for b in bounds])
+    outputs = _stack_trees([b.outputs for b in bounds])
     layers = {name: stack([b.layers[name] for b in bounds]) for name in first.layers}
     rows = None if first.objective is None else stack([b.objective for b in bounds if b.objective is not None])
     unbounded = tuple(dict.fromkeys(name for b in bounds for name in b.unbounded))
@@ -74,7 +74,7 @@ def stack_bounds(bounds: Sequence[Bounds]) -> Bounds:
     return Bounds(outputs, layers, rows, unbounded, infeasible, roundings, first.deployment)
 
 
-def _stacked(trees: Sequence[Tree]) -> Tree:
+def _stack_trees(trees: Sequence[Tree]) -> Tree:
     """Stack the arrays of equal `trees`, leaf by leaf, along a new first axis; a leaf that is None stays None."""
     each = [leaves(tree) for tree in trees]
     columns = iter([None if column[0] is None else stack(column) for column in zip(*each, strict=True)])

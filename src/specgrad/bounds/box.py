@@ -40,7 +40,7 @@ class Box:
         if low.shape != high.shape:
             raise ShapeError("box", f"low and high must have one shape; got {low.shape} and {high.shape}")
         if not np.all(low <= high):
-            raise ShapeError("box", f"low must not exceed high, nor be NaN; got {_example(low, high)}")
+            raise ShapeError("box", f"low must not exceed high, nor be NaN; got {_first_disordered(low, high)}")
 
     @staticmethod
     def around(x: Any, eps: Any, low: float | None = None, high: float | None = None) -> Box:
@@ -51,7 +51,7 @@ class Box:
         (array([0.25, 0.75]), array([0.75, 1.  ]))
         """
         middle, reach = end_of(x), end_of(eps)
-        ends = [_outward(middle, -reach), _outward(middle, reach)]
+        ends = [_add_outward(middle, -reach), _add_outward(middle, reach)]
         ends = [e if low is None else np.maximum(e, low) for e in ends]
         ends = [e if high is None else np.minimum(e, high) for e in ends]
         return box_like(Box(*ends), x)
@@ -79,14 +79,14 @@ class Box:
         return f"Box({self.low!r}, {self.high!r})"
 
 
-def _outward(x: Array, step: Array) -> Array:
+def _add_outward(x: Array, step: Array) -> Array:
     """x + step, rounded away from x: one float64 further if the sum is not exact."""
     total = x + step
     exact = (total - x == step) & (total - (total - x) == x)
     return np.where(exact, total, np.nextafter(total, np.where(step < 0, -np.inf, np.inf)))
 
 
-def _example(low: Array, high: Array) -> str:
+def _first_disordered(low: Array, high: Array) -> str:
     """Text with the first cell where low <= high fails."""
     where = tuple(np.argwhere(~(low <= high))[0].tolist())
     return f"{low[where]} and {high[where]} at {where}"
@@ -190,10 +190,10 @@ def widened(low: Array, high: Array, form: Format) -> tuple[Array, Array]:
     """
     if form.digits >= REFERENCE.digits:  # every end is a float64
         return low, high
-    return _neighbour(low, form, np.floor), _neighbour(high, form, np.ceil)
+    return _next_in_format(low, form, np.floor), _next_in_format(high, form, np.ceil)
 
 
-def _neighbour(x: Array, form: Format, toward: Any) -> Array:
+def _next_in_format(x: Array, form: Format, toward: Any) -> Array:
     """Next number of the format at or below x (toward: floor), or at or above it (ceil)."""
     power = np.maximum(np.frexp(x)[1] - 1, form.lowest) - (form.digits - 1)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -90,7 +90,7 @@ def crown(
     ends = output_bounds(forward, rows, alpha_steps)
     if on_forward is not None:
         on_forward(forward)
-    return _answer(forward, objective is not None, ends, example_of(args))
+    return _bounds_of(forward, objective is not None, ends, example_of(args))
 
 
 def rows_of(graph: Graph, objective: Any) -> Array | None:
@@ -125,7 +125,7 @@ def split_signs(graph: Graph, splits: Mapping[str, Any]) -> dict[int, Array]:
     return signs
 
 
-def _answer(forward: Any, given: bool, ends: tuple[Array, Array], example: Any) -> Bounds:
+def _bounds_of(forward: Any, given: bool, ends: tuple[Array, Array], example: Any) -> Bounds:
     """Return the Bounds of a finished forward pass; `given`: `ends` are of objective rows, else of outputs.
 
     Results are arrays of the kind of `example`.

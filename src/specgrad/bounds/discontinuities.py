@@ -71,7 +71,7 @@ class _DiscontinuityFinder:
             if node.op.jumps and not self.ranges[i].is_exact:
                 names.append(node.name)
             if node.op.name == "select" and self._is_open(node.args[0]):
-                if self._agrees(i):
+                if self._branches_agree(i):
                     steps = [a for a in node.args[1:] if isinstance(a, int)]
                 else:
                     names.append(node.name)
@@ -91,17 +91,17 @@ class _DiscontinuityFinder:
         """Whether node p compares two values."""
         return self.graph.nodes[p].op in (GREATER, GREATER_EQUAL, LESS, EQUAL)  # a remainder jumps elsewhere too
 
-    def _agrees(self, i: int) -> bool:
+    def _branches_agree(self, i: int) -> bool:
         """Whether both branches of selection i are functions of one cell u, equal wherever the condition may change."""
         condition, *branches = self.graph.nodes[i].args
-        masks = self._cells(condition, self._compares)
-        switches = [self._switch(m) for m in masks or ()]
+        masks = self._leaves_below(condition, self._compares)
+        switches = [self._comparison_with_constant(m) for m in masks or ()]
         us = {None if switch is None else switch[0] for switch in switches}
-        if len(us) != 1 or any(self._cells(b, us.__contains__) is None for b in branches):
+        if len(us) != 1 or any(self._leaves_below(b, us.__contains__) is None for b in branches):
             return False
-        return all(switch is not None and self._equal(branches, *switch) for switch in switches)
+        return all(switch is not None and self._are_equal_at(branches, *switch) for switch in switches)
 
-    def _cells(self, top: Arg, is_leaf: Callable[[int], bool]) -> set[int] | None:
+    def _leaves_below(self, top: Arg, is_leaf: Callable[[int], bool]) -> set[int] | None:
         """Return the varying nodes with `is_leaf(position)` that node `top` is an elementwise function of; None if it
         reads anything else.
         """
@@ -119,7 +119,7 @@ class _DiscontinuityFinder:
                 waiting += self.graph.nodes[p].operands()
         return leaves if len({self.graph.nodes[p].shape for p in seen}) <= 1 else None
 
-    def _switch(self, mask: int) -> tuple[int, Array] | None:
+    def _comparison_with_constant(self, mask: int) -> tuple[int, Array] | None:
         """Return (u, k) if node `mask` compares node u with a known constant k, either way round; else None."""
         for u, k in (self.graph.nodes[mask].args, self.graph.nodes[mask].args[::-1]):
             if isinstance(u, int) and u in self.varying and k not in self.varying:
@@ -128,17 +128,17 @@ class _DiscontinuityFinder:
                     return u, np.broadcast_to(known, self.graph.nodes[u].shape)
         return None
 
-    def _equal(self, branches: Sequence[Arg], u: int, k: Array) -> bool:
+    def _are_equal_at(self, branches: Sequence[Arg], u: int, k: Array) -> bool:
         """Whether the branches are equal at u = k, over rationals or, where exp is needed, over balls."""
         for lift in (exact, balls):
             try:
-                a, b = (self._at(branch, u, lift(k), lift) for branch in branches)
+                a, b = (self._branch_value(branch, u, lift(k), lift) for branch in branches)
             except (ScalarError, ImportError):
                 continue
             return all(bool(p == q) for p, q in np.broadcast(a, b))
         return False
 
-    def _at(self, branch: Arg, u: int, value: Array, lift: Callable[[Any], Array]) -> Array:
+    def _branch_value(self, branch: Arg, u: int, value: Array, lift: Callable[[Any], Array]) -> Array:
         """Return the value of a select's `branch` where node u has this value; `lift` makes the graph's constants
         numbers of the kind of `value`.
         """

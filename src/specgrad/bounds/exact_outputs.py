@@ -27,9 +27,9 @@ def work(graph: Graph) -> int:
 
 def ball_outputs(graph: Graph, inputs: tuple[Array, ...]) -> list[Any]:
     """Return the real outputs as arrays of balls, in the precision that python-flint is set to."""
-    lifted = replace(graph, constants={p: _lifted(x) for p, x in graph.constants.items()})
+    lifted = replace(graph, constants={p: _to_balls(x) for p, x in graph.constants.items()})
     given = iter(inputs)
-    outputs = lifted(*(transform(lambda _, p: _lifted(next(given)), tree) for tree in graph.inputs))
+    outputs = lifted(*(transform(lambda _, p: _to_balls(next(given)), tree) for tree in graph.inputs))
     whole = leaves((outputs,) if graph.single else outputs)
     return [
         np.asarray(y, dtype=object)
@@ -38,7 +38,7 @@ def ball_outputs(graph: Graph, inputs: tuple[Array, ...]) -> list[Any]:
     ]
 
 
-def _lifted(x: Array) -> Array:
+def _to_balls(x: Array) -> Array:
     """Convert real numbers to balls; integers stay."""
     return x if x.dtype.kind == "i" else balls(x)
 

@@ -44,7 +44,7 @@ def gradient_box(graph: Graph, box: Tree, cotangent: Any, *, method: str = "crow
         return tuple(map(stack, zip(*each, strict=True)))
     whole = through_stops(graph)
     if jumps(whole, args):
-        return tuple(_anything(leaf, example_of(args)) for leaf in leaves(args) if isinstance(leaf, Box))
+        return tuple(_unbounded_like(leaf, example_of(args)) for leaf in leaves(args) if isinstance(leaf, Box))
     return _gradient_box(whole, args, cotangent, method)
 
 
@@ -53,18 +53,18 @@ def _gradient_box(graph: Graph, args: tuple[Any, ...], cotangent: Any, method: s
 
     `args` are the graph's arguments, boxes among them; `method` is "crown" or "ibp". One box per varying argument.
     """
-    derivative = vjp(graph, _varying(graph, args))
+    derivative = vjp(graph, _names_of_boxes(graph, args))
     given = (*args, numpy_of(cotangent).astype(float).reshape(_output_shape(graph)))
-    bounds = _bounds(derivative, given, method)
+    bounds = _output_bounds(derivative, given, method)
     return tuple(leaves(bounds.outputs[len(graph.outputs) :]))
 
 
-def _anything(box: Box, example: Any) -> Box:
+def _unbounded_like(box: Box, example: Any) -> Box:
     """Return the box from -inf to inf with the shape of `box`, in arrays of the kind of `example`."""
     return box_like(Box(np.full(box.shape, -np.inf), np.full(box.shape, np.inf)), example)
 
 
-def _bounds(graph: Graph, given: tuple[Any, ...], method: str) -> Bounds:
+def _output_bounds(graph: Graph, given: tuple[Any, ...], method: str) -> Bounds:
     """Bound the outputs of a graph on the boxes `given` in exact arithmetic by "crown" or "ibp"; ParameterError for
     another method.
     """
@@ -75,7 +75,7 @@ def _bounds(graph: Graph, given: tuple[Any, ...], method: str) -> Bounds:
     raise ParameterError("lipschitz", f'method must be "crown" or "ibp"; got {method!r}', rule="P5")
 
 
-def _varying(graph: Graph, args: tuple[Any, ...]) -> list[str]:
+def _names_of_boxes(graph: Graph, args: tuple[Any, ...]) -> list[str]:
     """Dotted names of the arguments that are boxes."""
     names: list[str] = []
     for name, arg in zip(graph.names, args, strict=True):
@@ -124,11 +124,11 @@ def lipschitz(graph: Graph, box: Tree, *, norm: float = 2, method: str = "crown"
         cotangent[cell] = 1.0
         boxes = _gradient_box(whole, args, cotangent, method)
         sizes = np.concatenate([np.maximum(np.abs(numpy_of(b.low)), np.abs(numpy_of(b.high))).ravel() for b in boxes])
-        constants[cell] = _norm(sizes, DUAL[norm])
+        constants[cell] = _norm_upper(sizes, DUAL[norm])
     return constants
 
 
-def _norm(sizes: Array, norm: float) -> float:
+def _norm_upper(sizes: Array, norm: float) -> float:
     """Upper bound of the norm (1, 2 or inf) of `sizes`, numbers >= 0, scaled so that squares do not underflow."""
     largest = float(sizes.max(initial=0.0))
     if largest == 0 or not np.isfinite(largest):

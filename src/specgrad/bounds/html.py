@@ -32,14 +32,14 @@ def bounds_page(graph: Graph, bounds: Bounds, title: str = "bounds") -> str:
     """
     kind = "cannot tell" if bounds.unbounded else "ok"
     rows = layers_of(graph, bounds)
-    body = [*_layers(graph, bounds, rows), _deployment(bounds.deployment)]
-    return page(title, kind, _summary(bounds, rows), body, FOOT)
+    body = [*_layers_html(graph, bounds, rows), _deployment_html(bounds.deployment)]
+    return page(title, kind, _bounds_summary(bounds, rows), body, FOOT)
 
 
-def _summary(bounds: Bounds, rows: Sequence[LayerBounds]) -> str:
+def _bounds_summary(bounds: Bounds, rows: Sequence[LayerBounds]) -> str:
     """Return one sentence about bounds: operators, the width of the last, unstable cells, nodes without bounds."""
     bending, unstable = sum(r.bending for r in rows), sum(r.unstable for r in rows)
-    text = f"{len(rows)} operators; the last is {_wide(rows[-1].widest)}" if rows else "no operators"
+    text = f"{len(rows)} operators; the last is {_width_text(rows[-1].widest)}" if rows else "no operators"
     if bending:
         text += f"; {unstable:,} of {bending:,} cells that can bend are unstable ({100 * unstable / bending:.3g} %)"
     if bounds.unbounded:
@@ -47,12 +47,12 @@ def _summary(bounds: Bounds, rows: Sequence[LayerBounds]) -> str:
     return f"{text}."
 
 
-def _wide(x: float) -> str:
+def _width_text(x: float) -> str:
     """Return a width as text: "at most 0.5 wide", or "inf" alone."""
     return f"at most {number(x)} wide" if math.isfinite(x) else number(x)
 
 
-def _layers(graph: Graph, bounds: Bounds, rows: Sequence[LayerBounds]) -> list[str]:
+def _layers_html(graph: Graph, bounds: Bounds, rows: Sequence[LayerBounds]) -> list[str]:
     """Return HTML of bounds: the chart of widths, the table of layers and, if it can be drawn, the network."""
     try:
         drawn = f"<h2>The network</h2>{picture(graph.draw(bounds).svg)}"
@@ -62,7 +62,7 @@ def _layers(graph: Graph, bounds: Bounds, rows: Sequence[LayerBounds]) -> list[s
     return [grown, f"<h2>Layers</h2>{table(rows)}", drawn]
 
 
-def _deployment(said: Any) -> str:
+def _deployment_html(said: Any) -> str:
     """Return HTML of the executions that bounds hold for; `said` is their description, texts by topic."""
     return "<h2>Which executions this holds for</h2>" + executions("in sentences", said)
 
@@ -74,24 +74,24 @@ def certify_page(title: str, verdict: CertifyResult, shown_: Figures) -> str:
 
     shown_   numbers and pictures for it, made beforehand; what is None there is left out, and of bounds it is said why
     """
-    body = [f"<p>{escape(_took(verdict))}</p>", *(f"<p>{escape(note)}</p>" for note in verdict.notes)]
+    body = [f"<p>{escape(_effort_text(verdict))}</p>", *(f"<p>{escape(note)}</p>" for note in verdict.notes)]
     if shown_.pair is not None:
         body += [f"<h2>The counterexample</h2>{shown(shown_.pair)}"]
     else:
-        body += [f"<h2>Margins</h2>{_margins(verdict)}"]
+        body += [f"<h2>Margins</h2>{_margins_table(verdict)}"]
     if shown_.worst is not None:
         body += [f"<h2>What is left open</h2>{worst_said(shown_.worst, shown_.question.inputs)}"]
-    body += _trees(verdict, shown_)
+    body += _trees_html(verdict, shown_)
     more = f" (the first of {len(shown_.question.cases):,} cases)" if len(shown_.question.cases) > 1 else ""
     if shown_.bounds is not None:
-        body += [f"<h2>Boxes over the whole question{more}</h2><p>{_summary(shown_.bounds, shown_.layers)}</p>"]
-        body += _layers(shown_.graph, shown_.bounds, shown_.layers)
+        body += [f"<h2>Boxes over the whole question{more}</h2><p>{_bounds_summary(shown_.bounds, shown_.layers)}</p>"]
+        body += _layers_html(shown_.graph, shown_.bounds, shown_.layers)
     else:
         body += [f"<h2>Boxes</h2><p>None: {escape(shown_.without)}</p>"]
-    return page(title, verdict.verdict, _lead(verdict), [*body, _deployment(verdict.deployment)], FOOT)
+    return page(title, verdict.verdict, _verdict_text(verdict), [*body, _deployment_html(verdict.deployment)], FOOT)
 
 
-def _trees(verdict: CertifyResult, shown_: Figures) -> list[str]:
+def _trees_html(verdict: CertifyResult, shown_: Figures) -> list[str]:
     """Return HTML of the largest split trees of all cases.
 
     Of the verdict come the alternatives that each excludes, of the figures `shown_` the trees. None smaller than two
@@ -114,7 +114,7 @@ def _trees(verdict: CertifyResult, shown_: Figures) -> list[str]:
     return body
 
 
-def _lead(verdict: CertifyResult) -> str:
+def _verdict_text(verdict: CertifyResult) -> str:
     """Return the first sentences of the page: verdict and reason."""
     said = {
         "holds": "Proven for every input of the question and every execution described below.",
@@ -126,13 +126,13 @@ def _lead(verdict: CertifyResult) -> str:
     return f"{said} {but}{escape(verdict.reason)}".rstrip()
 
 
-def _took(verdict: CertifyResult) -> str:
+def _effort_text(verdict: CertifyResult) -> str:
     """Return the sentence on a verdict's effort: number of subproblems, seconds by stage."""
     stages = ", ".join(f"{name} {s:.2g} s" for name, s in verdict.stages.items() if s > 0)
     return f"{verdict.problems:,} subproblems; {stages or 'no time'}."
 
 
-def _margins(verdict: CertifyResult) -> str:
+def _margins_table(verdict: CertifyResult) -> str:
     """Return an HTML table of the margin that the verdict has for each alternative of each case, with whether it is
     proven.
     """

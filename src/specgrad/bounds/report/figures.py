@@ -77,7 +77,7 @@ def figures_of(
     arithmetic  the executions that bounds hold for; None: float32, fused
     """
     shape = graph.nodes[next(p for p in graph.input_positions if graph.nodes[p].op is INPUT)].shape
-    pair = _pair(verdict, graph, question, original, shape)
+    pair = _counterexample_pair(verdict, graph, question, original, shape)
     graph, _ = of_scores(graph, question)  # what was searched: nodes of trees go by their positions in it
     ends = question.cases[0].outer()
     bounds, rows, without = None, [], ""
@@ -87,11 +87,11 @@ def figures_of(
     except SpecgradError as error:
         without = str(error)
     trees = tuple(tuple(tree for _, tree in case) for case in verdict.trees)
-    worst = _worst(verdict, graph, question, trees)
+    worst = _worst_part(verdict, graph, question, trees)
     return Figures(graph, question, bounds, rows, without, trees, worst, pair)
 
 
-def _worst(verdict: CertifyResult, graph: Graph, question: Any, trees: Sequence[Sequence[Tree]]) -> Worst | None:
+def _worst_part(verdict: CertifyResult, graph: Graph, question: Any, trees: Sequence[Sequence[Tree]]) -> Worst | None:
     """Return the verdict's open part with its box, in the case whose search made it; None if there is none.
 
     The case is the first of `question` one of whose `trees` has the part.
@@ -103,7 +103,9 @@ def _worst(verdict: CertifyResult, graph: Graph, question: Any, trees: Sequence[
     return worst_of(graph, part.cuts, part.margin, question.cases[next(mine, 0)].outer())
 
 
-def _pair(verdict: CertifyResult, graph: Graph, question: Any, original: Any, shape: Sequence[int]) -> Pair | None:
+def _counterexample_pair(
+    verdict: CertifyResult, graph: Graph, question: Any, original: Any, shape: Sequence[int]
+) -> Pair | None:
     """Return the counterexample beside the given input, or the middle of its box; None if there is none.
 
     `original` is the given input or None, `shape` the input's; the verdict holds the counterexample, `question` the

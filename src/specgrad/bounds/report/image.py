@@ -49,10 +49,10 @@ def png(pixels: Array) -> bytes:
     rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1).astype(np.uint8)], 1)
     head = struct.pack(">IIBBBBB", width, height, 8, 0 if channels == 1 else 2, 0, 0, 0)
     parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_part(name, data) for name, data in parts)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_png_chunk(name, data) for name, data in parts)
 
 
-def _part(name: bytes, data: bytes) -> bytes:
+def _png_chunk(name: bytes, data: bytes) -> bytes:
     """Return one PNG chunk: length, 4-letter name, data and the checksum of both."""
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
@@ -89,26 +89,26 @@ def shown(pair: Pair) -> str:
     apart = np.abs(pair.apart)
     moved, farthest = int((apart > 0).sum()), float(apart.max(initial=0.0))
     text = f"{moved:,} of {apart.size:,} cells were moved, the farthest by {farthest:.4g}."
-    return f"<p>{text}</p>{_images(pair)}{_inputs(pair)}{_outputs(pair)}"
+    return f"<p>{text}</p>{_images_html(pair)}{_inputs_table(pair)}{_outputs_table(pair)}"
 
 
-def _images(pair: Pair) -> str:
+def _images_html(pair: Pair) -> str:
     """Return HTML of both images and their difference; "" if the inputs are no images."""
     first, second = as_image(pair.original), as_image(pair.x)
     if first is None or second is None:
         return ""
-    low, high = _scale(first, second)
+    low, high = _value_range(first, second)
     most = float(np.abs(pair.apart).max(initial=0.0)) or 1.0
     difference = as_image(pair.apart)
     assert difference is not None
     size = f"{first.shape[1]} by {first.shape[0]} pixels"
     texts = (f"{pair.called}, {size}", f"the counterexample, {size}", f"their difference, {size}")
     scales = (f"black is {low:.3g}, white {high:.3g}",) * 2 + (f"grey is 0, black {-most:.3g}, white {most:.3g}",)
-    pictures = (_bytes(first, low, high), _bytes(second, low, high), _bytes(difference, -most, most))
-    return f'<div class="images">{"".join(map(_figure, texts, scales, pictures))}</div>'
+    pictures = (_to_bytes(first, low, high), _to_bytes(second, low, high), _to_bytes(difference, -most, most))
+    return f'<div class="images">{"".join(map(_figure_html, texts, scales, pictures))}</div>'
 
 
-def _scale(*images: Array) -> tuple[float, float]:
+def _value_range(*images: Array) -> tuple[float, float]:
     """Return the values shown as black and white in all `images`: 0 to 1 or 0 to 255 if all cells fit, else the
     extremes.
     """
@@ -119,13 +119,13 @@ def _scale(*images: Array) -> tuple[float, float]:
     return low, high
 
 
-def _bytes(image: Array, low: float, high: float) -> Array:
+def _to_bytes(image: Array, low: float, high: float) -> Array:
     """Scale an image's values from low..high to bytes 0..255; 127 or 128 everywhere if low == high."""
     share = (image.astype(float) - low) / (high - low) if high > low else np.full(image.shape, 0.5)
     return np.clip(np.rint(255 * share), 0, 255).astype(np.uint8)
 
 
-def _figure(text: str, scale: str, pixels: Array) -> str:
+def _figure_html(text: str, scale: str, pixels: Array) -> str:
     """Return an HTML figure of pixels with its caption: `text`, and small below it `scale`, what the colours mean."""
     height, width = pixels.shape[:2]
     times = max(1, round(SIDE / max(height, width)))
@@ -136,38 +136,38 @@ def _figure(text: str, scale: str, pixels: Array) -> str:
     return f'<figure><img {size} alt="{escape(text)}; {escape(scale)}" src="{source}">{said}</figure>'
 
 
-def _inputs(pair: Pair) -> str:
+def _inputs_table(pair: Pair) -> str:
     """Return an HTML table of both inputs if they have few cells; else ""."""
     if pair.x.size > OUTPUTS:
         return ""
     values = zip(np.ravel(pair.original), np.ravel(pair.x), strict=True)
-    return _table("input", pair.called, [(f"{a:.9g}", f"{b:.9g}") for a, b in values])
+    return _table_html("input", pair.called, [(f"{a:.9g}", f"{b:.9g}") for a, b in values])
 
 
-def _outputs(pair: Pair) -> str:
+def _outputs_table(pair: Pair) -> str:
     """Return an HTML table of both outputs; of many, the largest ones."""
     before, after = np.ravel(pair.before), np.ravel(pair.after)
     order = list(range(len(after)))
     if len(order) > OUTPUTS:  # the largest of both
         order = sorted(set(np.argsort(-before)[: OUTPUTS // 2]) | set(np.argsort(-after)[: OUTPUTS // 2]))
-    tops = (_top(before), _top(after))
-    cells = [tuple(_output(v[j], j == top) for v, top in zip((before, after), tops, strict=True)) for j in order]
+    tops = (_argmax(before), _argmax(after))
+    cells = [tuple(_output_html(v[j], j == top) for v, top in zip((before, after), tops, strict=True)) for j in order]
     more = f"<p>{len(after) - len(order):,} more outputs are smaller.</p>" if len(order) < len(after) else ""
-    return _table("output", pair.called, cells, [int(j) for j in order]) + more
+    return _table_html("output", pair.called, cells, [int(j) for j in order]) + more
 
 
-def _top(values: Array) -> int:
+def _argmax(values: Array) -> int:
     """Return the index of the largest of `values`; -1 if there is one value only, or one is not finite."""
     return int(np.argmax(values)) if len(values) > 1 and np.isfinite(values).all() else -1
 
 
-def _output(value: float, top: bool) -> str:
+def _output_html(value: float, top: bool) -> str:
     """Return an output's value as HTML with 9 digits, bold and marked as largest if `top`."""
     text = f"{value:.9g}" if math.isfinite(value) else str(value)
     return f"<strong>{text} (largest)</strong>" if top else text
 
 
-def _table(what: str, called: str, cells: Sequence[tuple[str, ...]], order: Sequence[int] | None = None) -> str:
+def _table_html(what: str, called: str, cells: Sequence[tuple[str, ...]], order: Sequence[int] | None = None) -> str:
     """Return an HTML table with a row per entry of `cells`: its number, the value at the original, the value at the
     counterexample.
 

@@ -64,7 +64,7 @@ def layers_of(graph: Graph, bounds: Bounds) -> list[LayerBounds]:
         if seen is not None:
             text = f"{node.op.name} {describe(node.params)}".rstrip()
             mean = float(np.mean(width)) if width.size else 0.0
-            ends = (widest[i], mean, *_bends(graph, node, bounds))
+            ends = (widest[i], mean, *_nonlinear_cells(graph, node, bounds))
             rows.append(LayerBounds(node.name, text, tuple(node.shape), *ends, _growth(node, widest[i], widest)))
     return rows
 
@@ -75,7 +75,7 @@ def _growth(node: Node, width: float, widest: dict[int, float]) -> float | None:
     return width / read if read > 0 and math.isfinite(read) and math.isfinite(width / read) else None
 
 
-def _bends(graph: Graph, node: Node, bounds: Bounds) -> tuple[int, int]:
+def _nonlinear_cells(graph: Graph, node: Node, bounds: Bounds) -> tuple[int, int]:
     """Return the number of cells of a nonlinear function, and of those with a kink or bend inside their box."""
     kinks = () if node.op.curve is None else node.op.curve.kinks(node.params)
     box = bounds.layers.get(graph.nodes[node.operands()[0]].name) if kinks and node.operands() else None
@@ -123,27 +123,29 @@ def chart(rows: Sequence[LayerBounds]) -> str:
         parts += [level(LEFT, right, y), text_at(LEFT - 6, y + 4, f"{share} %", "end")]
     for k, r in enumerate(rows):
         x = LEFT + step * k + step * 0.15
-        parts += [_width(r, k, x, step * 0.7, floor, first, last), _share(r, k, x, step * 0.7, below)]
+        parts += [_width_bar(r, k, x, step * 0.7, floor, first, last), _unstable_bar(r, k, x, step * 0.7, below)]
     named_every = math.ceil(22 / step)
     parts += [
         text_at(LEFT + step * (k + 0.5), below + 16, str(k + 1), "middle") for k in range(0, len(rows), named_every)
     ]
     parts.append(text_at(0, below + 34, "layers in order, numbered as in the table below", "start"))
-    return plot(right + 8, below + 42, _said(rows), parts)
+    return plot(right + 8, below + 42, _chart_text(rows), parts)
 
 
-def _width(r: LayerBounds, k: int, x: float, wide_: float, floor: float, first: int, last: int) -> str:
+def _width_bar(r: LayerBounds, k: int, x: float, wide_: float, floor: float, first: int, last: int) -> str:
     """SVG bar of the width of layer k on the logarithmic scale, 10**first to 10**last; a full bar if it is unbounded.
 
     It stands on `floor`, begins at x and is `wide_` wide.
     """
     if math.isfinite(r.widest):
         share = (math.log10(r.widest) - first) / (last - first) if r.widest > 0 else 0.0
-        return _bar(x, wide_, floor, max(HIGH * share, 1.5), "link", f"{k + 1} {r.name}: at most {upward(r.widest, 3)}")
-    return _bar(x, wide_, floor, HIGH, "bad", f"{k + 1} {r.name}: unbounded")
+        return _rectangle(
+            x, wide_, floor, max(HIGH * share, 1.5), "link", f"{k + 1} {r.name}: at most {upward(r.widest, 3)}"
+        )
+    return _rectangle(x, wide_, floor, HIGH, "bad", f"{k + 1} {r.name}: unbounded")
 
 
-def _share(r: LayerBounds, k: int, x: float, wide_: float, floor: float) -> str:
+def _unstable_bar(r: LayerBounds, k: int, x: float, wide_: float, floor: float) -> str:
     """SVG bar of one layer's share of unstable cells, on y = `floor` and `wide_` wide; "" if it has no function that
     bends.
 
@@ -152,10 +154,10 @@ def _share(r: LayerBounds, k: int, x: float, wide_: float, floor: float) -> str:
     if not r.bending:
         return ""
     label = f"{k + 1} {r.name}: {r.unstable:,} of {r.bending:,} unstable"
-    return _bar(x, wide_, floor, max(LOW * r.unstable / r.bending, 1.5), "open", label)
+    return _rectangle(x, wide_, floor, max(LOW * r.unstable / r.bending, 1.5), "open", label)
 
 
-def _bar(x: float, width: float, floor: float, height: float, tone: str, label: str) -> str:
+def _rectangle(x: float, width: float, floor: float, height: float, tone: str, label: str) -> str:
     """SVG rectangle in the colour `tone` that stands on y = `floor`; a pointer over it shows the label.
 
     Left edge at x; width and height in pixels.
@@ -164,9 +166,9 @@ def _bar(x: float, width: float, floor: float, height: float, tone: str, label: 
     return f'<rect {place} class="fill-{tone}"><title>{escape(label)}</title></rect>'
 
 
-def _said(rows: Sequence[LayerBounds]) -> str:
+def _chart_text(rows: Sequence[LayerBounds]) -> str:
     """Describe the chart in words, for its alternative text."""
-    ends = f"from {_plain(rows[0].widest)} in {rows[0].name} to {_plain(rows[-1].widest)} in {rows[-1].name}"
+    ends = f"from {_width_text(rows[0].widest)} in {rows[0].name} to {_width_text(rows[-1].widest)} in {rows[-1].name}"
     top = max((r for r in rows if r.bending), key=lambda r: r.unstable / r.bending, default=None)
     unstable = (
         f"; the largest share of unstable cells is in {top.name}: {top.unstable:,} of {top.bending:,}" if top else ""
@@ -174,7 +176,7 @@ def _said(rows: Sequence[LayerBounds]) -> str:
     return f"Widest box of each of {len(rows)} layers: {ends}{unstable}. The table below has every number"
 
 
-def _plain(x: float) -> str:
+def _width_text(x: float) -> str:
     """Width in 3 digits, rounded up, or "unbounded"."""
     return upward(x, 3) if math.isfinite(x) else "unbounded"
 
@@ -191,10 +193,10 @@ def table(rows: Sequence[LayerBounds]) -> str:
         '<th class="number">times what it reads'
         '<th class="number">mean, about<th>operator<th>shape</tr>'
     )
-    return wide(f"<table>{head}{''.join(_row(k + 1, r) for k, r in enumerate(rows))}</table>")
+    return wide(f"<table>{head}{''.join(_row_html(k + 1, r) for k, r in enumerate(rows))}</table>")
 
 
-def _row(number_: int, r: LayerBounds) -> str:
+def _row_html(number_: int, r: LayerBounds) -> str:
     """Return the HTML table row of one layer, with its number from 1."""
     share = r.unstable / r.bending if r.bending else 0.0
     bar = f'<span class="track"><i class="open" style="width:{100 * share:.0f}%"></i></span>'

@@ -138,7 +138,7 @@ class _Drawing:
     def __init__(self, graph: Graph, tree: Tree, settled: bool, worst: int | None) -> None:
         self.graph, self.tree, self.settled = graph, tree, settled
         self.leaves, self.depth = below(tree)
-        self.worst = set() if worst is None else {worst, *_above(tree, worst)}
+        self.worst = set() if worst is None else {worst, *_ancestors(tree, worst)}
         self.children, self.opened = _children(tree), unfolded(tree)
         self.parts: list[str] = []
         self.row, self.right = 0, 0.0
@@ -165,12 +165,12 @@ class _Drawing:
         for end, word in zip((first, second), SIDES[kind_of_cut(self.graph, cut)], strict=True):
             path = f"M{x + 4:.0f} {y:.1f}H{joint:.0f}V{end:.1f}H{x + STEP - 6:.0f}"
             self.parts.append(f'<path class="branch" d="{path}"/>')
-            self._text(joint + 3, end - 4, word, 10)
-        self._text(x, y - 5, escape(self._label(cut)), 11)
+            self._add_text(joint + 3, end - 4, word, 10)
+        self._add_text(x, y - 5, escape(self._split_label(cut)), 11)
         self.parts.append(f'<circle class="fill-link" cx="{x + 2:.0f}" cy="{y:.1f}" r="3"/>')
         return y
 
-    def _label(self, cut: Split) -> str:
+    def _split_label(self, cut: Split) -> str:
         """Short text of a split: cell, and point or tap."""
         point = f"tap {cut.tap}" if cut.tap is not None else f"at {cut.at:.3g}"
         return f"{shortened(cell_of(self.graph, cut), NAME - len(point) - 1)} {point}"
@@ -185,15 +185,15 @@ class _Drawing:
         else:
             text = f"{self.leaves[part]:,} leaves, {self.depth[part]:,} deeper" + " *" * worst
             self.parts.append(f'<path class="fill-{tone}" d="M{x - 2:.0f} {y:.1f}l10 -6v12z"/>')
-        self._text(x + 12, y + 4, text, 11)
+        self._add_text(x + 12, y + 4, text, 11)
         self.right = max(self.right, x + 16 + 6.2 * len(text))
 
-    def _text(self, x: float, y: float, text: str, size: int) -> None:
+    def _add_text(self, x: float, y: float, text: str, size: int) -> None:
         """Append SVG text of a font size at (x, y); `text` is escaped already."""
         self.parts.append(f'<text x="{x:.0f}" y="{y:.1f}" font-size="{size}">{text}</text>')
 
 
-def _above(tree: Tree, part: int) -> Iterator[int]:
+def _ancestors(tree: Tree, part: int) -> Iterator[int]:
     """Yield all ancestors of a part, the nearest first."""
     while part:
         part = tree.parents[part]
@@ -282,17 +282,17 @@ def worst_said(worst: Worst, inputs: int) -> str:
         head = '<tr><th>input<th class="number">from<th class="number">to<th>of the whole question</tr>'
         rows = "".join(
             f'<tr><td>{named(name)}</td><td class="number">{low:.9g}</td><td class="number">{high:.9g}</td>'
-            f"<td>{_span(low, high, first, last)} {first:.6g} to {last:.6g}</td></tr>"
+            f"<td>{_span_html(low, high, first, last)} {first:.6g} to {last:.6g}</td></tr>"
             for name, low, high, first, last in worst.box[:MOST_CUT]
         )
-        text += wide(f'<table class="slim">{head}{rows}</table>') + _more(worst.box)
+        text += wide(f'<table class="slim">{head}{rows}</table>') + _more_html(worst.box)
     if worst.cuts:
         items = "".join(f"<li><code>{escape(shortened(c, 80))}</code></li>" for c in worst.cuts[:MOST_CUT])
-        text += f"<ul>{items}</ul>{_more(worst.cuts)}"
+        text += f"<ul>{items}</ul>{_more_html(worst.cuts)}"
     return text
 
 
-def _span(low: float, high: float, first: float, last: float) -> str:
+def _span_html(low: float, high: float, first: float, last: float) -> str:
     """Return an HTML bar that shows where low..high lies in first..last."""
     size = last - first
     start, share = ((low - first) / size, (high - low) / size) if size > 0 else (0.0, 1.0)
@@ -301,6 +301,6 @@ def _span(low: float, high: float, first: float, last: float) -> str:
     return f'<span class="track"><i class="open" style="{style}"></i></span>'
 
 
-def _more(rows: Sequence[object]) -> str:
+def _more_html(rows: Sequence[object]) -> str:
     """Return HTML "And n more." if `rows` are more than what is shown; else ""."""
     return f"<p>And {len(rows) - MOST_CUT:,} more.</p>" if len(rows) > MOST_CUT else ""

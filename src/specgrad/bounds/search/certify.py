@@ -156,7 +156,7 @@ def certify(
         verdict = replace(verdict, reason="; ".join(filter(None, (NO_WITNESS, verdict.reason))))
     if not plain and verdict.counterexample is not None:
         verdict = replace(verdict, counterexample=at_positions(question, verdict.counterexample, arithmetic))
-    notes = (*question.notes, *_rounded(verdict.counterexample), *_disagree(verdict.counterexample))
+    notes = (*question.notes, *_rounding_note(verdict.counterexample), *_disagreement_note(verdict.counterexample))
     said = deployment_of(arithmetic, question.graph) | {"inputs": INPUTS}
     verdict = replace(verdict, deployment=said, notes=notes)
     if verdict.verdict == "violated" and isinstance(statement, tuple):
@@ -172,7 +172,7 @@ def _check_arithmetic(arithmetic: Any) -> None:
         raise ParameterError("certify", text, rule="P5")
 
 
-def _rounded(point: Counterexample | None) -> tuple[str, ...]:
+def _rounding_note(point: Counterexample | None) -> tuple[str, ...]:
     """Note if the counterexample's point had to be rounded to float32; else empty."""
     if point is None or not point.rounded:
         return ()
@@ -180,7 +180,7 @@ def _rounded(point: Counterexample | None) -> tuple[str, ...]:
     return (f"{text}: the network was run on the nearest ones",)
 
 
-def _disagree(point: Counterexample | None) -> tuple[str, ...]:
+def _disagreement_note(point: Counterexample | None) -> tuple[str, ...]:
     """Note if some runtime does not violate the property at the counterexample `point`; else empty, as for None."""
     if point is None or not point.disagree:
         return ()
@@ -197,7 +197,7 @@ def _at_the_input(network: DeployedNetwork | Graph, x: Any, label: int) -> str:
     return "" if largest == label else f"at the input itself output {largest} is the largest, not {label}"
 
 
-def _joined(answers: list[CertifyResult]) -> CertifyResult:
+def _merge_results(answers: list[CertifyResult]) -> CertifyResult:
     """Combine the results of all cases, `answers`: the worst verdict, all margins and trees."""
     order = {"violated": 0, "unknown": 1, "holds": 2}
     worst = min(answers, key=lambda a: order[a.verdict])
@@ -228,11 +228,11 @@ class _Certifier:
         self.network = DeployedNetwork(graph)
         self.stages = dict.fromkeys(STAGES, 0.0)
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """Return the seconds until the deadline, at least 0."""
         return max(0.0, self.deadline - time.monotonic())
 
-    def _say(self, text: str, done: int = 0, total: int = 0) -> None:
+    def _report_progress(self, text: str, done: int = 0, total: int = 0) -> None:
         """Report progress, if somebody listens: what is done (`text`), and `done` of `total` steps of it."""
         if self.progress is not None:
             self.progress(text, done, total)
@@ -245,58 +245,58 @@ class _Certifier:
         for case in self._in_time(cases):
             counterexample = self._attack(case, QUICK)
             if counterexample is not None:
-                return self._broken(counterexample)
+                return self._violated_result(counterexample)
         answers: list[CertifyResult] = []
         for case in self._in_time(cases):
-            answers.append(self._settle(case))
+            answers.append(self._certify_case(case))
             if answers[-1].verdict == "violated":
-                return _joined(answers)
+                return _merge_results(answers)
         missing = len(cases) - len(answers)
         if not missing:
-            return _joined(answers)
+            return _merge_results(answers)
         reason = f"the time was over before case {len(answers) + 1:,} of {len(cases):,}"
-        verdict = _joined([*answers, *[CertifyResult("unknown", None, ((),), self.stages, 0)] * missing])
+        verdict = _merge_results([*answers, *[CertifyResult("unknown", None, ((),), self.stages, 0)] * missing])
         return replace(verdict, reason="; ".join(filter(None, (verdict.reason, reason))))
 
     def _in_time(self, cases: Sequence[Case]) -> Iterator[Case]:
         """Yield the first of the cases, and others until the deadline."""
         for k, case in enumerate(cases):
-            if k and not self._left():
+            if k and not self._seconds_left():
                 return
             yield case
 
-    def _settle(self, case: Case) -> CertifyResult:
-        """Return the result for one case, after the quick attack: by bounds first, then by more attacks and
+    def _certify_case(self, case: Case) -> CertifyResult:
+        """Return the result for one case after the quick attack: linear bounds first, then more attacks and
         splitting.
         """
         if not all(len(a.limits) for a in case.alternatives):
             reason = "an alternative says nothing of the outputs, so no bound excludes it"
             return CertifyResult("unknown", None, ((),), self.stages, 0, reason)
-        case, margins, nearest, root, reason = self._bounded(case)
+        case, margins, nearest, root, reason = self._linear_bounds(case)
         open_ = [k for k, margin in enumerate(margins) if not margin > 0]
-        if open_ and root is not None and self._left():
-            open_ = self._pieces(root, nearest, margins, open_)
+        if open_ and root is not None and self._seconds_left():
+            open_ = self._multi_neuron_margins(root, nearest, margins, open_)
         if not open_:
             return CertifyResult("holds", None, (tuple(margins),), self.stages, 0)
         rest = replace(case, alternatives=tuple(case.alternatives[k] for k in open_))
-        if self._left():
-            counterexample = self._attack(rest, Effort(starts=8, steps=50, seconds=self._left() / 6, seed=1))
+        if self._seconds_left():
+            counterexample = self._attack(rest, Effort(starts=8, steps=50, seconds=self._seconds_left() / 6, seed=1))
             if counterexample is not None:
-                return self._broken(counterexample)
+                return self._violated_result(counterexample)
         if root is None:
             return CertifyResult("unknown", None, (tuple(margins),), self.stages, 0, reason)
-        return self._branch(rest, root, [nearest[k] for k in open_], margins, open_)
+        return self._search_splits(rest, root, [nearest[k] for k in open_], margins, open_)
 
     def _attack(self, case: Case, effort: Effort) -> Counterexample | None:
         """Search a counterexample of the case by gradients; None if none is found and confirmed."""
-        self._say("attack")
+        self._report_progress("attack")
         start = time.monotonic()
-        seconds = min(effort.seconds, self._left())
-        counterexample = self._witnessed(attack(self.network, case, replace(effort, seconds=seconds)), case)
+        seconds = min(effort.seconds, self._seconds_left())
+        counterexample = self._confirmed_by_runtimes(attack(self.network, case, replace(effort, seconds=seconds)), case)
         self.stages["attack"] += time.monotonic() - start
         return counterexample
 
-    def _witnessed(self, candidate: Counterexample | None, case: Case) -> Counterexample | None:
+    def _confirmed_by_runtimes(self, candidate: Counterexample | None, case: Case) -> Counterexample | None:
         """Ask every runtime about a candidate; return it with their answers, or None if it does not stand.
 
         Sets `no_witness` if it does not. No candidate (None) gives None, and asks and sets nothing.
@@ -307,18 +307,18 @@ class _Certifier:
         self.no_witness |= counterexample is None
         return counterexample
 
-    def _broken(self, counterexample: Counterexample) -> CertifyResult:
+    def _violated_result(self, counterexample: Counterexample) -> CertifyResult:
         """Return the result "violated" with this counterexample."""
         return CertifyResult("violated", counterexample, ((),), self.stages, 0)
 
-    def _bounded(self, case: Case) -> tuple[Case, list[float], list[_Row], Any, str]:
+    def _linear_bounds(self, case: Case) -> tuple[Case, list[float], list[_Row], Any, str]:
         """Linear bounds of a case: (case, margins, nearest rows, forward pass or None, reason), weighted rows added if
         useful.
         """
         margins, nearest, root, reason = self._crown(case)
         several = [len(a.limits) > 1 for a in case.alternatives]
         open_ = any(s and not m > 0 for s, m in zip(several, margins, strict=True))
-        if root is None or not open_ or not self._left():
+        if root is None or not open_ or not self._seconds_left():
             return case, margins, nearest, root, reason
         from .neuron_split.row_weights import add_weighted_rows
 
@@ -329,9 +329,9 @@ class _Certifier:
         """Margins and nearest rows per alternative by linear bounds, the forward pass (None: cannot be split), and the
         reason.
         """
-        self._say("linear bounds")
+        self._report_progress("linear bounds")
         start = time.monotonic()
-        root = self._root(case, *case.outer())
+        root = self._forward_pass(case, *case.outer())
         margins, nearest = self._margins(case, root)
         self.stages["crown"] += time.monotonic() - start
         if root.unbounded:
@@ -348,10 +348,12 @@ class _Certifier:
 
         rows = np.concatenate([a.rows for a in case.alternatives])
         bounds = iter(output_bounds(root, rows)[0].tolist())
-        closest = [_nearest(a, [_margin(next(bounds), limit) for limit in a.limits]) for a in case.alternatives]
+        closest = [_nearest_row(a, [_margin(next(bounds), limit) for limit in a.limits]) for a in case.alternatives]
         return [margin for margin, _ in closest], [row for _, row in closest]
 
-    def _pieces(self, root: Any, nearest: list[_Row], margins: list[float], open_: list[int]) -> list[int]:
+    def _multi_neuron_margins(
+        self, root: Any, nearest: list[_Row], margins: list[float], open_: list[int]
+    ) -> list[int]:
         """Improve `margins` in place by multi-neuron bounds, on top of the bounds `root`; return the alternatives that
         stay open.
 
@@ -359,7 +361,7 @@ class _Certifier:
         """
         from .neuron_split.multi_neuron import piecewise
 
-        self._say("pieces")
+        self._report_progress("pieces")
         start = time.monotonic()
         bounds = piecewise(root, *_tensors([nearest[k] for k in open_]), self.deadline).tolist()
         for k, bound in zip(open_, bounds, strict=True):
@@ -367,7 +369,9 @@ class _Certifier:
         self.stages["pieces"] += time.monotonic() - start
         return [k for k in open_ if not margins[k] > 0]
 
-    def _branch(self, case: Case, root: Any, rows: list[_Row], margins: list[float], open_: list[int]) -> CertifyResult:
+    def _search_splits(
+        self, case: Case, root: Any, rows: list[_Row], margins: list[float], open_: list[int]
+    ) -> CertifyResult:
         """Search by splits: of inputs if these are few, else of neurons first, then of inputs.
 
         `case` holds the open alternatives only: `open_` are their numbers in `margins`, which is improved in place, and
@@ -378,34 +382,34 @@ class _Certifier:
         worst: OpenPart | None = None
         trees: list[tuple[tuple[int, ...], Tree]] = []
         counterexample: Counterexample | None = None
-        if len(case.low) > FEW_INPUTS and self._left():
-            outcome = self._search(root, rows)
+        if len(case.low) > FEW_INPUTS and self._seconds_left():
+            outcome = self._search_neuron_splits(root, rows)
             count, settled = outcome.problems, outcome.settled
             worst = _open_part(case, outcome, self.graph.input_positions[0])
             trees = [((k,), tree) for k, tree in zip(open_, outcome.trees, strict=True)]
             for k, bound, (_, limit) in zip(open_, outcome.bounds.tolist(), rows, strict=True):
                 margins[k] = max(margins[k], _margin(bound, limit))
-        if not settled and self._left():
-            outcome = self._split(case, root)
-            counterexample = self._witnessed(outcome.counterexample, case)
+        if not settled and self._seconds_left():
+            outcome = self._search_input_splits(case, root)
+            counterexample = self._confirmed_by_runtimes(outcome.counterexample, case)
             settled, worst = outcome.settled, outcome.worst
             share, alone = outcome.share, outcome.stuck
             count, trees = count + outcome.problems, [(tuple(open_), outcome.tree)]
         spent = time.monotonic() - start
         self.stages["branch"] += spent
         if counterexample is not None:
-            return replace(self._broken(counterexample), problems=count)
+            return replace(self._violated_result(counterexample), problems=count)
         verdict = CertifyResult("unknown", None, (tuple(margins),), self.stages, count, trees=(tuple(trees),))
         if settled:
             return replace(verdict, verdict="holds")
         low, high = case.outer()
         inside = self.graph.input_positions[0]
         why = OpenReport(count, spent, share, worst, inside, alone)
-        why = self._unknown(case, root, worst, why)
+        why = self._with_worst_layer(case, root, worst, why)
         reason = ONE_INPUT if (low == high).all() else why.said()
         return replace(verdict, reason=reason, open_part=worst, unknown=why)
 
-    def _unknown(self, case: Case, root: Any, worst: OpenPart | None, why: OpenReport) -> OpenReport:
+    def _with_worst_layer(self, case: Case, root: Any, worst: OpenPart | None, why: OpenReport) -> OpenReport:
         """Return the report `why` with the layer that loses most in the worst open part; unchanged if there is none.
 
         `root` is the forward pass over the case's box.
@@ -414,22 +418,22 @@ class _Certifier:
             return why
         from .input_split.explain_open import explained
 
-        rounding, layer = explained(self._boxes(case, root), worst)
+        rounding, layer = explained(self._batched_bounds(case, root), worst)
         return replace(why, rounding=why.rounding or rounding, layer=layer)
 
-    def _split(self, case: Case, root: Any) -> Any:
+    def _search_input_splits(self, case: Case, root: Any) -> Any:
         """Search by input splits for all rows of the case, from the bounds `root` on; return how that ended. Small
         parts get bounds of their own.
         """
         from .input_split.search import split_inputs
 
         def rooted(low: Any, high: Any) -> Any:
-            smaller = self._root(case, low.numpy(), high.numpy())
-            return self._boxes(case, smaller) if smaller.varies else None
+            smaller = self._forward_pass(case, low.numpy(), high.numpy())
+            return self._batched_bounds(case, smaller) if smaller.varies else None
 
-        return split_inputs(self.network, case, self._boxes(case, root), self.deadline, self.progress, rooted)
+        return split_inputs(self.network, case, self._batched_bounds(case, root), self.deadline, self.progress, rooted)
 
-    def _root(self, case: Case, low: Array, high: Array) -> Any:
+    def _forward_pass(self, case: Case, low: Array, high: Array) -> Any:
         """Return crown's forward pass over the input box low..high, and the case's ball if it has one."""
         from .neuron_split.subproblems import input_ball, root_forward
 
@@ -437,22 +441,24 @@ class _Certifier:
         ends = low.reshape(shape), high.reshape(shape)
         return root_forward(self.graph, *ends, ball=input_ball(case), **self.options)
 
-    def _boxes(self, case: Case, root: Any) -> Any:
-        """Return batched bounds of all rows of the case, within the bounds `root` of the whole box."""
+    def _batched_bounds(self, case: Case, root: Any) -> Any:
+        """Return the object that bounds all rows of the case on many parts of its box at once; `root` is the forward
+        pass over the whole box.
+        """
         from .input_split.search import Boxes
 
         rows = [(row, limit) for a in case.alternatives for row, limit in zip(a.rows, a.limits, strict=True)]
         owner = [k for k, a in enumerate(case.alternatives) for _ in a.limits]
         return Boxes(root, *_tensors(rows), owner)
 
-    def _search(self, root: Any, rows: list[_Row]) -> Any:
+    def _search_neuron_splits(self, root: Any, rows: list[_Row]) -> Any:
         """Search by neuron splits for the nearest row of each alternative, from the bounds `root` on."""
         from .neuron_split.branch_and_bound import narrowed
         from .neuron_split.reduced_search import search
 
-        bounder = narrowed(root, time.monotonic() + self._left() / 4, progress=self.progress)
+        bounder = narrowed(root, time.monotonic() + self._seconds_left() / 4, progress=self.progress)
         stacked, targets = _tensors(rows)
-        return search(bounder, stacked, targets, seconds=self._left(), progress=self.progress)
+        return search(bounder, stacked, targets, seconds=self._seconds_left(), progress=self.progress)
 
 
 def _open_part(case: Case, outcome: Any, x: int) -> OpenPart | None:
@@ -481,7 +487,7 @@ def _margin(bound: float, limit: Fraction) -> float:
     return nearest_float(exact) or (5e-324 if exact > 0 else -5e-324 if exact < 0 else 0.0)
 
 
-def _nearest(alternative: Alternative, margins: list[float]) -> tuple[float, _Row]:
+def _nearest_row(alternative: Alternative, margins: list[float]) -> tuple[float, _Row]:
     """Largest margin of an alternative's rows, and that row with its limit.
 
     An alternative without rows holds every output: nothing excludes it, least of all 0.y > 0.

@@ -61,9 +61,9 @@ class LargestEps:
 
     def to_json(self) -> dict[str, Any]:
         """The result as a JSON object."""
-        data: dict[str, Any] = {"proven": _number(self.proven), "violated": _number(self.violated, up=True)}
-        data |= {"gap": _number(self.gap, up=True), "reason": self.reason}
-        data["tried"] = [{"eps": _number(eps), "verdict": verdict} for eps, verdict in self.tried]
+        data: dict[str, Any] = {"proven": _float_toward(self.proven), "violated": _float_toward(self.violated, up=True)}
+        data |= {"gap": _float_toward(self.gap, up=True), "reason": self.reason}
+        data["tried"] = [{"eps": _float_toward(eps), "verdict": verdict} for eps, verdict in self.tried]
         data["deployment"] = {} if self.verdict is None else self.verdict.deployment
         data["notes"] = [] if self.verdict is None else list(self.verdict.notes)
         if self.counterexample is not None:
@@ -96,7 +96,7 @@ def shown(value: Fraction, *, up: bool = False) -> str:
     return format(context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize(context), "f")
 
 
-def _number(value: Fraction | None, *, up: bool = False) -> float | None:
+def _float_toward(value: Fraction | None, *, up: bool = False) -> float | None:
     """Nearest float64 not above the value, or not below it if `up`; None stays None."""
     if value is None:
         return None
@@ -187,20 +187,25 @@ class _EpsSearch:
 
     def run(self, first: Fraction) -> None:
         """Double eps from `first` while it is proven, bisect the proven end, then the violated one."""
-        if self._try(Fraction(0)) != "holds":
+        if self._certify_at(Fraction(0)) != "holds":
             self.reason = self.reason or "not even the input itself is proven"
             return
         eps = first
-        while self._try(eps) == "holds" and not self._is_over() and eps < LARGEST and not self._is_everything(eps):
+        while (
+            self._certify_at(eps) == "holds"
+            and not self._is_over()
+            and eps < LARGEST
+            and not self._covers_all_inputs(eps)
+        ):
             eps *= 2
-        self._raise_proven()
-        if self.high_end is None and not self._is_over() and not self._is_everything(self._proven()):
-            self._look_above()
-        self._lower_broken()
+        self._bisect_proven()
+        if self.high_end is None and not self._is_over() and not self._covers_all_inputs(self._proven_eps()):
+            self._find_violated()
+        self._bisect_violated()
         if self._is_over() and not self._is_close():
             self.reason = "the time was over"
 
-    def _proven(self) -> Fraction:
+    def _proven_eps(self) -> Fraction:
         """Largest proven eps, 0 if none is."""
         return Fraction(0) if self.low_end is None else self.low_end[0]
 
@@ -209,33 +214,33 @@ class _EpsSearch:
         open_ = [eps for eps, verdict in self.tried.items() if verdict != "holds"]
         return min([*open_, *([self.high_end[0]] if self.high_end else [])], default=None)
 
-    def _raise_proven(self) -> None:
+    def _bisect_proven(self) -> None:
         """Raise the largest proven eps by bisection, until it is close to its ceiling or the time is over."""
         while not self._is_over() and (ceiling := self._ceiling()) is not None:
-            middle = _few_digits((self._proven() + ceiling) / 2)
-            if ceiling - self._proven() <= CLOSE * ceiling or middle in self.tried:
+            middle = _few_digits((self._proven_eps() + ceiling) / 2)
+            if ceiling - self._proven_eps() <= CLOSE * ceiling or middle in self.tried:
                 return
-            self._try(middle)
+            self._certify_at(middle)
 
-    def _look_above(self) -> None:
+    def _find_violated(self) -> None:
         """Look for a counterexample at eps that doubles each time, until one is found or the time is over."""
         eps = max(self.tried) * 2
         while self.high_end is None and eps < LARGEST and not self._is_over():
-            self._try(eps)
-            if self._is_everything(eps):
+            self._certify_at(eps)
+            if self._covers_all_inputs(eps):
                 return
             eps *= 2
 
-    def _lower_broken(self) -> None:
+    def _bisect_violated(self) -> None:
         """Lower the violated end by bisection, down to the largest eps that is not violated."""
         while not self._is_over() and self.high_end is not None and not self._is_close():
             open_ = [e for e, v in self.tried.items() if e < self.high_end[0]]
             middle = _few_digits((max(open_) + self.high_end[0]) / 2)
             if self.high_end[0] - max(open_) <= CLOSE * self.high_end[0] or middle in self.tried:
                 return
-            self._try(middle)
+            self._certify_at(middle)
 
-    def _try(self, eps: Fraction) -> str:
+    def _certify_at(self, eps: Fraction) -> str:
         """Certify one eps and move an end; return the verdict."""
         left = max(0.0, self.deadline - time.monotonic())
         if self.progress is not None:
@@ -244,22 +249,22 @@ class _EpsSearch:
         verdict = certify(self.model, (self.x, self.label, eps), seconds=left / PARTS, **about)
         outcome: str = verdict.verdict
         if verdict.counterexample is not None:
-            self._broken_by(verdict)
+            self._lower_violated_end(verdict)
         elif outcome == "holds":
-            outcome = self._proved(eps, verdict)
+            outcome = self._raise_proven_end(eps, verdict)
         elif verdict.reason:
             self.reason = f"at {shown(eps)}: {verdict.reason}"
         self.tried[eps] = outcome
         return outcome
 
-    def _broken_by(self, verdict: CertifyResult) -> None:
+    def _lower_violated_end(self, verdict: CertifyResult) -> None:
         """Move the violated end to the counterexample's own distance, which may be less than the eps that was tried.
 
         ContradictionError if that is proven. `verdict` is "violated".
         """
         point = verdict.counterexample
         assert point is not None
-        distance = norm_upper_bound([at - cell for at, cell in self._cells(point)], self.options["norm"])
+        distance = norm_upper_bound([at - cell for at, cell in self._cell_pairs(point)], self.options["norm"])
         if self.low_end is not None and distance <= self.low_end[0]:
             where = f"a counterexample at {shown(distance)}, where {shown(self.low_end[0])} is proven"
             raise ContradictionError(f"largest_eps: {where}")
@@ -268,7 +273,7 @@ class _EpsSearch:
         if verdict.reason:
             self.reason = verdict.reason
 
-    def _proved(self, eps: Fraction, verdict: CertifyResult) -> str:
+    def _raise_proven_end(self, eps: Fraction, verdict: CertifyResult) -> str:
         """Move the proven end to eps, with a certificate if asked for; return the verdict.
 
         ContradictionError if a counterexample is no further away.
@@ -298,25 +303,25 @@ class _EpsSearch:
     def _is_close(self) -> bool:
         """Whether both ends are within CLOSE of each other."""
         high = self.high_end
-        return high is not None and high[0] - self._proven() <= CLOSE * high[0]
+        return high is not None and high[0] - self._proven_eps() <= CLOSE * high[0]
 
-    def _is_everything(self, eps: Fraction) -> bool:
+    def _covers_all_inputs(self, eps: Fraction) -> bool:
         """Whether eps already covers all inputs between low and high."""
         low, high = self.options["low"], self.options["high"]
         if low is None or high is None:
             return False
-        arrays = self.x.values() if isinstance(self.x, Mapping) else _each(self.x)
+        arrays = self.x.values() if isinstance(self.x, Mapping) else _as_list(self.x)
         cells = [Fraction(v) for a in arrays for v in np.ravel(a).tolist()]
         farthest = [max(c - low, high - c) for c in cells]
         return norm_upper_bound(farthest, self.options["norm"]) <= eps
 
-    def _cells(self, point: Counterexample) -> Iterator[tuple[Fraction, Fraction]]:
+    def _cell_pairs(self, point: Counterexample) -> Iterator[tuple[Fraction, Fraction]]:
         """Yield (cell of the counterexample, cell of x)."""
         if isinstance(self.x, Mapping):
             pairs = [(point.exact[name], array) for name, array in self.x.items()] if point.exact else []
             pairs = pairs or [(np.array(point.point, dtype=object), array) for array in self.x.values()]
         else:
-            pairs = [(np.array(point.point, dtype=object), np.concatenate([np.ravel(a) for a in _each(self.x)]))]
+            pairs = [(np.array(point.point, dtype=object), np.concatenate([np.ravel(a) for a in _as_list(self.x)]))]
         for exact, array in pairs:
             for at, cell in zip(np.ravel(exact), np.ravel(array).tolist(), strict=True):
                 yield at, Fraction(cell)
@@ -326,11 +331,11 @@ class _EpsSearch:
         proven, verdict, certificate = self.low_end or (None, None, None)
         broken, point = self.high_end or (None, None)
         reason = "" if self.low_end is not None and self._is_close() else self.reason
-        if self.low_end is not None and self._is_everything(self._proven()):
+        if self.low_end is not None and self._covers_all_inputs(self._proven_eps()):
             reason = "that is every input between low and high"
         return LargestEps(proven, broken, verdict, point, certificate, tuple(self.tried.items()), reason)
 
 
-def _each(x: Any) -> Sequence[Any]:
+def _as_list(x: Any) -> Sequence[Any]:
     """Return the arrays of several inputs, or of one, as a list."""
     return list(x) if isinstance(x, tuple) else [x]

@@ -130,7 +130,9 @@ class ForwardPass:
 
     @property
     def short(self) -> State:
-        """State for passes of few layers: with parallel lines, unless some layer has several sources."""
+        """Return the State for backward passes that end after few layers: both lines of a relaxation have one slope,
+        unless some layer has several sources.
+        """
         if any(isinstance(layer, BoundJoint) for layer in self.layers.values()):  # which have no lines
             return self._faster if self._is_single else self.state
         return self._parallel[self._is_single]
@@ -160,7 +162,7 @@ class ForwardPass:
         if node.op is INPUT or node.op is CONSTANT:
             if isinstance(self.inputs.get(i), Ball):
                 self._add_input(i, node)
-        elif self._varies(i, node):
+        elif self._depends_on_boxes(i, node):
             self._add_layer(i, node)
         elif self._is_exact_copy(i, node):
             self._add_input(i, node)
@@ -184,7 +186,7 @@ class ForwardPass:
             return False
         return all(self.balls[a].is_exact and isinstance(self.layers[a], BoundOpaque) for a in read)
 
-    def _varies(self, i: int, node: Node) -> bool:
+    def _depends_on_boxes(self, i: int, node: Node) -> bool:
         """Whether the node depends on the input boxes: through its operands' values, or through undecided indices."""
         depends = any(a in self.layers or self._is_undecided_index(a) for a in node.operands())
         return depends and node.kind == "real" and bool(self.balls[i].radius.any())
@@ -208,15 +210,15 @@ class ForwardPass:
         else:
             error, size = self._function_error(i, node)
             if isinstance(layer, BoundMaximum):
-                size = sum((self._size(a) for a in node.operands()), size)
+                size = sum((self._largest_size(a) for a in node.operands()), size)
         self.deviation[i] = np.zeros(node.shape)
         if self.rules.arithmetic.fused and not self.unbounded:
-            error = self._deviate(i, node, layer, error)
+            error = self._set_deviation(i, node, layer, error)
         mixes = not node.op.exact or not isinstance(layer, BoundLinear)
         depth = max((self.depth[s] for s in layer.sources), default=0) + int(mixes)
         self._register_layer(layer, depth, error, size)
         if not self.unbounded:
-            self._within(i, layer)
+            self._narrow_softmax(i, layer)
         if not self.rules.arithmetic.fused and not isinstance(layer, BoundSoftmax):
             self.state.merged |= {(s, i) for s in layer.sources if self.same_region(s, i)}
 
@@ -234,12 +236,12 @@ class ForwardPass:
             return gate
         if node.op in STEP_OFFSET and sources:
             return BoundStep(i, node, sources, self.rules.arithmetic.tiny if self.rules.arithmetic.flush else 0.0)
-        layer = layer_of(self.graph, i, self.layers, self._constants(node))
+        layer = layer_of(self.graph, i, self.layers, self._constant_balls(node))
         if isinstance(layer, BoundSoftmax) and (self.unbounded or not np.isfinite(self._softmax_error(layer)).all()):
             return BoundOpaque(i, node, sources)
         return layer
 
-    def _constants(self, node: Node) -> dict[int, Ball]:
+    def _constant_balls(self, node: Node) -> dict[int, Ball]:
         """Balls of the node's operands that do not vary, by position."""
         return {a: self.balls[a] for a in node.operands() if a not in self.layers}
 
@@ -252,7 +254,7 @@ class ForwardPass:
         state.errors[i], state.sizes[i] = tensor(error)[None], tensor(size)[None]
         if isinstance(layer, BoundConv):
             state.underflow_losses[i] = (
-                layer.float32_roundings * SINGLE_FLUSH * float(self._size(layer.sources[0]).sum())
+                layer.float32_roundings * SINGLE_FLUSH * float(self._largest_size(layer.sources[0]).sum())
             )
         self._set_interval(i)
 
@@ -267,7 +269,7 @@ class ForwardPass:
         if i in self.layers:
             self.state.intervals[i] = tensor(low)[None], tensor(high)[None]
         apart, old = self.deviation.get(i, 0.0) * SLACK, self.balls[i]
-        new = hull(*_within(low - apart, high + apart, old), old.value)
+        new = hull(*_intersect_ball(low - apart, high + apart, old), old.value)
         e = old.expansion  # which is about the old middle
         if e is not None:
             e = replace(e, carried=(e.carried + np.abs(new.value - old.value)) * SLACK)
@@ -294,7 +296,7 @@ class ForwardPass:
 
     # --- several values of one node ---------------------------------------------------------------------------------
 
-    def _deviate(self, i: int, node: Node, layer: BoundLayer, error: Array) -> Array:
+    def _set_deviation(self, i: int, node: Node, layer: BoundLayer, error: Array) -> Array:
         """Set the deviation of node i from its reference; return the error that the layer itself must still
         be charged.
         """
@@ -304,15 +306,18 @@ class ForwardPass:
         if not isinstance(layer, BoundLinear | BoundBilinear) or node.op.transcendental:
             self.deviation[i] = output_deviation(self.rules, node, self.balls, self.deviation, i) + error
             return np.zeros(node.shape)
-        sources, repeats = self._sources(node), most_readers(self.graph, i) > 1
+        sources, repeats = self._argument_positions(node), most_readers(self.graph, i) > 1
         values = [self.deviation.get(a) for a in sources]
         inside = [a for a in sources if a >= 0 and self.same_region(a, i)]
         read = self.expanded_deviation if repeats else self.region_deviation
-        nothing, carried = np.zeros(node.shape), self.propagated_deviation(node, self._terms(sources, inside, read))
+        nothing, carried = (
+            np.zeros(node.shape),
+            self.propagated_deviation(node, self._argument_deviations(sources, inside, read)),
+        )
         self.expanded_deviation[i] = (
             carried
             if repeats
-            else self.propagated_deviation(node, self._terms(sources, inside, self.expanded_deviation))
+            else self.propagated_deviation(node, self._argument_deviations(sources, inside, self.expanded_deviation))
         )
         if i in self.recomputed_per_reader:
             self.region_deviation[i] = self.expanded_deviation[i]
@@ -324,19 +329,21 @@ class ForwardPass:
             return common + error
         moves = not self.summed & set(node.operands()) and not (repeats and inside)
         if node.op.exact and moves:  # layout of values, not of sums to come, nor of one that each reader computes
-            error = exact_error(self.rules, node, self.balls[i], self._constants(node))
+            error = exact_error(self.rules, node, self.balls[i], self._constant_balls(node))
             self.deviation[i] = self.propagated_deviation(node, values) + error
         else:
             self.deviation[i] = self.region_deviation[i] + error
         return common
 
-    def _terms(self, sources: Sequence[int], inside: Sequence[int], read: dict[int, Array]) -> list[Array | None]:
+    def _argument_deviations(
+        self, sources: Sequence[int], inside: Sequence[int], read: dict[int, Array]
+    ) -> list[Array | None]:
         """Return the deviations of the nodes `sources`: from `read` for those in `inside` (same region), else the
         stored ones; None for a node without.
         """
         return [read[a] if a in inside else self.deviation.get(a) for a in sources]
 
-    def _sources(self, node: Node) -> list[int]:
+    def _argument_positions(self, node: Node) -> list[int]:
         """Positions of the node's arguments, -1 for numbers."""
         return [a if isinstance(a, int) else -1 for a in node.args]
 
@@ -346,7 +353,7 @@ class ForwardPass:
         `reads` are those deviations in order, None for an argument without.
         """
         total: Array | float = 0.0
-        sizes, groups = self._sizes(node), node.op.linear_groups(len(node.args)) or ((0,),)
+        sizes, groups = self._argument_sizes(node), node.op.linear_groups(len(node.args)) or ((0,),)
         for k, apart in enumerate(reads):
             if apart is not None and apart.any():
                 group = next(g for g in groups if k in g)
@@ -363,17 +370,17 @@ class ForwardPass:
         known = {a: self._without_incoming_error(a, i) for a in node.operands()}
         self.local_error_balls[i] = node_ball(self.graph, i, node, known, self.inputs, self.rules)
         with np.errstate(all="ignore"):
-            size = magnitude(self.rules, node.op, self._sizes(node), node.params)
+            size = magnitude(self.rules, node.op, self._argument_sizes(node), node.params)
         return self.local_error_balls[i].radius, np.broadcast_to(size, node.shape)
 
-    def _sizes(self, node: Node) -> list[Array]:
+    def _argument_sizes(self, node: Node) -> list[Array]:
         """Largest absolute values of the node's arguments; of a divisor the least one."""
-        sizes = [self._size(a) if isinstance(a, int) else np.asarray(abs(float(a.value))) for a in node.args]
+        sizes = [self._largest_size(a) if isinstance(a, int) else np.asarray(abs(float(a.value))) for a in node.args]
         if node.op.name == "div" and isinstance(node.args[1], int):
             sizes[1] = self.balls[node.args[1]].least
         return sizes
 
-    def _size(self, a: int) -> Array:
+    def _largest_size(self, a: int) -> Array:
         """Largest absolute value of every cell of node a; of an index its value."""
         ball = self.balls[a]
         return ball.value if ball.value.dtype.kind == "i" else ball.size
@@ -406,7 +413,7 @@ class ForwardPass:
         """(error, size) of a nonlinear layer: how much wider the computed range is than the exact one, and its size."""
         size = self.balls[i].size
         if node.op.exact:
-            return exact_error(self.rules, node, self.balls[i], self._constants(node)), size
+            return exact_error(self.rules, node, self.balls[i], self._constant_balls(node)), size
         real = replace(self.rules, arithmetic=REAL, undecided=set())
         ball, exact = self.balls[i], node_ball(self.graph, i, node, self.balls, self.inputs, real)
         with np.errstate(invalid="ignore"):
@@ -414,8 +421,8 @@ class ForwardPass:
         return np.where(np.isfinite(exact.radius), wider, np.inf) + RANGE * size, size
 
     def _put_error(self, i: int, node: Node) -> tuple[Array, Array]:
-        """(error, size) of a scatter-add: roundings where values meet in a cell, and a constant's radius; 4 times the
-        sizes.
+        """Return (error, size) of a scatter-add: the roundings of cells that several values are added to, with the
+        radius of constant values, and 4 times the sizes.
         """
         gy, index = (self.balls[a] for a in node.operands())
         varies = node.operands()[0] in self.layers
@@ -461,9 +468,9 @@ class ForwardPass:
         """Bound per cell of how far values of node p may be from its exact function of what it reads."""
         return self.deviation[p] + self.state.errors[p][0].numpy() if p in self.layers else self.balls[p].radius
 
-    def _within(self, i: int, layer: BoundLayer) -> None:
-        """Narrow node i, if it is of a softmax, by what always holds: y in its interval, x - max x <= 0, the sum of
-        exponentials >= 1.
+    def _narrow_softmax(self, i: int, layer: BoundLayer) -> None:
+        """Narrow node i if it is part of a softmax: its result lies in the softmax's interval, x - max x is at most 0,
+        the sum of exponentials at least 1.
         """
         low, high = self.interval(i)
         error = self.state.errors[i][0].numpy() * SLACK
@@ -506,7 +513,7 @@ class ForwardPass:
         return not self.balls[a].size.any() if isinstance(a, int) else a.value == 0
 
 
-def _within(low: Array, high: Array, old: Ball) -> tuple[Array, Array]:
+def _intersect_ball(low: Array, high: Array, old: Ball) -> tuple[Array, Array]:
     """Intersection of low..high with a ball's interval, cell by cell; low..high itself where that is empty."""
     least, most = np.fmax(low, old.low), np.fmin(high, old.high)
     return np.where(least <= most, least, low), np.where(least <= most, most, high)

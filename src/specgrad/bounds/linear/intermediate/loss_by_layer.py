@@ -38,14 +38,14 @@ def losses(forward: ForwardPass, position: int, row: Array, values: Mapping[str,
 
     def move(payer: int, j: int, amount: Any) -> None:
         """Move an amount of loss from the node that was charged to node j that caused it."""
-        _add(lost, payer, -amount)
-        _add(lost, j, amount)
+        _add_loss(lost, payer, -amount)
+        _add_loss(lost, j, amount)
 
     def told(i: int, part: ObjectiveParts, pulled: list[Tensor], constant: Any, paid: Any) -> None:
         layer, a = state.layers[i], part.total
         sources = () if isinstance(layer, BoundOpaque) else layer.sources
         handed = sum((rows_dot(b, exact[s]) for s, b in zip(sources, pulled, strict=True)), start=constant)
-        _add(lost, i, rows_dot(a, exact[i]) - handed + paid)
+        _add_loss(lost, i, rows_dot(a, exact[i]) - handed + paid)
         if isinstance(layer, BoundRelaxed) and isinstance(state.layers[layer.sources[0]], BoundLinear):
             lines, (positive, negative) = state.relaxation(i), positive_negative(a)
             for j, charge in state.rounding_cost_by_node(layer.sources[0]).items():
@@ -63,7 +63,7 @@ def losses(forward: ForwardPass, position: int, row: Array, values: Mapping[str,
     return layers
 
 
-def _add(lost: dict[int, Tensor], i: int, amount: Any) -> None:
+def _add_loss(lost: dict[int, Tensor], i: int, amount: Any) -> None:
     """Add `amount` to lost[i], the loss that is counted at node i; a first one is entered."""
     part = torch.as_tensor(amount, dtype=torch.float64).reshape(())
     lost[i] = lost[i] + part if i in lost else part

@@ -223,10 +223,10 @@ def reads_range(node: Node) -> bool:
 
 def open_cells(readers: Sequence[Node], low: Array, high: Array) -> Array:
     """Bool mask of the cells whose tighter interval would improve some reader's relaxation."""
-    return np.asarray(np.any([_open_for(node, low, high) for node in readers], axis=0))
+    return np.asarray(np.any([_improvable_cells(node, low, high) for node in readers], axis=0))
 
 
-def _open_for(node: Node, low: Array, high: Array) -> Array:
+def _improvable_cells(node: Node, low: Array, high: Array) -> Array:
     """Bool mask of the cells whose tighter interval would improve the relaxation of `node`.
 
     That is where a kink or a jump lies inside, the function bends noticeably, or a maximum has several possible

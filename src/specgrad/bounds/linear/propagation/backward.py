@@ -281,7 +281,7 @@ class State:
             self.chains[i] = self._merge_chain(i)
         return self.chains[i]
 
-    def _factor(self, i: int) -> list[Tensor | None] | None:
+    def _elementwise_factors(self, i: int) -> list[Tensor | None] | None:
         """Return the factors of node i if it is an elementwise linear map with one source, as BoundLinear.factors; None
         for any other layer.
         """
@@ -293,14 +293,14 @@ class State:
         factor: Tensor | None = None
         constant: Tensor | None = None
         inner: list[int] = []
-        while (factors := self._factor(i)) is not None:
+        while (factors := self._elementwise_factors(i)) is not None:
             layer = self.layers[i]
             assert isinstance(layer, BoundLinear)
             (below,) = layer.sources
             if layer.constant is not None:
                 constant = plus(constant, times(layer.constant, factor))
             factor = times(factors[0], factor)
-            if self.readers.get(below) != 1 or self._factor(below) is None:
+            if self.readers.get(below) != 1 or self._elementwise_factors(below) is None:
                 return Chain(below, tuple(inner), self.absorbed_by(below, i), factor, constant)
             inner.append(below)
             i = below

@@ -92,19 +92,19 @@ class Cone:
         """Gather an array v (1, *lead, channels, *spatial) at the patches: (positions, channels, *patch), 0 outside the
         array.
         """
-        return self._gathered(v, patch)[0]
+        return self._gather_stacked(v, patch)[0]
 
-    def _gathered(self, v: Tensor, patch: Patch) -> Tensor:
+    def _gather_stacked(self, v: Tensor, patch: Patch) -> Tensor:
         """Gather arrays v (k, *lead, channels, *spatial) at the patches: (k, positions, channels, *patch), 0 outside
         the array.
         """
         spatial, channels = tuple(v.shape[v.ndim - self.rank :]), v.shape[v.ndim - self.rank - 1]
         planes = v.reshape(len(v), -1, channels, math.prod(spatial)).movedim(2, 1)
-        index = self._index(patch, spatial, planes.shape[2])
+        index = self._flat_cells(patch, spatial, planes.shape[2])
         flat = torch.nn.functional.pad(planes.reshape(len(v) * channels, -1), (0, 1))
         return flat[:, index].reshape(len(v), channels, *index.shape).movedim(2, 1).contiguous()
 
-    def _index(self, patch: Patch, spatial: Shape, planes: int) -> Tensor:
+    def _flat_cells(self, patch: Patch, spatial: Shape, planes: int) -> Tensor:
         """Flat cells of the patches over all planes, (positions, *patch); one past the last cell for those outside.
 
         `spatial` is the shape of one plane, `planes` their number (leading axes); results are cached.
@@ -121,8 +121,8 @@ class Cone:
         """Relaxation of node i gathered at the patches; slopes of a max pool have the axis of taps in front."""
         lines = self.state.relaxation(i)
         if not isinstance(self.state.layers[i], BoundMaxPool):
-            return LinearRelaxation(*self._gathered(torch.cat(lines), patch))
-        down, up = (self._gathered(s.squeeze(1), patch) for s in (lines.lower_slope, lines.upper_slope))
+            return LinearRelaxation(*self._gather_stacked(torch.cat(lines), patch))
+        down, up = (self._gather_stacked(s.squeeze(1), patch) for s in (lines.lower_slope, lines.upper_slope))
         return LinearRelaxation(down, self.gather(lines.lower, patch), up, self.gather(lines.upper, patch))
 
     # --- down -------------------------------------------------------------------------------------------------------
@@ -142,7 +142,9 @@ class Cone:
 
         lost   (1, rows): rounding errors so far; both ends move outward by them and by those of this pass
         """
-        total, lost = propagate_in_reverse(self.state.layers, self.pending, self._step, torch.zeros_like(lost), lost)
+        total, lost = propagate_in_reverse(
+            self.state.layers, self.pending, self._propagate_layer, torch.zeros_like(lost), lost
+        )
         rows = lost.shape[1]
         low, high = (end.expand(len(self.positions), rows) for end in widen_by_loss(self.state, total, lost))
         if not self.dense:
@@ -150,7 +152,7 @@ class Cone:
         lower, upper = self._dense_rest(rows)
         return low + lower, high + upper
 
-    def _merged(self, j: int, parts: list[Objective]) -> Objective | None:
+    def _merge_objectives(self, j: int, parts: list[Objective]) -> Objective | None:
         """Merge `parts`, the objectives of node j, on one common patch; None if no patch fits, and the node goes on as
         dense rows.
         """
@@ -168,14 +170,14 @@ class Cone:
             for p in parts
         ]
         loose = [b for _, b in placed if b is not None]
-        return Objective(patch, _total([a for a, _ in placed]), _total(loose) if loose else None)
+        return Objective(patch, _sum_tensors([a for a, _ in placed]), _sum_tensors(loose) if loose else None)
 
-    def _step(self, j: int, parts: list[Objective]) -> tuple[Tensor | float, Tensor | float]:
+    def _propagate_layer(self, j: int, parts: list[Objective]) -> tuple[Tensor | float, Tensor | float]:
         """Propagate the objectives `parts` of layer j, merged, through it; return its constant and loss.
 
         The objectives of its sources are added to `pending`.
         """
-        objective = self._merged(j, parts)
+        objective = self._merge_objectives(j, parts)
         if objective is None:
             return 0.0, 0.0
         layer, patch, a = self.state.layers[j], objective.patch, objective.a
@@ -249,7 +251,7 @@ class Cone:
             bias = per_channel(source.constant, self.rank)
             low, high = (torch.addcmul(end, s.sum(0), bias) for end, s in ((low, down), (high, up)))
         halves = [(a, down)] if self.state.parallel else list(zip(positive_negative(a), (down, up), strict=True))
-        pulled = _total([_composed_adjoint(part.flatten(2), slope.flatten(2), rows) for part, slope in halves])
+        pulled = _sum_tensors([_composed_adjoint(part.flatten(2), slope.flatten(2), rows) for part, slope in halves])
         out = pulled.reshape(*pulled.shape[:2], -1, *below.size)
         self.add_pending(source.sources[0], Objective(below, out, out))
         return bound_over_interval(a, low, high)
@@ -267,7 +269,7 @@ class Cone:
         if objective.unabsorbed is not None:
             lost = rows_dot(objective.unabsorbed.abs(), self.gather(state.rounding_cost(j), patch))
         constant = 0.0 if layer.constant is None else rows_dot(a, self.gather(layer.constant, patch))
-        for source, (below, pulled) in zip(layer.sources, self._adjoint(j, layer, patch, a), strict=True):
+        for source, (below, pulled) in zip(layer.sources, self._source_patches(j, layer, patch, a), strict=True):
             paid = self.state.absorbed_by(source, j) == "absorbed"
             self.add_pending(source, Objective(below, pulled, None if paid else pulled))
         return constant, lost
@@ -282,12 +284,12 @@ class Cone:
         lost = 0.0 if loose is None else rows_dot(loose.abs(), self.gather(self.state.rounding_cost(j), patch))
         constant = 0.0 if chain.constant is None else rows_dot(a, self.gather(chain.constant, patch))
         below = times(
-            a, self._validity_factor(j, patch) if chain.factor is None else self._diagonal(chain.factor, patch)
+            a, self._validity_factor(j, patch) if chain.factor is None else self._gather_factors(chain.factor, patch)
         )
         self.add_pending(chain.source, Objective(patch, below, None if chain.absorbed_as == "absorbed" else below))
         return constant, lost
 
-    def _adjoint(self, j: int, layer: BoundLinear, patch: Patch, a: Tensor) -> list[tuple[Patch, Tensor]]:
+    def _source_patches(self, j: int, layer: BoundLinear, patch: Patch, a: Tensor) -> list[tuple[Patch, Tensor]]:
         """Patch and coefficients of every source of linear layer j, for coefficients `a` of its own patch."""
         if is_channel_concat(layer, self.rank):
             inside = times(a, self._validity_factor(j, patch))
@@ -295,7 +297,7 @@ class Cone:
         if not is_windowed(layer) and not is_transposed(layer):
             each = layer.factors or [None] * len(layer.sources)
             return [
-                (patch, times(a, self._validity_factor(j, patch) if f is None else self._diagonal(f, patch)))
+                (patch, times(a, self._validity_factor(j, patch) if f is None else self._gather_factors(f, patch)))
                 for f in each
             ]
         below, scaled, through = (
@@ -318,7 +320,7 @@ class Cone:
             self.convolutions[j, patch] = convolution_on(layer, over(layer.node.params["window"]))
         return self.convolutions[j, patch]
 
-    def _diagonal(self, d: Tensor, patch: Patch) -> Tensor:
+    def _gather_factors(self, d: Tensor, patch: Patch) -> Tensor:
         """Gather the factors d (1, *shape) of an elementwise map at the patches, (positions, 1, channels, *patch); one
         number if all are equal.
         """
@@ -340,16 +342,18 @@ class Cone:
 
     def _dense_rest(self, rows: int) -> Interval:
         """(lower, upper) (positions, rows) of the objectives that go on as whole rows."""
-        seeds = {j: _total([self._scattered(j, p, a, rows) for p, a in parts]) for j, parts in self.dense.items()}
+        seeds = {
+            j: _sum_tensors([self._scatter_to_rows(j, p, a, rows) for p, a in parts]) for j, parts in self.dense.items()
+        }
         low, high = (end.reshape(len(self.positions), rows) for end in backward_two_sided(self.state, seeds))
         return low, high
 
-    def _scattered(self, j: int, patch: Patch, a: Tensor, rows: int) -> Tensor:
+    def _scatter_to_rows(self, j: int, patch: Patch, a: Tensor, rows: int) -> Tensor:
         """Scatter coefficients `a` of node j over patches into whole rows (1, positions*rows, *shape)."""
         shape = self.state.layers[j].node.shape
         spatial = shape[len(shape) - self.rank :]
         planes, channels, cells = math.prod(shape[: -self.rank - 1]), shape[-self.rank - 1], math.prod(spatial)
-        index = self._index(patch, spatial, planes).reshape(len(self.positions), 1, 1, -1)
+        index = self._flat_cells(patch, spatial, planes).reshape(len(self.positions), 1, 1, -1)
         wide = a.expand(len(self.positions), *a.shape[1:]).flatten(3)
         total = wide.new_zeros((len(self.positions), rows, channels, planes * cells + 1))
         total.scatter_add_(3, index.expand(wide.shape), wide)
@@ -419,7 +423,7 @@ def _scalar_if_uniform(v: Tensor) -> Tensor:
     return first if bool((v == first).all()) else v
 
 
-def _total(parts: list[Tensor]) -> Tensor:
+def _sum_tensors(parts: list[Tensor]) -> Tensor:
     """Sum of a nonempty list of tensors, `parts`."""
     total = parts[0]
     for part in parts[1:]:

@@ -28,7 +28,11 @@ def find_gaps(state: State, taps: BoundMaxPool) -> Gaps | None:
     or pooling.
     """
     source = state.layers[taps.sources[0]]
-    if taps.node.op.name == "smooth_max_pool" or not isinstance(source, BoundLinear) or not _fits(taps, source):
+    if (
+        taps.node.op.name == "smooth_max_pool"
+        or not isinstance(source, BoundLinear)
+        or not _is_pooled_convolution(taps, source)
+    ):
         return None
     low, high = (taps.read(end) for end in state.intervals[source.position])
     inside = taps.inside(low)
@@ -38,11 +42,11 @@ def find_gaps(state: State, taps: BoundMaxPool) -> Gaps | None:
     open_ = (inside & (gap_high > 0)).sum(0) > 1
     gap_low, gap_high = (g.scatter(0, reference, 0.0) for g in (gap_low, gap_high))
     if bool(open_.any()):
-        _narrow(state, taps, source, reference, open_, gap_low, gap_high)
+        _narrow_gaps(state, taps, source, reference, open_, gap_low, gap_high)
     return Gaps(reference, gap_low, gap_high)
 
 
-def _fits(taps: BoundMaxPool, source: BoundLinear) -> bool:
+def _is_pooled_convolution(taps: BoundMaxPool, source: BoundLinear) -> bool:
     """Whether the pool's source is a convolution with constant weights, of equal rank, under strided windows of 2 taps
     or more.
     """
@@ -51,7 +55,7 @@ def _fits(taps: BoundMaxPool, source: BoundLinear) -> bool:
     return strided and taps.window.rank == source.node.params["window"].rank and taps.window.taps_count > 1
 
 
-def _narrow(
+def _narrow_gaps(
     state: State,
     taps: BoundMaxPool,
     source: BoundLinear,

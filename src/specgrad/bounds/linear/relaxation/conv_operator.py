@@ -69,15 +69,15 @@ class Convolution:
         """Apply the transposed convolution to `a` (rows, outputs, *out): (rows, inputs, *size). In float32 if `single`,
         else float64.
         """
-        return self._through(a, single, back=True)
+        return self._apply_fastest(a, single, back=True)
 
     def forward(self, x: Tensor, single: bool) -> Tensor:
         """Apply the convolution: (rows, inputs, *size) to (rows, outputs, *out); in float32 if `single`, else
         float64.
         """
-        return self._through(x, single, back=False)
+        return self._apply_fastest(x, single, back=False)
 
-    def _through(self, a: Tensor, single: bool, back: bool) -> Tensor:
+    def _apply_fastest(self, a: Tensor, single: bool, back: bool) -> Tensor:
         """Apply the convolution, or its adjoint if `back`, to `a` by the method that `way` chooses; the result is
         float64.
 
@@ -94,7 +94,7 @@ class Convolution:
             cells = a.reshape(len(a), self.groups, -1, math.prod(self.window.out))
             return ((weights.mT if back else weights) @ cells).reshape(len(a), -1, *self.window.out)
         if way == "stripes":
-            return self._by_stripes(a, back)
+            return self._apply_stripes(a, back)
         op = CONV_TRANSPOSE if back else CONV
         weights = self._single_weights if way == "single" else self.weights
         through: Tensor = apply(op, a.to(weights.dtype), weights, window=self.window, groups=self.groups)
@@ -159,7 +159,7 @@ class Convolution:
         return self.singles[0]
 
     @property
-    def _stripes(self) -> Tensor:
+    def _stripe_matrices(self) -> Tensor:
         """Matrices along the last axis, one per tap of the leading axes: (taps, outputs*out, inputs*size)."""
         if "stripes" not in self.matrices:
             taps = math.prod(self.window.kernel[:-1])
@@ -167,9 +167,9 @@ class Convolution:
             self.matrices["stripes"] = scattered_weights(each, Window(self.window.axes[-1:]), taps)
         return self.matrices["stripes"]
 
-    def _by_stripes(self, a: Tensor, back: bool) -> Tensor:
+    def _apply_stripes(self, a: Tensor, back: bool) -> Tensor:
         """Apply the convolution to `a`, or its adjoint if `back`, by one matrix product per tap of the leading axes."""
-        lead, matrices = Window(self.window.axes[:-1]), self._stripes
+        lead, matrices = Window(self.window.axes[:-1]), self._stripe_matrices
         planes, channels = (lead.size, self.inputs) if back else (lead.out, self.outputs)
         width = (self.window.size if back else self.window.out)[-1]
         rows = a.movedim(1, -2).flatten(-2)  # (rows, *lead, channels*width)

@@ -92,7 +92,7 @@ def hull(
     ) / steps * slack_constants.GRID_GAP + 4 * U * size  # between two points of the grid, as they were rounded
     bulge = 0.0 if curvature is None else curvature * gap**2 / 8
     slack = slack_constants.LINE * (values.abs().amax(0) + size + 1)
-    slopes = _candidates(points, values, steps)
+    slopes = _candidate_slopes(points, values, steps)
     lower, upper = (best_line(points, values, slopes, side, bulge, slack) for side in (-1, 1))
     return LinearRelaxation(*lower, *upper)
 
@@ -112,22 +112,22 @@ def within_unit(lines: LinearRelaxation, low: Tensor, high: Tensor) -> LinearRel
     return LinearRelaxation(*sides)
 
 
-def _candidates(points: Tensor, values: Tensor, last: int) -> Tensor:
+def _candidate_slopes(points: Tensor, values: Tensor, last: int) -> Tensor:
     """Candidate slopes, (candidates, ...): chord, middle secant, extreme secants from both ends, and 0.
 
     `values` are those of the function at `points`; 0 and `last` are the numbers of both ends.
     """
-    chord = _ratio(values[last] - values[0], points[last] - points[0])
+    chord = _safe_ratio(values[last] - values[0], points[last] - points[0])
     if len(points) == 2:
         return torch.stack([chord, 0 * chord]).nan_to_num(0.0, 0.0, 0.0)
-    secants = [_ratio(values - values[at], points - points[at]) for at in (0, last)]
+    secants = [_safe_ratio(values - values[at], points - points[at]) for at in (0, last)]
     a, b = (last - 1) // 2, (last + 2) // 2
-    middle = _ratio(values[b] - values[a], points[b] - points[a])
+    middle = _safe_ratio(values[b] - values[a], points[b] - points[a])
     ends = [s for each in secants for s in (each.amin(0), each.amax(0))]
     return torch.stack([chord, middle, *ends, 0 * chord]).nan_to_num(0.0, 0.0, 0.0)
 
 
-def _ratio(rise: Tensor, run: Tensor) -> Tensor:
+def _safe_ratio(rise: Tensor, run: Tensor) -> Tensor:
     """rise/run, and 0 where run is 0."""
     return torch.where(run == 0, 0.0, rise / torch.where(run == 0, 1.0, run))
 
@@ -249,7 +249,7 @@ def smooth_largest(low: Tensor, high: Tensor, inside: Tensor, zeros: Tensor, bet
     size, taps = torch.maximum(low.abs(), high.abs()).amax(0), low.shape[0]
     weights, entropy, defect = shares(low / 2 + high / 2, inside, zeros, beta)
     below = (entropy - 2 * defect * (entropy + 1)) / beta - defect * size
-    slope, above = _corner(f, low, high, inside)
+    slope, above = _plane_through_corner(f, low, high, inside)
     slack = slack_constants.SMOOTH_LINE * (1 + taps) ** 2 * (size + f(high).abs() + f(low).abs() + 1 / beta)
     some = inside.any(0)
     alone = slack_constants.LINE * f(low).abs()  # no tap inside: log(zeros)/beta, or 0
@@ -286,7 +286,9 @@ def _log_sum(x: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> Tensor:
     return torch.where(total.isfinite(), total / beta, 0.0)
 
 
-def _corner(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+def _plane_through_corner(
+    f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, inside: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return slopes and intercept of a plane above a smooth maximum f, but for rounding: the caller adds its slack.
 
     Of two planes, through the upper and the lower corner of the box, the one that is lower at its middle. `low`,
@@ -298,7 +300,7 @@ def _corner(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, inside: Te
         for t in range(len(low)):
             moved = start.clone()
             moved[t] = other[t]
-            slopes.append(_ratio(base - f(moved), start[t] - other[t]).clamp(0, 1))
+            slopes.append(_safe_ratio(base - f(moved), start[t] - other[t]).clamp(0, 1))
         slope = torch.where(inside, torch.stack(slopes), 0.0)
         planes.append((slope, base - (slope * start).sum(0)))
     heights = [(s * middle).sum(0) + c for s, c in planes]

@@ -51,8 +51,8 @@ class BoundInputBall(BoundOpaque):
         """
         low, high = (end.flatten(1).unsqueeze(1) for end in context.interval(self.position))
         rows = a.flatten(2)
-        splits = [torch.zeros_like(rows), rows, self._split(rows, low, high)]
-        best = [self._value(rows, first, low, high) for first in splits]
+        splits = [torch.zeros_like(rows), rows, self._ball_share(rows, low, high)]
+        best = [self._split_bound(rows, first, low, high) for first in splits]
         constant, lost = best[0]
         for other, less in best[1:]:
             better = other - less > constant - lost
@@ -61,17 +61,17 @@ class BoundInputBall(BoundOpaque):
             constant, lost = torch.where(better, other, constant), torch.where(better, less, lost)
         return BackwardBound([], constant, lost)
 
-    def _value(self, rows: Tensor, first: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    def _split_bound(self, rows: Tensor, first: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """(constant, lost), each (boxes, rows), of the split rows = first + second; all our roundings are in `lost`."""
         second = rows - first
         middle, reach = low / 2 + high / 2, (high / 2 - low / 2) * slack_constants.MIDDLE
         own = (4 * rows.shape[-1] + slack_constants.OWN) * slack_constants.U
         center, size = self.ball.center, torch.maximum(low.abs(), high.abs())
-        lost = (self.ball.radius * self._dual(first) + (second.abs() * reach).sum(-1)) * (1 + own)
+        lost = (self.ball.radius * self._dual_norm(first) + (second.abs() * reach).sum(-1)) * (1 + own)
         sizes = (first.abs() * center.abs()).sum(-1) + ((second.abs() + rows.abs()) * size).sum(-1)
         return (first * center).sum(-1) + (second * middle).sum(-1), lost + own * sizes
 
-    def _dual(self, a: Tensor) -> Tensor:
+    def _dual_norm(self, a: Tensor) -> Tensor:
         """Dual norm of every row of a, (boxes, rows): the 2-norm for "2", the largest absolute value for "1"."""
         largest = a.abs().amax(-1, keepdim=True)
         if self.ball.norm == "1":
@@ -79,14 +79,18 @@ class BoundInputBall(BoundOpaque):
         share = torch.where(largest > 0, a / largest, 0.0)  # so that no square underflows that counts
         return largest.squeeze(-1) * share.square().sum(-1).sqrt()
 
-    def _split(self, rows: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Part of `rows` that is bounded by the ball (A1), near the best split; the rest is bounded by the box."""
-        return self._cut_off(rows, low, high) if self.ball.norm == "1" else self._on_the_sphere(rows, low, high)
+    def _ball_share(self, rows: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Return the part A1 of the coefficients `rows` that is bounded by the ball; the rest, rows - A1, is bounded by
+        the box low..high.
+        """
+        return self._ball_share_1(rows, low, high) if self.ball.norm == "1" else self._ball_share_2(rows, low, high)
 
-    def _on_the_sphere(self, rows: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """A1 for the 2-norm: (c - x)/t with x the point c - t*A clamped to the box, t found by iteration."""
+    def _ball_share_2(self, rows: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Return the part of `rows` to bound by the ball of the 2-norm: (c - x)/t for the point x = c - t*rows clamped
+        to the box low..high, c being the centre and t found by iteration.
+        """
         center, square = self.ball.center, self.ball.radius**2
-        t = self.ball.radius / self._dual(rows).clamp(min=torch.finfo(rows.dtype).tiny).unsqueeze(-1)
+        t = self.ball.radius / self._dual_norm(rows).clamp(min=torch.finfo(rows.dtype).tiny).unsqueeze(-1)
         x = center - t * rows
         for _ in range(SPHERE_ITERATIONS):
             at = torch.minimum(torch.maximum(center - t * rows, low), high)
@@ -99,9 +103,9 @@ class BoundInputBall(BoundOpaque):
         first = torch.where((x > low) & (x < high), rows, (center - x) / t)
         return torch.where(first.isfinite(), first, 0.0)
 
-    def _cut_off(self, rows: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """A1 for the 1-norm: `rows` clamped to plus and minus the size from which on the box alone uses up
-        the radius.
+    def _ball_share_1(self, rows: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Return the part of `rows` to bound by the ball of the 1-norm: `rows` clamped to plus and minus the size from
+        which on the box low..high alone uses up the radius.
         """
         reach = torch.where(rows > 0, self.ball.center - low, high - self.ball.center).clamp(min=0)
         size, order = rows.abs().expand_as(reach).sort(-1, descending=True)

@@ -45,20 +45,20 @@ class BoundBilinear(BoundJoint):
         self.args = args
         self.varying = [k for k, a in enumerate(args) if isinstance(a, tuple)]
 
-    def _filled(self, x: Tensor, y: Tensor) -> list[Any]:
-        """Arguments of the operator with x and y in place of the varying ones."""
+    def _arguments_at(self, x: Tensor, y: Tensor) -> list[Any]:
+        """Return the operator's arguments with tensors x and y in place of the two that vary, constants unchanged."""
         given = list(self.args)
         given[self.varying[0]], given[self.varying[1]] = x, y
         return given
 
-    def _value(self, x: Tensor, y: Tensor) -> Tensor:
+    def _value_at(self, x: Tensor, y: Tensor) -> Tensor:
         """Value of the operator at x and y."""
-        value: Tensor = apply(self.node.op, *self._filled(x, y), **self.node.params)
+        value: Tensor = apply(self.node.op, *self._arguments_at(x, y), **self.node.params)
         return value
 
     def _cotangents(self, gy: Tensor, x: Tensor, y: Tensor) -> tuple[Any, ...]:
         """Cotangents of both varying arguments at x and y."""
-        cotangents = self.node.op.cotangents(gy, None, self._filled(x, y), self.node.params)
+        cotangents = self.node.op.cotangents(gy, None, self._arguments_at(x, y), self.node.params)
         return tuple(cotangents[k] for k in self.varying)
 
     def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
@@ -68,7 +68,7 @@ class BoundBilinear(BoundJoint):
         (mx, rx), (my, ry) = (middle_and_radius(context.interval(s)) for s in self.sources)
         mx, my, rx, ry = (t.expand(len(a), *t.shape[1:]) for t in (mx, my, rx, ry))
         pulled = torch.func.vmap(torch.func.vmap(self._cotangents, (0, None, None)))(a, mx, my)
-        value = torch.func.vmap(self._value)
+        value = torch.func.vmap(self._value_at)
         fixed = value(0 * mx, 0 * my)  # a bias that does not vary
         rest = (value(rx, ry) - fixed).abs() * slack_constants.CORNER
         constant = rows_dot(a, 2 * fixed - value(mx, my)) - rows_dot(a.abs(), rest)
@@ -93,7 +93,7 @@ class BoundMaximum(BoundJoint):
         self.args = args
         self.sign = 1 if node.op.name == "maximum" else -1
 
-    def _ends(self, ends: Sequence[Interval]) -> list[Interval]:
+    def _argument_intervals(self, ends: Sequence[Interval]) -> list[Interval]:
         """Intervals of both arguments, negated for a minimum; `ends` are those of the arguments that vary."""
         rest, like, mirrored = iter(ends), ends[0][0], []
         for arg in self.args:
@@ -106,7 +106,7 @@ class BoundMaximum(BoundJoint):
         """Return the bound of a.max(x, y), or min, for coefficients `a` (boxes, rows, *shape), by planes around the
         larger of both.
         """
-        both = self._ends([context.interval(s) for s in self.sources])
+        both = self._argument_intervals([context.interval(s) for s in self.sources])
         low, high = (torch.stack(t) for t in zip(*both, strict=True))
         left = context.candidate_taps.get(self.position, torch.ones_like(low) > 0)
         lines = relax.largest(low.expand(left.shape), high.expand(left.shape), left)
@@ -139,7 +139,7 @@ class BoundScatter(BoundJoint):
         """Return the bound of a.put(g) for coefficients `a` (boxes, rows, *shape): each value goes where its
         coefficient is least or greatest.
         """
-        least, most = self._extremes(a)
+        least, most = self._extreme_coefficients(a)
         if not self.sources:
             return BackwardBound([], rows_dot(least, self.value.clamp(min=0)) + rows_dot(most, self.value.clamp(max=0)))
         low, high = (e.unsqueeze(1) for e in context.interval(self.sources[0]))
@@ -149,7 +149,7 @@ class BoundScatter(BoundJoint):
         offset = offset - slack_constants.LINE * (most.abs() + least.abs()) * torch.maximum(low.abs(), high.abs())
         return BackwardBound([slope], torch.where((low >= 0) | (high <= 0), 0.0, offset).flatten(2).sum(2))
 
-    def _extremes(self, a: Tensor) -> tuple[Tensor, Tensor]:
+    def _extreme_coefficients(self, a: Tensor) -> tuple[Tensor, Tensor]:
         """Least and greatest coefficient of `a` over every value's candidate cells, each (boxes, rows, *shape of g)."""
         flat = torch.nn.functional.pad(a.reshape(*a.shape[:2], self.lead, -1), (0, 1))
         index = self.cells.reshape(1, 1, self.lead, -1)

@@ -34,7 +34,7 @@ def layer_of(graph: Graph, i: int, varying: dict[int, Any], constants: dict[int,
     """
     node = graph.nodes[i]
     sources = tuple(a for a in node.operands() if a in varying)
-    args = [_argument(graph, a, varying, constants) for a in node.args]
+    args = [_shape_or_value(graph, a, varying, constants) for a in node.args]
     moving = {k for k, a in enumerate(args) if isinstance(a, tuple)}
     groups = [set(g) for g in node.op.linear_groups(len(args))]
     if node.op.name == "stop_gradient" or (node.op.name == "amax" and not node.params["axes"]):
@@ -51,10 +51,10 @@ def layer_of(graph: Graph, i: int, varying: dict[int, Any], constants: dict[int,
         return BoundMaximum(i, node, sources, args)
     if (parts := match_softmax(graph, i)) is not None and parts.source in varying:
         return BoundSoftmax(i, node, parts)
-    return _relaxed(graph, i, node, sources) if len(sources) == 1 else BoundOpaque(i, node, sources)
+    return _relaxed_layer(graph, i, node, sources) if len(sources) == 1 else BoundOpaque(i, node, sources)
 
 
-def _argument(graph: Graph, a: Any, varying: dict[int, Any], constants: dict[int, Ball]) -> Any:
+def _shape_or_value(graph: Graph, a: Any, varying: dict[int, Any], constants: dict[int, Ball]) -> Any:
     """Return the shape of an argument `a` that is in `varying`, else its value: the middle of its ball in `constants`,
     or a number.
     """
@@ -63,7 +63,7 @@ def _argument(graph: Graph, a: Any, varying: dict[int, Any], constants: dict[int
     return graph.nodes[a].shape if a in varying else tensor(constants[a].value)
 
 
-def _relaxed(graph: Graph, i: int, node: Node, sources: tuple[int, ...]) -> BoundLayer:
+def _relaxed_layer(graph: Graph, i: int, node: Node, sources: tuple[int, ...]) -> BoundLayer:
     """Bound layer of node i with one varying source, the first of `sources`: unary, max pool, amax; opaque if no
     relaxation is known.
     """
@@ -73,13 +73,13 @@ def _relaxed(graph: Graph, i: int, node: Node, sources: tuple[int, ...]) -> Boun
         MAX_POOL,
         SMOOTH_MAX_POOL,
     ):  # by identity: `largest` may be said of a minimum, whose lines are others
-        return _taps(graph, i, node, sources[0])
+        return _max_pool_layer(graph, i, node, sources[0])
     if node.op is AMAX:
         return BoundReduceMax(i, node, sources[0], graph.nodes[sources[0]].shape)
     return BoundOpaque(i, node, sources)
 
 
-def _taps(graph: Graph, i: int, node: Node, source: int) -> BoundMaxPool:
+def _max_pool_layer(graph: Graph, i: int, node: Node, source: int) -> BoundMaxPool:
     """Bound layer of a max pool, node i, of node `source`; a relu directly below it is merged into it, as one more tap
     of value 0.
     """

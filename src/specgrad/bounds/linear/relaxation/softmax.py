@@ -66,7 +66,7 @@ def match_softmax(graph: Graph, i: int) -> SoftmaxNodes | None:
     total = broadcast_back(graph, divisor, SUM, e, LAYOUT)
     if graph.nodes[e].op is not EXP or total is None or len(graph.nodes[total[0]].params["axes"]) != 1:
         return None
-    return _exponentials(graph, e, total)
+    return _softmax_nodes(graph, e, total)
 
 
 def match_exp_sum(graph: Graph, i: int) -> SoftmaxNodes | None:
@@ -76,11 +76,11 @@ def match_exp_sum(graph: Graph, i: int) -> SoftmaxNodes | None:
     node = graph.nodes[i]
     if node.op is not SUM or len(node.params["axes"]) != 1 or graph.nodes[node.operands()[0]].op is not EXP:
         return None
-    parts = _exponentials(graph, node.operands()[0], (i,))
+    parts = _softmax_nodes(graph, node.operands()[0], (i,))
     return parts if parts.shift else None
 
 
-def _exponentials(graph: Graph, e: int, total: tuple[int, ...]) -> SoftmaxNodes:
+def _softmax_nodes(graph: Graph, e: int, total: tuple[int, ...]) -> SoftmaxNodes:
     """Softmax nodes from the position `e` of exp and the nodes of its sum, `total`, of which the first is the sum
     itself.
     """
@@ -126,9 +126,9 @@ class BoundSoftmax(BoundRelaxed):
         is not used.
         """
         low, high = ends
-        return softmax_relaxation(self.read(low), self.read(high), low, high, self._own(low))
+        return softmax_relaxation(self.read(low), self.read(high), low, high, self._is_own_tap(low))
 
-    def _own(self, x: Tensor) -> Tensor:
+    def _is_own_tap(self, x: Tensor) -> Tensor:
         """Bool mask (taps, boxes, *shape): whether a tap is the cell itself."""
         n = x.shape[self.axis + 1]
         view = [n, *(1,) * x.ndim]
@@ -138,7 +138,7 @@ class BoundSoftmax(BoundRelaxed):
     def interval(self, ends: Interval) -> Interval:
         """Return (least, greatest) value of the softmax on a box of its source, `ends` being (lower, upper)."""
         low, high = ends
-        return softmax_interval(*differences(self.read(low), self.read(high), low, high, self._own(low)))
+        return softmax_interval(*differences(self.read(low), self.read(high), low, high, self._is_own_tap(low)))
 
     def source_coefficients(self, positive: Tensor, negative: Tensor, lines: LinearRelaxation) -> Tensor:
         """Coefficients of the source: slopes of `lines` times the node's `positive` and `negative` coefficients, summed
@@ -161,7 +161,7 @@ def differences(low: Tensor, high: Tensor, own_low: Tensor, own_high: Tensor, ow
     return torch.where(own, 0.0, least - step), torch.where(own, 0.0, most + step)
 
 
-def _rounding(taps: int) -> float:
+def _sum_rounding(taps: int) -> float:
     """Relative bound of our own rounding in sums over `taps` exponentials."""
     return slack_constants.SOFTMAX * (taps + 8)
 
@@ -170,7 +170,7 @@ def softmax_interval(least: Tensor, most: Tensor) -> Interval:
     """Interval of y_i = 1/sum_j exp(d_j): from 1/sum exp(most) to 1/sum exp(least), the bounds of d = x_j - x_i, taps
     first.
     """
-    eta = _rounding(len(least))
+    eta = _sum_rounding(len(least))
     low = (1 - eta) / torch.exp(most.clamp(max=MAX_EXPONENT)).sum(0)
     high = (1 + eta) / torch.exp(least.clamp(max=MAX_EXPONENT)).sum(0)
     return torch.where(most.amax(0) > MAX_EXPONENT, 0.0, low), high.clamp(max=1.0)
@@ -187,22 +187,26 @@ def softmax_relaxation(low: Tensor, high: Tensor, own_low: Tensor, own_high: Ten
     bottom, top = softmax_interval(least, most)
     middle = low / 2 + high / 2
     sides = []
-    for side, (slope, offset), even in ((-1, _below(least, most), bottom), (1, _above(middle, least, most), top)):
+    for side, (slope, offset), even in (
+        (-1, _lower_plane(least, most), bottom),
+        (1, _upper_plane(middle, least, most), top),
+    ):
         slope = torch.where(own, 0.0, slope)  # whose difference is 0
         slope = torch.where(own, -slope.sum(0), slope)
-        slack = _rounding(len(low)) * (slope.abs() * reach).sum(0)  # the own slope, and its product with x
+        slack = _sum_rounding(len(low)) * (slope.abs() * reach).sum(0)  # the own slope, and its product with x
         offset = offset + side * slack
         near = side * ((slope * middle).sum(0) + offset - even) < 0
         sides += [torch.where(near, slope, 0.0), torch.where(near, offset, even)]
     return LinearRelaxation(*sides)
 
 
-def _below(least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
-    """Lower plane: slopes of the differences and an offset, 2*sqrt(a) - a*q(d), q(d) = sum of chords, for some a > 0.
+def _lower_plane(least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
+    """Return slopes and offset of a plane below y = 1/q(d), q(d) = sum of exp(d): 2*sqrt(a) - a*Q(d) for some a > 0,
+    with Q the sum of chords of exp.
 
     `least` and `most` are bounds of d, taps first.
     """
-    eta, least, most = _rounding(len(least)), least.clamp(max=MAX_EXPONENT), most.clamp(max=MAX_EXPONENT)
+    eta, least, most = _sum_rounding(len(least)), least.clamp(max=MAX_EXPONENT), most.clamp(max=MAX_EXPONENT)
     ends, size = (torch.exp(least), torch.exp(most)), torch.maximum(least.abs(), most.abs())
     chord = torch.where(most > least, (ends[1] - ends[0]) / torch.where(most > least, most - least, 1.0), 0.0)
     offset = torch.maximum(ends[0] - chord * least, ends[1] - chord * most)  # exp is convex: any slope will do
@@ -214,13 +218,14 @@ def _below(least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
     return -a * chord, down
 
 
-def _above(middle: Tensor, least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
-    """Upper plane: slopes of the differences and an offset, k*r(d) + c, the chord of exp over the range of r.
+def _upper_plane(middle: Tensor, least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
+    """Return slopes and offset of a plane above y = 1/sum of exp(d): the chord of exp over the range of r, as k*r(d) +
+    c.
 
     r(d) = h - sum of weights*d; `middle` is the point where weights are taken, `least` and `most` are bounds of d, taps
     first.
     """
-    eta, size = _rounding(len(least)), torch.maximum(least.abs(), most.abs())
+    eta, size = _sum_rounding(len(least)), torch.maximum(least.abs(), most.abs())
     weights, entropy, defect = shares(middle, torch.ones_like(middle) > 0, torch.zeros_like(middle[0]), 1.0)
     h = -(entropy - 2 * defect * (entropy + 1)) + defect * size.amax(0)
     slack = eta * (h.abs() + (weights * size).sum(0))

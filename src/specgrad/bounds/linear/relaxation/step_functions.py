@@ -43,7 +43,7 @@ def step_relaxation(op: Op, low: Tensor, high: Tensor, tiny: float = 0.0) -> Lin
     slack = slack_constants.LINE * (torch.maximum(low.abs(), high.abs()) + 1)
     sides: list[Tensor] = []
     for side in (-1, 1):
-        points, values = _corners(op, low, high, side, tiny)
+        points, values = _step_corners(op, low, high, side, tiny)
         k = 0 if side > 0 else 2  # the first step up, or the last one
         run, rise = points[k + 1] - points[k], values[k + 1] - values[k]
         steep = torch.where(run > 0, rise / torch.where(run > 0, run, 1.0), 0.0).clamp(max=MAX_SLOPE)
@@ -52,7 +52,7 @@ def step_relaxation(op: Op, low: Tensor, high: Tensor, tiny: float = 0.0) -> Lin
     return LinearRelaxation(*sides)
 
 
-def _corners(op: Op, low: Tensor, high: Tensor, side: int, tiny: float) -> tuple[Tensor, Tensor]:
+def _step_corners(op: Op, low: Tensor, high: Tensor, side: int, tiny: float) -> tuple[Tensor, Tensor]:
     """(points, values), each (4, ...), of the ends of the box and of the first and last step's corners on one side.
 
     `tiny`: smaller numbers may be flushed to 0.

@@ -64,7 +64,7 @@ def prove(graph: Graph, statement: Property, arithmetic: Any = None) -> list[Cas
     `statement` is the property, `arithmetic` the executions meant (None: float32, fused).
     """
     graph = deployed_graph(graph)
-    return [_case(graph, case, _options(arithmetic)) for case in statement.cases]
+    return [_case_proof(graph, case, _options(arithmetic)) for case in statement.cases]
 
 
 def certificate(graph: Graph, statement: Property, arithmetic: Any = None) -> tuple[bytes, bytes]:
@@ -119,16 +119,16 @@ def _case_by_trees(
     step     is told the progress
     arithmetic  the executions meant
     """
-    low, high, forward = _walked(graph, case, _options(arithmetic))
+    low, high, forward = _forward_over_box(graph, case, _options(arithmetic))
     refine = refine and forward.varies
     todo = [(list(numbers), tree) for numbers, tree in given] if forward.varies else []  # else cuts are of no use
     alone = sorted(set(range(len(case.alternatives))) - {k for numbers, _ in todo for k in numbers})
     proofs, by_tree, said = list[TreeProof](), dict[int, int](), dict[int, ExcludedAlternative]()
-    for numbers, proof, each in _one_leaf(forward, case, alone, arithmetic, deadline):
+    for numbers, proof, each in _integer_proofs(forward, case, alone, arithmetic, deadline):
         said |= zip(numbers, each, strict=True)
         by_tree |= dict.fromkeys(numbers, len(proofs))
         proofs.append(proof)
-    whole = _whole_box(forward, case, [k for k in alone if k not in said])
+    whole = _proofs_without_splits(forward, case, [k for k in alone if k not in said])
     while whole:
         try:
             proven = check_case(graph, CaseProof(low, high, tuple(whole.values())), executions(arithmetic), deadline)
@@ -140,7 +140,7 @@ def _case_by_trees(
             todo.append(([list(whole)[error.alternative]], Tree()))
             del whole[todo[-1][0][0]]
     for numbers, tree in todo:
-        boxes = _boxes(
+        boxes = _batched_bounds(
             forward, case, numbers
         )  # which have no folds, as the checker: it is slow to say what they closed
         if (
@@ -161,7 +161,7 @@ def _case_by_trees(
     return CaseProof(low, high, alternatives, tuple(proofs)), proven
 
 
-def _one_leaf(
+def _integer_proofs(
     forward: ForwardPass, case: Case, numbers: Sequence[int], arithmetic: Any, deadline: Callable[[], None]
 ) -> Iterator[tuple[list[int], TreeProof, list[ExcludedAlternative]]]:
     """Yield integer-arithmetic proofs of the alternatives with these `numbers` on the whole box; none if some node has
@@ -169,11 +169,11 @@ def _one_leaf(
     """
     if numbers and forward.varies:
         with suppress(ReplayError):
-            prover = TreeProver(forward, case, numbers, _boxes(forward, case, numbers), arithmetic)
+            prover = TreeProver(forward, case, numbers, _batched_bounds(forward, case, numbers), arithmetic)
             yield from prover.one_leaf(deadline)
 
 
-def _boxes(forward: ForwardPass, case: Case, numbers: Sequence[int]) -> Boxes:
+def _batched_bounds(forward: ForwardPass, case: Case, numbers: Sequence[int]) -> Boxes:
     """Return batched float bounds of the alternatives with these `numbers` as the checker has them: without merging
     duplicate relus.
     """
@@ -185,7 +185,7 @@ def _boxes(forward: ForwardPass, case: Case, numbers: Sequence[int]) -> Boxes:
     return Boxes(forward, rows, targets, [k for k, a in enumerate(some) for _ in a.limits])
 
 
-def _walked(graph: Graph, case: Case, options: Mapping[str, Any]) -> tuple[Array, Array, ForwardPass]:
+def _forward_over_box(graph: Graph, case: Case, options: Mapping[str, Any]) -> tuple[Array, Array, ForwardPass]:
     """Return (low, high) of the case's box in float32, and crown's forward pass over it; `options` are of
     root_forward.
     """
@@ -194,23 +194,23 @@ def _walked(graph: Graph, case: Case, options: Mapping[str, Any]) -> tuple[Array
     return low.astype(np.float32), high.astype(np.float32), root_forward(graph, low, high, **options)
 
 
-def _case(graph: Graph, case: Case, options: Mapping[str, Any]) -> CaseProof:
+def _case_proof(graph: Graph, case: Case, options: Mapping[str, Any]) -> CaseProof:
     """Return a candidate proof of one case on its whole box; `options` are of root_forward."""
-    low, high, forward = _walked(graph, case, options)
-    return CaseProof(low, high, tuple(_whole_box(forward, case, range(len(case.alternatives))).values()))
+    low, high, forward = _forward_over_box(graph, case, options)
+    return CaseProof(low, high, tuple(_proofs_without_splits(forward, case, range(len(case.alternatives))).values()))
 
 
-def _whole_box(
+def _proofs_without_splits(
     forward: ForwardPass, case: Case, numbers: Sequence[int]
 ) -> dict[int, tuple[Array, tuple[Fraction, ...], Proof | int]]:
     """Return candidate proofs of some alternatives without splits, by their numbers."""
     common = _common_slopes(forward)
-    deep = tuple(i for i in _read_by_lines(forward.graph) if forward.depth.get(i, 0) > 1)
+    deep = tuple(i for i in _inputs_of_relaxed(forward.graph) if forward.depth.get(i, 0) > 1)
     some = ((k, case.alternatives[k]) for k in numbers)
     return {k: (a.rows, a.limits, _proof(forward, a, common, deep)) for k, a in some}
 
 
-def _read_by_lines(graph: Graph) -> list[int]:
+def _inputs_of_relaxed(graph: Graph) -> list[int]:
     """Positions of the nodes that relus and smooth functions read."""
     return [n.operands()[0] for n in graph.nodes if n.op.name == "relu" or n.op.name in ALWAYS_NONLINEAR]
 
@@ -237,32 +237,32 @@ def _proof(
     target = torch.tensor([nearest_float(alternative.limits[best])])
     optimised, bound = bounder.optimised(start, STEPS, target)
     if bound.item() <= target.item():
-        together = _together(forward, start.rows)
+        together = _multi_neuron_vectors(forward, start.rows)
         return Proof(weights, common, deep, together)
-    changed = {i: _whole(bounder.slope(i, s[0])) for i, s in optimised.slopes.items()}
+    changed = {i: _slope_integers(bounder.slope(i, s[0])) for i, s in optimised.slopes.items()}
     slopes = {i: Slopes(changed[i], s.upper, SCALE) if i in changed else s for i, s in common.items()}
     return Proof(weights, slopes, deep)
 
 
-def _together(forward: ForwardPass, row: Tensor) -> dict[int, Array]:
+def _multi_neuron_vectors(forward: ForwardPass, row: Tensor) -> dict[int, Array]:
     """Return vectors m of multi-neuron relaxations for one output row, as integers of the certificate, by the position
     of a relu.
     """
     kept: dict[int, Tensor] = {}
     piecewise(forward, row, torch.full((1,), torch.inf), time.monotonic() + SECONDS, kept)
-    return {i: _places(m[0].numpy()) for i, m in kept.items()}
+    return {i: _vector_integers(m[0].numpy()) for i, m in kept.items()}
 
 
-def _places(m: Array) -> Array:
+def _vector_integers(m: Array) -> Array:
     """Round slopes m to integer multiples of 2**-VECTOR_FRAC_BITS, clamped to int32; NaN becomes 0."""
     most = np.iinfo(np.int32).max
     return np.rint(np.clip(np.nan_to_num(m) * 2.0**VECTOR_FRAC_BITS, -most, most)).astype(np.int32)
 
 
-def _whole(x: Any) -> Array:
+def _slope_integers(x: Any) -> Array:
     """Round numbers x to integers over SCALE, clamped to int16; NaN becomes 0.
 
-    >>> _whole([0.5, -1e9, float("nan")]).tolist()
+    >>> _slope_integers([0.5, -1e9, float("nan")]).tolist()
     [512, -32767, 0]
     """
     most = np.iinfo(np.int16).max
@@ -278,24 +278,24 @@ def _common_slopes(forward: ForwardPass) -> dict[int, Slopes]:
             (source,) = node.operands()
             low, high = (tensor(end)[None] for end in forward.interval(source))
             if node.op.name == "max_pool":
-                slopes[i] = _max(node, source, (low, high))
+                slopes[i] = _max_pool_slopes(node, source, (low, high))
             else:
-                slopes[i] = _relu(low, high) if node.op.name == "relu" else _curve(node, low, high)
+                slopes[i] = _relu_slopes(low, high) if node.op.name == "relu" else _unary_slopes(node, low, high)
     return slopes
 
 
-def _curve(node: Node, low: Tensor, high: Tensor) -> Slopes:
+def _unary_slopes(node: Node, low: Tensor, high: Tensor) -> Slopes:
     """Return slopes of a unary function, or grid points whose tangents are nearest to crown's; CHORD if that
     is nearer.
     """
     lines = BoundUnary(0, node, (0,)).relaxation((low, high))
     if CURVES[node.op.name](node.params).is_piecewise_linear:
-        return Slopes(_whole(lines.lower_slope[0]), _whole(lines.upper_slope[0]), SCALE)
-    lower, upper = (_points(node, low[0], high[0], s[0]) for s in (lines.lower_slope, lines.upper_slope))
+        return Slopes(_slope_integers(lines.lower_slope[0]), _slope_integers(lines.upper_slope[0]), SCALE)
+    lower, upper = (_tangent_points(node, low[0], high[0], s[0]) for s in (lines.lower_slope, lines.upper_slope))
     return Slopes(lower, upper, SCALE)
 
 
-def _points(node: Node, low: Tensor, high: Tensor, wanted: Tensor) -> Array:
+def _tangent_points(node: Node, low: Tensor, high: Tensor, wanted: Tensor) -> Array:
     """Return per cell the grid point (0..SCALE) whose tangent is nearest to slope `wanted`; CHORD if the chord is
     nearer.
     """
@@ -309,17 +309,17 @@ def _points(node: Node, low: Tensor, high: Tensor, wanted: Tensor) -> Array:
     return points
 
 
-def _relu(low: Tensor, high: Tensor) -> Slopes:
+def _relu_slopes(low: Tensor, high: Tensor) -> Slopes:
     """Return the slopes of crown's lines of relu on low..high, lower and upper ones, as integers over SCALE."""
     lines = relax.relu(low, high)
-    return Slopes(_whole(lines.lower_slope[0]), _whole(lines.upper_slope[0]), SCALE)
+    return Slopes(_slope_integers(lines.lower_slope[0]), _slope_integers(lines.upper_slope[0]), SCALE)
 
 
-def _max(node: Node, source: int, ends: Any) -> Slopes:
+def _max_pool_slopes(node: Node, source: int, ends: Any) -> Slopes:
     """Return the slopes of a max pool of node `source`, whose interval is `ends`; taps in the window's order, without
     those that are padding everywhere.
     """
     taps = BoundMaxPool(0, node, source, node.params["window"], with_zero=False)
     lines = taps.relaxation(ends)
     kept = [taps.window.number(tap.position) for tap in taps.window.taps()]
-    return Slopes(_whole(lines.lower_slope[kept, 0]), _whole(lines.upper_slope[kept, 0]), SCALE)
+    return Slopes(_slope_integers(lines.lower_slope[kept, 0]), _slope_integers(lines.upper_slope[kept, 0]), SCALE)

@@ -92,7 +92,7 @@ class TreeProver:
         worst: OpenLeafError | None = None
         roots, first = roots_of(self.graph, self.box, self.arithmetic, deadline), len(tree.cuts)
         while asked := {part for part in tree.leaves() if part not in proven}:
-            short, names = _above(tree, asked)
+            short, names = _subtree_of(tree, asked)
             whole = self._tree_proof(short, names, hints, anew, asked)
             order = [names[part] for part, _ in short.preorder()]
             numbers = {n for n, part in enumerate(order) if part in asked}
@@ -109,16 +109,18 @@ class TreeProver:
             except OutOfTimeError as error:
                 raise worst or error from None
             if open_:
-                worst = worst or self._error(min((e for _, e in open_), key=lambda e: min(e.margins or ())))
-                if not refine or not all(_can_be_cut(e.leaf) for _, e in open_):
+                worst = worst or self._open_leaf_error(min((e for _, e in open_), key=lambda e: min(e.margins or ())))
+                if not refine or not all(_can_be_split(e.leaf) for _, e in open_):
                     raise worst
-                far = {part for part, _ in open_ if len(_way(tree, anew, part)) > DEEP}
-                again = {part for part, _ in open_ if sum(p >= first for p in _way(tree, anew, part)[:-1]) >= AGAIN}
-                anew |= (fresh := _common(tree, far - again) | again)
-                proven = {part: margins for part, margins in proven.items() if not fresh & {*_way(tree, anew, part)}}
-                self._refine(tree, [(part, e.leaf) for part, e in open_ if part not in far | again])
+                far = {part for part, _ in open_ if len(_path_up(tree, anew, part)) > DEEP}
+                again = {part for part, _ in open_ if sum(p >= first for p in _path_up(tree, anew, part)[:-1]) >= AGAIN}
+                anew |= (fresh := _common_ancestors(tree, far - again) | again)
+                proven = {
+                    part: margins for part, margins in proven.items() if not fresh & {*_path_up(tree, anew, part)}
+                }
+                self._split_open_leaves(tree, [(part, e.leaf) for part, e in open_ if part not in far | again])
         whole = self._tree_proof(tree, range(len(tree.cuts)), hints, anew, set(tree.leaves()))
-        return whole, self._said([proven[part] for part, cut in tree.preorder() if cut is None])
+        return whole, self._excluded_alternatives([proven[part] for part, cut in tree.preorder() if cut is None])
 
     def one_leaf(
         self, deadline: Callable[[], None]
@@ -133,32 +135,32 @@ class TreeProver:
         (leaf,) = leaves(self.graph, *self.box, TreeProof(*arrays_of(Tree()), NOTHING))
         roots, left = roots_of(self.graph, self.box, self.arithmetic, deadline), list(range(len(self.rows)))
         for optimised in (False, True):
-            (hint,) = self._cut_hints(b"", [leaf]) if optimised else self._hints([leaf])
+            (hint,) = self._optimised_hints(b"", [leaf]) if optimised else self._leaf_hints([leaf])
             proof = replace(self._tree_proof(Tree(), [0], {0: hint}, (), ()), narrow=False, tighten=deep)
             given = self.graph, self.box, proof, self.rows, self.arithmetic, deadline
             (each,) = proven_leaves(*given, roots=roots)
             margins = each.margins or ()
             good = [k for k in left if margins and margins[k] > 0]
             if good:
-                said = self._said([each.margins])
-                yield [self.numbers[k] for k in good], self._of(proof, good), [said[k] for k in good]
+                said = self._excluded_alternatives([each.margins])
+                yield [self.numbers[k] for k in good], self._restricted_to(proof, good), [said[k] for k in good]
             if not (left := [k for k in left if k not in good]):
                 return
 
-    def _of(self, proof: TreeProof, some: Sequence[int]) -> TreeProof:
+    def _restricted_to(self, proof: TreeProof, some: Sequence[int]) -> TreeProof:
         """Return a proof of one leaf with the weights of the alternatives `some` alone."""
         owner = [k for k, (_, limits) in enumerate(self.rows) for _ in limits]
         columns = [n for n, k in enumerate(owner) if k in some]
         slopes = {i: s[:, list(some)] for i, s in proof.slopes.items()}
         return replace(proof, weights=proof.weights[:, columns], slopes=slopes)
 
-    def _error(self, each: ProvenLeaf) -> OpenLeafError:
+    def _open_leaf_error(self, each: ProvenLeaf) -> OpenLeafError:
         """Return the OpenLeafError of a leaf, with its alternative of the least margin."""
         assert each.margins is not None
         least = min(each.margins)
         return OpenLeafError(self.graph, each.leaf, self.numbers[each.margins.index(least)], least)
 
-    def _said(self, margins: Sequence[tuple[Fraction, ...] | None]) -> list[ExcludedAlternative]:
+    def _excluded_alternatives(self, margins: Sequence[tuple[Fraction, ...] | None]) -> list[ExcludedAlternative]:
         """Return per alternative what is proven: rows, limits, least margin of all leaves, number of leaves.
 
         `margins` are per leaf and alternative; None for a leaf without executions.
@@ -190,8 +192,11 @@ class TreeProver:
         fresh = [part for part in parts if names[part] in asked and names[part] not in hints]
         for k in range(0, len(fresh), self.boxes.batch):
             some = fresh[k : k + self.boxes.batch]
-            hints |= zip((names[p] for p in some), self._hints([every[p] for p in some]), strict=True)
-        mine = [(every[p].part, hints[names[p]] if names[p] in hints else self._blank(every[p])) for p in parts]
+            hints |= zip((names[p] for p in some), self._leaf_hints([every[p] for p in some]), strict=True)
+        mine = [
+            (every[p].part, hints[names[p]] if names[p] in hints else self._hint_without_slopes(every[p]))
+            for p in parts
+        ]
         changed = [(number, hint.slopes) for number, hint in mine if hint.slopes]
         relus = sorted({i for _, slopes in changed for i in slopes})
         nodes = {cut.node for cut in tree.cuts if cut is not None}
@@ -202,26 +207,29 @@ class TreeProver:
             self.is_small or not nodes or bool(nodes & set(self.graph.input_positions)),
             np.concatenate([hint.multipliers.ravel() for _, hint in mine]).astype(np.int32),
             np.array([number for number, _ in changed], np.int32),
-            {i: np.stack([slopes.get(i, self._none(i)) for _, slopes in changed]).astype(np.int16) for i in relus},
+            {
+                i: np.stack([slopes.get(i, self._zero_slopes(i)) for _, slopes in changed]).astype(np.int16)
+                for i in relus
+            },
             np.array([number for number, (part, _) in enumerate(tree.preorder()) if names[part] in anew], np.int32),
             taps_of(tree),
             np.concatenate([hint.pulls.ravel() for _, hint in mine]).astype(np.int32),
         )
 
-    def _blank(self, leaf: Leaf, chosen: Sequence[int] | None = None) -> LeafHint:
+    def _hint_without_slopes(self, leaf: Leaf, chosen: Sequence[int] | None = None) -> LeafHint:
         """Return a hint with weights only: of all rows, or of the chosen row of every alternative."""
         each = [np.ones(len(limits), np.int64) for _, limits in self.rows]
-        weights = np.concatenate(each) if chosen is None else self._chosen(chosen)
+        weights = np.concatenate(each) if chosen is None else self._weights_of_chosen(chosen)
         none = (
             np.zeros((len(self.rows), n), np.int64) for n in (len(leaf.sides(self.graph)), len(leaf.losers(self.graph)))
         )
         return LeafHint(weights, next(none), pulls=next(none))
 
-    def _none(self, relu: int) -> Array:
+    def _zero_slopes(self, relu: int) -> Array:
         """Zero slopes of a relu that is stable on a leaf's box, (alternatives, *shape)."""
         return np.zeros((len(self.rows), *self.graph.nodes[relu].shape), np.int64)
 
-    def _hints(self, some: Sequence[Leaf]) -> list[LeafHint]:
+    def _leaf_hints(self, some: Sequence[Leaf]) -> list[LeafHint]:
         """Return for each leaf of `some` what the float bounds suggest: weights of rows, slopes, multipliers of
         cuts.
         """
@@ -230,7 +238,7 @@ class TreeProver:
         plain = sorted({*range(len(some))} - {*cut})
         hints: dict[int, LeafHint] = {}
         if plain:
-            weights = self._weights([some[n] for n in plain])
+            weights = self._row_weights([some[n] for n in plain])
             hints |= {
                 n: LeafHint(row, np.zeros((len(self.rows), 0), np.int64)) for n, row in zip(plain, weights, strict=True)
             }
@@ -238,11 +246,11 @@ class TreeProver:
         for n in cut:
             boxes.setdefault(some[n].low.tobytes() + some[n].high.tobytes(), []).append(n)
         for key, mine in boxes.items():
-            made = self._cut_hints(key, [some[n] for n in mine])
+            made = self._optimised_hints(key, [some[n] for n in mine])
             hints |= zip(mine, made, strict=True)
         return [hints[n] for n in range(len(some))]
 
-    def _cut_hints(self, key: bytes, some: Sequence[Leaf]) -> list[LeafHint]:
+    def _optimised_hints(self, key: bytes, some: Sequence[Leaf]) -> list[LeafHint]:
         """Return slopes and multipliers for the leaves `some` of one input box, optimised for the row nearest to
         excluding there.
 
@@ -252,7 +260,7 @@ class TreeProver:
             self._bounders = {key: self._bounder(some[0])}
         bounder, chosen = self._bounders[key]
         if bounder is None:
-            return [self._blank(leaf, chosen) for leaf in some]
+            return [self._hint_without_slopes(leaf, chosen) for leaf in some]
         each = torch.from_numpy(
             np.stack([rows[n] for (rows, _), n in zip(self.rows, chosen, strict=True)]).astype(float)
         )
@@ -275,7 +283,7 @@ class TreeProver:
             box, cell = torch.tensor(where).unbind(1)
             problems = problems.cut(node, box, cell, at, side)
         problems, _ = bounder.optimised(problems, STEPS, torch.tensor(limits * len(some), dtype=torch.float64))
-        return [self._cut_hint(problems, n * count, leaf, chosen) for n, leaf in enumerate(some)]
+        return [self._optimised_hint(problems, n * count, leaf, chosen) for n, leaf in enumerate(some)]
 
     def _bounder(self, leaf: Leaf) -> tuple[Bounder | None, list[int]]:
         """Return float bounds on a leaf's box (None if the output does not vary), and the best row of every
@@ -293,7 +301,7 @@ class TreeProver:
             chosen.append(int(np.argmax(margins)))
         return Bounder(forward) if forward.varies else None, chosen
 
-    def _cut_hint(self, problems: Problems, at: int, leaf: Leaf, chosen: Sequence[int]) -> LeafHint:
+    def _optimised_hint(self, problems: Problems, at: int, leaf: Leaf, chosen: Sequence[int]) -> LeafHint:
         """Return the hint of one leaf from its optimised subproblems, which start at index `at`.
 
         `chosen` is the number of the row that excludes each alternative.
@@ -305,20 +313,22 @@ class TreeProver:
             later = any(c == cut and s == side for c, s in cuts[k + 1 :])
             if limits is not None and not later and flat(limits[at])[1 - side, cut.cell] == cut.at:
                 m = flat(problems.multipliers[cut.node])[mine, cut.cell].double()
-                pulls[:, k] = _places(m if side else -m)
+                pulls[:, k] = _multiplier_integers(m if side else -m)
         slopes = {
             i: np.rint(s[mine].double().clamp(0, 1).numpy() * SLOPE_SCALE).astype(np.int64)
             for i, s in problems.slopes.items()
             if self.graph.nodes[i].op.name == "relu"
         }
-        return LeafHint(self._chosen(chosen), pulls, slopes, self._lost(problems, mine, leaf))
+        return LeafHint(
+            self._weights_of_chosen(chosen), pulls, slopes, self._lost_tap_multipliers(problems, mine, leaf)
+        )
 
-    def _chosen(self, chosen: Sequence[int]) -> Array:
+    def _weights_of_chosen(self, chosen: Sequence[int]) -> Array:
         """Return weights that select one row of every alternative, of the number in `chosen`."""
         rows = zip(self.rows, chosen, strict=True)
         return np.concatenate([np.eye(len(limits), dtype=np.int64)[n] for (_, limits), n in rows])
 
-    def _lost(self, problems: Problems, mine: slice, leaf: Leaf) -> Array:
+    def _lost_tap_multipliers(self, problems: Problems, mine: slice, leaf: Leaf) -> Array:
         """Return multipliers of taps that lose at a leaf, (alternatives, losers), each at the last split that says so.
 
         `mine` is the leaf's slice of the problems.
@@ -328,16 +338,16 @@ class TreeProver:
         for k, (cut, t) in enumerate(losers):
             if cut.node in problems.tap_multipliers and (cut, t) not in losers[k + 1 :]:
                 inside = {place: tap for tap, place in taps_inside(self.graph.nodes[cut.node], cut.cell).items()}
-                pulls[:, k] = _places(problems.tap_multipliers[cut.node][mine, inside[t], cut.cell])
+                pulls[:, k] = _multiplier_integers(problems.tap_multipliers[cut.node][mine, inside[t], cut.cell])
         return pulls
 
-    def _weights(self, some: Sequence[Leaf]) -> Array:
+    def _row_weights(self, some: Sequence[Leaf]) -> Array:
         """Return weights (leaves, rows) for the leaves `some`: one row where that excludes its alternative, several
         together elsewhere.
         """
         if all(len(limits) == 1 for _, limits in self.rows):
             return np.ones((len(some), len(self.rows)), np.int64)
-        low, high = _tensors(some)
+        low, high = _box_tensors(some)
         margins, a, *_ = self.boxes.bounds(low, high)
         mixed = (self.boxes.weights(low, high, margins, a) * WEIGHTS).round().sum(1)
         weights = np.zeros(margins.shape, np.int64)
@@ -350,7 +360,7 @@ class TreeProver:
             weights[:, mine.numpy()] = chosen.numpy().astype(np.int64)
         return weights
 
-    def _refine(self, tree: Tree, open_: Sequence[tuple[int, Leaf]]) -> None:
+    def _split_open_leaves(self, tree: Tree, open_: Sequence[tuple[int, Leaf]]) -> None:
         """Split every open leaf by an undecided winner, or else at the input that promises most; changes `tree`."""
         for part, leaf in open_:
             if (winner := undecided(self.graph, leaf)) is not None:
@@ -358,14 +368,14 @@ class TreeProver:
         open_ = [(part, leaf) for part, leaf in open_ if part not in tree.firsts]
         for k in range(0, len(open_), self.boxes.batch):
             some = open_[k : k + self.boxes.batch]
-            low, high = _tensors([leaf for _, leaf in some])
+            low, high = _box_tensors([leaf for _, leaf in some])
             best, margins, a, *_, losses = self.boxes.excluded(low, high)
             cut = OpenBoxes(low, high, best, margins, a, self.boxes.owner, losses).cut()
             for (part, _), cell, point in zip(some, cut[2].flatten().tolist(), cut[3].flatten().tolist(), strict=True):
                 tree.divide(part, Split(self.boxes.input, cell, point))
 
 
-def _way(tree: Tree, anew: Collection[int], part: int) -> list[int]:
+def _path_up(tree: Tree, anew: Collection[int], part: int) -> list[int]:
     """Return the parts of a tree from `part` up to the nearest one in `anew`, on whose box roundings are counted, or to
     the root.
     """
@@ -375,13 +385,13 @@ def _way(tree: Tree, anew: Collection[int], part: int) -> list[int]:
     return way
 
 
-def _above(tree: Tree, parts: Collection[int]) -> tuple[Tree, list[int]]:
+def _subtree_of(tree: Tree, parts: Collection[int]) -> tuple[Tree, list[int]]:
     """Return the subtree that these parts need, and the number of each of its parts in the full tree.
 
     >>> tree = Tree()
     >>> for part in (0, 1, 2):
     ...     _ = tree.divide(part, Split(0, 0, part))
-    >>> short, names = _above(tree, {6})
+    >>> short, names = _subtree_of(tree, {6})
     >>> [(names[part], cut is None) for part, cut in short.preorder()]
     [(0, False), (1, True), (2, False), (5, True), (6, True)]
     """
@@ -401,13 +411,13 @@ def _above(tree: Tree, parts: Collection[int]) -> tuple[Tree, list[int]]:
     return short, names
 
 
-def _common(tree: Tree, parts: Collection[int]) -> set[int]:
+def _common_ancestors(tree: Tree, parts: Collection[int]) -> set[int]:
     """Return common ancestors that cover these parts, each as low as possible, at most NEAR splits above them.
 
     >>> tree = Tree()
     >>> for part in (0, 2, 4, 6):
     ...     _ = tree.divide(part, Split(0, 0, part))
-    >>> _common(tree, {7, 8}), _common(tree, {5, 8}), _common(tree, {8})
+    >>> _common_ancestors(tree, {7, 8}), _common_ancestors(tree, {5, 8}), _common_ancestors(tree, {8})
     ({6}, {4}, {8})
     """
     ways: dict[int, list[list[int]]] = {}
@@ -431,7 +441,7 @@ def undecided(graph: Graph, leaf: Leaf) -> Split | None:
     return None if place is None else Split(*place, 0.0, min(left[place]))
 
 
-def _places(b: torch.Tensor) -> Array:
+def _multiplier_integers(b: torch.Tensor) -> Array:
     """Round multipliers b to the integers of a certificate file: not negative, clamped to int32."""
     most = np.iinfo(np.int32).max
     return np.minimum(np.rint(b.double().clamp(min=0).numpy() * 2.0**MULTIPLIER_FRAC_BITS), most).astype(np.int64)
@@ -446,12 +456,12 @@ def behind_bends(graph: Graph) -> tuple[int, ...]:
     return tuple(i for i in inputs_of_nonlinear(graph) if i in behind)
 
 
-def _can_be_cut(leaf: Leaf) -> bool:
+def _can_be_split(leaf: Leaf) -> bool:
     """Whether some input of the leaf's box is not a single number."""
     return bool((leaf.low < leaf.high).any())
 
 
-def _tensors(some: Sequence[Leaf]) -> tuple[torch.Tensor, torch.Tensor]:
+def _box_tensors(some: Sequence[Leaf]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (low, high) of the boxes of the leaves `some`, each (leaves, inputs), in float64."""
     low, high = (
         np.stack([end.ravel() for end in ends]).astype(np.float64)

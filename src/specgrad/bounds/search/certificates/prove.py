@@ -74,7 +74,7 @@ def prove(
                 cases = prove_by_trees(graph, question, whole, arithmetic, Deadline(np.inf), progress, refine=False)
                 return Certificate(*encode(deployed_graph(graph), [proof for proof, _ in cases], arithmetic))
             except ReplayError as error:
-                trees = _searched(graph, question, arithmetic, seconds, progress, error)
+                trees = _split_trees(graph, question, arithmetic, seconds, progress, error)
         cases = prove_by_trees(graph, question, trees, arithmetic, Deadline(seconds), progress, refine)
         return Certificate(*encode(deployed_graph(graph), [proof for proof, _ in cases], arithmetic))
     except (ExecutionError, ReplayError) as error:
@@ -98,7 +98,7 @@ def _certifiable(model: Any, statement: Any, **limits: Any) -> tuple[Any, Any]:
     return asked.graph, asked.stated
 
 
-def _searched(graph: Any, question: Any, arithmetic: Any, seconds: float, progress: Any, error: Exception) -> Any:
+def _split_trees(graph: Any, question: Any, arithmetic: Any, seconds: float, progress: Any, error: Exception) -> Any:
     """Return the split trees that `certify` finds; raise NoCertificateError if it does not prove the property
     `question`.
 

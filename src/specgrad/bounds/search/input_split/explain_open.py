@@ -34,7 +34,7 @@ def explained(boxes: Boxes, part: OpenPart) -> tuple[bool, tuple[str, float] | N
     if low.shape[1] <= MAX_INPUTS_TO_REBOUND:
         margins, _, _, state, *_ = boxes.bounds(low, high)
     else:
-        state = boxes.root.state.with_intervals(_cut(boxes, low, high, part))
+        state = boxes.root.state.with_intervals(_split_intervals(boxes, low, high, part))
         seeds = {boxes.output: boxes.rows.reshape(1, -1, *boxes.shapes[boxes.output])}
         margins = backward(state, seeds) - boxes.targets
     best = margins.new_full((1, boxes.count), -torch.inf).scatter_reduce_(1, boxes.owner[None], margins, "amax")
@@ -43,7 +43,7 @@ def explained(boxes: Boxes, part: OpenPart) -> tuple[bool, tuple[str, float] | N
     return losses(boxes.root, state, boxes.rows[k], float(boxes.targets[k]))
 
 
-def _cut(boxes: Boxes, low: Tensor, high: Tensor, part: OpenPart) -> dict[int, Interval]:
+def _split_intervals(boxes: Boxes, low: Tensor, high: Tensor, part: OpenPart) -> dict[int, Interval]:
     """Intervals of what was split: of inputs by the part's box, of other cells by the sides of their splits."""
     shape = boxes.shapes[boxes.input]
     ends: dict[int, Interval] = {boxes.input: (low.reshape(1, *shape), high.reshape(1, *shape))}
@@ -78,7 +78,7 @@ def losses(root: ForwardPass, state: State, row: Tensor, target: float) -> tuple
         return bound > target, None
     low, high = (end[0] for end in state.intervals[inside])
     corner = torch.where(slopes[0, 0] > 0, low, high)
-    values = _values(root, inside, corner)
+    values = _node_values(root, inside, corner)
     lost_at: dict[int, float] = {}
     for i, a, pulled, constant in steps:
         sources = () if i == inside else state.layers[i].sources
@@ -92,7 +92,7 @@ def losses(root: ForwardPass, state: State, row: Tensor, target: float) -> tuple
     return bound > target, shared
 
 
-def _values(root: ForwardPass, inside: int, corner: Tensor) -> dict[int, Tensor]:
+def _node_values(root: ForwardPass, inside: int, corner: Tensor) -> dict[int, Tensor]:
     """Return the value of every node of `root`'s graph at one input, in float64, by position; NaN where a node has no
     number.
 

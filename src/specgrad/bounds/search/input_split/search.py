@@ -150,22 +150,24 @@ class Boxes:
         alive, kept = torch.ones(len(low), dtype=torch.bool), (first, last)
         losses = Losses(low, high, len(self.rows), self.lays_losses)
         for layer in self.narrowed:
-            ends[layer.node], fits = self._narrow(layer, ends, kept, losses)
+            ends[layer.node], fits = self._narrow_layer(layer, ends, kept, losses)
             alive &= fits
         state, slopes = self.root.state.with_intervals(ends), dict[int, Tensor]()
 
         def told(i: int, part: ObjectiveParts, *_: Any) -> None:
-            _noted(slopes, self.input, i, part)
+            _store_coefficients(slopes, self.input, i, part)
             losses.lose(i, part, state)
 
-        lower = self._proven(backward(state, self._seeds(self.output, self.rows[None], len(low)), told), self.slack)
+        lower = self._lower_of_computed(
+            backward(state, self._seeds(self.output, self.rows[None], len(low)), told), self.slack
+        )
         if self.input in slopes:
             a = flat(slopes[self.input], 2).expand(len(low), len(self.rows), -1)
         else:
             a = torch.zeros((len(low), len(self.rows), low.shape[1]), dtype=low.dtype)
         return (lower - self.targets).expand(len(low), -1), a, alive, state, kept, losses.by_input
 
-    def _proven(self, reference: Tensor, slack: Tensor) -> Tensor:
+    def _lower_of_computed(self, reference: Tensor, slack: Tensor) -> Tensor:
         """Return a lower bound of computed values, from one of their `reference` and its distance `slack` from them;
         our rounding included.
         """
@@ -179,7 +181,7 @@ class Boxes:
         seeds = rows.reshape(len(rows), rows.shape[1], *self.root.graph.nodes[i].shape)
         return {i: seeds.expand(boxes, *seeds.shape[1:]) if self.joint and len(seeds) == 1 else seeds}
 
-    def _narrow(
+    def _narrow_layer(
         self, layer: Narrowed, ends: Mapping[int, Interval], kept: Interval, losses: Losses
     ) -> tuple[Interval, Tensor]:
         """Interval of the node `layer` on every input box, stored in `kept` too; and a mask of boxes where it is not
@@ -198,7 +200,7 @@ class Boxes:
             one = torch.zeros((len(some), count, low.shape[1]), dtype=torch.float64).scatter_(2, where[..., None], 1.0)
             part = {j: (a[some], b[some]) for j, (a, b) in ends.items()}
             slopes: dict[int, Tensor] = {}
-            told = partial(_noted, slopes, self.input) if losses.is_kept else None
+            told = partial(_store_coefficients, slopes, self.input) if losses.is_kept else None
             both = backward(
                 self.root.state.with_intervals(part), self._seeds(i, torch.cat([one, -one], 1), len(some)), told
             )
@@ -233,12 +235,12 @@ class Boxes:
         best = margins.new_full((len(low), self.count), -torch.inf)
         best.scatter_reduce_(1, self.owner.expand(len(low), -1), margins, "amax")
         if bool((~(best > 0) & self.several & alive[:, None]).any()):
-            weighted = self._weighted(low, high, margins, a, state)
+            weighted = self._weighted_margins(low, high, margins, a, state)
             best = torch.where(weighted > best, weighted, best)  # a NaN is no margin
         return best, margins, a, alive, kept, losses
 
     @torch.no_grad()
-    def _weighted(self, low: Tensor, high: Tensor, margins: Tensor, a: Tensor, state: State) -> Tensor:
+    def _weighted_margins(self, low: Tensor, high: Tensor, margins: Tensor, a: Tensor, state: State) -> Tensor:
         """Margins (N, alternatives) of weighted sums of rows: sum_r w_r (row_r.y - target_r) > 0 excludes for any w >=
         0.
 
@@ -250,8 +252,8 @@ class Boxes:
         rows, limits = torch.einsum("nkr,ro->nko", weights, self.rows), torch.einsum("nkr,r->nk", weights, self.targets)
         terms = torch.einsum("nkr,ro->nko", weights, self.rows.abs())
         seeds = rows.reshape(*rows.shape[:2], *self.shapes[self.output])
-        lower = self._proven(backward(state, {self.output: seeds}), self.root.slack(self.output, rows))
-        return lower - limits - self._own(terms, limits)
+        lower = self._lower_of_computed(backward(state, {self.output: seeds}), self.root.slack(self.output, rows))
+        return lower - limits - self._own_rounding(terms, limits)
 
     @torch.no_grad()
     def weights(self, low: Tensor, high: Tensor, margins: Tensor, a: Tensor) -> Tensor:
@@ -277,7 +279,7 @@ class Boxes:
             pull = pull + 2 / math.sqrt(1 + step) * at / (at.abs().amax(2, keepdim=True) + 1e-30)
         return weights
 
-    def _own(self, terms: Tensor, limits: Tensor) -> Tensor:
+    def _own_rounding(self, terms: Tensor, limits: Tensor) -> Tensor:
         """Bound of our own rounding in weighted rows and their limits, (N, alternatives); `terms` are sums of absolute
         terms (N, alternatives, outputs).
         """
@@ -358,7 +360,7 @@ def split_inputs(
     return InputSplitResult(None, True, count, tree, None, 1.0)
 
 
-def _noted(slopes: dict[int, Tensor], node: int, i: int, part: ObjectiveParts, *_: Any) -> None:
+def _store_coefficients(slopes: dict[int, Tensor], node: int, i: int, part: ObjectiveParts, *_: Any) -> None:
     """Callback of `backward`: store the coefficients of node `node` in `slopes`."""
     if i == node:
         slopes[i] = part.total
@@ -390,7 +392,7 @@ class DeferredBoxes:
         """Remove the last box and all boxes that share its ancestor in the split tree, and return their (low, high,
         order, part).
         """
-        above = torch.tensor([_above(tree, part) for part in self.part.tolist()])
+        above = torch.tensor([_ancestor(tree, part) for part in self.part.tolist()])
         mine = above == above[-1]
         taken, rest = ([t[m] for t in self.all()] for m in (mine, ~mine))
         self.low, self.high, self.order, self.part = rest
@@ -409,7 +411,7 @@ class DeferredBoxes:
         return worst, 1.0 - share_of(tree, self.part.tolist())
 
 
-def _above(tree: Tree, part: int) -> int:
+def _ancestor(tree: Tree, part: int) -> int:
     """Ancestor of a part in the split tree, a fixed number of splits above it."""
     for _ in range(NEAR):
         part = max(tree.parents[part], 0)
@@ -453,7 +455,7 @@ class OpenBoxes:
 
     def cut(self) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
         """Split every box in two: lows and highs of both parts, the inputs that were split, and where."""
-        at = self._axis()[:, None]
+        at = self._input_to_split()[:, None]
         first, last = (end.gather(1, at).numpy().astype(np.float32) for end in (self.low, self.high))
         if (first >= last).any():  # no `assert`: parts that miss a number would be a false proof under python -O
             raise AssertionError("a box that is one input alone is not cut")
@@ -463,7 +465,7 @@ class OpenBoxes:
         lows, highs = [self.low, self.low.scatter(1, at, starts)], [self.high.scatter(1, at, ends), self.high]
         return lows, highs, at, ends
 
-    def _axis(self) -> Tensor:
+    def _input_to_split(self) -> Tensor:
         """Input to split, per box; never a single number unless all inputs are."""
         width, steep = self.high - self.low, self.a.abs()
         if not bool(self.losses.any()):

@@ -96,15 +96,15 @@ def joined(networks: Sequence[NamedNetwork], interface: PropertyInterface) -> Gr
             chosen = interface.variables[start : start + count]
             start += count
             with scope(network.name) if network.name else scope("network"):
-                inputs = [x] if alone and in_order else network.cut(_chosen(flat, chosen))
+                inputs = [x] if alone and in_order else network.cut(_select_cells(flat, chosen))
                 values += [flatten(y) for y in network.call(inputs)]
-        values += [_chosen(flat, interface.named_inputs)] if interface.named_inputs else []
+        values += [_select_cells(flat, interface.named_inputs)] if interface.named_inputs else []
         return concat(values, 0) if len(values) > 1 else values[0]
 
     return trace(whole, shape)
 
 
-def _chosen(flat: Any, variables: Sequence[int]) -> Any:
+def _select_cells(flat: Any, variables: Sequence[int]) -> Any:
     """Select the cells `variables` of a flat array, by a slice if they are adjacent."""
     first = variables[0]
     if tuple(variables) == tuple(range(first, first + len(variables))):

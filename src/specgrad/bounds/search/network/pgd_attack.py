@@ -172,13 +172,13 @@ def attack(network: DeployedNetwork, case: Case, effort: Effort | None = None) -
     generator = torch.Generator().manual_seed(effort.seed)
     low, high = (torch.from_numpy(end.astype(np.float32)) for end in case.nearest)
     aims = _Aims(case.alternatives)
-    counterexample = _alone(network, case, _starts(low, high, 1, 0, generator)[0].numpy())
+    counterexample = _run_alone(network, case, _starting_points(low, high, 1, 0, generator)[0].numpy())
     if counterexample is not None:  # many inputs at once may be summed in another order than one
         return counterexample
     for start in range(effort.starts):
-        x = _starts(low, high, len(case.alternatives), start, generator)
+        x = _starting_points(low, high, len(case.alternatives), start, generator)
         paces = LINEAR if start % 2 == 0 else GEOMETRIC
-        counterexample = _descend(
+        counterexample = _descend_from(
             network, case, aims, x, (low, high), [paces(k / effort.steps) for k in range(effort.steps)], deadline
         )
         if counterexample is not None or time.monotonic() > deadline:
@@ -205,7 +205,7 @@ class _Aims:
         return ((self.rows @ y[:, :, None])[:, :, 0] - self.limits).amax(1)
 
 
-def _starts(low: Any, high: Any, count: int, number: int, generator: Any) -> Any:
+def _starting_points(low: Any, high: Any, count: int, number: int, generator: Any) -> Any:
     """Starting points (count, inputs): the middle for number 0, then random corners and points in turn.
 
     Between low and high, drawn by `generator`.
@@ -218,7 +218,7 @@ def _starts(low: Any, high: Any, count: int, number: int, generator: Any) -> Any
     return torch.lerp(low, high, share.round() if number % 2 else share)
 
 
-def _descend(
+def _descend_from(
     network: DeployedNetwork, case: Case, aims: _Aims, x: Any, box: Any, paces: list[float], deadline: float
 ) -> Counterexample | None:
     """Take signed gradient steps from x inside `box`, one for each of `paces`, that share of the box wide; return a
@@ -232,7 +232,7 @@ def _descend(
     for pace in (*paces, 0.0):
         x = projected(case, torch.minimum(torch.maximum(x, low), high)).detach().requires_grad_(True)
         distance = aims.distance(network.batch(x))
-        counterexample = _confirm(network, case, x.detach(), distance.detach())
+        counterexample = _confirm_nearest(network, case, x.detach(), distance.detach())
         leads_nowhere = not distance.requires_grad  # steps alone: sign, a comparison
         if counterexample is not None or not pace or leads_nowhere or time.monotonic() > deadline:
             return counterexample
@@ -274,12 +274,12 @@ def steepest(case: Case, slope: Any, width: Any) -> Any:
     return torch.where(size > 0, slope / size, 0.0) * 2 * nearest_float(case.ball.radius)
 
 
-def _confirm(network: DeployedNetwork, case: Case, x: Any, distance: Any) -> Counterexample | None:
+def _confirm_nearest(network: DeployedNetwork, case: Case, x: Any, distance: Any) -> Counterexample | None:
     """Run the two inputs of x with the least `distance` from breaking the property, alone; return the first that breaks
     it, or None.
     """
     for i in distance.argsort()[:2].tolist():
-        counterexample = _alone(network, case, x[i].numpy()) if distance[i] <= 0 else None
+        counterexample = _run_alone(network, case, x[i].numpy()) if distance[i] <= 0 else None
         if counterexample is not None:
             return counterexample
     return None
@@ -296,10 +296,10 @@ def confirmed_of(network: DeployedNetwork, case: Case, points: Any) -> Counterex
     with torch.no_grad():
         aims = _Aims(case.alternatives)
         gaps = (aims.rows[None] @ network.batch(points)[:, None, :, None])[..., 0] - aims.limits
-    return _confirm(network, case, points, gaps.amax(2).amin(1))
+    return _confirm_nearest(network, case, points, gaps.amax(2).amin(1))
 
 
-def _alone(network: DeployedNetwork, case: Case, x: Array) -> Counterexample | None:
+def _run_alone(network: DeployedNetwork, case: Case, x: Array) -> Counterexample | None:
     """Run one input as deployed; return a candidate if it breaks the property, else None."""
     x = x + np.float32(0)  # no -0.0: points have one zero
     y = network.run(x)

@@ -58,7 +58,7 @@ class Enclosure:
         for row, least, most in zip(self.rows, self.least.tolist(), self.most.tolist(), strict=True) if values else ():
             total = Alternative.total(row, values)
             if total < least or total > most:  # Python compares a fraction with a float exactly
-                return f"{float(total):.9g} at {_named(row)}, where {least:.9g} to {most:.9g} is proven"
+                return f"{float(total):.9g} at {_row_text(row)}, where {least:.9g} to {most:.9g} is proven"
         return ""
 
     def decides(self, case: Case, point: Sequence[Fraction]) -> bool | None:
@@ -70,7 +70,7 @@ class Enclosure:
         return case.decided(low, high, point)
 
 
-def _named(row: Array) -> str:
+def _row_text(row: Array) -> str:
     """Text of a row of coefficients, its first 4 terms."""
     terms = [f"{row[k]:+g}*Y_{k}" for k in np.flatnonzero(row)[:4]]
     return " ".join([*terms, "..."] if np.count_nonzero(row) > 4 else terms)
@@ -94,11 +94,11 @@ def enclosed(graph: Graph, x: Array, arithmetic: Arithmetic | None = None, rows:
     if not graph.real_outputs:  # positions: radii alone speak of them
         return Enclosure(low, high, low, high, some[:0], np.zeros(0), np.zeros(0))
     cells = np.eye(low.size) if low.size <= MAX_ROWS else np.zeros((0, low.size))
-    least, most = _linear(graph, given, meant, np.concatenate([cells, some]))
+    least, most = _linear_row_bounds(graph, given, meant, np.concatenate([cells, some]))
     n = len(cells)
     if n:
         low, high = np.fmax(low, least[:n]), np.fmin(high, most[:n])
-    near, far = _exact(graph, given, backend)
+    near, far = _exact_output_bounds(graph, given, backend)
     apart = (low > high) | (near > high) | (far < low)
     for k in np.flatnonzero(apart)[:1]:
         ends = f"{near[k]:.9g} to {far[k]:.9g} and, for executions, {low[k]:.9g} to {high[k]:.9g}"
@@ -106,7 +106,7 @@ def enclosed(graph: Graph, x: Array, arithmetic: Arithmetic | None = None, rows:
     return Enclosure(low, high, near, far, some, least[n:], most[n:])
 
 
-def _linear(graph: Graph, x: Array, arithmetic: Arithmetic, rows: Array) -> tuple[Array, Array]:
+def _linear_row_bounds(graph: Graph, x: Array, arithmetic: Arithmetic, rows: Array) -> tuple[Array, Array]:
     """(lower, upper) of rows by linear bounds at the point; infinite if they fail."""
     nothing = np.full(len(rows), np.inf)
     if not len(rows):
@@ -122,7 +122,7 @@ def _linear(graph: Graph, x: Array, arithmetic: Arithmetic, rows: Array) -> tupl
     return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
 
 
-def _exact(graph: Graph, x: Array, backend: str) -> tuple[Array, Array]:
+def _exact_output_bounds(graph: Graph, x: Array, backend: str) -> tuple[Array, Array]:
     """(lower, upper) of the exact outputs, flat: by ball arithmetic if small enough, else by float64 radii.
 
     `backend` computes those radii.
@@ -130,7 +130,7 @@ def _exact(graph: Graph, x: Array, backend: str) -> tuple[Array, Array]:
     if work(graph) <= WORK:
         try:
             need("flint", "balls need")
-            return _over_balls(graph, x)
+            return _ball_output_bounds(graph, x)
         except (MissingPackageError, ScalarError, ZeroDivisionError, OverflowError, ValueError):
             pass  # a comparison that balls do not decide, a constant that is no number
     (ball,) = leaves(radius(graph, x, arithmetic=REAL, backend=backend).outputs)
@@ -139,7 +139,7 @@ def _exact(graph: Graph, x: Array, backend: str) -> tuple[Array, Array]:
     return np.ravel(box.low), np.ravel(box.high)
 
 
-def _over_balls(graph: Graph, x: Array) -> tuple[Array, Array]:
+def _ball_output_bounds(graph: Graph, x: Array) -> tuple[Array, Array]:
     """(lower, upper) of the exact outputs by ball arithmetic, rounded outward to float64."""
     import flint
 

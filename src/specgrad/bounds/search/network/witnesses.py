@@ -59,7 +59,7 @@ def witnessed(question: Any, point: Counterexample, case: Case, arithmetic: Arit
         return None
     y = breaking[0].y
     assert y is not None
-    return _named(replace(point, y=y, runs=runs, exactly=exactly), question.stated.interface)
+    return _with_names(replace(point, y=y, runs=runs, exactly=exactly), question.stated.interface)
 
 
 def hold(known: Enclosure, run: Run) -> None:
@@ -75,7 +75,7 @@ def held_run(network: DeployedNetwork, x: Any) -> Array:
     return y
 
 
-def _named(point: Counterexample, interface: PropertyInterface | None) -> Counterexample:
+def _with_names(point: Counterexample, interface: PropertyInterface | None) -> Counterexample:
     """Return the counterexample with inputs and outputs by the names of the property's `interface`; unchanged for
     None.
     """
@@ -99,12 +99,12 @@ def ask(
     if not networks:
         return []
     interface = interface or PropertyInterface(tuple(range(point.x.size)))
-    some = partial(_run, networks, interface, point, case)
-    modules = [some("module", _as_given)] if any(n.is_module for n in networks) else []
-    return [*modules, some("onnxruntime", _on_onnxruntime)]
+    some = partial(_run_networks, networks, interface, point, case)
+    modules = [some("module", _run_as_given)] if any(n.is_module for n in networks) else []
+    return [*modules, some("onnxruntime", _run_onnxruntime)]
 
 
-def _run(
+def _run_networks(
     networks: Sequence[NamedNetwork],
     interface: PropertyInterface,
     point: Counterexample,
@@ -117,13 +117,13 @@ def _run(
     It also says whether the outputs lie in `case`, that is, break the property.
     """
     try:
-        y = outputs_of(networks, interface, point.x, partial(_fitting, runner))
+        y = outputs_of(networks, interface, point.x, partial(_checked_outputs, runner))
     except (NoAnswerError, SpecgradError) as error:  # what ONNX has no words for is not run there
         return Run(who, None, False, str(error))
     return Run(who, y, case.contains(y, point.point))
 
 
-def _fitting(runner: Runner, network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
+def _checked_outputs(runner: Runner, network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
     """Return a runner's outputs; raise NoAnswerError if their sizes are not the network's."""
     outputs = runner(network, inputs)
     if [y.size for y in outputs] != [int(np.prod(s)) for s in network.outputs]:
@@ -132,12 +132,12 @@ def _fitting(runner: Runner, network: NamedNetwork, inputs: Sequence[Array]) -> 
     return outputs
 
 
-def _as_given(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
+def _run_as_given(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
     """Run a network as it was given: the module, or else ONNX Runtime."""
-    return (_on_module if network.is_module else _on_onnxruntime)(network, inputs)
+    return (_run_module if network.is_module else _run_onnxruntime)(network, inputs)
 
 
-def _on_module(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
+def _run_module(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
     """Outputs of the PyTorch module in float32; raise NoAnswerError if it fails."""
     import torch
     from torch.utils._pytree import tree_leaves
@@ -152,7 +152,7 @@ def _on_module(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
         raise NoAnswerError(f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]) from error
 
 
-def _on_onnxruntime(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
+def _run_onnxruntime(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
     """Outputs of ONNX Runtime in a process of its own, on the given file or on the graph written as ONNX.
 
     NoAnswerError if it is not installed, or gives none.

@@ -87,7 +87,9 @@ class Splitter:
         order = values.argsort(1, descending=True)[:, : 2 * self.tried]
         values, numbers, cells = (t.gather(1, order) for t in (values, numbers, cells))
         each = range(values.shape[1])
-        gains = torch.stack([self._try(problems, lines, numbers[:, k], cells[:, k], values[:, k]) for k in each], 1)
+        gains = torch.stack(
+            [self._bound_after_split(problems, lines, numbers[:, k], cells[:, k], values[:, k]) for k in each], 1
+        )
         best = gains.argmax(1, keepdim=True)
         number, cell = numbers.gather(1, best)[:, 0], cells.gather(1, best)[:, 0]
         return torch.where(values.gather(1, best)[:, 0] > 0, number, -1), cell
@@ -99,7 +101,9 @@ class Splitter:
         """
         return self.bounder.estimate(problems, lines, None, seen)
 
-    def _try(self, problems: Problems, lines: QuickLines, number: Tensor, cell: Tensor, score: Tensor) -> Tensor:
+    def _bound_after_split(
+        self, problems: Problems, lines: QuickLines, number: Tensor, cell: Tensor, score: Tensor
+    ) -> Tensor:
         """Float32 bound of the worse side after a split, without optimisation; -inf where the score is 0.
 
         Per subproblem it is split at `cell` of candidate `number` of `choices`; `lines` are the relaxations before.
@@ -185,7 +189,7 @@ def branch(
         return Outcome(least, len(rows), bool((least >= targets).all()), [Tree() for _ in rows], [None] * len(rows))
     trees = [Tree() for _ in rows]
     problems, bounds = bounder.optimised(bounder.start(rows), FIRST_STEPS, targets)
-    first, count, splitter, size = bounds.clone(), len(rows), Splitter(bounder), _batch(bounder)
+    first, count, splitter, size = bounds.clone(), len(rows), Splitter(bounder), _batch_size(bounder)
     todo = OpenSubproblems(
         problems, bounds, torch.arange(len(rows)), torch.zeros(len(rows), dtype=torch.int64), bounds != bounds
     )
@@ -214,7 +218,7 @@ def branch(
         if len(number):
             made = splitter.cuts(batch.problems, number, cell)
             halves = Problems.joined([splitter.divided(batch.problems, number, cell, side) for side in (0, 1)])
-            row, part = torch.cat([batch.row] * 2), _entered(trees, batch, made)
+            row, part = torch.cat([batch.row] * 2), _enter_splits(trees, batch, made)
             halves, alive = splitter.renewed(halves, torch.cat([number] * 2))
             halves, lower = bounder.optimised(halves, STEPS, targets[row])
             lower = torch.maximum(lower, torch.cat([batch.bounds] * 2))
@@ -232,7 +236,7 @@ def branch(
             progress(said, count - len(todo.row) - len(stuck.row), count)
     left = OpenSubproblems.joined([todo, stuck])
     least = proven.scatter_reduce(0, left.row, left.bounds, "amin")
-    worst = [_worst(left, k, float(targets[k])) for k in range(len(rows))]
+    worst = [_worst_open(left, k, float(targets[k])) for k in range(len(rows))]
     return Outcome(torch.maximum(first, least), count, not len(left.row), trees, worst)
 
 
@@ -262,13 +266,13 @@ class OpenSubproblems:
         return OpenSubproblems(Problems.joined([p.problems for p in parts]), *tensors)
 
 
-def _batch(bounder: Bounder) -> int:
+def _batch_size(bounder: Bounder) -> int:
     """Number of subproblems to bound at once: the fewer, the more cells the nodes that can be split have."""
     cells = sum(bounder.state.intervals[z][0].numel() for z in bounder.points)
     return max(BATCH, min(MAX_BATCH, MAX_BATCH_CELLS // max(1, cells)))
 
 
-def _entered(trees: list[Tree], batch: OpenSubproblems, cuts: list[Split]) -> Tensor:
+def _enter_splits(trees: list[Tree], batch: OpenSubproblems, cuts: list[Split]) -> Tensor:
     """Enter the splits `cuts` of a batch in its rows' trees; return the new part numbers, first all of side 0, then all
     of side 1.
     """
@@ -277,7 +281,7 @@ def _entered(trees: list[Tree], batch: OpenSubproblems, cuts: list[Split]) -> Te
     return torch.tensor(numbers, dtype=torch.int64).T.flatten()
 
 
-def _worst(left: OpenSubproblems, row: int, target: float) -> tuple[int, float] | None:
+def _worst_open(left: OpenSubproblems, row: int, target: float) -> tuple[int, float] | None:
     """(part number, margin) of the row's open subproblem with the least bound; None if none is open.
 
     A margin is the bound minus `target`.

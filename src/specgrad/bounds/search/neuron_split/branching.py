@@ -70,7 +70,7 @@ class Kink:
         low, high = (end.float() for end in ends)
         if self.i not in seen:
             room = torch.minimum(self.point - low, high - self.point)
-            return flat(torch.where(inside, self._pooled(seen) * room, 0.0))
+            return flat(torch.where(inside, self._pooled_coefficients(seen) * room, 0.0))
         positive, negative = positive_negative(seen[self.i])
         down, below, up, above = lines.of(self.i, problems.slopes)
         node = self.bounder.graph.nodes[self.i]
@@ -81,7 +81,7 @@ class Kink:
         lost = [torch.maximum(kink, torch.minimum(*far)) + FAR * torch.maximum(*far) for kink, *far in (under, over)]
         return flat(torch.where(inside, positive * lost[0] - negative * lost[1], 0.0))
 
-    def _pooled(self, seen: Mapping[int, Tensor]) -> Tensor:
+    def _pooled_coefficients(self, seen: Mapping[int, Tensor]) -> Tensor:
         """For a relu merged into a max pool: summed absolute coefficients, from `seen`, of the windows that read each
         cell.
         """
@@ -132,10 +132,10 @@ class Winner:
         room = self.maximum.room(low, high, problems.candidate_taps[self.i]).float()
         if self.i not in seen:
             return 0 * room
-        apart = self._apart(lines, low / 2 + high / 2) if self.i in lines.others else room
+        apart = self._line_distance(lines, low / 2 + high / 2) if self.i in lines.others else room
         return torch.where(room > 0, apart, 0.0) * flat(seen[self.i]).abs()
 
-    def _apart(self, lines: QuickLines, middle: Tensor) -> Tensor:
+    def _line_distance(self, lines: QuickLines, middle: Tensor) -> Tensor:
         """Distance between the upper and the lower line of the maximum at the middle, (boxes, windows)."""
         down, below, up, above = lines.others[self.i]
         slope = flat(up - down, 2).movedim(0, 1)
@@ -153,23 +153,25 @@ class Winner:
         low, high = self.maximum.ends({**self.bounder.state.intervals, **ends})
         return low.expand(len(problems), *low.shape[1:]), high.expand(len(problems), *high.shape[1:])
 
-    def _side(self, problems: Problems, boxes: Tensor, windows: Tensor, side: int) -> tuple[Interval, Tensor]:
+    def _tap_intervals_after(
+        self, problems: Problems, boxes: Tensor, windows: Tensor, side: int
+    ) -> tuple[Interval, Tensor]:
         """Intervals (k, taps) of the windows' taps, and a mask of the taps that lose on one side.
 
         Window windows[k] of subproblem boxes[k]; side 0: the tap with the largest middle wins, 1: it loses.
         """
         low, high = (end[boxes, :, windows] for end in self._ends(problems))
-        tap = self._tap(low, high, problems.candidate_taps[self.i][boxes, :, windows])
+        tap = self._largest_tap(low, high, problems.candidate_taps[self.i][boxes, :, windows])
         others = torch.ones_like(low, dtype=torch.bool).scatter(1, tap[:, None], False)
         return (low, high), ~others if side else others
 
-    def _tap(self, low: Tensor, high: Tensor, left: Tensor) -> Tensor:
+    def _largest_tap(self, low: Tensor, high: Tensor, left: Tensor) -> Tensor:
         """Return the tap with the largest middle among those that `left` marks, per window."""
         return torch.where(left, low / 2 + high / 2, -torch.inf).argmax(1)
 
     def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
         """Return `lines` with those of window cells[k] of subproblem boxes[k] on one side: fewer taps may win."""
-        (low, high), lost = self._side(problems, boxes, cells, side)
+        (low, high), lost = self._tap_intervals_after(problems, boxes, cells, side)
         after = problems.without(self.i, boxes, cells, lost).candidate_taps[self.i]
         left = after[boxes, :, cells]
         if isinstance(self.maximum.layer, BoundJoint):
@@ -184,13 +186,13 @@ class Winner:
 
     def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
         """Return all subproblems; in boxes[k], window cells[k] loses the taps that cannot win on this side."""
-        return problems.without(self.i, boxes, cells, self._side(problems, boxes, cells, side)[1])
+        return problems.without(self.i, boxes, cells, self._tap_intervals_after(problems, boxes, cells, side)[1])
 
     def cut(self, problems: Problems, box: int, cell: int) -> Split:
         """Return the split of a window, `cell` of subproblem `box`, by its tap with the largest middle, as an entry of
         a split tree.
         """
-        lost = self._side(problems, torch.tensor([box]), torch.tensor([cell]), 1)[1]
+        lost = self._tap_intervals_after(problems, torch.tensor([box]), torch.tensor([cell]), 1)[1]
         return Split(self.i, cell, tap=int(lost[0].float().argmax()))
 
 
@@ -217,7 +219,7 @@ class Axis:
         first, last = flat(problems.known[self.x], 2).unbind(1)
         return first, last
 
-    def _points(self, problems: Problems, boxes: Tensor, cells: Tensor) -> Tensor:
+    def _split_points(self, problems: Problems, boxes: Tensor, cells: Tensor) -> Tensor:
         """Return the points where inputs cells[k] of subproblems boxes[k] are split: middles, below the last float32
         number.
         """
@@ -233,11 +235,11 @@ class Axis:
 
     def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
         """Return all subproblems; in boxes[k], input cells[k] keeps its lower (side 0) or upper half."""
-        return problems.split_input(self.x, boxes, cells, self._points(problems, boxes, cells), side)
+        return problems.split_input(self.x, boxes, cells, self._split_points(problems, boxes, cells), side)
 
     def cut(self, problems: Problems, box: int, cell: int) -> Split:
         """Return the split of input `cell` at the middle of its interval in subproblem `box`."""
-        return Split(self.x, cell, float(self._points(problems, torch.tensor([box]), torch.tensor([cell]))))
+        return Split(self.x, cell, float(self._split_points(problems, torch.tensor([box]), torch.tensor([cell]))))
 
 
 def choices(bounder: Bounder) -> list[SplitCandidates]:

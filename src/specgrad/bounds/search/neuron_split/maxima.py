@@ -54,10 +54,12 @@ class Maximum:
 
     def ends(self, ends: Mapping[int, Interval]) -> Interval:
         """(lower, upper) of every tap, each (boxes, taps, windows), from the `ends` of nodes; of -x for a minimum."""
-        low, high = (self._read([r if isinstance(r, Tensor) else ends[r][k] for r in self.reads]) for k in (0, 1))
+        low, high = (
+            self._gather_taps([r if isinstance(r, Tensor) else ends[r][k] for r in self.reads]) for k in (0, 1)
+        )
         return (low, high) if self.sign > 0 else (-high, -low)
 
-    def _read(self, values: Sequence[Tensor]) -> Tensor:
+    def _gather_taps(self, values: Sequence[Tensor]) -> Tensor:
         """Gather values of the nodes that are read, (boxes, taps, windows)."""
         if len(values) == 1:
             return flat(values[0])[:, self.index]
@@ -121,17 +123,17 @@ def quantised(pulls: Mapping[int, Tensor]) -> dict[int, Tensor]:
 
 def maxima(state: State) -> dict[int, Maximum]:
     """Every maximum with a window that more than one tap may win, by position."""
-    every = {i: _maximum(layer) for i, layer in state.layers.items()}
+    every = {i: _as_maximum(layer) for i, layer in state.layers.items()}
     known = {i: m for i, m in every.items() if m is not None and m.index.numel()}
     return {i: m for i, m in known.items() if bool((m.room(*m.ends(state.intervals), m.inside[None]) > 0).any())}
 
 
-def _maximum(layer: BoundLayer) -> Maximum | None:
+def _as_maximum(layer: BoundLayer) -> Maximum | None:
     """Return the layer as a Maximum; None if it is none, or has constants that float64 does not hold."""
     if isinstance(layer, BoundMaximum):
         cells = math.prod(layer.node.shape)
         rest = iter(layer.sources)
-        reads = tuple(next(rest) if isinstance(a, tuple) else _constant(a, layer) for a in layer.args)
+        reads = tuple(next(rest) if isinstance(a, tuple) else _constant_tensor(a, layer) for a in layer.args)
         if any(r is None for r in reads) or any(isinstance(a, tuple) and a != layer.node.shape for a in layer.args):
             return None
         known = tuple(r for r in reads if r is not None)
@@ -139,7 +141,7 @@ def _maximum(layer: BoundLayer) -> Maximum | None:
         return Maximum(layer, known, known, index, cells, torch.ones_like(index) > 0, layer.sign)
     if not isinstance(layer, BoundMaxPool | BoundReduceMax) or layer.node.op.name == "smooth_max_pool":
         return None
-    shape = layer.shape if isinstance(layer, BoundReduceMax) else (*_lead(layer), *layer.window.size)
+    shape = layer.shape if isinstance(layer, BoundReduceMax) else (*_leading_axes(layer), *layer.window.size)
     cells = math.prod(shape)
     index = layer.read(torch.arange(cells, dtype=torch.float64).reshape(1, *shape))  # whole numbers, exact
     inside = layer.inside(index) if isinstance(layer, BoundMaxPool) else torch.ones_like(index) > 0
@@ -149,12 +151,12 @@ def _maximum(layer: BoundLayer) -> Maximum | None:
     return Maximum(layer, layer.sources, (operand,), both[0], cells, both[1], floor=floor)
 
 
-def _lead(layer: BoundMaxPool) -> tuple[int, ...]:
+def _leading_axes(layer: BoundMaxPool) -> tuple[int, ...]:
     """Return the leading axes of the layer's node, before those of its window."""
     return tuple(layer.node.shape[: len(layer.node.shape) - layer.window.rank])
 
 
-def _constant(a: object, layer: BoundLayer) -> Tensor | None:
+def _constant_tensor(a: object, layer: BoundLayer) -> Tensor | None:
     """Return a constant argument `a` of the layer, broadcast, as float64 (1, cells); None if float64 does not hold
     it.
     """

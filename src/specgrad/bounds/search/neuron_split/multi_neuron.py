@@ -55,7 +55,7 @@ class BoundMultiNeuron(BoundJoint):
         self.taps = BoundMaxPool(0, conv.node, 0, self.window, False)
         self.weight = conv.args[1].flatten(1)  # (channels, cells read)
         self.bias = conv.args[2] if len(conv.args) > 2 else self.weight.new_zeros(len(self.weight))
-        self._cut(*(self.read(end)[0] for end in state.intervals[conv.sources[0]]))
+        self._make_pieces(*(self.read(end)[0] for end in state.intervals[conv.sources[0]]))
         self.vector = torch.zeros(())  # the last m, (rows, positions, cells read)
         self.moved = torch.zeros(rows, *self.size.shape, dtype=torch.float64, requires_grad=True)
 
@@ -74,7 +74,7 @@ class BoundMultiNeuron(BoundJoint):
         total = m.new_zeros(len(m), batch, channels, cells + 1).index_add(-1, index, each.flatten(-2))
         return total[..., :-1].reshape(1, len(m), *shape)
 
-    def _cut(self, low: Tensor, high: Tensor) -> None:
+    def _make_pieces(self, low: Tensor, high: Tensor) -> None:
         """Set middles and radii of the pieces, (positions, pieces, cells read), and the relaxations of all relus on
         them.
         """
@@ -82,17 +82,17 @@ class BoundMultiNeuron(BoundJoint):
         halves = torch.tensor(list(itertools.product((0.25, 0.75), repeat=low.shape[1])), dtype=low.dtype)
         self.middle = low[:, None] + halves * (high - low)[:, None]
         self.reach = ((high - low) / 4 * slack_constants.MIDDLE + slack_constants.LINE * self.size)[:, None]
-        self.lines = self._lines(self.middle, self.reach)
-        self.whole = self._lines((low / 2 + high / 2)[:, None], ((high - low) / 2)[:, None])
+        self.lines = self._relu_lines(self.middle, self.reach)
+        self.whole = self._relu_lines((low / 2 + high / 2)[:, None], ((high - low) / 2)[:, None])
 
-    def _lines(self, middle: Tensor, reach: Tensor) -> relax.LinearRelaxation:
+    def _relu_lines(self, middle: Tensor, reach: Tensor) -> relax.LinearRelaxation:
         """Relaxations of the relus on boxes from middle - reach to middle + reach."""
         z, r = middle @ self.weight.T + self.bias, reach @ self.weight.abs().T
-        slack = self._own * (self.size @ self.weight.abs().T + self.bias.abs())[:, None]
+        slack = self._own_rounding * (self.size @ self.weight.abs().T + self.bias.abs())[:, None]
         return relax.relu(z - r - slack, z + r + slack)
 
     @property
-    def _own(self) -> float:
+    def _own_rounding(self) -> float:
         """Upper bound of the relative rounding error of one of our terms."""
         return slack_constants.PIECES * (len(self.size) + len(self.weight) + int(self.weight.shape[1]) + 32)
 
@@ -103,17 +103,17 @@ class BoundMultiNeuron(BoundJoint):
         rest over all pieces.
         """
         rows = a[0].movedim(2, -1).flatten(1, -2)  # (rows, positions, channels)
-        start = self._slopes(rows, self.whole)[0][:, :, 0]
+        start = self._slopes_on_pieces(rows, self.whole)[0][:, :, 0]
         m = start + start.square().mean((1, 2), keepdim=True).sqrt() * self.moved
         self.vector = m.detach()
-        slope, constant = self._slopes(rows, self.lines)
+        slope, constant = self._slopes_on_pieces(rows, self.lines)
         rest = slope - m.unsqueeze(2)
         least = (rest * self.middle).sum(-1) - (rest.abs() * self.reach).sum(-1) + constant
-        lost = self._own * self._sizes(rows, m) + rows_dot(a.abs(), self.charge)[0]
+        lost = self._own_rounding * self._term_sizes(rows, m) + rows_dot(a.abs(), self.charge)[0]
         pulled = self.spread(m, context.interval(self.sources[0])[0].shape[1:])
         return BackwardBound([pulled], (least.amin(2).sum(1) - lost)[None])
 
-    def _slopes(self, rows: Tensor, lines: relax.LinearRelaxation) -> tuple[Tensor, Tensor]:
+    def _slopes_on_pieces(self, rows: Tensor, lines: relax.LinearRelaxation) -> tuple[Tensor, Tensor]:
         """Slope and constant with sum_c A_c*relu_c >= slope.x + constant on every piece: (rows, positions, pieces[,
         cells]).
 
@@ -123,7 +123,7 @@ class BoundMultiNeuron(BoundJoint):
         s = positive * lines.lower_slope + negative * lines.upper_slope
         return s @ self.weight, s @ self.bias + (negative * lines.upper).sum(-1) + (positive * lines.lower).sum(-1)
 
-    def _sizes(self, rows: Tensor, m: Tensor) -> Tensor:
+    def _term_sizes(self, rows: Tensor, m: Tensor) -> Tensor:
         """Sum of the absolute values of a row's terms: coefficients times relus, slopes m times cells read."""
         each = self.size @ self.weight.abs().T + self.bias.abs()
         sizes: Tensor = 4 * (rows.abs() * each).sum((1, 2)) + 4 * (m.abs() * self.size).sum((1, 2))
@@ -170,7 +170,7 @@ def piecewise(
     for _ in range(STEPS):
         lower = backward(changed, seeds)[0] - slack
         if kept is not None:
-            _keep(kept, layers, lower.detach() > best)
+            _store_vectors(kept, layers, lower.detach() > best)
         best = torch.maximum(best, lower.detach())
         if bool((best >= targets).all()) or time.monotonic() > deadline or not lower.requires_grad:
             break
@@ -178,7 +178,7 @@ def piecewise(
     return best
 
 
-def _keep(kept: dict[int, Tensor], layers: Sequence[BoundMultiNeuron], better: Tensor) -> None:
+def _store_vectors(kept: dict[int, Tensor], layers: Sequence[BoundMultiNeuron], better: Tensor) -> None:
     """Store the layers' vectors m in `kept`, by the position of a relu, for the rows where `better` (a bool per row) is
     true; other rows keep theirs.
     """

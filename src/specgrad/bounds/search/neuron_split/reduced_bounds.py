@@ -49,10 +49,10 @@ class FoldedBounds:
                 seed = rows.new_zeros((len(rows), 1, *nodes[z].shape))
                 seed.view(len(rows), -1)[:, cells] = -signs * t
                 seeds[z] = seed
-            state.cached_relaxations[i] = self._lines(i, cells, signs, t)
+            state.cached_relaxations[i] = self._relu_lines(i, cells, signs, t)
         return backward(state, seeds)[:, 0] - bounder.forward.slack(bounder.output, rows[None])[0]
 
-    def _lines(self, i: int, cells: Tensor, sign: Tensor, chosen: Tensor) -> LinearRelaxation:
+    def _relu_lines(self, i: int, cells: Tensor, sign: Tensor, chosen: Tensor) -> LinearRelaxation:
         """Relaxation of relu i in every subproblem, recomputed at its unstable cells only.
 
         `sign` says on which side each of them is, 0 if open; then `chosen` is its lower slope.

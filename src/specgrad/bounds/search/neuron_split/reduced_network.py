@@ -123,7 +123,7 @@ class ReducedNetwork:
         self.numbers = {i: k for k, (i, _, _) in enumerate(self.relus)}
         self.reach = torch.cat([quick.inputs[i][1] for i in sorted(quick.inputs)])
         self.moving = torch.nonzero(self.reach > 0)[:, 0]
-        parts = [self._units(z, cells) for _, z, cells in self.relus]
+        parts = [self._cell_objectives(z, cells) for _, z, cells in self.relus]
         self.matrix = torch.cat([p.inputs for p in parts])
         self.lower = torch.cat([p.cells for p in parts])
         self.constant = torch.cat([p.constant for p in parts])
@@ -131,7 +131,7 @@ class ReducedNetwork:
 
     # --- what is folded ---------------------------------------------------------------------------------------------
 
-    def _units(self, z: int, cells: Tensor) -> Objectives:
+    def _cell_objectives(self, z: int, cells: Tensor) -> Objectives:
         """Cells of node z as objectives, one row each."""
         if not len(cells):
             return Objectives(torch.zeros((0, len(self.moving))), torch.zeros((0, self.count)), torch.zeros(0))
@@ -222,7 +222,7 @@ class ReducedNetwork:
             if step == steps or not len(left):
                 break
             if rate is None:
-                rate = torch.where(sign == 0, RATE, MULTIPLIERS * self._mean(taken.above))
+                rate = torch.where(sign == 0, RATE, MULTIPLIERS * self._layer_means(taken.above))
             if len(left) < KEPT * len(rows):
                 rows, objectives, sign, chosen = rows[left], objectives.chosen(left), sign[left], chosen[left]
                 first, second, rate = first[left], second[left], rate[left]
@@ -234,9 +234,9 @@ class ReducedNetwork:
             length = DECAY**step / (1 - 0.9**n) * math.sqrt(1 - 0.999**n)
             chosen = torch.addcdiv(chosen, first * rate, second.sqrt().add_(EPSILON), value=length).clamp_(min=0)
             chosen = torch.where(sign == 0, chosen.clamp(max=1), chosen)
-        return ImprovedBounds(best, kept, self._scores(signs, kept, above))
+        return ImprovedBounds(best, kept, self._cell_losses(signs, kept, above))
 
-    def _scores(self, sign: Tensor, chosen: Tensor, above: Tensor) -> Tensor:
+    def _cell_losses(self, sign: Tensor, chosen: Tensor, above: Tensor) -> Tensor:
         """What each unstable cell may lose, mostly by its upper line: the lower one has its best slope already.
 
         `sign` is 0 where a cell is open, `chosen` its lower slope, `above` the coefficient of its relu.
@@ -245,7 +245,7 @@ class ReducedNetwork:
         lower = torch.minimum(-chosen * self.low, (1 - chosen) * self.high) * above.clamp(min=0)
         return (sign == 0) * torch.add(upper, lower, alpha=LOWER)
 
-    def _mean(self, above: Tensor) -> Tensor:
+    def _layer_means(self, above: Tensor) -> Tensor:
         """Return the mean absolute coefficient in `above` of each relu layer, repeated for its cells."""
         means = [above[:, s].abs().mean(1, keepdim=True).expand(-1, s.stop - s.start) for s in self.spans]
         return torch.cat(means, 1)

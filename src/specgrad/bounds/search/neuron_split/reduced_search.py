@@ -127,8 +127,8 @@ class _ReducedSearch:
         """Search until all rows are proven, the deadline, or `most` subproblems; `progress` is told (what, done,
         total).
         """
-        begun, root = time.monotonic(), self._root()
-        first = self._lower(root)
+        begun, root = time.monotonic(), self._root_subproblems()
+        first = self._rigorous_lower(root)
         self.goals = (self.targets + ABOVE * (root.bound.double() - first).abs()).float()
         is_open = ~(first >= self.targets)  # a NaN proves nothing
         self.proven = torch.where(is_open, torch.inf, first)
@@ -140,7 +140,7 @@ class _ReducedSearch:
             stuck.append(batch.take(cell < 0))  # nothing left to split, and still open: rounding
             batch, cell = batch.take(cell >= 0), cell[cell >= 0]
             if len(batch):
-                halves = self._improved(self._halves(batch, cell), STEPS)
+                halves = self._improve_parameters(self._split_batch(batch, cell), STEPS)
                 count += len(halves)
                 todo.push(self._close_proven(halves))
             if progress is not None:
@@ -148,22 +148,22 @@ class _ReducedSearch:
                 progress(said, count - len(todo) - sum(map(len, stuck)), count)
         left = OpenReduced.joined([root.take(slice(0, 0)), *todo.parts, *stuck])
         bounds = torch.where(torch.isin(torch.arange(len(first)), left.row), first, self.proven)
-        worst = [self._worst(left.take(left.row == k), k) for k in range(len(first))]
+        worst = [self._worst_of_row(left.take(left.row == k), k) for k in range(len(first))]
         return Outcome(torch.maximum(first, bounds), count, not len(left), self.trees, worst)
 
-    def _root(self) -> OpenReduced:
+    def _root_subproblems(self) -> OpenReduced:
         """One subproblem per row without splits, optimised."""
         shape, folded = (len(self.rows), self.folded.count), self.folded
         slopes = (folded.high > -folded.low).float().expand(shape)
         number, zeros = torch.arange(len(self.rows)), torch.zeros(shape)
         whole = OpenReduced(number, 0 * number, zeros.to(torch.int8), slopes, zeros, zeros.new_zeros(len(number)))
-        return self._improved(whole, FIRST_STEPS)
+        return self._improve_parameters(whole, FIRST_STEPS)
 
     def _objectives(self, problems: OpenReduced) -> Objectives:
         """Objectives of the subproblems' rows in the reduced network."""
         return self.objectives.chosen(problems.row)
 
-    def _improved(self, problems: OpenReduced, steps: int) -> OpenReduced:
+    def _improve_parameters(self, problems: OpenReduced, steps: int) -> OpenReduced:
         """Return `problems` with parameters improved by `steps` gradient steps in float32, with their new scores and
         bounds.
         """
@@ -172,7 +172,7 @@ class _ReducedSearch:
         )
         return replace(problems, chosen=better.chosen, scores=better.scores, bound=better.bound)
 
-    def _halves(self, batch: OpenReduced, cell: Tensor) -> OpenReduced:
+    def _split_batch(self, batch: OpenReduced, cell: Tensor) -> OpenReduced:
         """Split every subproblem of the batch at its cell, in its row's tree too: first all z <= 0, then all z >= 0."""
         numbers = [
             self.trees[row].divide(part, Split(*self.folded.position(c)))
@@ -191,19 +191,19 @@ class _ReducedSearch:
         near = torch.nonzero(problems.bound > self.goals[problems.row])[:, 0]
         if not len(near):
             return problems
-        row, lower = problems.row[near], self._lower(problems.take(near))
+        row, lower = problems.row[near], self._rigorous_lower(problems.take(near))
         closed = lower >= self.targets[row]
         self.proven.scatter_reduce_(0, row[closed], lower[closed], "amin")
         is_open = torch.ones(len(problems), dtype=torch.bool)
         is_open[near[closed]] = False
         return problems.take(is_open)
 
-    def _lower(self, problems: OpenReduced) -> Tensor:
+    def _rigorous_lower(self, problems: OpenReduced) -> Tensor:
         """Return a rigorous lower bound for each of `problems`, computed in float64 in chunks."""
         parts = (problems.take(slice(k, k + self.size)) for k in range(0, len(problems), self.size))
         return torch.cat([self.rigorous.lower(self.rows[p.row], p.sign, p.chosen) for p in parts])
 
-    def _worst(self, mine: OpenReduced, row: int) -> tuple[int, float] | None:
+    def _worst_of_row(self, mine: OpenReduced, row: int) -> tuple[int, float] | None:
         """(part number, margin) of the subproblem with the least bound among `mine`, those of one row; None if there is
         none.
         """
@@ -211,4 +211,4 @@ class _ReducedSearch:
             return None
         k = int(mine.bound.argmin())
         worst = mine.take(slice(k, k + 1))
-        return int(worst.part), float(self._lower(worst)) - float(self.targets[row])
+        return int(worst.part), float(self._rigorous_lower(worst)) - float(self.targets[row])

@@ -44,10 +44,10 @@ def weights_of(b: Tensor, a: Tensor, r: Tensor) -> Tensor:
     scale = (b.abs() + (a.abs() * r.unsqueeze(-2)).sum(-1)).amax(-1, keepdim=True).clamp(min=torch.finfo(b.dtype).tiny)
     b, lines = b / scale, a * r.unsqueeze(-2) / scale.unsqueeze(-1)  # radii are 1 now
     w, m = torch.full_like(b, 1 / b.shape[-1]), 1.0
-    best, kept = _value(w, b, lines), w
+    best, kept = _weighted_lower(w, b, lines), w
     for _ in range(STEPS):
-        w = _step(w, b, lines, m)
-        value = _value(w, b, lines)
+        w = _newton_step(w, b, lines, m)
+        value = _weighted_lower(w, b, lines)
         better = value > best
         best, kept = torch.where(better, value, best), torch.where(better.unsqueeze(-1), w, kept)
         m *= SHRINK
@@ -55,16 +55,16 @@ def weights_of(b: Tensor, a: Tensor, r: Tensor) -> Tensor:
     return short
 
 
-def _value(w: Tensor, b: Tensor, lines: Tensor) -> Tensor:
+def _weighted_lower(w: Tensor, b: Tensor, lines: Tensor) -> Tensor:
     """Lower bound of sum_k w_k*(b_k + lines_k.x) over x in the unit box, -1 to 1; w, b and `lines` have further axes in
     front.
     """
     return (w * b).sum(-1) - (w.unsqueeze(-2) @ lines).abs().sum((-1, -2))
 
 
-def _step(w: Tensor, b: Tensor, lines: Tensor, m: float) -> Tensor:
+def _newton_step(w: Tensor, b: Tensor, lines: Tensor, m: float) -> Tensor:
     """Weights w after one Newton step with barrier parameter m, shortened so that all stay positive; b and lines as in
-    `_value`.
+    `_weighted_lower`.
     """
     count = w.shape[-1]
     s = (w.unsqueeze(-2) @ lines).squeeze(-2)
@@ -104,11 +104,11 @@ def _with_sum(root: ForwardPass, case: Case, alternative: Alternative) -> Altern
     """
     if len(alternative.limits) < 2:
         return alternative
-    offsets, slopes, radius = _lines(root, case, alternative)
+    offsets, slopes, radius = _lines_over_inputs(root, case, alternative)
     if not bool(offsets.isfinite().all()):
         return alternative
     whole = [Fraction(v) for v in weights_of(offsets, slopes, radius).tolist()]
-    sums = _summed(whole, alternative.rows)
+    sums = _integer_sum(whole, alternative.rows)
     if max(map(abs, sums)) > LARGEST_WHOLE:
         return alternative
     row = np.array([float(v) for v in sums]) / 2**BITS
@@ -122,13 +122,13 @@ def _with_sum(root: ForwardPass, case: Case, alternative: Alternative) -> Altern
     return replace(alternative, rows=np.vstack([alternative.rows, row]), limits=limits, exact=exact)
 
 
-def _summed(weights: Sequence[Fraction], rows: Array) -> list[int]:
+def _integer_sum(weights: Sequence[Fraction], rows: Array) -> list[int]:
     """2**BITS times the weighted sum of the rows, as integers."""
     whole = [int(w * 2**BITS) for w in weights]
     return [sum(w * int(c) for w, c in zip(whole, column, strict=True)) for column in rows.T]
 
 
-def _lines(root: ForwardPass, case: Case, alternative: Alternative) -> tuple[Tensor, Tensor, Tensor]:
+def _lines_over_inputs(root: ForwardPass, case: Case, alternative: Alternative) -> tuple[Tensor, Tensor, Tensor]:
     """(b, a, r) with row - limit >= b + a.x for every row of the alternative, by the bounds `root` over the box of
     `case`.
 

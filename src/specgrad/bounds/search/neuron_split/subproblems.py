@@ -189,7 +189,7 @@ def convex_slopes(layer: BoundUnary) -> tuple[float, float] | None:
     return (-below, above) if at == 0 and -below <= above else None
 
 
-def _down(x: Tensor) -> Tensor:
+def _next_below(x: Tensor) -> Tensor:
     """Return the next float64 number below x."""
     return torch.nextafter(x, torch.full_like(x, -torch.inf))
 
@@ -209,7 +209,9 @@ class Bounder:
         self.points: dict[int, tuple[float, ...]] = {}
         self.bent: dict[int, tuple[float, float]] = {}
         for i, layer in self.state.layers.items():
-            if isinstance(layer, BoundUnary) and bool(self._open(z := layer.sources[0], kinks(layer)).any()):
+            if isinstance(layer, BoundUnary) and bool(
+                self._has_point_inside(z := layer.sources[0], kinks(layer)).any()
+            ):
                 self.kinked[i] = z
                 self.points[z] = tuple(sorted({*self.points.get(z, ()), *kinks(layer)}))
                 if (slopes := convex_slopes(layer)) is not None:
@@ -218,7 +220,7 @@ class Bounder:
         (self.output,) = self.graph.output_positions
         self.quick = FastBackward(self.state)
 
-    def _open(self, z: int, points: Sequence[float]) -> Tensor:
+    def _has_point_inside(self, z: int, points: Sequence[float]) -> Tensor:
         """Bool mask of the cells of node z with one of the points inside their intervals."""
         low, high = self.state.intervals[z]
         inside = [(low < c) & (high > c) for c in points]
@@ -226,7 +228,7 @@ class Bounder:
 
     def unstable(self, z: int) -> Tensor:
         """Bool mask of the cells of node z with a kink inside their intervals."""
-        return self._open(z, self.points[z])
+        return self._has_point_inside(z, self.points[z])
 
     def start(self, rows: Tensor, at: int | None = None) -> Problems:
         """Return one subproblem per row over node `at` (default: the output), without splits, with crown's
@@ -246,10 +248,10 @@ class Bounder:
         below = {i: m for i, m in self.maxima.items() if i < at}
         left = {i: m.inside.expand(len(rows), *m.inside.shape).clone() for i, m in below.items()}
         pulls = {i: torch.zeros(v.shape) for i, v in left.items()}
-        known = {} if at != self.output else {i: self._root_ends(i, len(rows)) for i in self.renewed}
+        known = {} if at != self.output else {i: self._root_interval(i, len(rows)) for i in self.renewed}
         return Problems(at, rows, limits, slopes, multipliers, left, pulls, known)
 
-    def _root_ends(self, i: int, count: int) -> Tensor:
+    def _root_interval(self, i: int, count: int) -> Tensor:
         """Interval of node i on the whole box in float32, rounded outward, (count, 2, *shape)."""
         ends = torch.stack([outward(end, side)[0] for end, side in zip(self.state.intervals[i], (-1, 1), strict=True)])
         return ends.expand(count, *ends.shape).clone()
@@ -263,12 +265,16 @@ class Bounder:
         if len(inputs) != 1:
             return []
         is_small = len(self.state.intervals[inputs[0]][0].flatten()) <= MAX_INPUTS_TO_REBOUND
-        cells = sum(len(layer.cells) for layer in self._boxes.narrowed) if is_small else MAX_CELLS_TO_REBOUND + 1
-        return inputs + ([layer.node for layer in self._boxes.narrowed] if cells <= MAX_CELLS_TO_REBOUND else [])
+        cells = (
+            sum(len(layer.cells) for layer in self._batched_bounds.narrowed) if is_small else MAX_CELLS_TO_REBOUND + 1
+        )
+        return inputs + (
+            [layer.node for layer in self._batched_bounds.narrowed] if cells <= MAX_CELLS_TO_REBOUND else []
+        )
 
     @cached_property
-    def _boxes(self) -> Boxes:
-        """Batched bounds of hidden nodes on parts of the input box."""
+    def _batched_bounds(self) -> Boxes:
+        """Return the object that bounds hidden nodes on many parts of the input box at once."""
         rows = torch.zeros((1, math.prod(self.graph.nodes[self.output].shape)), dtype=torch.float64)
         return Boxes(self.forward, rows, torch.zeros(1, dtype=torch.float64), [0])
 
@@ -281,12 +287,17 @@ class Bounder:
         """
         if len(self.renewed) < 2:
             return problems, torch.ones(len(problems), dtype=torch.bool)
-        layers, count = self._boxes.narrowed, len(problems)
-        x, ends = self.renewed[0], {layer.node: self.ends(problems, layer.node) for layer in self._boxes.narrowed}
+        layers, count = self._batched_bounds.narrowed, len(problems)
+        x, ends = (
+            self.renewed[0],
+            {layer.node: self.ends(problems, layer.node) for layer in self._batched_bounds.narrowed},
+        )
         before = [torch.cat([flat(ends[n.node][k])[:, n.cells] for n in layers], 1) for k in (0, 1)]
         low, high = (flat(end) for end in self.ends(problems, x))
-        parts = [torch.arange(count)[k : k + self._boxes.batch] for k in range(0, count, self._boxes.batch)]
-        renewed = [self._boxes.bounds(low[k], high[k], (before[0][k], before[1][k])) for k in parts]
+        parts = [
+            torch.arange(count)[k : k + self._batched_bounds.batch] for k in range(0, count, self._batched_bounds.batch)
+        ]
+        renewed = [self._batched_bounds.bounds(low[k], high[k], (before[0][k], before[1][k])) for k in parts]
         alive, after = torch.cat([n[2] for n in renewed]), [torch.cat([n[4][k] for n in renewed]) for k in (0, 1)]
         known = dict(problems.known)
         for n in layers:
@@ -311,7 +322,7 @@ class Bounder:
 
     def all_ends(self, problems: Problems) -> dict[int, Interval]:
         """Intervals of all nodes that may be narrower than at the root in some subproblem."""
-        changed = {z for z, v in problems.known.items() if bool((v != self._root_ends(z, 1)).any())}
+        changed = {z for z, v in problems.known.items() if bool((v != self._root_interval(z, 1)).any())}
         return {z: self.ends(problems, z) for z in {*problems.limits, *changed}}
 
     def left(self, problems: Problems) -> dict[int, Tensor]:
@@ -328,11 +339,13 @@ class Bounder:
         return [i for i, v in problems.candidate_taps.items() if bool(self.maxima[i].alone(v).any())]
 
     def slope(self, i: int, share: Tensor) -> Tensor:
-        """Lower slope of function i at `share` in 0..1 between its two slopes, in float64."""
+        """Return the lower slope of function i in float64: the one at `share` (0..1) of the way from its least to its
+        largest slope.
+        """
         left, right = self.bent[i]
         return (left + share.double().clamp(0, 1) * (right - left)).clamp(left, right)
 
-    def _state(self, problems: Problems) -> State:
+    def _state_of(self, problems: Problems) -> State:
         """Return the root's backward state with the subproblems' intervals, candidate taps and slopes."""
         ends = {**self.state.intervals, **self.all_ends(problems)}
         state = replace(self.state, intervals=ends, cached_relaxations={}, candidate_taps=self.left(problems))
@@ -354,7 +367,7 @@ class Bounder:
     def lower(self, problems: Problems) -> Tensor:
         """A lower bound per problem, rigorous for every float32 execution."""
         seeds = {problems.at: problems.rows.reshape(len(problems), 1, *self.graph.nodes[problems.at].shape)}
-        pushed, constant = self._winners(problems, quantised(self._chosen(problems)[2]))
+        pushed, constant = self._tap_multiplier_terms(problems, quantised(self._free_parameters(problems)[2]))
         for z in problems.cut_nodes:
             m = problems.multipliers[z].nan_to_num(0.0, 0.0, 0.0).clamp(*problems.multiplier_range(z)).to(problems.rows)
             least, most = (end.to(m) for end in problems.offsets(z))
@@ -363,21 +376,23 @@ class Bounder:
             if z in pushed:  # the sum is rounded: it stands for another multiplier of the same sign
                 sizes = sizes + flat(pushed[z].abs() * offset).sum(1)
             pushed[z] = pushed[z] + m if z in pushed else m
-            constant = _down(constant + _down(terms.sum(1) - self.state.own_rounding(z) * sizes))
+            constant = _next_below(constant + _next_below(terms.sum(1) - self.state.own_rounding(z) * sizes))
         seeds |= {z: -p.unsqueeze(1) for z, p in pushed.items()}
-        state = self._state(problems)
+        state = self._state_of(problems)
         lower: Tensor = backward(state, seeds)[:, 0]
         if any(
             state.duplicate_fold(i) is not None for i in state.layers
         ):  # slopes were looked for in the network as it is
             apart = replace(state, folds=dict.fromkeys(state.layers))
             lower = torch.fmax(lower, backward(apart, seeds)[:, 0])
-        lower = torch.where(constant == 0, lower, _down(lower + constant))
+        lower = torch.where(constant == 0, lower, _next_below(lower + constant))
         if problems.at != self.output:  # a reference, which the subproblem is about
             return lower
         return lower - self.forward.slack(self.output, problems.rows[None])[0]
 
-    def _winners(self, problems: Problems, pulls: Mapping[int, Tensor]) -> tuple[dict[int, Tensor], Tensor]:
+    def _tap_multiplier_terms(
+        self, problems: Problems, pulls: Mapping[int, Tensor]
+    ) -> tuple[dict[int, Tensor], Tensor]:
         """Objectives that the multipliers `pulls` of maxima's taps add at the nodes that maxima read, and a constant
         per box, rounded down.
         """
@@ -388,7 +403,7 @@ class Bounder:
             for s, seed in seeds.items():
                 shaped = -seed.reshape(len(problems), *self.graph.nodes[s].shape)
                 pushed[s] = pushed[s] + shaped if s in pushed else shaped
-            constant = _down(constant + _down(fixed - self.state.own_rounding(i) * sizes))
+            constant = _next_below(constant + _next_below(fixed - self.state.own_rounding(i) * sizes))
         return pushed, constant
 
     # --- optimised --------------------------------------------------------------------------------------------------
@@ -405,8 +420,8 @@ class Bounder:
 
         `chosen` are slopes and multipliers in place of those of the subproblems.
         """
-        slopes, multipliers, pulls = chosen or self._chosen(problems)
-        pushed, constant = self._winners(problems, pulls)
+        slopes, multipliers, pulls = chosen or self._free_parameters(problems)
+        pushed, constant = self._tap_multiplier_terms(problems, pulls)
         for z, m in multipliers.items():
             pushed[z] = pushed[z] + m if z in pushed else m
             if any(self.points[z]):
@@ -414,7 +429,7 @@ class Bounder:
                 constant = constant + flat(m.clamp(min=0) * least + m.clamp(max=0) * most).sum(1)
         return self.quick.lower(problems.at, problems.rows.float(), lines, slopes, pushed, seen) + constant.float()
 
-    def _chosen(self, problems: Problems) -> Chosen:
+    def _free_parameters(self, problems: Problems) -> Chosen:
         """Slopes, multipliers and tap multipliers that matter: those of what is split."""
         multipliers = {z: problems.multipliers[z] for z in problems.cut_nodes}
         return dict(problems.slopes), multipliers, {i: problems.tap_multipliers[i] for i in self.decided(problems)}
@@ -428,7 +443,7 @@ class Bounder:
         """
         lines = self.lines(problems)
         slopes, multipliers, pulls = chosen = tuple(
-            {k: v.clone().requires_grad_(True) for k, v in some.items()} for some in self._chosen(problems)
+            {k: v.clone().requires_grad_(True) for k, v in some.items()} for some in self._free_parameters(problems)
         )
         allowed = {z: problems.multiplier_range(z) for z in multipliers}
         adam = Adam([v for some in chosen for v in some.values()], RATE, decay)
@@ -436,7 +451,7 @@ class Bounder:
         for step in range(steps + 1):
             lower = self.estimate(problems, lines, (slopes, multipliers, pulls))
             better = lower.detach() > best
-            best, kept = torch.where(better, lower.detach(), best), _better(kept, chosen, better)
+            best, kept = torch.where(better, lower.detach(), best), _with_better(kept, chosen, better)
             nothing_moves = not lower.requires_grad  # no function is bent, or all of them stand in a max_pool's lines
             if step == steps or nothing_moves or bool((best > targets + MARGIN).all()):
                 break
@@ -454,7 +469,7 @@ class Bounder:
 MARGIN = 1e-4  # float32 bounds this far above their target are taken for proven, to be checked by the rigorous one
 
 
-def _better(kept: Problems, chosen: Sequence[Mapping[int, Tensor]], where: Tensor) -> Problems:
+def _with_better(kept: Problems, chosen: Sequence[Mapping[int, Tensor]], where: Tensor) -> Problems:
     """Return the subproblems `kept` with the parameters `chosen` (slopes, multipliers, tap multipliers) where `where`
     is true.
     """

@@ -101,7 +101,7 @@ class FastBackward:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.linear = {i: _linear(layer) for i, layer in state.layers.items() if isinstance(layer, BoundLinear)}
+        self.linear = {i: _linear_step(layer) for i, layer in state.layers.items() if isinstance(layer, BoundLinear)}
         self.inputs: dict[int, Interval] = {}
         for i, layer in state.layers.items():
             if isinstance(layer, BoundOpaque):
@@ -171,7 +171,7 @@ class FastBackward:
             if i in self.inputs:
                 middle, reach = self.inputs[i]
                 return flat(a) @ middle - flat(a).abs() @ reach, 0.0
-            pulled, constant = self._back(i, a, lines, slopes)
+            pulled, constant = self._back_through(i, a, lines, slopes)
             for s, part in zip(self.state.layers[i].sources, pulled, strict=True):
                 parts[s] = parts[s] + part if s in parts else part
             return constant, 0.0
@@ -179,7 +179,9 @@ class FastBackward:
         total: Tensor = propagate_in_reverse(self.state.layers, parts, step, rows.new_zeros(len(rows)), 0.0)[0]
         return total
 
-    def _back(self, i: int, a: Tensor, lines: QuickLines, slopes: Mapping[int, Tensor]) -> tuple[list[Tensor], Any]:
+    def _back_through(
+        self, i: int, a: Tensor, lines: QuickLines, slopes: Mapping[int, Tensor]
+    ) -> tuple[list[Tensor], Any]:
         """Coefficients of the sources of layer i, and a constant per box, from its own coefficients `a`.
 
         A bent layer takes the lower slope that `slopes` chooses in 0..1 of its range in `lines`; others their line
@@ -201,10 +203,10 @@ class FastBackward:
         return [part.squeeze(1).float() for part in back.coefficients], constant.squeeze(1).float()
 
 
-def _linear(layer: BoundLinear) -> Any:
+def _linear_step(layer: BoundLinear) -> Any:
     """Return the function (boxes, *shape) -> (coefficients of the sources, constant per box) of a linear layer."""
     constant = None if layer.constant is None else layer.constant.float().flatten()
-    pull = _matrix(layer) or _mapped(layer)
+    pull = _matrix_step(layer) or _batched_adjoint(layer)
 
     def back(a: Tensor) -> tuple[list[Tensor], Any]:
         return pull(a), 0.0 if constant is None else flat(a) @ constant
@@ -212,7 +214,7 @@ def _linear(layer: BoundLinear) -> Any:
     return back
 
 
-def _mapped(layer: BoundLayer) -> Any:
+def _batched_adjoint(layer: BoundLayer) -> Any:
     """Return the layer's adjoint in float32, mapped over boxes."""
     assert isinstance(layer, BoundLinear)
     args = [a.float() if isinstance(a, Tensor) and a.is_floating_point() else a for a in layer.args]
@@ -220,7 +222,7 @@ def _mapped(layer: BoundLayer) -> Any:
     return lambda a: list(torch.func.vmap(single.adjoint_fn)(a))
 
 
-def _matrix(layer: BoundLinear) -> Any:
+def _matrix_step(layer: BoundLinear) -> Any:
     """Return a function from coefficients of `layer`, a contraction, to those of its source by one matrix product; None
     if it is none or too large.
     """

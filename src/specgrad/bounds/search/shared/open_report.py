@@ -61,20 +61,20 @@ class OpenReport:
         """
         if not self.problems:
             return "the time was over before any subproblem was bounded"
-        parts = [f"{self.problems:,} subproblems were not enough ({_short(self.rate)} per second)"]
+        parts = [f"{self.problems:,} subproblems were not enough ({_two_digits(self.rate)} per second)"]
         if self.part is not None and math.isfinite(self.part.margin):
-            where = ", ".join(self._where(self.part))
+            where = ", ".join(self._split_texts(self.part))
             parts.append(f"the worst open one lacks {-self.part.margin:.3g}{f': {where}' if where else ''}")
         if self.rounding:
             parts.append("rounding decides there: more time will not help, a smaller box of inputs may")
         elif self.settled is not None:
             share = f"{100 * self.settled:.3g} % is settled" if self.settled > 0 else "nothing is settled yet"
-            parts.append(share if self.more is None else f"{share}: the rest may take {_short(self.more)} s more")
+            parts.append(share if self.more is None else f"{share}: the rest may take {_two_digits(self.more)} s more")
         if self.layer is not None and not self.rounding:
             parts.append(f"{self.layer[0]} loses most there ({100 * self.layer[1]:.0f} %)")
         return "; ".join(parts)
 
-    def _where(self, part: OpenPart) -> list[str]:
+    def _split_texts(self, part: OpenPart) -> list[str]:
         """Texts on the inputs that were split most, and on how many other cells were."""
         cut = Counter(c.cell for c, _ in part.cuts if c.node == self.inside)
         most = sorted(cell for cell, _ in cut.most_common(CELLS))
@@ -95,7 +95,7 @@ class OpenReport:
         return data
 
 
-def _short(x: float) -> str:
+def _two_digits(x: float) -> str:
     """Format a number with two digits, or as an integer from 10 on."""
     return f"{x:,.0f}" if x >= 10 else f"{x:.2g}"
 

@@ -57,7 +57,7 @@ class Winners(Alternative):
         scores = self.sign * np.ravel(y)
         if not np.isfinite(scores).all():
             return False
-        return all(_first(scores[line], self.last) == k for line, k in zip(self.lines, self.winners, strict=True))
+        return all(_argmax(scores[line], self.last) == k for line, k in zip(self.lines, self.winners, strict=True))
 
     def decided(self, low: Sequence[Fraction | None], high: Sequence[Fraction | None]) -> bool | None:
         """Whether the cells win for all scores in low..high (True), for none (False); None if undecided or by ties."""
@@ -67,7 +67,7 @@ class Winners(Alternative):
         return None if Alternative(self.rows, nothing).decided(low, high) is not False else False
 
 
-def _first(scores: Array, last: bool) -> int:
+def _argmax(scores: Array, last: bool) -> int:
     """Return the position of the largest of `scores`; of equal ones the first, or the last if `last`."""
     return len(scores) - 1 - int(np.argmax(scores[::-1])) if last else int(np.argmax(scores))
 
@@ -136,7 +136,7 @@ def of_scores(graph: Graph, question: Property) -> tuple[Graph, Property]:
         return graph, question
     scores, _ = section(graph, choice.scores, graph.input_positions)
     outputs = math.prod(graph.nodes[choice.scores].shape)
-    cases = tuple(replace(c, alternatives=tuple(_winners(c, choice, outputs))) for c in question.cases)
+    cases = tuple(replace(c, alternatives=tuple(_winner_alternatives(c, choice, outputs))) for c in question.cases)
     some = tuple(case for case in cases if case.alternatives)
     if not some:
         text = "no position satisfies the property: it holds of every network, and says nothing of this one"
@@ -144,7 +144,7 @@ def of_scores(graph: Graph, question: Property) -> tuple[Graph, Property]:
     return scores, replace(question, outputs=outputs, cases=some)
 
 
-def _winners(case: Case, choice: ArgmaxSource, outputs: int) -> Iterator[Alternative]:
+def _winner_alternatives(case: Case, choice: ArgmaxSource, outputs: int) -> Iterator[Alternative]:
     """Yield an alternative for every combination of winners that satisfies the case; UnsupportedError if there are too
     many combinations.
 

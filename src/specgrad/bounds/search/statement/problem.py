@@ -77,20 +77,20 @@ def question_of(
         raise ParameterError("certify", "low and high go with (x, label, eps); a property has its own bounds")
     if not around and norm != "inf":
         raise ParameterError("certify", "norm goes with (x, label, eps); a property has its own bounds")
-    models = _models(model, stated)
-    given = [(n, _graph(m, stated, shape, n), _source(m, source)) for n, m in models]
+    models = _named_models(model, stated)
+    given = [(n, _sized_graph(m, stated, shape, n), _counterexample_source(m, source)) for n, m in models]
     networks = tuple(NamedNetwork(n, deployed_constants(graph), source) for n, graph, source in given)
     if around:
-        stated = _around(networks[0], stated, {"low": low, "high": high, "norm": norm})
+        stated = _robustness_around(networks[0], stated, {"low": low, "high": high, "norm": norm})
     check_cells(networks, stated)
     stated = _with_interface(stated, networks)
     check_cases(stated)
     whole = networks[0].graph if stated.interface is None else joined(networks, stated.interface)
-    notes = (*dict.fromkeys(note for _, graph, _ in given for note in rounded_constants(graph)), *_left_out(stated))
+    notes = (*dict.fromkeys(note for _, graph, _ in given for note in rounded_constants(graph)), *_empty_note(stated))
     return VerificationProblem(networks, deployed_graph(whole), stated, notes)
 
 
-def _around(network: NamedNetwork, stated: Around, limits: dict[str, Any]) -> Property:
+def _robustness_around(network: NamedNetwork, stated: Around, limits: dict[str, Any]) -> Property:
     """Return the robustness property of (x, label, eps), `stated`; `limits` are the options low, high and norm.
 
     ParameterError if it has not three entries.
@@ -139,7 +139,7 @@ def cells_of(x: Any, graph: Graph) -> Array:
 # --- networks ---------------------------------------------------------------------------------------------------------
 
 
-def _source(model: Any, given: Any) -> Any:
+def _counterexample_source(model: Any, given: Any) -> Any:
     """Return what counterexamples are run on besides our engine: the model, or what its graph was read from, `given`.
 
     ParameterError if that is no file or module, or stands beside a model that is no graph.
@@ -154,7 +154,7 @@ def _source(model: Any, given: Any) -> Any:
     return given
 
 
-def _models(model: Any, stated: Any) -> list[tuple[str, Any]]:
+def _named_models(model: Any, stated: Any) -> list[tuple[str, Any]]:
     """Return (name, model) pairs; a single network needs no name. ParameterError if models are not those of the
     property.
 
@@ -170,7 +170,7 @@ def _models(model: Any, stated: Any) -> list[tuple[str, Any]]:
     return [("", next(iter(model.values())) if isinstance(model, Mapping) else model)]
 
 
-def _graph(model: Any, stated: Any, shape: Any, name: str) -> Graph:
+def _sized_graph(model: Any, stated: Any, shape: Any, name: str) -> Graph:
     """Return the model of network `name` as a graph with all sizes known; refuse other formats than float32, and parts
     of models.
 
@@ -182,7 +182,7 @@ def _graph(model: Any, stated: Any, shape: Any, name: str) -> Graph:
         return given.graph(_module_shapes(stated, shape))
     if given.kind == "graph":
         refuse_parts(given.source, "certify")
-        graph = given.source.fitted_to(_named(given.source, shape))
+        graph = given.source.fitted_to(_named_shapes(given.source, shape))
     else:
         graph = given.graph(_open_shapes(given, stated, shape, name))
     return graph.at() if name else at_the_property(graph, stated)
@@ -200,7 +200,7 @@ def _module_shapes(stated: Any, shape: Any) -> dict[str, Sequence[int]]:
     return {str(k): tuple(s) for k, s in enumerate(each)}
 
 
-def _named(graph: Graph, shape: Any) -> dict[str, tuple[int, ...]]:
+def _named_shapes(graph: Graph, shape: Any) -> dict[str, tuple[int, ...]]:
     """Return input shapes by name; `shape` is such a mapping, the shape of the first input, or None."""
     if shape is None or isinstance(shape, Mapping):
         return {name: tuple(s) for name, s in (shape or {}).items()}
@@ -248,7 +248,7 @@ def _with_interface(stated: Property, networks: Sequence[NamedNetwork]) -> Prope
     return replace(stated, interface=known)
 
 
-def _left_out(stated: Property) -> tuple[str, ...]:
+def _empty_note(stated: Property) -> tuple[str, ...]:
     """Return a note on alternatives of the property `stated` that were left out as empty, in a tuple; () if there are
     none.
     """

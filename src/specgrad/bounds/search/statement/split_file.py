@@ -77,7 +77,7 @@ def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
     ((0,), [Split(node=0, cell=1, at=0.5, tap=None), None, Split(node=1, cell=0, at=0.0, tap=None)])
     """
     try:
-        data = json.loads(text, parse_float=_decimal, parse_constant=_no_number, object_pairs_hook=_once)
+        data = json.loads(text, parse_float=_decimal, parse_constant=_refuse_nonfinite, object_pairs_hook=_unique_keys)
     except RecursionError:
         raise SplitsError("the tree is nested too deeply") from None
     except ValueError as error:
@@ -90,7 +90,7 @@ def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
     if not isinstance(cases, list) or len(cases) != len(question.cases):
         raise SplitsError(f"cases must be a list of {len(question.cases)}, as many as the property has")
     reader = _SplitReader(graph)
-    return tuple(_case(case, k, len(question.cases[k].alternatives), reader) for k, case in enumerate(cases))
+    return tuple(_case_trees(case, k, len(question.cases[k].alternatives), reader) for k, case in enumerate(cases))
 
 
 def _decimal(text: str) -> Fraction:
@@ -105,19 +105,19 @@ def _decimal(text: str) -> Fraction:
     return Fraction(text)
 
 
-def _no_number(text: str) -> Any:
+def _refuse_nonfinite(text: str) -> Any:
     """Raise SplitsError for `text`, a NaN or an infinity of the JSON file."""
     raise SplitsError(f"{text} is no number to cut at")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the pairs as a dictionary; raise SplitsError if a key is repeated."""
     if len(dict(pairs)) != len(pairs):
         raise SplitsError("an entry stands twice in one object")
     return dict(pairs)
 
 
-def _case(data: Any, k: int, count: int, reader: _SplitReader) -> tuple[tuple[tuple[int, ...], Tree], ...]:
+def _case_trees(data: Any, k: int, count: int, reader: _SplitReader) -> tuple[tuple[tuple[int, ...], Tree], ...]:
     """Return (alternatives, tree) pairs of case k from its JSON `data`; SplitsError if it is none.
 
     `count` is the number of its alternatives; `reader` reads the trees.
@@ -148,7 +148,11 @@ class _SplitReader:
         for i, node in enumerate(graph.nodes):
             if node.op is not CONSTANT:
                 self.names.setdefault(node.name, []).append(i)
-        self.places: dict[str, Callable[[Any], int]] = {"relu": self._relu, "node": self._node, "max_pool": self._node}
+        self.places: dict[str, Callable[[Any], int]] = {
+            "relu": self._relu_input,
+            "node": self._node_position,
+            "max_pool": self._node_position,
+        }
 
     def tree(self, data: Any) -> Tree:
         """Return the split tree that parsed JSON data describe: null for a leaf, else a split with "below" and
@@ -158,11 +162,11 @@ class _SplitReader:
         while todo:
             part, entry = todo.pop()
             if entry is not None:
-                below, above = tree.divide(part, self._cut(entry))
+                below, above = tree.divide(part, self._split_of(entry))
                 todo += [(above, entry["above"]), (below, entry["below"])]
         return tree
 
-    def _cut(self, entry: Any) -> Split:
+    def _split_of(self, entry: Any) -> Split:
         """Return the split that a JSON object `entry` states; SplitsError if it states none."""
         kind = next((k for k in KINDS if isinstance(entry, dict) and k in entry), None)
         if kind is None or not entry.keys() >= SIDES or not entry.keys() <= KINDS[kind] | SIDES:
@@ -171,13 +175,13 @@ class _SplitReader:
             )
         if kind == "input":
             (node,) = self.graph.input_positions
-            return Split(node, self._cell(node, entry["input"], "input"), self._point(entry.get("at")))
+            return Split(node, self._checked_cell(node, entry["input"], "input"), self._split_point(entry.get("at")))
         node = self.places[kind](entry[kind])
         if kind == "max_pool":
-            return self._winner(node, self._cell(node, entry.get("cell"), "cell"), entry.get("tap"))
-        return Split(node, self._cell(node, entry.get("cell"), "cell"), self._point(entry.get("at", 0)))
+            return self._winner_split(node, self._checked_cell(node, entry.get("cell"), "cell"), entry.get("tap"))
+        return Split(node, self._checked_cell(node, entry.get("cell"), "cell"), self._split_point(entry.get("at", 0)))
 
-    def _winner(self, node: int, cell: int, tap: Any) -> Split:
+    def _winner_split(self, node: int, cell: int, tap: Any) -> Split:
         """Return the split of the window `cell` of a max pool by a tap; SplitsError if it is no max pool, or does not
         read the tap.
         """
@@ -190,7 +194,7 @@ class _SplitReader:
             )
         return Split(node, cell, 0.0, tap)
 
-    def _relu(self, given: Any) -> int:
+    def _relu_input(self, given: Any) -> int:
         """Position of the node that relu number `given` reads, relus counted in the network's order; SplitsError if
         there is none.
         """
@@ -200,7 +204,7 @@ class _SplitReader:
             )
         return self.relus[given]
 
-    def _node(self, given: Any) -> int:
+    def _node_position(self, given: Any) -> int:
         """Position of a node, given by its unique name or its position; SplitsError unless that is one node."""
         if type(given) is int and 0 <= given < len(self.graph.nodes):
             return given
@@ -209,14 +213,14 @@ class _SplitReader:
             raise SplitsError(f"node must be the name of one node, or its position; {len(places)} are {given!r:.40}")
         return places[0]
 
-    def _cell(self, node: int, given: Any, what: str) -> int:
+    def _checked_cell(self, node: int, given: Any, what: str) -> int:
         """Return the flat cell `given` of a node; SplitsError, with `what` as its name, if the node has none such."""
         size = int(np.prod(self.graph.nodes[node].shape))
         if type(given) is not int or not 0 <= given < size:
             raise SplitsError(f"{what} must be a number from 0 to {size - 1}; got {given!r:.40}")
         return given
 
-    def _point(self, given: Any) -> float:
+    def _split_point(self, given: Any) -> float:
         """Return the split point `given`, an int or Fraction, as the nearest float32 number; SplitsError for other
         types and above 2**127 in size.
         """
