@@ -262,9 +262,9 @@ def test_decisions_at_a_sample_rest_on_no_engine_alone(monkeypatch: pytest.Monke
     tie = sg.trace(lambda x: sg.linear(np.float32([[1, 3], [3, 1]]), None, x) * np.float32(1 / 3), (1, 2))
     sample = np.float32([[1.0, 1.0]])
     assert preserve(tie, sample, runtimes=("torch",)).samples[0].verdict != "proven"
-    engine = Runtimes._engine
+    engine = Runtimes._run_engine
     flipped = lambda self, name, inputs: [y + np.float32([[1, 0]]) for y in engine(self, name, inputs)]
-    monkeypatch.setattr(Runtimes, "_engine", flipped)
+    monkeypatch.setattr(Runtimes, "_run_engine", flipped)
     with pytest.raises(ContradictionError, match=r"torch .* leaves what is proven"):
         preserve(tie, sample, runtimes=("torch",))
 

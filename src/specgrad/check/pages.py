@@ -32,13 +32,13 @@ MEANINGS = {
 }
 
 
-def _versions(versions: object) -> str:
+def _versions_text(versions: object) -> str:
     """Return package versions as escaped text in parentheses; "" if there are none."""
     text = ", ".join(f"{k} {v}" for k, v in dict(versions).items())  # type: ignore[call-overload]
     return escape(f" ({text})") if text else ""
 
 
-def _bar(v: Verdict) -> str:
+def _share_bar(v: Verdict) -> str:
     """Return an HTML bar of the share of the allowance that verdict v used; full and red if it was exceeded."""
     share = 100 if v.ratio > 1 else max(100 * v.ratio, 1 if v.ratio > 0 else 0)
     text = "&gt; 1" if v.ratio > 1 else f"{v.ratio:.2g}"
@@ -46,7 +46,7 @@ def _bar(v: Verdict) -> str:
     return f'<span class="track"><i{tone} style="width:{share:.0f}%"></i></span> {text}'
 
 
-def _cell(v: Verdict) -> str:
+def _worst_cell(v: Verdict) -> str:
     """Return the worst cell as HTML: its index, its value, the expected one; or the verdict's detail."""
     if v.kind not in ("differs", "rounding", "unusual", "other arithmetic") or not v.index:
         return escape(v.detail)
@@ -55,21 +55,23 @@ def _cell(v: Verdict) -> str:
     return f"{text} {escape(v.detail)}".rstrip()
 
 
-def _row(number: int, layer: LayerVerdict) -> str:
+def _layer_row(number: int, layer: LayerVerdict) -> str:
     """Return the HTML table row of one layer; `number` makes its anchor."""
     v = layer.verdict
     shape = "&times;".join(map(str, layer.shape))
-    cell = "; ".join((_cell(v), *map(escape, layer.remarks))).lstrip("; ")
+    cell = "; ".join((_worst_cell(v), *map(escape, layer.remarks))).lstrip("; ")
     times = "" if layer.usual is None else f"{layer.usual.times:.2g}"
-    judged = f'<td>{kind_of(v.kind)}</td><td>{named(layer.name)}</td><td class="used">{_bar(v)}</td><td>{times}</td>'
+    judged = (
+        f'<td>{kind_of(v.kind)}</td><td>{named(layer.name)}</td><td class="used">{_share_bar(v)}</td><td>{times}</td>'
+    )
     return f'<tr id="layer-{number}">{judged}<td>{escape(layer.operator)}</td><td>{shape}</td><td>{cell}</td></tr>'
 
 
-def _plot(layers: Sequence[LayerVerdict]) -> str:
+def _error_plot(layers: Sequence[LayerVerdict]) -> str:
     """Return an SVG plot of what is allowed (proven), usual (an estimate) and seen: per layer, in its units, by powers
     of ten.
     """
-    marks = [(layer, _marks(layer)) for layer in layers if layer.verdict.kind != "not examined"]
+    marks = [(layer, _error_sizes(layer)) for layer in layers if layer.verdict.kind != "not examined"]
     sizes = [v for _, values in marks for v in values if v is not None and 0 < v < math.inf]
     if not sizes:
         return ""
@@ -90,7 +92,8 @@ def _plot(layers: Sequence[LayerVerdict]) -> str:
         ]
     for i, (layer, (allowed, usual, seen)) in enumerate(marks):
         x, tone = left + step * (i + 0.5), tone_of(layer.verdict.kind)
-        said = f"{layer.name}: {layer.verdict.kind}; allowed {_size(allowed)}, usual {_size(usual)}, seen {_size(seen)}"
+        errors = f"allowed {_size_text(allowed)}, usual {_size_text(usual)}, seen {_size_text(seen)}"
+        said = f"{layer.name}: {layer.verdict.kind}; {errors}"
         title = f"<title>{escape(said)}</title>"
         if allowed is not None:
             parts.append(f'<path class="fill-bad" d="M{x - 3:.1f} {y(allowed) - 1:.1f}h6v2h-6z">{title}</path>')
@@ -103,7 +106,7 @@ def _plot(layers: Sequence[LayerVerdict]) -> str:
     return plot(width, height + 40, "allowed, usual and seen, layer by layer", parts)
 
 
-def _marks(layer: LayerVerdict) -> tuple[float | None, float | None, float | None]:
+def _error_sizes(layer: LayerVerdict) -> tuple[float | None, float | None, float | None]:
     """Return three sizes of a layer's errors, in its units: allowed at the worst cell, usual, and seen; None where not
     known.
     """
@@ -114,21 +117,21 @@ def _marks(layer: LayerVerdict) -> tuple[float | None, float | None, float | Non
     return allowed, None, 0.0 if v.kind == "exact" else abs(v.actual - v.expected) if v.index else None
 
 
-def _size(x: float | None) -> str:
+def _size_text(x: float | None) -> str:
     """Return a size in two digits, or "not known"."""
     return "not known" if x is None else f"{x:.2g}"
 
 
-def _attribution(a: Attribution | None) -> str:
+def _attribution_table(a: Attribution | None) -> str:
     """Return the HTML table of layers that, by the attribution a, explain the difference at the output; "" for None."""
     if a is None:
         return ""
     if not a.is_first_order:
         text = "Which layers explain it cannot be said: the first order does not hold here."
-        return f"<h2>Which layers explain the difference</h2><p>At the output: {_difference(a.output)}. {text}</p>"
+        return f"<h2>Which layers explain the difference</h2><p>At the output: {_difference_text(a.output)}. {text}</p>"
     rows = "".join(
-        f"<tr><td>{named(name)}</td><td>{100 * share:.3g} %</td><td>{_difference(a.own_error[name])}</td>"
-        f"<td>{_difference(a.difference[name])}</td></tr>"
+        f"<tr><td>{named(name)}</td><td>{100 * share:.3g} %</td><td>{_difference_text(a.own_error[name])}</td>"
+        f"<td>{_difference_text(a.difference[name])}</td></tr>"
         for name, share in a.largest(12)
     )
     usual = (
@@ -138,24 +141,25 @@ def _attribution(a: Attribution | None) -> str:
     )
     head = "<tr><th>layer<th>share, to first order<th>its own error<th>difference seen at it</tr>"
     return (
-        f"<h2>Which layers explain the difference</h2><p>Largest difference at the output: {_difference(a.output)}. "
+        "<h2>Which layers explain the difference</h2>"
+        f"<p>Largest difference at the output: {_difference_text(a.output)}. "
         f"All layers' own errors together explain {100 * a.explained:.3g} % of it, to first order.{usual}</p>"
         + wide(f"<table>{head}{rows}</table>")
     )
 
 
-def _difference(d: Difference) -> str:
+def _difference_text(d: Difference) -> str:
     """Return a difference as escaped text: absolute, relative and in units in the last place."""
     return escape(f"{d.absolute:.2g}, relative {d.relative:.2g}, {d.ulps:.3g} ulp")
 
 
-def _link(audit: Audit, layer: LayerVerdict) -> str:
+def _layer_link(audit: Audit, layer: LayerVerdict) -> str:
     """Return the layer's name as a link to its table row."""
     row = next((k for k, other in enumerate(audit.layers) if other.name == layer.name), None)
     return named(layer.name) if row is None else f'<a href="#layer-{row}">{named(layer.name)}</a>'
 
 
-def _summary(audit: Audit) -> str:
+def _audit_summary(audit: Audit) -> str:
     """Return how many layers have which verdict, and the layer that used the largest share of its allowance."""
     kinds = [layer.verdict.kind for layer in audit.layers]
     counts = ", ".join(f"{kinds.count(k)} {kind_of(k)}" for k in dict.fromkeys((*MEANINGS, *kinds)) if k in kinds)
@@ -163,10 +167,10 @@ def _summary(audit: Audit) -> str:
     if not used:
         return f"{counts}."
     most = max(used, key=lambda layer: layer.verdict.ratio)
-    return f"{counts}. {_link(audit, most)} used the most of its allowance: {most.verdict.ratio:.2g} of 1."
+    return f"{counts}. {_layer_link(audit, most)} used the most of its allowance: {most.verdict.ratio:.2g} of 1."
 
 
-def _picture(audit: Audit, graph: Graph | None) -> str:
+def _network_drawing(audit: Audit, graph: Graph | None) -> str:
     """Return a drawing of the network coloured by verdicts, folded if it is long; "" without a graph."""
     if graph is None or not audit.layers:
         return ""
@@ -184,11 +188,11 @@ def audit_page(audit: Audit, graph: Graph | None = None) -> str:
     """Return the HTML page of one audit: layer to look at, table, plot, graph, minimal reproduction."""
     first = audit.first_divergent
     if audit.export is not None:
-        lead = f"The export changes layer {_link(audit, audit.export)}: {_cell(audit.export.verdict)}"
+        lead = f"The export changes layer {_layer_link(audit, audit.export)}: {_worst_cell(audit.export.verdict)}"
     elif first is not None:
         lead = (
-            f"First layer that rounding does not explain: {_link(audit, first)} ({escape(first.operator)}): "
-            f"{_cell(first.verdict)}"
+            f"First layer that rounding does not explain: {_layer_link(audit, first)} ({escape(first.operator)}): "
+            f"{_worst_cell(first.verdict)}"
         )
     elif audit.outputs_only:
         lead = f"Outputs alone: {escape(str(audit.whole))}"
@@ -196,9 +200,9 @@ def audit_page(audit: Audit, graph: Graph | None = None) -> str:
         within = [layer for layer in audit.layers if layer.verdict.kind in ("exact", "rounding", "unusual")]
         lead = f"{len(within)} of {len(audit.layers)} layers are within the proven radius of their own inputs."
     body = [
-        f"<p>{_summary(audit)}</p>" if audit.layers else "",
-        f"<p>{escape(audit.model)} on {escape(audit.runtime)}{_versions(audit.versions)}. "
-        f"Whole model, nothing exposed: {kind_of(audit.whole.kind)} {_cell(audit.whole)}</p>",
+        f"<p>{_audit_summary(audit)}</p>" if audit.layers else "",
+        f"<p>{escape(audit.model)} on {escape(audit.runtime)}{_versions_text(audit.versions)}. "
+        f"Whole model, nothing exposed: {kind_of(audit.whole.kind)} {_worst_cell(audit.whole)}</p>",
         f"<p>{escape(str(audit.coverage))}.</p>",
         *(f"<p>Not examined: {escape(what)}.</p>" for what in audit.left_out),
         f"<p>The run as it is, {escape(str(audit.run))}.</p>" if audit.run is not None else "",
@@ -206,9 +210,9 @@ def audit_page(audit: Audit, graph: Graph | None = None) -> str:
             f"<p>{escape(note)}</p>"
             for note in (*(audit.blind_spots.sentences() if audit.blind_spots else ()), *audit.notes)
         ),
-        _attribution(audit.attribution),
+        _attribution_table(audit.attribution),
         f"<h2>Layers</h2>{layer_table(audit)}",
-        _picture(audit, graph),
+        _network_drawing(audit, graph),
     ]
     titles = {
         "layers": "of one layer",
@@ -225,14 +229,14 @@ def layer_table(audit: Audit) -> str:
     """Return an HTML table of every layer with its verdict, and a plot of the shares of their allowances."""
     first = audit.worst_layers()
     order = [*first, *(layer for layer in audit.layers if layer not in first)]
-    rows = "".join(_row(audit.layers.index(layer), layer) for layer in order)
+    rows = "".join(_layer_row(audit.layers.index(layer), layer) for layer in order)
     columns = "verdict", "layer", "used of allowed", "times usual (estimate)", "operator", "shape", "worst element"
     head = "<tr>" + "".join(f"<th>{name}" for name in columns) + "</tr>"
     words = legend(MEANINGS, [layer.verdict.kind for layer in audit.layers])
-    return words + _plot(audit.layers) + wide(f"<table>{head}{rows}</table>")
+    return words + _error_plot(audit.layers) + wide(f"<table>{head}{rows}</table>")
 
 
-def _finding(finding: Finding) -> str:
+def _finding_html(finding: Finding) -> str:
     """Return one finding as folded HTML with its script."""
     about = TEXT[finding.rule]
     title = f"<b>{escape(finding.operator)}</b> [{escape(finding.rule)}] {escape(about)}"
@@ -248,14 +252,14 @@ def conformance_page(result: Conformance) -> str:
     rows = []
     for operator, counts in result.counts.items():
         cells = "".join(f'<td class="number {tone_of(k)}">{counts[k] or ""}</td>' for k in kinds)
-        ratio = _bar(Verdict("rounding", result.ratios[operator])) if result.ratios[operator] else ""
+        ratio = _share_bar(Verdict("rounding", result.ratios[operator])) if result.ratios[operator] else ""
         rows.append(f"<tr><td>{escape(operator)}</td>{cells}<td>{ratio}</td></tr>")
     count = sum(sum(c.values()) for c in result.counts.values())
     lead = f"{len(result.findings)} findings in {count:,} generated questions (seed {result.seed})."
     body = [
-        f"<p>{escape(result.runtime)}{_versions(result.versions)}</p>",
+        f"<p>{escape(result.runtime)}{_versions_text(result.versions)}</p>",
         "<h2>Operators</h2>" + legend(MEANINGS, kinds) + wide(f"<table><tr>{head}</tr>{''.join(rows)}</table>"),
-        "<h2>Findings</h2>" + ("".join(map(_finding, result.findings)) or "<p>None.</p>"),
+        "<h2>Findings</h2>" + ("".join(map(_finding_html, result.findings)) or "<p>None.</p>"),
         "<h2>What counts as a correct execution</h2>" + executions("of one operator", result.deployment),
     ]
     return page(f"conformance of {result.runtime}", result.verdict, lead, body)

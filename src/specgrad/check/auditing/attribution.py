@@ -134,7 +134,7 @@ def attribute(
     outputs = [p for p in graph.real_outputs if p in known]
     if any(known[p].shape != graph.nodes[p].shape for p in [*positions.values(), *outputs]):
         return None  # a runtime that gives another shape is wrong by no amount
-    errors = {name: _error(known[p], expected[name].value) for name, p in positions.items()}
+    errors = {name: _finite_error(known[p], expected[name].value) for name, p in positions.items()}
     if not outputs or any(p not in known for p in graph.input_positions):
         return None
     inputs = [_number_or_index(graph, p, known[p]) for p in graph.input_positions]
@@ -143,12 +143,12 @@ def attribute(
     exact = values_of(graph, [*positions.values(), *outputs], inputs, backend)
     if REVERSE_COST * (time.monotonic() - start) > time_left():
         raise TimeLimitError("attribution", "out of time")
-    ends = [_error(known[p], exact[p]) for p in outputs]
+    ends = [_finite_error(known[p], exact[p]) for p in outputs]
     size = sum(float((d * d).sum()) for d in ends)
     if not size or not math.isfinite(size):
         return None
     try:
-        shares = _shares(graph, positions, errors, outputs, ends, inputs, backend)
+        shares = _first_order_shares(graph, positions, errors, outputs, ends, inputs, backend)
     except SpecgradError:  # an operator without a derivative stands in the way
         return None
     worst = max(range(len(outputs)), key=lambda k: float(np.abs(ends[k]).max(initial=0.0)))
@@ -170,7 +170,7 @@ def _number_or_index(graph: Graph, position: int, array: Array) -> Array:
     return array.astype(np.int64 if graph.nodes[position].kind == "index" else np.float64)
 
 
-def _error(got: Array, exact: Array) -> Array:
+def _finite_error(got: Array, exact: Array) -> Array:
     """Return got - exact in float64; 0 where it is not finite."""
     with np.errstate(all="ignore"):
         error = got.astype(np.float64) - exact
@@ -183,10 +183,10 @@ def values_of(graph: Graph, positions: Sequence[int], inputs: Sequence[Array], b
     """
     ordered = tuple(dict.fromkeys(positions))
     wanted = Graph(graph.nodes, graph.names, graph.inputs, ordered, False, graph.constants)
-    return dict(zip(ordered, _run(wanted, inputs, backend), strict=True))
+    return dict(zip(ordered, _outputs_in_float64(wanted, inputs, backend), strict=True))
 
 
-def _run(graph: Graph, inputs: Sequence[Array], backend: str) -> Sequence[Array]:
+def _outputs_in_float64(graph: Graph, inputs: Sequence[Array], backend: str) -> Sequence[Array]:
     """Return the outputs of a graph in float64, by NumPy, or by PyTorch if `backend` is "torch"."""
     if backend != "torch":
         return tuple(np.asarray(v) for v in in_float64(graph)(*inputs))
@@ -218,7 +218,7 @@ def with_error_inputs(graph: Graph, positions: Sequence[int], outputs: Sequence[
     return t.freeze(names, inputs, tuple(values[p] for p in outputs), False)
 
 
-def _shares(
+def _first_order_shares(
     graph: Graph,
     positions: Mapping[str, int],
     errors: Mapping[str, Array],
@@ -237,6 +237,6 @@ def _shares(
     count = len(inputs)
     reverse = vjp(with_error_inputs(graph, places, outputs), wrt=tuple(range(count, count + len(places))))
     zeros = [np.zeros(graph.nodes[p].shape) for p in places]
-    results = _run(reverse, [*inputs, *zeros, *ends], backend)
+    results = _outputs_in_float64(reverse, [*inputs, *zeros, *ends], backend)
     pulled = dict(zip(places, results[len(outputs) :], strict=True))
     return {name: float((pulled[p] * errors[name]).sum()) for name, p in positions.items()}

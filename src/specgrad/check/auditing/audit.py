@@ -129,7 +129,7 @@ class Audit:
 
         return sorted(self.layers, key=rank)[:count]
 
-    def _differences(self, layer: str) -> dict[str, Any]:
+    def _difference_entries(self, layer: str) -> dict[str, Any]:
         """Return the entries of a layer's row about differences; {} if there are none."""
         a = self.attribution
         if a is None or layer not in a.shares:
@@ -147,7 +147,7 @@ class Audit:
             "versions": dict(self.versions),
             "first_divergent": None if first is None else first.row(),
             "export": None if self.export is None else self.export.row(),
-            "layers": [layer.row() | self._differences(layer.name) for layer in self.layers],
+            "layers": [layer.row() | self._difference_entries(layer.name) for layer in self.layers],
             "attribution": None if self.attribution is None else self.attribution.to_json(),
             "run": None if self.run is None else self.run.to_json(),
             "coverage": self.coverage.to_json(),
@@ -479,11 +479,11 @@ def coverage(deployed: ModelRun, judged: Iterable[str]) -> Coverage:
     positions = {p for name, p in deployed.layers.items() if name in names and isinstance(p, int)}
     seen = {p for at in positions for p in needed(graph, at, deployed.known) if p == at or p not in deployed.known}
     passed = {name: u for name, u in deployed.layers.items() if isinstance(u, UnsupportedLayer)}
-    total = _count(graph, range(len(graph.nodes))) + sum(u.multiply_adds or 0 for u in passed.values())
+    total = _count_multiply_adds(graph, range(len(graph.nodes))) + sum(u.multiply_adds or 0 for u in passed.values())
     uncounted = tuple(name for name, u in passed.items() if u.multiply_adds is None)
-    return Coverage(len(names), len(deployed.layers), _count(graph, seen), total, uncounted)
+    return Coverage(len(names), len(deployed.layers), _count_multiply_adds(graph, seen), total, uncounted)
 
 
-def _count(graph: Graph, positions: Iterable[int]) -> int:
+def _count_multiply_adds(graph: Graph, positions: Iterable[int]) -> int:
     """Return the multiply-adds of the nodes at these positions."""
     return sum(multiply_adds(graph.nodes[p], graph.nodes) for p in positions)

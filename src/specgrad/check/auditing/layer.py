@@ -275,7 +275,7 @@ class AuditContext:
         self.expected[name] = replace(ball, expansion=None)
         verdict = judge_array(name, known[position], ball)
         if (verdict.kind, verdict.fault) == ("differs", "value"):
-            verdict = self._from_integers(name, position, inputs) or verdict
+            verdict = self._judge_from_integers(name, position, inputs) or verdict
         look = (part, given, known[position], arithmetic, self.backend)
         verdict = explain_by_known_effects(verdict, *look, graph, inputs, deployed.computed_in)
         if verdict.kind == "differs" and not any(n.name in deployed.computed_in for n in part.nodes):
@@ -297,7 +297,7 @@ class AuditContext:
         self.expected[name] = replace(allowed.balls[0], expansion=None)
         return verdict
 
-    def _from_integers(self, name: str, position: int, inputs: Sequence[int]) -> Verdict | None:
+    def _judge_from_integers(self, name: str, position: int, inputs: Sequence[int]) -> Verdict | None:
         """Return the verdict if the runtime recomputes dequantised inputs from integers; None if unexplained.
 
         The layer `name` stands at `position` and reads the nodes `inputs`.

@@ -41,18 +41,18 @@ class MergedLayersJudge:
         """Return the verdict on the results in `observed`, and their allowance in float32; `probe` can confirm a class
         of arithmetic.
         """
-        allowed = self._allowed(observed, self.arithmetic)
+        allowed = self._allowance_of(observed, self.arithmetic)
         verdict = _judge_outputs(observed, allowed)
         if verdict.kind == "rounding":
-            return self._consistent(verdict, allowed), allowed
+            return self._rounding_or_open(verdict, allowed), allowed
         if (verdict.kind, verdict.fault == "shape") != ("differs", False) or self.accept is None or self.formats:
             return verdict, allowed
         if allowed.is_forward_tight:  # then classes are narrow too, by the short forms of factors that are nearly known
             other = reclassify(verdict, observed, self.arithmetic, probe, self.accept)
-            return (other if other.kind != "differs" else _unexplained(verdict, ())), allowed
-        return self._by_class(observed, verdict), allowed
+            return (other if other.kind != "differs" else _differs_verdict(verdict, ())), allowed
+        return self._explain_by_class(observed, verdict), allowed
 
-    def _consistent(self, verdict: Verdict, allowed: Allowance) -> Verdict:
+    def _rounding_or_open(self, verdict: Verdict, allowed: Allowance) -> Verdict:
         """Return the verdict "rounding" in words; "cannot tell" if the allowance exceeds the values."""
         if allowed.is_useful:
             return replace(verdict, detail=f"consistent with {self.name} in any order: {_error_of_allowed(verdict)}")
@@ -60,12 +60,12 @@ class MergedLayersJudge:
         text = f"within what {self.name} in any order allows, but that is larger than the values{why}"
         return Verdict("cannot tell", verdict.ratio, detail=text)
 
-    def _allowed(self, observed: Observation, arithmetic: Arithmetic) -> Allowance:
+    def _allowance_of(self, observed: Observation, arithmetic: Arithmetic) -> Allowance:
         """Return the allowance of the observed results in an arithmetic."""
         tight = 0.0 if self.outputs_only else TIGHT_SHARE
         return allowance(observed.graph, observed.inputs, arithmetic, self.clock, observed.backend, self.formats, tight)
 
-    def _by_class(self, observed: Observation, verdict: Verdict) -> Verdict:
+    def _explain_by_class(self, observed: Observation, verdict: Verdict) -> Verdict:
         """Return the verdict on `observed` by the first arithmetic class that explains what float32 does not; else
         `verdict`.
         """
@@ -74,15 +74,15 @@ class MergedLayersJudge:
             if c.whole is None or c.evidence == "probe":  # nobody can be asked
                 continue
             arithmetic = replace(c.whole, execution=self.arithmetic.execution, ulps=self.arithmetic.ulps)
-            allowed = self._allowed(observed, arithmetic)
+            allowed = self._allowance_of(observed, arithmetic)
             other = _judge_outputs(observed, allowed)
             if other.kind in ("exact", "rounding") and allowed.is_within(MAX_NAMED_SHARE):
                 return _explained_by(c, verdict, other, c.name in accept)
             if other.kind != "differs":
                 too_wide.append(c)
         if any(c.name in accept for c in too_wide):
-            return replace(_unexplained(verdict, too_wide), kind="cannot tell")
-        return _unexplained(verdict, too_wide)
+            return replace(_differs_verdict(verdict, too_wide), kind="cannot tell")
+        return _differs_verdict(verdict, too_wide)
 
 
 def _explained_by(c: ArithmeticClass, verdict: Verdict, other: Verdict, accepted: bool) -> Verdict:
@@ -95,7 +95,7 @@ def _explained_by(c: ArithmeticClass, verdict: Verdict, other: Verdict, accepted
     return replace(verdict, kind="other arithmetic", arithmetic=c.name, detail=text)
 
 
-def _unexplained(verdict: Verdict, too_wide: Collection[ArithmeticClass]) -> Verdict:
+def _differs_verdict(verdict: Verdict, too_wide: Collection[ArithmeticClass]) -> Verdict:
     """Return the verdict "differs" in words; classes that are too wide are named and explain nothing."""
     where = f"{verdict.result}[{', '.join(map(str, verdict.index))}]"
     place = f"{where} is {verdict.actual!r}, must be {verdict.expected!r} within {verdict.allowed:.3g}"

@@ -22,7 +22,7 @@ from ..verdicts.probe import LayerProbe
 from ..verdicts.run_case import RuntimeExaminer, arithmetic_of
 
 
-def _attributes(node: Node) -> dict[str, Any] | None:
+def _case_attributes(node: Node) -> dict[str, Any] | None:
     """Return the attributes of a test case for this node; None if there is no such case."""
     if node.op.name not in OPERATORS:
         return None
@@ -45,7 +45,7 @@ def _attributes(node: Node) -> dict[str, Any] | None:
     return attributes
 
 
-def _values(graph: Graph, node: Node, deployed: ModelRun) -> list[Array] | None:
+def _argument_values(graph: Graph, node: Node, deployed: ModelRun) -> list[Array] | None:
     """Return the arguments of the node in the run `deployed`: the runtime's values, and constants; None if some are
     unknown.
     """
@@ -65,7 +65,7 @@ def case_of(deployed: ModelRun, position: int) -> OpCase | None:
     one operator.
     """
     node = deployed.graph.nodes[position]
-    attributes, values = _attributes(node), _values(deployed.graph, node, deployed)
+    attributes, values = _case_attributes(node), _argument_values(deployed.graph, node, deployed)
     if attributes is None or values is None:
         return None
     names = ("x", "w", "b") if node.op.param_names else ("x", "z")

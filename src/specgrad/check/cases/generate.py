@@ -255,7 +255,7 @@ def _one_hot(rng: Draw, shape: Shape) -> Array:
     return rng.normal(size=shape)
 
 
-def _planted(value: float) -> Callable[[Draw, Shape], Array]:
+def _normal_with(value: float) -> Callable[[Draw, Shape], Array]:
     """Return a generator (rng, shape) of normal numbers of which 30 % are `value`, such as NaN."""
 
     def make(rng: Draw, shape: Shape) -> Array:
@@ -272,8 +272,8 @@ DATA: dict[str, Callable[[Draw, Shape], Array]] = {
     "integers": lambda rng, shape: rng.integers(-8, 9, size=shape),
     "one-hot": _one_hot,
     "ties": lambda rng, shape: rng.integers(0, 2, size=shape),
-    "nan": _planted(float("nan")),
-    "-inf": _planted(float("-inf")),
+    "nan": _normal_with(float("nan")),
+    "-inf": _normal_with(float("-inf")),
     "subnormal": lambda rng, shape: rng.normal(size=shape) * 2.0**-133,
     "wide": _wide,
 }
@@ -320,7 +320,7 @@ def has_empty_window(question: OpCase) -> bool:
     return "kernel" in question.attributes and pooling_window(question).has_empty
 
 
-def _fits(question: OpCase) -> bool:
+def _is_usable(question: OpCase) -> bool:
     """Return whether the case is valid, has an output cell, and no empty window."""
     try:
         cells = int(np.prod(question.output_shape()))
@@ -329,7 +329,7 @@ def _fits(question: OpCase) -> bool:
         return False
 
 
-def _spelling(rng: Random, operator: str, attributes: dict[str, Any], arrays: Mapping[str, Shape]) -> str:
+def _draw_spelling(rng: Random, operator: str, attributes: dict[str, Any], arrays: Mapping[str, Shape]) -> str:
     """Draw how the case is written: "constant weights", "output_shape" (of conv_transpose, where padding follows from
     it), or "".
 
@@ -358,9 +358,9 @@ def draw_case(operator: str, kind: str, seed: int, accept: Accept | None = None)
         if accept is not None and not accept(attributes, arrays):
             continue
         data = {name: draw(rng, kind, name, shape) for name, shape in arrays.items()}
-        spelling = _spelling(Random(seed), operator, attributes, arrays)
+        spelling = _draw_spelling(Random(seed), operator, attributes, arrays)
         drawn = OpCase(operator, attributes, data, data=kind, spelling=spelling)
-        if _fits(drawn):
+        if _is_usable(drawn):
             return drawn
     text = f"none of {MAX_DRAWS} generated questions is of this kind (ranks=, where=)"
     raise ParameterError(

@@ -33,7 +33,7 @@ DEFAULTS: dict[str, Any] = {
 DROPPABLE = ("ceil", "divisor", "count_include_pad")  # plain values, dropped rather than set
 
 
-def _changed(question: OpCase, arrays: Mapping[str, Array] | None = None, /, **attributes: Any) -> OpCase:
+def _with_changes(question: OpCase, arrays: Mapping[str, Array] | None = None, /, **attributes: Any) -> OpCase:
     """Return the case with other attributes or arrays; the cotangent is repeated or cut to the new shape."""
     changed = replace(question, attributes={**question.attributes, **attributes}, arrays=arrays or question.arrays)
     if question.gradient is not None:
@@ -45,11 +45,11 @@ def _simpler_attributes(q: OpCase) -> Iterator[OpCase]:
     """Yield cases like q with one attribute removed, set to its default, or one step closer to it."""
     for name, value in q.attributes.items():
         if name in DROPPABLE and value != DEFAULTS[name]:
-            yield replace(_changed(q), attributes={k: v for k, v in q.attributes.items() if k != name})
+            yield replace(_with_changes(q), attributes={k: v for k, v in q.attributes.items() if k != name})
         elif name in DEFAULTS and isinstance(value, tuple):
             yield from _simpler_tuple(q, name, value)
     if isinstance(q.attributes.get("padding"), str):
-        yield _changed(q, padding=0)
+        yield _with_changes(q, padding=0)
     if q.spelling:
         yield replace(q, spelling="")
 
@@ -65,7 +65,7 @@ def _simpler_tuple(q: OpCase, name: str, value: tuple[Any, ...]) -> Iterator[OpC
             steps += [(max(0, v[0] - 1), v[1]), (v[0], max(0, v[1] - 1))]
         for new in steps:
             if new != v and (isinstance(new, tuple) or new >= plain):
-                yield _changed(q, **{name: (*value[:i], new, *value[i + 1 :])})
+                yield _with_changes(q, **{name: (*value[:i], new, *value[i + 1 :])})
 
 
 def _smaller_arrays(q: OpCase) -> Iterator[OpCase]:
@@ -75,9 +75,11 @@ def _smaller_arrays(q: OpCase) -> Iterator[OpCase]:
         if x.shape[axis] > 1 and (axis != 1 or not set(q.arrays) - {"x", "z"}):
             half = x.shape[axis] // 2  # in large steps first; an even size may have to stay even
             for part in (slice(half), slice(half, None), slice(1, None), slice(None, -1)):
-                yield _changed(q, {k: _cut(a, axis, part) if k in ("x", "z") else a for k, a in q.arrays.items()})
+                yield _with_changes(
+                    q, {k: _cut_axis(a, axis, part) if k in ("x", "z") else a for k, a in q.arrays.items()}
+                )
     if "b" in q.arrays:
-        yield _changed(q, {k: a for k, a in q.arrays.items() if k != "b"})
+        yield _with_changes(q, {k: a for k, a in q.arrays.items() if k != "b"})
     if "w" in q.arrays:
         yield from _smaller_weights(q)
 
@@ -88,10 +90,12 @@ def _smaller_weights(q: OpCase) -> Iterator[OpCase]:
     here = (groups, q.arrays["x"].shape[1] // groups, _out_channels(q) // groups)
     for kept in ((1, *here[1:]), (max(1, groups - 1), *here[1:]), (groups, 1, here[2]), (*here[:2], 1)):
         if kept != here:
-            yield _changed(q, _channels(q, *kept), **({"groups": kept[0]} if "groups" in q.attributes else {}))
+            yield _with_changes(
+                q, _fewer_channels(q, *kept), **({"groups": kept[0]} if "groups" in q.attributes else {})
+            )
     for axis in range(2, w.ndim):
         if w.shape[axis] > 1:
-            yield _changed(q, {**q.arrays, "w": _cut(w, axis, slice(None, -1))})
+            yield _with_changes(q, {**q.arrays, "w": _cut_axis(w, axis, slice(None, -1))})
 
 
 def _out_channels(q: OpCase) -> int:
@@ -100,7 +104,7 @@ def _out_channels(q: OpCase) -> int:
     return int(w.shape[1] * q.attributes["groups"] if q.operator == "conv_transpose" else w.shape[0])
 
 
-def _channels(q: OpCase, groups: int, cin: int, cout: int) -> dict[str, Array]:
+def _fewer_channels(q: OpCase, groups: int, cin: int, cout: int) -> dict[str, Array]:
     """Return x, w and b of the first `groups` groups of case q, and of each the first `cin` and `cout` channels."""
     split, x, w = q.attributes.get("groups", 1), q.arrays["x"], q.arrays["w"]
     first, second = (cin, cout) if q.operator == "conv_transpose" else (cout, cin)
@@ -112,7 +116,7 @@ def _channels(q: OpCase, groups: int, cin: int, cout: int) -> dict[str, Array]:
     return {name: np.ascontiguousarray(a) for name, a in kept.items()}
 
 
-def _cut(a: Array, axis: int, part: slice) -> Array:
+def _cut_axis(a: Array, axis: int, part: slice) -> Array:
     """Return a[..., part, ...] along one axis, contiguous."""
     return np.ascontiguousarray(a[(slice(None),) * axis + (part,)])
 
@@ -126,7 +130,7 @@ def _lower_rank(q: OpCase) -> Iterator[OpCase]:
             drop: dict[str, Any] = {k: (*v[:i], *v[i + 1 :]) for k, v in q.attributes.items() if isinstance(v, tuple)}
             drop |= {"rank": q.attributes["rank"] - 1} if "rank" in q.attributes else {}
             arrays = {k: a.squeeze(axis) if a.ndim == x.ndim and a.shape[axis] == 1 else a for k, a in q.arrays.items()}
-            yield _changed(q, arrays, **drop)
+            yield _with_changes(q, arrays, **drop)
 
 
 def _simpler_numbers(q: OpCase) -> Iterator[OpCase]:
@@ -135,7 +139,7 @@ def _simpler_numbers(q: OpCase) -> Iterator[OpCase]:
         for name, a in q.arrays.items():
             new = np.where(np.isfinite(a), make(a), a).astype(np.float32)
             if not np.array_equal(new, a, equal_nan=True):
-                yield _changed(q, {**q.arrays, name: new})
+                yield _with_changes(q, {**q.arrays, name: new})
     if q.gradient is not None and (q.gradient != 1).any():
         yield replace(q, gradient=np.ones_like(q.gradient))
 
@@ -143,7 +147,7 @@ def _simpler_numbers(q: OpCase) -> Iterator[OpCase]:
 STEPS = (_smaller_arrays, _simpler_attributes, _lower_rank, _simpler_numbers)
 
 
-def _candidates(question: OpCase) -> Iterator[OpCase]:
+def _simplifications(question: OpCase) -> Iterator[OpCase]:
     """Yield valid simplifications of a case, those without an output cell or with empty windows left out."""
     for step in STEPS:
         simpler = step(question)
@@ -163,7 +167,7 @@ def complexity(question: OpCase) -> tuple[int, ...]:
     are.
     """
     arrays = [*question.inputs().values()]
-    numbers = [v for value in question.attributes.values() for v in np.ravel(_as_numbers(value)).tolist()]
+    numbers = [v for value in question.attributes.values() for v in np.ravel(_attribute_size(value)).tolist()]
     cells = np.concatenate([np.ravel(a) for a in arrays])
     with np.errstate(invalid="ignore"):
         plain = (cells != 0).astype(int) + (np.abs(cells) > cells.size) + 2 * (cells != np.rint(cells))
@@ -171,7 +175,7 @@ def complexity(question: OpCase) -> tuple[int, ...]:
     return sum(a.size for a in arrays), parts, int(sum(numbers)), int(plain.sum())
 
 
-def _as_numbers(value: Any) -> Any:
+def _attribute_size(value: Any) -> Any:
     """Return an attribute's value as numbers to add up; a text counts 5, None 0."""
     return 5 if isinstance(value, str) else 0 if value is None else value
 
@@ -187,7 +191,7 @@ def shrink(question: OpCase, still_fails: Callable[[OpCase], bool], *, seconds: 
     improved = True
     while improved and time.monotonic() < deadline:
         improved = False
-        for candidate in _candidates(question):
+        for candidate in _simplifications(question):
             if time.monotonic() > deadline:
                 break
             if complexity(candidate) < complexity(question) and still_fails(candidate):

@@ -126,16 +126,16 @@ def case_filter(
             return False
         full = normalise_attributes(operator, attributes, shapes) if where is not None else {}
         if isinstance(where, Mapping):
-            return all(_matches(full[name], value) for name, value in where.items())
+            return all(_equals_everywhere(full[name], value) for name, value in where.items())
         return where is None or bool(where(full))
 
     return accepts
 
 
-def _matches(value: Any, wanted: Any) -> bool:
+def _equals_everywhere(value: Any, wanted: Any) -> bool:
     """Return whether `value` equals `wanted`, or does on every axis and side."""
     if isinstance(value, tuple) and not isinstance(wanted, tuple):
-        return all(_matches(v, wanted) for v in value)
+        return all(_equals_everywhere(v, wanted) for v in value)
     return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
 
 
@@ -193,8 +193,14 @@ def kernel_signature(operator: str) -> Signature:
 
 def _describe_attribute(name: str, values: list[Any]) -> dict[str, str]:
     """Return {"type", "asked", "meaning"} of the attribute `name`: its type, the `values` that cases have, in words."""
-    kind = "a pair of ints per axis" if name == "padding" else "an int per axis" if name in PER_AXIS else _kind(values)
-    flat = {v for value in values for v in _flat(value)}
+    kind = (
+        "a pair of ints per axis"
+        if name == "padding"
+        else "an int per axis"
+        if name in PER_AXIS
+        else _type_names(values)
+    )
+    flat = {v for value in values for v in _leaves(value)}
     asked = sorted(flat, key=lambda v: (v is not None, isinstance(v, str), v if v is not None else 0))
     few = (
         f"{asked[0]} to {asked[-1]}"
@@ -204,13 +210,13 @@ def _describe_attribute(name: str, values: list[Any]) -> dict[str, str]:
     return {"type": kind, "asked": few, "meaning": MEANING[name]}
 
 
-def _kind(values: list[Any]) -> str:
+def _type_names(values: list[Any]) -> str:
     """Return the names of the types of the values, such as "int or None"."""
     return " or ".join(sorted({type(v).__name__ for v in values}, key=lambda n: n == "NoneType")).replace(
         "NoneType", "None"
     )
 
 
-def _flat(value: Any) -> list[Any]:
+def _leaves(value: Any) -> list[Any]:
     """Return the leaves of a nested tuple, or the value itself, in a list."""
-    return [v for part in value for v in _flat(part)] if isinstance(value, tuple) else [value]
+    return [v for part in value for v in _leaves(part)] if isinstance(value, tuple) else [value]

@@ -96,13 +96,13 @@ def bound_difference(
     else:
         gaps += _joint_differences(a, b, table, boxes, [bounds for bounds, _ in alone], clock)
     most = _intersection([gap.most for gap in gaps])
-    largest, how = _largest(most), min(gaps, key=lambda gap: gap.largest).how
+    largest, how = _largest_cell(most), min(gaps, key=lambda gap: gap.largest).how
     apart = math.inf if arithmetic is None else _execution_difference(a.graph, b.graph, boxes, alone, most, each, clock)
     least, inputs = search_witness(a.graph, b.graph, boxes, clock) if largest else (0.0, ())
     return BoxDifference(largest, apart, least, inputs, how, math.inf if each is None else each.largest)
 
 
-def _largest(ends: tuple[Array, ...]) -> float:
+def _largest_cell(ends: tuple[Array, ...]) -> float:
     """Return the largest cell of all arrays."""
     return max((float(e.max(initial=0.0)) for e in ends), default=0.0)
 
@@ -178,7 +178,7 @@ def _execution_difference(
     one, other = (_deviation_or_none(g, boxes, walked, clock) for g, (_, walked) in zip((a, b), alone, strict=True))
     if one is not None and other is not None:
         ends.append(tuple((m + p + q) * SUM_SLACK for m, p, q in zip(most, one, other, strict=True)))
-    return _largest(_intersection(ends)) if ends else math.inf
+    return _largest_cell(_intersection(ends)) if ends else math.inf
 
 
 def _deviation_or_none(graph: Graph, boxes: tuple[Any, ...], walked: Any, clock: Any) -> tuple[Array, ...] | None:

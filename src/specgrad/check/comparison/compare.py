@@ -101,11 +101,11 @@ def compare(
     """
     start, arithmetic = time.monotonic(), arithmetic or Arithmetic()
     with time_limit(seconds):
-        done = _compare(a, b, inputs, (eps, low, high, box), arithmetic, exact, progress or (lambda *_: None))
+        done = _compare_models(a, b, inputs, (eps, low, high, box), arithmetic, exact, progress or (lambda *_: None))
     return replace(done, seconds=time.monotonic() - start)
 
 
-def _compare(
+def _compare_models(
     a: Any,
     b: Any,
     inputs: tuple[Any, ...],
@@ -119,10 +119,10 @@ def _compare(
     eps, low, high, box = near
     boxes = None if box is None else box_of(box, eps, low, high)
     about = "the input given" if inputs else None if boxes is None else "the middle of the box"
-    inputs = inputs or (() if boxes is None else tuple(_middle(each) for each in boxes))
+    inputs = inputs or (() if boxes is None else tuple(_middle_of_box(each) for each in boxes))
     a, b = open_model(a, "compare"), open_model(b, "compare")
-    first, second, given, formats, matched = _graphs(a, b, inputs, arithmetic)
-    declared = _declared(a, first), _declared(b, second)
+    first, second, given, formats, matched = _matched_graphs(a, b, inputs, arithmetic)
+    declared = _declared_interface(a, first), _declared_interface(b, second)
     boxes = boxes or box_around(given, eps, low, high)
     shapes = {n.name: n.shape for n in (first.nodes[p] for p in first.input_positions)}
     done = _shape_difference(first, second)
@@ -131,7 +131,7 @@ def _compare(
         rounds = None if any(formats) else arithmetic
         done = _compare_functions(run, declared, boxes, rounds, exact)
     done = _with_interfaces(done, declared)
-    notes = (*done.notes, *matched, *_notes(first, second, formats, declared))
+    notes = (*done.notes, *matched, *_format_notes(first, second, formats, declared))
     done = replace(done, arithmetic=arithmetic, deployment=deployment_of(arithmetic, first, second))
     return replace(done, shapes=shapes, notes=notes)
 
@@ -167,7 +167,7 @@ def _seconds_left() -> float | None:
     return None if time_left() == float("inf") else time_left()
 
 
-def _middle(box: Any) -> Any:
+def _middle_of_box(box: Any) -> Any:
     """Return the middle of a box in float32; an array unchanged."""
     if not isinstance(box, Box):
         return box
@@ -181,7 +181,7 @@ def _check_boxes(graph: Graph, boxes: tuple[Any, ...]) -> tuple[Any, ...]:
     return boxes
 
 
-def _graphs(
+def _matched_graphs(
     a: Model, b: Model, inputs: tuple[Any, ...], arithmetic: Arithmetic
 ) -> tuple[Graph, Graph, tuple[Array, ...], list[Mapping[str, str]], list[str]]:
     """Return both models as graphs, b's inputs in a's order; the inputs; formats besides float32; what was matched.
@@ -193,7 +193,7 @@ def _graphs(
             raise ParameterError("compare", "inputs that are structures are not compared; give graphs of arrays")
     given = tuple(map(numpy_of, leaves(a.arrays(inputs, "compare")))) if inputs else default_inputs(a).arrays
     first, fewer = graph_of(a, given, "compare", arithmetic)
-    order, matched = _matched(a.names[: len(given)], b.names[: len(given)])
+    order, matched = _match_inputs(a.names[: len(given)], b.names[: len(given)])
     try:
         second, less = graph_of(b, [given[k] for k in order] if order else given, "compare", arithmetic)
     except (ShapeError, ParameterError) as error:
@@ -205,12 +205,12 @@ def _graphs(
     return first, second, given, [fewer, less], matched
 
 
-def _matched(first: Sequence[str], second: Sequence[str]) -> tuple[list[int], list[str]]:
+def _match_inputs(first: Sequence[str], second: Sequence[str]) -> tuple[list[int], list[str]]:
     """Return the number of the first model's input that each of the second gets ([]: its own), and notes on it.
 
-    >>> _matched(["x", "y"], ["y", "x"])
+    >>> _match_inputs(["x", "y"], ["y", "x"])
     ([1, 0], ['inputs were matched by their names: the second model takes them as y, x'])
-    >>> _matched(["x", "y"], ["x", "z"])
+    >>> _match_inputs(["x", "y"], ["x", "z"])
     ([], ['inputs were matched by their order: x, y with x, z'])
     """
     if list(first) == list(second):
@@ -237,7 +237,7 @@ def _shape_difference(a: Graph, b: Graph) -> Comparison | None:
 Declared = tuple[Interface | None, Interface | None]
 
 
-def _declared(model: Model, graph: Graph) -> Interface | None:
+def _declared_interface(model: Model, graph: Graph) -> Interface | None:
     """Return the interface that a model declares, open sizes included; None for a PyTorch module."""
     if model.kind == "torch":
         return None
@@ -310,7 +310,7 @@ def compare_terms(forms: Forms, at: str = "") -> Comparison:
     return Comparison(UNKNOWN, "the normal forms differ", weights=weights)
 
 
-def _notes(a: Graph, b: Graph, formats: Sequence[Mapping[str, str]], declared: Declared) -> tuple[str, ...]:
+def _format_notes(a: Graph, b: Graph, formats: Sequence[Mapping[str, str]], declared: Declared) -> tuple[str, ...]:
     """Return notes on defaults, and on formats other than float32."""
     notes = []
     if names := sorted({str(name) for each in declared if each is not None for name in each.defaults}):

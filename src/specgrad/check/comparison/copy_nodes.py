@@ -36,7 +36,7 @@ def copy_node(
     if node.op is INPUT:
         return inputs[graph.input_positions.index(i)]
     if node.op is CONSTANT:
-        return _constant(builder, constants, np.asarray(graph.constants[i]), node)
+        return _record_constant(builder, constants, np.asarray(graph.constants[i]), node)
     return record_node(builder, node, [x.value if isinstance(x, NumberArg) else values[x] for x in node.args])
 
 
@@ -45,7 +45,7 @@ def record_node(builder: GraphBuilder, node: Node, args: Sequence[Any]) -> Var:
     return builder.record(node.op, args, node.params, name=node.name, group=node.group)
 
 
-def _constant(builder: GraphBuilder, constants: Constants, array: Array, node: Node) -> Var:
+def _record_constant(builder: GraphBuilder, constants: Constants, array: Array, node: Node) -> Var:
     """Return a recorded constant, the same node for equal content."""
     bits = tuple(array.flat) if array.dtype == object else array.tobytes()
     key = node.kind, str(array.dtype), array.shape, node.shape, bits

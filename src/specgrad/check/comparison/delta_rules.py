@@ -135,7 +135,7 @@ def _piecewise_slopes(op: Op, params: Params, kinks: list[Fraction], low: Array,
     least, most = np.full(low.shape, np.inf), np.full(low.shape, -np.inf)
     ends = [None, *kinks, None]
     for left, right in pairwise(ends):
-        slope = _slope(op, params, left, right)
+        slope = _piece_slope(op, params, left, right)
         inside = np.ones(low.shape, bool)
         if left is not None:
             inside &= high > float(left)
@@ -147,7 +147,7 @@ def _piecewise_slopes(op: Op, params: Params, kinks: list[Fraction], low: Array,
     return least, most
 
 
-def _slope(op: Op, params: Params, left: Fraction | None, right: Fraction | None) -> Fraction:
+def _piece_slope(op: Op, params: Params, left: Fraction | None, right: Fraction | None) -> Fraction:
     """Return the exact slope of the linear piece between two breakpoints (None: unbounded), from two points of it."""
     if left is None:
         first = Fraction(0) if right is None else right - 1

@@ -81,15 +81,17 @@ def matching_values(a: NormalForm, b: NormalForm, table: TermTable) -> dict[int,
     stands_for: dict[int, int] = {}
     kinds = [lambda f, n, p: ("form", skeleton.of_value(f.values[p])), lambda f, n, p: (n.op.name, n.shape)]
     for kind in kinds:
-        mine, others = _by_kind(a, kind), _by_kind(b, kind)
+        mine, others = _nonlinear_inputs(a, kind), _nonlinear_inputs(b, kind)
         for key in mine.keys() & others.keys():
             for p, q in zip(others[key], mine[key], strict=False):
                 stands_for.setdefault(p, q)
     return {p: q for p, q in stands_for.items() if b.graph.nodes[p].shape == a.graph.nodes[q].shape}
 
 
-def _by_kind(form: NormalForm, kind: Any) -> dict[Any, list[int]]:
-    """Return the inputs of nonlinear nodes that depend on the network's input, in order, grouped by `kind`."""
+def _nonlinear_inputs(form: NormalForm, kind: Any) -> dict[Any, list[int]]:
+    """Return {kind: positions of inputs of nonlinear nodes}, in order; `kind(form, node, position)` gives the key.
+    Inputs that are constant are left out.
+    """
     positions: dict[Any, list[int]] = defaultdict(list)
     moving = _input_dependent(form.graph)
     for node in form.graph.nodes:
@@ -142,7 +144,7 @@ class _DifferenceBuilder:
         for i, node in enumerate(graph.nodes):
             twin = self.node_with_form.get(self.b.values[i]) if i in moving else None
             own.append(self.plain(graph, i, own) if twin is None else self.mine[twin])
-            carried = self._apply(node, values) if i in moving and own[i].id not in self.node_of else None
+            carried = self._value_of_node(node, values) if i in moving and own[i].id not in self.node_of else None
             values.append(carried or BasePlusDelta(own[i]))
         ends = zip(self.a.graph.output_positions, graph.output_positions, strict=True)
         outputs = [self._output_difference(self.mine[p], values[q]) for p, q in ends if graph.nodes[q].kind == "real"]
@@ -150,7 +152,7 @@ class _DifferenceBuilder:
 
     # --- nodes of b that depend on an input, and that a has not -------------------------------------------------------
 
-    def _apply(self, node: Node, values: list[BasePlusDelta]) -> BasePlusDelta | None:
+    def _value_of_node(self, node: Node, values: list[BasePlusDelta]) -> BasePlusDelta | None:
         """Return the value of a node of b that a does not have; None if it must be computed by b's layers."""
         args = [BasePlusDelta(x.value) if isinstance(x, NumberArg) else values[x] for x in node.args]
         if is_nonlinear(node):
@@ -185,7 +187,7 @@ class _DifferenceBuilder:
         if all(x.delta is None for x in known):
             return BasePlusDelta(base)
         with scope("lag"):
-            ends = self._range(node, known[0]) if len(known) == 1 else (np.empty(0), np.empty(0))
+            ends = self._range_of_both(node, known[0]) if len(known) == 1 else (np.empty(0), np.empty(0))
             if node.op.curve is None:
                 return BasePlusDelta(
                     base, self.deltas.through_maximum(node, [0 if x.delta is None else x.delta for x in known], *ends)
@@ -197,7 +199,7 @@ class _DifferenceBuilder:
                 else BasePlusDelta(base, self.deltas.through_unary(known[0].delta, *steepness))
             )
 
-    def _range(self, node: Node, x: BasePlusDelta) -> tuple[Array, Array]:
+    def _range_of_both(self, node: Node, x: BasePlusDelta) -> tuple[Array, Array]:
         """Return (low, high) of what both networks may have there."""
         shape, (p,) = x.base.shape, node.operands()
         names = self.a.graph.nodes[self.node_of[x.base.id]].name, self.b.graph.nodes[p].name

@@ -43,6 +43,7 @@ class PointDifference:
     allowed: float = math.nan
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: all fields but the inputs; null for a tolerance that is not known."""
         names = ("about", "lower", "upper", "output", "index", "value", "how", "within_rounding")
         return {
             **{name: getattr(self, name) for name in names},
@@ -74,6 +75,9 @@ class ExecutedApart:
         return f"not alike as programs ({words}): {ran}; they may be off by {p:.2g} and {q:.2g} there"
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data: which input, which cell, both values and both tolerances; null for numbers that are not
+        finite.
+        """
         values, tolerances = ([x if math.isfinite(x) else None for x in xs] for xs in (self.values, self.tolerances))
         where = {"about": self.about, "output": self.output, "index": self.index}
         return {**where, "values": values, "tolerances": tolerances}
@@ -142,9 +146,9 @@ class Comparison:
             lines += _weight_sentences(self.weights)
         for p in self.points:
             place = f"[{', '.join(map(str, p.index))}]"
-            lines.append(f"{p.about}: output {p.output}{place} is {p.value:.6g}, apart by {_between(p)} ({p.how})")
+            lines.append(f"{p.about}: output {p.output}{place} is {p.value:.6g}, apart by {_bound_text(p)} ({p.how})")
             if p.within_rounding is not None:
-                lines.append(f"  {_rounding(p)}")
+                lines.append(f"  {_rounding_text(p)}")
         if self.box is not None:
             lines += self.box.sentences(words_of(self.arithmetic), but(self.deployment))
         if self.divergent_layers is not None and any(self.divergent_layers):
@@ -156,6 +160,7 @@ class Comparison:
         return lines
 
     def to_json(self) -> dict[str, Any]:
+        """Return JSON data of what the verdict rests on: method, interface, weights, points, box; not the verdict."""
         weights: dict[str, Any] | None = None
         if self.weights is not None:
             weights = {"max_difference": self.weights.max_difference, "largest": self.weights.largest}
@@ -193,12 +198,12 @@ def _weight_sentences(w: Weights) -> list[str]:
     return [first, f"{units}, more than folding in float32 explains{folded}"]
 
 
-def _between(p: PointDifference) -> str:
+def _bound_text(p: PointDifference) -> str:
     """Return the bound of the difference as text."""
     return f"{p.upper:.3g} at most" if p.lower == 0 else f"{p.lower:.6g} at least"
 
 
-def _rounding(p: PointDifference) -> str:
+def _rounding_text(p: PointDifference) -> str:
     """Return whether rounding could explain the difference, as text."""
     if p.within_rounding:
         return f"within rounding of float32 ({p.allowed:.2g} there): outputs alone cannot tell them apart"

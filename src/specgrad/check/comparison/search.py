@@ -25,14 +25,16 @@ def search_witness(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> 
     """Return a proven lower bound of the difference at an input of the box, and that input; (0, ()) if none."""
     need("torch", "a search by gradients needs")
     try:
-        _, inputs = max(_candidates(a, b, boxes, clock), key=lambda pair: pair[0])
+        _, inputs = max(_candidate_inputs(a, b, boxes, clock), key=lambda pair: pair[0])
         least = max(float(e.max(initial=0.0)) for e in difference_at(a, b, inputs).least)
     except (SpecgradError, ValueError):  # no time for an input, or no number there
         return 0.0, ()
     return (least, inputs) if least > 0 else (0.0, ())
 
 
-def _candidates(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> Iterator[tuple[float, tuple[Array, ...]]]:
+def _candidate_inputs(
+    a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock
+) -> Iterator[tuple[float, tuple[Array, ...]]]:
     """Yield (difference of a and b, input) in the boxes: from the middle and from corners, steps along signs of the
     gradient.
     """
@@ -42,7 +44,7 @@ def _candidates(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> Ite
     ends = [_box_bounds(box) for box in boxes]
     rng = np.random.default_rng(0)
     for start in range(STARTS):
-        xs = [_start(low, high, rng if start else None) for low, high in ends]
+        xs = [_starting_input(low, high, rng if start else None) for low, high in ends]
         for step in range(STEPS):
             left = clock()
             if left is not None and left <= 0:
@@ -55,7 +57,7 @@ def _candidates(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> Ite
                 break
             (cells[at] * cells.detach()[at].sign()).backward()
             reach = 1 - step / STEPS
-            xs = [_step(x, g.grad, *e, reach) for x, g, e in zip(xs, given, ends, strict=True)]
+            xs = [_gradient_step(x, g.grad, *e, reach) for x, g, e in zip(xs, given, ends, strict=True)]
 
 
 def _box_bounds(box: Any) -> tuple[Array, Array]:
@@ -63,7 +65,7 @@ def _box_bounds(box: Any) -> tuple[Array, Array]:
     return (end_of(box.low), end_of(box.high)) if isinstance(box, Box) else (np.asarray(box), np.asarray(box))
 
 
-def _start(low: Array, high: Array, rng: Any) -> Array:
+def _starting_input(low: Array, high: Array, rng: Any) -> Array:
     """Return the middle of the box (rng None) or a random corner."""
     if low is high:
         return low
@@ -71,6 +73,6 @@ def _start(low: Array, high: Array, rng: Any) -> Array:
     return np.clip(low + (high - low) * share, low, high)
 
 
-def _step(x: Array, slope: Any, low: Array, high: Array, reach: float) -> Array:
+def _gradient_step(x: Array, slope: Any, low: Array, high: Array, reach: float) -> Array:
     """Return x moved along the signs of `slope` by the share `reach` of the box, kept inside."""
     return x if slope is None else np.clip(x + np.sign(slope.numpy()) * (high - low) * reach, low, high)

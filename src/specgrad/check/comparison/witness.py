@@ -70,7 +70,7 @@ class WitnessSearch:
         try:
             for about, inputs in self._worth_proving():
                 self.report(f"at {about}", 2, 4)
-                points.append(self._point(about, inputs, difference_at(self.a, self.b, inputs)))
+                points.append(self._point_difference(about, inputs, difference_at(self.a, self.b, inputs)))
                 if points[-1].lower > 0:
                     return replace(so_far, verdict=DIFFERS, method=SHOWN, points=tuple(points))
                 check_time("inputs to try")
@@ -85,7 +85,7 @@ class WitnessSearch:
         """Return the comparison with the box; an input of the box may show a difference."""
         if so_far.verdict != UNKNOWN or not far.witness_difference:
             return replace(so_far, box=far)
-        point = self._point("an input of the box", far.inputs, difference_at(self.a, self.b, far.inputs))
+        point = self._point_difference("an input of the box", far.inputs, difference_at(self.a, self.b, far.inputs))
         return replace(so_far, verdict=DIFFERS, method=SHOWN, points=(*so_far.points, point), box=far)
 
     # --- which inputs -------------------------------------------------------------------------------------------------
@@ -95,9 +95,12 @@ class WitnessSearch:
         usual = self.usual_inputs()
         if self.is_small:
             yield from usual
-            yield from self._ranked(special_inputs(self.a, self.b, self.given))[:MAX_PROVEN]
+            yield from self._rank_by_difference(special_inputs(self.a, self.b, self.given))[:MAX_PROVEN]
         else:
-            yield from self._ranked([*usual, *special_inputs(self.a, self.b, self.given)])[:MAX_PROVEN] or usual[:1]
+            yield from (
+                self._rank_by_difference([*usual, *special_inputs(self.a, self.b, self.given)])[:MAX_PROVEN]
+                or usual[:1]
+            )
 
     def usual_inputs(self) -> list[Candidate]:
         """Return (words, inputs) to try: those given, then normal numbers of several sizes."""
@@ -110,7 +113,7 @@ class WitnessSearch:
             tried.append((f"normal numbers{f' times {size:g}' if size != 1 else ''}", drawn))
         return tried
 
-    def _ranked(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def _rank_by_difference(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return the candidates at which float64 differs, the largest difference first, beside the outputs' size."""
         self.report("inputs in float64", 1, 4)
         far: list[tuple[float, Candidate]] = []
@@ -127,7 +130,7 @@ class WitnessSearch:
 
     # --- what is said of one input ------------------------------------------------------------------------------------
 
-    def _point(self, about: str, inputs: tuple[Array, ...], apart: DifferenceBounds) -> PointDifference:
+    def _point_difference(self, about: str, inputs: tuple[Array, ...], apart: DifferenceBounds) -> PointDifference:
         """Return the difference at one input, and whether rounding could explain it.
 
         `about` says in words which input it is; `apart` bounds the difference of the outputs there.
@@ -165,7 +168,7 @@ class WitnessSearch:
         about, drawn = self.usual_inputs()[0]
         inputs = tuple(x if x.dtype.kind in "iu" else x.astype(self.arithmetic.dtype) for x in drawn)
         try:
-            values = [self._execute(g, inputs) for g in (self.a, self.b)]
+            values = [self._emulated_outputs(g, inputs) for g in (self.a, self.b)]
         except SpecgradError:
             return None
         if all(np.array_equal(p, q) for p, q in zip(*values, strict=True)):
@@ -173,7 +176,7 @@ class WitnessSearch:
         both = self._tolerances(inputs)
         return None if both is None else _largest_beyond_tolerance(about, values, both)
 
-    def _execute(self, graph: Graph, inputs: tuple[Array, ...]) -> list[Array]:
+    def _emulated_outputs(self, graph: Graph, inputs: tuple[Array, ...]) -> list[Array]:
         """Return the real outputs of an emulated execution."""
         outputs = Executor(graph, self.arithmetic).run(inputs, {})
         return [y for p, y in zip(graph.output_positions, outputs, strict=True) if p in graph.real_outputs]
@@ -202,9 +205,9 @@ def special_inputs(a: Graph, b: Graph, given: tuple[Array, ...]) -> list[Candida
     for number in dict.fromkeys([0.0, *_numbers_of(a), *_numbers_of(b)]):
         near = np.float32(number)
         for each in (near, np.nextafter(near, np.float32(np.inf)), np.nextafter(near, np.float32(-np.inf))):
-            tried.append((f"every cell {each:.9g}", _filled(given, each)))
+            tried.append((f"every cell {each:.9g}", _filled_with(given, each)))
         for each in (near + 1, near - 1):
-            tried.append((f"every cell {each:.9g}, next to {number:g}", _filled(given, each)))
+            tried.append((f"every cell {each:.9g}, next to {number:g}", _filled_with(given, each)))
     rng = np.random.default_rng(1)
     whole = [rng.integers(-3, 4, size=x.shape).astype(np.float32) for x in given]
     tried.append(("whole numbers", tuple(x if x.dtype.kind in "iu" else y for x, y in zip(given, whole, strict=True))))
@@ -226,7 +229,7 @@ def _numbers_of(graph: Graph) -> list[float]:
     return list(numbers)[:MAX_SPECIAL_NUMBERS]
 
 
-def _filled(given: tuple[Array, ...], number: Any) -> tuple[Array, ...]:
+def _filled_with(given: tuple[Array, ...], number: Any) -> tuple[Array, ...]:
     """Return inputs like those given with one number in every cell; positions stay."""
     return tuple(x if x.dtype.kind in "iu" else np.full(x.shape, number, np.float32) for x in given)
 

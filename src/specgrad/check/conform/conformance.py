@@ -145,9 +145,9 @@ class _OperatorTally:
         elif kind in BAD:
             self.seen[failure_kind(question, verdict)] += 1
             if self.seen[failure_kind(question, verdict)] <= shrinks:
-                self._finding(question, verdict)
+                self._shrink_and_keep(question, verdict)
 
-    def _finding(self, question: OpCase, verdict: Verdict) -> None:
+    def _shrink_and_keep(self, question: OpCase, verdict: Verdict) -> None:
         """Shrink a failing case with its verdict, and keep the smallest of its kind."""
         keep_smallest(self.result.findings, shrink_to_finding(question, verdict, self.examiner, self.target))
 

@@ -37,7 +37,7 @@ HEAD = ["| operator | rule | smallest question | what happens |", "|---|---|---|
 EARLIER = "## Found earlier, not in this run"
 
 
-def _total(result: Conformance, *kinds: str) -> int:
+def _count_verdicts(result: Conformance, *kinds: str) -> int:
     """Return how many answers in a runtime's `result` have one of the verdicts `kinds`."""
     return sum(counts[k] for counts in result.counts.values() for k in kinds)
 
@@ -47,21 +47,21 @@ def _count_cases(result: Conformance) -> int:
     return sum(sum(c.values()) - c["not offered"] for c in result.counts.values())
 
 
-def _summary(result: Conformance) -> str:
+def _summary_row(result: Conformance) -> str:
     """Return the row of one runtime's `result` in the first table."""
     packages = ", ".join(f"{k} {v}" for k, v in result.versions.items())
     kinds = [("exact",), ("rounding",), ("refuses",), ("other arithmetic",), ("differs",), ("crashes", "times out")]
-    counts = " | ".join(f"{_total(result, *k):,}" if _total(result, *k) else "" for k in kinds)
+    counts = " | ".join(f"{_count_verdicts(result, *k):,}" if _count_verdicts(result, *k) else "" for k in kinds)
     name = f"[{result.runtime}](#{result.runtime})"
     return f"| {name} | {packages} | {_count_cases(result):,} | {counts} | {len(result.findings)} |"
 
 
-def _links(result: Conformance) -> list[tuple[Finding, str]]:
+def _script_paths(result: Conformance) -> list[tuple[Finding, str]]:
     """Return every finding of a runtime's `result` with the path of its script."""
     return [(f, f"runtimes/{name}") for f, name in zip(result.findings, result.scripts(), strict=True)]
 
 
-def _cell(result: Conformance, operator: str) -> str:
+def _operator_cell(result: Conformance, operator: str) -> str:
     """Return the table cell of one operator in a runtime's `result`: broken rules, else the largest share of the
     allowance.
     """
@@ -69,7 +69,7 @@ def _cell(result: Conformance, operator: str) -> str:
     if counts is None or sum(counts.values()) == counts["not offered"]:
         return ""
     labels: dict[str, str] = {}
-    for finding, link in _links(result):
+    for finding, link in _script_paths(result):
         if finding.operator == operator:
             mark = "*" if finding.rule in ("P1", "P2") else "**"
             name = finding.rule if finding.verdict.kind == "differs" else finding.verdict.kind
@@ -82,24 +82,24 @@ def _cell(result: Conformance, operator: str) -> str:
     return " ".join(words + (["*refused*"] if counts["refuses"] else []))
 
 
-def _matrix(results: Sequence[Conformance]) -> list[str]:
+def _matrix_table(results: Sequence[Conformance]) -> list[str]:
     """Return the table of operators by runtimes, line by line, from a result per runtime."""
     names = [r.runtime for r in results]
     lines = ["| operator | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for operator in SHAPES:
-        cells = [_cell(r, operator) for r in results]
+        cells = [_operator_cell(r, operator) for r in results]
         if any(cells):
             lines.append(f"| {operator} | " + " | ".join(cells) + " |")
     return lines
 
 
-def _details(result: Conformance) -> list[str]:
+def _runtime_section(result: Conformance) -> list[str]:
     """Return the section of one runtime's `result`, line by line."""
     lines = [f"### {result.runtime}", ""]
     if not result.findings:
         return [*lines, "No finding.", ""]
     lines += HEAD
-    for finding, link in _links(result):
+    for finding, link in _script_paths(result):
         what = "gradient of " if finding.question.gradient is not None else ""
         detail = str(finding.verdict).removeprefix(f"{finding.verdict.kind}: ").replace("|", "\\|")
         rule = f"[{finding.rule}]({link}) {TEXT[finding.rule]}"
@@ -119,10 +119,10 @@ def document(results: Sequence[Conformance]) -> str:
     """
     intro = INTRO.format(operators=len(SHAPES), kinds=len(DATA), data=", ".join(DATA), seed=results[0].seed)
     rules = " | ".join(f"**{label}**: {text}" for label, text in TEXT.items())
-    lines = [intro + "\n".join(map(_summary, results)), "", "## The matrix", LEGEND.strip(), ""]
-    lines += [*_matrix(results), "", "Rules: " + rules.replace(" | ", "; ") + ".", "", "## Findings", ""]
+    lines = [intro + "\n".join(map(_summary_row, results)), "", "## The matrix", LEGEND.strip(), ""]
+    lines += [*_matrix_table(results), "", "Rules: " + rules.replace(" | ", "; ") + ".", "", "## Findings", ""]
     for result in results:
-        lines += _details(result)
+        lines += _runtime_section(result)
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -29,14 +29,14 @@ Kernel = Callable[..., Any]
 Give = Callable[[Array, str], Any]  # an array of numbers of that format, as the kernel takes them
 
 
-def _numpy(a: Array, dtype: str) -> Any:
+def _as_numpy_type(a: Array, dtype: str) -> Any:
     """Return the array a in the type `dtype`; raise ParameterError for bfloat16, which NumPy lacks."""
     if dtype == "bfloat16":
         raise ParameterError("arrays", 'NumPy has no bfloat16; give arrays="torch" or "jax"', rule="P5")
     return a.astype(dtype)
 
 
-def _torch(a: Array, dtype: str) -> Any:
+def _as_torch_tensor(a: Array, dtype: str) -> Any:
     """Return an array as a PyTorch tensor of type `dtype`."""
     need("torch", "tensors of PyTorch need")
     import torch
@@ -44,7 +44,7 @@ def _torch(a: Array, dtype: str) -> Any:
     return torch.from_numpy(a.copy()).to(getattr(torch, dtype))
 
 
-def _jax(a: Array, dtype: str) -> Any:
+def _as_jax_array(a: Array, dtype: str) -> Any:
     """Return an array as a JAX array of type `dtype`."""
     need("jax", "arrays of JAX need")
     import jax.numpy as jnp
@@ -52,7 +52,7 @@ def _jax(a: Array, dtype: str) -> Any:
     return jnp.asarray(a).astype(dtype)
 
 
-ARRAYS: dict[str, Give] = {"numpy": _numpy, "torch": _torch, "jax": _jax}
+ARRAYS: dict[str, Give] = {"numpy": _as_numpy_type, "torch": _as_torch_tensor, "jax": _as_jax_array}
 
 
 def _to_numpy(result: Any) -> Array:
@@ -162,7 +162,7 @@ def _to_format(x: Array, digits: int, lowest: int, largest: float) -> Array:
     return np.where(np.isfinite(x), near, x).astype(np.float32)
 
 
-def _message(question: OpCase, verdict: Verdict, answer: ProcessResult, examiner: KernelExaminer) -> str:
+def _failure_text(question: OpCase, verdict: Verdict, answer: ProcessResult, examiner: KernelExaminer) -> str:
     """Return the error text: what went wrong, on which case, and what must come out.
 
     `answer` is what the kernel gave.
@@ -248,4 +248,4 @@ def _judge_or_raise(examiner: KernelExaminer, question: OpCase, may_refuse: bool
 
     small = examiner.rounded(shrink(question, is_same, seconds=10))
     again, answer = examiner.ask(small), examiner.answer(small)
-    raise ConformanceError(small, again, _message(small, again, answer, examiner)) from examiner.error
+    raise ConformanceError(small, again, _failure_text(small, again, answer, examiner)) from examiner.error

@@ -28,7 +28,7 @@ def is_script(data: bytes) -> bool:
     return MARK.encode() in data[:4000]
 
 
-def _number(v: float) -> str:
+def _number_text(v: float) -> str:
     """Return the float v as source text: 3, 0.5, nan, inf."""
     if np.isnan(v):
         return "nan"
@@ -39,7 +39,7 @@ def _number(v: float) -> str:
 
 def literal(a: Array, dtype: str = "np.float32") -> str:
     """Return the array a as source text that restores its shape, in the type `dtype`."""
-    flat = ", ".join(_number(float(v)) for v in a.ravel())
+    flat = ", ".join(_number_text(float(v)) for v in a.ravel())
     shape = f".reshape{tuple(a.shape)}" if a.ndim != 1 else ""
     return f"np.array([{flat}], {dtype}){shape}"
 

@@ -116,7 +116,7 @@ def show_preserved(console: Console, result: Any) -> None:
     if open_:
         columns = [Column("sample", right=True), Column("decision", folds=True), Column("verdict")]
         columns += [Column("margin", right=True), Column("tolerance", right=True), Column("between", folds=True)]
-        print_table(console, columns, [_row(s) for s in open_[:MAX_SAMPLES_SHOWN]])
+        print_table(console, columns, [_sample_row(s) for s in open_[:MAX_SAMPLES_SHOWN]])
     if len(open_) > MAX_SAMPLES_SHOWN:
         line(f"and {len(open_) - MAX_SAMPLES_SHOWN} more; --json lists all")
     for sample in [s for s in open_ if s.executions][:1]:
@@ -137,7 +137,7 @@ def _number_or_unknown(x: float | None) -> str:
     return "unknown" if x is None else f"{x:.3g}"
 
 
-def _row(s: Sample) -> list[Any]:
+def _sample_row(s: Sample) -> list[Any]:
     """Return the cells of sample s in the table: number, decision, verdict, margin, tolerance, and the two outputs
     whose comparison is nearest to turning, or the reason if there are none.
     """

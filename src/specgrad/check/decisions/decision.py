@@ -122,7 +122,7 @@ class Decision:
             return np.asarray(y.ravel().astype(float) > float(self.level)).astype(int)
         cells = self.by_class(y)
         if self.kind == "top":
-            return np.sort(_ranked(cells)[: self.count], axis=0).T
+            return np.sort(_rank_classes(cells)[: self.count], axis=0).T
         return np.asarray(np.argmax(cells, axis=0))
 
     def comparisons(self, y: Array, dtype: str = "float32") -> Comparisons:
@@ -131,24 +131,24 @@ class Decision:
             raise ParameterError("preserve", f"the output has shape {y.shape}: nothing is decided", rule="P5")
         if self._is_by_level(y.shape):
             cells = np.arange(y.size)
-            limits = sorted((self.level, _stored(self.level, dtype)))
+            limits = sorted((self.level, _threshold_in_format(self.level, dtype)))
             above = y.ravel() > float(limits[1])
             sign = np.where(above, 1.0, -1.0)
             return Comparisons(cells, np.full(y.size, THRESHOLD), sign, above, cells, (limits[0], limits[1]))
         index = self.by_class(np.arange(y.size).reshape(y.shape))
         cells = self.by_class(y)
         kept = self._checked_count(cells)
-        ranked = _ranked(cells)
+        ranked = _rank_classes(cells)
         pairs: Any = np.broadcast_arrays(ranked[:kept, None], ranked[None, kept:], np.arange(cells[0].size))
         b, w, p = (each.ravel() for each in pairs)
         return Comparisons(index[b, p], index[w, p], np.ones(b.size), w < b, p)
 
     def _is_by_level(self, shape: Shape) -> bool:
         """Return whether cells are compared with a threshold, not with each other."""
-        one = len(shape) < 2 or shape[self._axis(shape)] == 1
+        one = len(shape) < 2 or shape[self._class_axis(shape)] == 1
         return self.kind == "threshold" or (self.kind == "mask" and one)
 
-    def _axis(self, shape: Shape) -> int:
+    def _class_axis(self, shape: Shape) -> int:
         """Return the axis of classes: the given one, else the second, or the only one; ParameterError if the shape has
         none.
         """
@@ -159,7 +159,7 @@ class Decision:
 
     def by_class(self, y: Array) -> Array:
         """Return the output y as (classes, decisions): the axis of classes first, others flattened."""
-        moved = np.moveaxis(y, self._axis(y.shape), 0)
+        moved = np.moveaxis(y, self._class_axis(y.shape), 0)
         return moved.reshape(len(moved), -1)
 
     def _checked_count(self, cells: Array) -> int:
@@ -172,14 +172,14 @@ class Decision:
         return self.count
 
 
-def _ranked(cells: Array) -> Array:
+def _rank_classes(cells: Array) -> Array:
     """Return class indices of `cells` (classes, decisions) from the largest value down, the first of equal ones
     first.
     """
     return np.argsort(-cells, axis=0, kind="stable")
 
 
-def _stored(level: Fraction, dtype: str) -> Fraction:
+def _threshold_in_format(level: Fraction, dtype: str) -> Fraction:
     """Return a threshold `level` rounded to the format `dtype`: a program may compare with either."""
     form = FORMATS[dtype]
     if not level or form.digits >= FORMATS["float64"].digits:
@@ -204,12 +204,12 @@ def parse(text: Any) -> Decision:
         return Decision("argmax" if word == "argmax" else "mask")
     if word.startswith("top-") and word[4:].isdecimal() and int(word[4:]) > 0 and not number:
         return Decision("top", count=int(word[4:]))
-    if word in ("threshold", "mask") and (level := _number(number)) is not None:
+    if word in ("threshold", "mask") and (level := _threshold_of(number)) is not None:
         return Decision("threshold" if word == "threshold" else "mask", level=level)
     raise ParameterError("preserve", f"unknown decision {str(text)[:40]!r}; there are {DECISION_NAMES}", rule="P5")
 
 
-def _number(text: str) -> Fraction | None:
+def _threshold_of(text: str) -> Fraction | None:
     """Return the threshold that `text` states as an exact Fraction; None if it is no number or too long."""
     try:
         value = Fraction(text)

@@ -97,14 +97,14 @@ class FlipSearch:
             steep = slopes(self.question.graph, inputs, row)
             for push, word in ((-1, "against"), (1, "for")):
                 directions = {i: push * s for i, s in steep.items()}
-                name = f"every sum in the order that speaks most {word} {_named(aim)}"
+                name = f"every sum in the order that speaks most {word} {_comparison_text(aim)}"
                 run = self._execution(name, self.executor.run(inputs, directions), True)
                 yield run
                 if push < 0 and aim.margins(run.outputs.ravel())[0] > HOPELESS_SHARE * margins.margin[k]:
                     return  # what is farther from turning will not turn either
 
 
-def _named(aim: Comparisons) -> str:
+def _comparison_text(aim: Comparisons) -> str:
     """Return a comparison in words: "output 3 over output 5"."""
     first, second = int(aim.larger[0]), int(aim.smaller[0])
     return f"output {first}" + (f" over output {second}" if second >= 0 else "")

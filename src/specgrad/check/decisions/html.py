@@ -28,8 +28,9 @@ def preserved_page(result: PreserveResult) -> str:
         f"<p>{escape(result.model)}: {escape(result.decision.said())}{_eps_text(result)}.</p>",
         *(f"<p>{escape(note)}</p>" for note in result.notes),
         f"<h2>Margin over tolerance</h2>{plot(result.samples)}",
-        f"<h2>Not proven, or shown to differ</h2>{_table([s for s in result.samples if s.verdict != 'proven'])}",
-        f"<h2>Nearest of the proven</h2>{_table(_nearest(result.samples))}",
+        "<h2>Not proven, or shown to differ</h2>"
+        + _samples_table([s for s in result.samples if s.verdict != "proven"]),
+        f"<h2>Nearest of the proven</h2>{_samples_table(_nearest_proven(result.samples))}",
         "<h2>What counts as a correct execution</h2>" + executions("of the whole model", result.deployment),
     ]
     return page(f"{result.decision} of {result.model}", result.verdict, escape(f"{result}."), body, FOOT)
@@ -40,7 +41,7 @@ def _eps_text(result: PreserveResult) -> str:
     return "" if result.eps is None else f", on every input within {escape(str(result.eps))} of the sample"
 
 
-def _nearest(samples: Sequence[Sample]) -> list[Sample]:
+def _nearest_proven(samples: Sequence[Sample]) -> list[Sample]:
     """Return the 20 proven samples with the smallest margin over tolerance."""
     return sorted((s for s in samples if s.verdict == "proven"), key=lambda s: s.ratio)[:20]
 
@@ -72,7 +73,7 @@ def plot(samples: Sequence[Sample]) -> str:
         y = bottom - height * share
         parts += [level(left, width - 10, y), text_at(left - 6, y + 4, f"{most * share:,.0f}", "end")]
     for at, k in enumerate(drawn):
-        parts += _bar(left + step * at, step, bottom, height / most, bars[k], k)
+        parts += _bar_rectangles(left + step * at, step, bottom, height / most, bars[k], k)
     for decade in range(first, last + 1):
         name = f"1e{decade}" if decade else "1"
         parts.append(text_at(left + step * PER_DECADE * (decade - first), bottom + 16, name, "middle"))
@@ -81,7 +82,7 @@ def plot(samples: Sequence[Sample]) -> str:
     parts += [text_at(line - 6, 16, "may turn", "end"), text_at(line + 6, 16, "cannot turn", "start")]
     beyond = "; the outer bars hold all that lies beyond" if _is_cut(bars, first, last) else ""
     parts += [text_at(left, bottom + 38, f"margin divided by tolerance{beyond}", "start")]
-    return plotted(width, 262, "samples by margin over tolerance", parts) + _legend(samples)
+    return plotted(width, 262, "samples by margin over tolerance", parts) + _legend_html(samples)
 
 
 def _decades(bars: Sequence[dict[str, int]]) -> tuple[int, int]:
@@ -98,7 +99,7 @@ def _is_cut(bars: Sequence[dict[str, int]], first: int, last: int) -> bool:
     return (first == LOW and any(bars[0].values())) or (last == HIGH and any(bars[-1].values()))
 
 
-def _bar(x: float, step: float, bottom: float, unit: float, bar: dict[str, int], k: int) -> list[str]:
+def _bar_rectangles(x: float, step: float, bottom: float, unit: float, bar: dict[str, int], k: int) -> list[str]:
     """Return the SVG rectangles of bar number k, stacked by verdict: `bar` counts the samples of each.
 
     It stands on `bottom`, begins at x and is `step` wide; a sample is `unit` high.
@@ -116,7 +117,7 @@ def _bar(x: float, step: float, bottom: float, unit: float, bar: dict[str, int],
     return parts
 
 
-def _legend(samples: Sequence[Sample]) -> str:
+def _legend_html(samples: Sequence[Sample]) -> str:
     """Return the legend as HTML: each verdict with its number of samples."""
     words = []
     for kind in KINDS:
@@ -125,7 +126,7 @@ def _legend(samples: Sequence[Sample]) -> str:
     return f"<p>{' &nbsp; '.join(words)}</p>"
 
 
-def _table(samples: Sequence[Sample]) -> str:
+def _samples_table(samples: Sequence[Sample]) -> str:
     """Return the HTML table of samples, the first MAX_ROWS, and how many more there are."""
     if not samples:
         return "<p>None.</p>"
@@ -134,39 +135,39 @@ def _table(samples: Sequence[Sample]) -> str:
         '<th class="number">margin / tolerance<th>between outputs</tr>'
     )
     more = f"<p>And {len(samples) - MAX_ROWS} more.</p>" if len(samples) > MAX_ROWS else ""
-    return f'<div class="wide"><table>{head}{"".join(map(_row, samples[:MAX_ROWS]))}</table></div>{more}'
+    return f'<div class="wide"><table>{head}{"".join(map(_sample_row, samples[:MAX_ROWS]))}</table></div>{more}'
 
 
-def _row(s: Sample) -> str:
+def _sample_row(s: Sample) -> str:
     """Return the HTML row of one sample, with the executions that differ folded below."""
     decided = f"{s.unproven} of {s.decisions} open" if s.decision is None else str(s.decision)
-    numbers = "".join(f'<td class="number">{_number(v)}</td>' for v in (s.margin, s.tolerance, s.ratio))
+    numbers = "".join(f'<td class="number">{_number_text(v)}</td>' for v in (s.margin, s.tolerance, s.ratio))
     between = " and ".join(map(str, s.between)) or s.reason
-    more = f"<details><summary>two executions</summary>{_executions(s)}</details>" if s.executions else ""
+    more = f"<details><summary>two executions</summary>{_executions_table(s)}</details>" if s.executions else ""
     below = f'<tr class="below"><td><td colspan="6">{more}</tr>' if more else ""
     cells = f'<td class="number">{s.number}</td><td>{escape(decided)}</td><td>{kind_of(s.verdict)}</td>'
     above = ' class="above"' if more else ""
     return f"<tr{above}>{cells}{numbers}<td>{escape(between)}</td></tr>{below}"
 
 
-def _number(x: float | None) -> str:
+def _number_text(x: float | None) -> str:
     """Return a number as text, "unknown" for None."""
     return "unknown" if x is None else f"{x:.3g}"
 
 
-def _executions(s: Sample) -> str:
+def _executions_table(s: Sample) -> str:
     """Return an HTML table of what each execution of sample s decides, with the outputs that it decides by."""
     known = list(dict.fromkeys(k for run in s.executions for k in run["outputs"]))
     names = [str(k) for k in s.between if str(k) in known] or known[:MAX_OUTPUTS]
     head = "".join(f'<th class="number">output {escape(k)}' for k in names)
     rows = "".join(
         f"<tr><td>{escape(run['name'])}<td>{escape(str(run['decision']))}"
-        + "".join(f'<td class="number">{escape(_output(run["outputs"].get(k)))}' for k in names)
+        + "".join(f'<td class="number">{escape(_output_text(run["outputs"].get(k)))}' for k in names)
         for run in s.executions
     )
     return f"<table><tr><th>execution<th>decides{head}</tr>{rows}</table>"
 
 
-def _output(x: Any) -> str:
+def _output_text(x: Any) -> str:
     """Return an output as text; nine digits distinguish any two float32 numbers."""
     return f"{x:.9g}" if isinstance(x, float) else "" if x is None else str(x)

@@ -182,7 +182,7 @@ def preserve(
     given = open_model(model, "preserve")
     samples = samples_of(given, data, used)
     question = DecisionProblem(
-        samples.graph, asked, used, tuple(stored), _output(samples, output), samples.formats, seconds
+        samples.graph, asked, used, tuple(stored), _output_number(samples, output), samples.formats, seconds
     )
     if width is not None and not question.is_uniform:
         raise UnsupportedError("preserve", "eps needs a model that computes in one format; this one has integer sums")
@@ -193,7 +193,9 @@ def preserve(
     source = given.source if given.kind == "torch" else samples.source
     run = _SampleRunner(question, samples, width, (low, high), searcher, seconds, source)
     try:
-        with Checkpoint(checkpoint, "preserve", _digest(samples, said), {**said, "samples": len(samples)}) as file:
+        with Checkpoint(
+            checkpoint, "preserve", _checkpoint_digest(samples, said), {**said, "samples": len(samples)}
+        ) as file:
             late: dict[int, dict[str, Any]] = {}  # not in the file: a run that goes on asks again
             for number in range(len(samples)):
                 if number not in file.done:
@@ -212,7 +214,7 @@ def preserve(
     return PreserveResult(given.title, asked, records, deployment_of(used, samples.graph), width, samples.notes)
 
 
-def _output(samples: Samples, asked: int | str | None) -> int:
+def _output_number(samples: Samples, asked: int | str | None) -> int:
     """Return the number of the decided output among all outputs, asked for by number or name, or the only one of
     numbers.
 
@@ -234,7 +236,7 @@ def _output(samples: Samples, asked: int | str | None) -> int:
     return number
 
 
-def _digest(samples: Samples, said: Mapping[str, Any]) -> str:
+def _checkpoint_digest(samples: Samples, said: Mapping[str, Any]) -> str:
     """Return a digest of samples, options (`said`, by name) and version, which a checkpoint must match."""
     from ... import __version__
 
@@ -280,7 +282,7 @@ class _SampleRunner:
         start = time.monotonic()
         inputs = self.samples.numbers(number)
         if not all(np.isfinite(x).all() for x in inputs):
-            return self._unknown(number, start, "the sample is not finite")
+            return self._not_proven(number, start, "the sample is not finite")
         executions: list[dict[str, Any]] = []
         outside: list[str] = []
         if self.eps is not None:
@@ -293,18 +295,18 @@ class _SampleRunner:
                 pair, outside = self.searcher.search(self.samples.fed(number), margins)
                 executions = _differing_pair(pair, margins)
         if not np.isfinite(margins.value).all():
-            return self._unknown(number, start, "the exact outputs are not known to be finite")
-        return self._judged(number, margins, executions, outside, time.monotonic() - start)
+            return self._not_proven(number, start, "the exact outputs are not known to be finite")
+        return self._sample_verdict(number, margins, executions, outside, time.monotonic() - start)
 
     def out_of_time(self, number: int) -> Sample:
         """Return the verdict "not proven" on the sample of this number, which was not reached in time."""
-        return self._unknown(number, time.monotonic(), "out of time")
+        return self._not_proven(number, time.monotonic(), "out of time")
 
-    def _unknown(self, number: int, start: float, reason: str) -> Sample:
+    def _not_proven(self, number: int, start: float, reason: str) -> Sample:
         """Return the verdict "not proven" of sample `number`, begun at `start`, with its reason."""
         return Sample(number, "not proven", None, 0, 0, None, None, [], time.monotonic() - start, reason)
 
-    def _judged(
+    def _sample_verdict(
         self,
         number: int,
         margins: DecisionMargins,
@@ -328,8 +330,8 @@ class _SampleRunner:
             decided[0].tolist() if len(decided) == 1 else None,
             len(decided),
             unproven,
-            _finite(margins.margin[k]),
-            _finite(margins.tolerance[k]),
+            _finite_or_none(margins.margin[k]),
+            _finite_or_none(margins.tolerance[k]),
             [int(i) for i in (c.larger[k], c.smaller[k]) if i >= 0],
             round(seconds, 4),
             "" if np.isfinite(margins.low[k]) else "nothing is proven of the outputs: overflow is possible",
@@ -355,6 +357,6 @@ def _differing_pair(pair: list[Any], margins: DecisionMargins) -> list[dict[str,
     return [run.to_json(place, cells[cells >= 0]) for run in pair]
 
 
-def _finite(x: float) -> float | None:
+def _finite_or_none(x: float) -> float | None:
     """Return x, or None if it is not finite."""
     return float(x) if np.isfinite(x) else None

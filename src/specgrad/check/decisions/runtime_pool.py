@@ -83,13 +83,15 @@ class Runtimes:
         for name in self.names:
             title = f"{name} {version(RUNTIMES[name].packages[0])}"
             if name in PROGRAMS:
-                results |= {f"{title}{variant}": outputs for variant, outputs in self._file(name, inputs).items()}
+                results |= {
+                    f"{title}{variant}": outputs for variant, outputs in self._run_onnx_runtime(name, inputs).items()
+                }
             else:
-                outputs = self._engine(name, inputs)
+                outputs = self._run_engine(name, inputs)
                 results |= {title: outputs} if outputs is not None else {}
         return results
 
-    def _engine(self, name: str, inputs: Sequence[Array]) -> list[Array] | None:
+    def _run_engine(self, name: str, inputs: Sequence[Array]) -> list[Array] | None:
         """Return the outputs of the graph on our engine `name`, "torch" or "jax", in float32; None if it refuses."""
         try:
             if name not in self._engines:
@@ -107,10 +109,10 @@ class Runtimes:
         except SpecgradError:
             return None
 
-    def _file(self, name: str, inputs: Sequence[Array]) -> dict[str, list[Array]]:
+    def _run_onnx_runtime(self, name: str, inputs: Sequence[Array]) -> dict[str, list[Array]]:
         """Return {variant: outputs} of the runtime `name`, which reads ONNX files; {} if it fails."""
         try:
-            file, feeds = self._fed(inputs)
+            file, feeds = self._file_and_feeds(inputs)
         except SpecgradError:  # what ONNX has no words for is not run there
             return {}
         if name not in self._processes:
@@ -121,7 +123,7 @@ class Runtimes:
         each = len(answer.arrays) // len(VARIANTS[name])
         return {v: list(answer.arrays[k * each : (k + 1) * each]) for k, v in enumerate(VARIANTS[name])}
 
-    def _fed(self, inputs: Sequence[Array]) -> tuple[bytes, Mapping[str, Array]]:
+    def _file_and_feeds(self, inputs: Sequence[Array]) -> tuple[bytes, Mapping[str, Array]]:
         """Return the bytes of the ONNX file, and its inputs by name."""
         if "file" not in self._engines:
             from specgrad.interop import to_onnx

@@ -67,7 +67,7 @@ def samples_of(model: Any, data: Any, arithmetic: Arithmetic) -> Samples:
                  are noted
     """
     given = open_model(model, "preserve")
-    arrays, batched = _fitted(_declared(given, data), data)
+    arrays, batched = _fit_arrays(_declared_sizes(given, data), data)
     first = [a[:1] if b else a[0] for a, b in zip(arrays, batched, strict=True)]
     graph, formats = graph_of(given, first, "preserve", arithmetic)
     for p, array in zip(graph.input_positions, arrays, strict=True):
@@ -75,28 +75,28 @@ def samples_of(model: Any, data: Any, arithmetic: Arithmetic) -> Samples:
             _refuse_long_integers(graph.nodes[p].name, array)
     notes = rounded_constants(graph) if arithmetic.dtype == "float32" and not formats else ()
     source = given.source if given.kind == "onnx" else None
-    return Samples(_in_float32(graph, arithmetic), arrays, batched, source, formats, notes)
+    return Samples(_constants_in_float32(graph, arithmetic), arrays, batched, source, formats, notes)
 
 
-def _declared(model: Model, data: Any) -> dict[str, Dims]:
+def _declared_sizes(model: Model, data: Any) -> dict[str, Dims]:
     """Return {input: sizes} (None: open or unknown); of a module, the names that the data have."""
     if model.kind == "torch":
         return dict.fromkeys(data if isinstance(data, Mapping) else ("input",))
     return {i.name: i.dims for i in model.inputs}
 
 
-def _fitted(declared: Mapping[str, Dims], data: Any) -> tuple[tuple[Array, ...], tuple[bool, ...]]:
+def _fit_arrays(declared: Mapping[str, Dims], data: Any) -> tuple[tuple[Array, ...], tuple[bool, ...]]:
     """Return the arrays of `data` in the order of the inputs, and per input whether a sample is a batch of one.
 
     `declared` are the inputs' sizes by name, None for a free one.
     """
-    named = {name: array_of(a, name, "preserve") for name, a in _named(list(declared), data).items()}
+    named = {name: array_of(a, name, "preserve") for name, a in _match_by_name(list(declared), data).items()}
     _check_counts(named)
     batched = tuple(_is_batched(name, dims, named[name].shape) for name, dims in declared.items())
     return tuple(named[name] for name in declared), batched
 
 
-def _named(inputs: list[str], data: Any) -> dict[str, Any]:
+def _match_by_name(inputs: list[str], data: Any) -> dict[str, Any]:
     """Return {input: array}, matched by name, or the only array for the only input; ParameterError if they do not
     match.
 
@@ -152,7 +152,7 @@ def _is_batched(name: str, dims: Dims, shape: tuple[int, ...]) -> bool:
     raise ShapeError("preserve", f"input {name} has {len(dims)} axes; data of shape {shape} fit no sample of it")
 
 
-def _in_float32(graph: Graph, arithmetic: Arithmetic) -> Graph:
+def _constants_in_float32(graph: Graph, arithmetic: Arithmetic) -> Graph:
     """Return the graph with constants rounded to float32: that is the network which is meant."""
     if arithmetic.dtype != "float32":
         return graph

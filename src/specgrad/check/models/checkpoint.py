@@ -74,7 +74,7 @@ class Checkpoint:
         if target.is_file() and target.stat().st_size:
             self._resume(target, head)
         else:
-            write_whole(target, _line(head))
+            write_whole(target, _json_line(head))
         self._file = target.open("ab")
 
     def _resume(self, path: Path, head: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ class Checkpoint:
         data = path.read_bytes()
         lines = data.split(b"\n")
         whole, torn = lines[:-1], lines[-1]
-        first = _parsed(whole[0]) if whole else None
+        first = _parse_line(whole[0]) if whole else None
         if first is None or first.get("record") != FORMAT:
             raise RecordError(f"{path.name} is no record of specgrad; it stays as it is")
         if first.get("kind") != head["kind"]:
@@ -93,7 +93,7 @@ class Checkpoint:
         if first.get("digest") != head["digest"]:
             raise RecordError(f"{path.name} records another run: its model, data or options differ")
         for number, text in enumerate(whole[1:], 2):
-            piece = _parsed(text)
+            piece = _parse_line(text)
             if piece is None or type(piece.get("number")) is not int:
                 raise RecordError(f"{path.name} is damaged in line {number}")
             self.done[piece.pop("number")] = piece
@@ -104,7 +104,7 @@ class Checkpoint:
         """Record the finished piece of this number; it is on the disk before this returns."""
         self.done[number] = dict(piece)
         if self._file is not None:
-            self._file.write(_line({"number": number, **piece}))
+            self._file.write(_json_line({"number": number, **piece}))
             self._file.flush()
             os.fsync(self._file.fileno())
 
@@ -118,16 +118,16 @@ class Checkpoint:
 
 def is_record(data: bytes) -> bool:
     """Return whether `data`, a file's bytes, begins as a checkpoint does."""
-    first = _parsed(data.partition(b"\n")[0])
+    first = _parse_line(data.partition(b"\n")[0])
     return first is not None and first.get("record") == FORMAT
 
 
-def _line(data: Mapping[str, Any]) -> bytes:
+def _json_line(data: Mapping[str, Any]) -> bytes:
     """Return data as one line of JSON."""
     return json.dumps(data, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _parsed(text: bytes) -> dict[str, Any] | None:
+def _parse_line(text: bytes) -> dict[str, Any] | None:
     """Return the JSON object in a line of text; None if it is none."""
     try:
         data = json.loads(text)

@@ -56,10 +56,10 @@ def default_inputs(
     """
     model = open_model(model, "inputs")
     asked = {name: tuple(shape) for name, shape in (shapes or {}).items()}
-    inputs = _inputs(model, asked)
+    inputs = _inputs_to_draw(model, asked)
     closed = _closed_shapes(model, inputs, asked)
     rng = np.random.default_rng(seed)
-    drawn = [_draw(rng, _Sample(i, closed[i.name], _has_rate(inputs), how)) for i in inputs]
+    drawn = [_draw_input(rng, _Sample(i, closed[i.name], _has_rate(inputs), how)) for i in inputs]
     several = len(inputs) > 1
     about = [
         f"{f'{i.name}: ' if several else ''}{words}, {'x'.join(map(str, a.shape)) or 'a number'}, seed {seed}"
@@ -90,7 +90,7 @@ class _KnownInput:
     is_sound: bool = False
 
 
-def _inputs(model: Model, asked: Mapping[str, Shape]) -> list[_KnownInput]:
+def _inputs_to_draw(model: Model, asked: Mapping[str, Shape]) -> list[_KnownInput]:
     """Return the inputs to draw; `asked` are shapes by name. ParameterError for a module of which no shapes are
     given.
     """
@@ -106,10 +106,10 @@ def _inputs(model: Model, asked: Mapping[str, Shape]) -> list[_KnownInput]:
     from specgrad.interop.onnx.read.input_use import input_uses
 
     uses = input_uses(model.file)
-    return [_known(i, **vars(uses[i.name])) for i in model.inputs]
+    return [_known_input(i, **vars(uses[i.name])) for i in model.inputs]
 
 
-def _known(declared: ModelInput, **use: Any) -> _KnownInput:
+def _known_input(declared: ModelInput, **use: Any) -> _KnownInput:
     """Return a declared input with its use; ParameterError for a type that nobody knows."""
     if declared.dtype is None:
         raise ParameterError("--input", f"input {declared.name} declares no type that is known; give --input")
@@ -152,10 +152,10 @@ def _assumed_shapes(inputs: list[_KnownInput], asked: Mapping[str, Shape]) -> It
             for symbol, size in zip(i.symbols, asked.get(i.name, ()), strict=False):
                 if symbol is not None:
                     sizes.setdefault(symbol, size)
-        yield {i.name: asked[i.name] if i.name in asked else _assume(i, inputs, sizes, height) for i in inputs}
+        yield {i.name: asked[i.name] if i.name in asked else _assumed_shape(i, inputs, sizes, height) for i in inputs}
 
 
-def _assume(i: _KnownInput, inputs: list[_KnownInput], sizes: dict[str, int], height: int) -> Shape:
+def _assumed_shape(i: _KnownInput, inputs: list[_KnownInput], sizes: dict[str, int], height: int) -> Shape:
     """Return a shape of input i; axes of one symbol have one size in all inputs (`sizes` grows), `height` is that of
     images.
     """
@@ -196,7 +196,7 @@ def _assumed_size(i: _KnownInput, axis: int, symbol: str, height: int, has_rate:
         return 1
     if (layout := _image_layout(dims)) is not None:
         return height if axis == layout[0] else IMAGE_SIDE
-    if i.dtype.startswith("float") and axis == rank - 1 and rank < 4 and _sounds(i, has_rate):
+    if i.dtype.startswith("float") and axis == rank - 1 and rank < 4 and _is_sound_input(i, has_rate):
         return SOUND_SAMPLES
     if rank == 3 and axis == 1 and dims[0] not in (None, 1) and dims[2] is not None:
         return 1  # a state: layers, batch, channels
@@ -230,7 +230,7 @@ def _image_layout(dims: tuple[int | None, ...]) -> tuple[int, int, int] | None:
     return None
 
 
-def _sounds(i: _KnownInput, has_rate: bool) -> bool:
+def _is_sound_input(i: _KnownInput, has_rate: bool) -> bool:
     """Return whether a float input is a sound: by its name, by what reads it, or beside a sampling rate."""
     rank = len(i.dims or ())
     beside = has_rate and rank == 2
@@ -266,19 +266,19 @@ class _Sample:
 Drawn = tuple[Array, str]
 
 
-def _draw(rng: np.random.Generator, drawing: _Sample) -> Drawn:
+def _draw_input(rng: np.random.Generator, drawing: _Sample) -> Drawn:
     """Return an array for the input that `drawing` describes, in its type, and the words for what it is."""
     kind = drawing.dtype.kind
     layout = _image_layout(drawing.shape)
     if "mask" in drawing.input.name.lower():
         return np.ones(drawing.shape, drawing.dtype), "a mask of ones"
     if layout is not None and (kind == "f" or drawing.dtype.name in ("uint8", "int8")):
-        return _images(rng, drawing, layout)
-    draw: Callable[[np.random.Generator, _Sample], Drawn] = _floats if kind == "f" else _integers
+        return _draw_images(rng, drawing, layout)
+    draw: Callable[[np.random.Generator, _Sample], Drawn] = _draw_floats if kind == "f" else _draw_integers
     return draw(rng, drawing)
 
 
-def _images(rng: np.random.Generator, drawing: _Sample, layout: tuple[int, int, int]) -> Drawn:
+def _draw_images(rng: np.random.Generator, drawing: _Sample, layout: tuple[int, int, int]) -> Drawn:
     """Return the images that `drawing` asks for, with structure, and words for them; `layout` numbers the axes height,
     width and channels.
     """
@@ -294,19 +294,19 @@ def _images(rng: np.random.Generator, drawing: _Sample, layout: tuple[int, int, 
     return np.ascontiguousarray(ordered, drawing.dtype), f"images with structure, {how}"
 
 
-def _floats(rng: np.random.Generator, drawing: _Sample) -> Drawn:
+def _draw_floats(rng: np.random.Generator, drawing: _Sample) -> Drawn:
     """Return (array, what it is in words): sounds if the input looks like sound, else normal numbers.
 
     `drawing` describes the input.
     """
     shape = drawing.shape
-    if _sounds(drawing.input, drawing.has_rate) and shape[-1] >= MIN_SAMPLES:
+    if _is_sound_input(drawing.input, drawing.has_rate) and shape[-1] >= MIN_SAMPLES:
         sounds = [draw_sound(rng, shape[-1]) for _ in range(int(np.prod(shape[:-1])))]
         return np.reshape(sounds, shape).astype(drawing.dtype), f"sound in [-1, 1], {SAMPLE_RATE} samples a second"
     return rng.normal(size=shape).astype(drawing.dtype), "normal numbers"
 
 
-def _integers(rng: np.random.Generator, drawing: _Sample) -> Drawn:
+def _draw_integers(rng: np.random.Generator, drawing: _Sample) -> Drawn:
     """Return integers for the input that `drawing` describes, which index what it indexes, or mean what its name says;
     and words for them.
     """

@@ -44,9 +44,9 @@ class Executor:
     def run(self, inputs: Sequence[Array], directions: Mapping[int, Array]) -> list[Array]:
         """Return the outputs, as float64 arrays of numbers of the format; `directions`: node -> sign per cell."""
         with np.errstate(all="ignore"):  # what overflows is infinite, and nobody's proof rests on it
-            return self._run(inputs, directions)
+            return self._run_nodes(inputs, directions)
 
-    def _run(self, inputs: Sequence[Array], directions: Mapping[int, Array]) -> list[Array]:
+    def _run_nodes(self, inputs: Sequence[Array], directions: Mapping[int, Array]) -> list[Array]:
         """Return the outputs at `inputs`, node by node in the arithmetic; `directions` say, by node, which way sums are
         pushed.
         """
@@ -54,23 +54,23 @@ class Executor:
         given = dict(zip(graph.input_positions, inputs, strict=True))
         for i, node in enumerate(graph.nodes):
             if node.op in (INPUT, CONSTANT):
-                values.append(self._stored(given[i] if node.op is INPUT else graph.constants[i], node))
+                values.append(self._round_to_format(given[i] if node.op is INPUT else graph.constants[i], node))
                 continue
-            args = [self._number(a) if isinstance(a, NumberArg) else values[a] for a in node.args]
-            values.append(self._compute(i, node, args, directions.get(i)))
+            args = [self._round_number(a) if isinstance(a, NumberArg) else values[a] for a in node.args]
+            values.append(self._node_result(i, node, args, directions.get(i)))
         return [values[p] for p in graph.output_positions]
 
-    def _stored(self, array: Any, node: Node) -> Array:
+    def _round_to_format(self, array: Any, node: Node) -> Array:
         """Return an array rounded to the format; indices unchanged."""
         if node.kind == "index":
             return np.asarray(array)
         return np.asarray(self.store(np.asarray(array).astype(np.float64)))
 
-    def _number(self, a: NumberArg) -> float:
+    def _round_number(self, a: NumberArg) -> float:
         """Return a bare number rounded to the format."""
         return float(self.store(np.asarray(float(a.value))))
 
-    def _compute(self, i: int, node: Node, args: list[Any], direction: Array | None) -> Array:
+    def _node_result(self, i: int, node: Node, args: list[Any], direction: Array | None) -> Array:
         """Return the node's result; of several summation orders each cell takes the one of its direction."""
         if node.kind == "index":
             return np.asarray(run_spec(node.op, args, node.params))
@@ -80,7 +80,7 @@ class Executor:
         parts = sum_terms(node, args, self.inner) if node.op.roundings is not None else None
         if parts is None:
             options = [self.store(np.asarray(run_spec(node.op, args, node.params), np.float64))]
-            return _choose_by_sign([*options, *self._by_reciprocal(node, args)], sign)
+            return _choose_by_sign([*options, *self._quotient_by_reciprocal(node, args)], sign)
         view = _shape_by_channels(node)
         result, signs = np.zeros(view), sign.reshape(view)
         for where, terms in parts:
@@ -88,7 +88,7 @@ class Executor:
             result[where] = _choose_by_sign([self.store(self._divide_average(node, s)) for s in sums], signs[where])
         return result.reshape(node.shape)
 
-    def _by_reciprocal(self, node: Node, args: list[Any]) -> list[Array]:
+    def _quotient_by_reciprocal(self, node: Node, args: list[Any]) -> list[Array]:
         """Return [x * (1/c)] for a quotient x / c with constant c; else []."""
         if node.op.name != "div" or not (isinstance(node.args[1], NumberArg) or node.args[1] in self.constant):
             return []

@@ -47,10 +47,10 @@ def box_around(
         raise ParameterError(COMMAND, "no input holds floats, so nothing moves", rule="P5")
     far = None if eps is None else float_above(eps)
     least, most = None if low is None else float_below(low), None if high is None else float_above(high)
-    return tuple(_box(x, far, least, most) if x.dtype.kind == "f" else x for x in given)
+    return tuple(_box_of_input(x, far, least, most) if x.dtype.kind == "f" else x for x in given)
 
 
-def _box(x: Array, eps: float | None, low: float | None, high: float | None) -> Box:
+def _box_of_input(x: Array, eps: float | None, low: float | None, high: float | None) -> Box:
     """Return the box of one input: within eps of it and in low..high, or low..high alone."""
     if eps is None:
         assert low is not None

@@ -29,14 +29,14 @@ def read_media(path: Path, wanted: ModelInput, how: str | None) -> tuple[Array, 
     if wanted.dims is None:
         raise ParameterError("--input", f"the model does not say the shape of input {wanted.name}; give an .npy file")
     if path.suffix.lower() in SOUNDS:
-        return _sound(path, wanted, wanted.dims)
-    return _image(path, wanted, wanted.dims, how)
+        return _read_sound(path, wanted, wanted.dims)
+    return _read_image(path, wanted, wanted.dims, how)
 
 
 # --- images -----------------------------------------------------------------------------------------------------------
 
 
-def _image(path: Path, wanted: ModelInput, dims: Dims, how: str | None) -> tuple[Array, str]:
+def _read_image(path: Path, wanted: ModelInput, dims: Dims, how: str | None) -> tuple[Array, str]:
     """Return an image in the input's layout, of its size where the model says one, and how it became numbers, in words.
 
     `wanted` is the input, `dims` its sizes, `how` a name of PREPROCESSINGS; ParameterError if None, but for bytes.
@@ -48,9 +48,9 @@ def _image(path: Path, wanted: ModelInput, dims: Dims, how: str | None) -> tuple
         raise ParameterError("--preprocess", text)
     if wanted.dtype == "uint8" and how != "raw":
         raise ParameterError("--preprocess", f"input {wanted.name} is uint8, which only raw numbers are")
-    layout = _layout(path, wanted.name, dims)
+    layout = _image_axes(path, wanted.name, dims)
     height, width, channels = (dims[axis] for axis in layout)
-    pixels, resized = _pixels(path, height, width, int(channels or 0), how)
+    pixels, resized = _read_pixels(path, height, width, int(channels or 0), how)
     numbers = preprocess(pixels, how)
     ordered = np.moveaxis(numbers, -1, layout[2] - (len(dims) - 3))
     array = ordered if len(dims) == 3 else ordered[None]
@@ -58,7 +58,7 @@ def _image(path: Path, wanted: ModelInput, dims: Dims, how: str | None) -> tuple
     return np.ascontiguousarray(array, wanted.dtype or "float32"), f"{path.name}, {how}{resized}, {shape}"
 
 
-def _layout(path: Path, name: str, dims: Dims) -> tuple[int, int, int]:
+def _image_axes(path: Path, name: str, dims: Dims) -> tuple[int, int, int]:
     """Return the axes (height, width, channels) of one image; ParameterError for inputs that are none.
 
     `name` is the input's, for the error; `dims` are its sizes.
@@ -76,7 +76,7 @@ def _layout(path: Path, name: str, dims: Dims) -> tuple[int, int, int]:
     raise ParameterError("--input", text)
 
 
-def _pixels(path: Path, height: int | None, width: int | None, channels: int, how: str) -> tuple[Array, str]:
+def _read_pixels(path: Path, height: int | None, width: int | None, channels: int, how: str) -> tuple[Array, str]:
     """Return an image as (height, width, channels) of uint8, and words for a change of size; `how` is its
     preprocessing.
 
@@ -109,7 +109,7 @@ def _pixels(path: Path, height: int | None, width: int | None, channels: int, ho
 # --- sounds -----------------------------------------------------------------------------------------------------------
 
 
-def _sound(path: Path, wanted: ModelInput, dims: Dims) -> tuple[Array, str]:
+def _read_sound(path: Path, wanted: ModelInput, dims: Dims) -> tuple[Array, str]:
     """Return a sound of one channel in [-1, 1]: its first samples, where the model takes fewer; ParameterError if it
     has too few, or several channels.
 
@@ -119,7 +119,7 @@ def _sound(path: Path, wanted: ModelInput, dims: Dims) -> tuple[Array, str]:
         shown = ", ".join("open" if d is None else str(d) for d in dims)
         text = f"{path} is one sound; input {wanted.name} is {wanted.dtype} of shape ({shown})"
         raise ParameterError("--input", text)
-    samples, rate = _samples(path)
+    samples, rate = _wav_samples(path)
     count = dims[-1] or len(samples)
     if len(samples) < count:
         raise ParameterError("--input", f"{path} has {len(samples)} samples; input {wanted.name} takes {count}")
@@ -128,7 +128,7 @@ def _sound(path: Path, wanted: ModelInput, dims: Dims) -> tuple[Array, str]:
     return array, f"{path.name}, in [-1, 1]{first}, {rate} a second"
 
 
-def _samples(path: Path) -> tuple[Array, int]:
+def _wav_samples(path: Path) -> tuple[Array, int]:
     """Return the samples of a wav file of whole numbers, over the largest that they can be, and how many a second.
 
     >>> import tempfile
@@ -136,7 +136,7 @@ def _samples(path: Path) -> tuple[Array, int]:
     >>> with wave.open(str(place), "wb") as file:
     ...     file.setparams((1, 2, 8000, 0, "NONE", ""))
     ...     file.writeframes(np.array([0, 16384, -32768], "<i2").tobytes())
-    >>> _samples(place)
+    >>> _wav_samples(place)
     (array([ 0. ,  0.5, -1. ]), 8000)
     """
     try:

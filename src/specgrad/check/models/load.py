@@ -119,10 +119,10 @@ def points_of(model: Any, inputs: tuple[Tree, ...], who: str) -> list[tuple[Tree
     """
     counts = {np.shape(leaf)[:1] for leaf in leaves(inputs)}
     if len(counts) != 1 or counts == {()}:
-        raise ShapeError(who, f"the first axis of every input must count the points; got {_shapes(inputs)}")
+        raise ShapeError(who, f"the first axis of every input must count the points; got {_shapes_text(inputs)}")
     ((count,),) = counts
     opened = open_model(model, who)
-    less = [_takes_less(opened, number, tree) for number, tree in enumerate(inputs)]
+    less = [_takes_one_axis_less(opened, number, tree) for number, tree in enumerate(inputs)]
 
     def taken(k: int, number: int, tree: Tree) -> Tree:
         return transform(lambda path, a: np.asarray(a)[k] if less[number][path] else np.asarray(a)[k : k + 1], tree)
@@ -130,7 +130,7 @@ def points_of(model: Any, inputs: tuple[Tree, ...], who: str) -> list[tuple[Tree
     return [tuple(taken(k, number, tree) for number, tree in enumerate(inputs)) for k in range(count)]
 
 
-def _takes_less(model: Model, number: int, tree: Tree) -> dict[str, bool]:
+def _takes_one_axis_less(model: Model, number: int, tree: Tree) -> dict[str, bool]:
     """Return {path: whether the model takes an axis less than the leaf there}, for `tree`, what was given as argument
     `number`.
     """
@@ -143,6 +143,6 @@ def _takes_less(model: Model, number: int, tree: Tree) -> dict[str, bool]:
     return {path: np.ndim(leaf) == ranks.get(path, -1) + 1 for path, leaf in walk(tree)}
 
 
-def _shapes(inputs: tuple[Tree, ...]) -> str:
+def _shapes_text(inputs: tuple[Tree, ...]) -> str:
     """Return the shapes of all inputs as text."""
     return ", ".join(str(np.shape(leaf)) for leaf in leaves(inputs))

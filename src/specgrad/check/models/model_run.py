@@ -43,12 +43,12 @@ def as_declared(model: Model, given: Mapping[str, Array]) -> tuple[dict[str, Arr
         if a.dtype.name == declared[name].dtype:
             continue
         check_floats([a])
-        feeds[name] = _convert(declared[name], a)
+        feeds[name] = _convert_to_declared(declared[name], a)
         notes.append(f"input {name} was converted from {a.dtype} to {declared[name].dtype}")
     return feeds, tuple(notes)
 
 
-def _convert(declared: ModelInput, a: Array) -> Array:
+def _convert_to_declared(declared: ModelInput, a: Array) -> Array:
     """Return `a` in the declared type: floats are rounded; whole numbers must be in its range, else ParameterError."""
     name, wanted = declared.name, declared.dtype
     if wanted is None:

@@ -103,7 +103,7 @@ def name_ends(source: Any, inputs: Sequence[Array], outputs: Sequence[Array]) ->
         ("outputs", [end.name for end in model.proto.graph.output], outputs),
     ):
         if len(names) != len(arrays):
-            text = f"the model has {len(names)} {what} ({_listed(names)}); got {len(arrays)} arrays"
+            text = f"the model has {len(names)} {what} ({_names_text(names)}); got {len(arrays)} arrays"
             raise ParameterError("recorded", text)
         values |= dict(zip(names, arrays, strict=True))
     return values
@@ -129,8 +129,8 @@ def run_recorded(source: Any, recorded: Recorded) -> list[ModelRun]:
             raise ParameterError("recorded", f"{n} is of type {a.dtype}, not of numbers; save it as float32")
     computed = {o for node in file.graph.node for o in node.output if o}
     if not computed & set(values):
-        text = f"none of the arrays is a value of the model; values are {_listed(sorted(computed))}"
-        raise ParameterError("recorded", f"{text}; got {_listed(sorted(values))}")
+        text = f"none of the arrays is a value of the model; values are {_names_text(sorted(computed))}"
+        raise ParameterError("recorded", f"{text}; got {_names_text(sorted(values))}")
     foreign = sorted(set(values) - computed - set(names))
     points = split_points({n: a for n, a in values.items() if n not in foreign}, {i.name: i.dims for i in model.inputs})
     shapes = {n: points[0][n].shape for n in names}
@@ -139,8 +139,8 @@ def run_recorded(source: Any, recorded: Recorded) -> list[ModelRun]:
     file = file if graph.written is None else graph.written
     outputs = [o.name for o in file.graph.output]
     missing = [n for n in outputs if n not in values]
-    said = {f"{len(foreign)} recorded arrays are no values of the model: {_listed(foreign)}": foreign}
-    said |= {f"outputs that were not recorded: {_listed(missing)}": missing}
+    said = {f"{len(foreign)} recorded arrays are no values of the model: {_names_text(foreign)}": foreign}
+    said |= {f"outputs that were not recorded: {_names_text(missing)}": missing}
     notes = (*model.notes, *graph.notes, *(note for note, names in said.items() if names))
     deployed = []
     for point in points:
@@ -177,7 +177,7 @@ def split_points(
     >>> [p["y"].tolist() for p in split_points({**values, "x": np.zeros((3, 2))}, {"x": [1, 2]})]
     [[[1]], [[2]], [[3]]]
     """
-    ways = {_points_of(values[n].shape, sizes) for n, sizes in dims.items()}
+    ways = {_count_points(values[n].shape, sizes) for n, sizes in dims.items()}
     if ways <= {(1, "one")}:
         return [dict(values)]
     if len(ways) > 1:
@@ -191,7 +191,7 @@ def split_points(
     return [{n: parts[i] for n, parts in each.items()} for i in range(count)]
 
 
-def _points_of(shape: Sequence[int], dims: Sequence[int | None] | None) -> tuple[int, str]:
+def _count_points(shape: Sequence[int], dims: Sequence[int | None] | None) -> tuple[int, str]:
     """Return how many points an input of this shape holds, and how: "front" (an axis more), "batch" (a batch of points)
     or "one".
 
@@ -216,10 +216,10 @@ def refuse_missing(what: str, names: Sequence[str], recorded: Mapping[str, Array
     """Raise ParameterError if a named value was not recorded; `what` says in it what the names are of."""
     missing = [n for n in names if n not in recorded]
     if missing:
-        text = f"the {what} {_listed(missing)} of the model were not recorded; got {_listed(sorted(recorded))}"
+        text = f"the {what} {_names_text(missing)} of the model were not recorded; got {_names_text(sorted(recorded))}"
         raise ParameterError("recorded", text)
 
 
-def _listed(names: Sequence[str], most: int = 8) -> str:
+def _names_text(names: Sequence[str], most: int = 8) -> str:
     """Return names joined by commas, at most `most` of them."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "") or "none"

@@ -250,7 +250,7 @@ class ModelRecording:
         name = tensor["shard"]
         if name not in self._shards:
             listed = {t["key"]: t for t in self.index["tensors"] if t["shard"] == name}
-            self._shards[name] = _mapped(self.folder / name, self.index["shards"][name], listed)
+            self._shards[name] = _map_shard(self.folder / name, self.index["shards"][name], listed)
         return self._shards[name][tensor["key"]]
 
 
@@ -378,7 +378,7 @@ def _is_tensor(tensor: Mapping[str, Any], runs: int) -> bool:
     return texts and sizes and kind and type(tensor["run"]) is int and 0 <= tensor["run"] < runs
 
 
-def _mapped(path: Path, about: Mapping[str, Any], listed: Mapping[str, Mapping[str, Any]]) -> dict[str, Array]:
+def _map_shard(path: Path, about: Mapping[str, Any], listed: Mapping[str, Mapping[str, Any]]) -> dict[str, Array]:
     """Return the arrays of a shard by key, mapped; ParameterError unless its bytes, types and shapes are those listed.
 
     about    the shard's entry in the index
@@ -394,14 +394,14 @@ def _mapped(path: Path, about: Mapping[str, Any], listed: Mapping[str, Mapping[s
         header.pop("__metadata__", None)
         if set(header) != set(listed):
             raise refuse(f"{path} holds other tensors than its index lists")
-        return {key: _array(memory, 8 + length, header[key], listed[key], path) for key in header}
+        return {key: _map_array(memory, 8 + length, header[key], listed[key], path) for key in header}
     except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         if isinstance(error, ParameterError):
             raise
         raise refuse(f"{path} is no shard of a recording: {type(error).__name__}: {error}") from None
 
 
-def _array(memory: mmap.mmap, start: int, entry: Any, tensor: Mapping[str, Any], path: Path) -> Array:
+def _map_array(memory: mmap.mmap, start: int, entry: Any, tensor: Mapping[str, Any], path: Path) -> Array:
     """Return one array of a mapped file; ParameterError if the file's header says another type or shape than the index.
 
     start   where the data begin

@@ -133,7 +133,7 @@ def _run_exposing(
     process.seconds = min(process.seconds, time_left())
     own = [o.name for o in file.graph.output]
     extra = [n for n in dict.fromkeys(values) if n not in own and n not in feeds]
-    answer = process.run(runtime.model, feeds, [_bytes(_with_outputs(file, extra))])
+    answer = process.run(runtime.model, feeds, [_model_bytes(_with_outputs(file, extra))])
     return answer, dict(zip([*own, *extra], answer.arrays, strict=False))
 
 
@@ -158,7 +158,9 @@ def meaning_at(model: Model, feeds: Mapping[str, Array], run: Callable[[Sequence
 
 
 def written_file(model: Model, graph: Any) -> Any:
-    """Return the file that has the values of this graph of a model: with branches taken, and loops written out."""
+    """Return the ONNX model that computes the values of `graph`: the model's own, or a copy in which branches are taken
+    and loops written out.
+    """
     return model.proto if graph.written is None else model.whole(graph.written)
 
 
@@ -191,7 +193,7 @@ def _module_meaning(module: Model, inputs: Sequence[Array]) -> tuple[Graph | Non
         return None, f"the export was not compared with the module: {error}"
 
 
-def _bytes(model: Any) -> Array:
+def _model_bytes(model: Any) -> Array:
     """Return the serialised model as an array of bytes."""
     return np.frombuffer(model.SerializeToString(), np.uint8)
 

@@ -22,7 +22,7 @@ from .model_run import ModelRun
 
 
 @contextmanager
-def _without_log(name: str) -> Iterator[None]:
+def _silenced(name: str) -> Iterator[None]:
     """Silence the logger `name` below errors meanwhile: the exporter warns of packages that it could use, such as
     torchvision.
     """
@@ -40,7 +40,7 @@ def export_onnx(module: torch.nn.Module, inputs: Sequence[Array]) -> bytes:
     need("onnx", "torch.onnx needs")
     need("onnxscript", "torch.onnx needs")
     tensors = tuple(tensors_of(inputs, half_type(module)))
-    with warnings.catch_warnings(), _without_log("torch.onnx"):
+    with warnings.catch_warnings(), _silenced("torch.onnx"):
         warnings.simplefilter("ignore")
         try:
             program: Any = torch.onnx.export(module, tensors, dynamo=True, verbose=False)

@@ -31,7 +31,7 @@ def rounding_to(form: Format) -> Rounding:
     if form.digits >= 53:
         return lambda x: x
     if form.name in ("float32", "float16"):
-        return lambda x: _cast(x, form.name)
+        return lambda x: _round_to_type(x, form.name)
 
     def rounded(x: Array) -> Array:
         power = np.maximum(np.frexp(x)[1] - 1, form.lowest) - (form.digits - 1)
@@ -41,7 +41,7 @@ def rounding_to(form: Format) -> Rounding:
     return rounded
 
 
-def _cast(x: Array, name: str) -> Array:
+def _round_to_type(x: Array, name: str) -> Array:
     """Return x rounded to the NumPy type `name`, in float64; too large numbers become infinite."""
     with np.errstate(over="ignore"):  # what is too large is infinite, as the format has it
         return x.astype(name).astype(np.float64)

@@ -22,7 +22,7 @@ def _rank(q: OpCase) -> int:
     return q.arrays["x"].ndim - 2
 
 
-def _bias(q: OpCase, text: str) -> str:
+def _plus_bias(q: OpCase, text: str) -> str:
     """Return `text` plus the bias, if the case has one."""
     return f"{text} + b.reshape(-1, {', '.join('1' * _rank(q))})" if "b" in q.arrays else text
 
@@ -39,7 +39,7 @@ def _conv(q: OpCase) -> str:
     """Return test case q, a convolution, as a call of lax.conv_general_dilated."""
     a = q.attributes
     named = {"rhs_dilation": a["dilation"], "feature_group_count": a["groups"]}
-    return _bias(
+    return _plus_bias(
         q, call_text("lax.conv_general_dilated", X, SourceExpression("w"), a["stride"], _padding_pairs(q), **named)
     )
 
@@ -58,10 +58,10 @@ def _conv_transpose(q: OpCase) -> str:
     split = (groups, cin // groups, cout, *kernel)
     w = f"w{flip}.reshape{split}.swapaxes(1, 2).reshape{(groups * cout, cin // groups, *kernel)}"
     named = {"lhs_dilation": a["stride"], "rhs_dilation": a["dilation"], "feature_group_count": groups}
-    return _bias(q, call_text("lax.conv_general_dilated", X, SourceExpression(w), (1,) * rank, padding, **named))
+    return _plus_bias(q, call_text("lax.conv_general_dilated", X, SourceExpression(w), (1,) * rank, padding, **named))
 
 
-def _reduce(q: OpCase, x: str, start: str, combine: str) -> str:
+def _reduce_window(q: OpCase, x: str, start: str, combine: str) -> str:
     """Return the pooling q as a lax.reduce_window call with the padding of our window, ceil resolved.
 
     x, start (the first value) and combine (the function) are source text.
@@ -77,22 +77,22 @@ def _reduce(q: OpCase, x: str, start: str, combine: str) -> str:
 
 def _max_pool(q: OpCase) -> str:
     """Return test case q, a max pooling, as source text."""
-    return _reduce(q, "x", "-jnp.inf", "lax.max")
+    return _reduce_window(q, "x", "-jnp.inf", "lax.max")
 
 
 def _avg_pool(q: OpCase) -> str:
     """Return test case q, an average pooling, as source text; raise NotOffered under ceil without a divisor."""
-    a, total = q.attributes, _reduce(q, "x", "0.0", "lax.add")
+    a, total = q.attributes, _reduce_window(q, "x", "0.0", "lax.add")
     if a.get("divisor") is not None:
         return f"{total} / {float(a['divisor'])}"
     if not a.get("count_include_pad", True):
-        return f"{total} / {_reduce(q, 'jnp.ones_like(x)', '0.0', 'lax.add')}"
+        return f"{total} / {_reduce_window(q, 'jnp.ones_like(x)', '0.0', 'lax.add')}"
     if a.get("ceil"):
         raise NotOffered("jax has no rule for the divisor under ceil")
     return f"{total} / {float(pooling_window(q).taps_count)}"
 
 
-def _global(q: OpCase) -> str:
+def _global_pool(q: OpCase) -> str:
     """Return test case q, a global pooling, as source text."""
     name = {"global_avg_pool": "mean", "global_max_pool": "max"}[q.operator]
     return call_text(f"x.{name}", tuple(range(2, 2 + _rank(q))), keepdims=True)
@@ -121,30 +121,32 @@ def _cumsum(q: OpCase) -> str:
     return call_text("lax.cumsum", X, axis=axis, reverse=q.attributes["reverse"])
 
 
-def _simple(function: str, *args: Any) -> Callable[[OpCase], str]:
-    """Return a function: test case -> source text of function(x, *args, *attributes)."""
+def _direct_call(function: str, *args: Any) -> Callable[[OpCase], str]:
+    """Return the writer of operators that are one call in JAX: from a test case to the source text function(x, *args,
+    *attributes).
+    """
     return lambda q: call_text(function, X, *args, *q.attributes.values())
 
 
 CALLS: dict[str, Callable[[OpCase], str]] = {
-    **{op.name: _simple(op.names.jax) for op in REGISTRY.values() if op.names.jax},
+    **{op.name: _direct_call(op.names.jax) for op in REGISTRY.values() if op.names.jax},
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "linear": lambda q: "x @ w.T" + (" + b" if "b" in q.arrays else ""),
     "max_pool": _max_pool,
     "avg_pool": _avg_pool,
-    "global_avg_pool": _global,
-    "global_max_pool": _global,
+    "global_avg_pool": _global_pool,
+    "global_max_pool": _global_pool,
     "batch_norm": _batch_norm,
     "upsample_nearest": _upsample,
     "cumsum": _cumsum,
     "add": lambda q: "x + z",
     "mul": lambda q: "x * z",
-    "leaky_relu": _simple("jax.nn.leaky_relu"),
-    "clamp": _simple("jnp.clip"),
-    "gelu": _simple("jax.nn.gelu", False),
-    "softmax": _simple("jax.nn.softmax"),
-    "log_softmax": _simple("jax.nn.log_softmax"),
+    "leaky_relu": _direct_call("jax.nn.leaky_relu"),
+    "clamp": _direct_call("jnp.clip"),
+    "gelu": _direct_call("jax.nn.gelu", False),
+    "softmax": _direct_call("jax.nn.softmax"),
+    "log_softmax": _direct_call("jax.nn.log_softmax"),
 }
 
 FORWARD = "\ndef run({names}):\n    return [np.asarray(f({names}))]\n"

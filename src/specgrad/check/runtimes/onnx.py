@@ -22,7 +22,7 @@ OnnxCall = tuple[str, dict[str, Any], dict[str, Any]]  # operator, attributes, f
 AUTO_PAD = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 
 
-def _pads(padding: Any, rank: int) -> dict[str, Any]:
+def _padding_attributes(padding: Any, rank: int) -> dict[str, Any]:
     """Return the ONNX attributes of padding: all begins, then all ends; or auto_pad."""
     if isinstance(padding, str):
         return {"auto_pad": AUTO_PAD[padding]}
@@ -34,7 +34,7 @@ def _conv(q: OpCase) -> OnnxCall:
     """Return (Conv or ConvTranspose, its attributes, its further constant inputs) for test case q."""
     a, kernel = q.attributes, q.arrays["w"].shape[2:]
     attributes = {"kernel_shape": kernel, "strides": a["stride"], "dilations": a["dilation"], "group": a["groups"]}
-    attributes |= _pads(a["padding"], len(kernel))
+    attributes |= _padding_attributes(a["padding"], len(kernel))
     if q.operator == "conv":
         return "Conv", attributes, {}
     attributes["output_padding"] = a["output_padding"]
@@ -44,10 +44,14 @@ def _conv(q: OpCase) -> OnnxCall:
     return "ConvTranspose", attributes, {}
 
 
-def _pool(q: OpCase) -> dict[str, Any]:
+def _pool_attributes(q: OpCase) -> dict[str, Any]:
     """Return the ONNX attributes that all poolings share, for test case q."""
     a = q.attributes
-    attributes = {"kernel_shape": a["kernel"], "strides": a["stride"], **_pads(a["padding"], len(a["kernel"]))}
+    attributes = {
+        "kernel_shape": a["kernel"],
+        "strides": a["stride"],
+        **_padding_attributes(a["padding"], len(a["kernel"])),
+    }
     if "dilation" in a:
         attributes["dilations"] = a["dilation"]
     return attributes | ({"ceil_mode": 1} if a.get("ceil") else {})
@@ -55,14 +59,18 @@ def _pool(q: OpCase) -> dict[str, Any]:
 
 def _max_pool(q: OpCase) -> OnnxCall:
     """Return (MaxPool, its attributes, no further inputs) for test case q."""
-    return "MaxPool", _pool(q), {}
+    return "MaxPool", _pool_attributes(q), {}
 
 
 def _avg_pool(q: OpCase) -> OnnxCall:
     """Return (AveragePool, its attributes, no further inputs) for test case q; raise NotOffered with a divisor."""
     if q.attributes.get("divisor") is not None:
         raise NotOffered("ONNX has no divisor")
-    return "AveragePool", _pool(q) | {"count_include_pad": int(q.attributes.get("count_include_pad", True))}, {}
+    return (
+        "AveragePool",
+        _pool_attributes(q) | {"count_include_pad": int(q.attributes.get("count_include_pad", True))},
+        {},
+    )
 
 
 def _upsample(q: OpCase) -> OnnxCall:
@@ -96,36 +104,36 @@ def _clip(q: OpCase) -> OnnxCall:
     return "Clip", {}, {k: np.float32(v) for k, v in q.attributes.items()}
 
 
-def _simple(name: str, **renamed: str) -> Callable[[OpCase], OnnxCall]:
-    """Return a function from a test case to the ONNX node `name`, with attributes `renamed` from ours (key) to ONNX's
-    (value).
+def _direct_call(name: str, **renamed: str) -> Callable[[OpCase], OnnxCall]:
+    """Return the writer of operators that are one ONNX node `name`: from a test case to the node; `renamed` maps our
+    attributes to ONNX's.
     """
     return lambda q: (name, {new: q.attributes[old] for old, new in renamed.items()}, {})
 
 
 NODES: dict[str, Callable[[OpCase], OnnxCall]] = {
-    **{op.name: _simple(op.names.onnx) for op in REGISTRY.values() if op.names.onnx},
+    **{op.name: _direct_call(op.names.onnx) for op in REGISTRY.values() if op.names.onnx},
     "conv": _conv,
     "conv_transpose": _conv,
     "linear": lambda q: ("Gemm", {"transB": 1}, {}),
     "max_pool": _max_pool,
     "max_pool_indices": _max_pool,
     "avg_pool": _avg_pool,
-    "lp_pool": lambda q: ("LpPool", _pool(q) | {"p": q.attributes["p"]}, {}),
+    "lp_pool": lambda q: ("LpPool", _pool_attributes(q) | {"p": q.attributes["p"]}, {}),
     "global_avg_pool": lambda q: ("GlobalAveragePool", {}, {}),
     "global_max_pool": lambda q: ("GlobalMaxPool", {}, {}),
     "batch_norm": lambda q: ("BatchNormalization", {"epsilon": q.attributes["eps"]}, {}),
     "upsample_nearest": _upsample,
     "resize": _resize,
     "cumsum": _cumsum,
-    "leaky_relu": _simple("LeakyRelu", slope="alpha"),
+    "leaky_relu": _direct_call("LeakyRelu", slope="alpha"),
     "clamp": _clip,
-    "softmax": _simple("Softmax", axis="axis"),
-    "log_softmax": _simple("LogSoftmax", axis="axis"),
+    "softmax": _direct_call("Softmax", axis="axis"),
+    "log_softmax": _direct_call("LogSoftmax", axis="axis"),
 }
 
 
-def _inputs(q: OpCase) -> list[str]:
+def _array_names(q: OpCase) -> list[str]:
     """Return the array names of test case q in ONNX's order: BatchNormalization has scale, bias, mean, var."""
     return ["x", "weight", "bias", "mean", "var"] if q.operator == "batch_norm" else list(q.arrays)
 
@@ -149,7 +157,7 @@ def model(q: OpCase) -> bytes:
     outputs = [(o, TensorProto.INT64 if o == "indices" else TensorProto.FLOAT) for o in q.answers()]
     node = helper.make_node(
         name,
-        [*_inputs(q), *("" if v is None else k for k, v in constants.items())],
+        [*_array_names(q), *("" if v is None else k for k, v in constants.items())],
         [o for o, _ in outputs],
         **attributes,
     )

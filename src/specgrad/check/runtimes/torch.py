@@ -23,7 +23,7 @@ def _rank(question: OpCase) -> int:
     return rank
 
 
-def _symmetric(padding: Any, rank: int) -> tuple[int, ...]:
+def _symmetric_padding(padding: Any, rank: int) -> tuple[int, ...]:
     """Return one padding number per axis; raise NotOffered for padding by side, which torch does not have."""
     if padding == "valid" or padding == 0:
         return (0,) * rank
@@ -36,7 +36,7 @@ def _pool_padding(question: OpCase, rank: int) -> tuple[int, ...]:
     """Return the padding of the pooling `question`, a number per axis; raise NotOffered above half the kernel, which
     torch refuses.
     """
-    padding = _symmetric(question.attributes["padding"], rank)
+    padding = _symmetric_padding(question.attributes["padding"], rank)
     if any(p > k // 2 for p, k in zip(padding, question.attributes["kernel"], strict=True)):
         raise NotOffered("torch limits padding to half the kernel")
     return padding
@@ -45,7 +45,7 @@ def _pool_padding(question: OpCase, rank: int) -> tuple[int, ...]:
 def _conv(q: OpCase) -> str:
     """Return test case q, a convolution or its transpose, as a call of torch.nn.functional."""
     rank, a = _rank(q), dict(q.attributes)
-    a["padding"] = _symmetric(a["padding"], rank)
+    a["padding"] = _symmetric_padding(a["padding"], rank)
     name = {"conv": f"conv{rank}d", "conv_transpose": f"conv_transpose{rank}d"}[q.operator]
     return call_text(f"F.{name}", X, W, B if "b" in q.arrays else None, **a)
 
@@ -73,18 +73,18 @@ def _avg_pool(q: OpCase) -> str:
 def _lp_pool(q: OpCase) -> str:
     """Return test case q, an Lp pooling, as source text; raise NotOffered with padding, dilation or ceil."""
     rank, a = _rank(q), q.attributes
-    if any(_symmetric(a["padding"], rank)) or max(a.get("dilation", (1,))) > 1 or a.get("ceil"):
+    if any(_symmetric_padding(a["padding"], rank)) or max(a.get("dilation", (1,))) > 1 or a.get("ceil"):
         raise NotOffered("torch's lp_pool has no padding and no dilation, and another rule under ceil")
     kernel, stride = (a["kernel"][0], a["stride"][0]) if rank == 1 else (a["kernel"], a["stride"])
     return call_text(f"F.lp_pool{rank}d", SourceExpression("x.abs()"), float(a["p"]), kernel, stride=stride)
 
 
-def _adaptive(q: OpCase) -> str:
+def _adaptive_pool(q: OpCase) -> str:
     """Return test case q, an adaptive pooling, as a call of torch.nn.functional."""
     return call_text(f"F.{q.operator}{_rank(q)}d", X, q.attributes["output"])
 
 
-def _global(q: OpCase) -> str:
+def _global_pool(q: OpCase) -> str:
     """Return test case q, a global pooling, as a mean or maximum over spatial axes."""
     name = {"global_avg_pool": "mean", "global_max_pool": "amax"}[q.operator]
     return call_text(f"x.{name}", dim=tuple(range(2, 2 + _rank(q))), keepdim=True)
@@ -118,13 +118,15 @@ def _cumsum(q: OpCase) -> str:
     return call_text("torch.cumsum", X, q.attributes["axis"])
 
 
-def _simple(function: str, *args: Any, **renamed: str) -> Callable[[OpCase], str]:
-    """Return a function: test case -> source text of function(x, *args, **attributes), with attributes renamed."""
+def _direct_call(function: str, *args: Any, **renamed: str) -> Callable[[OpCase], str]:
+    """Return the writer of operators that are one call in PyTorch: from a test case to the source text function(x,
+    *args, **attributes), with attributes renamed.
+    """
     return lambda q: call_text(function, X, *args, **{renamed[k]: v for k, v in q.attributes.items()})
 
 
 CALLS: dict[str, Callable[[OpCase], str]] = {
-    **{op.name: _simple(op.names.torch) for op in REGISTRY.values() if op.names.torch},
+    **{op.name: _direct_call(op.names.torch) for op in REGISTRY.values() if op.names.torch},
     "conv": _conv,
     "conv_transpose": _conv,
     "linear": lambda q: call_text("F.linear", X, W, B if "b" in q.arrays else None),
@@ -132,20 +134,20 @@ CALLS: dict[str, Callable[[OpCase], str]] = {
     "max_pool_indices": _max_pool,
     "avg_pool": _avg_pool,
     "lp_pool": _lp_pool,
-    "adaptive_avg_pool": _adaptive,
-    "adaptive_max_pool": _adaptive,
-    "global_avg_pool": _global,
-    "global_max_pool": _global,
+    "adaptive_avg_pool": _adaptive_pool,
+    "adaptive_max_pool": _adaptive_pool,
+    "global_avg_pool": _global_pool,
+    "global_max_pool": _global_pool,
     "batch_norm": _batch_norm,
     "upsample_nearest": lambda q: call_text("F.interpolate", X, scale_factor=q.attributes["factor"]),
     "resize": _resize,
     "cumsum": _cumsum,
-    "add": _simple("torch.add", SourceExpression("z")),
-    "mul": _simple("torch.mul", SourceExpression("z")),
-    "leaky_relu": _simple("F.leaky_relu", slope="negative_slope"),
-    "clamp": _simple("torch.clamp", low="min", high="max"),
-    "softmax": _simple("F.softmax", axis="dim"),
-    "log_softmax": _simple("F.log_softmax", axis="dim"),
+    "add": _direct_call("torch.add", SourceExpression("z")),
+    "mul": _direct_call("torch.mul", SourceExpression("z")),
+    "leaky_relu": _direct_call("F.leaky_relu", slope="negative_slope"),
+    "clamp": _direct_call("torch.clamp", low="min", high="max"),
+    "softmax": _direct_call("F.softmax", axis="dim"),
+    "log_softmax": _direct_call("F.log_softmax", axis="dim"),
 }
 
 FORWARD = """
@@ -173,10 +175,10 @@ def _program(q: OpCase, decorator: str = "") -> str:
     return head + (FORWARD if q.gradient is None else GRADIENT).format(names=names, tensors=tensors)
 
 
-def _compiled(q: OpCase) -> str:
+def _compiled_program(q: OpCase) -> str:
     """Return the program text of a case with torch.compile."""
     return _program(q, "torch._dynamo.reset()\n\n@torch.compile\n")
 
 
 TORCH = Runtime("torch", ("torch",), _program, gradients=True, functions="torch")
-TORCH_COMPILE = Runtime("torch-compile", ("torch",), _compiled, gradients=True, cost=30)
+TORCH_COMPILE = Runtime("torch-compile", ("torch",), _compiled_program, gradients=True, cost=30)

@@ -122,7 +122,7 @@ def estimate_at(at: ModelAtPoints, arithmetic: Arithmetic) -> EstimatedTolerance
     if arithmetic.operands or arithmetic.accumulate:
         raise UnsupportedError("tolerance", "usual errors are known of sums in the format itself, or in float32")
     graph = at.graph
-    per_point = [_at_point(graph, one, at.formats, arithmetic) for one in at.points]
+    per_point = [_usual_at_point(graph, one, at.formats, arithmetic) for one in at.points]
     outputs = [graph.output_positions.index(p) for p in graph.real_outputs]
     return EstimatedTolerance(
         tuple(graph.nodes[graph.output_positions[k]].name for k in outputs),
@@ -131,7 +131,7 @@ def estimate_at(at: ModelAtPoints, arithmetic: Arithmetic) -> EstimatedTolerance
     )
 
 
-def _at_point(
+def _usual_at_point(
     graph: Graph, inputs: Sequence[Any], formats: Any, arithmetic: Arithmetic
 ) -> tuple[list[float], list[float]]:
     """Return the largest usual deviation and the spread of every output at one input; `formats` are of nodes in other

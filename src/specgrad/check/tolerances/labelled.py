@@ -105,7 +105,7 @@ def labelled_tolerance(
         notes.append("nothing was estimated: out of time")
     except SpecgradError as error:
         notes.append(f"nothing was estimated: {error}")
-    proven, reason = _proof(at, arithmetic, stored, points, progress)
+    proven, reason = _try_proof(at, arithmetic, stored, points, progress)
     known = estimated is not None and estimated.is_useful
     form: Literal["proven", "estimated", "unknown"] = "proven" if not reason else "estimated" if known else "unknown"
     if form == "unknown" and estimated is not None:
@@ -114,7 +114,7 @@ def labelled_tolerance(
     return LabelledTolerance(form, proven, estimated, reason, (*own, *notes), time.monotonic() - start)
 
 
-def _proof(
+def _try_proof(
     at: ModelAtPoints, arithmetic: Arithmetic, stored: Collection[str], points: bool, progress: Progress | None
 ) -> tuple[Tolerance | None, str]:
     """Return the proof for a model if there is one, and why it is of no use; "" if it is.

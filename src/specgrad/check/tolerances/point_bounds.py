@@ -52,23 +52,25 @@ class OutputBounds:
 
     def is_much_narrower(self, beside: OutputBounds) -> bool:
         """Return whether every cell is at most NARROW_SHARE as wide as in `beside`."""
-        pairs = zip(_widths(self), _widths(beside), strict=True)
+        pairs = zip(_output_widths(self), _output_widths(beside), strict=True)
         return all((own <= NARROW_SHARE * wide).all() for own, wide in pairs)
 
 
-def _widths(ends: OutputBounds) -> list[Array]:
+def _output_widths(ends: OutputBounds) -> list[Array]:
     """Return high - low of every output, rounded up."""
     return [upper_difference(high, low) for low, high in zip(ends.low, ends.high, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """What is proven at one input.
+    """What is proven at one input, where every execution y and the exact value e lie in low..high.
 
-    values, distance, between   per output of numbers: see above; values are those v in the middle
-    layers                      how much each layer contributes to the largest distance; they sum to it
-    unbounded                   names of layers about which nothing is proven
-    note                        why nothing was carried backwards, where that would take too long; else ""
+    values      per output of numbers: a float64 v next to e
+    distance    per output and cell: an upper bound of abs(y - e) and abs(y - v)
+    between     per output and cell: an upper bound of abs(y - y') for two executions
+    layers      how much each layer contributes to the largest distance; they sum to it
+    unbounded   names of layers about which nothing is proven
+    note        why nothing was carried backwards, where that would take too long; else ""
     """
 
     values: tuple[Array, ...]
@@ -113,7 +115,7 @@ def bound_point(
     exact = _forward_bounds(report)
     if is_in_reach and not exact.is_much_narrower(ends) and time.monotonic() < deadline:
         exact = exact.intersect(_backward_bounds(graph, inputs, deadline, deployed=False, interm_bounds=within)[0])
-    measured = map(_measure, ends.low, ends.high, exact.low, exact.high)
+    measured = map(_distances, ends.low, ends.high, exact.low, exact.high)
     values, distance, between = zip(*measured, strict=True)
     point = Point(
         values, distance, between, {}, unbounded, f"bounds were carried forwards alone: {late}" if late else ""
@@ -214,7 +216,7 @@ def _from_boxes(boxes: list[Box]) -> OutputBounds:
     return OutputBounds([box.low for box in boxes], [box.high for box in boxes])
 
 
-def _measure(low: Array, high: Array, near: Array, far: Array) -> tuple[Array, Array, Array]:
+def _distances(low: Array, high: Array, near: Array, far: Array) -> tuple[Array, Array, Array]:
     """Return (value next to the exact one, distance, largest difference of two executions), rounded outward.
 
     Executions lie in low..high, the exact value there and in near..far; ContradictionError if nothing does.

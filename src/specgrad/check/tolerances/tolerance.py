@@ -112,7 +112,7 @@ class Tolerance:
         return OutputCell(self.names[k], place if point is None else place[1:], exact, distance, ulps, point)
 
     @cached_property
-    def _pair(self) -> tuple[float, float]:
+    def _allclose_pair(self) -> tuple[float, float]:
         """Return (rtol, atol) of an assert_allclose that every two executions pass."""
         sizes = [np.abs(v) for v in self.exact]
         with np.errstate(invalid="ignore"):
@@ -125,12 +125,12 @@ class Tolerance:
         """Return the relative tolerance with which, beside `atol`, numpy.testing.assert_allclose holds for any two
         executions.
         """
-        return self._pair[0]
+        return self._allclose_pair[0]
 
     @property
     def atol(self) -> float:
         """Absolute tolerance with which, beside `rtol`, numpy.testing.assert_allclose holds for any two executions."""
-        return self._pair[1]
+        return self._allclose_pair[1]
 
     @property
     def text(self) -> str:
@@ -174,18 +174,18 @@ class Tolerance:
         cell = self.largest
         outputs = zip(self.names, self.formats, self.exact, self.tolerances, self.pairwise_tolerances, strict=True)
         return {
-            "tolerance": _number(self.tolerance),
-            "pairwise_tolerance": _number(self.pairwise_tolerance),
-            "rtol": _number(self.rtol),
-            "atol": _number(self.atol),
-            "largest": None if cell is None else _cell(cell),
+            "tolerance": _finite_or_none(self.tolerance),
+            "pairwise_tolerance": _finite_or_none(self.pairwise_tolerance),
+            "rtol": _finite_or_none(self.rtol),
+            "atol": _finite_or_none(self.atol),
+            "largest": None if cell is None else _cell_json(cell),
             "outputs": [
                 {
                     "name": name,
                     "dtype": dtype,
-                    "exact": _listed(exact),
-                    "tolerance": _listed(tolerance),
-                    "pairwise_tolerance": _listed(pairwise),
+                    "exact": _nested_list(exact),
+                    "tolerance": _nested_list(tolerance),
+                    "pairwise_tolerance": _nested_list(pairwise),
                 }
                 for name, dtype, exact, tolerance, pairwise in outputs
             ],
@@ -198,18 +198,22 @@ class Tolerance:
         }
 
 
-def _cell(cell: OutputCell) -> dict[str, Any]:
+def _cell_json(cell: OutputCell) -> dict[str, Any]:
     """Return one output cell as JSON data; null for numbers that are not finite."""
-    numbers = {"exact": _number(cell.exact), "tolerance": _number(cell.tolerance), "ulps": _number(cell.ulps)}
+    numbers = {
+        "exact": _finite_or_none(cell.exact),
+        "tolerance": _finite_or_none(cell.tolerance),
+        "ulps": _finite_or_none(cell.ulps),
+    }
     return {"output": cell.output, "index": list(cell.index), "point": cell.point, **numbers}
 
 
-def _number(x: float) -> float | None:
+def _finite_or_none(x: float) -> float | None:
     """Return x, or None if it is not finite."""
     return x if math.isfinite(x) else None
 
 
-def _listed(array: Array) -> Any:
+def _nested_list(array: Array) -> Any:
     """Return nested lists of an array's cells, None for those that are not finite."""
     cells = array.astype(object)
     cells[~np.isfinite(array)] = None
@@ -224,11 +228,11 @@ def words_of(a: Arithmetic) -> str:
     """
     operands = f" with {a.operands} operands" if a.operands else ""
     sums = f" with {a.accumulate} sums" if a.accumulate else ""
-    deep = f", sums at most {_roundings(a.depth)} deep" if a.depth else ""
+    deep = f", sums at most {_roundings_text(a.depth)} deep" if a.depth else ""
     return f"{a.dtype}{operands}{sums}, {'fused' if a.fused else 'by node'}{deep}"
 
 
-def _roundings(count: int) -> str:
+def _roundings_text(count: int) -> str:
     """Return `count` as text: "1 rounding", "2 roundings", ..."""
     return f"{count} rounding{'s' if count > 1 else ''}"
 
@@ -322,19 +326,19 @@ def _merge_points(
         unbounded,
         describe_formats(deployment_of(arithmetic, graph), formats),
         len(answers) if points else None,
-        (*_notes(graph, formats, arithmetic), *(answer.note for answer in answers[:1] if answer.note)),
+        (*_tolerance_notes(graph, formats, arithmetic), *(answer.note for answer in answers[:1] if answer.note)),
         seconds,
     )
 
 
-def _notes(graph: Graph, formats: Mapping[str, str], arithmetic: Arithmetic) -> tuple[str, ...]:
+def _tolerance_notes(graph: Graph, formats: Mapping[str, str], arithmetic: Arithmetic) -> tuple[str, ...]:
     """Return notes on what the tolerance rests on or leaves out.
 
     `formats` are those of nodes in other formats.
     """
     notes = []
     if arithmetic.depth is not None:
-        text = f"that no term of a sum meets more than {_roundings(arithmetic.depth)}"
+        text = f"that no term of a sum meets more than {_roundings_text(arithmetic.depth)}"
         notes.append(f"{text} is your statement about the runtime; nothing here examines it")
     if formats:
         kinds = ", ".join(sorted(set(formats.values())))

@@ -65,7 +65,7 @@ class ArithmeticClass:
     form: Format | None = None
 
 
-def _operands(name: str, text: str) -> ArithmeticClass:
+def _rounded_operands_class(name: str, text: str) -> ArithmeticClass:
     """Return the class whose factors are rounded to the format `name`, which `text` calls by its usual name."""
     words = {"nearest": "rounded", "zero": "cut off"}
     ways = tuple(
@@ -75,7 +75,7 @@ def _operands(name: str, text: str) -> ArithmeticClass:
     return ArithmeticClass(accept, f"{text} operands", "factors", ways, Arithmetic(operands=name, rounding="any"))
 
 
-def _results(name: str) -> ArithmeticClass:
+def _half_results_class(name: str) -> ArithmeticClass:
     """Return the class whose results are stored in the half format `name`, with float32 sums."""
     form = FORMATS[name]
     ways = (("rounded", ReducedResults(form, "nearest")), ("cut off", ReducedResults(form, "zero")))
@@ -83,7 +83,7 @@ def _results(name: str) -> ArithmeticClass:
     return ArithmeticClass(name, f"{name} results", "results", ways, whole, form)
 
 
-def _sums(name: str) -> ArithmeticClass:
+def _half_sums_class(name: str) -> ArithmeticClass:
     """Return the class whose sums are in the half format `name`."""
     form = FORMATS[name]
     ways = (("factors rounded", ReducedSums(form, True)), ("factors as they are", ReducedSums(form, False)))
@@ -92,7 +92,7 @@ def _sums(name: str) -> ArithmeticClass:
     )
 
 
-def _winograd(tiles: str) -> ArithmeticClass:
+def _winograd_class(tiles: str) -> ArithmeticClass:
     """Return the class of Winograd convolutions with tiles of one size."""
     ways = tuple((t.name, Winograd(t)) for t in TILES[tiles])
     return ArithmeticClass(f"winograd-f{TILES[tiles][0].outputs}", f"Winograd {tiles}", "probe", ways)
@@ -100,14 +100,14 @@ def _winograd(tiles: str) -> ArithmeticClass:
 
 FLOAT32 = "float32"
 CLASSES = (
-    _operands("tf32", "TF32"),
-    _operands("float16", "float16"),
-    _operands("bfloat16", "bfloat16"),
-    _results("float16"),
-    _results("bfloat16"),
-    *map(_winograd, TILES),
-    _sums("float16"),
-    _sums("bfloat16"),
+    _rounded_operands_class("tf32", "TF32"),
+    _rounded_operands_class("float16", "float16"),
+    _rounded_operands_class("bfloat16", "bfloat16"),
+    _half_results_class("float16"),
+    _half_results_class("bfloat16"),
+    *map(_winograd_class, TILES),
+    _half_sums_class("float16"),
+    _half_sums_class("bfloat16"),
 )
 BY_NAME = {c.name: c for c in CLASSES}
 
@@ -151,7 +151,7 @@ def reclassify_as_rewritten(
     if any(n.kind != "real" for n in observed.graph.nodes):
         return verdict
     for name, words, graph in rewritings(observed.graph):
-        balls = _balls(observed, graph, observed.inputs, arithmetic)
+        balls = _balls_under(observed, graph, observed.inputs, arithmetic)
         other = worst([judge_array(n, a, b) for n, a, b in zip(observed.names, observed.outputs, balls, strict=True)])
         same = name == REPLACED or all(b.contains(v).all() for v, b in zip(observed.values(), balls, strict=True))
         if other.kind not in ("exact", "rounding") or not same:
@@ -229,7 +229,7 @@ def explain(observed: Observation, arithmetic: Arithmetic, probe: Probe | None =
             verdict = _judge_in_class(c, way, observed, arithmetic)
             if verdict is None:
                 continue
-            rests = _evidence(c, way, observed, arithmetic, probe)
+            rests = _evidence_for(c, way, observed, arithmetic, probe)
             if rests is not None:
                 shown = "; ".join(w for w in (words, rests) if w)
                 return ArithmeticExplanation(c.name, f"{c.text} ({shown})" if shown else c.text, verdict)
@@ -255,7 +255,7 @@ def _lies_in_class_radius(wide: Arithmetic | None, observed: Observation, arithm
     wide = replace(wide, execution=arithmetic.execution, ulps=arithmetic.ulps)
     return all(
         b.contains(a).all()
-        for a, b in zip(observed.outputs, _balls(observed, observed.graph, observed.inputs, wide), strict=True)
+        for a, b in zip(observed.outputs, _balls_under(observed, observed.graph, observed.inputs, wide), strict=True)
     )
 
 
@@ -285,10 +285,10 @@ def class_balls(way: ArithmeticVariant, observed: Observation, arithmetic: Arith
     if isinstance(way, ReducedResults):
         graphs.append(_round_operands(observed, way))
     for graph, given in graphs:
-        yield _balls(observed, graph, given, arithmetic, way)
+        yield _balls_under(observed, graph, given, arithmetic, way)
 
 
-def _balls(
+def _balls_under(
     observed: Observation,
     graph: Graph,
     given: Sequence[Array],
@@ -340,11 +340,11 @@ def _judge_in_class(
 
 def _same_values(balls: Sequence[Ball], observed: Observation, arithmetic: Arithmetic) -> bool:
     """Return whether the balls have the centres that plain `arithmetic` has for the observed inputs."""
-    plain = _balls(observed, observed.graph, observed.inputs, arithmetic)
+    plain = _balls_under(observed, observed.graph, observed.inputs, arithmetic)
     return all(np.array_equal(a.value, b.value, equal_nan=True) for a, b in zip(balls, plain, strict=True))
 
 
-def _evidence(
+def _evidence_for(
     c: ArithmeticClass,
     way: ArithmeticVariant,
     observed: Observation,

@@ -42,7 +42,7 @@ def error_over_estimate(observed: Observation, exact: Array, way: Winograd | Non
     """
     node = _only_summing_node(observed.graph)
     (got,) = observed.outputs
-    args = [_value(observed, a) for a in node.operands()] if node is not None else []
+    args = [_observed_value(observed, a) for a in node.operands()] if node is not None else []
     known = [np.asarray(a, np.float64) for a in args if a is not None]
     if node is None or len(known) < len(args) or node.shape != got.shape:
         return np.inf
@@ -64,7 +64,7 @@ def _only_summing_node(graph: Graph) -> Node | None:
     return nodes[0] if len(nodes) == 1 else None
 
 
-def _value(observed: Observation, position: int) -> Array | None:
+def _observed_value(observed: Observation, position: int) -> Array | None:
     """Return the observed value of the input or constant at `position`; None for other nodes."""
     graph = observed.graph
     if graph.nodes[position].op is CONSTANT:

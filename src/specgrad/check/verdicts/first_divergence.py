@@ -32,7 +32,7 @@ def _values_by_shape(graph: Graph, inputs: Sequence[Array]) -> tuple[dict[Shape,
     return by_shape, [outputs[p] for p in graph.output_positions]
 
 
-def _ball(module: Graph, position: int, known: dict[int, Array], backend: str) -> Ball:
+def _allowance_ball(module: Graph, position: int, known: dict[int, Array], backend: str) -> Ball:
     """Return the exact value and float32 allowance of the module's node at `position`, computed from `known` values by
     `backend`.
     """
@@ -60,7 +60,7 @@ def first_difference(module: Graph, file: Graph, inputs: Sequence[Array], backen
     matched = set()
     layers = [p for p, node in enumerate(module.nodes) if _is_computed(node)]
     for p in layers:
-        ball = _ball(module, p, known, backend)
+        ball = _allowance_ball(module, p, known, backend)
         same = (v for v in values[module.nodes[p].shape] if judge_array("", v, ball).kind in AGREES)
         match = next(same, None)
         if match is not None:
@@ -69,7 +69,7 @@ def first_difference(module: Graph, file: Graph, inputs: Sequence[Array], backen
     for p in {*module.output_positions} - {*module.input_positions}:  # an output is judged by what it is computed from
         known.pop(p, None)
     verdicts = [
-        judge_array(f"output {i}", value, _ball(module, p, known, backend))
+        judge_array(f"output {i}", value, _allowance_ball(module, p, known, backend))
         for i, (p, value) in enumerate(zip(module.output_positions, outputs, strict=True))
     ]
     if worst(verdicts).kind in AGREES:

@@ -89,7 +89,8 @@ class LayerProbe:
         )
 
     def _spreads_like_tiles(self, way: ArithmeticVariant, asked: OpCase, answer: ProcessResult, apart: Array) -> bool:
-        """Return whether outputs that do not read the spike, `apart`, have errors that only the tiles of `way` explain.
+        """Return whether outputs that do not read the large cell, marked by `apart`, have errors that only tiles of
+        Winograd's algorithm, as in `way`, explain.
 
         `asked` is the case with spikes, `answer` what the target made of it.
         """

@@ -108,7 +108,9 @@ Made = Callable[[Mapping[int, Any]], Any]
 
 
 def _kernel_of(match: Found) -> Made:
-    """Return what computes the end of a formula by its kernel, which it must have."""
+    """Return the function that computes the end of a matched formula by its kernel, such as softplus for log(exp(x) +
+    1); the formula must have one.
+    """
     kernel = match.formula.kernel
     assert kernel is not None
     return lambda values: kernel(values[match.x], match.axes)
@@ -136,7 +138,9 @@ def _replace_nodes(part: Graph, made: Mapping[int, Made]) -> Graph:
 
 
 def without_choices(graph: Graph, position: int, known: Mapping[int, Any]) -> dict[int, Any]:
-    """Return `known` without the choices that node `position` reads, and without the sums that those choose from."""
+    """Return `known` without the maxima, clamps and selections that node `position` reads through products, and without
+    the sums below them.
+    """
     inside: set[int] = set()
     through = (*HOMOGENEOUS, "mul", "div")
     todo = list(graph.nodes[position].operands())
@@ -193,7 +197,9 @@ def _scale_candidates(part: Graph, k: int) -> set[Fraction]:
 
 
 def _scale_through_choice(part: Graph, k: int, s: Fraction) -> Graph:
-    """Return the graph with node k computed as choice(s * ...) / s, s pushed down as far as possible."""
+    """Return the graph with node k computed as f(s * x) / s, for f with f(s*x) = s*f(x) such as maxima and clamps, s
+    moved down as far as possible.
+    """
     shapes = [part.nodes[p].shape for p in part.input_positions]
 
     def net(*inputs: Any) -> Any:

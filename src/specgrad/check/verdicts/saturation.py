@@ -36,17 +36,19 @@ def explain_by_saturation(
     if (verdict.kind, verdict.fault) != ("differs", "value"):
         return verdict
     sums = [i for i, n in enumerate(part.nodes) if n.op.name in ("conv", "contract")]
-    if len(sums) == 1 and any(_explains(part, given, got, sums[0], formats)):
+    if len(sums) == 1 and any(_explanations(part, given, got, sums[0], formats)):
         return replace(verdict, detail=f"{str(verdict).partition(': ')[2]}; {EXPLANATION}")
     return verdict
 
 
-def _explains(part: Graph, given: Sequence[Array], got: Array, at: int, formats: Mapping[str, str]) -> Iterator[bool]:
+def _explanations(
+    part: Graph, given: Sequence[Array], got: Array, at: int, formats: Mapping[str, str]
+) -> Iterator[bool]:
     """Yield, per order of the sum, whether saturated sums at position `at` explain the result `got`.
 
     `part` is the layer as a graph, `given` its inputs. `formats` are those of nodes in other formats.
     """
-    value = _value(part, given, at)
+    value = _node_value(part, given, at)
     for sums in sums_in_16_bits(part, given, at):
         yield bool((sums != value).any()) and _follows_from_sums(part, given, got, at, sums, formats)
 
@@ -57,16 +59,16 @@ def sums_in_16_bits(part: Graph, given: Sequence[Array], at: int) -> Iterator[Ar
     `given` are the inputs of the layer `part`. Nothing is yielded for unsigned weights, no terms, or very many.
     """
     raw = [_bytes_and_zero_point(part, a) for a in part.nodes[at].operands()[:2]]
-    (x, x_zero), (w, _) = ([_value(part, given, p) for p in pair] for pair in raw)
-    if w.min(initial=0) >= 0 or x.size * w.size == 0 or _products(part, at) > MAX_PRODUCTS:
+    (x, x_zero), (w, _) = ([_node_value(part, given, p) for p in pair] for pair in raw)
+    if w.min(initial=0) >= 0 or x.size * w.size == 0 or _count_products(part, at) > MAX_PRODUCTS:
         return  # unsigned weights are multiplied in 16 bits
     x, x_zero = (x + 128, x_zero + 128) if x.min() < 0 else (x, x_zero)
-    value, unit = _value(part, given, at), _unit(part, given, at)
+    value, unit = _node_value(part, given, at), _unit_of_sum(part, given, at)
     for columns, rows in _operand_orders(part, at, x, x_zero, w):
         yield value + _saturation_error(columns, rows).reshape(value.shape) * unit
 
 
-def _products(part: Graph, at: int) -> int:
+def _count_products(part: Graph, at: int) -> int:
     """Return the number of multiply-adds of node `at` of the layer `part`."""
     node = part.nodes[at]
     return node.op.multiply_adds(*(part.nodes[a].shape for a in node.operands()), **node.params)
@@ -86,7 +88,7 @@ def _bytes_and_zero_point(part: Graph, position: int) -> tuple[int, int | None]:
     return position, None
 
 
-def _value(part: Graph, given: Sequence[Array], position: int | None) -> Array:
+def _node_value(part: Graph, given: Sequence[Array], position: int | None) -> Array:
     """Return the value of the node at `position` in the layer `part`, given its inputs, in float64; 0 for None."""
     if position is None:
         return np.zeros(())
@@ -99,7 +101,7 @@ def _value(part: Graph, given: Sequence[Array], position: int | None) -> Array:
     return np.asarray(in_float64(graph)(*(known[p] for p in inputs)))
 
 
-def _scale(part: Graph, given: Sequence[Array], position: int) -> Array:
+def _scale_of_factor(part: Graph, given: Sequence[Array], position: int) -> Array:
     """Return the scale that the bytes of the factor at `position` are multiplied by, per cell; 1 in integer layers.
 
     `given` are the inputs of the layer `part`.
@@ -107,17 +109,17 @@ def _scale(part: Graph, given: Sequence[Array], position: int) -> Array:
     node = part.nodes[position]
     if node.op.name != "mul":
         return np.ones(node.shape)
-    return np.broadcast_to(_value(part, given, node.operands()[1]), node.shape)
+    return np.broadcast_to(_node_value(part, given, node.operands()[1]), node.shape)
 
 
-def _unit(part: Graph, given: Sequence[Array], at: int) -> Array:
+def _unit_of_sum(part: Graph, given: Sequence[Array], at: int) -> Array:
     """Return what one unit of the integer sum of node `at` is worth per cell: scale of x times scale of the weights,
     per channel.
 
     `given` are the inputs of the layer `part`, in which the scales may stand.
     """
     node = part.nodes[at]
-    sx, sw = (_scale(part, given, a) for a in node.operands()[:2])
+    sx, sw = (_scale_of_factor(part, given, a) for a in node.operands()[:2])
     if node.op.name == "conv":
         per_channel = sw.reshape(len(sw), -1)[:, 0]
         return np.asarray(sx.flat[0] * per_channel).reshape((-1,) + (1,) * node.params["window"].rank)

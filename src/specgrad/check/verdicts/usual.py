@@ -37,13 +37,16 @@ ESTIMATED = "an estimate, not a proof"
 
 @dataclass(frozen=True)
 class Usual:
-    """How one layer's errors compare with their estimated size; see the module.
+    """How one layer's errors e compare with their estimated deviations s, by statistics of z = e/s.
 
-    scale   the root mean square of the estimated deviations: what is usual here, in the units of the layer
-    seen    the root mean square of the errors
-    cells   how many cells were compared; of fewer than 32 the peak alone counts. Where something is unusual, cells
-            that hold the same number were counted as one
-    rms, channel, peak, gain, t   the statistics of z, as the module defines them
+    rms       root mean square of z
+    channel   the largest root mean square of z over one output channel
+    peak      the largest abs(z)
+    gain, t   slope of e over the value, and its t statistic
+    scale     root mean square of s: what is usual here, in the units of the layer
+    seen      root mean square of e
+    cells     how many cells were compared; of fewer than 32 the peak alone counts. Where something is unusual, cells
+              that hold the same number were counted as one
     """
 
     rms: float
@@ -227,17 +230,17 @@ class _Errors:
         size = float((self.weight * w**2).sum())
         gain = float((self.weight * z * w).sum()) / size if size else 0.0
         return Usual(
-            rms=self._mean_root(z),
+            rms=self._root_mean_square(z),
             channel=self._largest_channel(z),
             peak=float(np.abs(z).max()),
             gain=gain,
             t=0.0 if alike else abs(gain) * size**0.5,
-            scale=self._mean_root(self.s),
-            seen=self._mean_root(self.e),
+            scale=self._root_mean_square(self.s),
+            seen=self._root_mean_square(self.e),
             cells=round(count),
         )
 
-    def _mean_root(self, x: Array) -> float:
+    def _root_mean_square(self, x: Array) -> float:
         """Return the root mean square of x."""
         return float(np.sqrt((self.weight * x**2).sum() / self.weight.sum()))
 
