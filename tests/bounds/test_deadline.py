@@ -17,7 +17,7 @@ from specgrad.bounds import certify  # noqa: E402
 from specgrad.bounds.search import certify as certifying  # noqa: E402
 from specgrad.properties.property import Alternative, Case, Property  # noqa: E402
 
-BOUND = 10.0  # seconds of linear bounds; an attack takes one
+BOUND = 3.0  # seconds of linear bounds; an attack takes one
 
 
 class Clock:

@@ -32,8 +32,15 @@ def deep(tmp_path_factory):
     graph = helper.make_graph(nodes, "deep", ends[:1], ends[1:], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
     onnx.save(model, folder / "deep.onnx")
+    nodes += [helper.make_node("GlobalAveragePool", [last], ["p"]), helper.make_node("Flatten", ["p"], ["y"])]
+    scores = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 32])
+    graph = helper.make_graph(nodes, "scores", ends[:1], [scores], tensors)
+    pooled = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    onnx.save(pooled, folder / "scores.onnx")
     x = rng.normal(size=(1, 32, 64, 64)).astype(np.float32)
     (y,) = ort.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    (y_pooled,) = ort.InferenceSession(pooled.SerializeToString()).run(None, {"x": x})
+    (folder / "largest").write_text(str(y_pooled.argmax()))
     np.save(folder / "x.npy", x)
     np.savez(folder / "values.npz", x=x, **{last: y})
     return folder
@@ -43,6 +50,7 @@ COMMANDS = {
     "audit": ("audit deep.onnx --runtime onnxruntime --input x.npy", {"partly examined", "times out"}),
     "tolerance": ("tolerance deep.onnx --input x.npy", {"estimated", "unknown"}),
     "preserve": ("preserve deep.onnx x.npy --decision mask --runtime none", {"undecided", "not proven"}),
+    "certify": ("certify scores.onnx --input x.npy --label LARGEST --eps 1e-6", {"unknown"}),
     "evidence": ("evidence deep.onnx --recorded values.npz", {"cannot tell", "findings"}),
 }
 
@@ -51,6 +59,7 @@ COMMANDS = {
 def test_a_command_ends_in_time(name: str, deep, monkeypatch, run) -> None:
     monkeypatch.chdir(deep)
     words, verdicts = COMMANDS[name]
+    words = words.replace("LARGEST", (deep / "largest").read_text())
     start = time.monotonic()
     code, out, err = run(f"{words} --seconds {SECONDS} --json")
     assert time.monotonic() - start < HANGS

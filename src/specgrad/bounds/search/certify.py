@@ -22,7 +22,8 @@ import numpy as np
 from specgrad.proof.base.executions import INPUTS
 from specgrad.proof.base.split_tree import OpenPart, Tree
 
-from ...errors import ParameterError, need
+from ...deadline import time_limit
+from ...errors import ParameterError, TimeLimitError, need
 from ...graph.graph import Graph
 from ...properties.property import Alternative, Case
 from ...rounding.stated import deployment_of
@@ -43,6 +44,8 @@ QUICK = Effort(starts=1, steps=20)
 FEW_INPUTS = 16  # splitting inputs pays where there are this few
 ONE_INPUT = "the box holds one input alone, and rounding decides there"
 NO_WITNESS = "at the input that was found only specgrad's engine breaks it, and nothing that is proven vouches for that"
+LEAST_SECONDS = 4.0  # what linear bounds may take, however little time is left: of small networks they end at once
+OUT_OF_TIME = "the time was over before the linear bounds were done"
 NOTHING_VARIES = "the outputs vary by rounding alone, whatever the input, and that decides"
 
 
@@ -126,8 +129,9 @@ def certify(
                 batch being 1. Of several inputs: a shape per name
     arithmetic  the executions to prove it for; None: float32, fused
     source      the ONNX file or PyTorch module that a Graph was read from: counterexamples are run on it too
-    seconds     counted from when the files are read. When they are over no step begins, but for the quick attack and
-                the linear bounds of the first case; the reason says which case was not reached
+    seconds     counted from when the files are read. When they are over no step begins or goes on, but for the quick
+                attack and 4 s of linear bounds of the first case, and the proof that a counterexample is one; the
+                reason says what was not reached
     progress    is told (what, done, total) along the way
 
     A counterexample carries everybody's answer: our engine's, the module's that was given, ONNX Runtime's. One that is
@@ -331,9 +335,15 @@ class _Certifier:
         """
         self._report_progress("linear bounds")
         start = time.monotonic()
-        root = self._forward_pass(case, *case.outer())
-        margins, nearest = self._margins(case, root)
-        self.stages["crown"] += time.monotonic() - start
+        try:
+            with time_limit(max(self._seconds_left(), LEAST_SECONDS)):
+                root = self._forward_pass(case, *case.outer())
+                margins, nearest = self._margins(case, root)
+        except TimeLimitError:
+            nothing = [(a.rows[0], a.limits[0]) for a in case.alternatives]
+            return [-math.inf] * len(nothing), nothing, None, OUT_OF_TIME
+        finally:
+            self.stages["crown"] += time.monotonic() - start
         if root.unbounded:
             reason = f"nothing is proven of layers {', '.join(root.unbounded[:3])}: overflow is possible"
             return margins, nearest, None, reason
@@ -428,7 +438,11 @@ class _Certifier:
         from .input_split.search import split_inputs
 
         def rooted(low: Any, high: Any) -> Any:
-            smaller = self._forward_pass(case, low.numpy(), high.numpy())
+            try:
+                with time_limit(max(self._seconds_left(), LEAST_SECONDS)):
+                    smaller = self._forward_pass(case, low.numpy(), high.numpy())
+            except TimeLimitError:
+                return None
             return self._batched_bounds(case, smaller) if smaller.varies else None
 
         return split_inputs(self.network, case, self._batched_bounds(case, root), self.deadline, self.progress, rooted)
