@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from fractions import Fraction
 from typing import Any
 
@@ -206,6 +207,27 @@ def test_a_difference_far_from_the_input_given_is_searched() -> None:
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eps", [None, 0.01])
+def test_a_limit_is_kept_by_models_that_are_too_large(eps: float | None) -> None:
+    """10 GMAC each, of one function in two structures: nothing is begun that does not end soon."""
+    w = np.random.default_rng(0).normal(size=(128, 128, 3, 3)).astype(np.float32)
+
+    def net(scale: float) -> Any:
+        def fn(x: Any) -> Any:
+            for _ in range(8):
+                x = sg.relu(sg.conv(w, None, x, padding=1) * scale) / scale
+            return x
+
+        return fn
+
+    a, b = (sg.trace(net(scale), (1, 128, 96, 96)) for scale in (1, 2))
+    start, limit = time.process_time(), 0.3
+    done = compare(a, b, np.ones((1, 128, 96, 96), np.float32), eps=eps, seconds=limit)
+    assert time.process_time() - start < 1.1 * limit + 5
+    assert done.verdict == "cannot tell"
+    assert any("out of time" in note for note in done.notes)
 
 
 def test_models_that_give_other_shapes_differ() -> None:

@@ -154,8 +154,11 @@ def _compare_functions(
     if boxes is not None and first.real_outputs and forms is not None:
         run.report("the box", 3, 4)
         boxes, same = _check_boxes(first, boxes), done.verdict == SAME
-        far = bound_difference(forms.a, forms.b, forms.table, boxes, rounds, same, _seconds_left)
-        done = run.with_box(done, far)
+        try:
+            far = bound_difference(forms.a, forms.b, forms.table, boxes, rounds, same, _seconds_left)
+            done = run.with_box(done, far)
+        except TimeLimitError as error:
+            done = replace(done, notes=(*done.notes, f"the box: {error}"))
     if done.verdict == DIFFERS:
         layers = None if forms is None else first_divergent_layers(forms.table, forms.a, forms.b)
         done = replace(done, divergent_layers=layers, first_divergent_value=run.by_value(done))

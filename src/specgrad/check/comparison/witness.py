@@ -69,11 +69,11 @@ class WitnessSearch:
             return replace(so_far, method=f"{so_far.method}, and no output holds numbers")
         try:
             for about, inputs in self._worth_proving():
+                check_time("inputs to try")
                 self.report(f"at {about}", 2, 4)
                 points.append(self._point_difference(about, inputs, difference_at(self.a, self.b, inputs)))
                 if points[-1].lower > 0:
                     return replace(so_far, verdict=DIFFERS, method=SHOWN, points=tuple(points))
-                check_time("inputs to try")
         except TimeLimitError:
             notes = ("out of time while inputs were tried",)
         except SpecgradError as error:
@@ -118,6 +118,7 @@ class WitnessSearch:
         self.report("inputs in float64", 1, 4)
         far: list[tuple[float, Candidate]] = []
         try:
+            check_time("a ranking")  # before PyTorch is imported, and a graph of both is compiled
             need("torch", "a search in float64 needs")
             with time_limit(min(RANKING_SECONDS, RANKING_SHARE * time_left())):
                 both = compile(difference(self.a, self.b), "torch").double()

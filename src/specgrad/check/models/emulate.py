@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from specgrad.deadline import check_time
 from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from specgrad.graph.ir.node import evaluate
 from specgrad.op import run_spec
@@ -53,6 +54,7 @@ class Executor:
         graph, values = self.graph, []
         given = dict(zip(graph.input_positions, inputs, strict=True))
         for i, node in enumerate(graph.nodes):
+            check_time("an emulated execution")
             if node.op in (INPUT, CONSTANT):
                 values.append(self._round_to_format(given[i] if node.op is INPUT else graph.constants[i], node))
                 continue
