@@ -170,6 +170,11 @@ class Arithmetic:
         return self.factor.tiny if self.flush else self.factor.smallest
 
     @property
+    def stores(self) -> bool:
+        """Return whether sums are in a wider format than results: storing one is a rounding of its own."""
+        return self.inner is not self.format
+
+    @property
     def fused(self) -> bool:
         """Return whether runtimes may merge nodes."""
         return self.execution == "fused"

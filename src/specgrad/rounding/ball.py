@@ -32,6 +32,24 @@ class Candidates:
 
 
 @dataclass(frozen=True, eq=False)
+class Stores:
+    """The stores that a value of a region may have met.
+
+    terms    of terms or coefficients: relative to the sum of absolute values
+    value    of the whole cell: relative to its value
+    before   what a store of one summand may have cost, as a number
+    reads    what the region's first node reads, of a node that adds no constant; None of others, and behind them
+    common   whether any constant factor is that of all terms of a cell, so that its store is one of the cell
+    """
+
+    terms: int = 0
+    value: int = 0
+    before: Array | float = 0.0
+    reads: frozenset[int] | None = None
+    common: bool = False
+
+
+@dataclass(frozen=True, eq=False)
 class Expansion:
     """A value as an expression of its fusion region's inputs, multiplied out; arrays in its shape.
 
@@ -42,6 +60,7 @@ class Expansion:
                  with every factor f replaced by max(1, abs(f)). One number for all cells where that is enough
     count        roundings that a term may have met in the region
     group        name of the layer in which it was computed
+    stores       stores that it may have met, and what they are relative to
     """
 
     group: str
@@ -50,6 +69,7 @@ class Expansion:
     least_size: Array
     most: Array
     count: RoundingCount
+    stores: Stores = Stores()
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,6 +65,7 @@ class NodeContext:
     """The current node: its name and layer, its position, and the positions and kinds of its arguments.
 
     sources       positions of the arguments; -1 - k for a number as argument k
+    roots         per argument, the nodes whose cells it copies: itself, or what stands before layout; () if nobody asks
     in_integers   whether the runtime computes it in int32
     group         name of its layer
     """
@@ -75,6 +76,7 @@ class NodeContext:
     sources: tuple[int, ...] = ()
     kinds: tuple[Kind, ...] = ()
     in_integers: bool = False
+    roots: tuple[frozenset[int], ...] = ()
 
     def is_given(self, k: int) -> bool:
         """Return whether argument k is an input or a constant, and not the result of another node."""
@@ -113,6 +115,8 @@ class Context:
     centred       wide balls (boxes of inputs): a rule that knows the ends of a range moves the value to its middle
     formats       positions of nodes that are computed in another format than the rest; see `in_format`
     evaluate      computes an operator on arrays, in float64
+    reach         the largest absolute values of the current node, where its arguments' balls stand for their own
+                  errors alone; None: its value and what is carried in say it
     """
 
     arithmetic: Arithmetic
@@ -126,6 +130,7 @@ class Context:
     centred: bool = False
     formats: Mapping[int, str] = field(default_factory=dict)
     way: ArithmeticVariant | None = None
+    reach: Array | None = None
 
     def spanned(self, value: Array, low: Array, high: Array) -> Ball:
         """Return the ball from low to high: around `value`, or around the middle if `centred`."""

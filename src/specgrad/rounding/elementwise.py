@@ -22,6 +22,7 @@ from .context import Context, at_least_1
 from .fusion_region import RoundingCount
 from .linear import count_roundings, make_ball, mark_unknown, reference_error, rounded, stored_error, underflow
 from .slack_constants import PHASE, REFERENCE_ULPS
+from .stores import stores_after
 
 
 def _curve(op: Op) -> Curve:
@@ -105,7 +106,7 @@ def function_rule(context: Context, op: Op, args: Sequence[Ball], params: Params
     beta = params.get("beta", 1)
     room = _curve(op).room * float(beta)  # an intermediate result of this many x
     units_here = (units + _beta_units(context.stored(beta))) * scale
-    units_here = units_here + (size if arithmetic.inner is not arithmetic.format else 0.0)
+    units_here = units_here + (size if arithmetic.stores else 0.0)
     units_here = np.where((room * x.size <= arithmetic.largest) & context.divides(beta), units_here, np.inf)
     return propagate_unknown(_ball_with_declared_error(context, value, low, high, units_here, scale), args)
 
@@ -144,7 +145,7 @@ def leaky_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -
     value, low, high = image(context, op, x, params)
     bent = np.where(x.low < 0, x.size * float(slope.radius), 0.0)
     size = np.maximum(np.abs(low), np.abs(high)) + bent
-    stores = int(arithmetic.inner is not arithmetic.format)
+    stores = int(arithmetic.stores)
     error = stored_error(arithmetic, size, 1, stores) + underflow(arithmetic, 1, 1) + reference_error(size, 2)
     error = np.where(size + error <= arithmetic.largest, error + bent, np.inf)
     multiplied = (x.low < 0) & (not slope.is_exact or float(slope.value) not in (0.0, 1.0, -1.0))
@@ -200,4 +201,6 @@ def div_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> 
     most = np.asarray(part.most * np.maximum(at_least_1(b.size), at_least_1(1 / b.least)))
     alone = None if part.count.total else np.maximum(part.size, size)
     carried = np.broadcast_to(np.where(known, carried * SLACK, np.inf), value.shape)
-    return propagate_unknown(rounded(context, value, carried, size, met, most, None, alone), args)
+    divided = b.expansion or context.expansion_of(b, 1, False)
+    stores = stores_after(context, op, args, [part, divided], met, 2, params)
+    return propagate_unknown(rounded(context, value, carried, size, met, most, None, alone, stores), args)

@@ -33,10 +33,11 @@ from ..op import Op, Params
 from ..ops.elementwise import cellwise
 from ..scalar import Array
 from .arithmetic import REFERENCE, Arithmetic, growth
-from .ball import SLACK, Ball, Expansion
+from .ball import SLACK, Ball, Expansion, Stores
 from .context import Context
 from .fusion_region import RegionNode, RoundingCount, count_after_node, count_of_product
 from .slack_constants import long_slack
+from .stores import store_error, stores_after
 
 
 def magnitude(context: Context, op: Op, args: Sequence[Array], params: Params) -> Array:
@@ -136,7 +137,8 @@ def linear_rule(context: Context, op: Op, args: Sequence[Ball], params: Params, 
     alone = _isolated_magnitude(parts, size * widening(params)) if _divides_safely(context.arithmetic, params) else None
     if alone is not None and op.outside is not None and not _all_finite(parts):
         alone = np.where(np.isfinite(op.outside(*(p.size for p in parts), **params)), alone, np.inf)
-    return rounded(context, value, carried, size, met, most, near, alone)
+    stores = stores_after(context, op, args, parts, met, count, params)
+    return rounded(context, value, carried, size, met, most, near, alone, stores)
 
 
 DIVISIONS = 3  # of an average: its divisor may be rounded, then its reciprocal, then the product
@@ -161,7 +163,7 @@ def count_roundings(
     besides   roundings of its own that are those of no sum, so that `Arithmetic.depth` says nothing of them
     """
     a = context.arithmetic
-    stores = int(own > 0) + int(op.divides) if a.inner is not a.format else 0
+    stores = int(own > 0) + int(op.divides) if a.stores else 0
     operands = 2 if op.kernel and a.factor is not None else 0
     reads = 1 if op.receptive_field is cellwise else own + 1
     if besides is None:
@@ -262,6 +264,7 @@ def rounded(
     most: Array,
     near: Array | None = None,
     alone: Array | None = None,
+    stores: Stores | None = None,
 ) -> Ball:
     """Return the ball of a result whose terms have met the roundings `met`.
 
@@ -271,23 +274,25 @@ def rounded(
     near      what its own rounding is relative to if that is the result itself, a sum of two numbers; None: `size`
     alone     of a region of one node: the largest partial result; None: of a longer region
     value     the result in float64
+    stores    what its stores are relative to, where `value` and `carried` are those of its arguments; None: to `size`
     """
-    a = context.arithmetic
+    a, stores = context.arithmetic, stores or Stores(met.stores)
     context.roundings = max(context.roundings, met.total)
     slack = long_slack(met.longest)
     size, most = size * slack, most * slack
     alone = None if alone is None else alone * slack
     at = size if near is None else near * slack
     own_error = reference_error(at, met.longest)
-    error = stored_error(a, at, met.total, met.stores, met.operands) + _underflow_loss(a, met, most, alone)
-    held = (
-        replace(a, execution="node") if context.formats and a.inner is not a.format else a
-    )  # partial sums are not stored
+    error = stored_error(a, at, met.total, stores.terms, met.operands) + _underflow_loss(a, met, most, alone)
+    error = error + stores.before * (1 + growth(met.total, a.inner.u))
+    held = replace(a, execution="node") if context.formats and a.stores else a  # partial sums are not stored
     error = np.where(_may_overflow(held, met, most, alone), np.inf, error)
     radius = (carried + error + own_error) * slack
+    reach = np.abs(value) + radius if context.reach is None else context.reach
+    radius = (radius + store_error(a, reach, stores.value)) * slack
     radius = np.where(np.abs(value) + radius <= a.largest, radius, np.inf)
     least = size if context.centred else np.abs(value) + own_error
-    return make_ball(context, value, radius, Expansion(context.call.group, carried, size, least, most, met))
+    return make_ball(context, value, radius, Expansion(context.call.group, carried, size, least, most, met, stores))
 
 
 def _underflow_loss(a: Arithmetic, met: RoundingCount, most: Array, alone: Array | None) -> Array:

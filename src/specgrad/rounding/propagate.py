@@ -180,6 +180,32 @@ def node_context(graph: Graph, i: int, constants: Collection[int]) -> NodeContex
     return NodeContext(node.name, node.group, i, sources, kinds)
 
 
+def roots_of(graph: Graph, i: int) -> tuple[frozenset[int], ...]:
+    """Return, per argument of node i, the nodes whose cells it copies; none for a number.
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x, y: sg.concat([x, -y]) + 1, (2,), (3,))
+    >>> [sorted(nodes) for nodes in roots_of(graph, len(graph.nodes) - 1)]
+    [[0, 1], []]
+    """
+    return tuple(frozenset() if isinstance(a, NumberArg) else _copied(graph, a) for a in graph.nodes[i].args)
+
+
+def _copied(graph: Graph, a: int) -> frozenset[int]:
+    """Return the nodes of which node a holds cells, through nodes that only move cells or negate them."""
+    ends: set[int] = set()
+    seen, waiting = {a}, [a]
+    while waiting:
+        p = waiting.pop()
+        node = graph.nodes[p]
+        if node.op.exact and node.op.linear and node.args:
+            waiting += [b for b in node.operands() if b not in seen]
+            seen |= set(node.operands())
+        else:
+            ends.add(p)
+    return frozenset(ends)
+
+
 def _kind(graph: Graph, a: int | NumberArg, constants: Collection[int]) -> Kind:
     """Return whether an argument is a constant, an input or computed."""
     if isinstance(a, NumberArg) or a in constants:
@@ -255,7 +281,8 @@ def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, An
     """Return the ball of node i, given those of the earlier nodes."""
     if node.op is INPUT or node.op is CONSTANT:
         return context.stored(inputs[i] if node.op is INPUT else graph.constants[i], index=node.kind == "index")
-    context.call = replace(node_context(graph, i, context.constants), in_integers=context.formats.get(i) == INTEGERS)
+    integers, roots = context.formats.get(i) == INTEGERS, roots_of(graph, i) if context.arithmetic.stores else ()
+    context.call = replace(node_context(graph, i, context.constants), in_integers=integers, roots=roots)
     if i in context.largest:
         x, axes = context.largest[i]
         return selection.largest_rule(context, balls[x], axes)

@@ -34,7 +34,7 @@ def running_product_rule(run: Context, op: Op, args: Sequence[Ball], params: Par
         return make_ball(run, value, carried)
     most = run.evaluate(op, [np.maximum(x.size, 1.0)], params) * slack
     own = count * REFERENCE.smallest * most  # what underflow costs our own run
-    stores = count if run.arithmetic.inner is not run.arithmetic.format else 0  # each may be stored
+    stores = count if run.arithmetic.stores else 0  # each may be stored
     met = RoundingCount(total=count, stores=stores, ordered=count)
     ball = rounded(run, value, carried + own, size, met, most)
     return Ball(ball.value, ball.radius, ends=ball.ends)

@@ -24,6 +24,7 @@ from .context import Context
 from .elementwise import monotone_rule
 from .linear import linear_rule, make_ball, mark_unknown, reference_error, stored_error, underflow
 from .slack_constants import LEAST, OUTWARD, long_slack
+from .stores import store_error
 
 
 def mask_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
@@ -326,9 +327,11 @@ def put_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> 
             ball = _with_candidates(ball, gy, i.candidates, params)
             radius = ball.radius
     count = np.maximum(visits - 1, 0)
-    stores = int(context.arithmetic.inner is not context.arithmetic.format and bool(count.any()))
-    error = stored_error(context.arithmetic, sizes, count, stores) + underflow(context.arithmetic, count, stores)
-    error = np.where(count == 0, 0.0, error + reference_error(sizes, count))
+    stores = int(context.arithmetic.stores and bool(count.any()))
+    error = stored_error(context.arithmetic, sizes, count, 0) + underflow(context.arithmetic, count, stores)
+    error = error + reference_error(sizes, count)
+    reach = np.abs(ball.value) + radius + error if context.reach is None else context.reach
+    error = np.where(count == 0, 0.0, error + store_error(context.arithmetic, reach, stores))
     radius = (radius + error) * long_slack(visits)  # radii that met in a cell were summed
     return make_ball(context, ball.value, np.where(ball.size + error <= context.arithmetic.largest, radius, np.inf))
 

@@ -368,7 +368,8 @@ class ForwardPass:
     def _linear_error(self, i: int, node: Node) -> tuple[Array, Array]:
         """(error, size) of a linear layer: its own rounding without its inputs' errors, and it on absolute values."""
         known = {a: self._without_incoming_error(a, i) for a in node.operands()}
-        self.local_error_balls[i] = node_ball(self.graph, i, node, known, self.inputs, self.rules)
+        rules = replace(self.rules, reach=self.balls[i].size)
+        self.local_error_balls[i] = node_ball(self.graph, i, node, known, self.inputs, rules)
         with np.errstate(all="ignore"):
             size = magnitude(self.rules, node.op, self._argument_sizes(node), node.params)
         return self.local_error_balls[i].radius, np.broadcast_to(size, node.shape)
@@ -431,7 +432,7 @@ class ForwardPass:
             scatter_to_candidates(v, destinations, node) for v in (gy.size, np.ones(gy.shape), gy.radius)
         )
         count = np.maximum(visits - 1, 0)
-        stores = int(self.rules.arithmetic.inner is not self.rules.arithmetic.format)
+        stores = int(self.rules.arithmetic.stores)
         error = stored_error(self.rules.arithmetic, sizes, count, stores) + underflow(
             self.rules.arithmetic, count, stores
         )
