@@ -13,6 +13,11 @@ def each(first: int, whole: int) -> list[Any]:
     return [*range(first), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(first, whole))]
 
 
+def counts(few: int, many: int) -> list[Any]:
+    """A few draws by default, many with `-m slow`: values for `parametrize("count", ...)`."""
+    return [few, pytest.param(many, marks=pytest.mark.slow)]
+
+
 def diagonals(rows: Collection[Any], columns: Collection[Any], every: int) -> list[Any]:
     """All pairs, by default one in `every` of each row and column: values for `parametrize(("a", "b"), ...)`."""
     return [

@@ -21,6 +21,7 @@ import pytest
 
 import specgrad as sg
 from pace import stretched
+from slices import slices
 from specgrad.properties import points
 from specgrad.properties.property import Case, Property, PropertyError
 from specgrad.properties.vnnlib import read_text
@@ -269,9 +270,10 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_verdicts_on_every_float32_input() -> None:
-    ends = Counter(examined(seed) for seed in range(30))
-    assert min(ends[kind] for kind in ("holds", "violated")) >= 5, ends
+@pytest.mark.parametrize("seeds", slices(30, 120))
+def test_verdicts_on_every_float32_input(seeds: range) -> None:
+    ends = Counter(map(examined, seeds))
+    assert min(ends[kind] for kind in ("holds", "violated")) >= len(seeds) // 6, ends
     assert ends["violated without float32 numbers"] > 0, ends
 
 

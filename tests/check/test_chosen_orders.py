@@ -11,6 +11,7 @@ import pytest
 
 import drawn_windows
 import specgrad as sg
+from slices import slices
 from specgrad.rounding import FORMATS, Arithmetic, radius
 
 pytest.importorskip("torch")
@@ -120,10 +121,11 @@ def test_orders_differ_and_hold_the_exact_sum() -> None:
 
 @pytest.mark.parametrize("name", ["float32", "tf32", "bfloat16", "float16"])
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_executions_keep_to_the_radius_by_node(kind: str, name: str) -> None:
+@pytest.mark.parametrize("seeds", slices(1, 8))
+def test_executions_keep_to_the_radius_by_node(kind: str, name: str, seeds: range) -> None:
     """Pushed up and down on networks of every kind, against the radius, which shares nothing with them."""
     arithmetic = Arithmetic(operands="tf32", execution="node") if name == "tf32" else Arithmetic(name, execution="node")
-    for seed in range(1):
+    for seed in seeds:
         drawn = network(seed, kind=kind)
         inputs = [np.asarray(x, float) for x in drawn.inputs]
         report = radius(drawn.graph, *inputs, arithmetic=arithmetic)

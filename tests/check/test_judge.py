@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from slices import counts
 from specgrad.check import assert_conforms
 from specgrad.check.cases.op_case import OPERATORS
 from specgrad.check.conform.conformance import GRADIENTS
@@ -91,12 +92,13 @@ def in_float64(call: Any, inputs: Any, attributes: dict[str, Any], gradient: Any
         return tuple(y.astype(np.float32) if y.dtype.kind == "f" else y for y in results)
 
 
+@pytest.mark.parametrize("count", counts(24, 240))
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_a_correctly_rounded_kernel_passes(operator: str) -> None:
+def test_a_correctly_rounded_kernel_passes(operator: str, count: int) -> None:
     call = OPERATORS[operator]
     kernel = lambda *arrays, **attributes: in_float64(call, arrays, attributes)
     gradient = lambda g, *arrays, **attributes: in_float64(call, arrays, attributes, g)
-    assert_conforms(kernel, operator, gradient=gradient if operator in GRADIENTS else None, count=24)
+    assert_conforms(kernel, operator, gradient=gradient if operator in GRADIENTS else None, count=count)
 
 
 def test_garbage_beside_an_overflow_is_caught() -> None:

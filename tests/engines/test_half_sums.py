@@ -92,7 +92,7 @@ def worst(call: Callable[[Any, Any], Any], found: list[np.ndarray]) -> float:
 @pytest.mark.parametrize(
     ("name", "compiled"),
     [pytest.param(name, True, marks=[pytest.mark.slow] if k % 2 else []) for k, name in enumerate(CALLS)]
-    + [(name, False) for name in list(CALLS)[:2]],
+    + [pytest.param(name, False, marks=[pytest.mark.slow] if k > 1 else []) for k, name in enumerate(CALLS)],
 )
 def test_sums_on_jax_are_kept_in_float32(name: str, compiled: bool) -> None:
     assert worst(CALLS[name], on_jax(CALLS[name], jnp.bfloat16, compiled)) < 2e-2

@@ -22,7 +22,7 @@ from jax.interpreters import ad  # noqa: E402
 
 import specgrad as sg  # noqa: E402
 from agreement import check_special, middle  # noqa: E402
-from slices import diagonals  # noqa: E402
+from slices import counts, diagonals  # noqa: E402
 from specgrad.engines.jax import custom_rules, pool  # noqa: E402
 from specgrad.engines.jax import lowerings as engine  # noqa: E402
 from specgrad.engines.jax.jit_graph import compile_graph  # noqa: E402
@@ -238,10 +238,11 @@ def as_users_run() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("as_users_run")
+@pytest.mark.parametrize("count", counts(8, 40))
 @pytest.mark.parametrize("name", ["max_pool", "winner"])
-def test_special_values(name: str) -> None:
+def test_special_values(name: str, count: int) -> None:
     """NaN wins, -inf is ordinary, padding never wins, the first of equals is the winner."""
-    op, asked, rngs = REGISTRY[name], Noted(), lambda: (Random(f"special/{seed}") for seed in range(8))
+    op, asked, rngs = REGISTRY[name], Noted(), lambda: (Random(f"special/{seed}") for seed in range(count))
     for rng in rngs():
         check_special(asked, op, rng)
     run = lambda xs: [apply(op, x, **params) for x, params in zip(xs, asked.params, strict=True)]

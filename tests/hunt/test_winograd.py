@@ -10,6 +10,7 @@ import pytest
 
 import specgrad as sg
 import tiles
+from slices import counts
 from specgrad.rounding import Arithmetic, Ball, radius, winograd
 from specgrad.rounding.arithmetic_variants import Winograd
 from specgrad.rounding.winograd import TILES, WinogradTiles
@@ -83,10 +84,11 @@ def test_no_execution_of_hundreds_leaves_the_bound(form: WinogradTiles) -> None:
 
 @pytest.mark.parametrize("form", EVERY, ids=lambda t: f"F({t.outputs},3) {t.name}")
 @pytest.mark.parametrize("channels", [1, 3])
-def test_no_term_meets_more_roundings(form: WinogradTiles, channels: int) -> None:
+@pytest.mark.parametrize("count", counts(20, 400))
+def test_no_term_meets_more_roundings(form: WinogradTiles, channels: int, count: int) -> None:
     """Counted in random orders; some order comes close, so that a smaller R would be caught."""
     rng = np.random.default_rng(0)
-    met = max(tiles.counted(form.outputs, form.points, channels, rng) for _ in range(20))
+    met = max(tiles.counted(form.outputs, form.points, channels, rng) for _ in range(count))
     assert form.roundings(channels) - 6 <= met <= form.roundings(channels)
 
 

@@ -16,6 +16,7 @@ from torch import nn
 import specgrad as sg
 from models import SMALL
 from onnx_cases import runtime
+from slices import counts
 from specgrad.interop import from_onnx, from_torch, to_onnx
 from specgrad.interop.onnx.write.writer import EMITTERS
 from specgrad.rounding import radius
@@ -23,7 +24,6 @@ from specgrad.rounding import radius
 UNWRITTEN = {"resize_spread", "last_writer", "median_index", "smooth_pull", "smooth_push"}
 UNWRITTEN.add("cumprod")  # ONNX has CumProd from opset 26 on
 UNREAD = {"winner", "take", "put", "scatter"}  # positions: written for derivatives, not read back
-RUNS = 12
 
 
 def written(graph: sg.Graph, **given: Any) -> onnx.ModelProto:
@@ -53,11 +53,12 @@ def narrow(a: np.ndarray) -> np.ndarray:
     return a if a.dtype.kind == "i" else a.astype(np.float32)
 
 
+@pytest.mark.parametrize("runs", counts(12, 100))
 @pytest.mark.parametrize("name", sorted(sg.REGISTRY))
-def test_every_operator(name: str) -> None:
+def test_every_operator(name: str, runs: int) -> None:
     """Read back: equal over exact numbers. Run by ONNX Runtime: within the proven radius of the exact value."""
     op, rng, count = sg.REGISTRY[name], random.Random(name), 0
-    for _ in range(RUNS):
+    for _ in range(runs):
         graph, arrays = case_of(op, rng)
         try:
             model = written(graph)
@@ -74,7 +75,7 @@ def test_every_operator(name: str) -> None:
         inputs = [narrow(a) for a in arrays]
         check_runtime(graph, graph if name in UNREAD else back, model, inputs)
     assert (count == 0) == (name in UNWRITTEN)
-    assert count in (0, RUNS) or name in ("winner", "avg_spread", "resize", "top", "top_index")
+    assert count in (0, runs) or name in ("winner", "avg_spread", "resize", "top", "top_index")
 
 
 def check_runtime(graph: sg.Graph, executed: sg.Graph, model: onnx.ModelProto, inputs: list[np.ndarray]) -> None:

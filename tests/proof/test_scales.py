@@ -49,9 +49,10 @@ def a_far_cell_unread(far: float) -> Any:
 
 @pytest.mark.parametrize("made", [one_far_cell, a_far_cell_unread])
 @pytest.mark.parametrize("fused", [False, True])
-def test_no_margin_is_above_what_an_input_attains(made: Any, fused: bool) -> None:
+@pytest.mark.parametrize("step", [12, pytest.param(1, marks=pytest.mark.slow)])
+def test_no_margin_is_above_what_an_input_attains(made: Any, fused: bool, step: int) -> None:
     """Shifts by 64 places and more give 0 in NumPy: relus beside a far cell were once proven to be off."""
-    for power in range(0, 124, 12):
+    for power in range(0, 124, step):
         graph = made(2.0**power)
         attained = Fraction(float(graph(HIGH)[0]))
         assert attained == Fraction(1, 2)

@@ -261,7 +261,7 @@ def test_no_forged_tree_is_valid_for_ours_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_forged_tree_of_many_is_valid_for_ours_alone(tmp_path: Path) -> None:
-    ends = compared(range(60, 3000), tmp_path)
+    ends = compared(range(30, 3000), tmp_path)
     assert not [end for end in ends if end.startswith("alarm")]
 
 
