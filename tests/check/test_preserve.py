@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,21 @@ SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 25
 
 def near_ones(seed: int, count: int) -> tuple[sg.Graph, np.ndarray]:
     """A trained network, and inputs next to its boundaries."""
+    pairs = decided_differently(seed)[:count]
+    return trained(seed)[0], np.concatenate([between_two(seed, i, j) for i, j in pairs])
+
+
+@cache
+def decided_differently(seed: int) -> list[tuple[int, int]]:
     graph, x = trained(seed)
     decided = [exact_argmax(graph, one[None]) for one in x[:20]]
-    pairs = [(i, j) for i in range(20) for j in range(i) if decided[i] != decided[j]][:count]
-    return graph, np.concatenate([boundary(graph, x[i : i + 1], x[j : j + 1]) for i, j in pairs])
+    return [(i, j) for i in range(20) for j in range(i) if decided[i] != decided[j]]
+
+
+@cache
+def between_two(seed: int, i: int, j: int) -> np.ndarray:
+    graph, x = trained(seed)
+    return boundary(graph, x[i : i + 1], x[j : j + 1])
 
 
 # --- verdicts against exact arithmetic --------------------------------------------------------------------------------
@@ -233,6 +245,12 @@ def test_an_open_pixel_is_counted() -> None:
     assert s.decision is None
 
 
+@cache
+def near_and_far(arithmetic: Arithmetic) -> Any:
+    graph, near = near_ones(1, 3)
+    return preserve(graph, np.concatenate([near, trained(1)[1][:3]]), arithmetic=arithmetic, runtimes=())
+
+
 @pytest.mark.parametrize(
     "arithmetic",
     [Arithmetic(operands="tf32"), Arithmetic(operands="bfloat16"), Arithmetic("float16"), Arithmetic("bfloat16"),
@@ -240,13 +258,10 @@ def test_an_open_pixel_is_counted() -> None:
 )  # fmt: skip
 def test_every_class_is_searched_in_its_own_arithmetic(arithmetic: Arithmetic) -> None:
     """Executions that are shown are numbers of that format; coarser classes prove no more."""
-    graph, near = near_ones(1, 3)
-    _, x = trained(1)
-    result = preserve(graph, np.concatenate([near, x[:3]]), arithmetic=arithmetic, runtimes=())
+    result = near_and_far(arithmetic)
     assert result.deployment == arithmetic.deployment
     if arithmetic.u > 2.0**-24:
-        plain = preserve(graph, np.concatenate([near, x[:3]]), runtimes=())
-        assert result.counts["proven"] <= plain.counts["proven"]
+        assert result.counts["proven"] <= near_and_far(Arithmetic()).counts["proven"]
     for s in result.samples:
         for run in s.executions:
             values = np.array(list(run["outputs"].values()))
