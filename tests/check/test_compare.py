@@ -20,6 +20,8 @@ pytest.importorskip("torch")
 flint = pytest.importorskip("flint")
 onnx = pytest.importorskip("onnx")
 
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
 import compared  # noqa: E402
 from specgrad.interop import from_onnx  # noqa: E402
 
@@ -312,3 +314,57 @@ def test_formats_are_said_and_are_no_part_of_the_meaning() -> None:
     done = compare(compared.original(), half, X)
     assert done.verdict == "same"
     assert "float16" in "".join(done.notes)
+
+
+def chain(kind: int, *constants: Any, to: int | None = None) -> Any:
+    """y is x times all constants, converted at the end; `kind` is the type of x."""
+    nodes = [helper.make_node("Mul", [f"v{k}", f"c{k}"], [f"v{k + 1}"]) for k in range(len(constants))]
+    nodes.append(helper.make_node("Cast", [f"v{len(constants)}"], ["y"], to=to or kind))
+    infos = (helper.make_tensor_value_info(n, t, (3,)) for n, t in (("v0", kind), ("y", to or kind)))
+    stored = [numpy_helper.from_array(np.asarray(c), f"c{k}") for k, c in enumerate(constants)]
+    return helper.make_model(helper.make_graph(nodes, "net", [next(infos)], [next(infos)], stored))
+
+
+def test_what_is_computed_in_float64_is_not_folded_in_float32() -> None:
+    for kind, dtype, verdict in (
+        (TensorProto.FLOAT, np.float32, "same within rounding"),
+        (TensorProto.DOUBLE, np.float64, "differs"),  # by 2**-53, which is not counted, and by 2**-25
+    ):
+        a, b = dtype(1.1), dtype(1.3)
+        assert compare(chain(kind, a, b), chain(kind, a * b), seconds=20).verdict == verdict
+    far = compare(chain(kind, a, b), chain(kind, a * b * (1 + 2.0**-25)), seconds=20)
+    assert far.verdict == "differs"
+    assert far.weights.within_rounding is False
+
+
+def test_whole_numbers_are_compared_as_long_as_they_hold() -> None:
+    """int64 as int32 discards bits: 2**32 + 1 becomes 1."""
+    narrow = chain(TensorProto.INT64, to=TensorProto.INT32)
+    narrow.graph.node.append(helper.make_node("Cast", ["y"], ["z"], to=TensorProto.FLOAT))
+    narrow.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", TensorProto.FLOAT, (3,)))
+    wide = chain(TensorProto.INT64, to=TensorProto.FLOAT)
+    done = compare(narrow, wide)
+    assert done.verdict == "same"
+    assert done.method.endswith("as long as no integer leaves its type")
+
+
+def test_integers_are_evaluated_over_balls() -> None:
+    models = [chain(TensorProto.INT64, np.int64(k), to=TensorProto.FLOAT) for k in (3, 4)]
+    done = compare(*models, np.int64([1, 2, -3]))
+    assert done.verdict == "differs"
+    assert done.witness.lower == pytest.approx(3, rel=1e-12)
+
+
+def test_booleans_are_tried_as_booleans() -> None:
+    """Of 0 and 1 the square is the number itself."""
+    plain = chain(TensorProto.BOOL, to=TensorProto.FLOAT)
+    square = chain(TensorProto.BOOL, to=TensorProto.FLOAT)
+    square.graph.node.append(helper.make_node("Mul", ["y", "y"], ["z"]))
+    square.graph.output[0].name = "z"
+    assert compare(plain, square).verdict == "cannot tell"
+    negated = chain(TensorProto.BOOL, to=TensorProto.FLOAT)
+    negated.graph.node.insert(0, helper.make_node("Not", ["v0"], ["n"]))
+    negated.graph.node[1].input[0] = "n"
+    done = compare(plain, negated)
+    assert done.verdict == "differs"
+    assert set(np.unique(done.witness.inputs[0])) <= {0.0, 1.0}

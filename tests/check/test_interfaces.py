@@ -276,3 +276,14 @@ def test_spellings_within_the_tolerances_of_both_are_not_said() -> None:
     for other in (second, third):
         done = compare(first, other)
         assert (done.verdict, done.executed) == ("same", None)
+
+
+def test_positions_of_another_type_are_said() -> None:
+    models = []
+    for to in (TensorProto.INT64, TensorProto.INT32):
+        nodes = [helper.make_node("ArgMax", ["x"], ["p"], axis=1), helper.make_node("Cast", ["p"], ["y"], to=to)]
+        ends = [info("x", TensorProto.FLOAT, (2, 3))], [info("y", to, (2, 1))]
+        models.append(helper.make_model(helper.make_graph(nodes, "net", *ends)))
+    done = compare(*models)
+    assert (done.verdict, done.interface) == ("same", ("output y is declared as int64 and int32",))
+    assert NODE_FOR_NODE not in done.method

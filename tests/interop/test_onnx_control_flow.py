@@ -209,3 +209,47 @@ def test_a_mistake_in_the_order_of_rows_is_seen(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(control_flow, "_ends", lambda c, state, rows, axes: ends(c, state, rows[::-1], axes))
     model = loop(3, ADD_COUNT, rows=["s"])
     assert (from_onnx(model)(X.astype(float))[1] != runtime(model, [X])[1]).any()
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+def counted(nodes: list[Any], state: str, result: str) -> Any:
+    """A body that hands its condition on."""
+    inputs = [info("i", (), INT), info("c", (), BOOL), info(state, (3,))]
+    nodes = [*nodes, helper.make_node("Identity", ["c"], [f"{state}c"])]
+    return graph(nodes, inputs, [info(f"{state}c", (), BOOL), info(result, (3,))])
+
+
+def looped(body: Any, state: str, y: str) -> Any:
+    return helper.make_node("Loop", ["count", "go", state], [y], body=body)
+
+
+LOOPS = {"count": np.int64(2), "go": np.array(True)}
+
+
+def test_a_bodys_input_may_have_the_name_of_a_value_around_it() -> None:
+    """w = -x; z = ((w + w) + w); of the body x is the state."""
+    body = counted([helper.make_node("Add", ["x", "w"], ["r"])], "x", "r")
+    nodes = [helper.make_node("Neg", ["x"], ["w"]), looped(body, "w", "z"), helper.make_node("Add", ["z", "x"], ["y"])]
+    compare(network(nodes, {"x": X[0]}, ["y"], LOOPS, opset=18), [X[0]], reference=False)  # which reads the outer x
+
+
+def test_names_that_would_be_taken_for_others_are_refused() -> None:
+    """A weight of a branch: runtimes read the outer value. And a state of a loop in a loop: they have three answers."""
+    inner = graph([helper.make_node("Add", ["x", "k"], ["r"])], [], [info("r", (3,))], {"k": np.float32([1, 2, 3])})
+    choice = helper.make_node("If", ["go"], ["y"], then_branch=inner, else_branch=inner)
+    branched = network([helper.make_node("Neg", ["x"], ["k"]), choice], {"x": X[0]}, ["y"], LOOPS, opset=18)
+    with pytest.raises(SpecgradError, match="a subgraph defines 'k' anew"):
+        from_onnx(branched)
+    second = counted([helper.make_node("Add", ["x", "s"], ["t"])], "x", "t")
+    nodes = [helper.make_node("Neg", ["x"], ["w"]), looped(counted([looped(second, "w", "r")], "s", "r"), "x", "y")]
+    with pytest.raises(SpecgradError, match="an input of a subgraph is called 'x', as a value that it reads from far"):
+        from_onnx(network(nodes, {"x": X[0]}, ["y"], LOOPS, opset=18))
+
+
+def test_loops_inside_of_loops_may_use_the_same_names() -> None:
+    """Both bodies call their inputs i, c and s."""
+    second = counted([helper.make_node("Add", ["s", "x"], ["t"])], "s", "t")
+    first = counted([looped(second, "s", "r")], "s", "r")
+    compare(network([looped(first, "x", "y")], {"x": X[0]}, ["y"], LOOPS, opset=18), [X[0]], reference=False)

@@ -180,3 +180,22 @@ def test_a_one_hot_row_as_exporters_write_it() -> None:
     assert (from_onnx(model)(ids.astype(float)) == np.eye(5)[ids]).all()
     done = audit(model, "onnxruntime", ids)
     assert done.verdict == "exact"
+
+
+@pytest.mark.parametrize("to", [TensorProto.INT32, TensorProto.INT64])
+def test_positions_have_the_type_that_a_cast_gives_them(to: int) -> None:
+    nodes = [helper.make_node("ArgMax", ["x"], ["p"], axis=1), helper.make_node("Cast", ["p"], ["y"], to=to)]
+    model = outputs_of_type(network(nodes, {"x": A.astype(np.float32)}, ["y"]), to)
+    read = from_onnx(model)
+    assert read.interface.outputs[0].type == TensorProto.DataType.Name(to).lower()
+    expected = runtime(model, [A.astype(np.float32)])[0]
+    assert (read(A.astype(np.float32)) == expected).all()
+
+
+def test_known_floats_are_cast_up_to_the_ends_of_a_type() -> None:
+    ends = np.float32([127.9, -128.9, 0.0, -0.9])
+    nodes = [helper.make_node("Cast", ["k"], ["c"], to=TensorProto.INT8), helper.make_node("Cast", ["c"], ["f"], to=1)]
+    model = network(
+        [*nodes, helper.make_node("Add", ["f", "x"], ["y"])], {"x": np.zeros(4, np.float32)}, ["y"], {"k": ends}
+    )
+    assert from_onnx(model)(np.zeros(4)).tolist() == runtime(model, [np.zeros(4, np.float32)])[0].tolist()

@@ -102,6 +102,17 @@ def test_functions_are_inlined() -> None:
     assert audit(model, "onnxruntime", X).verdict == "exact"
 
 
+@pytest.mark.parametrize(("domain", "name"), [("", "Relu"), ("com.microsoft", "FastGelu")])
+def test_functions_with_the_name_of_an_operator_are_refused(domain: str, name: str) -> None:
+    """ONNX leaves it to runtimes which is meant: ONNX Runtime takes the operator, onnx.inliner the function."""
+    model = network([helper.make_node(name, ["x"], ["y"], domain=domain)], {"x": X}, ["y"], opset=18)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    negate = [helper.make_node("Neg", ["a"], ["r"])]
+    model.functions.append(helper.make_function(domain, name, ["a"], ["r"], negate, [helper.make_opsetid("", 18)]))
+    with pytest.raises(SpecgradError, match=f"function '{name}' has the name of an operator"):
+        from_onnx(model)
+
+
 def test_functions_that_grow_without_end_are_refused() -> None:
     round_about = [("f", [call("g", "a", "r")]), ("g", [call("f", "a", "r")])]
     with pytest.raises(SpecgradError, match="function 'f' calls itself"):

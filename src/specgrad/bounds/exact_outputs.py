@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph.graph import CONSTANT, INPUT, Graph
+from ..graph.graph import CONSTANT, INPUT, Graph, Node
 from ..graph.ir.tree import leaves, transform
 from ..scalar import Array, balls
 
@@ -27,9 +27,10 @@ def work(graph: Graph) -> int:
 
 def ball_outputs(graph: Graph, inputs: tuple[Array, ...]) -> list[Any]:
     """Return the real outputs as arrays of balls, in the precision that python-flint is set to."""
-    lifted = replace(graph, constants={p: _to_balls(x) for p, x in graph.constants.items()})
-    given = iter(inputs)
-    outputs = lifted(*(transform(lambda _, p: _to_balls(next(given)), tree) for tree in graph.inputs))
+    nodes = graph.nodes
+    lifted = replace(graph, constants={p: _to_balls(nodes[p], x) for p, x in graph.constants.items()})
+    given = (_to_balls(nodes[p], x) for p, x in zip(graph.input_positions, inputs, strict=True))
+    outputs = lifted(*(transform(lambda *_: next(given), tree) for tree in graph.inputs))
     whole = leaves((outputs,) if graph.single else outputs)
     return [
         np.asarray(y, dtype=object)
@@ -38,9 +39,9 @@ def ball_outputs(graph: Graph, inputs: tuple[Array, ...]) -> list[Any]:
     ]
 
 
-def _to_balls(x: Array) -> Array:
-    """Convert real numbers to balls; integers stay."""
-    return x if x.dtype.kind == "i" else balls(x)
+def _to_balls(node: Node, x: Array) -> Array:
+    """Convert the real numbers of a node to balls, whole ones too; positions stay."""
+    return x if node.kind == "index" else balls(x)
 
 
 def outward(numbers: list[Any], shape: tuple[int, ...], side: float) -> Array:

@@ -107,9 +107,7 @@ class WitnessSearch:
         tried = [] if self.about is None else [(self.about, self.given)]
         rng = np.random.default_rng(0)
         for size in INPUT_SCALES:
-            drawn = tuple(
-                x if x.dtype.kind in "iu" else (size * rng.normal(size=x.shape)).astype(np.float32) for x in self.given
-            )
+            drawn = tuple(_of_type(x, size * rng.normal(size=x.shape)) for x in self.given)
             tried.append((f"normal numbers{f' times {size:g}' if size != 1 else ''}", drawn))
         return tried
 
@@ -210,8 +208,7 @@ def special_inputs(a: Graph, b: Graph, given: tuple[Array, ...]) -> list[Candida
         for each in (near + 1, near - 1):
             tried.append((f"every cell {each:.9g}, next to {number:g}", _filled_with(given, each)))
     rng = np.random.default_rng(1)
-    whole = [rng.integers(-3, 4, size=x.shape).astype(np.float32) for x in given]
-    tried.append(("whole numbers", tuple(x if x.dtype.kind in "iu" else y for x, y in zip(given, whole, strict=True))))
+    tried.append(("whole numbers", tuple(_of_type(x, rng.integers(-3, 4, size=x.shape)) for x in given)))
     for share in (0.0, 0.5, 1.0):
         tried.append((f"zeros but for one cell, at {share:g} of its array", tuple(_one_hot(x, share) for x in given)))
     return [(words, inputs) for words, inputs in tried if all(np.isfinite(x).all() for x in inputs)]
@@ -230,9 +227,16 @@ def _numbers_of(graph: Graph) -> list[float]:
     return list(numbers)[:MAX_SPECIAL_NUMBERS]
 
 
+def _of_type(given: Array, numbers: Array) -> Array:
+    """Return numbers as an input of the type given: floats, or of booleans whether they are positive; integers stay."""
+    if given.dtype.kind in "iu":
+        return given
+    return np.asarray(numbers > 0 if given.dtype.kind == "b" else numbers, dtype=np.float32)
+
+
 def _filled_with(given: tuple[Array, ...], number: Any) -> tuple[Array, ...]:
     """Return inputs like those given with one number in every cell; positions stay."""
-    return tuple(x if x.dtype.kind in "iu" else np.full(x.shape, number, np.float32) for x in given)
+    return tuple(_of_type(x, np.full(x.shape, number, np.float32)) for x in given)
 
 
 def _one_hot(x: Array, share: float) -> Array:

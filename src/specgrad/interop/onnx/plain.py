@@ -78,6 +78,10 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     bodies = {(f.domain, f.name, f.overload): f for f in model.functions}
     if len(bodies) != len(model.functions):
         raise ModelError("a function is defined twice")
+    for domain, name, _ in bodies:
+        if onnx.defs.has(name, "" if domain == "ai.onnx" else domain) or domain.startswith("com.microsoft"):
+            text = f"function {shown(name)} has the name of an operator: which of the two is meant, runtimes decide"
+            raise ModelError(text, rule="P5")
     sizes: dict[tuple[str, str, str], int | None] = {}
 
     def size_of(nodes: Sequence[NodeProto]) -> int:

@@ -15,7 +15,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from ....errors import ShapeError, UnsupportedError
 from ....ops.layout import axis_of
 from ....scalar import Array
-from ..file import shown
+from ..file import ModelError, shown
 from ..plain import sorted_nodes
 from .importer import own_names, reads, subgraphs
 from .node import OnnxNode, operator
@@ -63,6 +63,10 @@ def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
     for inner in subgraphs(node):
         own = set(own_names(inner))
         outer = {k: v for k, v in names.items() if k not in own}
+        for name in own & {outer[k] for each in inner.node for k in reads(each) if k in outer}:
+            raise ModelError(
+                f"an input of a subgraph is called {shown(name)}, as a value that it reads from far outside"
+            )
         for each in inner.node:
             _rename(each, outer)
         for end in inner.output:

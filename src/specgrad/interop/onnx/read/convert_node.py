@@ -24,7 +24,7 @@ from specgrad.window import Shape
 from ..file import DTYPES, MAX_RANK, ModelError, check_shape, declared_size, extent, one_line, shown, type_name
 from . import layout, windows
 from . import math as math_lines
-from .importer import FORMATS, Importer, reads
+from .importer import FORMATS, WIDE, Importer, reads
 from .node import BLOCKED, CONTRIBUTED, MICROSOFT, OPERATORS, Converter, OnnxNode, Operator, later_operator
 
 TABLES = (
@@ -105,8 +105,8 @@ def _name_outputs(importer: Importer, onnx_node: OnnxNode, results: tuple[Value,
     for name, value, elem_type in zip(onnx_node.node.output, results, types, strict=False):
         if name:
             _check_type_holds(onnx_node, value, elem_type)
-            index = getattr(value, "kind", "") == "index"
-            importer.define(name, value, TensorProto.INT64 if index else elem_type)
+            index = getattr(value, "kind", "") == "index"  # positions are int64, where a Cast does not say int32
+            importer.define(name, value, TensorProto.INT64 if index and elem_type not in WIDE else elem_type)
 
 
 def _check_type_holds(onnx_node: OnnxNode, value: Value, elem_type: int) -> None:

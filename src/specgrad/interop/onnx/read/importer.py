@@ -107,6 +107,24 @@ def own_names(graph: GraphProto) -> list[str]:
     return list(dict.fromkeys([*given, *(name for node in graph.node for name in node.output if name)]))
 
 
+def shadowed_name(graph: GraphProto, outside: Iterable[str] = ()) -> str | None:
+    """Return a name that a subgraph defines though it could read another value of that name; None: none does.
+
+    outside   names that the nodes of `graph` may read from the graphs around it
+
+    A subgraph's own inputs may have such names: they hide what is outside.
+    """
+    visible = {*outside, *(v.name for v in (*graph.input, *graph.initializer))}
+    for node in graph.node:
+        for inner in subgraphs(node):
+            own = set(own_names(inner)) - {i.name for i in inner.input}
+            name = min(own & visible, default=None) or shadowed_name(inner, visible)
+            if name is not None:
+                return name
+        visible.update(node.output)
+    return None
+
+
 # --- the state --------------------------------------------------------------------------------------------------------
 
 

@@ -57,11 +57,13 @@ def _transpose(c: OnnxNode) -> Value:
     return permute(c.value(0), c.ints("perm", list(reversed(range(len(c.shape(0)))))))
 
 
-@operator("Squeeze", 1, 11, 13, 21, 23, 24, 25)
+@operator("Squeeze", 1, 11, 13, 21, 23, 24, 25, note="axes is left out, or names one")
 def _squeeze(c: OnnxNode) -> Value:
     """Convert ONNX Squeeze: drop these axes, which must have size 1, or all such axes."""
     shape = c.shape(0)
     axes = c.axes(None if c.version < 13 else 1)
+    if axes == [] and 1 in shape:
+        c.refuse("axes is empty: ONNX's reference drops no axis then, ONNX Runtime all of size 1; leave axes out", None)
     positions = [a for a, n in enumerate(shape) if n == 1] if axes is None else axes_of("axes", axes, len(shape))
     if any(shape[a] != 1 for a in positions):
         c.refuse(f"axes={axes} must have size 1 in shape {shape}", None, ShapeError)
@@ -476,7 +478,7 @@ def _dropout(c: OnnxNode) -> Value:
     25,
     28,
     note="to a narrower float one rounding; to int32 and int64 without the fraction, unknown beyond their range; "
-    "to bool; to other types of known values; saturate has no effect, round_mode is up",
+    "to bool; to other types of known values, which must hold them; saturate has no effect, round_mode is up",
 )
 def _cast(c: OnnxNode) -> Value:
     """Convert ONNX Cast."""
@@ -521,8 +523,18 @@ def _cast_to(c: OnnxNode, target: int) -> Value:
         return cast(stored, FORMATS[target])
     if x is None or target == TensorProto.BFLOAT16:
         return c.refuse(f"to={type_name(target)} from {type_name(source)} would round", None, UnsupportedError)
+    return _cast_known(c, c.folded(x), target)
+
+
+def _cast_known(c: OnnxNode, x: Array, target: int) -> Array:
+    """Return known numbers in another type; refused are floats beyond an integer type, of which ONNX says nothing."""
+    dtype = DTYPES[target]
+    if x.dtype.kind == "f" and dtype.kind in "iu":
+        whole, limits = np.trunc(x.astype(np.float64)), np.iinfo(dtype)
+        if not ((whole >= float(limits.min)) & (whole < float(limits.max) + 1)).all():
+            c.refuse(f"known numbers beyond {type_name(target)} have no meaning there", None, UnsupportedError)
     with np.errstate(all="ignore"):
-        return c.folded(x).astype(DTYPES[target])
+        return x.astype(dtype)
 
 
 @operator("Constant", 1, 9, 11, 12, 13, 19, 21, 23, 24, 25, note="refused: sparse_value, value_string, value_strings")

@@ -32,7 +32,7 @@ from ..file import (
     type_name,
 )
 from .convert_node import DOMAINS, Declared, UnsupportedNode, lookup, raise_unsupported, read_outside, run, skip_node
-from .importer import Importer
+from .importer import Importer, shadowed_name
 from .node import BLOCKED
 
 OLDEST = 7  # tested to 25; a newer opset is read where the version of every operator in force is one of the table
@@ -91,6 +91,8 @@ def _check_model(model: onnx.ModelProto) -> None:
     for name in [*named, *(text for n in graph.node for text in (n.op_type, n.name, *n.input, *n.output))]:
         if not isinstance(name, str):  # protobuf hands out the bytes
             raise ModelError(f"the name {shown(name)} is not UTF-8 text")
+    if (shadowed := shadowed_name(graph)) is not None:
+        raise ModelError(f"a subgraph defines {shown(shadowed)} anew, a value from outside: runtimes differ on it")
     refused = {
         "functions": model.functions,
         "training_info": model.training_info,

@@ -121,6 +121,8 @@ def _roi_align(c: OnnxNode) -> Value:
         for axis, cells, out in ((1, x.shape[2], outs[0]), (0, x.shape[3], outs[1]))
     ]
     known = c.importer.constant_value(c.input_name(2))
+    if known is not None and known.min(initial=0) < 0:
+        c.refuse("batch_indices must not be negative", None, ShapeError)
     images = gather(x, c.positions(2) if known is None else np.asarray(known, np.int64), axis=0)
     y = einsum("rcij,rqj->rciq", images, weights[1])
     y = einsum("rciq,rpi->rcpq", y, weights[0])
