@@ -179,7 +179,7 @@ def negative(name: str) -> Plant:
 
 def one_search(m: pytest.MonkeyPatch) -> None:
     """The winners of one value, whatever the window."""
-    right = jax_graph._search
+    right = jax_graph._search_winners
 
     def search(values: Any, routes: Any, *, node: Any) -> Any:
         mine = jax_graph._search_of(node)
@@ -188,16 +188,16 @@ def one_search(m: pytest.MonkeyPatch) -> None:
             del routes[mine]
         return right(values, routes, node=node)
 
-    m.setattr(jax_graph, "_search", search)
+    m.setattr(jax_graph, "_search_winners", search)
 
 
 def any_route(m: pytest.MonkeyPatch) -> None:
     """A position follows the winners that were searched first."""
-    right = jax_graph._follow
+    right = jax_graph._follow_route
     follow = lambda values, routes, *, search, **rest: right(
         values, {search: next(iter(routes.values()))}, search=search, **rest
     )
-    m.setattr(jax_graph, "_follow", follow)
+    m.setattr(jax_graph, "_follow_route", follow)
 
 
 ON_TORCH: dict[str, Plant] = {

@@ -83,10 +83,10 @@ def test_sums_and_their_adjoint_exactly() -> None:
         gy = gy.reshape(3, *window.out)
         params = {"window": window, "divisor": 1}
         run = SlicedPool(window)
-        assert np.array_equal(run.total(torch.from_numpy(x)), run_spec(REGISTRY["avg_pool"], [x], params))
-        assert np.array_equal(run.spread_sum(torch.from_numpy(gy)), run_spec(REGISTRY["avg_spread"], [gy], params))
+        assert np.array_equal(run.window_sums(torch.from_numpy(x)), run_spec(REGISTRY["avg_pool"], [x], params))
+        assert np.array_equal(run.spread_sums(torch.from_numpy(gy)), run_spec(REGISTRY["avg_spread"], [gy], params))
         assert np.array_equal(
-            run.spread_sum(torch.from_numpy(gy), 4), run_spec(REGISTRY["avg_spread"], [gy / 4], params)
+            run.spread_sums(torch.from_numpy(gy), 4), run_spec(REGISTRY["avg_spread"], [gy / 4], params)
         )
 
 
@@ -122,8 +122,8 @@ def test_eager_calls_take_them(given: Any, monkeypatch: pytest.MonkeyPatch) -> N
     taken: list[str] = []
     for home, name in (
         (SlicedPool, "maximum"),
-        (SlicedPool, "total"),
-        (SlicedPool, "spread_sum"),
+        (SlicedPool, "window_sums"),
+        (SlicedPool, "spread_sums"),
         (planes_as_channels, "max_and_index"),
     ):
         real = getattr(home, name)
@@ -139,7 +139,7 @@ def test_eager_calls_take_them(given: Any, monkeypatch: pytest.MonkeyPatch) -> N
     (want,) = torch.autograd.grad(F.avg_pool2d(u, k, s, p, divisor_override=1), u, gy)
     assert torch.equal(gx, want)
     assert torch.equal(mean(x), F.avg_pool2d(x, k, s, p, divisor_override=1))
-    assert set(taken) == {"maximum", "total", "spread_sum", "max_and_index"}
+    assert set(taken) == {"maximum", "window_sums", "spread_sums", "max_and_index"}
 
 
 def test_second_derivatives_and_tangents(given: Any) -> None:

@@ -586,7 +586,7 @@ def differ(seed: int) -> bool:
     )
     a = rng.integers(-(2**25), 2**25, (int(rng.integers(1, 4)), rows))
     expected = [[sum(int(v) * int(m) for v, m in zip(row, c, strict=True)) for c in matrix.T] for row in a]
-    return bool(affine._product(matrix)(a).tolist() != expected)
+    return bool(affine._multiply_by(matrix)(a).tolist() != expected)
 
 
 def test_what_is_0_may_be_left_out_of_a_product(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,14 +85,14 @@ def test_roots_and_short_numbers_are_near() -> None:
     rng = Random(0)
     for _ in range(500):
         v = rational(rng.getrandbits(rng.randint(1, 90)) + 1, rng.getrandbits(rng.randint(1, 90)) + 1)
-        short, root = fraction(node_ranges._short_number(v)), fraction(node_ranges._sqrt(v))
+        short, root = fraction(node_ranges._shorten_number(v)), fraction(node_ranges._sqrt(v))
         assert abs(short - fraction(v)) <= fraction(v) * Fraction(1, 2**node_ranges.KEPT_BITS)
-        assert abs(fraction(node_ranges._short_number(-v)) + fraction(v)) <= fraction(v) * Fraction(
+        assert abs(fraction(node_ranges._shorten_number(-v)) + fraction(v)) <= fraction(v) * Fraction(
             1, 2**node_ranges.KEPT_BITS
         )
         assert root**2 <= fraction(v) <= (root * (1 + Fraction(1, 2**node_ranges.KEPT_BITS))) ** 2
     assert node_ranges._sqrt(rational(0)) == 0
-    assert node_ranges._short_number(rational(0)) == 0
+    assert node_ranges._shorten_number(rational(0)) == 0
 
 
 def test_constants_hold_what_float32_makes_of_them() -> None:

@@ -184,8 +184,8 @@ def _with(name: str, **changes: Any) -> tuple[str, Any]:
 
 def _wrong_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower ends rounded up."""
-    right = activations._floor
-    monkeypatch.setattr(activations, "_floor", lambda x: -right(-x))
+    right = activations._round_down
+    monkeypatch.setattr(activations, "_round_down", lambda x: -right(-x))
     monkeypatch.setattr(activations, "outward", lambda x, direction: x)
 
 

@@ -69,7 +69,7 @@ class AxisExchange:
         self.reads: list[set[int]] = [set().union(*(range(*i) for i in intervals)) for intervals in reads]
         self.block = max(stop - first for first, stop in owned)
         self.pieces = list(self._pieces())
-        self.starts, self.length = self._layout()
+        self.starts, self.length = self._common_layout()
 
     @property
     def needed(self) -> bool:
@@ -82,11 +82,11 @@ class AxisExchange:
         """Yield all pieces to be sent, in the order of the distance between sender and receiver."""
         devices = range(len(self.owned))
         for hop in (h for h in range(1 - len(self.owned), len(self.owned)) if h):
-            runs = {k: self._runs(k - hop, k) for k in devices if k - hop in devices}
+            runs = {k: self._runs_between(k - hop, k) for k in devices if k - hop in devices}
             for i in range(max(map(len, runs.values()), default=0)):
                 yield from self._pieces_of_run(hop, {k: rs[i] for k, rs in runs.items() if i < len(rs)})
 
-    def _runs(self, source: int, target: int) -> list[Interval]:
+    def _runs_between(self, source: int, target: int) -> list[Interval]:
         """Return the intervals that `target` reads of what `source` owns."""
         return runs_of(self.reads[target] & set(range(*self.owned[source])))
 
@@ -108,7 +108,7 @@ class AxisExchange:
 
     # --- where it stands then -----------------------------------------------------------------------------------------
 
-    def _layout(self) -> tuple[list[int], int]:
+    def _common_layout(self) -> tuple[list[int], int]:
         """Return the first cell that each device has in the end, and how many cells: equal offsets if that is not much
         longer."""
         busy = [k for k, cells in enumerate(self.reads) if cells]
@@ -125,12 +125,12 @@ class AxisExchange:
         the ends."""
         table = np.full((len(self.owned), self.length), UNREAD)
         for k, start in enumerate(self.starts):
-            places = self._positions(k)
+            places = self._cell_positions(k)
             for cell in self.reads[k]:
                 table[k, cell - start] = places.get(cell, ZERO)
         return table
 
-    def _positions(self, k: int) -> dict[int, int]:
+    def _cell_positions(self, k: int) -> dict[int, int]:
         """Return, for device k, cell -> its place in the block followed by all pieces."""
         places, offset = {cell: i for i, cell in enumerate(range(*self.owned[k]))}, self.block
         for piece in self.pieces:
@@ -148,7 +148,7 @@ class AxisExchange:
             if len(places) != 1:
                 return None
             line.extend(places)
-        filled = [set(self._positions(k).values()) for k in range(len(self.owned))]
+        filled = [set(self._cell_positions(k).values()) for k in range(len(self.owned))]
         if any(place in filled[k] for k, j in np.argwhere(self.table == ZERO) for place in (line[j],)):
             return None
         runs: list[Interval] = []

@@ -103,7 +103,7 @@ class Partition:
         self.allow_whole = allow_whole
         first, self.axis = next(v for v, place in lines.places.items() if place.line == 0)
         self.cells = self.graph.nodes[first].shape[self.axis]
-        self.cuts = self._cuts(count, sizes)
+        self.cuts = self._cut_points(count, sizes)
         self.count = len(self.cuts) - 1
         self.axes: dict[int, int] = {}
         for p in data_positions(self.graph):
@@ -111,7 +111,7 @@ class Partition:
         self.reduced: set[int] = set()
         self._gathered: dict[str, GlobalRead] = {}
         for p in self.rules:
-            self._follow(p)
+            self._find_cut_axis(p)
         self._cache: dict[tuple[int, int], Footprint] = {}
 
     @property
@@ -119,7 +119,7 @@ class Partition:
         """Return the layers that read all of the cut axis."""
         return tuple(self._gathered.values())
 
-    def _cuts(self, count: int | None, sizes: Sequence[int] | None) -> Shape:
+    def _cut_points(self, count: int | None, sizes: Sequence[int] | None) -> Shape:
         """Return where the first input is cut, both ends included: into `count` equal parts, or by sizes;
         ParameterError if that is impossible.
         """
@@ -129,7 +129,7 @@ class Partition:
             raise ParameterError("parts", f"give count= or sizes=; got count={count}, sizes={sizes}", rule="P5")
         if sizes is None:
             assert count is not None
-            return tuple(_share(self.cells, d, count) for d in range(count + 1))
+            return tuple(_rounded_share(self.cells, d, count) for d in range(count + 1))
         if sum(sizes) != self.cells or min(sizes, default=0) < 0:
             text = f"sizes must be {self.cells} cells together, the length of axis {self.axis}; got {tuple(sizes)}"
             raise ParameterError("parts", text, rule="P5")
@@ -147,7 +147,7 @@ class Partition:
             raise UnsupportedError("parts", text)
         self.axes.update((p, axis) for axis in along)
 
-    def _follow(self, p: int) -> None:
+    def _find_cut_axis(self, p: int) -> None:
         """Find the cut axis of node p from those of its arguments; a cut axis along which no output axis goes is read
         completely.
 
@@ -178,7 +178,7 @@ class Partition:
 
     def interval(self, cells: int, d: int) -> Interval:
         """Return the cells that part d owns of an axis with `cells` cells."""
-        first, stop = (_share(cells, cut, self.cells) for cut in self.cuts[d : d + 2])
+        first, stop = (_rounded_share(cells, cut, self.cells) for cut in self.cuts[d : d + 2])
         return first, stop
 
     def owned(self, p: int, d: int) -> Box:
@@ -270,6 +270,6 @@ class Partition:
         )
 
 
-def _share(cells: int, part: int, parts: int) -> int:
+def _rounded_share(cells: int, part: int, parts: int) -> int:
     """Return cells * part / parts, rounded to the nearest integer; halves up."""
     return (2 * cells * part + parts) // (2 * parts)

@@ -91,20 +91,20 @@ class SpatialAxes:
         chosen = range(min(2, rank - 1), rank) if axes is None else axes_of(who, axes, rank)
         self.axes: Shape = tuple(chosen)
         starts = [(first, axis) for axis in chosen]
-        self.edges = {p: list(self._edges(p)) for p in self.rules}
+        self.edges = {p: list(self._axis_edges(p)) for p in self.rules}
         self.places: dict[Vertex, AxisScale] = {v: AxisScale(line, Fraction(1)) for line, v in enumerate(starts)}
         self._whole: dict[str, GlobalRead] = {}
         self.ends: dict[int, set[int]] = {}
-        self._follow(starts)
+        self._connect_axes(starts)
         for p in self.rules:
-            self._check(p)
+            self._record_line_ends(p)
 
     @property
     def whole(self) -> tuple[GlobalRead, ...]:
         """Return the layers at which a line ends."""
         return tuple(self._whole.values())
 
-    def _edges(self, p: int) -> Iterator[Edge]:
+    def _axis_edges(self, p: int) -> Iterator[Edge]:
         """Yield the axes of node p that go along an axis of an argument, except one that has shrunk to a single cell
         which reads them all.
         """
@@ -117,7 +117,7 @@ class SpatialAxes:
                 if node.shape[j] > 1 or n == 1 or rule.axes[j].part(0, 1).need != (0, n):
                     yield Edge((p, j), (a, axis), rule.axes[j])
 
-    def _follow(self, stack: list[Vertex]) -> None:
+    def _connect_axes(self, stack: list[Vertex]) -> None:
         """Find the line and scale of every axis that is connected to those in `stack`, against the edges and along
         them.
         """
@@ -137,18 +137,18 @@ class SpatialAxes:
                     self.places[other] = place
                     stack.append(other)
                 elif self.places[other] != place:  # it moves at two speeds, or along two axes at once
-                    self._ends(p, other[0], (other[1],))
+                    self._record_global_read(p, other[0], (other[1],))
 
-    def _check(self, p: int) -> None:
+    def _record_line_ends(self, p: int) -> None:
         """Record where lines end at node p: axes of its arguments along which no axis of the result goes."""
         kept = {edge.argument for edge in self.edges[p]}
         for a in self.graph.nodes[p].operands():
             shape = self.graph.nodes[a].shape
             lost = [k for k, n in enumerate(shape) if n > 1 and (a, k) in self.places and (a, k) not in kept]
             if lost:
-                self._ends(p, a, tuple(lost))
+                self._record_global_read(p, a, tuple(lost))
 
-    def _ends(self, p: int, argument: int, axes: Shape) -> None:
+    def _record_global_read(self, p: int, argument: int, axes: Shape) -> None:
         """Record that lines end at axes of node p, which reads all of its operand `argument`; its layer is listed
         once.
         """

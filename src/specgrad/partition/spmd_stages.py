@@ -59,11 +59,11 @@ class Stages:
         self.counts = tuple(parts.count for parts in self.parts.values())
         self.devices: list[At] = list(product(*map(range, self.counts)))
         self._check_supported()
-        self.axes = [self._axes(p) for p in range(len(self.graph.nodes))]
-        self.cut = lru_cache(maxsize=None)(self._cut)
-        self.exchange = lru_cache(maxsize=None)(self._exchange)
-        self.reads = lru_cache(maxsize=None)(self._reads)
-        self.block = lru_cache(maxsize=None)(self._block)
+        self.axes = [self._cut_axes(p) for p in range(len(self.graph.nodes))]
+        self.cut = lru_cache(maxsize=None)(self._owned_footprint)
+        self.exchange = lru_cache(maxsize=None)(self._exchange_of)
+        self.reads = lru_cache(maxsize=None)(self._boxes_read)
+        self.block = lru_cache(maxsize=None)(self._block_shape)
 
     def _check_supported(self) -> None:
         """Raise UnsupportedError for layers that read all of a cut axis and are no sum over it."""
@@ -77,7 +77,7 @@ class Stages:
                     text = f"{node.group}: {node.op.name} goes over an axis that {name} cuts, and is no sum"
                     raise UnsupportedError("split", text)
 
-    def _axes(self, p: int) -> dict[int, str]:
+    def _cut_axes(self, p: int) -> dict[int, str]:
         """Return the cut axes of value p, each with the axis of the mesh that cuts it.
 
         UnsupportedError if two cut the same one.
@@ -103,7 +103,7 @@ class Stages:
         """Return the box of value p that the device at place `at` of the mesh owns."""
         return tuple(self.interval(p, axis, at) for axis in range(len(self.graph.nodes[p].shape)))
 
-    def _block(self, p: int) -> Shape:
+    def _block_shape(self, p: int) -> Shape:
         """Return the shape that value p has on every device: the longest part along each axis."""
         return tuple(map(max, zip(*(lengths(self.owned(p, at)) for at in self.devices), strict=True)))
 
@@ -118,7 +118,7 @@ class Stages:
             boxes += [self.owned(a, at) for a in self.graph.nodes[p].operands()]
         return all(first < stop for box in boxes for first, stop in box)
 
-    def _cut(self, p: int, at: At) -> Footprint:
+    def _owned_footprint(self, p: int, at: At) -> Footprint:
         """Return the footprint of node p on what the device `at` owns: zeros beyond the ends, its own cells of what it
         sums over.
         """
@@ -146,14 +146,15 @@ class Stages:
         cut = {name: axis for axis, name in self.axes[a].items() if name not in self.joined(p)}
         return tuple(name for name, axis in cut.items() if not isinstance(self.rules[p].args[k][axis], int))
 
-    def _reads(self, a: int, name: str) -> list[list[Box]]:
+    def _boxes_read(self, a: int, name: str) -> list[list[Box]]:
         """Return, per device along the mesh axis `name`, the boxes that it reads of value a, which is cut there."""
         boxes = [
-            [self._read_box(p, k, name, d) for p, k in self._readers(a, name, d)] for d in range(self.parts[name].count)
+            [self._read_box(p, k, name, d) for p, k in self._nodes_reading(a, name, d)]
+            for d in range(self.parts[name].count)
         ]
         return [[box for box in of_one if all(first < stop for first, stop in box)] for of_one in boxes]
 
-    def _readers(self, a: int, name: str, d: int) -> list[tuple[int, int]]:
+    def _nodes_reading(self, a: int, name: str, d: int) -> list[tuple[int, int]]:
         """Return (position, which argument) of the nodes that device d computes from value a along the mesh axis
         `name`.
         """
@@ -168,7 +169,7 @@ class Stages:
             return parts.argument(p, k, d)
         return rule.on(parts.owned(p, d), [axis for axis in rule.open if axis == parts.axes.get(p)]).args[k]
 
-    def _exchange(self, a: int, name: str) -> AxisExchange | None:
+    def _exchange_of(self, a: int, name: str) -> AxisExchange | None:
         """Return the exchange of value a along the mesh axis `name`; None if every device owns what it reads."""
         parts = self.parts[name]
         if a not in parts.axes:

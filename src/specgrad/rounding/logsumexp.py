@@ -65,8 +65,8 @@ def _window_top(context: Context, x: Array, window: Window) -> Array:
 
 
 def smooth_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Return the ball of smooth_max_pool: incoming radii, and the error of every algorithm named at the top of this
-    file.
+    """Return the ball of smooth_max_pool: incoming radii, and the error of every algorithm that shifts its exponents by
+    a maximum or merges taps in pairs.
     """
     (x,), window, beta = args, params["window"], float(params["beta"])
     b, mirrored, arithmetic = abs(beta), _mirrored(args[0], beta), context.arithmetic
@@ -100,7 +100,7 @@ def _unknown_planes(x: Ball, window: Window) -> Array:
 
 
 def _units(arithmetic: Arithmetic, window: Window, z: Array, depth: Array) -> Array:
-    """Return the bound at the top of this file without its term 4b*abs(y), in units of u.
+    """Return a first-order bound of b*abs(error)/u of a smooth maximum, b = abs(beta), without its term 4*b*abs(y).
 
     z is b times the largest size in a window, `depth` how far its taps lie below the shift.
     """

@@ -36,7 +36,9 @@ class AxisPart(NamedTuple):
 
 
 class Relation(Protocol):
-    """Protocol of the maps of one axis; see the top of this file. `rate` is None if the axis has no parts."""
+    """Protocol of the maps of one axis: which input cells an interval of outputs needs. `rate` is None if the axis
+    cannot be divided.
+    """
 
     @property
     def rate(self) -> Fraction | None:

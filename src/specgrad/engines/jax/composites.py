@@ -68,18 +68,18 @@ def amin(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split
     return lambda x, *_, **__: jnp.expand_dims(y(x), at) if keepdims else y(x)
 
 
-def _standardised(x: Array, eps: float) -> Array:
+def _standardise_last(x: Array, eps: float) -> Array:
     """Return (x - mean) / sqrt(var + eps) along the last axis; var is of the centred x."""
     centred = x - jnp.mean(x, -1, keepdims=True)
     return centred * (1 / jnp.sqrt(jnp.mean(centred * centred, -1, keepdims=True) + eps))
 
 
-def _normalised(x: Array, lead: Shape, weight: Array | None, bias: Array | None, eps: Any) -> Array:
+def _normalise_rest(x: Array, lead: Shape, weight: Array | None, bias: Array | None, eps: Any) -> Array:
     """Return x standardised over all but the `lead` axes, times weight plus bias, which broadcast with x.
 
     `eps` is added to the variance.
     """
-    y = _standardised(x.reshape((*lead, math.prod(x.shape) // math.prod(lead))), float(eps)).reshape(x.shape)
+    y = _standardise_last(x.reshape((*lead, math.prod(x.shape) // math.prod(lead))), float(eps)).reshape(x.shape)
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
 
@@ -95,7 +95,7 @@ def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps:
     if not fits or any(v is not None and v.shape != tail for v in (weight, bias)):
         return None
     lead = x.shape[: x.ndim - len(tail)]
-    run = rounded_once(lambda x, weight, bias: _normalised(x, lead, weight, bias, eps))
+    run = rounded_once(lambda x, weight, bias: _normalise_rest(x, lead, weight, bias, eps))
     return lambda x, shape, weight=None, bias=None, **_: run(x, weight, bias)
 
 
@@ -112,11 +112,11 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps
     def beside(v: Array | None) -> Array | None:
         return None if v is None else v.reshape(each)
 
-    run = rounded_once(lambda x, weight, bias: _normalised(x, lead, beside(weight), beside(bias), eps))
+    run = rounded_once(lambda x, weight, bias: _normalise_rest(x, lead, beside(weight), beside(bias), eps))
     return lambda x, groups, weight=None, bias=None, **_: run(x, weight, bias)
 
 
-def _binary(call: Callable[[Array, Array], Array]) -> Callable[[Any, Any], Kernel | None]:
+def _binary_selector(call: Callable[[Array, Array], Array]) -> Callable[[Any, Any], Kernel | None]:
     """Return a selector for the binary function `call`: a function of two arrays that gives its kernel, or None if they
     do not broadcast.
     """
@@ -134,7 +134,7 @@ def _binary(call: Callable[[Array, Array], Array]) -> Callable[[Any, Any], Kerne
 
 
 COMPOSITES: dict[str, Callable[..., Any]] = {
-    "div": _binary(rounded_once(quotient)),  # whose divisor XLA inverts before it is broadcast
+    "div": _binary_selector(rounded_once(quotient)),  # whose divisor XLA inverts before it is broadcast
     "amin": amin,
     "gelu": gelu,
     "softmax": softmax,

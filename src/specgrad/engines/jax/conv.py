@@ -50,7 +50,7 @@ def _unpadded(how: Sequence[AxisStep]) -> list[AxisStep]:
     return [AxisStep(s.stride, s.dilation, 0, 0) for s in how]
 
 
-def _outs(x: Shape, kernel: Shape, how: Sequence[AxisStep]) -> Shape:
+def _output_sizes(x: Shape, kernel: Shape, how: Sequence[AxisStep]) -> Shape:
     """Return the output sizes for spatial sizes of x, a kernel and steps."""
     return tuple(s.out(n, k) for n, k, s in zip(x[len(x) - len(how) :], kernel, how, strict=True))
 
@@ -59,7 +59,7 @@ def _taps(x: Array, kernel: Shape, how: Sequence[AxisStep]) -> list[tuple[Shape,
     """Return every tap of the kernel with what all outputs read of x with it; `how` has stride, dilation and padding
     per axis.
     """
-    outs = _outs(x.shape, kernel, how)
+    outs = _output_sizes(x.shape, kernel, how)
     x = _padded(x, how)
     lead = x.ndim - len(how)
 
@@ -71,7 +71,7 @@ def _taps(x: Array, kernel: Shape, how: Sequence[AxisStep]) -> list[tuple[Shape,
     return [(t, read(t)) for t in itertools.product(*(range(k) for k in kernel))]
 
 
-def _native(
+def _xla_convolution(
     x: Array, w: Array, how: Sequence[AxisStep], groups: int, spacing: Shape | None = None, out_sharding: Any = None
 ) -> Array:
     """Return XLA's own convolution of x with w; `spacing` dilates x, `how` has stride, dilation and padding per axis.
@@ -140,7 +140,7 @@ def _by_grouped_matmul(x: Array, w: Array, how: Sequence[AxisStep], groups: int)
     """
     if is_split(x):  # whose type does not follow these reshapes
         return _per_group(x, w, how, groups)
-    outs, n = _outs(x.shape, w.shape[2:], how), x.shape[0]
+    outs, n = _output_sizes(x.shape, w.shape[2:], how), x.shape[0]
     shape = (n, groups, w.shape[0] // groups, math.prod(w.shape[1:]))
     weights = jnp.broadcast_to(w.reshape(shape[1:]), shape)
     y = jnp.matmul(weights, _grouped_columns(x, w.shape[2:], how, groups), precision=EXACT)
@@ -159,7 +159,7 @@ def _pointwise(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Arra
     Per sample, the weight repeated over the batch; or one product for the batch, whose result is turned. The weight is
     repeated where it is much smaller than the result that it spares to turn.
     """
-    outs, n = _outs(x.shape, w.shape[2:], how), x.shape[0]
+    outs, n = _output_sizes(x.shape, w.shape[2:], how), x.shape[0]
     x, weight = _pointwise_reads(x, how), w.reshape(w.shape[:2])
     if (n == 1 or POINTWISE_REPEAT_FACTOR * w.shape[1] <= math.prod(outs)) and not is_split(x):
         y = jnp.matmul(jnp.broadcast_to(weight, (n, *weight.shape)), x, precision=EXACT)
@@ -192,7 +192,7 @@ def _column_matrix(x: Array, kernel: Shape, how: Sequence[AxisStep]) -> Array:
     return rows.reshape((n * math.prod(outs), c * taps))
 
 
-def _rows(y: Array) -> Array:
+def _cells_as_rows(y: Array) -> Array:
     """Reshape (N, C, *cells) to (N * cells, C)."""
     n, c, *cells = y.shape
     return y.reshape((n, c, math.prod(cells))).transpose((0, 2, 1)).reshape((n * math.prod(cells), c))
@@ -203,7 +203,7 @@ def _by_columns(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Arr
 
     `how` has stride, dilation and padding per axis; there is one group.
     """
-    outs = _outs(x.shape, w.shape[2:], how)
+    outs = _output_sizes(x.shape, w.shape[2:], how)
     columns, weights = _column_matrix(x, w.shape[2:], how), w.reshape((w.shape[0], math.prod(w.shape[1:])))
     y = lax.dot_general(columns, weights, (((1,), (1,)), ((), ())), precision=EXACT)
     return (
@@ -276,7 +276,7 @@ FASTER: tuple[tuple[str, Callable[[Shape, Shape, int, Sequence[AxisStep]], bool]
     ("1x1", lambda x, w, groups, how: set(w[2:]) == {1}, _pointwise),
     (
         "few cells, input smaller than kernel",
-        lambda x, w, groups, how: _columns_are_faster(x, w, _outs(x, w[2:], how)),
+        lambda x, w, groups, how: _columns_are_faster(x, w, _output_sizes(x, w[2:], how)),
         _by_columns,
     ),
     ("conv3d and above", lambda x, w, groups, how: len(w) > 4, _by_lower_rank),
@@ -289,9 +289,9 @@ def correlate(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array
     `how` has the stride s, dilation e and padding lo per axis; on the CPU by the first of FASTER that fits.
     """
     if 0 in x.shape:
-        return jnp.zeros((x.shape[0], w.shape[0], *_outs(x.shape, w.shape[2:], how)), x.dtype)
+        return jnp.zeros((x.shape[0], w.shape[0], *_output_sizes(x.shape, w.shape[2:], how)), x.dtype)
     faster = (lowering for _, fits, lowering in FASTER if fits(x.shape, w.shape, groups, how))
-    return (next(faster, _native) if on_cpu() else _native)(x, w, how, groups)
+    return (next(faster, _xla_convolution) if on_cpu() else _xla_convolution)(x, w, how, groups)
 
 
 # --- the family -------------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def _flat_batch(x: Array, rank: int) -> Array:
     return x.reshape((math.prod(x.shape[:channel]), *x.shape[channel:]))
 
 
-def _biased(y: Array, b: tuple[Array, ...], rank: int) -> Array:
+def _add_bias(y: Array, b: tuple[Array, ...], rank: int) -> Array:
     """Return y plus b[0], the bias per channel; y itself if b is empty."""
     return y + b[0].reshape(b[0].shape + (1,) * rank) if b else y
 
@@ -311,7 +311,7 @@ def _biased(y: Array, b: tuple[Array, ...], rank: int) -> Array:
 def conv(x: Array, w: Array, *b: Array, window: Window, groups: int) -> Array:
     """Return the convolution of x, any batch axes, with w, plus the bias b per channel if given."""
     y = correlate(_flat_batch(x, window.rank), w, steps(window), groups)
-    return _biased(y.reshape((*x.shape[: x.ndim - window.rank - 1], *y.shape[1:])), b, window.rank)
+    return _add_bias(y.reshape((*x.shape[: x.ndim - window.rank - 1], *y.shape[1:])), b, window.rank)
 
 
 def conv_transpose(x: Array, w: Array, *b: Array, window: Window, groups: int) -> Array:
@@ -319,7 +319,7 @@ def conv_transpose(x: Array, w: Array, *b: Array, window: Window, groups: int) -
     lead = x.shape[: x.ndim - window.rank - 1]
     flat = _flat_batch(x, window.rank)
     y = _transposed(flat, w, window, groups)
-    return _biased(y.reshape((*lead, *y.shape[1:])), b, window.rank)
+    return _add_bias(y.reshape((*lead, *y.shape[1:])), b, window.rank)
 
 
 def _transposed(x: Array, w: Array, window: Window, groups: int) -> Array:
@@ -351,7 +351,7 @@ def _columns_back_are_faster(x: Shape, w: Shape, window: Window) -> bool:
 
 def _transpose_by_columns(x: Array, w: Array, window: Window) -> Array:
     """Return the adjoint of `_by_columns`: one matrix product, then columns are added where they came from."""
-    columns = jnp.matmul(_rows(x), w.reshape((w.shape[0], math.prod(w.shape[1:]))), precision=EXACT)
+    columns = jnp.matmul(_cells_as_rows(x), w.reshape((w.shape[0], math.prod(w.shape[1:]))), precision=EXACT)
     gather = functools.partial(_column_matrix, kernel=window.kernel, how=steps(window))
     return adjoint(gather, struct_like(x, (x.shape[0], w.shape[1], *window.size)), columns)
 
@@ -360,7 +360,7 @@ def _transpose_by_dilation(x: Array, w: Array, window: Window, groups: int) -> A
     """Return the transposed convolution as a correlation of dilated x with the flipped kernel."""
     axes = [a for a in window.axes if isinstance(a, Strided)]
     how = [AxisStep(1, a.dilation, *a.spaced()) for a in axes]
-    return _native(x, jnp.flip(w, tuple(range(2, w.ndim))), how, groups, tuple(a.stride for a in axes))
+    return _xla_convolution(x, jnp.flip(w, tuple(range(2, w.ndim))), how, groups, tuple(a.stride for a in axes))
 
 
 def _swap_channels(w: Array, groups: int) -> Array:
@@ -447,7 +447,7 @@ def _weight_native(x: Array, gy: Array, how: Sequence[AxisStep]) -> Array:
     """
     turned = [AxisStep(s.dilation, s.stride, s.before, s.after) for s in how]
     swapped = jnp.swapaxes(x, 0, 1), jnp.swapaxes(gy, 0, 1)
-    return jnp.swapaxes(_native(*swapped, turned, 1, out_sharding=replicated_sharding(x)), 0, 1)
+    return jnp.swapaxes(_xla_convolution(*swapped, turned, 1, out_sharding=replicated_sharding(x)), 0, 1)
 
 
 @rounded_once
@@ -487,7 +487,7 @@ def _weight_columns(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep])
     axis.
     """
     columns = _column_matrix(x, kernel, how)
-    gw = lax.dot_general(_rows(gy), columns, (((0,), (0,)), ((), ())), precision=EXACT)
+    gw = lax.dot_general(_cells_as_rows(gy), columns, (((0,), (0,)), ((), ())), precision=EXACT)
     return gw.reshape((gy.shape[1], x.shape[1], *kernel))
 
 

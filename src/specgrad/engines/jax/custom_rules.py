@@ -191,12 +191,12 @@ def _jitted(call: LinearPrimitive) -> Callable[..., Array]:
     return jax.jit(call.forward())
 
 
-def _impl(*args: Array, call: LinearPrimitive) -> Array:
+def _run_primitive(*args: Array, call: LinearPrimitive) -> Array:
     """Run the primitive eagerly on arrays, as a jitted function."""
     return _jitted(call)(*args)
 
 
-def _abstract(*args: Any, call: LinearPrimitive) -> Any:
+def _abstract_result(*args: Any, call: LinearPrimitive) -> Any:
     """Return the abstract value of the primitive `call`'s result, by the shape rule; under vmaps the lowering is traced
     for it.
     """
@@ -228,7 +228,7 @@ def _transpose(gy: Any, *args: Any, call: LinearPrimitive) -> list[Any]:
     return [cotangents.get(i) for i in range(len(args))]
 
 
-def _batch(args: Sequence[Array], dims: Dims, *, call: LinearPrimitive) -> tuple[Array, int]:
+def _batched_call(args: Sequence[Array], dims: Dims, *, call: LinearPrimitive) -> tuple[Array, int]:
     """Return (result, 0) of the primitive `call` under one more vmap over axes `dims`: a leading axis if exactly the
     `leading` arguments are mapped.
     """
@@ -238,9 +238,9 @@ def _batch(args: Sequence[Array], dims: Dims, *, call: LinearPrimitive) -> tuple
     return _call.bind(*args, call=replace(call, maps=(*call.maps, tuple(dims)))), 0
 
 
-_call.def_impl(_impl)
-_call.def_abstract_eval(_abstract)
+_call.def_impl(_run_primitive)
+_call.def_abstract_eval(_abstract_result)
 ad.primitive_jvps[_call] = _jvp
 ad.primitive_transposes[_call] = _transpose
-batching.primitive_batchers[_call] = _batch
+batching.primitive_batchers[_call] = _batched_call
 mlir.register_lowering(_call, mlir.lower_fun(lambda *args, call: call.forward()(*args), multiple_results=False))

@@ -29,7 +29,7 @@ Routes = dict[Search, jax_pool.MaxRoute]
 Step = Callable[[Values, Routes], Array]
 
 
-def _step(graph: Graph, node: Node) -> Callable[[Values], Array]:
+def _node_function(graph: Graph, node: Node) -> Callable[[Values], Array]:
     """Return a node as a function from all values so far, by position, to its own; its kernel is looked up once."""
     shapes = [() if isinstance(a, NumberArg) else graph.nodes[a].shape for a in node.args]
     compute: Kernel = ENGINE.kernel_for(node.op, shapes, node.params)
@@ -46,11 +46,11 @@ def _shared_searches(graph: Graph) -> dict[int, Step]:
     steps: dict[int, Step] = {}
     for i, node in enumerate(graph.nodes):
         if node.op.name in ("winner", "max_pool") and _search_of(node) in searches.values():
-            steps[i] = partial(_search, node=node)
+            steps[i] = partial(_search_winners, node=node)
         elif node.op.name in ("take", "put"):
             search = searches.get(node.args[1])
             if search is not None and _follows_window(graph, node, search[1]):
-                steps[i] = partial(_follow, node=node, search=search, shape=graph.nodes[search[0]].shape)
+                steps[i] = partial(_follow_route, node=node, search=search, shape=graph.nodes[search[0]].shape)
     return steps
 
 
@@ -69,7 +69,7 @@ def _follows_window(graph: Graph, node: Node, window: Window) -> bool:
     return node.params["rank"] == window.rank and x[-window.rank :] == window.size
 
 
-def _search(values: Values, routes: Routes, *, node: Node) -> Array:
+def _search_winners(values: Values, routes: Routes, *, node: Node) -> Array:
     """Return the value of a max_pool or winner node from the values so far; the search is stored in `routes`."""
     position, window = search = _search_of(node)
     if search not in routes:
@@ -78,7 +78,7 @@ def _search(values: Values, routes: Routes, *, node: Node) -> Array:
     return value if node.op.name == "max_pool" else jax_pool.winner_of(route, values[position].shape, window)
 
 
-def _follow(values: Values, routes: Routes, *, node: Node, search: Search, shape: Shape) -> Array:
+def _follow_route(values: Values, routes: Routes, *, node: Node, search: Search, shape: Shape) -> Array:
     """Return the value of a take or put node by the route in `routes` of a search that has run; `shape` is that of
     x.
     """
@@ -97,7 +97,7 @@ def compile_graph(graph: Graph, *, jit: bool = True) -> Compiled | CompiledOpen:
         return CompiledOpen(graph, jit)
     shared = _shared_searches(graph)
     steps = {
-        i: _step(graph, node)
+        i: _node_function(graph, node)
         for i, node in enumerate(graph.nodes)
         if node.op not in (INPUT, CONSTANT) and i not in shared
     }

@@ -53,7 +53,7 @@ def _lower_rounded_once(function: Callable[..., Array]) -> Lowering:
     return _plain_lowering(rounded_once(function))
 
 
-def _mask(test: Callable[[Any, Any], Array]) -> Lowering:
+def _comparison(test: Callable[[Any, Any], Array]) -> Lowering:
     """Return a lowering of the comparison `test` whose result is 0 or 1 in the type of its arguments."""
     return _plain_lowering(lambda a, b: test(a, b).astype(jnp.result_type(a, b)))
 
@@ -134,7 +134,7 @@ def _normal_cdf(x: Array) -> Array:
 # --- positions --------------------------------------------------------------------------------------------------
 
 
-def _planes(x: Array, rank: int) -> Array:
+def _as_planes(x: Array, rank: int) -> Array:
     """Reshape x to (planes, cells): the last `rank` axes as one, all others as another."""
     lead = x.shape[: x.ndim - rank]
     return x.reshape((math.prod(lead), math.prod(x.shape[x.ndim - rank :])))
@@ -158,7 +158,7 @@ def _readable_positions(name: str, where: Array, cells: int, empty: bool) -> tup
 
 def _take(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
     """Gather cells of the last `rank` axes of x at flat positions i; -1 gives 0 if `empty`."""
-    cells, where = _planes(x, rank), _planes(i, rank)
+    cells, where = _as_planes(x, rank), _as_planes(i, rank)
     if not cells.shape[1]:
         return jnp.zeros(i.shape, x.dtype)
     at, factor = _readable_positions("take", where, cells.shape[1], empty)
@@ -166,7 +166,7 @@ def _take(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
     return (jnp.where(where == -1, jnp.zeros((), x.dtype), y) if empty else y).reshape(i.shape)
 
 
-def _rows(where: Array) -> Array:
+def _row_numbers(where: Array) -> Array:
     """Return the row number of every cell of the matrix of positions `where`."""
     return lax.broadcasted_iota(where.dtype, where.shape, 0)
 
@@ -178,10 +178,10 @@ def _minus_one_outside(where: Array, cells: int) -> Array:
 
 def _put(gy: Array, i: Array, *, size: Shape, empty: bool) -> Array:
     """Scatter-add gy at flat positions i into zeros of `size`, the adjoint of `_take`; -1 is dropped if `empty`."""
-    values, where, cells = _planes(gy, len(size)), _planes(i, len(size)), math.prod(size)
+    values, where, cells = _as_planes(gy, len(size)), _as_planes(i, len(size)), math.prod(size)
     at, factor = _readable_positions("put", where, cells, empty)
     at, values = jnp.where(where == -1, cells, at) if empty else at, (values * factor).astype(gy.dtype)
-    flat = jnp.zeros((where.shape[0], cells), gy.dtype).at[_rows(where), at].add(values, mode="drop")
+    flat = jnp.zeros((where.shape[0], cells), gy.dtype).at[_row_numbers(where), at].add(values, mode="drop")
     return flat.reshape((*gy.shape[: gy.ndim - len(size)], *size))
 
 
@@ -326,7 +326,7 @@ def _median_index(x: Array, *, window: Window) -> Array:
     """Return the first tap of every window that equals its median, as a flat position, -1 for none."""
     cells, rank = tap_cells(window)
     at, middle = (jnp.asarray(a.reshape(len(cells) if a is cells else 1, -1), jnp.int32) for a in (cells, rank))
-    flat = lax.stop_gradient(_planes(x, window.rank))
+    flat = lax.stop_gradient(_as_planes(x, window.rank))
     values = jnp.where(at < 0, jnp.asarray(math.inf, x.dtype), jnp.take(flat, jnp.maximum(at, 0), axis=1))
     median = jnp.take_along_axis(jnp.sort(values, axis=1), middle[None], axis=1)
     lost = jnp.isnan(values)
@@ -360,11 +360,11 @@ def _last_writer(i: Array, *, rank: int, cells: int) -> Array:
     """Return positions `i` in planes of `cells`, the last `rank` axes, with all but the last of equal ones replaced by
     -1.
     """
-    where = _planes(i, rank)
+    where = _as_planes(i, rank)
     _readable_positions("last_writer", where, cells, True)
     position = lax.broadcasted_iota(where.dtype, where.shape, 1)
     target = _minus_one_outside(where, cells)
-    last = jnp.full((where.shape[0], cells + 1), -1, where.dtype).at[_rows(where), target].max(position)
+    last = jnp.full((where.shape[0], cells + 1), -1, where.dtype).at[_row_numbers(where), target].max(position)
     keeps = (where >= 0) & (jnp.take_along_axis(last, target, axis=1) == position)
     return jnp.where(keeps, where, -1).reshape(i.shape)
 
@@ -412,10 +412,10 @@ TABLE: dict[str, Lowering] = {
     "mul": _plain_lowering(jnp.multiply),
     "div": _plain_lowering(lambda a, b: quotient(*as_arrays((a, b)))),
     "neg": _plain_lowering(jnp.negative),
-    "greater": _mask(jnp.greater),
-    "greater_equal": _mask(jnp.greater_equal),
-    "less": _mask(jnp.less),
-    "equal": _mask(jnp.equal),
+    "greater": _comparison(jnp.greater),
+    "greater_equal": _comparison(jnp.greater_equal),
+    "less": _comparison(jnp.less),
+    "equal": _comparison(jnp.equal),
     "select": _plain_lowering(_select),
     "maximum": ours("maximum", jnp.maximum),
     "minimum": ours("minimum", jnp.minimum),

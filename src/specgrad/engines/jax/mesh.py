@@ -39,12 +39,12 @@ def aval_like(aval: Any, shape: Shape, dtype: Any) -> Any:
     """Return the abstract value of a result that varies as `aval`, split along axes that keep their size."""
     spec: list[Any] = [None] * len(shape)
     if len(shape) == len(aval.shape):
-        spec = [s if n == m else None for s, n, m in zip(_axes(aval), shape, aval.shape, strict=True)]
+        spec = [s if n == m else None for s, n, m in zip(_mesh_axes(aval), shape, aval.shape, strict=True)]
     sharding = NamedSharding(aval.sharding.mesh, PartitionSpec(*spec))
     return aval.update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding)
 
 
-def _axes(aval: Any) -> list[Any]:
+def _mesh_axes(aval: Any) -> list[Any]:
     """Return the mesh axis that splits each axis of the abstract value `aval`, None for axes that are not split."""
     spec = tuple(aval.sharding.spec)
     return [*spec, *[None] * (len(aval.shape) - len(spec))]

@@ -71,7 +71,7 @@ class WindowAxis:
         """Return what every tap reads, for all outputs at once, `fill` outside; transposes better."""
         Window((self.axis,)).check_walk()
         if isinstance(self.axis, Adaptive):
-            return [self._cells(x, t, fill) for t in self.taps]
+            return [self._gather_tap(x, t, fill) for t in self.taps]
         phases, out = self._phases(x, self.axis, fill), self.axis.out
         return [lax.slice_in_dim(phases[r], q, q + out, axis=self.at) for q, r in residues(self.axis)]
 
@@ -101,7 +101,7 @@ class WindowAxis:
         # the transpose of a split puts rows side by side; benchmarks/jax_ops.py, row max_pool k2 s2
         return {r: lax.squeeze(part, [at + 1]) for r, part in enumerate(lax.split(x, [1] * x.shape[at + 1], at + 1))}
 
-    def _cells(self, x: Array, t: int, fill: float) -> Array:
+    def _gather_tap(self, x: Array, t: int, fill: float) -> Array:
         """Return what tap t of an adaptive axis reads, `fill` outside: a gather with constant positions."""
         assert isinstance(self.axis, Adaptive)
         cells = [min(self.axis.start(o) + t, self.axis.size - 1) for o in range(self.axis.out)]
@@ -165,7 +165,7 @@ def _wins(b: Array, a: Array, b_inside: Mask, a_inside: Mask, at: int) -> Array:
     return wins if a_inside.all() else wins | mask_along(b_inside & ~a_inside, at)
 
 
-def _by_taps(line: WindowAxis, x: Array) -> tuple[Array, Route]:
+def _max_by_taps(line: WindowAxis, x: Array) -> tuple[Array, Route]:
     """Return the maximum along one axis, tap after tap, and its route: v -> v at the first winner."""
     first, *others = line.read_strided(x, -math.inf)
     best, seen = first, line.inside(0)
@@ -183,7 +183,7 @@ def _by_taps(line: WindowAxis, x: Array) -> tuple[Array, Route]:
     return best, route
 
 
-def _by_doubling(line: WindowAxis, x: Array) -> tuple[Array, Route]:
+def _max_by_doubling(line: WindowAxis, x: Array) -> tuple[Array, Route]:
     """Return the maximum along one axis in log2(k) steps, and its route: v -> v at the first winner.
 
     Each step joins windows of w cells that start w apart; its mask tells which half won.
@@ -195,7 +195,7 @@ def _by_doubling(line: WindowAxis, x: Array) -> tuple[Array, Route]:
     seen[axis.interior] = True
     steps: list[tuple[int, Array]] = []
     for d in axis.doubling():
-        a, b = _halves(best, d, at)
+        a, b = _shifted_pair(best, d, at)
         wins = _wins(b, a, seen[d:], seen[:-d], at)
         best, seen = jnp.where(wins, b, a), seen[d:] | seen[:-d]
         steps.append((d, wins))
@@ -203,14 +203,14 @@ def _by_doubling(line: WindowAxis, x: Array) -> tuple[Array, Route]:
     def route(v: Array) -> Array:
         v = pad_axis(v, at, *axis.pads)
         for d, wins in steps:
-            a, b = _halves(v, d, at)
+            a, b = _shifted_pair(v, d, at)
             v = jnp.where(wins, b, a)
         return _every_stride(v, axis.stride, at)
 
     return _every_stride(best, axis.stride, at), route
 
 
-def _halves(x: Array, shift: int, at: int) -> tuple[Array, Array]:
+def _shifted_pair(x: Array, shift: int, at: int) -> tuple[Array, Array]:
     """Return x without its last `shift` cells and x without its first, along axis `at`."""
     n = x.shape[at]
     return lax.slice_in_dim(x, 0, n - shift, axis=at), lax.slice_in_dim(x, shift, n, axis=at)
@@ -227,9 +227,9 @@ def _axis_max_with_route(line: WindowAxis, x: Array) -> tuple[Array, Route]:
     """Return the maximum along one axis and its route, by taps or by doubling, whichever is faster."""
     axis = line.axis
     if isinstance(axis, Adaptive) or axis.kernel <= 3:
-        return _by_taps(line, x)
+        return _max_by_taps(line, x)
     few_jumps = 2 * len(axis.doubling()) < axis.kernel / axis.stride
-    return (_by_doubling if axis.stride == 1 or few_jumps else _by_taps)(line, x)
+    return (_max_by_doubling if axis.stride == 1 or few_jumps else _max_by_taps)(line, x)
 
 
 class MaxRoute(NamedTuple):
@@ -414,17 +414,17 @@ def avg_spread(gy: Array, window: Window, divisor: Divisor) -> Array:
 # exponent is positive, and k + k exponentials per output do the work of k*k. For beta < 0 everything is mirrored.
 
 
-def _mirror(x: Array, beta: Number) -> Array:
+def _negate_if(x: Array, beta: Number) -> Array:
     """Return x, or -x if beta is negative."""
     return x if beta > 0 else -x
 
 
-def _steepness(beta: Number, x: Array) -> Array:
+def _absolute_beta(beta: Number, x: Array) -> Array:
     """Return abs(beta) in the type of x."""
     return jnp.asarray(abs(float(beta)), x.dtype)
 
 
-def _finite(m: Array) -> Array:
+def _finite_or_zero(m: Array) -> Array:
     """Return m with 0 in place of infinities and NaN."""
     return jnp.where(jnp.isfinite(m), m, jnp.zeros((), m.dtype))
 
@@ -438,7 +438,7 @@ def _weighted_sum_along(
     """
     ms = line.read(m, fill[0])
     largest = functools.reduce(jnp.maximum, ms) if pivot is None else pivot
-    shift = _finite(largest) if pivot is None else pivot
+    shift = _finite_or_zero(largest) if pivot is None else pivot
     terms = [jnp.exp((v - shift) * b) for v in ms]
     if s is not None:
         terms = [e * v for e, v in zip(terms, line.read(s, fill[1]), strict=True)]
@@ -447,14 +447,14 @@ def _weighted_sum_along(
 
 def smooth_max(x: Array, window: Window, beta: Number, padded: str) -> Array:
     """Return log(sum exp(beta*x)) / beta of every window; a padded tap is 0, or left out (padded="ignore")."""
-    b, m = _steepness(beta, x), _mirror(x, beta)
+    b, m = _absolute_beta(beta, x), _negate_if(x, beta)
     s: Array | None = None
     count = 1.0  # taps behind one cell so far: what a padded cell stands for
     for line in reduction_axes(window):
         m, s = _weighted_sum_along(line, b, m, s, None, (0.0 if padded == "zero" else -math.inf, count))
         count *= line.axis.kernel
     assert s is not None, "a window has an axis"
-    y = _mirror(_finite(m) + jnp.log(s) / b, beta)
+    y = _negate_if(_finite_or_zero(m) + jnp.log(s) / b, beta)
     return zero_if_empty(y, window) if padded == "ignore" else y
 
 
@@ -463,7 +463,7 @@ def smooth_pull(x: Array, y: Array, v: Array, window: Window, beta: Number) -> A
 
     Axis by axis around the largest x, the last step around y. `v` has the shape of x, y is the smooth maximum.
     """
-    b, m, y = _steepness(beta, x), _mirror(x, beta), _mirror(y, beta)
+    b, m, y = _absolute_beta(beta, x), _negate_if(x, beta), _negate_if(y, beta)
     *inner, outer = reduction_axes(window)
     for line in inner:
         m, v = _weighted_sum_along(line, b, m, v, None, (-math.inf, 0.0))

@@ -93,7 +93,7 @@ class ShardedForward:
 
     def __init__(self, graph: Graph, mesh: Any, split: Any) -> None:
         self.graph = graph
-        self.stages = Stages(graph, _splits(graph, mesh, split))
+        self.stages = Stages(graph, _checked_splits(graph, mesh, split))
         self.inputs, self.outputs = list(graph.input_positions), list(dict.fromkeys(graph.output_positions))
         self.placed = {p: Placement(self.stages, mesh, p) for p in {*self.inputs, *self.outputs}}
         self.constants = {p: constant(c) for p, c in graph.constants.items()}
@@ -187,7 +187,7 @@ def _in_wrt_order(graph: Graph, wrt: Wrt, where: list[int], cotangents: list[Arr
 MODES: dict[str, Callable[..., list[Array]]] = {"forward": _forward, "jvp": _jvp, "vjp": _vjp, "grad": _grad}
 
 
-def _splits(graph: Graph, mesh: Any, split: Any) -> dict[str, tuple[int, int]]:
+def _checked_splits(graph: Graph, mesh: Any, split: Any) -> dict[str, tuple[int, int]]:
     """Return, for each mesh axis in `split`, the axis of the first data input that it splits and the device count.
 
     ParameterError unless the mesh is one of JAX and `split` names axes of it, each once.

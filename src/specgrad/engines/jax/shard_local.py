@@ -231,7 +231,7 @@ def with_halo(x: Array, axis: int, name: str, exchange: AxisExchange) -> Array:
     pieces = [x]
     for piece in exchange.pieces:
         starts = [piece.starts.get(d) for d in range(len(exchange.owned))]
-        pieces.append(lax.ppermute(_cells(x, axis, starts, piece.cells, here), name, piece.pairs))
+        pieces.append(lax.ppermute(_cells_from_start(x, axis, starts, piece.cells, here), name, piece.pairs))
     together = jnp.concatenate(pieces, axis)
     if exchange.runs is not None:
         return jnp.concatenate([lax.slice_in_dim(together, *run, axis=axis) for run in exchange.runs], axis)
@@ -239,7 +239,7 @@ def with_halo(x: Array, axis: int, name: str, exchange: AxisExchange) -> Array:
     return jnp.take(together, jnp.asarray(beyond)[here], axis=axis, mode="fill", fill_value=0)
 
 
-def _cells(x: Array, axis: int, starts: Sequence[int | None], count: int, here: Any) -> Array:
+def _cells_from_start(x: Array, axis: int, starts: Sequence[int | None], count: int, here: Any) -> Array:
     """Return `count` cells of a block from this device's start, `starts[here]`; a device that sends none (None) may
     take any.
     """

@@ -38,7 +38,7 @@ from .strided_pool import MAX_TAPS_BY_SLICES, SlicedPool, can_slice
 TAPE_OVERHEAD_NS = 100e3
 
 
-def _counts(window: Window, divisor: Any) -> Any:
+def _window_counts(window: Window, divisor: Any) -> Any:
     """Return the divisor of every window: one number if all are equal, else an array of shape `out`."""
     if divisor not in ("padded", "inside"):
         return number(divisor)
@@ -47,7 +47,7 @@ def _counts(window: Window, divisor: Any) -> Any:
     return low if low == high and low else functools.reduce(np.multiply.outer, axes)
 
 
-def _divider(counts: Any) -> Callable[[Tensor], Tensor]:
+def _division_by(counts: Any) -> Callable[[Tensor], Tensor]:
     """Return a function that divides by the counts; a window of count 0 gives 0."""
     if not hasattr(counts, "shape"):
         return (lambda t: t) if counts == 1 else lambda t: t / counts
@@ -143,13 +143,13 @@ def lower_avg_spread(gy: Shape, *, window: Window, divisor: Any) -> Kernel:
 
 def _avg_pool(x: Shape, window: Window, divisor: Any) -> Kernel:
     """Choose the fastest kernel for avg_pool on this shape and window; `divisor` is "padded", "inside" or a number."""
-    counts = _counts(window, divisor)
+    counts = _window_counts(window, divisor)
     if window.reads_all:  # a mean, which PyTorch computes far faster than a pool
         axes = tuple(range(-window.rank, 0))
         if counts == math.prod(window.size):
             return lambda t: t.mean(axes, keepdim=True)
         return lambda t: t.sum(axes, keepdim=True) / counts
-    divide = _divider(counts)
+    divide = _division_by(counts)
     native = _native_avg(window, divisor)
     if native is not None:
         traceable = on_planes(x, window.rank, native)
@@ -176,10 +176,10 @@ def _avg_pool(x: Shape, window: Window, divisor: Any) -> Kernel:
 
 def _avg_spread(gy: Shape, window: Window, divisor: Any) -> Kernel:
     """Choose the fastest kernel for the adjoint of avg_pool with this divisor, on this shape and window."""
-    counts = _counts(window, divisor)
+    counts = _window_counts(window, divisor)
     if window.reads_all:
         return lambda t: t.expand(*t.shape[: t.ndim - window.rank], *window.size) / counts
-    divide = _divider(counts)
+    divide = _division_by(counts)
     traceable: Kernel = lambda t: _matrix_products(divide(t), window, transpose=True)
     native = window.native()
     if window.rank == 2 and native is not None and _native_avg(window, divisor) is not None:
@@ -231,14 +231,18 @@ def _faster_by_slices(
     gain = time - slices.time(planes, back=name == "avg_spread")
     if gain < 0:
         return traceable
-    divide = _divider(counts)
+    divide = _division_by(counts)
     if name == "avg_pool":
-        fast = (lambda t: divide(slices.total(t))) if hasattr(counts, "shape") else lambda t: slices.total(t, counts)
+        fast = (
+            (lambda t: divide(slices.window_sums(t)))
+            if hasattr(counts, "shape")
+            else lambda t: slices.window_sums(t, counts)
+        )
     else:
         fast = (
-            (lambda t: slices.spread_sum(divide(t)))
+            (lambda t: slices.spread_sums(divide(t)))
             if hasattr(counts, "shape")
-            else lambda t: slices.spread_sum(t, counts)
+            else lambda t: slices.spread_sums(t, counts)
         )
     compute = _fast_for_float32_64(name, params, fast, traceable)
     if gain >= TAPE_OVERHEAD_NS:

@@ -300,7 +300,7 @@ def _native_matmul(x: Tensor, z: Tensor) -> Tensor:
         return _matmul(x, z)
 
 
-def _binary(native: Kernel) -> Callable[[Any, Any], Kernel | None]:
+def _binary_selector(native: Kernel) -> Callable[[Any, Any], Kernel | None]:
     """Return a selector for a native binary operator: a function of two tensors that gives its kernel or None.
 
     That kernel returns None where PyTorch refuses the arguments.
@@ -321,7 +321,7 @@ def _binary(native: Kernel) -> Callable[[Any, Any], Kernel | None]:
 
 
 _BINARY_OPERATORS = ("add", "sub", "mul", "div", "maximum", "minimum", "greater", "greater_equal", "equal", "fmod")
-PAIRS = {name: _binary(TABLE[name]((), ())) for name in _BINARY_OPERATORS}
+PAIRS = {name: _binary_selector(TABLE[name]((), ())) for name in _BINARY_OPERATORS}
 COMPOSITES: dict[str, Callable[..., Any]] = {
     **PAIRS,
     **NATIVE_FUNCTIONS,

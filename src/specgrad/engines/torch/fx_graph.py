@@ -26,7 +26,7 @@ from .lowerings import ENGINE
 from .rewrites import NativeCall, before_reshapes, find_native_calls
 
 
-def _function(name: str, compute: Any) -> Any:
+def _named_function(name: str, compute: Any) -> Any:
     """Return `compute`, renamed after its operator if it is a function of ours: fx prints targets by name."""
     if isinstance(compute, FunctionType) and compute.__module__.startswith("specgrad."):
         compute.__name__ = compute.__qualname__ = name
@@ -59,18 +59,18 @@ class _Lowering:
             elif node.op is CONSTANT:
                 self.values.append(self.fx.get_attr(self.places[i]))
             else:
-                self.values.append(self._call(i, node))
+                self.values.append(self._fx_node(i, node))
         outputs = transform(lambda _, p: self.values[p], self.graph.outputs)
         self.fx.output((outputs[0] if self.graph.single else outputs) if standalone else tuple(leaves(outputs)))
         self.fx.eliminate_dead_code()
         self.fx.lint()
         return self.fx
 
-    def _args(self, node: Node) -> tuple[Any, ...]:
+    def _fx_arguments(self, node: Node) -> tuple[Any, ...]:
         """Return the arguments of a node as fx values and numbers."""
         return tuple(number(a.value) if isinstance(a, NumberArg) else self.values[a] for a in node.args)
 
-    def _call(self, i: int, node: Node) -> Any:
+    def _fx_node(self, i: int, node: Node) -> Any:
         """Return the fx node that computes node i: a native call's result, one reshape for a chain, or a kernel."""
         if i in self.calls:
             return self._native_result(i, self.calls[i])
@@ -82,7 +82,7 @@ class _Lowering:
         shapes = tuple(() if isinstance(a, NumberArg) else self.graph.nodes[a].shape for a in node.args)
         shift = _is_shift(self.graph, node)
         compute = below_maximum if shift else ENGINE.kernel_for(node.op, shapes, node.params)
-        return self.fx.call_function(_function(node.op.name, compute), self._args(node))
+        return self.fx.call_function(_named_function(node.op.name, compute), self._fx_arguments(node))
 
     def _native_result(self, i: int, call: NativeCall) -> Any:
         """Return the fx node of the result of a native call that stands for graph node i.
@@ -91,7 +91,7 @@ class _Lowering:
         """
         if i not in self.given:
             args = (*(self.values[a] for a in call.args), *call.numbers)
-            result = self.fx.call_function(_function(call.name, call.compute), args)
+            result = self.fx.call_function(_named_function(call.name, call.compute), args)
             parts = enumerate(call.results) if len(call.results) > 1 else ()
             self.given[i] = result
             self.given.update(
@@ -150,7 +150,7 @@ def _flat_module(graph: Graph) -> fx.GraphModule:
     places = {position: f"constant_{position}" for position in graph.constants}
     root = nn.Module()
     for position, array in graph.constants.items():
-        root.register_buffer(places[position], _constant(array))
+        root.register_buffer(places[position], _constant_tensor(array))
     return fx.GraphModule(root, _Lowering(graph, places).lower())
 
 
@@ -166,11 +166,11 @@ class Compiled(nn.Module):
         self.graph_module = _flat_module(graph)
         self._owns = parameters is not None
         self._own: list[str] = []
-        self._prepare()
+        self._prepare_call()
         if parameters is not None:
             self._register(parameters)
 
-    def _prepare(self) -> None:
+    def _prepare_call(self) -> None:
         """Build the binder and checks for the arguments of a call, without those that the module owns."""
         first = 1 if self._owns else 0
         graph = self.graph
@@ -216,7 +216,7 @@ class Compiled(nn.Module):
         self.graph_module = _flat_module(self.graph)
         for name, tensor in constants.items():
             self.graph_module.register_buffer(name, tensor)
-        self._prepare()
+        self._prepare_call()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Compiled:
         memo[id(self.graph)] = self.graph  # it never changes
@@ -233,9 +233,9 @@ class Compiled(nn.Module):
         values = self._bind(args)
         for i, name in self._numbers:
             checked_floats(values[i], name)
-        return self._structured(self.graph_module(*own, *values))
+        return self._in_output_structure(self.graph_module(*own, *values))
 
-    def _structured(self, outputs: tuple[Any, ...]) -> Any:
+    def _in_output_structure(self, outputs: tuple[Any, ...]) -> Any:
         """Return flat outputs in the graph's output structure."""
         if self.graph.single and not isinstance(self.graph.outputs[0], tuple | dict):
             return outputs[0]
@@ -244,7 +244,7 @@ class Compiled(nn.Module):
         return result[0] if self.graph.single else result
 
 
-def _constant(array: Any) -> Tensor:
+def _constant_tensor(array: Any) -> Tensor:
     """Return a captured array as a tensor with its own memory; exact numbers become float64."""
     return torch.from_numpy(
         np.array(array, dtype=float if array.dtype == object else None)
@@ -304,7 +304,7 @@ def place_constants(root: nn.Module, graph: Graph, trainable: Collection[str]) -
     """
     places = {position: graph.nodes[position].name for position in graph.constants}
     for position, name in places.items():
-        value = _constant(graph.constants[position]).clone()
+        value = _constant_tensor(graph.constants[position]).clone()
         _set_tensor(root, name, nn.Parameter(value) if name in trainable else value)
     return places
 

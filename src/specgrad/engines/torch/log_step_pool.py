@@ -92,7 +92,7 @@ def accumulate(total: Tensor, where: tuple[slice, ...], part: Tensor) -> Tensor:
     return total + embed(part, tuple(widths))
 
 
-def _chunks(planes: int, cells: int, bytes_per_cell: int) -> Iterator[tuple[int, int]]:
+def _plane_ranges(planes: int, cells: int, bytes_per_cell: int) -> Iterator[tuple[int, int]]:
     """Yield (start, stop) ranges of planes, of so many cells and bytes per cell; each chunk holds about CHUNK_BYTES."""
     count = max(1, CHUNK_BYTES // max(1, cells * bytes_per_cell))
     for start in range(0, planes, count):
@@ -117,7 +117,7 @@ class _PlaneChunks:
 
     def chunks(self) -> Iterator[tuple[int, int, Tensor]]:
         """Yield (start, stop, flat buffer) for each chunk of planes; a padded buffer is reused by the next chunk."""
-        for start, stop in _chunks(len(self.planes), self.cells, self.bytes):
+        for start, stop in _plane_ranges(len(self.planes), self.cells, self.bytes):
             part = self.planes[start:stop]
             if self.interior is not None:
                 self.interior[: stop - start].copy_(part)
@@ -125,7 +125,7 @@ class _PlaneChunks:
             yield start, stop, part.view(-1)
 
 
-def _anchors(buffer: Tensor, planes: int, win: Window, shift: int = 0) -> Tensor:
+def _window_starts(buffer: Tensor, planes: int, win: Window, shift: int = 0) -> Tensor:
     """Return the cells at output positions, (planes, *win.out), as a strided view of a flat buffer.
 
     `shift` is added to the storage offset.
@@ -160,10 +160,10 @@ def dense_max(x: Tensor, padded_window: Window) -> Tensor:
             larger(current[:length], current[shift : shift + length], out=target[:length])
             current = target
         if shifts:
-            views = (_anchors(current, stop - start, win, s) for s in (0, shifts[-1]))
+            views = (_window_starts(current, stop - start, win, s) for s in (0, shifts[-1]))
             larger(*views, out=out[start:stop])
         else:
-            out[start:stop] = _anchors(current, stop - start, win)
+            out[start:stop] = _window_starts(current, stop - start, win)
     return out.view(x.shape[: x.ndim - win.rank] + win.out)
 
 
@@ -195,14 +195,14 @@ def packed_winner(x: Tensor, win: Window) -> tuple[Tensor, Tensor]:
     planes, outs = len(source.planes), math.prod(win.out)
     y = torch.empty((planes, outs), dtype=x.dtype)
     index = torch.empty((planes, outs), dtype=torch.int64)
-    low = _positions(win)
+    low = _position_words(win)
     buffers: _KeyBuffers | None = None
     for start, stop, chunk in source.chunks():
         buffers = buffers or _KeyBuffers(stop - start, cells, low)
         keys = buffers.pack(chunk)
         top = buffers.window_maximum(keys, (stop - start) * cells, tap_schedule.doubling_shifts(bare))
         key = buffers.spare(top)[: (stop - start) * outs]
-        key.view(stop - start, *win.out).copy_(_anchors(top, stop - start, bare))
+        key.view(stop - start, *win.out).copy_(_window_starts(top, stop - start, bare))
         buffers.unpack(key, y[start:stop].view(-1), index[start:stop].view(-1))
     shape = x.shape[: x.ndim - win.rank] + win.out
     if win.has_empty:
@@ -219,7 +219,7 @@ def _with_sign_of_winner(x: Tensor, y: Tensor, index: Tensor, rank: int) -> Tens
     return torch.where((y == 0) & (index >= 0), signed, y)
 
 
-def _positions(win: Window) -> Tensor:
+def _position_words(win: Window) -> Tensor:
     """Return the low key words of one plane padded for the window `win`, flat int32: complement of the position, 0 in
     the padding.
     """
@@ -286,10 +286,10 @@ def dense_sum(x: Tensor, padded_window: Window, scale: float | None = None, outs
         part = out[start:stop]
         if additions:
             current, other = _all_but_last_add(chunk, additions, scratch)
-            views = (_anchors(t, stop - start, win, s) for t, s in ((current, 0), (other, additions[-1].shift)))
+            views = (_window_starts(t, stop - start, win, s) for t, s in ((current, 0), (other, additions[-1].shift)))
             torch.add(*views, out=part)
         else:
-            part.copy_(_anchors(chunk, stop - start, win))
+            part.copy_(_window_starts(chunk, stop - start, win))
         if scale is not None:
             part.mul_(scale)  # while it is in the cache
     return out.view(x.shape[: x.ndim - win.rank] + win.out)

@@ -49,7 +49,7 @@ def by_logaddexp(x: Tensor, win: Window, beta: float, ignore: bool, outside: flo
     return z / beta
 
 
-def _shift(x: Tensor, rank: int, beta: float) -> Tensor:
+def _plane_maximum(x: Tensor, rank: int, beta: float) -> Tensor:
     """Return the largest beta*x of every plane, as a value of x; shape (*lead, 1, ..., 1)."""
     dims = tuple(range(x.ndim - rank, x.ndim))
     return x.amax(dims, keepdim=True) if beta > 0 else x.amin(dims, keepdim=True)
@@ -60,7 +60,7 @@ def by_shifted_sums(x: Tensor, win: Window, beta: float, ignore: bool) -> Tensor
 
     `ignore` leaves padded taps out; else they are 0.
     """
-    m = _shift(x, win.rank, beta)
+    m = _plane_maximum(x, win.rank, beta)
     if not ignore and win.pads_anything:  # the padded taps, x = 0, belong to the plane
         m = m.clamp(min=0) if beta > 0 else m.clamp(max=0)
         p = padded(x, win, 0.0)
@@ -114,11 +114,11 @@ def push_by_taps(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float) -> T
     return total
 
 
-def _scales(x: Tensor, y: Tensor, win: Window, beta: float) -> tuple[Tensor, Tensor] | None:
+def _exponent_scales(x: Tensor, y: Tensor, win: Window, beta: float) -> tuple[Tensor, Tensor] | None:
     """Return E = exp(beta*(x - M)) and 1/S = exp(-beta*(y - M)), M being x's shift over `win`; None where the latter
     would be too large.
     """
-    m = _shift(x, win.rank, beta)
+    m = _plane_maximum(x, win.rank, beta)
     depth = torch.sub(y, m).mul_(beta)
     if not bool((depth.amin() >= MIN_LOG_SUM) & (depth.amax() <= -MIN_LOG_SUM)):
         return None
@@ -130,7 +130,7 @@ def pull(x: Tensor, y: Tensor, v: Tensor, win: Window, beta: float, fast: bool) 
 
     v has the shape of x.
     """
-    scales = _scales(x, y, win, beta) if fast and x.numel() and y.numel() else None
+    scales = _exponent_scales(x, y, win, beta) if fast and x.numel() and y.numel() else None
     if scales is None:
         return pull_by_taps(x, y, v, win, beta)
     e, inverse = scales
@@ -142,7 +142,7 @@ def push(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float, back: Window
 
     `back` is the window's adjoint, whose sum is the adjoint of the window sum. beta scales the exponent.
     """
-    scales = _scales(x, y, win, beta) if back is not None and x.numel() and y.numel() else None
+    scales = _exponent_scales(x, y, win, beta) if back is not None and x.numel() and y.numel() else None
     if back is None or scales is None:
         return push_by_taps(x, y, g, win, beta)
     e, inverse = scales
@@ -161,7 +161,7 @@ def is_accurate_from_output(y: Tensor, beta: float) -> bool:
     return not y.numel() or bool(y.abs().amax() * abs(beta) <= MAX_SCALED_OUTPUT)
 
 
-def _weights(x: Tensor, win: Window, beta: float, rule: str) -> tuple[Tensor, Tensor, Tensor]:
+def _window_exponentials(x: Tensor, win: Window, beta: float, rule: str) -> tuple[Tensor, Tensor, Tensor]:
     """Return beta*x, the largest of every window, and the sum of exp(beta*x - largest); padding by the rule."""
     z = x * beta
     m = _window_max(z, win, 0.0 if rule == "zero" else -math.inf)
@@ -191,7 +191,7 @@ def tangent(x: Tensor, dx: Tensor, win: Window, beta: float, rule: str, like: Te
 
     beta scales the exponent; `rule` says whether padded taps count.
     """
-    z, m, s = _weights(x, win, beta, rule)
+    z, m, s = _window_exponentials(x, win, beta, rule)
     total = torch.zeros_like(like)
     for tap in win.taps():
         share = torch.exp(tap.read_inputs(z) - tap.read_outputs(m)) / tap.read_outputs(s)
@@ -204,7 +204,7 @@ def cotangent(x: Tensor, gy: Tensor, win: Window, beta: float, rule: str) -> Ten
 
     beta scales the exponent; `rule` says whether padded taps count.
     """
-    z, m, s = _weights(x, win, beta, rule)
+    z, m, s = _window_exponentials(x, win, beta, rule)
     total = torch.zeros_like(x)
     for tap in win.taps():
         outs, ins = tap.slices()

@@ -44,12 +44,12 @@ def _tensor_like(value: Any, other: Any) -> Tensor:
     return value if isinstance(value, Tensor) else torch.full((), value, dtype=other.dtype, device=other.device)
 
 
-def _of_tensors(f: Kernel) -> Any:
+def _binary_on_tensors(f: Kernel) -> Any:
     """Return a lowering to a binary function f that takes tensors only: Python numbers become 0-d tensors."""
     return for_any_shape(lambda a, b: f(_tensor_like(a, b), _tensor_like(b, a)))
 
 
-def _mask(f: Kernel) -> Any:
+def _comparison(f: Kernel) -> Any:
     """Return a lowering to a comparison f whose result is 0 or 1 in the type of its arguments."""
     return for_any_shape(lambda a, b: f(a, b).to(a.dtype if isinstance(a, Tensor) else b.dtype))
 
@@ -120,7 +120,7 @@ def quantized(t: Tensor, s: Any, z: Any, low: int | None, high: int | None) -> T
     return torch.clamp(q, low, high) if isinstance(z, Tensor) else torch.clamp_(q, low, high)
 
 
-def _root(x: Shape, *, exponent: Number) -> Kernel:
+def _power_with_finite_slope(x: Shape, *, exponent: Number) -> Kernel:
     """Lower x**exponent with slope 0 at 0, where PyTorch's own is infinite."""
     e = number(exponent)
 
@@ -242,18 +242,18 @@ TABLE: dict[str, Any] = {
     "mul": for_any_shape(lambda a, b: a * b),
     "div": for_any_shape(lambda a, b: a / b),
     "power": lambda x, *, exponent: lambda t: torch.pow(t, number(exponent)),
-    "root": _root,
-    "maximum": _of_tensors(torch.maximum),
-    "minimum": _of_tensors(torch.minimum),
+    "root": _power_with_finite_slope,
+    "maximum": _binary_on_tensors(torch.maximum),
+    "minimum": _binary_on_tensors(torch.minimum),
     # masks
-    "greater": _mask(lambda a, b: a > b),
-    "greater_equal": _mask(lambda a, b: a >= b),
-    "less": _mask(lambda a, b: a < b),
-    "equal": _mask(lambda a, b: a == b),
+    "greater": _comparison(lambda a, b: a > b),
+    "greater_equal": _comparison(lambda a, b: a >= b),
+    "less": _comparison(lambda a, b: a < b),
+    "equal": _comparison(lambda a, b: a == b),
     "sign": for_any_shape(_sign),
     "quantize": _quantize,
     "cast": lambda x, *, dtype: lambda t: t,
-    "fmod": _of_tensors(torch.fmod),
+    "fmod": _binary_on_tensors(torch.fmod),
     "select": _select,
     "stop_gradient": for_any_shape(torch.Tensor.detach),
     # activations

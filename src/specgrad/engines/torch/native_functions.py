@@ -102,7 +102,7 @@ def reduced_axes(x: Any, axes: Any) -> tuple[int, ...] | None:
     return at if known else None
 
 
-def _reduction(native: Callable[..., Tensor]) -> Callable[..., Kernel | None]:
+def _reduction_selector(native: Callable[..., Tensor]) -> Callable[..., Kernel | None]:
     """Return a selector for a PyTorch reduction `native` (amax, amin); it applies to ties="split" alone."""
 
     def line(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split") -> Kernel | None:
@@ -118,7 +118,7 @@ def sum_keepdims(x: Any, *, axes: Shape) -> Kernel | None:
     return (lambda x, *, axes: torch.sum(x, axes, True)) if _is_eager_float(x) else None
 
 
-def _arg_reduction(native: Callable[..., Tensor]) -> Callable[..., Kernel | None]:
+def _argmax_selector(native: Callable[..., Tensor]) -> Callable[..., Kernel | None]:
     """Return a selector for `native`, torch.argmax or argmin: both give the first of equal cells, NaN before all
     others.
     """
@@ -347,8 +347,8 @@ def _unpooled_size(x: Tensor, kernel: Any, stride: Any, padding: Any, rank: Any)
 NATIVE_FUNCTIONS: dict[str, Callable[..., Kernel | None]] = {
     "softplus": softplus,
     "sum": sum_keepdims,
-    "argmax": _arg_reduction(torch.argmax),
-    "argmin": _arg_reduction(torch.argmin),
+    "argmax": _argmax_selector(torch.argmax),
+    "argmin": _argmax_selector(torch.argmin),
     "topk": topk,
     "take_along": take_along,
     "roll": roll,
@@ -356,8 +356,8 @@ NATIVE_FUNCTIONS: dict[str, Callable[..., Kernel | None]] = {
     "quantize": quantize,
     "trunc": trunc,
     "mod": mod,
-    "amax": _reduction(torch.amax),
-    "amin": _reduction(torch.amin),
+    "amax": _reduction_selector(torch.amax),
+    "amin": _reduction_selector(torch.amin),
     "pad": pad,
     "max_unpool": max_unpool,
 }

@@ -48,7 +48,7 @@ def _is_maximum(x: Tensor, y: Tensor) -> Tensor:
 _amax_to_all_ties: Callable[..., Tensor] = _AmaxToAllTies.apply
 
 
-def _traceable(t: Tensor, axes: Shape) -> Tensor:
+def _traceable_amax(t: Tensor, axes: Shape) -> Tensor:
     """Return amax of t over `axes` with the derivative of `_AmaxToAllTies`, in traceable operators, axes kept."""
     y = t.detach().amax(axes, keepdim=True)
     wins = (t.detach() == y) | t.detach().isnan()
@@ -65,7 +65,7 @@ def _amax(t: Tensor, axes: Shape, ties: str) -> Tensor:
     if ties == "split" or not (is_tracing() or needs_grad(t)):
         return torch.amax(t, axes, keepdim=True)
     if not t.is_cpu or not is_eager(t):
-        return _traceable(t, axes)
+        return _traceable_amax(t, axes)
     y = torch.amax(t, axes, keepdim=True) if t.numel() <= MAX_CELLS_TIES_COUNTED else None
     return _amax_to_all_ties(t, axes) if y is None or not _has_no_ties(t.detach(), y.detach()) else y
 

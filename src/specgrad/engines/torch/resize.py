@@ -18,7 +18,7 @@ from .modes import needs_grad
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
-def _taps(t: Tensor, axis: int, line: Resized) -> list[tuple[Tensor, Tensor | None]]:
+def _resized_taps(t: Tensor, axis: int, line: Resized) -> list[tuple[Tensor, Tensor | None]]:
     """Return, for each tap of the resized axis `line`, the cells read of t along `axis` and their weights, None for
     nearest cells.
     """
@@ -33,11 +33,11 @@ def _taps(t: Tensor, axis: int, line: Resized) -> list[tuple[Tensor, Tensor | No
 def lower_resize(x: Shape, **params: Any) -> Kernel:
     """Lower resize to F.interpolate where it is exact, else to gathers and weights, axis by axis."""
     lines = axes_resized([x[a] for a in params["axes"]], **params)
-    axes, native = [a for a, _ in lines], _native(x, lines)
+    axes, native = [a for a, _ in lines], _exact_interpolate(x, lines)
 
     def general(t: Tensor) -> Tensor:
         for axis, line in lines:
-            parts = [(t.index_select(axis, i), w) for i, w in _taps(t, axis, line)]
+            parts = [(t.index_select(axis, i), w) for i, w in _resized_taps(t, axis, line)]
             products = [part if w is None else part * w for part, w in parts]
             t = products[0] if len(products) == 1 else products[0] + products[1]
         return t
@@ -68,7 +68,7 @@ def _finite_at_the_ends(t: Tensor, axes: list[int]) -> bool:
     return all(math.isfinite(t.select(a, -1).sum().item()) for a in axes)
 
 
-def _native(x: Shape, lines: Axes) -> Kernel | None:
+def _exact_interpolate(x: Shape, lines: Axes) -> Kernel | None:
     """Return F.interpolate of the resized axes `lines` if its coordinates are exact in floats (scales that are powers
     of two); else None.
 
@@ -92,7 +92,7 @@ def lower_resize_spread(gy: Shape, *, cells: Shape, **params: Any) -> Kernel:
     def compute(g: Tensor) -> Tensor:
         for axis, line in reversed(lines):
             y = g.new_zeros((*g.shape[:axis], line.n, *g.shape[axis + 1 :]))
-            for i, w in _taps(g, axis, line):
+            for i, w in _resized_taps(g, axis, line):
                 y = y.index_add(axis, i, g if w is None else g * w)
             g = y
         return g

@@ -130,7 +130,7 @@ def before_reshapes(graph: Graph, position: int) -> int:
     return position
 
 
-def _users(graph: Graph) -> dict[int, list[int]]:
+def _readers_by_node(graph: Graph) -> dict[int, list[int]]:
     """Return, for each position, the nodes that read it."""
     users = defaultdict[int, list[int]](list)
     for i, node in enumerate(graph.nodes):
@@ -196,7 +196,7 @@ ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
 """Of gy, and of x or y: whichever of both the rule reads."""
 
 
-def _activations(graph: Graph) -> Iterator[NativeCall]:
+def _activation_calls(graph: Graph) -> Iterator[NativeCall]:
     """Yield native calls for the cotangents of activations."""
     nodes = [(i, _Settings(n.op, n.params)) for i, n in enumerate(graph.nodes) if n.op.name in ACTIVATIONS]
     outputs = {(settings, graph.nodes[i].args): i for i, settings in nodes}
@@ -234,7 +234,7 @@ def batch_norm(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tenso
     is under autocast. `weight` and `bias` are per channel, `eps` is added to var.
     """
     wanted = mean.requires_grad or var.requires_grad or in_dual_level() or in_torch_func()
-    if not wanted and _one_type(x, mean, var, weight, bias):
+    if not wanted and _have_one_type(x, mean, var, weight, bias):
         mean, var, weight, bias = packed(mean, var, weight, bias)
         (lines,) = flatten_spatial(x) if needs_grad(x, weight, bias) else (x,)
         y = F.batch_norm(lines, mean, var, weight, bias, False, 0.0, eps)
@@ -244,7 +244,7 @@ def batch_norm(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tenso
     return (x - mean.view(shape)) * scale.view(shape) + bias.view(shape)
 
 
-def _one_type(x: Tensor, *others: Tensor) -> bool:
+def _have_one_type(x: Tensor, *others: Tensor) -> bool:
     """Whether all have the type of x; or x is a half type under autocast, and the others have float32."""
     halved = x.dtype in HALF_TYPES and torch.is_autocast_enabled(x.device.type)
     return len({x.dtype, *(t.dtype for t in others)}) == 1 or (halved and {t.dtype for t in others} == {torch.float32})
@@ -257,7 +257,7 @@ def _batch_norm_claim(shape: Shape, eps: Any) -> Graph:
     return trace(normalise, shape, *((shape[1],),) * 4)
 
 
-def _batch_norms(graph: Graph) -> Iterator[NativeCall]:
+def _batch_norm_calls(graph: Graph) -> Iterator[NativeCall]:
     """Yield native calls for batch normalisation with constant mean and var, eps >= 0 and some channels."""
     roots = [graph.nodes[n.operands()[0]].args for n in graph.nodes if n.op.name == "sqrt"]
     numbers = {a.value for args in roots for a in args if isinstance(a, NumberArg)}
@@ -284,12 +284,12 @@ def _norm_cotangent_claim(shape: Shape) -> Graph:
 _OF_X, _OF_SCALE, _OF_SHIFT = 1, 3, 4  # among the results of that claim
 
 
-def _norm_backwards(graph: Graph) -> Iterator[NativeCall]:
+def _norm_backward_calls(graph: Graph) -> Iterator[NativeCall]:
     """Yield one native call for the cotangents of x, scale and shift of one normalisation.
 
     Two norms that share their g share its sum, which is computed once.
     """
-    users, sums, used = _users(graph), _vector_sums(graph), set[int]()
+    users, sums, used = _readers_by_node(graph), _vector_sums(graph), set[int]()
     for gx, node in enumerate(graph.nodes):
         if node.op.name != "mul" or len(node.shape) < 2:
             continue
@@ -339,19 +339,19 @@ def batch_norm_backward(g: Tensor, x: Tensor, scale: Tensor, mean: Tensor) -> An
 # --- convolution ------------------------------------------------------------------------------------------------------
 
 
-def _convolutions(graph: Graph) -> Iterator[NativeCall]:
+def _convolution_calls(graph: Graph) -> Iterator[NativeCall]:
     """Yield native calls that compute gx, gw and gb of one convolution or transposed convolution.
 
     A convolution's gw reads x and gy, a transposed one's gy and x.
     """
-    users = _users(graph)
+    users = _readers_by_node(graph)
     for gw, node in enumerate(graph.nodes):
         if node.op.name == "conv_weight":
             for name in ("conv", "conv_transpose"):
-                yield from _convolution(graph, users, gw, REGISTRY[name])
+                yield from _convolution_call(graph, users, gw, REGISTRY[name])
 
 
-def _convolution(graph: Graph, users: dict[int, list[int]], gw: int, op: Op) -> Iterator[NativeCall]:
+def _convolution_call(graph: Graph, users: dict[int, list[int]], gw: int, op: Op) -> Iterator[NativeCall]:
     """Yield the native call for the weight gradient at node `gw` of a convolution `op`, if nodes that are gx and
     perhaps gb go with it.
 
@@ -411,9 +411,9 @@ def convolution_backward(
 
 
 REWRITES: dict[str, Callable[[Graph], Iterator[NativeCall]]] = {
-    "cotangents of activations": _activations,
-    "batch normalisation": _batch_norms,
-    "cotangents of batch normalisation": _norm_backwards,
-    "cotangents of convolutions": _convolutions,
+    "cotangents of activations": _activation_calls,
+    "batch normalisation": _batch_norm_calls,
+    "cotangents of batch normalisation": _norm_backward_calls,
+    "cotangents of convolutions": _convolution_calls,
 }
 """All of them; each yields calls that `match_claim` has justified."""

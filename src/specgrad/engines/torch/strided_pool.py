@@ -95,7 +95,7 @@ class StridedAxis:
 
     def spread(self, g: Tensor, out: Tensor, scratch: Scratch) -> Tensor:
         """Write to `out`, for every input cell, the sum of g over the windows that read it."""
-        totals = (self._received(g, n, scratch) for n in range(len(self.cells)))
+        totals = (self._sum_of_readers(g, n, scratch) for n in range(len(self.cells)))
         if self.pairs and out.is_contiguous():
             torch.complex(*totals, out=torch.view_as_complex(out.unflatten(-1, (-1, 2))))  # both in one pass
             return out
@@ -103,7 +103,7 @@ class StridedAxis:
             out[where].copy_(total)
         return out
 
-    def _received(self, g: Tensor, residue: int, scratch: Scratch) -> Tensor:
+    def _sum_of_readers(self, g: Tensor, residue: int, scratch: Scratch) -> Tensor:
         """Return the sum of g over the windows that read the cells of one residue modulo the stride."""
         _, count, writes = self.cells[residue]
         here = g.ndim + self.axis
@@ -142,21 +142,21 @@ class SlicedPool:
         cells = (math.prod(shape) * len(line.taps) * (ROW_NS, COLUMN_NS)[line.axis == -1] for line, shape in passes)
         return SET_UP_NS + planes * sum(cells) * (BACKWARD_FACTOR if back else 1)
 
-    def _chunk(self, x: Tensor) -> int:
+    def _planes_per_chunk(self, x: Tensor) -> int:
         """Return how many planes of x fit in CHUNK_BYTES."""
         return max(1, CHUNK_BYTES // (math.prod(self.window.size) * x.element_size()))
 
-    def _output(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _planes_and_result(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return x and a new result tensor, both as (planes, *spatial), and the result in its own shape."""
         y = x.new_empty((*x.shape[: x.ndim - self.rank], *self.window.out))
         return x.contiguous().view(-1, *self.window.size), y.view(-1, *self.window.out), y
 
-    def _chunks(self, planes: Tensor, out: Tensor, join: Join) -> Iterator[tuple[Tensor, Tensor]]:
+    def _reduce_chunks(self, planes: Tensor, out: Tensor, join: Join) -> Iterator[tuple[Tensor, Tensor]]:
         """Reduce planes into `out`, first axis first, chunk by chunk; yield each chunk's (input, output).
 
         A view costs what joining a few thousand cells does: few are made.
         """
-        count, first, last = self._chunk(planes), self.lines[0], self.lines[-1]
+        count, first, last = self._planes_per_chunk(planes), self.lines[0], self.lines[-1]
         scratch: dict[int, list[tuple[Tensor, list[Tensor]]]] = {}  # by planes: what a pass writes, the next one reads
         reads: Iterator[Sequence[Tensor]] = zip(*(view.split(count) for view in first.views(planes)), strict=True)
         for part, to, views in zip(planes.split(count), out.split(count), reads, strict=True):
@@ -171,8 +171,8 @@ class SlicedPool:
 
     def maximum(self, x: Tensor) -> Tensor:
         """Return the maximum of every window; NaN propagates, and of +0 and -0 the first in its window is returned."""
-        (planes, out, y), scratch = self._output(x), Scratch()
-        for part, to in self._chunks(planes, out, torch.maximum):
+        (planes, out, y), scratch = self._planes_and_result(x), Scratch()
+        for part, to in self._reduce_chunks(planes, out, torch.maximum):
             if int(torch.count_nonzero(to)) < to.numel() and has_negative_zero(part):
                 self._first_maximum(part, to, scratch)
         return y
@@ -184,19 +184,21 @@ class SlicedPool:
             x = line.reduce_taps(line.views(x), to, first_maximum)
         self.lines[0].reduce_taps(self.lines[0].views(x), out, first_maximum)
 
-    def total(self, x: Tensor, divisor: float | None = None) -> Tensor:
-        """Return the sum over every window, divided by `divisor`."""
-        planes, out, y = self._output(x)
-        for _, to in self._chunks(planes, out, torch.add):
+    def window_sums(self, x: Tensor, divisor: float | None = None) -> Tensor:
+        """Return the sum of x over every window, divided by `divisor` (None: not divided), with the window's output
+        sizes in place of x's last axes.
+        """
+        planes, out, y = self._planes_and_result(x)
+        for _, to in self._reduce_chunks(planes, out, torch.add):
             if divisor is not None:
                 to.div_(divisor)  # while it is in the cache
         return y
 
-    def spread_sum(self, g: Tensor, divisor: float | None = None) -> Tensor:
-        """Return the adjoint of `total`: g / divisor added to every cell of its window."""
+    def spread_sums(self, g: Tensor, divisor: float | None = None) -> Tensor:
+        """Return the adjoint of `window_sums`: g / divisor added to every cell of its window."""
         gx = g.new_empty((*g.shape[: g.ndim - self.rank], *self.window.size))
         planes, out, scratch = g.contiguous().view(-1, *self.window.out), gx.view(-1, *self.window.size), Scratch()
-        count = self._chunk(gx)
+        count = self._planes_per_chunk(gx)
         for part, whole in zip(planes.split(count), out.split(count), strict=True):
             if divisor is not None:
                 part = torch.div(part, divisor, out=scratch("part", part.shape, g.dtype))

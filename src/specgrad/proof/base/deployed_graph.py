@@ -67,10 +67,10 @@ def deployed_constants(graph: Graph) -> Graph:
     graph = graph.at()  # what is proven is proven at one size
     if layers := getattr(graph, "integer_layers", ()):
         raise ParameterError("certify", f"layer {layers[0]!r} computes with integers, which may wrap around", rule="P5")
-    return replace(graph, constants={i: _float32(graph, i, a) for i, a in graph.constants.items()})
+    return replace(graph, constants={i: _constant_in_float32(graph, i, a) for i, a in graph.constants.items()})
 
 
-def _float32(graph: Graph, i: int, array: Array) -> Array:
+def _constant_in_float32(graph: Graph, i: int, array: Array) -> Array:
     """Return constant `i` as float32, or as it is if it holds integers; raise ParameterError for other formats and
     overflow."""
     name = graph.nodes[i].name
@@ -87,14 +87,14 @@ def _float32(graph: Graph, i: int, array: Array) -> Array:
 
 def rounded_constants(graph: Graph) -> tuple[str, ...]:
     """Return a tuple of one sentence that names the constants which deployment rounds; () if it rounds none."""
-    changed = [graph.nodes[i].name for i, a in graph.constants.items() if _rounds(a)]
+    changed = [graph.nodes[i].name for i, a in graph.constants.items() if _changes_in_float32(a)]
     if not changed:
         return ()
     names = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
     return (f"constants were rounded to float32 first ({names}): the network that they make is the one that is meant",)
 
 
-def _rounds(array: Array) -> bool:
+def _changes_in_float32(array: Array) -> bool:
     """Return whether float32 changes some number of a constant; integers do not count."""
     if array.dtype.kind in "iu" or array.dtype == np.float32:
         return False

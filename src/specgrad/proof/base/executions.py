@@ -126,9 +126,9 @@ def executions(given: Any = None) -> Executions:
         raise ExecutionError(f"the entries must be {', '.join(REPLAYED)}; and functions where some are computed")
     data = dict(given) if isinstance(given, Mapping) else {name: getattr(given, name) for name in REPLAYED}
     if not isinstance(given, Mapping):
-        data["functions"] = _declared(given)
+        data["functions"] = _declared_functions(given)
     elif "functions" in given:
-        data["functions"] = _functions(given["functions"])
+        data["functions"] = _validated_functions(given["functions"])
     for name, allowed in REPLAYED.items():
         if not any(type(data[name]) is type(value) and data[name] == value for value in allowed):
             words = " or ".join(map(repr, allowed))
@@ -136,7 +136,7 @@ def executions(given: Any = None) -> Executions:
     return Executions(**data)
 
 
-def _declared(given: Any) -> Functions:
+def _declared_functions(given: Any) -> Functions:
     """Return the `functions` of an arithmetic object `given`: as they are, or from its `ulps` for functions that
     certificates know.
     """
@@ -144,10 +144,10 @@ def _declared(given: Any) -> Functions:
         return dict(given.functions)
     bounds = {name: given.ulp_bound(name) for name in FUNCTIONS if name in given.ulps}
     stated = {name: [str(Fraction(str(units))), kind] for name, (units, kind) in bounds.items()}
-    return _functions(stated) if stated else {}
+    return _validated_functions(stated) if stated else {}
 
 
-def _functions(data: Any) -> Functions:
+def _validated_functions(data: Any) -> Functions:
     """Validate `data`, the functions of a JSON file (name -> [units, kind], units >= 1), and return them as exact
     numbers.
 
@@ -241,18 +241,18 @@ def scaled_choices(graph: Graph) -> tuple[str, ...]:
     fixed = _constants(graph)
     before: set[int] = set()  # the node's value has a constant factor, as far as it can be followed
     for i, node in enumerate(graph.nodes):
-        if _scales(graph, node, fixed) or not before.isdisjoint(_carried(node, fixed)):
+        if _is_scaling(graph, node, fixed) or not before.isdisjoint(_operands_with_factor(node, fixed)):
             before.add(i)
     after: set[int] = set()  # some reader multiplies the node's value by a constant
     for i in reversed(range(len(graph.nodes))):
         node = graph.nodes[i]
-        if i in after or _scales(graph, node, fixed):
-            after.update(_carried(node, fixed))
+        if i in after or _is_scaling(graph, node, fixed):
+            after.update(_operands_with_factor(node, fixed))
     names = []
     for i, node in enumerate(graph.nodes):
         if i in fixed or node.op.name not in CHOICES or node.kind != "real":
             continue
-        if i in after or not before.isdisjoint(_carried(node, fixed)):
+        if i in after or not before.isdisjoint(_operands_with_factor(node, fixed)):
             names.append(node.name)
     return tuple(names)
 
@@ -270,17 +270,17 @@ def exclusion(graph: Graph) -> str:
     """
     said = []
     if names := scaled_choices(graph):
-        said.append(f"move a constant factor through {_listed(names)}, or take another number for it,")
+        said.append(f"move a constant factor through {_names_text(names)}, or take another number for it,")
     leaving = [(f.formula, graph.nodes[f.position].name) for f in formulas(graph) if not f.formula.held]
     for formula in (f for f in FORMULAS if any(f is g for g, _ in leaving)):
         names = tuple(name for g, name in leaving if g is formula)
-        said.append(f"compute {formula.text} at {_listed(names)} as a {formula.name}")
+        said.append(f"compute {formula.text} at {_names_text(names)} as a {formula.name}")
     if numbers := [f"{c:.8g}" for c in near_numbers(graph)]:
-        said.append(f"take a gelu's number for {_listed(numbers)}")
+        said.append(f"take a gelu's number for {_names_text(numbers)}")
     return f"executions that {' or '.join(said)} are excluded" if said else ""
 
 
-def _listed(names: Sequence[str]) -> str:
+def _names_text(names: Sequence[str]) -> str:
     """Return names joined by commas, at most SHOWN of them, and how many more there are."""
     return f"{', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}"
 
@@ -294,7 +294,7 @@ def _constants(graph: Graph) -> set[int]:
     return fixed
 
 
-def _carried(node: Node, fixed: set[int]) -> list[int]:
+def _operands_with_factor(node: Node, fixed: set[int]) -> list[int]:
     """Return the varying operands of `node` whose constant factors are factors of the node's value too, as of max(2*x,
     2*y).
 
@@ -310,7 +310,7 @@ def _carried(node: Node, fixed: set[int]) -> list[int]:
     return [a for k, a in enumerate(node.args) if k in linear and isinstance(a, int) and a in varying]
 
 
-def _scales(graph: Graph, node: Node, fixed: set[int]) -> bool:
+def _is_scaling(graph: Graph, node: Node, fixed: set[int]) -> bool:
     """Return whether `node` is a product with a constant, or a quotient by one, that is not 1 or -1 in all cells.
 
     The divisor of a mean is none: it belongs to the mean, as that of avg_pool does. A computed constant counts as

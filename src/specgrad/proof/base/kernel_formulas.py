@@ -81,17 +81,17 @@ def _softmax(x: Any, axes: tuple[int, ...] = (-1,)) -> Any:
     return e / e.sum(axes, keepdims=True)
 
 
-def _rows(x: Any) -> Any:
+def _row_mean(x: Any) -> Any:
     """Return the mean along the last axis, which is kept with size 1."""
     return x.mean(-1, keepdims=True)
 
 
-def _total(x: Any) -> Any:
+def _row_sum(x: Any) -> Any:
     """Return the sum along the last axis, which is kept with size 1."""
     return x.sum(-1, keepdims=True)
 
 
-def _root(square: Any) -> Any:
+def _root_of_shifted(square: Any) -> Any:
     """Return sqrt(square + c) for any constant c."""
     return sqrt(square + ANY)
 
@@ -107,7 +107,7 @@ FORMULAS = (
         (lambda x: x * tanh(log(exp(x) + 1)),),
         lambda x, _: x * tanh(softplus(x)),
     ),
-    Formula("softmax", "exp(x)/sum(exp(x))", (lambda x: exp(x) / _total(exp(x)),), _softmax),
+    Formula("softmax", "exp(x)/sum(exp(x))", (lambda x: exp(x) / _row_sum(exp(x)),), _softmax),
     Formula("silu", "x*sigmoid(c*x)", (lambda x: x * sigmoid(x * ANY),), held=True),
     Formula("mish", "x*tanh(softplus(x))", (lambda x: x * tanh(softplus(x)),), held=True),
     Formula(
@@ -140,12 +140,12 @@ FORMULAS = (
         (_softmax,),
         held=True,
     ),
-    Formula("RMS norm", "x/sqrt(mean(x^2) + c)", (lambda x: x / _root(_rows(x * x) * ANY),), held=True),
-    Formula("L2 norm", "x/sqrt(sum(x^2))", (lambda x: x / sqrt(_total(x * x)) * ANY,), held=True),
+    Formula("RMS norm", "x/sqrt(mean(x^2) + c)", (lambda x: x / _root_of_shifted(_row_mean(x * x) * ANY),), held=True),
+    Formula("L2 norm", "x/sqrt(sum(x^2))", (lambda x: x / sqrt(_row_sum(x * x)) * ANY,), held=True),
     Formula(
         "mean-variance norm",
         "(x - mean(x))/sqrt(mean((x - mean(x))^2) + c)",
-        (lambda x: (x - _total(x) * ANY) / _root(_rows((x - _total(x) * ANY) ** 2) * ANY),),
+        (lambda x: (x - _row_sum(x) * ANY) / _root_of_shifted(_row_mean((x - _row_sum(x) * ANY) ** 2) * ANY),),
         held=True,
     ),
 )
@@ -180,7 +180,10 @@ def formulas(graph: Graph) -> list[Found]:
     if not any(name in (*FUNCTIONS, "sum") for name in names):
         return []
     return [
-        place for i, name in enumerate(names) if name in ("log", "mul", "div", "power") for place in _ending(graph, i)
+        place
+        for i, name in enumerate(names)
+        if name in ("log", "mul", "div", "power")
+        for place in _formula_ending_at(graph, i)
     ]
 
 
@@ -194,12 +197,12 @@ def near_numbers(graph: Graph) -> dict[float, float]:
     """
     names = {n.op.name for n in graph.nodes}
     meant = [f.numbers for f in FORMULAS if f.beside in names]
-    constants = sorted(set(_numbers(graph))) if meant else []
+    constants = sorted(set(_single_numbers(graph))) if meant else []
     near = {c: [n for numbers in meant for n, by in numbers.items() if abs(abs(c) - n) <= n * by] for c in constants}
     return {c: math.copysign(ns[0], c) for c, ns in near.items() if ns and np.float32(abs(c)) != np.float32(ns[0])}
 
 
-def _numbers(graph: Graph) -> Iterator[float]:
+def _single_numbers(graph: Graph) -> Iterator[float]:
     """Constants of one number, in all cells, that are added, multiplied or divided by."""
     read: set[int] = set()
     for i, node in reversed(list(enumerate(graph.nodes))):
@@ -244,7 +247,7 @@ class _Call:
 X = "x"
 
 
-def _times(*products: _Product) -> _Product:
+def _product_of(*products: _Product) -> _Product:
     """Return the product of products: constants are multiplied, exponents of equal bases added."""
     powers: dict[Any, float] = {}
     for base, e in itertools.chain.from_iterable(p.powers for p in products):
@@ -252,14 +255,14 @@ def _times(*products: _Product) -> _Product:
     return _Product(math.prod(p.number for p in products), tuple((b, e) for b, e in powers.items() if e))
 
 
-def _raised(p: _Product, e: float) -> _Product | None:
+def _power_of(p: _Product, e: float) -> _Product | None:
     """Return p**e, or None if the constant is 0, or negative with a fractional exponent."""
     if p.number == 0 or (p.number < 0 and e != round(e)):
         return None
     return _Product(p.number**e, tuple((base, f * e) for base, f in p.powers))
 
 
-def _added(*products: _Product) -> _Product:
+def _sum_of(*products: _Product) -> _Product:
     """Return the sum of products as one product: nested sums are flattened, constants added up."""
     number, terms = 0.0, list[_Product]()
     for p in products:
@@ -287,13 +290,13 @@ class _FormulaMatcher:
     def read(self, arg: int | NumberArg) -> _Product | None:
         """Return `arg`, a node or number, as an expression in x, or None; results are cached by node."""
         if isinstance(arg, NumberArg):
-            return self._number(float(arg.value))
+            return self._read_number(float(arg.value))
         if arg not in self.values:
             self.values[arg] = None  # while its own operands are read
-            self.values[arg] = self._read(arg)
+            self.values[arg] = self._read_node(arg)
         return self.values[arg]
 
-    def _number(self, value: float) -> _Product | None:
+    def _read_number(self, value: float) -> _Product | None:
         """Return a constant `value` as an expression, None if it is infinite; ANY becomes NaN in formulas of the
         table.
         """
@@ -301,26 +304,26 @@ class _FormulaMatcher:
             value = math.nan
         return None if math.isinf(value) else _Product(value)
 
-    def _read(self, i: int) -> _Product | None:
+    def _read_node(self, i: int) -> _Product | None:
         """Return the expression of node `i` in x, computed from its operands, or None."""
         node, name = self.graph.nodes[i], self.graph.nodes[i].op.name
         if i in self.graph.constants:
             value = self.graph.constants[i]
             one = value.size and value.dtype.kind in "fiO" and (value == value.flat[0]).all()
-            return self._number(float(value.flat[0])) if one else None
+            return self._read_number(float(value.flat[0])) if one else None
         if name not in (*READ, *FUNCTIONS) or len(self.values) > MAX_NODES:
             return None
         if name == "reshape":
-            return self._laid_out(i)
+            return self._read_reshape(i)
         known: list[_Product] = []
         for a in node.args:
             part = self.read(a)
             if part is None:
                 return None  # at once: of a long chain, such as steps of time, nothing else need be read
             known.append(part)
-        return _combined(name, node.params, known)
+        return _expression_of(name, node.params, known)
 
-    def _laid_out(self, i: int) -> _Product | None:
+    def _read_reshape(self, i: int) -> _Product | None:
         """Return the expression of reshape node i: of a number, or of a reduction whose axes stay with size 1; else
         None.
         """
@@ -338,17 +341,17 @@ class _FormulaMatcher:
         return None if value is None else _Product(1.0, ((_Call(below.op.name, value), 1.0),))
 
 
-def _combined(name: str, params: Mapping[str, Any], args: Sequence[_Product]) -> _Product | None:
+def _expression_of(name: str, params: Mapping[str, Any], args: Sequence[_Product]) -> _Product | None:
     """Return the expression that operator `name` makes of expressions, or None."""
     if name in ("mul", "div"):
-        last = _raised(args[1], -1.0) if name == "div" else args[1]
-        return None if last is None else _times(args[0], last)
+        last = _power_of(args[1], -1.0) if name == "div" else args[1]
+        return None if last is None else _product_of(args[0], last)
     if name in ("add", "sub"):
-        return _added(args[0], _times(args[1], _Product(1.0 if name == "add" else -1.0)))
+        return _sum_of(args[0], _product_of(args[1], _Product(1.0 if name == "add" else -1.0)))
     if name == "neg":
-        return _times(args[0], _Product(-1.0))
+        return _product_of(args[0], _Product(-1.0))
     if name in ("power", "sqrt"):
-        return _raised(args[0], float(params.get("exponent", 0.5)))
+        return _power_of(args[0], float(params.get("exponent", 0.5)))
     if name in ("broadcast", "stop_gradient"):
         return args[0]
     if params.get("beta", 1) != 1:
@@ -356,31 +359,31 @@ def _combined(name: str, params: Mapping[str, Any], args: Sequence[_Product]) ->
     return _Product(1.0, ((_Call(name, args[0]), 1.0),))
 
 
-def _fits(meant: Any, seen: Any) -> bool:
+def _matches_expression(meant: Any, seen: Any) -> bool:
     """Return whether expression `seen` of a graph is `meant` of the table, up to the order of factors and terms."""
     if type(meant) is not type(seen):
         return False
     if isinstance(meant, _Call):
-        return meant.name == seen.name and _fits(meant.argument, seen.argument)
+        return meant.name == seen.name and _matches_expression(meant.argument, seen.argument)
     if isinstance(meant, _Sum):
-        return _is(meant.number, seen.number) and _in_some_order(meant.terms, seen.terms)
+        return _matches_constant(meant.number, seen.number) and _match_in_some_order(meant.terms, seen.terms)
     if isinstance(meant, _Product):
-        return _is(meant.number, seen.number) and _in_some_order(meant.powers, seen.powers)
+        return _matches_constant(meant.number, seen.number) and _match_in_some_order(meant.powers, seen.powers)
     if isinstance(meant, tuple):
-        return _is(meant[1], seen[1]) and _fits(meant[0], seen[0])
+        return _matches_constant(meant[1], seen[1]) and _matches_expression(meant[0], seen[0])
     return bool(meant == seen)
 
 
-def _is(meant: float, seen: float) -> bool:
+def _matches_constant(meant: float, seen: float) -> bool:
     """Return whether constant `seen` is `meant` in float32 precision; a NaN in `meant` matches any."""
     return math.isnan(meant) or math.isclose(meant, seen, rel_tol=SAME_RTOL)
 
 
-def _in_some_order(meant: Sequence[Any], seen: Sequence[Any]) -> bool:
+def _match_in_some_order(meant: Sequence[Any], seen: Sequence[Any]) -> bool:
     """Return whether expressions `meant` and `seen` fit one to one in some order."""
     if len(meant) != len(seen):
         return False
-    return any(all(map(_fits, meant, order)) for order in itertools.permutations(seen))
+    return any(all(map(_matches_expression, meant, order)) for order in itertools.permutations(seen))
 
 
 # --- where they stand -------------------------------------------------------------------------------------------------
@@ -395,34 +398,34 @@ def _table() -> list[tuple[Formula, frozenset[str], _Product]]:
             graph = trace(spelling, (2, 3))
             value = _FormulaMatcher(graph, 0, any_number=True).read(graph.output_positions[0])
             assert value is not None, formula.text
-            rows.append((formula, _functions(graph, range(len(graph.nodes))), value))
+            rows.append((formula, _functions_among(graph, range(len(graph.nodes))), value))
     return rows
 
 
-def _functions(graph: Graph, positions: Any) -> frozenset[str]:
+def _functions_among(graph: Graph, positions: Any) -> frozenset[str]:
     """Return the names of functions and reductions among nodes at `positions`."""
     return frozenset(graph.nodes[i].op.name for i in positions) & {*FUNCTIONS, *REDUCTIONS}
 
 
-def _ending(graph: Graph, position: int) -> Iterator[Found]:
+def _formula_ending_at(graph: Graph, position: int) -> Iterator[Found]:
     """Yield the formula, if there is one, whose value is node `position`: each earlier node is tried as its x, in
     order."""
-    before = _before(graph, position)
-    rows = [row for row in _table() if row[1] <= _functions(graph, before)]
+    before = _nodes_before(graph, position)
+    rows = [row for row in _table() if row[1] <= _functions_among(graph, before)]
     nodes = graph.nodes
     for x in sorted(before - {position}) if rows else ():
         if nodes[x].shape != nodes[position].shape or nodes[x].op is CONSTANT or nodes[x].kind != "real":
             continue
         reader = _FormulaMatcher(graph, x)
         value = reader.read(position)
-        formula = next((f for f, _, meant in rows if value is not None and _fits(meant, value)), None)
+        formula = next((f for f, _, meant in rows if value is not None and _matches_expression(meant, value)), None)
         if formula is not None and len(reader.axes) <= 1:
             between = frozenset(i for i in reader.values if i not in (position, x, *graph.constants))
             yield Found(formula, position, x, between, next(iter(reader.axes), ()))
             return
 
 
-def _before(graph: Graph, position: int) -> set[int]:
+def _nodes_before(graph: Graph, position: int) -> set[int]:
     """Return the nodes that a formula ending at `position` may consist of, and those that they read, about MAX_NODES at
     most."""
     before, todo = {position}, [position]

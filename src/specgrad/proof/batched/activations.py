@@ -114,7 +114,7 @@ class FunctionTable:
         self._values: dict[int, tuple[int, int]] = {}
         self._slopes: list[dict[int, tuple[int, int]]] = [{} for _ in self.f.signs]
         self.breakpoints = [
-            (floor_scaled(b, grid), -floor_scaled(-b, grid), _ends(self.f.value(b), frac_bits))
+            (floor_scaled(b, grid), -floor_scaled(-b, grid), _ends_outward(self.f.value(b), frac_bits))
             for b in self.f.breakpoints
         ]
 
@@ -139,14 +139,16 @@ class FunctionTable:
 
     def values(self, j: Array) -> tuple[Array, Array]:
         """Return lower and upper bounds of f at grid points j."""
-        return _lookup(j, self._values, lambda x: _ends(self.f.value(x), self.frac_bits), self.grid)
+        return _enclosures_at(j, self._values, lambda x: _ends_outward(self.f.value(x), self.frac_bits), self.grid)
 
     def derivatives(self, j: Array, piece: int) -> tuple[Array, Array]:
         """Return lower and upper bounds of f' at grid points j of a piece."""
-        return _lookup(j, self._slopes[piece], lambda x: _ends(self.f.slope(x, piece), self.slopes), self.grid)
+        return _enclosures_at(
+            j, self._slopes[piece], lambda x: _ends_outward(self.f.slope(x, piece), self.slopes), self.grid
+        )
 
 
-def _lookup(
+def _enclosures_at(
     j: Array, known: dict[int, tuple[int, int]], made: Callable[[Any], tuple[int, int]], grid: int
 ) -> tuple[Array, Array]:
     """Return the two ends at grid points j from the cache `known`; missing ones are made by `made`."""
@@ -158,7 +160,7 @@ def _lookup(
     return ends[..., 0], ends[..., 1]
 
 
-def _ends(given: tuple[Any, Any], frac_bits: int) -> tuple[int, int]:
+def _ends_outward(given: tuple[Any, Any], frac_bits: int) -> tuple[int, int]:
     """Return the rationals `given`, (low, high), times 2**frac_bits, rounded outward; raise ReplayError beyond 60
     bits.
     """
@@ -223,22 +225,26 @@ class _LinesBelow:
         return TangentLines(slope, self.middle << shift, np.minimum(height, most)), flat
 
     def height(self, s: Array, t: Array | None) -> Array:
-        """Return h of the line s*(x - middle) + h below sign*f, by the rule at the top of this file; t: a point of the
-        convex piece.
+        """Return h, per cell, with s*(x - middle) + h <= sign*f(x) from first to last.
+
+        It is the least of f(e) - s*(e - middle) over the ends e of pieces that are not convex and, for a point t of the
+        convex piece, of its tangent's height there; t None: there is no such piece.
         """
-        h = np.minimum(self._at(self.at_first, self.first, s), self._at(self.at_last, self.last, s))
+        h = np.minimum(
+            self._height_at_middle(self.at_first, self.first, s), self._height_at_middle(self.at_last, self.last, s)
+        )
         for near, far, ends in self.table.breakpoints:
             value = np.int64(ends[0] if self.sign > 0 else -ends[1])
             inside = (near < self.last) & (far > self.first)
-            either = np.minimum(self._at(value, near, s), self._at(value, far, s))
+            either = np.minimum(self._height_at_middle(value, near, s), self._height_at_middle(value, far, s))
             h = np.where(inside, np.minimum(h, either), h)
         if self.convex is None or t is None:
             return h
         low, high = self._derivatives(t)
         sunk = np.maximum(np.maximum((s - low) * (self.q - t), (high - s) * (t - self.p)), 0)
-        return np.where(self.p <= self.q, np.minimum(h, self._at(self._values(t), t, s, sunk)), h)
+        return np.where(self.p <= self.q, np.minimum(h, self._height_at_middle(self._values(t), t, s, sunk)), h)
 
-    def _at(self, value: Array | np.int64, j: Array | int, s: Array, sunk: Array | int = 0) -> Array:
+    def _height_at_middle(self, value: Array | np.int64, j: Array | int, s: Array, sunk: Array | int = 0) -> Array:
         """Return the height at the middle of a line of slope s that is `value` at grid point j, lowered by `sunk`;
         rounded down.
         """
@@ -254,10 +260,10 @@ class _LinesBelow:
         if self.convex is None:
             return None
         if self.table.lowest is not None:
-            return self._clipped(np.full_like(self.first, floor_scaled(self.table.lowest, self.table.grid)))
-        return self._clipped(self.first if self.sign > 0 else self.last)
+            return self._clip_to_convex(np.full_like(self.first, floor_scaled(self.table.lowest, self.table.grid)))
+        return self._clip_to_convex(self.first if self.sign > 0 else self.last)
 
-    def _clipped(self, t: Array) -> Array:
+    def _clip_to_convex(self, t: Array) -> Array:
         """Return grid points t moved into the convex piece p..q."""
         return np.maximum(np.minimum(t, self.q), np.minimum(self.p, self.q))
 
@@ -268,7 +274,7 @@ class _LinesBelow:
         yield np.clip(rise // wide, -(1 << SLOPE_BITS), 1 << SLOPE_BITS), self._convex_minimum()
         if table.f.is_piecewise_linear:
             for k in range(len(table.f.signs)):
-                own, _ = _ends(table.f.slope(rational(0), k), table.slopes)
+                own, _ = _ends_outward(table.f.slope(rational(0), k), table.slopes)
                 yield np.full_like(self.first, self.sign * own), None
         elif self.convex is not None:
             t = self._tangent_point()
@@ -277,7 +283,7 @@ class _LinesBelow:
     def _tangent_point(self) -> Array:
         """Return the point of the convex piece whose tangent passes just below f at the far end, or the middle if that
         does."""
-        middle = self._clipped(self.middle)
+        middle = self._clip_to_convex(self.middle)
         left = self.q < self.last  # of the far end, which is the last point, or else the first
         near, far = (np.where(left, a, b) for a, b in ((self.p, self.q), (self.q, self.p)))
         for _ in range(BISECTIONS):

@@ -52,15 +52,15 @@ class Affine:
         self.shapes = [f.shape for f in fixed]
         self.size, self.sizes = math.prod(node.shape), [math.prod(self.shapes[k]) for k in varying]
         self.offset = cells(run_spec(node.op, fixed, node.params))
-        self.frac_bits, self.off, self.back = 0, zeros(node.shape), self._unscaled
+        self.frac_bits, self.off, self.back = 0, zeros(node.shape), self._moved_coefficients
         if node.op.name in FACTORS:
             self._scale(fixed, sizes)
         elif node.op.name in DIVIDED:
-            self._divide(fixed, sizes)
+            self._prepare_average(fixed, sizes)
         elif node.op.name not in UNSCALED:
             raise UnsupportedError(node.op.name, f"leaves cannot be replayed through node {node.name}")
         elif not self._is_moved():
-            self._prepare([np.zeros(s, dtype=np.int64) for s in self.shapes])
+            self._prepare_adjoint([np.zeros(s, dtype=np.int64) for s in self.shapes])
 
     # --- weights --------------------------------------------------------------------------------------------------
 
@@ -72,22 +72,22 @@ class Affine:
         largest = max(abs(v) for f in fixed for v in f.flat)
         self.frac_bits = COLUMN_BITS - 1 - int(largest).bit_length()
         scaled = [round_scaled(f, self.frac_bits) for f in fixed]
-        while (column := self._column(scaled)) > 1 << COLUMN_BITS:
+        while (column := self._largest_column_sum(scaled)) > 1 << COLUMN_BITS:
             self.frac_bits -= max(1, (column - 1).bit_length() - COLUMN_BITS)
             scaled = [round_scaled(f, self.frac_bits) for f in fixed]
         rounded = [rationals(s) * rational(2) ** -self.frac_bits for s in scaled]
         given = [cells(np.abs(f - r)) for f, r in zip(fixed, rounded, strict=True)]
         for k, size in zip(self.varying, sizes, strict=True):
             given[k] = size
-        self.off = cells(absolute(self.node.op, given, self.node.params) - self._bias(given))
-        self._prepare(scaled)
+        self.off = cells(absolute(self.node.op, given, self.node.params) - self._constant_term(given))
+        self._prepare_adjoint(scaled)
 
-    def _bias(self, given: Sequence[Array]) -> Array:
+    def _constant_term(self, given: Sequence[Array]) -> Array:
         """Return what the constant arguments among `given` add to y, which is no part of J."""
         only = [zeros(g.shape) if k in self.varying else g for k, g in enumerate(given)]
         return cells(run_spec(self.node.op, only, self.node.params))
 
-    def _column(self, scaled: Sequence[Array]) -> int:
+    def _largest_column_sum(self, scaled: Sequence[Array]) -> int:
         """Return the largest sum of absolute weights with which one cell of an argument is read.
 
         ReplayError if it may not fit 64 bits. `scaled` are the weights as integers.
@@ -97,7 +97,7 @@ class Affine:
         sums = self._adjoint([np.abs(s) for s in scaled], np.ones(self.node.shape, dtype=np.int64))
         return max(int(s.max(initial=0)) for s in sums)
 
-    def _divide(self, fixed: Sequence[Array], sizes: Sequence[Array]) -> None:
+    def _prepare_average(self, fixed: Sequence[Array], sizes: Sequence[Array]) -> None:
         """Prepare y = share * (the sum of what it reads), with a share per cell of y, which is rounded.
 
         UnsupportedError unless only what is divided varies, cell by cell. `fixed` are the exact constant arguments,
@@ -106,17 +106,17 @@ class Affine:
         if self.varying != [0] or (self.node.op.name == "div" and self.shapes[0] != self.node.shape):
             raise UnsupportedError(self.node.op.name, f"leaves cannot be replayed through node {self.node.name}")
         ones = zeros(self.shapes[0]) + rational(1)
-        count = cells(self._read(ones))
+        count = cells(self._sum_read(ones))
         whole = cells(run_spec(self.node.op, [ones, *fixed[1:]], self.node.params))
         share = cells(whole / np.where(count == 0, rational(1), count))
-        self.frac_bits = COLUMN_BITS - 1 - int(max(self._spread(cells(np.abs(share))[None]).flat)).bit_length()
+        self.frac_bits = COLUMN_BITS - 1 - int(max(self._spread_back(cells(np.abs(share))[None]).flat)).bit_length()
         weight = round_scaled(share, self.frac_bits)
-        assert int(self._spread(np.asarray(np.abs(weight))[None]).max()) <= 1 << COLUMN_BITS
+        assert int(self._spread_back(np.asarray(np.abs(weight))[None]).max()) <= 1 << COLUMN_BITS
         changed = np.abs(share - rationals(weight) * rational(2) ** -self.frac_bits)
-        self.off = cells(changed * self._read(sizes[0]))
-        self.back = lambda a: (self._spread(a.reshape(-1, *self.node.shape) * weight).reshape(len(a), -1),)
+        self.off = cells(changed * self._sum_read(sizes[0]))
+        self.back = lambda a: (self._spread_back(a.reshape(-1, *self.node.shape) * weight).reshape(len(a), -1),)
 
-    def _read(self, x: Array) -> Array:
+    def _sum_read(self, x: Array) -> Array:
         """Return the sum of the cells of x that every cell of y reads."""
         if self.node.op.name == "div":
             return x
@@ -126,8 +126,8 @@ class Affine:
             tap.add_to_outputs(y, tap.read_inputs(x))
         return y
 
-    def _spread(self, y: Array) -> Array:
-        """Return the adjoint of `_read` on rows (rows, *shape of y): each cell added to those it is read from."""
+    def _spread_back(self, y: Array) -> Array:
+        """Return the adjoint of `_sum_read` on rows (rows, *shape of y): each cell added to those it is read from."""
         if self.node.op.name == "div":
             return y
         window: Window = self.node.params["window"]
@@ -139,7 +139,7 @@ class Affine:
 
     # --- the way back ---------------------------------------------------------------------------------------------
 
-    def _unscaled(self, a: Array) -> Sequence[Array]:
+    def _moved_coefficients(self, a: Array) -> Sequence[Array]:
         """Return coefficients `a` (rows, cells) after layout, add, sub and neg: cells are moved, or change their
         sign.
         """
@@ -157,7 +157,7 @@ class Affine:
             return all(self.shapes[k] == self.node.shape for k in self.varying)
         return self.node.op.name in ("neg", "reshape", "permute")
 
-    def _prepare(self, scaled: Sequence[Array]) -> None:
+    def _prepare_adjoint(self, scaled: Sequence[Array]) -> None:
         """Set `back` to the adjoint at the integer weights `scaled`: cell by cell, as a matrix, on all rows at once, or
         row by row.
         """
@@ -166,17 +166,17 @@ class Affine:
             weight = scaled[1 - self.varying[0]].ravel()
             self.back = lambda a: (a * weight,)
         elif cells <= (WINDOWED_MATRIX if name in WINDOWED else MATRIX):
-            matrices = self._one_by_one(scaled, np.eye(self.size, dtype=np.int64))
-            products = [_product(m) for m in matrices]
+            matrices = self._adjoint_by_rows(scaled, np.eye(self.size, dtype=np.int64))
+            products = [_multiply_by(m) for m in matrices]
             self.back = lambda a: [product(a) for product in products]
         elif name in WINDOWED and self.varying == [0]:
             self.back = lambda a: [
                 x.reshape(len(a), -1) for x in self._adjoint(scaled, a.reshape(-1, *self.node.shape))
             ]
         else:
-            self.back = lambda a: self._one_by_one(scaled, a)
+            self.back = lambda a: self._adjoint_by_rows(scaled, a)
 
-    def _one_by_one(self, scaled: Sequence[Array], a: Array) -> Sequence[Array]:
+    def _adjoint_by_rows(self, scaled: Sequence[Array], a: Array) -> Sequence[Array]:
         """Return the adjoint of every row of `a`, at integer weights `scaled`: per varying argument (rows, its
         cells).
         """
@@ -185,20 +185,20 @@ class Affine:
 
     def _adjoint(self, scaled: Sequence[Array], y: Array) -> Sequence[Array]:
         """Return the cotangents of the varying arguments for y, at integer weights `scaled`, in int64."""
-        return on_int64(self._graph, [*scaled, y])
+        return on_int64(self._adjoint_graph, [*scaled, y])
 
     @cached_property
-    def _graph(self) -> Graph:
+    def _adjoint_graph(self) -> Graph:
         """Return the adjoint of the node's operator in its varying arguments as a graph."""
         return adjoint(self.node.op, self.shapes, self.node.params, self.varying)
 
 
-def _product(matrix: Array) -> Callable[[Array], Array]:
+def _multiply_by(matrix: Array) -> Callable[[Array], Array]:
     """Return the function a -> a @ matrix; a sparse matrix is multiplied by its nonzero cells alone.
 
     >>> matrix = np.zeros((3, 20), dtype=np.int64)
     >>> matrix[1, 4], matrix[2, 4], matrix[0, 19] = 5, 7, 1
-    >>> _product(matrix)(np.array([[2, 1, 10]]))[0, [3, 4, 19]].tolist()
+    >>> _multiply_by(matrix)(np.array([[2, 1, 10]]))[0, [3, 4, 19]].tolist()
     [0, 75, 2]
     """
     columns, rows = np.nonzero(matrix.T)

@@ -141,7 +141,7 @@ class Layers:
         magnitude = self.magnitude(i)
         frac_bits = frac_bits_for(total(magnitude + error + deviation + off + np.abs(offset)), SUM_BITS)
         rounded = round_scaled(offset, frac_bits)
-        changed = ceil_scaled(np.abs(offset - _exact(rounded, frac_bits)), frac_bits)
+        changed = ceil_scaled(np.abs(offset - _to_rationals(rounded, frac_bits)), frac_bits)
         own = (ceil_scaled(off, frac_bits) + changed).ravel()
         return FixedPointNode(
             node,
@@ -177,7 +177,7 @@ class Layers:
         return tuple((g, self.replay._is_inside_layer(node, g)) for g in given if isinstance(g, int))
 
 
-def _exact(x: Array, frac_bits: int) -> Array:
+def _to_rationals(x: Array, frac_bits: int) -> Array:
     """Return integers over 2**frac_bits as rationals."""
     return cells(rationals(x) * rational(2) ** -frac_bits)
 
@@ -221,12 +221,15 @@ class Ranges:
             else:
                 down = self.layers[source].frac_bits - here.frac_bits
                 low, high = self.values(source)
-                low, high = self._select(here.node, low), self._select(here.node, high, self.winners.get(i))
+                low, high = (
+                    self._apply_selection(here.node, low),
+                    self._apply_selection(here.node, high, self.winners.get(i)),
+                )
                 low, high = shift_right_saturating(low, down), -shift_right_saturating(-high, down)
             self._values[i] = np.maximum(low - here.error, here.low), np.minimum(high + here.error, here.high)
         return self._values[i]
 
-    def _select(self, node: Node, x: Array, may_win: Array | None = None) -> Array:
+    def _apply_selection(self, node: Node, x: Array, may_win: Array | None = None) -> Array:
         """Return relu or max_pool (`node`) of x, (leaves, cells); `may_win`: the taps that count, None: all."""
         if node.op.name == "relu":
             return np.maximum(x, 0)

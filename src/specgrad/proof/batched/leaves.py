@@ -145,15 +145,16 @@ class Root(Replay):
         alternatives   (rows, limits) each
         """
         alternatives = [([[int(v) for v in row] for row in rows], limits) for rows, limits in alternatives]
-        _check(self, leaves, alternatives)
+        _check_hints(self, leaves, alternatives)
         size = max(1, min(MAX_BATCH_LEAVES, (1 << 24) // self.layers.widest))
         parts = [
-            self._margins(leaves.some(slice(k, k + size)), alternatives, narrow) for k in range(0, len(leaves), size)
+            self._margins_of_batch(leaves.some(slice(k, k + size)), alternatives, narrow)
+            for k in range(0, len(leaves), size)
         ]
         empty = np.concatenate([p.empty for p in parts]) if parts else np.zeros(0, dtype=bool)
         return LeafMargins(tuple(row for p in parts for row in p.values), empty)
 
-    def _margins(self, leaves: Leaves, alternatives: Sequence[Alternative], narrow: bool) -> LeafMargins:
+    def _margins_of_batch(self, leaves: Leaves, alternatives: Sequence[Alternative], narrow: bool) -> LeafMargins:
         """Return the margins of all `alternatives` on one batch of leaves; `narrow` bounds nodes again on each leaf."""
         batch = self.ranged(leaves, narrow)
         columns = [batch.margins(leaves, k, *given) for k, given in enumerate(alternatives)]
@@ -180,7 +181,7 @@ def inputs_of_nonlinear(graph: Graph) -> tuple[int, ...]:
     return tuple(sorted(i for i in read if graph.nodes[i].op is not INPUT and graph.nodes[i].op.name not in NONLINEAR))
 
 
-def _check(root: Root, leaves: Leaves, alternatives: Sequence[Alternative]) -> None:
+def _check_hints(root: Root, leaves: Leaves, alternatives: Sequence[Alternative]) -> None:
     """Raise ReplayError unless the boxes lie in the root's and all hints have the right shape, type and sign.
 
     `alternatives` are (rows, limits).
@@ -198,18 +199,18 @@ def _check(root: Root, leaves: Leaves, alternatives: Sequence[Alternative]) -> N
             raise ReplayError(f"rows of alternative {k} need {outputs} numbers, one per output")
         if len(rows) != len(limits) or weights.shape != (count, len(rows)):
             raise ReplayError(f"alternative {k} needs a limit and a weight per row")
-        if not _are_whole(weights) or not (weights.any(1)).all():
+        if not _are_counts(weights) or not (weights.any(1)).all():
             raise ReplayError(f"the weights of alternative {k} must be whole, not negative, and not all 0")
     for i in (*leaves.slopes, *leaves.multipliers, *leaves.confined):
         if not 0 <= i < len(root.ranges) or root.ranges[i].constant:
             raise ReplayError(f"node {i} is none that varies")
     for i, given in leaves.slopes.items():
         shape = (count, len(alternatives), *root.graph.nodes[i].shape)
-        if not _are_whole(given) or given.shape != shape or (given > SLOPE_SCALE).any():
+        if not _are_counts(given) or given.shape != shape or (given > SLOPE_SCALE).any():
             raise ReplayError(f"slopes of node {i} must be whole numbers from 0 to {SLOPE_SCALE}, of {shape}")
     for i, pair in leaves.multipliers.items():
         shape = (count, len(alternatives), *root.graph.nodes[i].shape)
-        if any(not _are_whole(b) or b.shape != shape for b in pair):
+        if any(not _are_counts(b) or b.shape != shape for b in pair):
             raise ReplayError(f"multipliers of node {i} must be whole, not negative, of {shape}")
     for i, may_win in leaves.winners.items():
         _check_winners(root, i, may_win, count)
@@ -217,7 +218,7 @@ def _check(root: Root, leaves: Leaves, alternatives: Sequence[Alternative]) -> N
         if i not in leaves.winners:
             raise ReplayError(f"node {i} has no winners")
         taps, _, *sizes = leaves.winners[i].shape
-        if not _are_whole(b) or b.shape != (taps, count, len(alternatives), *sizes):
+        if not _are_counts(b) or b.shape != (taps, count, len(alternatives), *sizes):
             raise ReplayError(f"multipliers of taps of node {i} must be whole, not negative, one per tap and window")
     for i, pair in leaves.confined.items():
         if any(e.shape != (count, *root.graph.nodes[i].shape) or np.isnan(e).any() for e in pair):
@@ -236,7 +237,7 @@ def _check_winners(root: Root, i: int, may_win: Array, count: int) -> None:
         raise ReplayError(f"winners of node {i} must be true or false, of {shape}")
 
 
-def _are_whole(x: Array) -> bool:
+def _are_counts(x: Array) -> bool:
     """Return whether an array holds integers from 0 to 2**53 - 1."""
     return bool(x.dtype.kind in "iu" and (x >= 0).all() and (x < 1 << 53).all())
 
@@ -257,7 +258,7 @@ class Batch:
         (i,) = self.root.graph.input_positions
         ends = zip((leaves.low, leaves.high), (False, True), strict=True)
         low, high = (from_floats(end.reshape(self.count, -1), self.layers[i].frac_bits, up) for end, up in ends)
-        self._set(i, low, high)
+        self._intersect_range(i, low, high)
 
     def confine(self, i: int, cuts: tuple[Array, Array]) -> None:
         """Intersect the range of node `i` with `cuts`, the (low, high) from splits of each leaf; infinite ends change
@@ -268,29 +269,29 @@ class Batch:
             cut = cut.reshape(self.count, -1)
             at = from_floats(np.where(np.isfinite(cut), cut, 0.0), self.layers[i].frac_bits, up)
             sides.append(np.where(np.isfinite(cut), at, end))
-        self._set(i, *sides)
+        self._intersect_range(i, *sides)
 
     def restrict_winners(self, i: int, may_win: Array) -> None:
         """Narrow what max_pool `i` reads, given which taps may win; a leaf with a window that none may win is empty."""
-        inside = self._inside(i)
+        inside = self._taps_inside(i)
         may_win = may_win & inside
         none = ~may_win.any(0)
         self.empty = self.empty | none.reshape(self.count, -1).any(1)
         self.ranges.winners[i] = may_win | (none & inside)  # an empty leaf needs lines all the same
-        self._set(self.layers[i].sources[0][0], *self.ranges.ranges_given_winners(i))
+        self._intersect_range(self.layers[i].sources[0][0], *self.ranges.ranges_given_winners(i))
 
-    def _inside(self, i: int) -> Array:
+    def _taps_inside(self, i: int) -> Array:
         """Return (taps, 1, *shape) of max_pool `i`: whether the tap of a window reads a cell, and not padding."""
         ((source, _),) = self.layers[i].sources
         nothing = np.zeros((1, *self.layers[source].node.shape), np.int64)
-        return np.asarray(read(nothing, self._window(i)) > NOWHERE)
+        return np.asarray(read(nothing, self._window_of(i)) > NOWHERE)
 
-    def _window(self, i: int) -> Window:
+    def _window_of(self, i: int) -> Window:
         """Return the window of node `i`."""
         window: Window = self.layers[i].node.params["window"]
         return window
 
-    def _set(self, i: int, low: Array, high: Array) -> None:
+    def _intersect_range(self, i: int, low: Array, high: Array) -> None:
         """Intersect the range of node `i` with low..high; leaves on which nothing is left are marked empty."""
         least, most = self.ranges.ends(i)
         low, high = np.maximum(least, low), np.minimum(most, high)
@@ -305,10 +306,10 @@ class Batch:
         ends = [np.broadcast_to(end, (self.count, end.shape[1])) for end in self.ranges.ends(i)]
         for finish in (BackwardPass.bound_by_ranges, BackwardPass.lower):
             leaf, cell = np.nonzero(self.ranges.needs_narrowing(i, *ends))
-            ends = self._improved(i, ends, leaf, cell, finish)
-        self._set(i, *ends)
+            ends = self._improve_ends(i, ends, leaf, cell, finish)
+        self._intersect_range(i, *ends)
 
-    def _improved(
+    def _improve_ends(
         self, i: int, ends: Sequence[Array], leaf: Array, cell: Array, finish: Callable[[BackwardPass], Bound]
     ) -> list[Array]:
         """Return the `ends` of node `i` after backward bounds of the cells `cell` on the leaves `leaf`, pairwise;
@@ -320,12 +321,12 @@ class Batch:
             self.root.on_step()
             rows, at = leaf[k : k + step], cell[k : k + step]
             for side, sign in ((0, 1), (1, -1)):
-                bound = finish(self._start_rows(i, at, sign, rows))
+                bound = finish(self._cell_objectives(i, at, sign, rows))
                 pick = np.maximum if sign > 0 else np.minimum  # old ends are far inside 2**60
                 sides[side][rows, at] = pick(sides[side][rows, at], sign * bound.over(self.layers[i].frac_bits))
         return sides
 
-    def _start_rows(self, i: int, cell: Array, sign: int, leaf: Array) -> BackwardPass:
+    def _cell_objectives(self, i: int, cell: Array, sign: int, leaf: Array) -> BackwardPass:
         """Return one objective per row k, sign*z of cell cell[k] of node `i` on leaf leaf[k], propagated to the next
         nonlinear nodes.
 
@@ -334,12 +335,12 @@ class Batch:
         """
         size = self.layers[i].size
         if size * self.layers.widest > MAX_CACHED_COEFFICIENTS:
-            return self._back(i, cell, sign).on(np.arange(len(cell)), leaf, self.ranges)
+            return self._cell_objectives_on_box(i, cell, sign).on(np.arange(len(cell)), leaf, self.ranges)
         if (i, sign) not in self.root.starts:
-            self.root.starts[i, sign] = self._back(i, np.arange(size), sign)
+            self.root.starts[i, sign] = self._cell_objectives_on_box(i, np.arange(size), sign)
         return self.root.starts[i, sign].on(cell, leaf, self.ranges)
 
-    def _back(self, i: int, cell: Array, sign: int) -> BackwardPass:
+    def _cell_objectives_on_box(self, i: int, cell: Array, sign: int) -> BackwardPass:
         """Return objectives sign*z of cells of node `i`, propagated to the next nonlinear nodes on the whole box."""
         here, none = self.layers[i], np.zeros(len(cell), np.int64)
         rows = np.zeros((len(cell), here.size), np.int64)
@@ -357,7 +358,9 @@ class Batch:
         `rows` and `limits` are the alternative's; a leaf has its own weights, slopes and multipliers.
         """
         weights = leaves.weights.get(k, np.ones((self.count, 1), dtype=np.int64)).tolist()
-        walk = self._objectives([[sum(map(mul, w, column)) for column in zip(*rows, strict=True)] for w in weights])
+        walk = self._output_objectives(
+            [[sum(map(mul, w, column)) for column in zip(*rows, strict=True)] for w in weights]
+        )
         walk.slopes = {
             i: s[:, k].reshape(self.count, -1).astype(np.int64) * ONE // SLOPE_SCALE for i, s in leaves.slopes.items()
         }
@@ -370,7 +373,7 @@ class Batch:
         least = [int(n) * Fraction(2) ** -int(p) for n, p in zip(bound.numerators, bound.frac_bits, strict=True)]
         return [n - v for n, v in zip(least, limit, strict=True)]
 
-    def _objectives(self, rows: Sequence[Sequence[int]]) -> BackwardPass:
+    def _output_objectives(self, rows: Sequence[Sequence[int]]) -> BackwardPass:
         """Return one objective per leaf over the outputs' values, rows[leaf] being its coefficients, shortened to 26
         bits.
 
@@ -404,8 +407,8 @@ class Batch:
         """
         may_win, ((source, _),) = self.ranges.winners[i], self.layers[i].sources
         alone = may_win & (may_win.sum(0) == 1)
-        others = np.where(alone.any(0) & self._inside(i) & ~alone, b, 0)
+        others = np.where(alone.any(0) & self._taps_inside(i) & ~alone, b, 0)
         x = np.zeros((self.count, *self.layers[source].node.shape), np.int64)
-        for t, tap in enumerate(self._window(i).taps()):
+        for t, tap in enumerate(self._window_of(i).taps()):
             tap.add_to_inputs(x, tap.read_outputs(others[t] - np.where(alone[t], others.sum(0), 0)))
         walk.put(source, Coefficients(x.reshape(self.count, -1), np.full(self.count, MULTIPLIER_FRAC_BITS)))

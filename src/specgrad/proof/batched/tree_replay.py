@@ -314,8 +314,10 @@ def replay_tree(
     check_tree(graph, box, proof, rows, on_step)
     roots = roots or Roots(graph, box, model, on_step)
     for some in _batches(_leaf_proofs(graph, box, proof, rows, only)):
-        weights = _by_alternative(np.stack([given.weights for given in some]), rows)
-        proven = roots.of(some[0].leaf, proof.tighten).margins(_pack(graph, some, proof, weights), rows, proof.narrow)
+        weights = _columns_by_alternative(np.stack([given.weights for given in some]), rows)
+        proven = roots.of(some[0].leaf, proof.tighten).margins(
+            _pack_leaves(graph, some, proof, weights), rows, proof.narrow
+        )
         for n, given in enumerate(some):
             each = (proven.fraction(n, k) / int(w[n].sum()) for k, w in weights.items())
             yield LeafResult(given.leaf, None if proven.empty[n] else tuple(each))
@@ -373,7 +375,7 @@ def check_tree(
     if proof.pulls.shape != (lost * len(rows),):
         raise ReplayError("a tree needs a multiplier per leaf, alternative and tap that loses to a winner there")
     _check_signs(proof)
-    if not all(w.any(axis=1).all() for w in _by_alternative(proof.weights, rows).values()):
+    if not all(w.any(axis=1).all() for w in _columns_by_alternative(proof.weights, rows).values()):
         raise ReplayError("the weights of an alternative are all 0 at a leaf, so nothing excludes it there")
     _check_slopes(graph, proof, len(rows))
     _check_parts(proof.anew, proof, "parts that are bounded anew")
@@ -408,7 +410,7 @@ def _check_slopes(graph: Graph, proof: TreeProof, alternatives: int) -> None:
             )
 
 
-def _by_alternative(weights: Array, rows: Sequence[Alternative]) -> dict[int, Array]:
+def _columns_by_alternative(weights: Array, rows: Sequence[Alternative]) -> dict[int, Array]:
     """Return the columns of `weights` that belong to each alternative."""
     ends = np.cumsum([len(limits) for _, limits in rows])[:-1]
     return dict(enumerate(np.split(weights, ends, axis=1)))
@@ -433,7 +435,7 @@ def _batch_key(leaf: Leaf) -> tuple[bool, int]:
     return leaf.changed < 0, -1 if leaf.root is None else leaf.root.part
 
 
-def _pack(graph: Graph, some: Sequence[_LeafProof], proof: TreeProof, weights: Mapping[int, Array]) -> Packed:
+def _pack_leaves(graph: Graph, some: Sequence[_LeafProof], proof: TreeProof, weights: Mapping[int, Array]) -> Packed:
     """Return the leaves `some` with their hints as the arrays that a replay takes; `weights` are of alternatives'
     rows.
     """
@@ -463,11 +465,11 @@ def _pack(graph: Graph, some: Sequence[_LeafProof], proof: TreeProof, weights: M
         {i: slopes[records].astype(np.int64) for i, slopes in proof.slopes.items()} if records[0] >= 0 else {},
         {i: (shaped(i, both[0]), shaped(i, both[1])) for i, both in pushed.items()},
         _winners(graph, [given.leaf for given in some]),
-        _pulls(graph, some, len(weights)),
+        _tap_multipliers(graph, some, len(weights)),
     )
 
 
-def _pulls(graph: Graph, some: Sequence[_LeafProof], alternatives: int) -> dict[int, Array]:
+def _tap_multipliers(graph: Graph, some: Sequence[_LeafProof], alternatives: int) -> dict[int, Array]:
     """Return max_pool -> (taps, leaves, alternatives, *shape) of the leaves `some`: multipliers of taps that lose."""
     every: dict[int, Array] = {}
     for n, given in enumerate(some):

@@ -107,10 +107,10 @@ def ends(ball: Any) -> Ends:
     """
     if not ball.is_finite():
         raise ReplayError("a function may overflow")
-    return _floor(ball.lower()), -_floor((-ball).lower())
+    return _round_down(ball.lower()), -_round_down((-ball).lower())
 
 
-def _floor(x: Any) -> Any:
+def _round_down(x: Any) -> Any:
     """Return an exact ball rounded down to FRAC_BITS places; ReplayError if its exponent is too large
     to write it out."""
     mantissa, exponent = (int(part) for part in x.man_exp())
@@ -152,7 +152,7 @@ def _tanh_slope(x: Any) -> Any:
     return 4 * _sigmoid_slope(2 * x)
 
 
-def _number(x: Any) -> Any:
+def _parameter(x: Any) -> Any:
     """Return a parameter as a rational, at its exact value."""
     exact = Fraction(x)
     return rational(exact.numerator, exact.denominator)
@@ -167,7 +167,7 @@ def _piecewise_linear_function(
     )
 
 
-def _leaky(slope: Any) -> EnclosedFunction:
+def _leaky_relu(slope: Any) -> EnclosedFunction:
     """Return leaky_relu with the given slope for x < 0."""
     return _piecewise_linear_function(lambda x: x if x > 0 else x * slope, [ZERO], [slope, ONE])
 
@@ -177,7 +177,7 @@ def _clamp(low: Any, high: Any) -> EnclosedFunction:
 
     ReplayError if low is above high.
     """
-    limits = [_number(end) for end in (low, high) if end is not None]
+    limits = [_parameter(end) for end in (low, high) if end is not None]
     if limits and limits[0] > limits[-1]:
         raise ReplayError("a clamp has its lower limit above the upper one")
 
@@ -214,8 +214,8 @@ CURVES: dict[str, Callable[[Params], EnclosedFunction]] = {
     "sigmoid": lambda p: EnclosedFunction(
         _enclose_by_balls(_sigmoid), _enclose_by_balls(_sigmoid_slope), (ZERO,), (1, -1)
     ),
-    "leaky_relu": lambda p: _leaky(_number(p["slope"])),
-    "abs": lambda p: _leaky(-ONE),
+    "leaky_relu": lambda p: _leaky_relu(_parameter(p["slope"])),
+    "abs": lambda p: _leaky_relu(-ONE),
     "relu6": lambda p: _clamp(0, 6),
     "clamp": lambda p: _clamp(p["low"], p["high"]),
     "hardswish": lambda p: EnclosedFunction(_hardswish, _hardswish_slope, (rational(-3), rational(3)), (0, 1, 0)),
@@ -374,7 +374,7 @@ def activation_range(node: Node, x: NodeRange, deviation: Array | None, error: C
     error   bound of the runtime's error, given the largest absolute values that occur
     """
     f = function_of(node)
-    low, high = _images(f, x.low, x.high)
+    low, high = _image_bounds(f, x.low, x.high)
     off = outward(error(larger(high, -low)), 1)
     if deviation is None:
         values = outward(low - off, -1), outward(high + off, 1)
@@ -382,12 +382,12 @@ def activation_range(node: Node, x: NodeRange, deviation: Array | None, error: C
     widest = zip(larger(-x.low, -x.ends[0]).flat, larger(x.high, x.ends[1]).flat, strict=True)
     steep = objects([steepest(f, -a, b) for a, b in widest], x.low.shape)
     moved = outward(steep * deviation + off, 1)
-    least_reference, most_reference = _images(f, *x.ends)
+    least_reference, most_reference = _image_bounds(f, *x.ends)
     reference = outward(least_reference, -1), outward(most_reference, 1)
     return NodeRange(outward(low - off, -1), outward(high + off, 1), reference, deviation=moved)
 
 
-def _images(f: EnclosedFunction, low: Array, high: Array) -> tuple[Array, Array]:
+def _image_bounds(f: EnclosedFunction, low: Array, high: Array) -> tuple[Array, Array]:
     """Return lower and upper bounds of f on low..high, cell by cell."""
     both = [image(f, a, b) for a, b in zip(low.flat, high.flat, strict=True)]
     return objects([a for a, _ in both], low.shape), objects([b for _, b in both], low.shape)
@@ -430,7 +430,7 @@ def checked_constant(node: Node, number: Any) -> Any:
     """Return `number`, a parameter of `node`, as a rational; raise ReplayError if float32 could make it subnormal or
     infinite.
     """
-    exact = _number(number)
+    exact = _parameter(number)
     if exact != 0 and not rational(1, 1 << 120) < abs(exact) < 1 << 120:
         raise ReplayError(f"the number {number} in node {node.name} is too large or small for float32")
     return exact

@@ -223,12 +223,12 @@ def logsumexp_range(node: Node, x: NodeRange, deviation: Array | None, functions
     errors of exp and log, 2**-digits is the unit roundoff.
     """
     windows, beta = Windows.of(node), exact_beta(node)
-    low, high = (_values(node, windows, end, beta, side) for side, end in ((-1, x.low), (1, x.high)))
+    low, high = (_values_at(node, windows, end, beta, side) for side, end in ((-1, x.low), (1, x.high)))
     off = outward(_error(node, windows, beta, x, larger(high, -low), functions, digits), 1)
     values = outward(low - off, -1), outward(high + off, 1)
     if deviation is None:
         return NodeRange(*values, values, error=off)
-    least, most = (_values(node, windows, end, beta, side) for side, end in zip((-1, 1), x.ends, strict=True))
+    least, most = (_values_at(node, windows, end, beta, side) for side, end in zip((-1, 1), x.ends, strict=True))
     moved = _per_window(node, windows, lambda taps: max((deviation.flat[c] for c in taps), default=rational(0)))
     return NodeRange(*values, (outward(least, -1), outward(most, 1)), deviation=outward(moved + off, 1))
 
@@ -238,7 +238,7 @@ def _per_window(node: Node, windows: Windows, of: Callable[[Array], Any]) -> Arr
     return objects([of(windows.taps(k)) for k in range(math.prod(node.shape))], node.shape)
 
 
-def _values(node: Node, windows: Windows, x: Array, beta: Any, side: int) -> Array:
+def _values_at(node: Node, windows: Windows, x: Array, beta: Any, side: int) -> Array:
     """Return y at inputs x in the node's shape, rounded down (side -1) or up (side 1), for the factor `beta`; y rises
     with every tap.
     """
@@ -262,7 +262,7 @@ def _error(
     The shift may be a maximum of the window, or anything up to that of its plane; `size` bounds abs(y). `beta` is the
     factor in the exponent, `functions` are the errors of exp and log, 2**-digits is the unit roundoff.
     """
-    e_exp, e_log = (_units(node, functions, name) for name in ("exp", "log"))
+    e_exp, e_log = (_declared_units(node, functions, name) for name in ("exp", "log"))
     window: Window = node.params["window"]
     taps, b, unit = math.prod(window.kernel), abs(beta), rational(1, 1 << digits)
     v = unit / (1 - max(rational(8), e_exp, e_log) * unit)
@@ -289,7 +289,7 @@ def _error(
     return objects([off(k) for k in range(math.prod(node.shape))], node.shape)
 
 
-def _units(node: Node, functions: Functions, name: str) -> Any:
+def _declared_units(node: Node, functions: Functions, name: str) -> Any:
     """Return the declared relative error of function `name` in units of u; raise ReplayError if none is declared."""
     if name not in functions:
         raise ReplayError(f"the arithmetic declares no error of {name}, which node {node.name} computes")

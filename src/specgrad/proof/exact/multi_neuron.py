@@ -81,8 +81,8 @@ class SplitConv:
         return self._spread(m), smallest - rational(largest, 1 << (up + self.frac_bits))
 
     def _lines(self, a: Array) -> tuple[Array, Array]:
-        """Return slopes (positions, pieces, channels) of lines for coefficients `a` of the relus, over
-        2**OBJECTIVE_FRAC_BITS, and offsets: see the top of this file.
+        """Return slopes s and offsets k, each (positions, pieces, channels), with a*relu(z) >= s*z + k on every piece,
+        for coefficients `a` of the relus over 2**OBJECTIVE_FRAC_BITS.
         """
         low, high, zero = self.low, self.high, np.array(0, dtype=object)
         settled = (low >= 0) | (high <= 0)

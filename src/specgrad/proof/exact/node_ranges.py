@@ -206,7 +206,7 @@ def literal_range(value: Any, name: str) -> NodeRange:
         near = float(np.float32(float(value)))
     held = math.isfinite(near) and Fraction(near) == meant
     if not held:
-        _far_from_limits(name, exact)
+        _refuse_near_limits(name, exact)
     return replace(constant_range(exact), constant_roundings=0 if held else 1)
 
 
@@ -229,15 +229,15 @@ def folded_range(node: Node, args: Sequence[NodeRange], functions: Functions) ->
             magnitude_bound=magnitude_bound,
         )
     for v in values:
-        _far_from_limits(node.name, v)
+        _refuse_near_limits(node.name, v)
     value, roundings, magnitude_bound = RULES[node.op.name](node, args, functions)
-    _far_from_limits(node.name, value)
+    _refuse_near_limits(node.name, value)
     if magnitude_bound >= MAX_MAGNITUDE:
         raise ReplayError(f"node {node.name} may overflow in float32 while constants are computed")
     return replace(constant_range(value), constant_roundings=roundings, magnitude_bound=magnitude_bound)
 
 
-def _far_from_limits(name: str, x: Array) -> None:
+def _refuse_near_limits(name: str, x: Array) -> None:
     """Raise ReplayError, which names node `name`, if some number of x could become subnormal or infinite in float32."""
     if any(v != 0 and not rational(1, MAX_MAGNITUDE) < abs(v) < MAX_MAGNITUDE for v in cells(x).flat):
         raise ReplayError(f"node {name} computes with constants that are too large or small; fold them first")
@@ -246,7 +246,7 @@ def _far_from_limits(name: str, x: Array) -> None:
 Rule = Callable[[Node, Sequence[NodeRange], Functions], tuple[Array, int, int]]
 
 
-def _sum(node: Node, args: Sequence[NodeRange], _: Functions) -> tuple[Array, int, int]:
+def _folded_sum(node: Node, args: Sequence[NodeRange], _: Functions) -> tuple[Array, int, int]:
     """Return (value, roundings, magnitude bound) of add or sub of terms with one sign: no factor grows.
 
     ReplayError for terms of both signs.
@@ -261,30 +261,30 @@ def _sum(node: Node, args: Sequence[NodeRange], _: Functions) -> tuple[Array, in
     )
 
 
-def _product(node: Node, args: Sequence[NodeRange], _: Functions) -> tuple[Array, int, int]:
+def _folded_product(node: Node, args: Sequence[NodeRange], _: Functions) -> tuple[Array, int, int]:
     """Return (value, roundings, magnitude bound) of a product of constants."""
     magnitude_bound = args[0].largest_factor * args[1].largest_factor
     return (
-        _short(args[0].low * args[1].low),
+        _shorten(args[0].low * args[1].low),
         args[0].constant_roundings + args[1].constant_roundings + 2,
         magnitude_bound,
     )
 
 
-def _quotient(node: Node, args: Sequence[NodeRange], _: Functions) -> tuple[Array, int, int]:
+def _folded_quotient(node: Node, args: Sequence[NodeRange], _: Functions) -> tuple[Array, int, int]:
     """Return (value, roundings, magnitude bound) of a quotient of constants; ReplayError by 0."""
     a, b = args
     if any(v == 0 for v in b.low.flat):
         raise ReplayError(f"node {node.name} divides by 0")
     inverse = max(-(-int(v.q) // abs(int(v.p))) for v in b.low.flat)
     return (
-        _short(a.low / b.low),
+        _shorten(a.low / b.low),
         a.constant_roundings + b.constant_roundings + 3,
         a.largest_factor * max(b.largest_factor, inverse),
     )
 
 
-def _root(node: Node, args: Sequence[NodeRange], functions: Functions) -> tuple[Array, int, int]:
+def _folded_root(node: Node, args: Sequence[NodeRange], functions: Functions) -> tuple[Array, int, int]:
     """Return (value, roundings, magnitude bound) of a square root: that of v*(1 + d) is sqrt(v)*(1 + d)**(1/2).
 
     ReplayError if `functions` declares no error of sqrt, or for a negative number.
@@ -301,15 +301,15 @@ def _root(node: Node, args: Sequence[NodeRange], functions: Functions) -> tuple[
 def _sqrt(v: Any) -> Any:
     """Return the square root of the rational v to more than KEPT_BITS bits, rounded down."""
     shift = KEPT_BITS + 128
-    return _short_number(rational(math.isqrt((int(v.p) << 2 * shift) // int(v.q)), 1 << shift))
+    return _shorten_number(rational(math.isqrt((int(v.p) << 2 * shift) // int(v.q)), 1 << shift))
 
 
-def _short(x: Array) -> Array:
+def _shorten(x: Array) -> Array:
     """Return the array x of rationals, each shortened to little more than KEPT_BITS significant bits."""
-    return objects([_short_number(v) for v in cells(x).flat], np.shape(x))
+    return objects([_shorten_number(v) for v in cells(x).flat], np.shape(x))
 
 
-def _short_number(v: Any) -> Any:
+def _shorten_number(v: Any) -> Any:
     """Return the rational v cut to more than KEPT_BITS significant bits; short dyadic numbers stay as they are."""
     p, q = int(v.p), int(v.q)
     shift = KEPT_BITS + 2 + q.bit_length() - abs(p).bit_length()
@@ -318,4 +318,10 @@ def _short_number(v: Any) -> Any:
     return rational((p << shift) // q, 1 << shift) if shift >= 0 else rational((p >> -shift) // q << -shift)
 
 
-RULES: dict[str, Rule] = {"add": _sum, "sub": _sum, "mul": _product, "div": _quotient, "sqrt": _root}
+RULES: dict[str, Rule] = {
+    "add": _folded_sum,
+    "sub": _folded_sum,
+    "mul": _folded_product,
+    "div": _folded_quotient,
+    "sqrt": _folded_root,
+}

@@ -194,7 +194,7 @@ class Replay:
             ends = rationals(low), rationals(high)
             return NodeRange(*ends, ends, deviation=zeros(low.shape) if self.model.fused else None)
         if node.op is CONSTANT:
-            return self._constant(node, self.graph.constants[i])
+            return self._constant_range(node, self.graph.constants[i])
         if node.kind != "real":
             raise UnsupportedError(node.op.name, f"a certificate cannot have node {node.name}: it holds positions")
         args = [self._argument(node, a) for a in node.args]
@@ -233,7 +233,7 @@ class Replay:
         """
         return (zeros(r.low.shape) if r.deviation is None else r.deviation) if self.model.fused else None
 
-    def _constant(self, node: Node, array: Array) -> NodeRange:
+    def _constant_range(self, node: Node, array: Array) -> NodeRange:
         """Return the range of a float32 constant; raise ReplayError for other formats and infinities."""
         if array.dtype != np.float32 or not np.isfinite(array).all():
             raise ReplayError(f"constant {node.name} is not made of finite float32 numbers")
@@ -284,7 +284,7 @@ class Replay:
             self._deviation(node, args, group, sums, fan_out(node, math.prod(node.shape)) > 1),
             self._deviation(node, args, group, sums, True),
         )
-        return self._rounded(i, node, unrounded)
+        return self._rounded_range(i, node, unrounded)
 
     def _linear_in(self, node: Node, args: Sequence[NodeRange]) -> tuple[list[int], tuple[int, ...]]:
         """Return the numbers of the arguments that vary, and a group of arguments in which the operator is linear and
@@ -363,7 +363,7 @@ class Replay:
             given.append(moved if k in group else np.abs(a.low))
         return absolute(node.op, given, node.params)
 
-    def _rounded(self, i: int, node: Node, s: RegionSum) -> NodeRange:
+    def _rounded_range(self, i: int, node: Node, s: RegionSum) -> NodeRange:
         """Return the range of linear node i in float32, whose exact sum is s: the error of the reference, and the
         deviation of values from it.
 
@@ -459,12 +459,12 @@ class Replay:
             if parts:
                 a = parts[0] if len(parts) == 1 else parts[0] + parts[1]
                 if vectors and i in vectors:
-                    bound += self._through_pieces(node, a, vectors[i], outer)
+                    bound += self._through_relu_and_conv(node, a, vectors[i], outer)
                 else:
                     bound += self._through_node(i, node, a, outer, inner)
         return bound
 
-    def _through_pieces(self, node: Node, a: Array, given: Array, outer: dict[int, Array]) -> Any:
+    def _through_relu_and_conv(self, node: Node, a: Array, given: Array, outer: dict[int, Array]) -> Any:
         """Replace a relu with coefficients `a` and its convolution by what the convolution reads; return the constant
         that is left.
 
@@ -487,7 +487,7 @@ class Replay:
         coefficients, constant = cut.through(
             pieces.by_position(a), pieces.checked_vectors(given, node.name, cut.reach[:, 0].shape)
         )
-        _add(outer, source, coefficients)
+        _add_coefficients(outer, source, coefficients)
         reaches = np.where(z.ends[1] > 0, z.error, rational(0))  # relu changes no more than what it reads
         return constant - total(np.abs(a) * reaches)
 
@@ -506,8 +506,8 @@ class Replay:
             if i not in self._lines_cache:
                 self._lines_cache[i] = self._lines(i, node, self.ranges[arg])
             below, above = self._lines_cache[i]
-            coefficients, constant = _way_back(node.op.name)(node, a, below, above)
-            _add(outer, arg, coefficients)
+            coefficients, constant = _backward_rule(node.op.name)(node, a, below, above)
+            _add_coefficients(outer, arg, coefficients)
             return constant
         return self._through_linear(i, node, a, outer, inner)
 
@@ -560,7 +560,7 @@ class Replay:
         if i not in self._adjoints:
             self._adjoints[i] = adjoint(node.op, [f.shape for f in fixed], node.params, varying)
         for k, coefficients in zip(varying, self._adjoints[i](*fixed, a), strict=True):
-            _add(inner if self._is_inside_layer(node, node.args[k]) else outer, node.args[k], coefficients)
+            _add_coefficients(inner if self._is_inside_layer(node, node.args[k]) else outer, node.args[k], coefficients)
         offset = run_spec(node.op, fixed, node.params)
         return total(a * offset)
 
@@ -568,7 +568,7 @@ class Replay:
 ALWAYS_NONLINEAR = (*CURVED, SMOOTH)  # on every interval, unlike relu and max_pool
 
 
-def _way_back(name: str) -> Callable[..., tuple[Array, Any]]:
+def _backward_rule(name: str) -> Callable[..., tuple[Array, Any]]:
     """Return the function that replaces the nonlinear operator `name` by its argument, given coefficients and lines."""
     if name == "relu":
         return through_relu
@@ -583,7 +583,7 @@ def _way_back(name: str) -> Callable[..., tuple[Array, Any]]:
     return through_curve
 
 
-def _add(by_position: dict[int, Array], position: Any, coefficients: Array) -> None:
+def _add_coefficients(by_position: dict[int, Array], position: Any, coefficients: Array) -> None:
     """Add coefficients to those of a position."""
     by_position[position] = by_position[position] + coefficients if position in by_position else coefficients
 

@@ -117,12 +117,12 @@ def recomputed_per_reader(graph: Graph) -> set[int]:
     for i in reversed(range(len(graph.nodes))):
         if i in linear and (_may_overlap(reads[i]) or i not in not_carried):
             recomputed.add(i)
-        if i not in recomputed and not _repeats(graph.nodes[i]):
+        if i not in recomputed and not _may_read_cell_twice(graph.nodes[i]):
             not_carried.update(graph.nodes[i].operands())
     return recomputed
 
 
-def _repeats(node: Node) -> bool:
+def _may_read_cell_twice(node: Node) -> bool:
     """Return whether several cells of linear `node` may read one cell of its argument."""
     return is_linear(node) and fan_out(node, math.prod(node.shape)) > 1
 
@@ -147,7 +147,8 @@ def is_layout(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class RegionPart:
-    """Counts of a part of a fusion region, from one start node to the current node; see the top of this file.
+    """Counts of a part of a fusion region, from one start node to the current node: as one sum, a term meets at most
+    before + F + n roundings.
 
     before        roundings of the start node's own value
     coefficient   F: roundings while one coefficient is formed
@@ -190,8 +191,8 @@ class RoundingCount:
         return max((p.terms for p in self.parts.values()), default=1)
 
     def besides(self, start: int) -> tuple[int, int]:
-        """Return what an argument with this count adds to a part beginning at `start`: (cells of that node, terms from
-        elsewhere).
+        """Return what another argument with this count adds to a part that begins at node `start`: (how many cells of
+        `start` it reads, how many terms from elsewhere it has).
         """
         if start not in self.parts:
             return 0, self.terms

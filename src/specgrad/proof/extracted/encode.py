@@ -54,30 +54,30 @@ class CheckerInput:
         cells = [self._encode_neuron(cell) for cell in self.net.cells]
         groups = [*self._encode_whole_box_proofs(), *self._encode_trees()]
         numbers = [part for number in self._numbers for part in number]
-        words: list[Any] = [self.unit, len(self._numbers), *numbers, len(cells), *_flat(cells)]
+        words: list[Any] = [self.unit, len(self._numbers), *numbers, len(cells), *_concatenated(cells)]
         for lists in (self._tables, self._vectors, self._sets):
-            words += [len(lists), *_flat(lists)]
-        return " ".join(map(str, [*words, len(groups), *_flat(groups)])) + "\n"
+            words += [len(lists), *_concatenated(lists)]
+        return " ".join(map(str, [*words, len(groups), *_concatenated(groups)])) + "\n"
 
-    def _number(self, x: Fraction | Dyadic) -> int:
+    def _number_index(self, x: Fraction | Dyadic) -> int:
         """Return the place of a number in the list of numbers, adding it if it is new."""
         return self._numbers.setdefault(x if isinstance(x, tuple) else dyadic(x), len(self._numbers))
 
     def _encode_neuron(self, cell: Neuron) -> list[Any]:
         """Return one cell of the network as integers."""
         if cell.ends is not None:
-            return [0, *map(self._number, cell.ends)]
+            return [0, *map(self._number_index, cell.ends)]
         if cell.kind == "relu":
             return [2, *cell.sources]
         if cell.kind == "max":
             return [3, len(cell.sources), *cell.sources]
         if cell.function is not None:
             f = cell.function
-            head = [4, *cell.sources, *map(self._number, (f.start, f.rise, f.relative, f.absolute)), len(f.turns)]
-            return [*head, *(self._number(x) for turn in f.turns for x in turn)]
-        each = [(self._number(w), source or 0, int(shared)) for w, source, shared in cell.products]
-        blur = self._number((1, DYADIC_EXPONENT) if cell.blurred else (0, 0))
-        head = [1, blur, cell.roundings, self._number((1, cell.spread)), int(cell.once), len(each)]
+            head = [4, *cell.sources, *map(self._number_index, (f.start, f.rise, f.relative, f.absolute)), len(f.turns)]
+            return [*head, *(self._number_index(x) for turn in f.turns for x in turn)]
+        each = [(self._number_index(w), source or 0, int(shared)) for w, source, shared in cell.products]
+        blur = self._number_index((1, DYADIC_EXPONENT) if cell.blurred else (0, 0))
+        head = [1, blur, cell.roundings, self._number_index((1, cell.spread)), int(cell.once), len(each)]
         return [*head, *(part for product in each for part in product)]
 
     def _encode_rows(self, alternatives: Sequence[Alternative]) -> list[Any]:
@@ -85,12 +85,12 @@ class CheckerInput:
         words: list[Any] = [len(alternatives)]
         outputs = self.net.output.ravel().tolist()
         for rows, limits in alternatives:
-            scale = _scale(limits)
+            scale = _common_denominator(limits)
             words.append(len(limits))
             for row, limit in zip(rows, limits, strict=True):
                 some = [(cell, int(c) * scale) for cell, c in zip(outputs, row, strict=True) if c]
-                words += [len(some), *(w for cell, c in some for w in (cell, self._number(Fraction(c))))]
-                words.append(self._number(limit * scale))
+                words += [len(some), *(w for cell, c in some for w in (cell, self._number_index(Fraction(c))))]
+                words.append(self._number_index(limit * scale))
         return words
 
     def _add_table(self, hints: Hints) -> int:
@@ -99,7 +99,7 @@ class CheckerInput:
         for cell, sides in hints.items():
             words.append(cell)
             for side in sides:
-                words += [len(side), *map(self._number, side)]
+                words += [len(side), *map(self._number_index, side)]
         self._tables.append(words)
         return len(self._tables) - 1
 
@@ -147,8 +147,8 @@ class CheckerInput:
                 0,
             ]
             for _, limits, proof in some:
-                words += [len(proof.weights), *(self._number(Fraction(w)) for w in proof.weights)]
-                words += [lines, 0, 0, self._multi_neuron_groups(proof, _scale(limits))]
+                words += [len(proof.weights), *(self._number_index(Fraction(w)) for w in proof.weights)]
+                words += [lines, 0, 0, self._multi_neuron_groups(proof, _common_denominator(limits))]
             groups.append(words)
         return groups
 
@@ -194,9 +194,11 @@ class CheckerInput:
             vectors = multi_neuron.checked_vectors(given, node.name, reads.shape) * scale  # rows are scaled
             relus = multi_neuron.by_position(self.net.numbers[i]).tolist()
             for some, cells, m in zip(relus, reads.tolist(), vectors.tolist(), strict=True):
-                inside = [(c, self._number(Fraction(int(v.p), int(v.q)))) for c, v in zip(cells, m, strict=True) if c]
+                inside = [
+                    (c, self._number_index(Fraction(int(v.p), int(v.q)))) for c, v in zip(cells, m, strict=True) if c
+                ]
                 groups.append([max(some), len(some), *some, len(inside), *(w for pair in inside for w in pair)])
-        self._vectors.append([len(groups), *_flat(groups)])
+        self._vectors.append([len(groups), *_concatenated(groups)])
         return len(self._vectors) - 1
 
     # --- proofs by cuts ---------------------------------------------------------------------------------------------
@@ -221,7 +223,7 @@ class CheckerInput:
             if i != LEAF:
                 cell, tap = int(tree.cells[made]), int(tree.taps[made]) if len(tree.taps) else NO_TAP
                 if tap == NO_TAP:
-                    words += [1, self._cell_number(i, cell), self._number(Fraction(float(tree.points[made])))]
+                    words += [1, self._cell_number(i, cell), self._number_index(Fraction(float(tree.points[made])))]
                 else:
                     words += [
                         3,
@@ -233,10 +235,10 @@ class CheckerInput:
             leaf, reasons = next(given), [0]
             sides, losers, first = leaf.sides(self.graph), leaf.losers(self.graph), 0
             for k, (rows, limits) in enumerate(alternatives):
-                unit = Fraction(_scale(limits), MULTIPLIER_SCALE)  # of multipliers: rows are scaled
+                unit = Fraction(_common_denominator(limits), MULTIPLIER_SCALE)  # of multipliers: rows are scaled
                 weights = tree.weights[leaf_number, first : first + len(rows)].tolist()
                 first += len(rows)
-                reasons += [len(weights), *(self._number(Fraction(w)) for w in weights)]
+                reasons += [len(weights), *(self._number_index(Fraction(w)) for w in weights)]
                 if (leaf.changed, k) not in tables:
                     tables[leaf.changed, k] = self._slope_table(tree, leaf.changed, k) if leaf.changed >= 0 else 0
                 reasons.append(tables[leaf.changed, k])
@@ -245,7 +247,7 @@ class CheckerInput:
                 pulls = [(cut, b if side else -b) for (cut, side), b in zip(sides, some, strict=True) if b]
                 reasons.append(len(pulls))
                 for cut, b in pulls:
-                    reasons += [self._cell_number(cut.node, cut.cell), self._number(b * unit)]
+                    reasons += [self._cell_number(cut.node, cut.cell), self._number_index(b * unit)]
                 lost = [
                     (*o, b) for o, b in zip(losers, tree.pulls[past : past + len(losers)].tolist(), strict=True) if b
                 ]
@@ -253,7 +255,7 @@ class CheckerInput:
                 reasons.append(len(lost))
                 for cut, t, b in lost:
                     pair = self._cell_number(cut.node, cut.cell), self._tap_cell(cut.node, cut.cell, t)
-                    reasons += [*pair, self._number(b * unit)]
+                    reasons += [*pair, self._number_index(b * unit)]
                 reasons.append(0)  # no vectors
             if tree.narrow and tree.tighten:
                 depth = 0 if sides or losers else MAX_HALVINGS
@@ -279,9 +281,9 @@ class CheckerInput:
         point = np.float32((float(low.ravel()[cell]) + float(high.ravel()[cell])) / 2)
         below, above = high.copy(), low.copy()
         below.flat[cell] = above.flat[cell] = point
-        cut = [1, self._cell_number(self.graph.input_positions[0], cell), self._number(Fraction(float(point)))]
+        cut = [1, self._cell_number(self.graph.input_positions[0], cell), self._number_index(Fraction(float(point)))]
         halves = (self._leaf_or_halves(tree, again, reasons, *box, depth - 1) for box in ((low, below), (above, high)))
-        return [4, *leaf, *cut, *_flat(halves)]
+        return [4, *leaf, *cut, *_concatenated(halves)]
 
     def _cut_inputs(self, tree: TreeProof) -> Array:
         """Return 1 for every input cell that the tree splits and 0 for others; 1 for all if it splits none."""
@@ -308,11 +310,11 @@ class CheckerInput:
         return self._add_table(hints)
 
 
-def _scale(limits: Sequence[Fraction]) -> int:
+def _common_denominator(limits: Sequence[Fraction]) -> int:
     """Return the least common denominator of the limits."""
     return math.lcm(*(limit.denominator for limit in limits))
 
 
-def _flat(lists: Iterable[Sequence[Any]]) -> list[Any]:
+def _concatenated(lists: Iterable[Sequence[Any]]) -> list[Any]:
     """Return the words of all lists in one list."""
     return [word for words in lists for word in words]

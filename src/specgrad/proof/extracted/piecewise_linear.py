@@ -26,11 +26,12 @@ ZERO, ONE = Fraction(0), Fraction(1)
 
 @dataclass(frozen=True)
 class PiecewiseLinear:
-    """A piecewise linear function by the formula above, and the error that a runtime may make.
+    """The function f(x) = start + rise*x + the sum of turn*max(0, x - kink), and a runtime's error: it reads v and is
+    off by at most relative*abs(v) + absolute.
 
-    turns   (kink, turn), kinks in order
-    start, rise   constant and slope of the formula, left of all kinks
-    relative, absolute   parts of the error
+    turns                (kink, turn) pairs, kinks in order
+    start, rise          constant and slope left of all kinks
+    relative, absolute   of the error
     """
 
     start: Fraction
@@ -40,11 +41,11 @@ class PiecewiseLinear:
     absolute: Fraction
 
 
-def _leaky(node: Node, unit: Fraction) -> PiecewiseLinear:
-    """Return a leaky_relu node: its slope is rounded (unit roundoff `unit`), and one product; what it reads may be
-    flushed, times the slope.
+def _leaky_relu(node: Node, unit: Fraction) -> PiecewiseLinear:
+    """Return the function of a leaky_relu node. Its error: the slope is rounded once (unit roundoff `unit`), so is the
+    product, and a flushed argument counts times the slope.
     """
-    slope = _number(node, node.params["slope"])
+    slope = _parameter(node, node.params["slope"])
     off = ZERO if abs(slope) in (0, 1) else abs(slope) * unit * (2 + unit)
     return PiecewiseLinear(ZERO, slope, ((ZERO, ONE - slope),), off, FLUSH_LOSS * _power_above(1 + abs(slope)))
 
@@ -55,7 +56,7 @@ def _clamp(node: Node, unit: Fraction) -> PiecewiseLinear:
     ReplayError if the lower one is above the upper one.
     """
     low, high = (node.params.get(end, default) for end, default in (("low", 0), ("high", 6)))
-    least, most = (None if v is None else _number(node, v) for v in (low, high))
+    least, most = (None if v is None else _parameter(node, v) for v in (low, high))
     if least is not None and most is not None and least > most:
         raise ReplayError(f"node {node.name} has its lower limit above the upper one")
     turns = tuple((kink, turn) for kink, turn in ((least, ONE), (most, -ONE)) if kink is not None)
@@ -65,7 +66,7 @@ def _clamp(node: Node, unit: Fraction) -> PiecewiseLinear:
 
 
 PIECEWISE_LINEAR: Mapping[str, Callable[[Node, Fraction], PiecewiseLinear]] = {
-    "leaky_relu": _leaky,
+    "leaky_relu": _leaky_relu,
     "abs": lambda node, unit: PiecewiseLinear(ZERO, -ONE, ((ZERO, Fraction(2)),), ZERO, FLUSH_LOSS),
     "relu6": _clamp,
     "clamp": _clamp,
@@ -79,7 +80,7 @@ def piecewise_linear(node: Node, unit: Fraction) -> PiecewiseLinear | None:
     return None if rule is None else rule(node, unit)
 
 
-def _number(node: Node, number: Any) -> Fraction:
+def _parameter(node: Node, number: Any) -> Fraction:
     """Return `number`, a parameter of a node, as a fraction; raise ReplayError if float32 could make it subnormal or
     infinite.
     """

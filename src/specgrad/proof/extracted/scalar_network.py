@@ -94,7 +94,7 @@ class FormalSum:
 
     def __mul__(self, other: Any) -> Any:
         """Return the product with a number."""
-        return FormalSum("mul", self, _number(other))
+        return FormalSum("mul", self, _fraction_of(other))
 
     __rmul__ = __mul__
 
@@ -112,7 +112,7 @@ class FormalSum:
 
     def __truediv__(self, other: Any) -> Any:
         """Return the quotient by a number."""
-        return self * (1 / _number(other))
+        return self * (1 / _fraction_of(other))
 
     def products(self) -> Iterator[tuple[Fraction, int, int | None, bool]]:
         """Yield (factor, e, cell or None, shared) per product, multiplied out.
@@ -130,16 +130,16 @@ class FormalSum:
             if at.kind == "add":
                 todo += [(at.b, factor, wide, mark), (at.a, factor, wide, mark)]
             elif at.kind == "mul":
-                todo.append((at.a, factor * at.b, wide + _bits(at.b), mark))
+                todo.append((at.a, factor * at.b, wide + _bits_above(at.b), mark))
             elif at.kind == "mark":
                 todo.append((at.a, factor, wide, at.b if mark is None else mark))
             elif at.kind == "cell":
                 yield factor, wide, at.a, bool(mark)
             else:
-                yield factor * at.a, wide + _bits(at.a), None, False
+                yield factor * at.a, wide + _bits_above(at.a), None, False
 
 
-def _number(value: Any) -> Fraction:
+def _fraction_of(value: Any) -> Fraction:
     """Return a number, or the value of a formal sum without cells: specifications add to a zero of what they compute
     with.
 
@@ -153,7 +153,7 @@ def _number(value: Any) -> Fraction:
     return sum((f for f, _, cell, _ in products if cell is None), Fraction(0))
 
 
-def _bits(f: Fraction) -> int:
+def _bits_above(f: Fraction) -> int:
     """Return e >= 0 with abs(f) <= 2**e."""
     return max(0, (-(-abs(f.numerator) // f.denominator) - 1).bit_length()) if f else 0
 
@@ -196,7 +196,7 @@ class ScalarNetwork:
         self._rounding_counts: dict[int, RoundingCount] = {}
         self._folded: dict[int, int] = {}  # linear node -> e: what its region's constants fold to is at most 2**e
         self._divided: set[int] = set()  # linear nodes whose region divides by constants before them
-        self._constant_values = {i: _exact(a, graph.nodes[i].name) for i, a in graph.constants.items()}
+        self._constant_values = {i: _exact_constant(a, graph.nodes[i].name) for i, a in graph.constants.items()}
         self._feeds_later_sum, self._recomputed, self._ends = (
             feeds_later_sum(graph),
             recomputed_per_reader(graph),
@@ -226,25 +226,25 @@ class ScalarNetwork:
         """
         if node.op is INPUT:
             ends = [(Fraction(float(a)), Fraction(float(b))) for a, b in zip(*map(np.ravel, self._ends), strict=True)]
-            self._assign_cells(i, [self._new(Neuron("input", ends=e)) for e in ends])
+            self._assign_cells(i, [self._append_cell(Neuron("input", ends=e)) for e in ends])
         elif node.op is CONSTANT:
             pass
         elif node.kind != "real":
             raise ReplayError(f"the proven checker has no positions, as in node {node.name}")
         elif node.op.name == "relu":
             read = self._cells_of(node.operands()[0]).ravel().tolist()
-            self._assign_cells(i, [self._new(Neuron("relu", (c,))) for c in read])
+            self._assign_cells(i, [self._append_cell(Neuron("relu", (c,))) for c in read])
         elif node.op.name == "max_pool":
             self._maximum(i, node)
         elif is_linear(node):
-            self._linear(i, node)
+            self._add_linear(i, node)
         elif (f := piecewise_linear(node, self._unit)) is not None:
             read = self._cells_of(node.operands()[0]).ravel().tolist()
-            self._assign_cells(i, [self._new(Neuron("bend", (c,), function=f)) for c in read])
+            self._assign_cells(i, [self._append_cell(Neuron("bend", (c,), function=f)) for c in read])
         else:
             raise ReplayError(f"the proven checker has no rule for node {node.name} ({node.op.name})")
 
-    def _new(self, cell: Neuron) -> int:
+    def _append_cell(self, cell: Neuron) -> int:
         """Append a cell to `cells` and return its number; numbers begin with 1."""
         self.cells.append(cell)
         return len(self.cells)
@@ -253,7 +253,7 @@ class ScalarNetwork:
         """Set the cell numbers of node `i`."""
         shape = self.graph.nodes[i].shape
         self.numbers[i] = np.array(numbers, dtype=np.int64).reshape(shape)
-        self._formal_sums[i] = _objects([FormalSum("cell", c) for c in numbers], shape)
+        self._formal_sums[i] = _object_array([FormalSum("cell", c) for c in numbers], shape)
 
     def _cells_of(self, i: int) -> Array:
         """Return the cell numbers of node `i`, through layout; raise ReplayError if it has none."""
@@ -275,14 +275,14 @@ class ScalarNetwork:
         if not all(map(any, columns)):
             raise ReplayError(f"a window of node {node.name} reads nothing inside")
         self.taps[i] = each > 0
-        self._assign_cells(i, [self._new(Neuron("max", tuple(c for c in column if c))) for column in columns])
+        self._assign_cells(i, [self._append_cell(Neuron("max", tuple(c for c in column if c))) for column in columns])
 
-    def _linear(self, i: int, node: Node) -> None:
+    def _add_linear(self, i: int, node: Node) -> None:
         """Keep the formal sums, roundings and constants of linear node `i`; add its cells if they are needed.
 
         ReplayError for a node of constants, and for a second division.
         """
-        values = [self._value(node, a) for a in node.args]
+        values = [self._argument_value(node, a) for a in node.args]
         shapes = [np.shape(v) for v in values]
         fixed = [isinstance(a, NumberArg) or a in self._constant_values for a in node.args]
         if all(fixed):
@@ -294,7 +294,7 @@ class ScalarNetwork:
         apart = i in self._recomputed
         if node.op.name in KERNELS or fan_out(node, math.prod(node.shape)) > 1 or apart:
             mark = node.op.name in KERNELS and not apart  # computed once: so is what it reads; else by each reader
-            form = _objects(
+            form = _object_array(
                 [FormalSum("mark", v, mark) if isinstance(v, FormalSum) else v for v in form.flat], node.shape
             )
         self._formal_sums[i] = form
@@ -324,9 +324,9 @@ class ScalarNetwork:
             if fixed[k]:
                 some = [Fraction(v) for v in np.ravel(np.asarray(value, dtype=object)) if v]
                 under = node.op.name == "div" and k == 1
-                bits += max((max(_bits(v), _bits(1 / v) if under else 0) for v in some), default=0)
+                bits += max((max(_bits_above(v), _bits_above(1 / v) if under else 0) for v in some), default=0)
         if "divisor" in node.params and not isinstance(node.params["divisor"], str):
-            bits += _bits(1 / Fraction(node.params["divisor"]))
+            bits += _bits_above(1 / Fraction(node.params["divisor"]))
         if bits >= MAX_EXPONENT:
             raise ReplayError(f"constants folded into node {node.name} may overflow in float32")
         self._folded[i] = bits
@@ -345,10 +345,10 @@ class ScalarNetwork:
                 products.append(((m, e), source, shared))
                 wide, blurred = max(wide, bits - max(0, abs(m).bit_length() - 1 + e)), blurred or changed
             sums = tuple(products), blurred, self._rounding_counts[i].total, wide, once
-            numbers.append(self._new(Neuron("sum", (), None, *sums)))
+            numbers.append(self._append_cell(Neuron("sum", (), None, *sums)))
         return np.array(numbers, dtype=np.int64).reshape(node.shape)
 
-    def _value(self, node: Node, arg: int | NumberArg) -> Any:
+    def _argument_value(self, node: Node, arg: int | NumberArg) -> Any:
         """Return the argument `arg`: constants and numbers as fractions, others as formal sums.
 
         ReplayError for a number that float32 lacks.
@@ -381,15 +381,15 @@ class ScalarNetwork:
         return count_after_node(by_position, count, node.op.name in CELLWISE, i, size, fan_out(node, size))
 
 
-def _objects(values: Sequence[Any], shape: tuple[int, ...]) -> Array:
+def _object_array(values: Sequence[Any], shape: tuple[int, ...]) -> Array:
     """Return `values` as an object array of the given shape."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array.reshape(shape)
 
 
-def _exact(array: Array, name: str) -> Array:
+def _exact_constant(array: Array, name: str) -> Array:
     """Return the float32 constant `name` as fractions; raise ReplayError for other formats and infinities."""
     if array.dtype != np.float32 or not np.isfinite(array).all():
         raise ReplayError(f"constant {name} is not made of finite float32 numbers")
-    return _objects([Fraction(v) for v in array.ravel().tolist()], array.shape)
+    return _object_array([Fraction(v) for v in array.ravel().tolist()], array.shape)

@@ -434,23 +434,23 @@ def read_certificate(
     ReplayError if it is about another, or is no certificate. `text` and `packed` are its files; `statement` and
     `assume` are as for `check`.
     """
-    data = _read(text)
+    data = _read_text(text)
     if data["arrays"] != digest(packed):
         raise ReplayError("the arrays are not those that the certificate was written with")
     if data["network"] != network_digest(graph):
         raise ReplayError("the network is not the one that the certificate was written for")
-    arithmetic = _arithmetic(data["arithmetic"], graph)
+    arithmetic = _read_executions(data["arithmetic"], graph)
     if not assume and (said := optimistic(arithmetic)):
         raise ReplayError(f"{said}; if your runtime is that accurate, say so (`assume`, --assume-functions)")
     arrays = read_arrays(packed)
     trees = data["version"] == VERSION
-    cases = [_case(case, arrays, graph, trees) for case in nonempty_list(data["cases"], "the cases")]
+    cases = [_read_case(case, arrays, graph, trees) for case in nonempty_list(data["cases"], "the cases")]
     if statement is not None:
-        _compare(cases, statement)
+        _compare_with_property(cases, statement)
     return arithmetic, cases
 
 
-def _read(text: bytes) -> dict[str, Any]:
+def _read_text(text: bytes) -> dict[str, Any]:
     """Return the JSON data of a certificate's `text`, if its spelling, version and digest are right, else raise
     ReplayError.
     """
@@ -468,7 +468,7 @@ def _read(text: bytes) -> dict[str, Any]:
     return dict(data)
 
 
-def _arithmetic(data: Any, graph: Graph) -> Executions:
+def _read_executions(data: Any, graph: Graph) -> Executions:
     """Return the executions that JSON `data` states; raise ReplayError for functions that the network does not
     compute.
     """
@@ -482,7 +482,7 @@ def _arithmetic(data: Any, graph: Graph) -> Executions:
     return meant
 
 
-def _case(data: Any, arrays: Mapping[str, Array], graph: Graph, with_trees: bool) -> CaseProof:
+def _read_case(data: Any, arrays: Mapping[str, Array], graph: Graph, with_trees: bool) -> CaseProof:
     """Return one case from its JSON data, validated; ReplayError if it is none.
 
     `arrays` are those of the file by name; older versions are without trees.
@@ -496,11 +496,11 @@ def _case(data: Any, arrays: Mapping[str, Array], graph: Graph, with_trees: bool
     if not isinstance(trees, list):
         raise ReplayError(f"the trees of a case must be a list; got {excerpt(trees)}")
     given = nonempty_list(data["alternatives"], "the alternatives of a case")
-    alternatives = tuple(_alternative(a, arrays, graph, len(trees)) for a in given)
+    alternatives = tuple(_read_alternative(a, arrays, graph, len(trees)) for a in given)
     return CaseProof(low, high, alternatives, tuple(read_tree(tree, arrays, graph) for tree in trees))
 
 
-def _alternative(
+def _read_alternative(
     data: Any, arrays: Mapping[str, Array], graph: Graph, trees: int
 ) -> tuple[Array, tuple[Fraction, ...], Proof | int]:
     """Return (rows, limits, proof or number of a tree) from JSON data, validated.
@@ -514,7 +514,7 @@ def _alternative(
     weights = [] if by_tree else nonempty_list(data["weights"], "the weights of an alternative")
     if not len(rows) == len(limits) or (not by_tree and len(weights) != len(rows)):
         raise ReplayError("an alternative needs a limit and a weight per row")
-    exact = np.array([_row(row, graph) for row in rows], dtype=object)
+    exact = np.array([_read_row(row, graph) for row in rows], dtype=object)
     if by_tree:
         if bounded_int(data["tree"], 0, "numbers of trees") >= trees:
             raise ReplayError(f"an alternative has tree {data['tree']} of {trees}")
@@ -523,7 +523,7 @@ def _alternative(
     if not any(weights):
         raise ReplayError("the weights of an alternative are all 0, so nothing excludes it")
     slopes = {
-        node_position(k, graph): Slopes(*_pair(arrays, names), SCALE)
+        node_position(k, graph): Slopes(*_read_slope_pair(arrays, names), SCALE)
         for k, names in items_by_node(data["slopes"], "slopes")
     }
     pieces = {
@@ -534,7 +534,7 @@ def _alternative(
     return exact, tuple(map(fraction, limits)), proof
 
 
-def _row(row: Any, graph: Graph) -> list[int]:
+def _read_row(row: Any, graph: Graph) -> list[int]:
     """Return a row of integers, one per output, validated; ReplayError if it is none."""
     outputs = int(np.prod(graph.nodes[graph.output_positions[0]].shape))
     if len(nonempty_list(row, "a row")) != outputs:
@@ -542,7 +542,7 @@ def _row(row: Any, graph: Graph) -> list[int]:
     return [bounded_int(v, -(1 << 53), "rows") for v in row]
 
 
-def _pair(arrays: Mapping[str, Array], names: Any) -> tuple[Array, Array]:
+def _read_slope_pair(arrays: Mapping[str, Array], names: Any) -> tuple[Array, Array]:
     """Return the arrays of lower and upper slopes, validated; ReplayError if `names` are not two."""
     if not isinstance(names, list) or len(names) != 2:
         raise ReplayError(f"slopes are two arrays, lower and upper; got {excerpt(names)}")
@@ -568,10 +568,10 @@ def check_case(graph: Graph, case: CaseProof, arithmetic: Executions, deadline: 
             continue
         key = (proof.tighten, tuple(sorted((i, s.lower.tobytes(), s.upper.tobytes()) for i, s in proof.slopes.items())))
         if key not in replays:
-            replays[key] = _replay(graph, case, proof, arithmetic, deadline)
+            replays[key] = _replay_case(graph, case, proof, arithmetic, deadline)
         combined = sum((rationals(row) * w for row, w in zip(rows, proof.weights, strict=True)), start=rational(0))
         limit = sum((Fraction(w) * v for w, v in zip(proof.weights, limits, strict=True)), Fraction(0))
-        bound = _bound(replays[key], combined, proof)
+        bound = _row_bound(replays[key], combined, proof)
         margin = Fraction(int(bound.p), int(bound.q)) - limit
         if margin <= 0:
             raise OpenAlternativeError(k, margin)
@@ -612,10 +612,10 @@ def roots_of(graph: Graph, box: tuple[Array, Array], arithmetic: Executions, dea
     """Return the cache that a prover keeps from one call of `proven_leaves` to the next, for one graph, box and
     executions.
     """
-    return Roots(graph, box, _model(arithmetic), deadline)
+    return Roots(graph, box, _execution_model(arithmetic), deadline)
 
 
-def _model(arithmetic: Executions) -> ExecutionModel:
+def _execution_model(arithmetic: Executions) -> ExecutionModel:
     """Return what the replay assumes of the executions `arithmetic`, as an ExecutionModel."""
     return ExecutionModel.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
 
@@ -638,24 +638,24 @@ def proven_leaves(
     roots       what a prover keeps from one call to the next
     """
     try:
-        yield from replay_tree(graph, _model(arithmetic), box, tree, rows, deadline, only, roots)
+        yield from replay_tree(graph, _execution_model(arithmetic), box, tree, rows, deadline, only, roots)
     except SpecgradError as error:
         raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None
 
 
-def _replay(
+def _replay_case(
     graph: Graph, case: CaseProof, proof: Proof, arithmetic: Executions, deadline: Callable[[], None]
 ) -> Replay:
     """Return the replay of a proof on a case's whole box for the executions `arithmetic`; all that is wrong with it is
     a ReplayError.
     """
     try:
-        return Replay(graph, case.low, case.high, proof.slopes, proof.tighten, _model(arithmetic), deadline)
+        return Replay(graph, case.low, case.high, proof.slopes, proof.tighten, _execution_model(arithmetic), deadline)
     except SpecgradError as error:
         raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None
 
 
-def _bound(replay: Replay, row: Any, proof: Proof) -> Any:
+def _row_bound(replay: Replay, row: Any, proof: Proof) -> Any:
     """Return the lower bound of `row` times the outputs; all that is wrong with the proof is a ReplayError."""
     try:
         return replay.lower(row, vectors=proof.pieces)
@@ -663,7 +663,7 @@ def _bound(replay: Replay, row: Any, proof: Proof) -> Any:
         raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None
 
 
-def _compare(cases: Sequence[CaseProof], statement: Property) -> None:
+def _compare_with_property(cases: Sequence[CaseProof], statement: Property) -> None:
     """Raise ReplayError unless every case of the property is, in order, a case of the certificate, on a box that holds
     its own; `cases` are the certificate's.
     """

@@ -54,7 +54,9 @@ def read_json(text: bytes) -> Any:
     if len(text) > MAX_JSON_BYTES:
         raise ReplayError(f"the certificate has over {MAX_JSON_BYTES} bytes")
     try:
-        data = json.loads(text.decode("ascii"), parse_int=_int, parse_float=_no_float, parse_constant=_no_float)
+        data = json.loads(
+            text.decode("ascii"), parse_int=_bounded_digits, parse_float=_refuse_float, parse_constant=_refuse_float
+        )
         same = canonical(data) == text
     except ReplayError:
         raise
@@ -65,14 +67,14 @@ def read_json(text: bytes) -> Any:
     return data
 
 
-def _int(text: str) -> int:
+def _bounded_digits(text: str) -> int:
     """Return the integer that `text` states, of at most 18 digits, else raise ReplayError."""
     if not WHOLE.fullmatch(text):
         raise ReplayError(f"a whole number has over 18 digits: {text[:20]}...")
     return int(text)
 
 
-def _no_float(text: str) -> Any:
+def _refuse_float(text: str) -> Any:
     """Raise ReplayError for `text`, a decimal number: a certificate has none."""
     raise ReplayError(f"a certificate has no decimal numbers; got {text[:20]}")
 
@@ -137,29 +139,31 @@ def read_arrays(packed: bytes) -> dict[str, Array]:
     if size > min(len(packed) - 8, MAX_JSON_BYTES):
         raise ReplayError("the arrays are not readable: their header is longer than the file, or too long")
     try:
-        header = json.loads(packed[8 : 8 + size].decode("ascii"), object_pairs_hook=_once, parse_int=_int)
+        header = json.loads(
+            packed[8 : 8 + size].decode("ascii"), object_pairs_hook=_unique_keys, parse_int=_bounded_digits
+        )
     except ReplayError:
         raise
     except (ValueError, RecursionError) as error:
         raise ReplayError(f"the arrays are not readable: {type(error).__name__}") from None
     if not isinstance(header, dict):
         raise ReplayError("the arrays are not readable: their header is no object")
-    return _tiled(header, packed[8 + size :])
+    return _arrays_of_body(header, packed[8 + size :])
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object's pairs as a dict; raise ReplayError if a name occurs twice."""
     if len(dict(pairs)) != len(pairs):
         raise ReplayError("the arrays are not readable: a name stands there twice")
     return dict(pairs)
 
 
-def _tiled(header: Mapping[str, Any], body: bytes) -> dict[str, Array]:
+def _arrays_of_body(header: Mapping[str, Any], body: bytes) -> dict[str, Array]:
     """Return the arrays that `header` describes, of a body that they must fill one behind the other; else raise
     ReplayError.
     """
     arrays, at = {}, 0
-    described = [(_described(name, entry), name) for name, entry in header.items()]
+    described = [(_array_entry(name, entry), name) for name, entry in header.items()]
     for (start, end, dtype, shape), name in sorted(described, key=lambda item: (item[0][0], item[0][1], item[1])):
         if start != at or end > len(body) or end - start != dtype.itemsize * math.prod(shape):
             raise ReplayError(f"the arrays are not readable: {excerpt(name)} does not lie where it should")
@@ -170,20 +174,20 @@ def _tiled(header: Mapping[str, Any], body: bytes) -> dict[str, Array]:
     return arrays
 
 
-def _described(name: str, entry: Any) -> tuple[int, int, np.dtype[Any], tuple[int, ...]]:
+def _array_entry(name: str, entry: Any) -> tuple[int, int, np.dtype[Any], tuple[int, ...]]:
     """Return (start, end, dtype, shape) of the header entry of the array `name`, validated; ReplayError if it is
     none.
     """
     data = object_with_keys(entry, {"dtype", "shape", "data_offsets"}, f"array {excerpt(name)}")
     kind, shape, offsets = data["dtype"], data["shape"], data["data_offsets"]
-    if not (_sizes(shape, 1) and _sizes(offsets, 0) and len(offsets) == 2 and len(shape) <= MAX_RANK):
+    if not (_are_sizes(shape, 1) and _are_sizes(offsets, 0) and len(offsets) == 2 and len(shape) <= MAX_RANK):
         raise ReplayError(f"array {excerpt(name)} must have a shape and two offsets of sizes up to {MAX_ARRAY_BYTES}")
     if not isinstance(kind, str) or kind not in TYPES:
         raise ReplayError(f"array {excerpt(name)} must be of {', '.join(TYPES)}; got {excerpt(kind)}")
     return offsets[0], offsets[1], TYPES[kind], tuple(shape)
 
 
-def _sizes(data: Any, least: int) -> bool:
+def _are_sizes(data: Any, least: int) -> bool:
     """Return whether `data` is a list of integers from `least` to MAX_ARRAY_BYTES."""
     return isinstance(data, list) and all(type(n) is int and least <= n <= MAX_ARRAY_BYTES for n in data)
 

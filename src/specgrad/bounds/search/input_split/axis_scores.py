@@ -25,13 +25,12 @@ from ..shared.float32_bounds import flat
 
 @dataclass
 class Losses:
-    """Slopes of hidden cells over the inputs, (N, cells, inputs) by node, and what every row loses, by input, on N
-    boxes.
+    """What rows lose to relaxations of hidden cells on N boxes, attributed to the inputs that make those cells wide.
 
-    is_kept     whether they are asked for: relus that are taken together lose less than their cells say
     low, high   ends of the boxes, (N, inputs)
     rows        how many rows are bounded
-    slopes      by node, see above; filled on the way
+    is_kept     whether slopes are asked for: relus that are bounded together lose less than their cells say
+    slopes      node -> slopes of its cells over the inputs, (N, cells, inputs); filled on the way
     """
 
     low: Tensor
