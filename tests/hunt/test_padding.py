@@ -72,7 +72,7 @@ def test_an_operator_that_forgets_its_zeros_is_caught(name: str, monkeypatch: py
     assert hunted(range(150), boxes=False) is not None
 
 
-@pytest.mark.parametrize("name", ["_folded", "_all_finite"])
+@pytest.mark.parametrize("name", ["_folded_constants", "_all_finite"])
 def test_a_rule_that_forgets_zeros_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scales that fold into a weight at padding; a weight that is infinite by itself."""
     monkeypatch.setattr(linear, name, lambda _: 1.0)

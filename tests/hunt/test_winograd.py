@@ -105,11 +105,11 @@ def test_too_few_roundings_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tiles_that_begin_at_every_output_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted mistake: the bound of a cell at the beginning of its tile, for all cells."""
-    largest = winograd._largest
+    largest = winograd._largest_over_places
 
     def first_place(a: np.ndarray, m: np.ndarray, high: int, wide: int) -> np.ndarray:
         beyond = a.shape[1] - 1
         return largest(a[:, :1], m[:, :, :, beyond:, beyond:], high, wide)
 
-    monkeypatch.setattr(winograd, "_largest", first_place)
+    monkeypatch.setattr(winograd, "_largest_over_places", first_place)
     assert max(ratio(seed, form) for form in EVERY[1:2] for seed in range(12)) > 1

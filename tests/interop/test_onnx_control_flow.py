@@ -205,8 +205,8 @@ def test_a_scan(opset: int, seed: int) -> None:
 
 
 def test_a_mistake_in_the_order_of_rows_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    ends = control_flow._ends
-    monkeypatch.setattr(control_flow, "_ends", lambda c, state, rows, axes: ends(c, state, rows[::-1], axes))
+    ends = control_flow._output_nodes
+    monkeypatch.setattr(control_flow, "_output_nodes", lambda c, state, rows, axes: ends(c, state, rows[::-1], axes))
     model = loop(3, ADD_COUNT, rows=["s"])
     assert (from_onnx(model)(X.astype(float))[1] != runtime(model, [X])[1]).any()
 

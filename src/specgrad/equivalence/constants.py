@@ -45,6 +45,7 @@ class Constant:
 
     @property
     def shape(self) -> Shape:
+        """Return the shape of the array, which the factors broadcast to."""
         return tuple(self.array.shape)
 
     def numbers(self) -> Array:
@@ -99,7 +100,7 @@ class Constant:
         0 for other formats, and for exact numbers.
         """
         unit = np.asarray(FLOAT32_UNDERFLOW if self.array.dtype == np.float32 else 0.0)
-        return unit if self.factors is None else unit * _foldings(self.factors)[0]
+        return unit if self.factors is None else unit * _foldings_of_cells(self.factors)[0]
 
     def folded_like(self, other: Constant) -> bool:
         """Return whether every cell is rounded as often as that of an equal constant."""
@@ -112,17 +113,17 @@ class Constant:
 
         Numbers as they were given have 0 roundings.
         """
-        size, roundings = _foldings(self.array)
+        size, roundings = _foldings_of_cells(self.array)
         roundings = roundings + self.roundings
         if self.factors is None:
             return size, roundings
-        more, added = _foldings(self.factors)
+        more, added = _foldings_of_cells(self.factors)
         once = [not is_power_of_2(plain(v)) for v in self.factors.flat]  # a product with others is exact
         with np.errstate(over="ignore", invalid="ignore"):
             return size * more, np.reshape(once, self.factors.shape) + roundings + added
 
 
-def _foldings(array: Array) -> tuple[Array, Array]:
+def _foldings_of_cells(array: Array) -> tuple[Array, Array]:
     """Return (size, roundings) of an array of floats or exact numbers."""
     if array.dtype != object:
         return abs(array.astype(float)), np.zeros(array.shape, int)
@@ -220,7 +221,7 @@ def exact_numbers(array: Array) -> Array:
     """Return an object array of exact numbers with the record of their folding, cell by cell."""
     cells = np.empty(array.shape, dtype=object)
     for place, v in np.ndenumerate(array if array.dtype == object else exact(array)):
-        cells[place] = v if isinstance(v, Folded) else folded(_checked(v))
+        cells[place] = v if isinstance(v, Folded) else folded(_checked_number(v))
     return cells
 
 
@@ -234,7 +235,7 @@ def plain_numbers(array: Array) -> Array:
     return cells
 
 
-def _checked(v: Any) -> Any:
+def _checked_number(v: Any) -> Any:
     """Return an exact number, or a finite float; raise ScalarError for anything else."""
     if not isinstance(v, int | float | Fraction | Surd) or isinstance(v, bool):
         raise ScalarError("constant", f"{type(v).__name__} is no exact number")

@@ -70,15 +70,15 @@ class Folded:
         return folded(other) / self
 
     def reciprocal(self) -> Folded:
-        """Return 1/x."""
+        """Return 1/x exactly, with the record of one more rounding."""
         value = reciprocal(self.value)
         near = abs(approximate(self.value))
-        return Folded(value, _quotient(self.size, near * near), 1 + self.roundings)
+        return Folded(value, _safe_quotient(self.size, near * near), 1 + self.roundings)
 
     def sqrt(self) -> Folded:
-        """Return the square root of a rational that is not negative."""
+        """Return the exact square root of a rational that is not negative, with its record; ScalarError for others."""
         value = square_root(self.value)
-        return Folded(value, _quotient(self.size, math.sqrt(abs(approximate(self.value)))), 1 + self.roundings)
+        return Folded(value, _safe_quotient(self.size, math.sqrt(abs(approximate(self.value)))), 1 + self.roundings)
 
     def __abs__(self) -> Folded:
         return Folded(abs(self.value), self.size, self.roundings)
@@ -98,6 +98,7 @@ class Folded:
         return f"Folded({self.value!r}, {self.size!r}, {self.roundings})"
 
     def _ordered(test: Callable[[Any, Any], bool]) -> Any:  # type: ignore[misc]  # noqa: N805 - makes methods
+        """Return a comparison method that applies `test` to the exact values of both numbers."""
         return lambda self, other: test(self.value, other.value if isinstance(other, Folded) else other)
 
     __gt__, __lt__ = _ordered(lambda a, b: a > b), _ordered(lambda a, b: a < b)
@@ -121,7 +122,7 @@ def plain(x: Any) -> Any:
     return x.value if isinstance(x, Folded) else x
 
 
-def _quotient(size: float, divisor: float) -> float:
+def _safe_quotient(size: float, divisor: float) -> float:
     """Return size / divisor; inf where the divisor is too small for a float."""
     return size / divisor if divisor else math.inf
 

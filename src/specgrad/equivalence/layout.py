@@ -53,7 +53,9 @@ def permute_to(table: TermTable, x: int, order: tuple[int, ...]) -> int:
 
 
 def _permuted_below_reshape(table: TermTable, reshape: Atom, order: tuple[int, ...]) -> int | None:
-    """Return permute(reshape(y)) as reshape(permute(y)), if the reshape moves axes of one cell alone; else None."""
+    """Return the value number of permute(reshape(y)) as reshape(permute(y)), if the reshape moves axes of one cell
+    alone; else None.
+    """
     (y,), shape = reshape.args, reshape.shape
     old = table.values[y].shape
     long, axes = ([a for a, n in enumerate(s) if n != 1] for s in (old, shape))
@@ -70,7 +72,9 @@ def _permuted_shape(shape: Shape, order: tuple[int, ...]) -> Shape:
 
 
 def _permuted_contract(table: TermTable, value: AffineTerm, order: tuple[int, ...]) -> int | None:
-    """Return permute(s*contract(x, w) + c) as a contraction whose result and x have permuted letters; or None."""
+    """Return the value number of permute(s*contract(x, w) + c) as a contraction whose result and x have permuted
+    letters; else None.
+    """
     (number, scale), shape = value.terms[0], _permuted_shape(value.shape, order)
     atom = table.atoms[number]
     if atom.weights is None:

@@ -179,7 +179,9 @@ def split_spec(spec: str) -> tuple[str, str, str]:
 
 
 def _under_layout(table: TermTable, shape: Shape, terms: Terms, shift: Array) -> int | None:
-    """Return sum of s * L(x) + c as L(sum of L'(s) * x + L'(c)), if every atom is the same layout L; else None."""
+    """Return the value number of the sum of s * L(x) + c as L(sum of L'(s) * x + L'(c)), if every atom is the same
+    layout L; else None.
+    """
     atoms = [table.atoms[a] for a in terms]
     first = atoms[0]
     inner = table.values[first.args[0]].shape if first.op in LAYOUT else ()

@@ -59,7 +59,9 @@ class TermApplication:
 
 
 def conv(c: TermApplication) -> int | None:
-    """Return the normal form of a convolution or its transpose with constant weights, the bias as shift; else None."""
+    """Return the value number of a convolution or its transpose with constant weights, the bias as shift; None if
+    weights are not constant.
+    """
     window, groups, weights = c.params["window"], c.params["groups"], c.weights[1]
     if weights is None or any(g is None for g in c.weights[2:]):
         return None
@@ -89,7 +91,9 @@ def _absorb_channel_scale(table: TermTable, x: int, w: Constant, rank: int, grou
 
 
 def _apply_linear_map(c: TermApplication, atom: Atom) -> int:
-    """Return W(x + c) = W x + W c if W c is small enough to be computed; else the atom as it is."""
+    """Return the value number of W(x + c) as W x + W c if W c is small enough to be computed; else of the atom as it
+    is.
+    """
     table, x = c.table, c.table.values[atom.args[0]]
     if x.shift is None or not x.terms:
         return table.value_of_atom(atom) if x.terms else _map_constant_value(c, atom)
@@ -104,7 +108,9 @@ def _apply_linear_map(c: TermApplication, atom: Atom) -> int:
 
 
 def _apply_without_shift(c: TermApplication, atom: Atom, x: int) -> int:
-    """Return `atom` applied to x, a value without shift, whose scale may now go into the weights of a conv."""
+    """Return the value number of `atom` applied to x, a value without shift, whose scale may now go into the weights of
+    a conv.
+    """
     assert atom.weights is not None
     if atom.op != "conv":
         return c.table.value_of_atom(Atom(atom.op, atom.params, (x,), atom.shape, atom.weights))
@@ -119,7 +125,7 @@ def _zero(rank: int) -> Array:
 
 
 def _map_constant_value(c: TermApplication, atom: Atom) -> int:
-    """Return the value of W on a constant argument, or the atom as it is if that is too large."""
+    """Return the value number of W on a constant argument; of the atom as it is if that is too large."""
     try:
         cells = _map_constant(
             c, atom, c.table.shift_of(c.table.values[atom.args[0]]), c.table.values[atom.args[0]].shape
@@ -146,7 +152,7 @@ def _map_constant(c: TermApplication, atom: Atom, cells: Array, shape: Shape) ->
 
 
 def contract(c: TermApplication) -> int | None:
-    """Return the normal form of a contraction with one constant factor, which comes second; else None."""
+    """Return the value number of a contraction with one constant factor, which comes second; else None."""
     x, w, out = split_spec(c.params["spec"])
     if c.weights[1] is None and c.weights[0] is not None:
         x, w, number, weights = w, x, c.args[1], c.weights[0]
@@ -157,16 +163,16 @@ def contract(c: TermApplication) -> int | None:
     turned = sorted(range(len(x)), key=lambda a: (out.index(x[a]) if x[a] in out else len(out), a))
     x, number = "".join(x[a] for a in turned), permute_to(c.table, number, tuple(turned))
     spec, order = canonical_spec(x, w, out)
-    whole, c = c.shape, _flattened(c, x, w, out)
+    whole, c = c.shape, _flatten_leading(c, x, w, out)
     if c.shape != whole:
-        number, spec = _flat_argument(c.table, number, x, w), _flat_spec(x, w, out)
+        number, spec = _flatten_argument(c.table, number, x, w), _flat_spec(x, w, out)
     constant = weights.rearranged(lambda array: np.transpose(array, order))
     number, constant = _absorb_letter_scale(c.table, number, constant, spec)
     atom = Atom("contract", (spec,), (number,), c.shape, c.table.constant(constant))
     return reshape_to(c.table, _apply_linear_map(c, atom), whole)
 
 
-def _flattened(c: TermApplication, x: str, w: str, out: str) -> TermApplication:
+def _flatten_leading(c: TermApplication, x: str, w: str, out: str) -> TermApplication:
     """Return the call with its leading axes that the weights do not have as one; as it is if there are not several."""
     batch = [a for a in x if a not in w]
     if len(batch) < 2 or not x.startswith("".join(batch)) or not out.startswith("".join(batch)) or 0 in c.shape:
@@ -174,7 +180,7 @@ def _flattened(c: TermApplication, x: str, w: str, out: str) -> TermApplication:
     return replace(c, shape=(math.prod(c.shape[: len(batch)]), *c.shape[len(batch) :]))
 
 
-def _flat_argument(table: TermTable, number: int, x: str, w: str) -> int:
+def _flatten_argument(table: TermTable, number: int, x: str, w: str) -> int:
     """Return the value with its leading axes that the weights do not have as one."""
     shape, count = table.values[number].shape, sum(a not in w for a in x)
     return reshape_to(table, number, (math.prod(shape[:count]), *shape[count:]))
@@ -204,7 +210,7 @@ def _absorb_letter_scale(table: TermTable, x: int, w: Constant, spec: str) -> tu
 
 
 def avg_pool(c: TermApplication) -> int:
-    """Return (1/count) * (sum of windows), with the count of each window; 0 where no tap counts."""
+    """Return the value number of (1/count) * (sum of windows), with the count of each window; 0 where no tap counts."""
     window, divisor, lead = c.params["window"], c.params["divisor"], len(c.shape) - c.params["window"].rank
     ones = np.full(window.out, Fraction(1), dtype=object)
     counts = {"padded": window.counted, "inside": window.inside}
@@ -214,7 +220,9 @@ def avg_pool(c: TermApplication) -> int:
 
 
 def _window_sum(table: TermTable, x: int, window: Window, shape: Shape) -> int:
-    """Return the sum over each window of x, padding apart; a window that covers everything is a sum over axes."""
+    """Return the value number of the sum over each window of x, with padding as a node of its own; a window that covers
+    everything is a sum over axes.
+    """
     x = pad_for_window(table, x, window)
     window = window.unpadded()
     if set(window.out) == {1} and window.inside_at((0,) * window.rank) == math.prod(window.size):
@@ -225,7 +233,9 @@ def _window_sum(table: TermTable, x: int, window: Window, shape: Shape) -> int:
 
 
 def _pull_out_scale(table: TermTable, x: int, atom: Any, rank: int) -> int:
-    """Return `atom` applied to x = s*t as s * atom(t), if s is constant along the last `rank` axes."""
+    """Return the value number of `atom` applied to x = s*t, as s * atom(t) if s is constant along the last `rank`
+    axes.
+    """
     ndim = len(table.values[x].shape)
     parts = factor_out_scale(table, x, range(ndim - rank, ndim))
     if parts is None:
@@ -235,7 +245,9 @@ def _pull_out_scale(table: TermTable, x: int, atom: Any, rank: int) -> int:
 
 
 def sum_over_axes(table: TermTable, x: int, axes: tuple[int, ...]) -> int:
-    """Return the sum over axes: constants are summed, a scale that is constant along the axes is factored out."""
+    """Return the value number of the sum of x over axes: constants are summed, a scale that is constant along the axes
+    is factored out.
+    """
     value = table.values[x]
     shape = tuple(n for a, n in enumerate(value.shape) if a not in axes)
     if not axes:

@@ -45,7 +45,7 @@ class NormalForm:
 
 @np.errstate(over="ignore", invalid="ignore")  # of sizes beyond the largest float: they explain nothing
 def normal_form(graph: Graph, table: TermTable, rules: Mapping[str, Any] = RULES) -> NormalForm:
-    """Return the normal form of a graph in `table`; inputs are identified by their order among the arguments."""
+    """Return the normal form of a graph: a value number per node in `table`, made by the operators' rewrite `rules`."""
     inputs = {p: k for k, p in enumerate(graph.input_positions)}
     given = {i: Constant(np.asarray(array)) for i, array in graph.constants.items()}
     values: list[int] = []
@@ -55,17 +55,19 @@ def normal_form(graph: Graph, table: TermTable, rules: Mapping[str, Any] = RULES
         if node.op is INPUT:
             number = table.value_of_atom(Atom("input", (inputs[i], node.kind), (), node.shape))
         elif node.op is CONSTANT:
-            number = _constant(table, node, given[i].array)
+            number = _constant_value(table, node, given[i].array)
         else:
-            number = _apply(table, graph, node, values, given, i, rules)
+            number = _value_of_node(table, graph, node, values, given, i, rules)
         values.append(number)
         for atom, _ in table.values[number].terms:
             atoms.setdefault(atom, i)
     return NormalForm(graph, values, atoms)
 
 
-def _constant(table: TermTable, node: Node, array: Array) -> int:
-    """Return the value of a constant node: finite floats as exact numbers; indices and non-finite arrays as an atom."""
+def _constant_value(table: TermTable, node: Node, array: Array) -> int:
+    """Return the value number of a constant node: finite floats as exact numbers; indices and non-finite arrays as an
+    atom.
+    """
     if node.kind == "real":
         whole = np.broadcast_to(array, node.shape)
         try:
@@ -78,7 +80,7 @@ def _constant(table: TermTable, node: Node, array: Array) -> int:
     return table.value_of_atom(Atom(f"{node.kind} constant", (str(array.dtype),), (), node.shape, number))
 
 
-def _apply(
+def _value_of_node(
     table: TermTable,
     graph: Graph,
     node: Node,
@@ -92,7 +94,7 @@ def _apply(
     `values` are the numbers of the nodes before `position`; `given` the known constants by position, to which one that
     only moves, or is multiplied by few numbers, is added.
     """
-    numbers = tuple(_argument(table, a, values) for a in node.args)
+    numbers = tuple(_value_of_argument(table, a, values) for a in node.args)
     weights = tuple(_constant_argument(table, graph, a, values, given) for a in node.args)
     call = TermApplication(table, node.op, node.params, numbers, weights, node.shape)
     _track_constant(call, node, given, position)
@@ -103,12 +105,12 @@ def _apply(
         layout = common_layout(table, numbers) if node.op.receptive_field is cellwise and node.shape else None
         if layout is not None and all(s == node.shape for s in call.shapes):
             return _apply_under_layout(call, node, layout, rules)
-        return _by_rule(call, node, rules)
+        return _value_by_rule(call, node, rules)
     except (SpecgradError, ArithmeticError, ValueError):  # what exact numbers cannot do stays as it stands
-        return _uninterpreted(call)
+        return _value_as_atom(call)
 
 
-def _argument(table: TermTable, a: Arg, values: list[int]) -> int:
+def _value_of_argument(table: TermTable, a: Arg, values: list[int]) -> int:
     """Return the value number of an argument, a bare number or a node, whose number stands in `values`."""
     if not isinstance(a, NumberArg):
         return values[a]
@@ -186,24 +188,28 @@ def _fold_constants(call: TermApplication, node: Node) -> int | None:
         return None
 
 
-def _by_rule(call: TermApplication, node: Node, rules: Mapping[str, Any]) -> int:
-    """Return the value by the operator's rule; uninterpreted if there is none or it does not apply."""
+def _value_by_rule(call: TermApplication, node: Node, rules: Mapping[str, Any]) -> int:
+    """Return the value number of a node by its operator's rule; as an atom if there is no rule or it does not apply."""
     made: int | None = rules[node.op.name](call) if node.op.name in rules and node.kind == "real" else None
-    return _uninterpreted(call) if made is None else made
+    return _value_as_atom(call) if made is None else made
 
 
-def _uninterpreted(call: TermApplication) -> int:
-    """Return the operator applied to its arguments as an atom; arguments of commutative operators are sorted."""
+def _value_as_atom(call: TermApplication) -> int:
+    """Return the value number of the operator applied to its arguments as an atom; arguments of commutative operators
+    are sorted.
+    """
     args = tuple(sorted(call.args)) if call.op.name in COMMUTATIVE else call.args
     params = tuple(sorted(call.params.items()))
     return call.table.value_of_atom(Atom(call.op.name, params, args, call.shape))
 
 
 def _apply_under_layout(call: TermApplication, node: Node, layout: Layout, rules: Mapping[str, Any]) -> int:
-    """Return f(L(x), ..., c) as L(f(x, ..., L'(c))), for an elementwise f."""
+    """Return the value number of f(L(x), ..., c), written as L(f(x, ..., L'(c))), for an elementwise f, a reshape or
+    permutation L and its inverse L'.
+    """
     inner = tuple(without_layout(call.table, a, layout) for a in call.args)
     known = (None if call.table.values[a].terms else call.table.constant_of(a) for a in inner)
     given = tuple(None if cells is None else Constant(cells) for cells in known)
     below = TermApplication(call.table, call.op, call.params, inner, given, layout[2])
-    number = _by_rule(below, node, rules)
+    number = _value_by_rule(below, node, rules)
     return with_layout(call.table, layout[0], layout[1], number, node.shape)

@@ -20,7 +20,9 @@ Ranges = tuple[tuple[int, int, int], ...]
 
 
 def pad_for_window(table: TermTable, x: int, window: Window) -> int:
-    """Return x with the zero padding of `window`, and without cells at the end that negative padding crops."""
+    """Return the value number of x with the zero padding of `window`, without cells at the end that negative padding
+    crops.
+    """
     shape = table.values[x].shape
     lead = len(shape) - window.rank
     cut = [slice(None, None if hi >= 0 else hi) for _, hi in window.pads]
@@ -30,7 +32,9 @@ def pad_for_window(table: TermTable, x: int, window: Window) -> int:
 
 
 def pad_value(table: TermTable, x: int, widths: Widths) -> int:
-    """Return pad(x), merged with a padding inside; a scale that is constant along the padded axes is factored out."""
+    """Return the value number of pad(x), merged with a padding inside; a scale that is constant along the padded axes
+    is factored out.
+    """
     value = table.values[x]
     if not any(map(any, widths)):
         return x
@@ -54,7 +58,9 @@ def _has_no_gaps(widths: Widths) -> bool:
 
 
 def slice_value(table: TermTable, x: int, ranges: Ranges) -> int:
-    """Return slice(x), atom by atom; merged with a slice inside, or with a padding if steps are 1."""
+    """Return the value number of slice(x), atom by atom; merged with a slice inside, or with a padding if steps are
+    1.
+    """
     value = table.values[x]
     shape, ranges = value.shape, tuple(_shortest_range(*r) for r in ranges)
     if all(r == (0, n, 1) for r, n in zip(ranges, shape, strict=True)):
@@ -88,7 +94,7 @@ def _shortest_range(start: int, stop: int, step: int) -> tuple[int, int, int]:
 
 
 def _slice_terms(table: TermTable, value: AffineTerm, ranges: Ranges) -> int:
-    """Return slice(s*t + c) = slice(s)*slice(t) + slice(c), term by term."""
+    """Return the value number of slice(s*t + c) = slice(s)*slice(t) + slice(c), term by term."""
     new = tuple(len(range(*r)) for r in ranges)
     parts: list[tuple[Any, int]] = [(1, table.value_of_constant(new, _slice_repeated(table.shift_of(value), ranges)))]
     for atom, scale in value.terms:
@@ -107,7 +113,7 @@ def _slice_repeated(cells: Array, ranges: Ranges) -> Array:
 
 
 def _crop_of_pad(table: TermTable, pad: Atom, ranges: Ranges) -> int | None:
-    """Return crop(pad(x)) as pad(crop(x)); None if no cell of x remains on some axis."""
+    """Return the value number of crop(pad(x)) as pad(crop(x)); None if no cell of x remains on some axis."""
     x = pad.args[0]
     widths, inside = [], []
     for n, (before, _, _), (start, stop, _) in zip(table.values[x].shape, pad.params[0], ranges, strict=True):

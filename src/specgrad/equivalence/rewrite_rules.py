@@ -44,24 +44,24 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 @rule("add")
 def _add(c: TermApplication) -> int:
-    """Return the normal form of a sum."""
+    """Return the value number of x + y in the call's table: terms and shifts of both are added."""
     return linear_combination(c.table, c.shape, [(1, _broadcast_constant(c, 0)), (1, _broadcast_constant(c, 1))])
 
 
 @rule("sub")
 def _sub(c: TermApplication) -> int:
-    """Return the normal form of a difference."""
+    """Return the value number of x - y in the call's table: terms and shifts of y are subtracted."""
     return linear_combination(c.table, c.shape, [(1, _broadcast_constant(c, 0)), (-1, _broadcast_constant(c, 1))])
 
 
 @rule("neg")
 def _neg(c: TermApplication) -> int:
-    """Return the normal form of a negation."""
+    """Return the value number of -x in the call's table: all scales and the shift are negated."""
     return linear_combination(c.table, c.shape, [(-1, c.args[0])])
 
 
 def _broadcast_constant(c: TermApplication, k: int) -> int:
-    """Return argument k; a constant of another shape is broadcast to the result's shape."""
+    """Return the value number of argument k; a constant of another shape is broadcast to the result's shape."""
     number = c.args[k]
     cells = c.table.constant_of(number)
     return (
@@ -73,7 +73,7 @@ def _broadcast_constant(c: TermApplication, k: int) -> int:
 
 @rule("mul")
 def _mul(c: TermApplication) -> int | None:
-    """Return a product with a constant as a scale; None if no factor is constant."""
+    """Return the value number of a product with a constant, which becomes a scale; None if no factor is constant."""
     for k in (1, 0):
         cells = c.table.constant_of(c.args[k])
         if cells is not None:
@@ -83,7 +83,7 @@ def _mul(c: TermApplication) -> int | None:
 
 @rule("div")
 def _div(c: TermApplication) -> int | None:
-    """Return a quotient by a constant without zeros as a scale; else None."""
+    """Return the value number of x/c for a constant c without zeros, as x with the scale 1/c; else None."""
     cells = c.table.constant_of(c.args[1])
     if cells is None or any(v == 0 for v in cells.flat):
         return None
@@ -92,20 +92,22 @@ def _div(c: TermApplication) -> int | None:
 
 @rule("stop_gradient", "cast")
 def _identity(c: TermApplication) -> int:
-    """Return the argument: a cast means its argument; its rounding belongs to formats, which are compared apart."""
+    """Return the value number of the argument itself: a cast changes rounding alone, and formats are compared
+    separately.
+    """
     return c.args[0]
 
 
 @rule("sqrt")
 def _sqrt(c: TermApplication) -> int | None:
-    """Return the exact square roots of a constant; None if the argument is not constant."""
+    """Return the value number of the exact square roots of a constant; None if the argument is not constant."""
     cells = c.table.constant_of(c.args[0])
     return None if cells is None else c.table.value_of_constant(c.shape, square_roots(cells))
 
 
 @rule("power")
 def _power(c: TermApplication) -> int | None:
-    """Return x for exponent 1; else None."""
+    """Return the value number of x for x**1; None for other exponents."""
     return c.args[0] if c.params["exponent"] == 1 else None
 
 
@@ -114,19 +116,19 @@ def _power(c: TermApplication) -> int | None:
 
 @rule("reshape")
 def _reshape(c: TermApplication) -> int:
-    """Return the normal form of a reshape."""
+    """Return the value number of a reshape, merged with a reshape inside."""
     return reshape_to(c.table, c.args[0], c.shape)
 
 
 @rule("permute")
 def _permute(c: TermApplication) -> int:
-    """Return the normal form of a permutation."""
+    """Return the value number of a permutation of axes, merged with a permutation inside."""
     return permute_to(c.table, c.args[0], tuple(c.params["order"]))
 
 
 @rule("broadcast")
 def _broadcast(c: TermApplication) -> int | None:
-    """Return a broadcast that changes nothing, or of a constant; else None."""
+    """Return the value number of a broadcast that changes nothing, or of a constant; None for others."""
     if c.shapes[0] == c.shape:
         return c.args[0]
     cells = c.table.constant_of(c.args[0])
@@ -135,7 +137,7 @@ def _broadcast(c: TermApplication) -> int | None:
 
 @rule("pad")
 def _pad(c: TermApplication) -> int | None:
-    """Return the normal form of a padding; None for a constant."""
+    """Return the value number of a zero padding, merged with a padding inside; None for a constant."""
     if not c.table.values[c.args[0]].terms:
         return None
     return pad_value(c.table, c.args[0], tuple(tuple(w) for w in c.params["widths"]))
@@ -143,7 +145,7 @@ def _pad(c: TermApplication) -> int | None:
 
 @rule("slice")
 def _slice(c: TermApplication) -> int | None:
-    """Return the normal form of a slice; None for a constant."""
+    """Return the value number of a slice, merged with a slice or padding inside; None for a constant."""
     if not c.table.values[c.args[0]].terms:
         return None
     return slice_value(c.table, c.args[0], tuple(tuple(r) for r in c.params["ranges"]))
@@ -151,7 +153,7 @@ def _slice(c: TermApplication) -> int | None:
 
 @rule("concat")
 def _concat(c: TermApplication) -> int:
-    """Return concat(concat(a, b), c) = concat(a, b, c) along one axis."""
+    """Return the value number of a concatenation, with concatenations inside along the same axis written out."""
     axis = c.params["axis"] % len(c.shape)
     args: list[int] = []
     for number in c.args:
@@ -169,7 +171,7 @@ rule("avg_pool")(linear_maps.avg_pool)
 
 @rule("sum")
 def _sum(c: TermApplication) -> int:
-    """Return the normal form of a sum over axes."""
+    """Return the value number of a sum over axes, with scales that are constant along them factored out."""
     return linear_maps.sum_over_axes(c.table, c.args[0], tuple(c.params["axes"]))
 
 
@@ -177,7 +179,7 @@ def _sum(c: TermApplication) -> int:
 
 
 def clamp_value(table: TermTable, x: int, low: Any, high: Any) -> int:
-    """Return min(max(x, low), high), merged with a clamp inside: its limits, clamped."""
+    """Return the value number of min(max(x, low), high) in `table`, merged with a clamp inside: its limits, clamped."""
     if low is None and high is None:
         return x
     inner = table.single_atom(x)
@@ -188,7 +190,7 @@ def clamp_value(table: TermTable, x: int, low: Any, high: Any) -> int:
 
 
 def _clamp_limit(end: Any, low: Any, high: Any, without: Any) -> Any:
-    """Return the limit of an inner clamp, clamped to low..high; `without` if it has none (None: infinite)."""
+    """Return the limit `end` of an inner clamp, clamped to low..high; `without` if it is None (no limit)."""
     if end is None:
         return without
     end = end if low is None else max(end, low)
@@ -197,19 +199,19 @@ def _clamp_limit(end: Any, low: Any, high: Any, without: Any) -> Any:
 
 @rule("relu")
 def _relu(c: TermApplication) -> int:
-    """Return the normal form of relu, a clamp at 0."""
+    """Return the value number of relu(x), as a clamp from 0 on."""
     return clamp_value(c.table, c.args[0], Fraction(0), None)
 
 
 @rule("relu6")
 def _relu6(c: TermApplication) -> int:
-    """Return the normal form of relu6, a clamp to 0..6."""
+    """Return the value number of relu6(x), as a clamp to 0..6."""
     return clamp_value(c.table, c.args[0], Fraction(0), Fraction(6))
 
 
 @rule("hardswish")
 def _hardswish(c: TermApplication) -> int | None:
-    """Return x * clamp(x/6 + 1/2, 0, 1), where float32 rounds 1/6 once; None for a constant."""
+    """Return the value number of x * clamp(x/6 + 1/2, 0, 1), where float32 rounds 1/6 once; None for a constant."""
     (x,), sixth = c.args, Folded(Fraction(1, 6), 1 / 6, 1)
     if not c.table.values[x].terms:
         return None
@@ -220,7 +222,7 @@ def _hardswish(c: TermApplication) -> int | None:
 
 @rule("clamp")
 def _clamp(c: TermApplication) -> int | None:
-    """Return the normal form of a clamp; None if low > high."""
+    """Return the value number of a clamp, merged with a clamp inside; None if low > high."""
     low = _finite_limit(c.params["low"], -math.inf)
     high = _finite_limit(c.params["high"], math.inf)
     if low is not None and high is not None and low > high:
@@ -239,13 +241,13 @@ def _finite_limit(x: Any, none: float) -> Fraction | None:
 
 @rule("maximum")
 def _maximum(c: TermApplication) -> int | None:
-    """Return max(x, v) with a constant v as a clamp; else None."""
+    """Return the value number of max(x, v) for a constant v, as a clamp from v on; else None."""
     return _with_constant_operand(c, lambda x, v: clamp_value(c.table, x, v, None))
 
 
 @rule("minimum")
 def _minimum(c: TermApplication) -> int | None:
-    """Return min(x, v) with a constant v as a clamp; else None."""
+    """Return the value number of min(x, v) for a constant v, as a clamp up to v; else None."""
     return _with_constant_operand(c, lambda x, v: clamp_value(c.table, x, None, v))
 
 
@@ -265,14 +267,16 @@ def _with_constant_operand(c: TermApplication, make: Callable[[int, Fraction], i
 
 @rule("leaky_relu")
 def _leaky_relu(c: TermApplication) -> int | None:
-    """Return x for slope 1, relu for slope 0; else None."""
+    """Return the value number of x for slope 1, of relu(x) for slope 0; None for other slopes."""
     slope = Fraction(c.params["slope"])
     return c.args[0] if slope == 1 else clamp_value(c.table, c.args[0], Fraction(0), None) if slope == 0 else None
 
 
 @rule("max_pool")
 def _max_pool(c: TermApplication) -> int:
-    """Return max over taps of clamp(x) as clamp(max over taps of x), if every window has a tap: a clamp is monotone."""
+    """Return the value number of a max pool; a clamp inside moves outside if every window has a tap, since a clamp is
+    monotone.
+    """
     window, inner = c.params["window"], c.table.single_atom(c.args[0])
     if inner is None or inner.op != "clamp" or window.has_empty:
         return c.table.value_of_atom(Atom("max_pool", (window,), c.args, c.shape))

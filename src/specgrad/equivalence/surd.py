@@ -131,7 +131,9 @@ def square_root(x: Exact) -> Exact:
 
 
 def reciprocal(x: Exact) -> Exact:
-    """Return 1/x exactly; x may have one root: 1/(r*sqrt(q)) = sqrt(q)/(r*q)."""
+    """Return 1/x exactly, of a rational or a single root: 1/(r*sqrt(q)) = sqrt(q)/(r*q). ScalarError for a sum of
+    roots.
+    """
     if not isinstance(x, Surd):
         return 1 / Fraction(x)
     if len(x.parts) > 1:

@@ -145,7 +145,7 @@ class Model:
         from .torch.formats import float_type
 
         kind = getattr(torch, float_type(self.source))
-        return self._traced([torch.zeros((), dtype=kind).expand(shape) for shape in shapes.values()])
+        return self._trace_module([torch.zeros((), dtype=kind).expand(shape) for shape in shapes.values()])
 
     def graph_for(self, inputs: Sequence[Any], who: str) -> Graph:
         """The whole graph at the sizes of these inputs (arrays, or structures of them for a Graph's arguments).
@@ -160,7 +160,7 @@ class Model:
             from .torch.formats import float_type
 
             kind = float_type(self.source)  # a meaning does not depend on the numbers, and tracing asks for this type
-            return self._traced([a.astype(kind) if a.dtype.kind == "f" else a for a in arrays])
+            return self._trace_module([a.astype(kind) if a.dtype.kind == "f" else a for a in arrays])
         if self.kind == "onnx":
             shapes = {i.name: a.shape for i, a in zip(self.inputs, arrays, strict=True)}
             for i in self.inputs:
@@ -241,7 +241,7 @@ class Model:
 
     def check_count(self, inputs: Sequence[Any], who: str) -> None:
         """Raise ParameterError, in the name of `who`, for another number of inputs than the model takes."""
-        least, most = _positional(self._parameters) if self.kind == "torch" else (len(self.names), len(self.names))
+        least, most = _argument_counts(self._parameters) if self.kind == "torch" else (len(self.names), len(self.names))
         if not least <= len(inputs) <= most:
             more = "" if least == most else " or more" if most == sys.maxsize else f" to {most}"
             text = f"the model takes {least}{more} inputs ({', '.join(self.names)}); got {len(inputs)}"
@@ -252,7 +252,7 @@ class Model:
         """The parameters of a module's `forward`."""
         return tuple(inspect.signature(self.source.forward).parameters.values())
 
-    def _traced(self, examples: Sequence[Any]) -> Graph:
+    def _trace_module(self, examples: Sequence[Any]) -> Graph:
         """The graph of a PyTorch module at these examples; ParameterError for what torch.export does not take."""
         from .torch.formats import meaning_of
 
@@ -417,7 +417,7 @@ def _imported(name: str) -> Any:
     return module
 
 
-def _positional(parameters: Sequence[inspect.Parameter]) -> tuple[int, int]:
+def _argument_counts(parameters: Sequence[inspect.Parameter]) -> tuple[int, int]:
     """How many arguments a function of these `parameters` takes by position, at least and at most."""
     by_position = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     any_number = any(p.kind == p.VAR_POSITIONAL for p in parameters)

@@ -70,7 +70,7 @@ class ReducedOperands:
             return apply_rule(context, op, args, params)
         x, w, *rest = args
         short = [ball_in_format(x, self.form, self.data), ball_in_format(w, self.form, self.weights), *rest]
-        return _infinite(apply_rule(context, op, short, params))
+        return _exact_where_infinite(apply_rule(context, op, short, params))
 
     def stored(self, ball: Ball, last: bool) -> Ball:
         """Return the ball of a stored result unchanged, whether it is the `last` of its layer or not."""
@@ -143,7 +143,7 @@ class Winograd:
         return ball
 
 
-def _infinite(ball: Ball) -> Ball:
+def _exact_where_infinite(ball: Ball) -> Ball:
     """Return the ball with radius 0 in cells whose value is infinite: as a factor, it makes its sums infinite or NaN in
     any order.
     """

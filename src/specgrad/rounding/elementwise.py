@@ -25,7 +25,7 @@ from .slack_constants import PHASE, REFERENCE_ULPS
 from .stores import stores_after
 
 
-def _curve(op: Op) -> Curve:
+def _declared_curve(op: Op) -> Curve:
     """Return the operator's declared curve; rules.py has checked that it has one."""
     assert op.curve is not None  # what rules.py looks at
     return op.curve
@@ -33,14 +33,14 @@ def _curve(op: Op) -> Curve:
 
 def image(context: Context, op: Op, x: Ball, params: Params) -> tuple[Array, Array, Array]:
     """Return (value, low, high): the function's value at the ball's middle, and bounds of it over the ball x."""
-    turning = _curve(op).turning(params)
+    turning = _declared_curve(op).turning(params)
     value = context.evaluate(op, [x.value], params)
     if x.is_exact:
         return value, value, value
     points = [x.low, x.high] if turning is None else [x.low, x.high, np.clip(turning, x.low, x.high)]
     values = [context.evaluate(op, [p], params) for p in points]
     low, high = np.minimum.reduce([value, *values]), np.maximum.reduce([value, *values])
-    if (peak := _curve(op).peak) is not None:
+    if (peak := _declared_curve(op).peak) is not None:
         low, high = np.where(reaches(x, peak + math.pi), -1.0, low), np.where(reaches(x, peak), 1.0, high)
     return context.spanned(value, low, high).value, low, high
 
@@ -99,12 +99,12 @@ def _error_scale(kind: str, x: Ball, size: Array, params: Params) -> Array:
 def function_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of exp, log, tanh, gelu, ...: a declared error in units of u, and a store from a wider format."""
     (x,), arithmetic = args, context.arithmetic
-    units, kind = arithmetic.ulp_bound(op.name, _curve(op).ulps)
+    units, kind = arithmetic.ulp_bound(op.name, _declared_curve(op).ulps)
     value, low, high = image(context, op, x, params)
     size = np.maximum(np.abs(low), np.abs(high))
     scale = _error_scale(kind, x, size, params)
     beta = params.get("beta", 1)
-    room = _curve(op).room * float(beta)  # an intermediate result of this many x
+    room = _declared_curve(op).room * float(beta)  # an intermediate result of this many x
     units_here = (units + _beta_units(context.stored(beta))) * scale
     units_here = units_here + (size if arithmetic.stores else 0.0)
     units_here = np.where((room * x.size <= arithmetic.largest) & context.divides(beta), units_here, np.inf)

@@ -56,13 +56,13 @@ def spread(context: Context, op: Op, parts: Sequence[Expansion], params: Params)
     for group in op.linear_groups(len(parts)):
         fresh = [i for i in group if i not in done and np.any(parts[i].carried)]
         if fresh:
-            given = [_entry(p, i, fresh, group, done) for i, p in enumerate(parts)]
+            given = [_magnitude_argument(p, i, fresh, group, done) for i, p in enumerate(parts)]
             total = total + magnitude(context, op, given, params)
         done |= set(group)
     return total
 
 
-def _entry(p: Expansion, i: int, fresh: Sequence[int], group: Sequence[int], done: set[int]) -> Array:
+def _magnitude_argument(p: Expansion, i: int, fresh: Sequence[int], group: Sequence[int], done: set[int]) -> Array:
     """Return the array for argument i in a call on absolute values that propagates the radii of the arguments `fresh`.
 
     Inside `group` it is p's radius, or 0 if i is not fresh; outside, p's size, plus its radius if i is `done`.
@@ -204,13 +204,13 @@ def magnitude_bound(
         return np.asarray(largest * factors * (own + 1) * widening(params))
     wide = [p.size if i in op.index_args else np.broadcast_to(p.most, p.size.shape) for i, p in enumerate(parts)]
     most = np.asarray(magnitude(context, op, wide, params) * widening(params) ** 2)
-    besides = max((_folded(p) for p in parts), default=1.0)
+    besides = max((_folded_constants(p) for p in parts), default=1.0)
     if op.outside is not None:
         return np.asarray(most + op.outside(*wide, **params) * besides)
     return np.where(most == 0, besides, most)  # a zero that is no cell: pad, avg_spread, ...
 
 
-def _folded(part: Expansion) -> float:
+def _folded_constants(part: Expansion) -> float:
     """Return the most that constants of the region of argument `part`, folded into the node's own, can be where they
     meet a zero.
     """

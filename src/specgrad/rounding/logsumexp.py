@@ -43,7 +43,7 @@ def _max_depth(arithmetic: Arithmetic) -> float:
     return DEEPEST if arithmetic.inner.digits >= 24 else 0.0
 
 
-def _mirrored(x: Ball, beta: float) -> Ball:
+def _negated_if(x: Ball, beta: float) -> Ball:
     """Return x, or -x for beta < 0."""
     return x if beta > 0 else Ball(-x.value, x.radius)
 
@@ -69,7 +69,7 @@ def smooth_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) 
     a maximum or merges taps in pairs.
     """
     (x,), window, beta = args, params["window"], float(params["beta"])
-    b, mirrored, arithmetic = abs(beta), _mirrored(args[0], beta), context.arithmetic
+    b, mirrored, arithmetic = abs(beta), _negated_if(args[0], beta), context.arithmetic
     value = context.evaluate(op, [x.value], params)
     carried = np.zeros(value.shape) if x.is_exact else _window_top(context, x.radius, window)  # 1-Lipschitz
     if context.centred:
@@ -81,9 +81,9 @@ def smooth_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) 
     top = _plane_top(mirrored, window, 0.0 if zero else -np.inf)
     holds_zero = zero & (window.inside() < window.taps_count)  # windows inside the plane have no padded tap
     depth = np.clip(b * (top - np.where(holds_zero, np.maximum(low, 0.0), low)), 0.0, _max_depth(arithmetic))
-    units = _units(arithmetic, window, z, depth) + 4 * b * (np.abs(value) + carried)
+    units = _first_order_units(arithmetic, window, z, depth) + 4 * b * (np.abs(value) + carried)
     lost = window.taps_count * arithmetic.inner.tiny * np.exp(depth)
-    error = (_all_orders(arithmetic, units, z, depth) + lost) / b + arithmetic.tiny
+    error = (_error_all_orders(arithmetic, units, z, depth) + lost) / b + arithmetic.tiny
     fits = (z <= arithmetic.largest) & (np.abs(value) + carried + error <= arithmetic.largest)
     size = _plane_size(x, window)  # a difference of two cells, or of a cell and a result, that overflows is no shift
     fits = fits & (size + np.maximum(size, np.abs(value) + carried) <= arithmetic.largest)
@@ -99,7 +99,7 @@ def _unknown_planes(x: Ball, window: Window) -> Array:
     return np.asarray(np.any(unknown(x), axis=axes, keepdims=True))
 
 
-def _units(arithmetic: Arithmetic, window: Window, z: Array, depth: Array) -> Array:
+def _first_order_units(arithmetic: Arithmetic, window: Window, z: Array, depth: Array) -> Array:
     """Return a first-order bound of b*abs(error)/u of a smooth maximum, b = abs(beta), without its term 4*b*abs(y).
 
     z is b times the largest size in a window, `depth` how far its taps lie below the shift.
@@ -111,10 +111,11 @@ def _units(arithmetic: Arithmetic, window: Window, z: Array, depth: Array) -> Ar
     return np.asarray(shifted + (taps - 1) * (z + math.log(taps) + 1 + e_exp + e_log))
 
 
-def _all_orders(arithmetic: Arithmetic, units: Array, z: Array, depth: Array) -> Array:
-    """Return the error of b*y in all orders: by the taps' weights, or by the worst tap, whichever is smaller.
+def _error_all_orders(arithmetic: Arithmetic, units: Array, z: Array, depth: Array) -> Array:
+    """Return a bound of b*abs(error) of a smooth maximum, higher-order terms included: by the taps' weights, or by the
+    worst tap, whichever is smaller.
 
-    `units` is the first order, z and `depth` are as in `_units`.
+    `units` is the first order, z and `depth` are as in `_first_order_units`.
     """
     unit, e_log = _log_unit(arithmetic), arithmetic.ulp_bound("log")[0]
     weighted = unit * (units + e_log + 2)
@@ -130,10 +131,10 @@ def weighted_rule(context: Context, op: Op, args: Sequence[Ball], params: Params
     """
     x, y, v = args
     beta = float(params["beta"])
-    x, y = _mirrored(x, beta), _mirrored(y, beta)
+    x, y = _negated_if(x, beta), _negated_if(y, beta)
     value = context.evaluate(op, [a.value for a in args], params)
     pull = op.name == "smooth_pull"
-    plain, widest, units, lost = _sums(context, x, y, v, params["window"], abs(beta), pull)
+    plain, widest, units, lost = _weighted_sums(context, x, y, v, params["window"], abs(beta), pull)
     error = _log_unit(context.arithmetic) * units + lost
     apart = sum(_plane_size(a, params["window"]) for a in (x, y))  # x - y is computed before beta*(x - y)
     error = np.where(
@@ -144,7 +145,7 @@ def weighted_rule(context: Context, op: Op, args: Sequence[Ball], params: Params
     return make_ball(context, value, (np.maximum(carried, 0.0) + error) * SLACK)
 
 
-def _sums(context: Context, x: Ball, y: Ball, v: Ball, window: Window, b: float, pull: bool) -> list[Array]:
+def _weighted_sums(context: Context, x: Ball, y: Ball, v: Ball, window: Window, b: float, pull: bool) -> list[Array]:
     """Return four sums over taps of exp(t)*abs(v): plain, at the far end of the radii, times the units of error,
     underflow.
 

@@ -84,7 +84,7 @@ def radius(
     wanted = {n.name for n in graph.nodes} if keep is True else set(keep or ())
     kept: dict[str, Ball] = {}
     unbounded: list[str] = []
-    balls = _balls(graph, bind_inputs(graph, inputs), run, wanted, kept, unbounded)
+    balls = _balls_of_nodes(graph, bind_inputs(graph, inputs), run, wanted, kept, unbounded)
     outputs = transform(lambda _, p: balls[p], graph.outputs)
     undecided = tuple(n.name for n in graph.nodes if n.name in run.undecided)
     run.arithmetic = arithmetic or Arithmetic()
@@ -92,7 +92,7 @@ def radius(
     return RadiusReport(outputs[0] if graph.single else outputs, kept, tuple(unbounded), undecided, run.roundings, said)
 
 
-def _balls(
+def _balls_of_nodes(
     graph: Graph,
     inputs: dict[int, Any],
     context: Context,
@@ -175,7 +175,7 @@ def node_context(graph: Graph, i: int, constants: Collection[int]) -> NodeContex
     positions of constant nodes.
     """
     node = graph.nodes[i]
-    kinds = tuple(_kind(graph, a, constants) for a in node.args)
+    kinds = tuple(_kind_of_argument(graph, a, constants) for a in node.args)
     sources = tuple(-1 - k if isinstance(a, NumberArg) else a for k, a in enumerate(node.args))
     return NodeContext(node.name, node.group, i, sources, kinds)
 
@@ -206,7 +206,7 @@ def _copied(graph: Graph, a: int) -> frozenset[int]:
     return frozenset(ends)
 
 
-def _kind(graph: Graph, a: int | NumberArg, constants: Collection[int]) -> Kind:
+def _kind_of_argument(graph: Graph, a: int | NumberArg, constants: Collection[int]) -> Kind:
     """Return whether an argument is a constant, an input or computed."""
     if isinstance(a, NumberArg) or a in constants:
         return "constant"

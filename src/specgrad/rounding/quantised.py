@@ -48,7 +48,7 @@ def no_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> B
 def quantize_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of the integers that rounding any point of x/scale gives, plus the zero point, saturated."""
     x, scale, zero = args
-    quotient = _quotient(context, x, scale)
+    quotient = _quotient_by_scale(context, x, scale)
     value = context.evaluate(op, [a.value for a in args], params)
     low, high = (np.rint(q) + z for q, z in ((quotient.low, zero.low), (quotient.high, zero.high)))
     low, high = (np.clip(end, params["low"], params["high"]) for end in (low, high))
@@ -62,7 +62,7 @@ def quantize_rule(context: Context, op: Op, args: Sequence[Ball], params: Params
     return mark_unknown_cells(ball, np.broadcast_to(lost, value.shape))
 
 
-def _quotient(context: Context, x: Ball, scale: Ball) -> Ball:
+def _quotient_by_scale(context: Context, x: Ball, scale: Ball) -> Ball:
     """Return the ball of x/scale, or x times the rounded 1/scale; exact for powers of two, in any order of factors."""
     ball = div_rule(context, DIV, [x, scale], {})
     form = context.arithmetic.format
@@ -99,7 +99,7 @@ def mul_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> 
 
 def cast_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of one store in another format; numbers that it holds stay. No sum is merged across it."""
-    (x,), form = args, replace(context.arithmetic.format, **_bits(params["dtype"]))
+    (x,), form = args, replace(context.arithmetic.format, **_format_fields(params["dtype"]))
     held = form.holds(x.value) & (x.radius == 0)
     lost = np.where(held, 0.0, x.size * form.u + form.smallest)
     if context.arithmetic.flush:
@@ -108,7 +108,7 @@ def cast_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) ->
     return mark_unknown_cells(Ball(x.value, np.where(x.size + lost <= form.largest, radius, np.inf)), unknown(x))
 
 
-def _bits(dtype: str) -> dict[str, Any]:
+def _format_fields(dtype: str) -> dict[str, Any]:
     """Return name, digits and exponents of the format `dtype`, the fields that a cast replaces in another."""
     form = FORMATS[dtype]
     return {"name": form.name, "digits": form.digits, "lowest": form.lowest, "highest": form.highest}

@@ -71,7 +71,7 @@ def may_read_nonfinite(x: Array, params: Params) -> Array:
         )
         certain = line.weights > off if line.how == "linear" else (first == last)[None]
         taps = zip(line.cells, certain, strict=True)
-        read = [np.take(sure, cells, axis=axis) & _column(c, axis, x.ndim) for cells, c in taps]
+        read = [np.take(sure, cells, axis=axis) & _along_axis(c, axis, x.ndim) for cells, c in taps]
         sure = np.logical_or.reduce(read)
         loose = unclear | (touched & ~sure)
     return loose
@@ -84,7 +84,7 @@ class _State:
         self.value, self.radius, self.carried, self.size, self.centred = value, radius, carried, size, centred
 
     def gap(self, axis: int) -> Array:
-        """Return an upper bound of abs(x[k+1] - x[k]) along an axis; for boxes the sum of both sizes."""
+        """Return an upper bound of abs(x[k+1] - x[k]), neighbours along an axis; over boxes the sum of both sizes."""
         one, two = (slice(None, -1), slice(1, None))
         low, high = ((*[slice(None)] * axis, s) for s in (one, two))
         if self.centred:
@@ -92,15 +92,16 @@ class _State:
         return np.asarray(np.abs(self.value[high] - self.value[low]) + self.radius[high] + self.radius[low])
 
 
-def _column(numbers: Array, axis: int, ndim: int) -> Array:
+def _along_axis(numbers: Array, axis: int, ndim: int) -> Array:
     """Return numbers per cell of an axis, shaped to broadcast along it in arrays of `ndim` axes."""
     return numbers.reshape((len(numbers), *(1,) * (ndim - axis - 1)))
 
 
-def _read(x: Array, axis: int, line: Resized, weights: Any) -> Array:
+def _sum_over_taps(x: Array, axis: int, line: Resized, weights: Any) -> Array:
     """Return the sum over taps of x along a resized axis `line`, with the given weights."""
     taps = (
-        np.take(x, cells, axis=axis) * _column(w, axis, x.ndim) for cells, w in zip(line.cells, weights, strict=True)
+        np.take(x, cells, axis=axis) * _along_axis(w, axis, x.ndim)
+        for cells, w in zip(line.cells, weights, strict=True)
     )
     return np.asarray(sum(taps))
 
@@ -116,14 +117,14 @@ def _read_axis(state: _State, axis: int, line: Resized, unit: float) -> Array:
     steepest = np.zeros((*state.value.shape[:axis], line.out, *state.value.shape[axis + 1 :]))
     for k in range(int((last - first).max(initial=0))):
         there = np.minimum(first + k, max(line.n - 2, 0))
-        gap = np.where(_column(first + k < last, axis, ndim), np.take(gaps, there, axis=axis), 0.0)
+        gap = np.where(_along_axis(first + k < last, axis, ndim), np.take(gaps, there, axis=axis), 0.0)
         steepest = np.maximum(steepest, gap) if line.how == "linear" else steepest + gap
-    moved = steepest * _column(off if line.how == "linear" else np.ones(line.out), axis, ndim)
-    state.value = _read(state.value, axis, line, line.weights)
-    state.radius = (_read(state.radius, axis, line, line.weights) + moved) * SLACK
-    state.carried = (_read(state.carried, axis, line, line.weights) + moved) * SLACK
-    state.size = (_read(state.size, axis, line, ones) + moved) * SLACK
-    return _column(first != last, axis, ndim) if line.how != "linear" else np.zeros((1,) * ndim, dtype=bool)
+    moved = steepest * _along_axis(off if line.how == "linear" else np.ones(line.out), axis, ndim)
+    state.value = _sum_over_taps(state.value, axis, line, line.weights)
+    state.radius = (_sum_over_taps(state.radius, axis, line, line.weights) + moved) * SLACK
+    state.carried = (_sum_over_taps(state.carried, axis, line, line.weights) + moved) * SLACK
+    state.size = (_sum_over_taps(state.size, axis, line, ones) + moved) * SLACK
+    return _along_axis(first != last, axis, ndim) if line.how != "linear" else np.zeros((1,) * ndim, dtype=bool)
 
 
 def _spread_axis(state: _State, axis: int, line: Resized, unit: float) -> Array:
@@ -142,7 +143,7 @@ def _spread_axis(state: _State, axis: int, line: Resized, unit: float) -> Array:
         """Return x added up in the cells `rows`, times the weights."""
         total = np.zeros(shape)
         for cells, w in zip(rows, weights, strict=True):
-            np.add.at(np.moveaxis(total, axis, 0), cells, np.moveaxis(x * _column(w, axis, ndim), axis, 0))
+            np.add.at(np.moveaxis(total, axis, 0), cells, np.moveaxis(x * _along_axis(w, axis, ndim), axis, 0))
         return total
 
     width = int((last - first).max(initial=0)) + 1

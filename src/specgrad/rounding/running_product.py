@@ -29,7 +29,7 @@ def running_product_rule(run: Context, op: Op, args: Sequence[Ball], params: Par
     count = max(0, x.shape[params["axis"]] - 1)
     size = np.abs(run.evaluate(op, [x.size], params))
     slack = long_slack(3 * count + 3)
-    carried = _moved(x, params) * slack
+    carried = _moved_by_radii(x, params) * slack
     if count == 0:
         return make_ball(run, value, carried)
     most = run.evaluate(op, [np.maximum(x.size, 1.0)], params) * slack
@@ -40,7 +40,7 @@ def running_product_rule(run: Context, op: Op, args: Sequence[Ball], params: Par
     return Ball(ball.value, ball.radius, ends=ball.ends)
 
 
-def _moved(x: Ball, params: Params) -> Array:
+def _moved_by_radii(x: Ball, params: Params) -> Array:
     """Return prod(abs(v) + r) - prod(abs(v)) of every running product, without the difference."""
     axis, exclusive, reverse = params["axis"], params["exclusive"], params["reverse"]
     v, r = (np.moveaxis(a, axis, 0) for a in (np.abs(x.value), x.radius))

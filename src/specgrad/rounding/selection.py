@@ -137,7 +137,7 @@ def winner_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) 
     (x,), window = args, params["window"]
     index = context.evaluate(op, [x.value], params)
     position = np.arange(math.prod(window.size)).reshape(window.size)
-    high, floor = open_ends(x)[1], _floor(x, index, window)
+    high, floor = open_ends(x)[1], _lower_of_winner(x, index, window)
     challenged = np.zeros(index.shape, dtype=bool)
     for tap in window.taps():
         top, cell = tap.read_inputs(high), tap.read_inputs(position)
@@ -145,14 +145,14 @@ def winner_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) 
         other = (cell != chosen) & ((top > least) | ((top == least) & (cell < chosen)))
         tap.write_outputs(challenged, tap.read_outputs(challenged) | other)
     context.mark_undecided(challenged)
-    candidates = _candidates(high, index, floor, challenged, params) if challenged.any() else None
+    candidates = _possible_winners(high, index, floor, challenged, params) if challenged.any() else None
     return Ball(index, np.where(challenged, np.inf, 0.0), candidates)
 
 
 def top_value_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of top: a cell reads one line of its axis."""
     lost = np.any(unknown(args[0]), axis=params["axis"], keepdims=True)
-    return _by_rank(context, monotone_rule(context, op, args, params), lost)
+    return _ball_at_rank(context, monotone_rule(context, op, args, params), lost)
 
 
 def rank_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
@@ -164,10 +164,10 @@ def rank_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) ->
     if lost and "window" in params and op.reads == "window" and len(args) == 1:
         marked = context.evaluate(MAX_POOL, [unknown(args[0]).astype(np.float64)], {"window": params["window"]})
         lost = np.asarray(marked > 0)
-    return _by_rank(context, monotone_rule(context, op, args, params), lost)
+    return _ball_at_rank(context, monotone_rule(context, op, args, params), lost)
 
 
-def _by_rank(context: Context, ball: Ball, lost: Array) -> Ball:
+def _ball_at_rank(context: Context, ball: Ball, lost: Array) -> Ball:
     """Return the ball of numbers at a rank, given that of nondecreasing functions and a mask `lost` of cells that read
     an unknown one.
 
@@ -215,18 +215,18 @@ def _may_overtake(low: Array, high: Array, inexact: Array) -> Array:
     return np.asarray((least < high) | ((least == high) & (loose | inexact)))
 
 
-def _floor(x: Ball, index: Array, window: Window) -> Array:
+def _lower_of_winner(x: Ball, index: Array, window: Window) -> Array:
     """Return a lower bound of the value of each window's winner, at `index`; -inf in a window with an unknown cell,
     where any tap may win.
     """
-    floor = _read(x.low, index, window.rank)
+    floor = _cells_at(x.low, index, window.rank)
     lost = unknown(x)
     for tap in window.taps() if lost.any() else ():
         tap.write_outputs(floor, np.where(tap.read_inputs(lost), -np.inf, tap.read_outputs(floor)))
     return floor
 
 
-def _read(x: Array, index: Array, rank: int) -> Array:
+def _cells_at(x: Array, index: Array, rank: int) -> Array:
     """Return the cells of x at flat positions `index` of its last `rank` axes."""
     lead = x.shape[: x.ndim - rank]
     flat, where = (
@@ -236,7 +236,7 @@ def _read(x: Array, index: Array, rank: int) -> Array:
     return np.asarray(np.take_along_axis(flat, np.maximum(where, 0), axis=-1).reshape(index.shape))
 
 
-def _candidates(high: Array, index: Array, floor: Array, challenged: Array, params: Params) -> Candidates:
+def _possible_winners(high: Array, index: Array, floor: Array, challenged: Array, params: Params) -> Candidates:
     """Return every tap of the windows marked `challenged` that may be the largest: its upper end reaches `floor`.
 
     `index` are the winners of the middle values.
@@ -252,7 +252,7 @@ def _candidates(high: Array, index: Array, floor: Array, challenged: Array, para
     return Candidates(np.unravel_index(np.concatenate(outs), index.shape), np.concatenate(cells))
 
 
-def _planes(outs: tuple[Array, ...], lead: tuple[int, ...]) -> Array:
+def _plane_numbers(outs: tuple[Array, ...], lead: tuple[int, ...]) -> Array:
     """Return the number of the plane that each undecided output lies in; `outs` are indices per axis, `lead` the
     leading sizes.
     """
@@ -271,7 +271,7 @@ def take_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) ->
         return Ball(ball.value, np.where(i.radius > 0, np.inf, ball.radius))
     rank, radius = params["rank"], ball.radius.copy()
     lead, outs, cells = x.shape[: len(x.shape) - rank], i.candidates.outs, i.candidates.cells
-    cell = (_planes(outs, lead), cells)
+    cell = (_plane_numbers(outs, lead), cells)
     plane = (math.prod(lead), math.prod(x.shape[len(lead) :]))
     if context.centred:
         low, high = ball.low.copy(), ball.high.copy()
@@ -292,13 +292,13 @@ def gather_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) 
     axis = params["axis"]
     behind = (1,) * (len(x.shape) - axis - 1)
     open_ = np.broadcast_to((i.radius > 0).reshape(i.shape + behind), ball.shape)
-    low, high = _along(x.low.min(axis), i, axis), _along(x.high.max(axis), i, axis)
+    low, high = _broadcast_along(x.low.min(axis), i, axis), _broadcast_along(x.high.max(axis), i, axis)
     whole = context.spanned(ball.value, np.where(open_, low, ball.low), np.where(open_, high, ball.high))
-    lost = open_ & _along(np.asarray(unknown(x).any(axis)), i, axis)
+    lost = open_ & _broadcast_along(np.asarray(unknown(x).any(axis)), i, axis)
     return mark_unknown_cells(mark_unknown(context, whole), np.broadcast_to(lost, ball.shape))
 
 
-def _along(cells: Array, i: Ball, axis: int) -> Array:
+def _broadcast_along(cells: Array, i: Ball, axis: int) -> Array:
     """Return `cells`, what holds for a whole axis, broadcastable at every position of the index i that stands there."""
     return cells.reshape(cells.shape[:axis] + (1,) * len(i.shape) + cells.shape[axis:])
 
@@ -321,7 +321,7 @@ def put_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> 
     if not i.is_exact:
         if i.candidates is None:
             return Ball(ball.value, np.full(ball.shape, np.inf))
-        more, often = (_scattered(v, i.candidates, params) for v in (gy.size, np.ones(gy.shape)))
+        more, often = (_sum_at_candidates(v, i.candidates, params) for v in (gy.size, np.ones(gy.shape)))
         sizes, visits, radius = sizes + more, visits + often, radius + more
         if context.centred:
             ball = _with_candidates(ball, gy, i.candidates, params)
@@ -344,17 +344,17 @@ def _zero_where_open(gy: Ball, open_: Array) -> Ball:
 def _with_candidates(ball: Ball, gy: Ball, candidates: Candidates, params: Params) -> Ball:
     """Return the ball after every candidate has received something between 0 and the value."""
     part = hull(np.minimum(gy.low, 0.0), np.maximum(gy.high, 0.0))
-    value, radius = (_scattered(v, candidates, params) for v in (part.value, part.radius))
+    value, radius = (_sum_at_candidates(v, candidates, params) for v in (part.value, part.radius))
     total = ball.value + value
     return Ball(total, (ball.radius + radius + reference_error(np.abs(total) + radius, len(candidates.cells))) * SLACK)
 
 
-def _scattered(values: Array, candidates: Candidates, params: Params) -> Array:
+def _sum_at_candidates(values: Array, candidates: Candidates, params: Params) -> Array:
     """Return an array of params["size"] whose cells hold the sum of all values that may, by `candidates`, go there."""
     size = params["size"]
     lead = values.shape[: values.ndim - len(size)]
     flat = np.zeros((math.prod(lead), math.prod(size)))
-    np.add.at(flat, (_planes(candidates.outs, lead), candidates.cells), values[candidates.outs])
+    np.add.at(flat, (_plane_numbers(candidates.outs, lead), candidates.cells), values[candidates.outs])
     return flat.reshape(lead + tuple(size))
 
 

@@ -36,7 +36,7 @@ def deployment_of(given: Any, *graphs: Graph) -> dict[str, str]:
     if not isinstance(arithmetic, Arithmetic):
         said = deployment(arithmetic)
     else:
-        functions = _functions(arithmetic, graphs)
+        functions = _functions_sentence(arithmetic, graphs)
         said = {**arithmetic.deployment, **({"functions": functions} if functions else {})}
     excluded = "; ".join(dict.fromkeys(filter(None, map(exclusion, graphs))))
     return {**said, "choices": excluded} if excluded else said
@@ -56,7 +56,7 @@ def functions_of(arithmetic: Arithmetic, *graphs: Graph) -> tuple[str, ...]:
     return tuple(sorted(asked & set(arithmetic.ulps)))
 
 
-def _functions(arithmetic: Arithmetic, graphs: tuple[Graph, ...]) -> str:
+def _functions_sentence(arithmetic: Arithmetic, graphs: tuple[Graph, ...]) -> str:
     """Return the sentence about declared errors of functions in these graphs; "" if there are none."""
     each = []
     for name in functions_of(arithmetic, *graphs):

@@ -93,9 +93,9 @@ def usual_error(
             walk.step(i, given)
     outputs = [walk.estimates[p] for p in graph.output_positions]
     return UsualError(
-        [_array(e.value) for e in outputs],
+        [_as_numpy(e.value) for e in outputs],
         [_deviation(e) for e in outputs],
-        [np.broadcast_to(_array(e.unsure), shape_of(e.value)) for e in outputs],
+        [np.broadcast_to(_as_numpy(e.unsure), shape_of(e.value)) for e in outputs],
         [e.alike for e in outputs],
     )
 
@@ -118,7 +118,7 @@ class _Estimate:
     count: int = 0
 
 
-def _array(x: Any) -> Array:
+def _as_numpy(x: Any) -> Array:
     """Return a tensor or array as an array."""
     return np.asarray(x)
 
@@ -127,7 +127,7 @@ def _deviation(e: _Estimate) -> Array:
     """Return the standard deviation of every cell of the estimate e; inf where it is not known."""
     if e.variance is None:
         return np.zeros(shape_of(e.value))
-    deviation = np.sqrt(_array(e.variance))
+    deviation = np.sqrt(_as_numpy(e.variance))
     return np.where(np.isfinite(deviation), deviation, np.inf)
 
 
@@ -161,7 +161,7 @@ class _Walk:
             value = given[i] if node.op is INPUT else self.graph.constants[i]
             kind = np.int64 if node.kind == "index" else np.float64
             value = self.lift(np.asarray(value).astype(kind))
-            self.estimates[i] = _Estimate(value, None if node.kind == "index" else _flushed(value))
+            self.estimates[i] = _Estimate(value, None if node.kind == "index" else _flush_variance(value))
             return
         args = [_Estimate(a.value) if isinstance(a, NumberArg) else self.estimates[a] for a in node.args]
         values = [e.value for e in args]
@@ -171,18 +171,20 @@ class _Walk:
                 self._check_positions(node, value, args)
             self.estimates[i] = _Estimate(value)
         else:
-            carried = self._carried(node, value, args)
-            own, unsure, alike = self._own(node, value, values)
-            own = _sum(own, _started(node, value, args, self._format(node)), self._overflows(node, value))
+            carried = self._carried_variance(node, value, args)
+            own, unsure, alike = self._own_variance(node, value, values)
+            own = _add_variances(
+                own, _variance_of_start(node, value, args, self._format_of(node)), self._overflow_mask(node, value)
+            )
             unsure = unsure | _carried_unsure(args, node, value)
             alike = alike or any(e.alike for e in args)
-            self.estimates[i] = _Estimate(value, _sum(carried, own), unsure, alike, _count(node, args))
+            self.estimates[i] = _Estimate(value, _add_variances(carried, own), unsure, alike, _count_terms(node, args))
         outputs = self.graph.output_positions
         for a in set(node.operands()):
             if self.last_use[a] == i and a not in outputs:
                 del self.estimates[a]
 
-    def _carried(self, node: Node, y: Any, args: Sequence[_Estimate]) -> Any:
+    def _carried_variance(self, node: Node, y: Any, args: Sequence[_Estimate]) -> Any:
         """Return the variance of y that comes from those of its arguments; None if these are exact."""
         if node.op.name in UNESTIMATED:
             raise UnsupportedError(node.op.name, "is a product of many factors, of which no usual error is known")
@@ -190,35 +192,35 @@ class _Walk:
             return None
         values = [e.value for e in args]
         if node.op.jumps:
-            return _over_steps(node, args)
+            return _variance_over_steps(node, args)
         if node.op.footprint is same_cell:
-            return _sum(*(self._slope(node, y, values, k) ** 2 * e.variance for k, e in _with_variance(args)))
+            return _add_variances(*(self._slope(node, y, values, k) ** 2 * e.variance for k, e in _with_variance(args)))
         if node.op.kernel:  # linear in each factor: its tangent on squares has squares for coefficients
             squares = [v**2 for v in values]
             return node.op.tangent(y**2, squares, [e.variance for e in args], node.params)
         tangent = node.op.tangent(y, values, [e.variance for e in args], node.params)
-        return None if tangent is None else abs(tangent) / _divisor(node)  # coefficients of 0, 1 and -1, or averages
+        return None if tangent is None else abs(tangent) / _divisor_of(node)  # coefficients of 0, 1 and -1, or averages
 
     def _slope(self, node: Node, y: Any, values: Sequence[Any], k: int) -> Any:
         """Return dy/dx_k of a cellwise operator at the arguments' values."""
         tangents: list[Any] = [None] * len(values)
-        tangents[k] = _ones(values[k])
+        tangents[k] = _ones_like(values[k])
         slope = node.op.tangent(y, values, tangents, node.params)
         return 0.0 if slope is None else slope
 
-    def _own(self, node: Node, y: Any, values: Sequence[Any]) -> tuple[Any, Any, bool]:
+    def _own_variance(self, node: Node, y: Any, values: Sequence[Any]) -> tuple[Any, Any, bool]:
         """Return the variance that the operator's own roundings add at these values, None if it is exact; cells of
         which nothing is known; and whether errors of all cells may have one sign.
         """
-        op, form = node.op, self._format(node)
+        op, form = node.op, self._format_of(node)
         if form is None or op.exact or op.jumps:
             return None, False, False
         if op.footprint is same_cell or op.roundings is None:
             units = FUNCTION_UNITS if op.roundings is None else 1.0
             return (units * form.u) ** 2 / 3 * y**2 + max(form.smallest, FORMATS["float32"].tiny) ** 2, False, False
-        return self._own_of_sum(node, y, values, form)
+        return self._own_variance_of_sum(node, y, values, form)
 
-    def _own_of_sum(self, node: Node, y: Any, values: Sequence[Any], form: Format) -> tuple[Any, Any, bool]:
+    def _own_variance_of_sum(self, node: Node, y: Any, values: Sequence[Any], form: Format) -> tuple[Any, Any, bool]:
         """Return the variance of a sum's own roundings in the format `form` at these values, the cells of which nothing
         is said, and whether it has runs.
         """
@@ -226,7 +228,7 @@ class _Walk:
         assert op.roundings is not None
         count = op.roundings(*map(shape_of, values), **node.params)
         q = apply(op, *(v**2 if i not in op.index_args else v for i, v in enumerate(values)), **node.params)
-        q = q / _divisor(node)
+        q = q / _divisor_of(node)
         wide = FORMATS["float32"] if form.digits < FORMATS["float32"].digits else form  # halves are summed in float32
         variance = wide.u**2 * sum_variance(count, q, y) + (form.u**2 - wide.u**2) / 3 * y**2
         alike = all(map(_has_runs, values if op.kernel else values[:1]))
@@ -246,26 +248,26 @@ class _Walk:
         """Raise UnsupportedError if usual errors may change positions: what is read there has no usual error then."""
         rng = np.random.default_rng(0)
         for _ in range(MOVES if any(e.variance is not None for e in args) else 0):
-            moved = [e.value if e.variance is None else self._moved(e, rng) for e in args]
-            if bool((_array(apply(node.op, *moved, **node.params)) != _array(positions)).any()):
+            moved = [e.value if e.variance is None else self._randomly_moved(e, rng) for e in args]
+            if bool((_as_numpy(apply(node.op, *moved, **node.params)) != _as_numpy(positions)).any()):
                 raise UnsupportedError(node.op.name, "rounding may decide which cells are read behind it")
 
-    def _moved(self, e: _Estimate, rng: np.random.Generator) -> Any:
+    def _randomly_moved(self, e: _Estimate, rng: np.random.Generator) -> Any:
         """Return the value of the estimate e with every cell moved by MOVED_DEVIATIONS of its deviations, up or down at
         random.
         """
         apart = MOVED_DEVIATIONS * _deviation(e) * rng.choice((-1.0, 1.0), size=shape_of(e.value))
         return e.value + self.lift(np.where(np.isfinite(apart), apart, 0.0))
 
-    def _overflows(self, node: Node, y: Any) -> Any:
+    def _overflow_mask(self, node: Node, y: Any) -> Any:
         """Return inf in cells of y that the node's format does not hold, 0 in others; None where it holds all of
         them.
         """
-        form = self._format(node)
+        form = self._format_of(node)
         over = 0.0 if form is None else (abs(y) > form.largest) * 1.0
-        return over / (1 - over) if form is not None and bool(_array(over).any()) else None
+        return over / (1 - over) if form is not None and bool(_as_numpy(over).any()) else None
 
-    def _format(self, node: Node) -> Format | None:
+    def _format_of(self, node: Node) -> Format | None:
         """Return the format that a node is computed in; None: in integers, exactly."""
         return FORMATS.get(self.formats.get(node.name, self.dtype))
 
@@ -279,7 +281,7 @@ def sum_variance(count: int, squares: Any, y: Any) -> Any:
     return (count * squares / 2 + count * y**2 / 3 + y**2) / 3
 
 
-def _over_steps(node: Node, args: Sequence[_Estimate]) -> Any:
+def _variance_over_steps(node: Node, args: Sequence[_Estimate]) -> Any:
     """Return the variance behind a step of height 1; 0 far from it.
 
     UnsupportedError for a step of another kind.
@@ -304,12 +306,12 @@ def _over_steps(node: Node, args: Sequence[_Estimate]) -> Any:
 
 def _has_runs(x: Any) -> bool:
     """Return whether most cells that are not 0 hold a number that another cell holds too."""
-    cells = _array(x).reshape(-1)
+    cells = _as_numpy(x).reshape(-1)
     cells = np.sort(cells[cells != 0])
     return bool(cells.size > 1 and np.count_nonzero(np.diff(cells)) + 1 < cells.size / 2)
 
 
-def _ones(x: Any) -> Any:
+def _ones_like(x: Any) -> Any:
     """Return ones in the shape and type of x."""
     return x.new_ones(x.shape) if hasattr(x, "new_ones") else np.ones(shape_of(x))
 
@@ -330,7 +332,7 @@ def _carried_unsure(args: Sequence[_Estimate], node: Node, y: Any) -> Any:
     """
     unsure: Any = False
     for e in args:
-        if e.unsure is False or not bool(_array(e.unsure).any()):
+        if e.unsure is False or not bool(_as_numpy(e.unsure).any()):
             continue
         if node.op.footprint is same_cell:
             unsure = unsure | e.unsure
@@ -342,7 +344,7 @@ def _carried_unsure(args: Sequence[_Estimate], node: Node, y: Any) -> Any:
     return unsure
 
 
-def _count(node: Node, args: Sequence[_Estimate]) -> int:
+def _count_terms(node: Node, args: Sequence[_Estimate]) -> int:
     """Return the number of terms of the sum of products that a node is, or scales, moves or adds to; 0 if there is
     none.
     """
@@ -354,7 +356,7 @@ def _count(node: Node, args: Sequence[_Estimate]) -> int:
     return counts[0] if len(counts) == 1 and (scaled or op.name in ("add", "sub", "neg") or op.kind == "same") else 0
 
 
-def _started(node: Node, y: Any, args: Sequence[_Estimate], form: Format | None) -> Any:
+def _variance_of_start(node: Node, y: Any, args: Sequence[_Estimate], form: Format | None) -> Any:
     """Return the variance that a sum of products gains if it begins with what node adds to it; None where nothing is
     added.
 
@@ -364,24 +366,24 @@ def _started(node: Node, y: Any, args: Sequence[_Estimate], form: Format | None)
         return None
     wide = FORMATS["float32"] if form.digits < FORMATS["float32"].digits else form
     counts = [e.count for e in args]
-    return _sum(*(wide.u**2 / 3 * n * e.value**2 for n, e in zip(reversed(counts), args, strict=True) if n))
+    return _add_variances(*(wide.u**2 / 3 * n * e.value**2 for n, e in zip(reversed(counts), args, strict=True) if n))
 
 
-def _flushed(x: Any) -> Any:
+def _flush_variance(x: Any) -> Any:
     """Return the variance of numbers x that may be flushed to 0 where they are read, the subnormal ones; None if there
     are none.
     """
     small = (abs(x) < FORMATS["float32"].tiny) & (x != 0)
-    return small * x**2 if bool(_array(small).any()) else None
+    return small * x**2 if bool(_as_numpy(small).any()) else None
 
 
-def _divisor(node: Node) -> float:
+def _divisor_of(node: Node) -> float:
     """Return what an average divides by: its coefficients are 1 over that, their squares once more."""
     divisor = node.params.get("divisor", 1)
     return float(node.params["window"].taps_count if isinstance(divisor, str) else abs(divisor))
 
 
-def _sum(*terms: Any) -> Any:
+def _add_variances(*terms: Any) -> Any:
     """Return the sum of variances `terms`; None, which is zero, in and out."""
     present = [t for t in terms if t is not None]
     return sum(present[1:], start=present[0]) if present else None

@@ -62,8 +62,8 @@ class WinogradTiles:
     @cached_property
     def data(self) -> Matrix:
         """Return B^T: row p has the coefficients of the product of (t - a) over all other points a."""
-        rows = [(*_product(a for a in self.points if a != p), Fraction(0)) for p in self.points]
-        return (*rows, _product(self.points))
+        rows = [(*_polynomial(a for a in self.points if a != p), Fraction(0)) for p in self.points]
+        return (*rows, _polynomial(self.points))
 
     @cached_property
     def weights(self) -> Matrix:
@@ -89,7 +89,7 @@ class WinogradTiles:
         return 2 * passes + channels + 1
 
 
-def _product(points: Iterable[Fraction]) -> tuple[Fraction, ...]:
+def _polynomial(points: Iterable[Fraction]) -> tuple[Fraction, ...]:
     """Return the coefficients of the product of (t - a) over all points a, from the constant on."""
     product = [Fraction(1)]
     for a in points:
@@ -164,10 +164,14 @@ def sizes(tiles: WinogradTiles, x: Array, w: Array, window: Window, groups: int,
 
     power   of the matrices' entries: with x and w squared too, 2 gives the sum of the squares of all monomials
     """
-    a, g, b = (_absolute(m) ** power for m in (tiles.result, tiles.weights, tiles.data))
+    a, g, b = (_absolute_matrix(m) ** power for m in (tiles.result, tiles.weights, tiles.data))
     batch, (high, wide) = x.shape[:-3], window.out
     beyond = tiles.outputs - 1
-    widths = [(0, 0), (0, 0), *(tuple(p + beyond for p in axis) for axis in zip(*_sides(window), strict=True))]
+    widths = [
+        (0, 0),
+        (0, 0),
+        *(tuple(p + beyond for p in axis) for axis in zip(*_low_and_high_pads(window), strict=True)),
+    ]
     cells = np.pad(x.reshape(-1, *x.shape[-3:]), widths)
     u = np.einsum("pa,ocab,qb->pqoc", g, w, g)
     rows, columns = high + beyond, wide + beyond
@@ -178,18 +182,18 @@ def sizes(tiles: WinogradTiles, x: Array, w: Array, window: Window, groups: int,
         part = cells[n, k * w.shape[1] : (k + 1) * w.shape[1]]
         for first in range(k * outs, (k + 1) * outs, step):
             chosen = slice(first, min(first + step, (k + 1) * outs))
-            m = _products(b, u[:, :, chosen], part, rows, columns)
-            largest[n, chosen] = _largest(a, m, high, wide)
+            m = _tile_products(b, u[:, :, chosen], part, rows, columns)
+            largest[n, chosen] = _largest_over_places(a, m, high, wide)
     return largest.reshape(*batch, *largest.shape[1:])
 
 
-def _sides(window: Window) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _low_and_high_pads(window: Window) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the low pads and the high pads of the axes."""
     low, high = zip(*window.pads, strict=True)
     return low, high
 
 
-def _products(b: Array, u: Array, part: Array, rows: int, columns: int) -> Array:
+def _tile_products(b: Array, u: Array, part: Array, rows: int, columns: int) -> Array:
     """Return sum_c U_c * (B^T d_c B) for every tile that may begin somewhere, as (p, q, O, rows, columns).
 
     b and u are B and U, the transformed weights; `part` are the cells d, padded.
@@ -204,11 +208,11 @@ def _products(b: Array, u: Array, part: Array, rows: int, columns: int) -> Array
     return m
 
 
-def _largest(a: Array, m: Array, high: int, wide: int) -> Array:
+def _largest_over_places(a: Array, m: Array, high: int, wide: int) -> Array:
     """Return, per output cell, the largest of A^T M A over all places that it may have in a tile; at place i the tile
     began i cells before.
 
-    `m` is M of every tile that may begin somewhere (`_products`); the result is (O, high, wide).
+    `m` is M of every tile that may begin somewhere (`_tile_products`); the result is (O, high, wide).
     """
     beyond = a.shape[1] - 1
     best = np.zeros((m.shape[2], high, wide))
@@ -220,7 +224,7 @@ def _largest(a: Array, m: Array, high: int, wide: int) -> Array:
     return best
 
 
-def _absolute(matrix: Matrix) -> Array:
+def _absolute_matrix(matrix: Matrix) -> Array:
     """Return a matrix as floats, with absolute values."""
     return np.array([[float(abs(a)) for a in row] for row in matrix])
 

@@ -105,7 +105,7 @@ def same_total(n: int, k: int, s: int, e: int) -> int:
     return (-(-n // s) - 1) * s + e * (k - 1) + 1 - n
 
 
-def _same(n: int, k: int, s: int, e: int, upper: bool) -> tuple[int, int]:
+def _same_padding(n: int, k: int, s: int, e: int, upper: bool) -> tuple[int, int]:
     """[same] Return the padding (lo, hi) for out = ceil(n/s); the odd cell goes high (upper) or low.
 
     n, k, s, e: cells, kernel, stride and dilation of the axis.
@@ -131,7 +131,7 @@ def resolve_padding(
             operator, f'padding must be "valid", "same_upper" or "same_lower"; got {padding!r}', rule="P5"
         )
     upper = padding == "same_upper"
-    return tuple(_same(*a, upper) for a in zip(sizes, kernel, stride, dilation, strict=True))
+    return tuple(_same_padding(*a, upper) for a in zip(sizes, kernel, stride, dilation, strict=True))
 
 
 @lru_cache(maxsize=4096)
@@ -186,11 +186,11 @@ def strided(
     Traceback (most recent call last):
     specgrad.errors.ShapeError: max_pool [W2]: window of 7 cells does not fit 5 + 0 + 0 input cells on axis 1; got kernel=(3, 7), input shape (4, 9, 5)
     """  # noqa: E501 - the message is one line
-    return _strided(operator, shape, kernel, stride, padding, dilation, ceil)
+    return _cached_strided(operator, shape, kernel, stride, padding, dilation, ceil)
 
 
 @remembered(1)
-def _strided(
+def _cached_strided(
     operator: str, shape: Shape, kernel: Shape, stride: Any, padding: Any, dilation: Any, ceil: bool
 ) -> Window:
     """Return the window of `strided`, cached by its arguments.
@@ -249,11 +249,11 @@ def pooling(
 
     `ceil` rounds output sizes up.
     """
-    return _pooling(operator, shape, kernel, rank, stride, padding, dilation, ceil)
+    return _cached_pooling(operator, shape, kernel, rank, stride, padding, dilation, ceil)
 
 
 @remembered(1)
-def _pooling(
+def _cached_pooling(
     operator: str, shape: Shape, kernel: Any, rank: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
 ) -> Window:
     """Return the window of `pooling`, cached by its arguments.
@@ -328,7 +328,7 @@ def transposed(
     """
     if any_open(sizes):
         return _open_transposed(operator, tuple(sizes), whole(tuple(kernel)), stride, padding, output_padding, dilation)
-    return _transposed(operator, sizes, kernel, stride, padding, output_padding, dilation)
+    return _cached_transposed(operator, sizes, kernel, stride, padding, output_padding, dilation)
 
 
 def _open_transposed(
@@ -375,7 +375,7 @@ def window_over(made: str, operator: str, sizes: Shape, asked: dict[str, Any]) -
 
 
 @remembered()
-def _transposed(
+def _cached_transposed(
     operator: str, sizes: Shape, kernel: Shape, stride: Any, padding: Any, output_padding: Any, dilation: Any
 ) -> Window:
     """Return the window of `transposed` over sizes that are numbers, cached by its arguments.

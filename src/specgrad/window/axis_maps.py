@@ -276,7 +276,7 @@ class Interpolated:
         """Return input cells per output cell: the step."""
         return self.axis.step
 
-    def _begin(self, o: int, first: int) -> tuple[int, int]:
+    def _pattern_start(self, o: int, first: int) -> tuple[int, int]:
         """Return (output, cell): the last pair at which the step's pattern of cells begins anew, not beyond output `o`
         and cell `first`.
 
@@ -288,18 +288,20 @@ class Interpolated:
 
     def free(self, o: int, p: int) -> Interval:
         """Return the input cells that outputs [o, p) need, on an axis without ends."""
-        first, stop = self._looks(o, p)
-        return self._begin(o, first)[1], stop
+        first, stop = self._cells_read(o, p)
+        return self._pattern_start(o, first)[1], stop
 
-    def _looks(self, o: int, p: int) -> Interval:
-        """Return the cells that outputs [o, p) read, on an axis without ends."""
+    def _cells_read(self, o: int, p: int) -> Interval:
+        """Return the interval [first, stop) of cells that outputs [o, p) read, on an axis without ends."""
         how, more = (math.floor, 1) if self.axis.how == "linear" else (NEAREST[self.axis.how], 0)
         return how(self.axis.source(o)), how(self.axis.source(p - 1)) + more + 1
 
     def part(self, o: int, p: int) -> AxisPart:
         """Return what outputs [o, p) need, clipped to the axis, with how many outputs that gives."""
-        first, last = (min(max(i, 0), self.axis.n - 1) for i in (self._looks(o, p)[0], self._looks(o, p)[1] - 1))
-        o, low = self._begin(o, first)
+        first, last = (
+            min(max(i, 0), self.axis.n - 1) for i in (self._cells_read(o, p)[0], self._cells_read(o, p)[1] - 1)
+        )
+        o, low = self._pattern_start(o, first)
         return AxisPart((low, last + 1), (o, p), p - o)
 
 

@@ -82,10 +82,10 @@ def through(outer: ReceptiveField, inner: ReceptiveField) -> ReceptiveField | No
     step = outer.step * repeats // inner.period * inner.step
     if period > MAX_PHASES:
         return None
-    return ReceptiveField(period, step, tuple(_read(outer.of(o), inner) for o in range(period)))
+    return ReceptiveField(period, step, tuple(_inputs_of_span(outer.of(o), inner) for o in range(period)))
 
 
-def _read(span: Span, inner: ReceptiveField) -> Span:
+def _inputs_of_span(span: Span, inner: ReceptiveField) -> Span:
     """Return the inputs that an interval of inner outputs depends on."""
     if span is None:
         return None

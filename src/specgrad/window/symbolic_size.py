@@ -84,11 +84,11 @@ class Quotient(_Atom):
     @property
     def hint(self) -> int:
         """Return the quotient's value at the sizes of the trace."""
-        return int(_floor(hint_of(self.above), hint_of(self.below)))
+        return int(_floor_divide(hint_of(self.above), hint_of(self.below)))
 
     def at(self, sizes: Sizes) -> Any:
         """Return the quotient's value at the named sizes."""
-        return _floor(size_at(self.above, sizes), size_at(self.below, sizes))
+        return _floor_divide(size_at(self.above, sizes), size_at(self.below, sizes))
 
     def __str__(self) -> str:
         return f"({self.above})//{self.below}" if isinstance(self.below, int) else f"({self.above})//({self.below})"
@@ -131,7 +131,7 @@ def open_key(value: Any) -> Any:
     return ("size", *((tuple(a.key for a in atoms), c) for atoms, c in value.terms))
 
 
-def _floor(above: Any, below: Any) -> Any:
+def _floor_divide(above: Any, below: Any) -> Any:
     """Return above // below; raise ShapeError for a divisor of 0."""
     if below == 0:
         raise ShapeError("size", f"{above} cannot be divided by a size of 0")
@@ -222,7 +222,7 @@ class SymbolicSize:
         if not _is_size(other):
             return self.__index__() + other
         total = dict(self.terms)
-        for atoms, c in _terms(other):
+        for atoms, c in _terms_of(other):
             total[atoms] = total.get(atoms, 0) + c
         return from_terms(total)
 
@@ -231,7 +231,7 @@ class SymbolicSize:
             return self.__index__() * other
         total: dict[tuple[Atom, ...], int] = {}
         for p, c in self.terms:
-            for q, d in _terms(other):
+            for q, d in _terms_of(other):
                 atoms = tuple(sorted(p + q, key=str))
                 total[atoms] = total.get(atoms, 0) + c * d
         return from_terms(total)
@@ -271,16 +271,16 @@ class SymbolicSize:
     __hash__ = None  # type: ignore[assignment]  # what was found in a cache would not be asked, and not be guarded
 
     def __eq__(self, other: object) -> bool:
-        return _compare(self, other, "==") if _is_size(other) else False
+        return _compare_sizes(self, other, "==") if _is_size(other) else False
 
     def __lt__(self, other: Any) -> bool:
-        return _compare(self, other, "<") if _is_size(other) else self.__index__() < other
+        return _compare_sizes(self, other, "<") if _is_size(other) else self.__index__() < other
 
     def __ge__(self, other: Any) -> bool:
         return not self < other
 
     def __gt__(self, other: Any) -> bool:
-        return _compare(-self, -other, "<") if _is_size(other) else self.__index__() > other
+        return _compare_sizes(-self, -other, "<") if _is_size(other) else self.__index__() > other
 
     def __le__(self, other: Any) -> bool:
         return not self > other
@@ -330,7 +330,7 @@ def identical(one: Sequence[Any], other: Sequence[Any]) -> bool:
     """
     if not (any_open(one) or any_open(other)):
         return one == other
-    return len(one) == len(other) and all(_identical(p, q) for p, q in zip(one, other, strict=True))
+    return len(one) == len(other) and all(_same_size(p, q) for p, q in zip(one, other, strict=True))
 
 
 def any_open(shape: Sequence[Any]) -> bool:
@@ -341,7 +341,7 @@ def any_open(shape: Sequence[Any]) -> bool:
     return False
 
 
-def _identical(p: Any, q: Any) -> bool:
+def _same_size(p: Any, q: Any) -> bool:
     """Return whether sizes p and q are written alike, or are equal numbers."""
     if isinstance(p, SymbolicSize) or isinstance(q, SymbolicSize):
         return (
@@ -361,11 +361,13 @@ def indices(cut: slice, n: Any) -> tuple[Any, Any, Any]:
     step = 1 if cut.step is None else cut.step
     if step < 1:
         return 0, n, step
-    ends = (_end(end, n) for end in (0 if cut.start is None else cut.start, n if cut.stop is None else cut.stop))
+    ends = (
+        _clipped_end(end, n) for end in (0 if cut.start is None else cut.start, n if cut.stop is None else cut.stop)
+    )
     return (*ends, step)
 
 
-def _end(end: Any, n: Any) -> Any:
+def _clipped_end(end: Any, n: Any) -> Any:
     """Return one end of a slice of an axis of n cells, clipped to 0..n; negative ones count from the last."""
     if end < 0:
         return 0 if end + n < 0 else end + n
@@ -404,13 +406,13 @@ def quotient(above: Any, below: Any) -> Any:
     """
     if below == 0:  # an open one is guarded not to be
         raise ShapeError("size", f"{above} cannot be divided by a size of 0")
-    terms = _terms(below)
+    terms = _terms_of(below)
     if len(terms) != 1:
         return from_terms({(Quotient(above, below),): 1})
     ((divisor, d),) = terms
     even: dict[tuple[Atom, ...], int] = {}
     rest: dict[tuple[Atom, ...], int] = {}
-    for atoms, c in _terms(above):
+    for atoms, c in _terms_of(above):
         left = _divide_atoms(atoms, divisor)
         if left is not None and c % d == 0:
             even[left] = c // d
@@ -476,12 +478,12 @@ def _is_size(value: object) -> bool:
     return isinstance(value, SymbolicSize | np.integer) or (isinstance(value, int) and not isinstance(value, bool))
 
 
-def _terms(value: Any) -> Terms:
+def _terms_of(value: Any) -> Terms:
     """Return the terms, (atoms, coefficient), of a size or int `value`."""
     return value.terms if isinstance(value, SymbolicSize) else (((), int(value)),) if value else ()
 
 
-def _compare(one: Any, other: Any, relation: Literal["==", "<"]) -> bool:
+def _compare_sizes(one: Any, other: Any, relation: Literal["==", "<"]) -> bool:
     """Return one == other, or one < other (`relation`): for all sizes if the polynomials decide it, else for the
     trace's, with a guard.
 
@@ -490,13 +492,13 @@ def _compare(one: Any, other: Any, relation: Literal["==", "<"]) -> bool:
     difference = one - other
     if isinstance(difference, int):
         return difference == 0 if relation == "==" else difference < 0
-    low, high = _range(difference)
+    low, high = _range_of_difference(difference)
     if (low is not None and low > 0) or (high is not None and high < 0) or (relation == "<" and low == 0):
         return relation == "<" and low is None
     return _record_guard(difference, relation)
 
 
-def _range(difference: SymbolicSize) -> tuple[int | None, int | None]:
+def _range_of_difference(difference: SymbolicSize) -> tuple[int | None, int | None]:
     """Return the least and the largest value of a difference; None where the signs of its terms do not tell."""
     constant = sum(c for atoms, c in difference.terms if not atoms)
     signs = {c > 0 for atoms, c in difference.terms if atoms}
@@ -510,11 +512,11 @@ def _record_guard(difference: Any, relation: Literal["==", "<"]) -> bool:
     held = bool(difference.hint == 0 if relation == "==" else difference.hint < 0)
     heard = _GUARD_SINK.get()
     heard = next(symbols_in(difference)).guards if heard is None else heard
-    heard.append(Guard(difference, relation, held, _where()))
+    heard.append(Guard(difference, relation, held, _caller_position()))
     return held
 
 
-def _where() -> str:
+def _caller_position() -> str:
     """Return file and line of the innermost caller outside this package, as text."""
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):

@@ -44,11 +44,11 @@ class Tap:
 
     def read_inputs(self, x: A) -> A:
         """Return the cells that the tap's outputs read, in the outputs' order; a view if they are evenly spaced."""
-        return cast(A, _read(x, self._ins))
+        return cast(A, _read_cells(x, self._ins))
 
     def read_outputs(self, y: A) -> A:
         """Return the cells of the tap's outputs; a view if they are evenly spaced."""
-        return cast(A, _read(y, self._outs))
+        return cast(A, _read_cells(y, self._outs))
 
     def write_outputs(self, y: Any, value: Any) -> None:
         """Set the cells of y at the tap's outputs to `value`."""
@@ -56,17 +56,17 @@ class Tap:
 
     def add_to_outputs(self, y: Any, value: Any) -> None:
         """Add `value` to the cells of y at the tap's outputs."""
-        _add(y, self._outs, value)
+        _add_at(y, self._outs, value)
 
     def add_to_inputs(self, x: Any, value: Any) -> None:
         """Add `value` to the cells of x that the tap's outputs read: the adjoint of `read_inputs`, also where two read
         one cell.
         """
-        _add(x, self._ins, value)
+        _add_at(x, self._ins, value)
 
     def join_inputs(self, join: np.ufunc, x: Array, value: Array) -> None:
         """Replace the cells that the tap's outputs read by join(cell, value), such as the smaller of both."""
-        if _evenly(self._ins):
+        if _is_evenly_spaced(self._ins):
             here = x[(..., *self._ins)]
             join(here, value, out=here)
         else:
@@ -78,33 +78,33 @@ class Tap:
 
     def slices(self) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Return the tap's outputs and inputs as slices; raise ShapeError for adaptive cells."""
-        if not (_evenly(self._outs) and _evenly(self._ins)):
+        if not (_is_evenly_spaced(self._outs) and _is_evenly_spaced(self._ins)):
             raise ShapeError("window", f"the cells of an adaptive axis are no slice; tap {self.position}")
         return self._outs, self._ins
 
 
-def _evenly(index: Index) -> bool:
+def _is_evenly_spaced(index: Index) -> bool:
     """Return whether an index consists of slices, so that its cells are evenly spaced."""
     return all(isinstance(i, slice) for i in index)
 
 
 def _index(x: Any, index: Index) -> Index:
     """Return an index for the array x: as it is for NumPy, with tensors for a tensor."""
-    if isinstance(x, np.ndarray) or _evenly(index):
+    if isinstance(x, np.ndarray) or _is_evenly_spaced(index):
         return index
     import torch
 
     return tuple(torch.from_numpy(i).to(x.device) for i in index)
 
 
-def _read(x: Any, index: Index) -> Any:
+def _read_cells(x: Any, index: Index) -> Any:
     """Return the cells of x at an index of its last axes."""
     return x[(..., *_index(x, index))]
 
 
-def _add(x: Any, index: Index, value: Any) -> None:
+def _add_at(x: Any, index: Index, value: Any) -> None:
     """Add `value` to x[..., index], where an index may name one cell twice."""
-    if _evenly(index):
+    if _is_evenly_spaced(index):
         x[(..., *index)] += value
     elif isinstance(x, np.ndarray):
         np.add.at(x, (..., *index), value)

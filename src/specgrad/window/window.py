@@ -206,13 +206,13 @@ class Window:
         """Yield every tap that some output reads inside the input, in row-major order; raise ShapeError if they are too
         many."""
         self.check_walk()
-        return self._walk()
+        return self._walk_taps()
 
     def check_walk(self) -> None:
         """Raise ShapeError if visiting all taps would take minutes."""
         budget(math.prod(a.most_taps for a in self.axes), MAX_TAPS, "taps", self.axes)
 
-    def _walk(self) -> Iterator[Tap]:
+    def _walk_taps(self) -> Iterator[Tap]:
         """Yield the taps that some output reads inside the input, in row-major order."""
         per_axis = [[a.tap(t) for t in range(a.kernel)] for a in self.axes]
         for position in itertools.product(*(range(k) for k in self.kernel)):
@@ -220,7 +220,7 @@ class Window:
             outs, ins = (
                 self._index([p[side] for p in pairs], sizes) for side, sizes in ((0, self.out), (1, self.size))
             )
-            if all(_length(p[0]) for p in pairs):
+            if all(_count_outputs(p[0]) for p in pairs):
                 yield Tap(position, outs, ins)
 
     def reads(self, output: Shape) -> list[tuple[Shape, Shape | None]]:
@@ -288,11 +288,11 @@ class Window:
 
     def inside(self) -> Array:
         """Return, for every output, the number of taps inside the input (exact integers, shape `out`)."""
-        return self._product(lambda a: a.inside)
+        return self._product_over_axes(lambda a: a.inside)
 
     def counted(self) -> Array:
         """[A1] Return, for every output, the number of taps inside the padded extent."""
-        return self._product(lambda a: a.counted)
+        return self._product_over_axes(lambda a: a.counted)
 
     def counts(self, padded: bool) -> list[Array]:
         """Return, per axis, the taps of every output inside the input, or (padded) the extent; `inside` is their
@@ -301,7 +301,7 @@ class Window:
         kinds = [a.counted if padded and isinstance(a, Strided) else a.inside for a in self.axes]
         return [np.array([count(o) for o in range(n)]) for count, n in zip(kinds, self.out, strict=True)]
 
-    def _product(self, count: Callable[[Axis], Callable[[int], int]]) -> Array:
+    def _product_over_axes(self, count: Callable[[Axis], Callable[[int], int]]) -> Array:
         """Return the product over axes of count(axis)(output), per output, as exact integers of shape `out`.
 
         ShapeError if there are too many outputs to visit.
@@ -324,7 +324,7 @@ class Window:
     def __str__(self) -> str:
         if not all(isinstance(a, Strided) for a in self.axes):
             return f"cells {'x'.join(map(str, self.out))}"
-        words = [f"k{_compact(self.kernel)}"]
+        words = [f"k{_values_text(self.kernel)}"]
         axes = [a for a in self.axes if isinstance(a, Strided)]
         for letter, values, default in (
             ("s", tuple(a.stride for a in axes), 1),
@@ -332,18 +332,18 @@ class Window:
             ("p", tuple((a.lo, a.hi) if a.lo != a.hi else a.lo for a in axes), 0),
         ):
             if any(v != default for v in values):
-                words.append(letter + _compact(values))
+                words.append(letter + _values_text(values))
         if any(a.out > a.floor_out for a in axes):
             words.append("ceil")
         return " ".join(words)
 
 
-def _length(outs: Any) -> int:
+def _count_outputs(outs: Any) -> int:
     """Return the number of outputs of a tap along one axis; `outs` is a slice or an index."""
     return outs.stop - outs.start if isinstance(outs, slice) else len(outs)
 
 
-def _compact(values: tuple[Any, ...]) -> str:
+def _values_text(values: tuple[Any, ...]) -> str:
     """Return values as text, once if all are equal."""
     texts = [f"({v[0]},{v[1]})" if isinstance(v, tuple) else str(v) for v in values]
     return texts[0] if len(set(texts)) == 1 else "x".join(texts)

@@ -165,8 +165,8 @@ def count_entries(data: bytes, limit: int = MAX_ENTRIES) -> int:
                 if count > limit:
                     raise ModelError(f"the file has more than {limit:,} entries (nodes, attributes, names)")
                 key = data[at]
-                key, at = (key, at + 1) if key < 128 else _varint(data, at)
-                start, at = _skip(data, at, key & 7)
+                key, at = (key, at + 1) if key < 128 else _read_varint(data, at)
+                start, at = _field_extent(data, at, key & 7)
                 if key >> 3 in messages and start < at:
                     todo.append((start, min(at, end), messages[key >> 3]))
     except IndexError:
@@ -174,7 +174,7 @@ def count_entries(data: bytes, limit: int = MAX_ENTRIES) -> int:
     return count
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Decode the protobuf varint that begins at `at` in `data`; return (value, position behind it).
 
     ModelError if it has more than 64 bits.
@@ -188,7 +188,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value | data[at] << shift, at + 1
 
 
-def _skip(data: bytes, at: int, wire: int) -> tuple[int, int]:
+def _field_extent(data: bytes, at: int, wire: int) -> tuple[int, int]:
     """Return (start, end) of the content of the field at `at` in `data`, which is empty unless the wire type has a
     length.
 
@@ -196,10 +196,10 @@ def _skip(data: bytes, at: int, wire: int) -> tuple[int, int]:
     """
     if wire == 2:
         length = data[at]
-        length, at = (length, at + 1) if length < 128 else _varint(data, at)
+        length, at = (length, at + 1) if length < 128 else _read_varint(data, at)
         return at, at + length
     if wire == 0:
-        at = _varint(data, at)[1]
+        at = _read_varint(data, at)[1]
     elif wire in (1, 5):
         at += 8 if wire == 1 else 4
     else:
@@ -284,7 +284,7 @@ def tensor(proto: TensorProto, folder: Path | None, budget: ByteBudget, name: st
     size = math.prod(shape) * dtype.itemsize
     budget.spend(what, size)
     if proto.data_location == TensorProto.EXTERNAL:
-        flat = np.frombuffer(_external(proto, what, folder, size), dtype=dtype)
+        flat = np.frombuffer(_external_bytes(proto, what, folder, size), dtype=dtype)
     elif proto.HasField("raw_data"):
         raw = proto.raw_data  # one copy: protobuf makes one per access
         _check_length(what, size, len(raw), "bytes")
@@ -345,7 +345,7 @@ def with_external_data(model: onnx.ModelProto, folder: Path | None, byte_budget:
                 raise ModelError(f"{what} has element type {type_name(proto.data_type)}, which is not read")
             size = math.prod(check_shape(what, proto.dims)) * dtype.itemsize
             budget.spend(what, size)
-            proto.raw_data = _external(proto, what, folder, size)
+            proto.raw_data = _external_bytes(proto, what, folder, size)
             proto.ClearField("data_location")
             proto.ClearField("external_data")
     return whole
@@ -366,7 +366,7 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
             yield from _tensors(inner)
 
 
-def _external(proto: TensorProto, what: str, folder: Path | None, size: int) -> bytes:
+def _external_bytes(proto: TensorProto, what: str, folder: Path | None, size: int) -> bytes:
     """Return the bytes of a tensor in another file of the model's folder; ModelError unless there are `size` of them.
 
     `what` names the tensor in errors.

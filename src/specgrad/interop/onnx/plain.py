@@ -28,7 +28,7 @@ def plain_model(
     if fixed:
         model = with_fixed_inputs(model, fixed)
     if len(model.functions):
-        model = _inlined(model)
+        model = _inline_functions(model)
         notes.append("functions of the file were inlined by onnx")
     order = sorted_nodes(model.graph.node)
     if order is not None:
@@ -71,7 +71,7 @@ def sorted_nodes(nodes: Sequence[NodeProto]) -> list[NodeProto] | None:
 # --- functions --------------------------------------------------------------------------------------------------------
 
 
-def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model without functions; ModelError if they call each other in a circle, or grow too large."""
     import onnx.inliner
 

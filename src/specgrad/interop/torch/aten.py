@@ -108,7 +108,7 @@ def _mish(self: Value) -> Value:
 # --- layout ---------------------------------------------------------------------------------------------------------
 
 
-def _axis(x: Value, dim: int, extra: int = 0) -> int:
+def _axis_number(x: Value, dim: int, extra: int = 0) -> int:
     """Return the axis `dim` of x as a non-negative number; `extra` axes are added to the rank."""
     return dim % (len(shape_of(x)) + extra)
 
@@ -116,7 +116,7 @@ def _axis(x: Value, dim: int, extra: int = 0) -> int:
 def _transpose(self: Value, dim0: int, dim1: int) -> Value:
     """Convert aten.transpose: axes dim0 and dim1 change places."""
     order = list(range(len(shape_of(self))))
-    a, b = _axis(self, dim0), _axis(self, dim1)
+    a, b = _axis_number(self, dim0), _axis_number(self, dim1)
     order[a], order[b] = order[b], order[a]
     return layout.permute(self, order)
 
@@ -128,21 +128,21 @@ def _t(self: Value) -> Value:
 
 def _permute(self: Value, dims: Sequence[int]) -> Value:
     """Convert aten.permute: the axes in the order `dims`."""
-    return layout.permute(self, [_axis(self, d) for d in dims])
+    return layout.permute(self, [_axis_number(self, d) for d in dims])
 
 
 def _squeeze(self: Value, dim: Any = None) -> Value:
     """Convert aten.squeeze: axes of one cell left out, of `dim` (an axis, several, or None: all)."""
     shape = shape_of(self)
     dims = range(len(shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
-    gone = {_axis(self, d) for d in dims}
+    gone = {_axis_number(self, d) for d in dims}
     return layout.reshape(self, [n for a, n in enumerate(shape) if n != 1 or a not in gone])
 
 
 def _unsqueeze(self: Value, dim: int) -> Value:
     """Convert aten.unsqueeze: an axis of one cell inserted at `dim`."""
     shape = list(shape_of(self))
-    shape.insert(_axis(self, dim, 1), 1)
+    shape.insert(_axis_number(self, dim, 1), 1)
     return layout.reshape(self, shape)
 
 
@@ -155,12 +155,12 @@ def _expand(self: Value, size: Sequence[int]) -> Value:
 
 def _slice(self: Value, dim: int, start: int | None, end: int | None, step: int) -> Value:
     """Convert aten.slice: start:end:step along the axis `dim`."""
-    return layout.slice_(self, *(None,) * _axis(self, dim), slice(start, end, step))
+    return layout.slice_(self, *(None,) * _axis_number(self, dim), slice(start, end, step))
 
 
 def _select(self: Value, dim: int, index: int) -> Value:
     """Convert aten.select: the cell `index` of the axis `dim`, which is left out."""
-    axis = _axis(self, dim)
+    axis = _axis_number(self, dim)
     at = index % shape_of(self)[axis]
     shape = shape_of(self)
     return layout.reshape(_slice(self, axis, at, at + 1, 1), shape[:axis] + shape[axis + 1 :])
@@ -174,28 +174,28 @@ def _split_sizes(self: Value, split_sizes: Sequence[int], dim: int) -> tuple[Val
 
 def _split(self: Value, split_size: int, dim: int) -> tuple[Value, ...]:
     """Convert aten.split: parts of split_size cells, the last with the rest, along the axis `dim`."""
-    n = shape_of(self)[_axis(self, dim)]
+    n = shape_of(self)[_axis_number(self, dim)]
     return _split_sizes(self, [min(split_size, n - at) for at in range(0, n, split_size)], dim)
 
 
 def _chunk(self: Value, chunks: int, dim: int) -> tuple[Value, ...]:
     """Convert aten.chunk: at most `chunks` parts of equal size, the last with the rest, along the axis `dim`."""
-    return _split(self, math.ceil(shape_of(self)[_axis(self, dim)] / chunks), dim)
+    return _split(self, math.ceil(shape_of(self)[_axis_number(self, dim)] / chunks), dim)
 
 
 def _stack(tensors: Sequence[Value], dim: int) -> Value:
     """Convert aten.stack: tensors along a new axis `dim`."""
-    return layout.concat([_unsqueeze(x, dim) for x in tensors], _axis(tensors[0], dim, 1))
+    return layout.concat([_unsqueeze(x, dim) for x in tensors], _axis_number(tensors[0], dim, 1))
 
 
 def _cat(tensors: Sequence[Value], dim: int) -> Value:
     """Convert aten.cat: tensors one after the other along the axis `dim`."""
-    return layout.concat(tensors, _axis(tensors[0], dim))
+    return layout.concat(tensors, _axis_number(tensors[0], dim))
 
 
 def _unbind(self: Value, dim: int) -> tuple[Value, ...]:
     """Convert aten.unbind: every cell of the axis `dim`, which is left out."""
-    return tuple(_select(self, dim, i) for i in range(shape_of(self)[_axis(self, dim)]))
+    return tuple(_select(self, dim, i) for i in range(shape_of(self)[_axis_number(self, dim)]))
 
 
 def _repeat(self: Value, repeats: Sequence[int]) -> Value:
@@ -212,7 +212,7 @@ def _slice_scatter(self: Value, src: Value, dim: int, start: int | None, end: in
     """
     if step != 1:
         raise ParameterError("slice_scatter", f"step={step} is not supported; only 1", rule="P5")
-    first, last, _ = slice(start, end).indices(shape_of(self)[_axis(self, dim)])
+    first, last, _ = slice(start, end).indices(shape_of(self)[_axis_number(self, dim)])
     return _cat([_slice(self, dim, 0, first, 1), src, _slice(self, dim, max(first, last), None, 1)], dim)
 
 
@@ -247,7 +247,7 @@ def _embedding(weight: Value, indices: Value, padding_idx: int) -> Value:
 
 def _gather(self: Value, dim: int, index: Value) -> Value:
     """Convert aten.gather along `dim`: one position per output cell; cells beyond the index's shape are not read."""
-    axis, sizes = _axis(self, dim), shape_of(index)
+    axis, sizes = _axis_number(self, dim), shape_of(index)
     kept = [None if a == axis else slice(0, n) for a, n in enumerate(sizes)]
     return gather.take_along(layout.slice_(self, *kept), index, axis=axis)
 
@@ -274,7 +274,7 @@ def _extreme_converter(find: Converter) -> Converter:
         index = find(self, dim, keepdims=True)
         values = gather.take_along(self, index, axis=dim)
         shape = shape_of(values)
-        gone = shape if keepdim else (*shape[: _axis(self, dim)], *shape[_axis(self, dim) + 1 :])
+        gone = shape if keepdim else (*shape[: _axis_number(self, dim)], *shape[_axis_number(self, dim) + 1 :])
         return layout.reshape(values, gone), layout.reshape(index, gone)
 
     return convert
@@ -287,7 +287,7 @@ def _topk(self: Value, k: int, dim: int, largest: bool) -> tuple[Value, Value]:
 
 def _sort(self: Value, dim: int, descending: bool) -> tuple[Value, Value]:
     """Convert aten.sort: (values, positions) of all cells along `dim`, in descending or ascending order."""
-    return order.topk(self, shape_of(self)[_axis(self, dim)], axis=dim, largest=descending)
+    return order.topk(self, shape_of(self)[_axis_number(self, dim)], axis=dim, largest=descending)
 
 
 def _roll(self: Value, shifts: Sequence[int], dims: Sequence[int]) -> Value:
@@ -305,7 +305,7 @@ def _roll(self: Value, shifts: Sequence[int], dims: Sequence[int]) -> Value:
 def _flip(self: Value, dims: Sequence[int]) -> Value:
     """Convert aten.flip: the cells along `dims` in reverse order."""
     for dim in dims:
-        n = shape_of(self)[_axis(self, dim)]
+        n = shape_of(self)[_axis_number(self, dim)]
         self = gather.gather(self, np.arange(n)[::-1].copy(), axis=dim)
     return self
 
@@ -330,14 +330,14 @@ def _dropout(input: Value, p: float, train: bool) -> Value:
 # --- reductions and normalisation -----------------------------------------------------------------------------------
 
 
-def _dims(dim: Any) -> Any:
+def _reduction_axes(dim: Any) -> Any:
     """Return the axes `dim` of a reduction; None or an empty list means all axes, as in PyTorch."""
     return None if dim is None or dim == [] else dim
 
 
 def _log_sum_exp(self: Value, dim: Any, keepdim: bool) -> Value:
     """Convert aten.logsumexp over the axes `dim`, shifted by the largest cell; `keepdim` keeps them with size 1."""
-    axes = layout.axes_of("logsumexp", _dims(dim), len(shape_of(self)))
+    axes = layout.axes_of("logsumexp", _reduction_axes(dim), len(shape_of(self)))
     largest = elementwise.stop_gradient(max_pool.amax(self, axes, keepdims=True))
     y = add(elementwise.log(layout.sum_(exp(sub(self, largest)), axes, keepdims=True)), largest)
     return y if keepdim else layout.reshape(y, [n for a, n in enumerate(shape_of(self)) if a not in axes])
@@ -404,7 +404,7 @@ def _upsample(mode: str) -> Converter:
     return convert if mode.startswith("nearest") else linear
 
 
-def _each_rank(name: str, make: Callable[[int], Converter]) -> dict[str, Converter]:
+def _entries_by_rank(name: str, make: Callable[[int], Converter]) -> dict[str, Converter]:
     """Return table entries for one to three spatial axes: `name` with the rank filled in, and make(rank)."""
     return {name.format(rank): make(rank) for rank in (1, 2, 3)}
 
@@ -444,21 +444,23 @@ TABLE: dict[str, Converter] = {
     **named_converters(),
     **COMPARISONS,
     # convolution
-    **_each_rank("conv{}d.default", _functional("conv{}d")),
-    **_each_rank("conv{}d.padding", _functional("conv{}d")),
+    **_entries_by_rank("conv{}d.default", _functional("conv{}d")),
+    **_entries_by_rank("conv{}d.padding", _functional("conv{}d")),
     "conv_transpose1d.default": F.conv_transpose1d,
     "conv_transpose2d.input": F.conv_transpose2d,
     "conv_transpose3d.input": F.conv_transpose3d,
     # pooling
-    **_each_rank("max_pool{}d.default", _functional("max_pool{}d")),
-    **_each_rank("max_pool{}d_with_indices.default", lambda rank: _pool_with_indices(_functional("max_pool{}d")(rank))),
-    **_each_rank("avg_pool{}d.default", _functional("avg_pool{}d")),
-    **_each_rank("adaptive_avg_pool{}d.default", _functional("adaptive_avg_pool{}d")),
-    **_each_rank("adaptive_max_pool{}d.default", _adaptive_max),
+    **_entries_by_rank("max_pool{}d.default", _functional("max_pool{}d")),
+    **_entries_by_rank(
+        "max_pool{}d_with_indices.default", lambda rank: _pool_with_indices(_functional("max_pool{}d")(rank))
+    ),
+    **_entries_by_rank("avg_pool{}d.default", _functional("avg_pool{}d")),
+    **_entries_by_rank("adaptive_avg_pool{}d.default", _functional("adaptive_avg_pool{}d")),
+    **_entries_by_rank("adaptive_max_pool{}d.default", _adaptive_max),
     "max_unpool2d.default": _max_unpool(2),
     "max_unpool3d.default": _max_unpool(3),
-    **_each_rank("upsample_nearest{}d.vec", lambda _: _upsample("nearest")),
-    **_each_rank("_upsample_nearest_exact{}d.vec", lambda _: _upsample("nearest-exact")),
+    **_entries_by_rank("upsample_nearest{}d.vec", lambda _: _upsample("nearest")),
+    **_entries_by_rank("_upsample_nearest_exact{}d.vec", lambda _: _upsample("nearest-exact")),
     "upsample_linear1d.vec": _upsample("linear"),
     "upsample_bilinear2d.vec": _upsample("bilinear"),
     "upsample_trilinear3d.vec": _upsample("trilinear"),
@@ -519,9 +521,9 @@ TABLE: dict[str, Converter] = {
     "instance_norm.default": _instance_norm,
     # reductions
     "mean.default": lambda self: elementwise.mean(self),
-    "mean.dim": lambda self, dim, keepdim: elementwise.mean(self, _dims(dim), keepdims=keepdim),
+    "mean.dim": lambda self, dim, keepdim: elementwise.mean(self, _reduction_axes(dim), keepdims=keepdim),
     "sum.default": lambda self: layout.sum_(self),
-    "sum.dim_IntList": lambda self, dim, keepdim: layout.sum_(self, _dims(dim), keepdims=keepdim),
+    "sum.dim_IntList": lambda self, dim, keepdim: layout.sum_(self, _reduction_axes(dim), keepdims=keepdim),
     "argmax.default": _arg_extreme_converter(order.argmax),
     "argmin.default": _arg_extreme_converter(order.argmin),
     "max.dim": _extreme_converter(order.argmax),
@@ -533,10 +535,10 @@ TABLE: dict[str, Converter] = {
     "prod.dim_int": lambda self, dim, keepdim: order.prod(self, dim, keepdims=keepdim),
     "cumsum.default": lambda self, dim: order.cumsum(self, dim),
     "logsumexp.default": _log_sum_exp,
-    "amin.default": lambda self, dim, keepdim: max_pool.amin(self, _dims(dim), keepdims=keepdim),
+    "amin.default": lambda self, dim, keepdim: max_pool.amin(self, _reduction_axes(dim), keepdims=keepdim),
     "max.default": lambda self: max_pool.amax(self),
     "min.default": lambda self: max_pool.amin(self),
-    "amax.default": lambda self, dim, keepdim: max_pool.amax(self, _dims(dim), keepdims=keepdim),
+    "amax.default": lambda self, dim, keepdim: max_pool.amax(self, _reduction_axes(dim), keepdims=keepdim),
     # layout
     "view.default": lambda self, size: layout.reshape(self, size),
     "_unsafe_view.default": lambda self, size: layout.reshape(self, size),
@@ -563,8 +565,8 @@ TABLE: dict[str, Converter] = {
     "stack.default": _stack,
     "pad.default": F.pad,
     "constant_pad_nd.default": F.pad,
-    **_each_rank("reflection_pad{}d.default", lambda _: _pad_converter("reflect")),
-    **_each_rank("replication_pad{}d.default", lambda _: _pad_converter("replicate")),
+    **_entries_by_rank("reflection_pad{}d.default", lambda _: _pad_converter("reflect")),
+    **_entries_by_rank("replication_pad{}d.default", lambda _: _pad_converter("replicate")),
     "embedding.default": _embedding,
     "index_select.default": lambda self, dim, index: gather.gather(self, index, axis=dim),
     "index.Tensor": indexing.index,

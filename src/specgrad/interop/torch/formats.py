@@ -17,20 +17,20 @@ from .read import from_torch
 HALVES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
-def _types(module: torch.nn.Module) -> list[torch.dtype]:
+def _float_types(module: torch.nn.Module) -> list[torch.dtype]:
     """Types of the module's floating-point parameters and buffers, in order."""
     return [p.dtype for p in itertools.chain(module.parameters(), module.buffers()) if p.is_floating_point()]
 
 
 def half_type(module: torch.nn.Module) -> torch.dtype | None:
     """The half format that all numbers of the module are in; None if they are not."""
-    types = set(_types(module))
+    types = set(_float_types(module))
     return next((t for t in HALVES if types == {t}), None)
 
 
 def float_type(module: torch.nn.Module) -> str:
     """NumPy's name of the type that tracing asks of inputs: float32 of a half module, or where there are no numbers."""
-    types = [] if half_type(module) is not None else _types(module)
+    types = [] if half_type(module) is not None else _float_types(module)
     return {torch.float64: "float64", torch.float16: "float16"}.get(types[0], "float32") if types else "float32"
 
 

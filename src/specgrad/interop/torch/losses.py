@@ -32,19 +32,19 @@ from ...ops.layout import broadcast, reshape, sum_
 from ...ops.max_pool import amax
 
 
-def _reduced(loss: Value, reduction: int) -> Value:
+def _reduce_loss(loss: Value, reduction: int) -> Value:
     """Return the loss of every cell (reduction 0), its mean (1), or its sum (2)."""
     return {0: lambda x: x, 1: mean, 2: sum_}[reduction](loss)
 
 
 def _mse(self: Value, target: Value, reduction: int) -> Value:
     """Convert aten.mse_loss: (x - target)**2, reduced as `reduction` says."""
-    return _reduced(power(sub(self, target), 2), reduction)
+    return _reduce_loss(power(sub(self, target), 2), reduction)
 
 
 def _l1(self: Value, target: Value, reduction: int) -> Value:
     """Convert aten.l1_loss: abs(x - target), reduced as `reduction` says."""
-    return _reduced(abs_(sub(self, target)), reduction)
+    return _reduce_loss(abs_(sub(self, target)), reduction)
 
 
 def _smooth_l1(self: Value, target: Value, reduction: int, beta: Any) -> Value:
@@ -55,7 +55,7 @@ def _smooth_l1(self: Value, target: Value, reduction: int, beta: Any) -> Value:
         return _l1(self, target, reduction)
     d = abs_(sub(self, target))
     near = div(mul(mul(d, d), 0.5), beta)
-    return _reduced(select(greater(beta, d), near, sub(d, 0.5 * beta)), reduction)
+    return _reduce_loss(select(greater(beta, d), near, sub(d, 0.5 * beta)), reduction)
 
 
 def _huber(self: Value, target: Value, reduction: int, delta: Any) -> Value:
@@ -64,7 +64,7 @@ def _huber(self: Value, target: Value, reduction: int, delta: Any) -> Value:
     """
     d = abs_(sub(self, target))
     far = mul(sub(d, 0.5 * delta), delta)
-    return _reduced(select(greater(d, delta), far, mul(mul(d, d), 0.5)), reduction)
+    return _reduce_loss(select(greater(d, delta), far, mul(mul(d, d), 0.5)), reduction)
 
 
 def _kl_div(self: Value, target: Value, reduction: int, log_target: bool) -> Value:
@@ -73,10 +73,10 @@ def _kl_div(self: Value, target: Value, reduction: int, log_target: bool) -> Val
     Reduced as `reduction` says; with `log_target`, the target is given by its logarithm.
     """
     if log_target:
-        return _reduced(mul(exp(target), sub(target, self)), reduction)
+        return _reduce_loss(mul(exp(target), sub(target, self)), reduction)
     empty = equal(target, 0)
     entropy = select(empty, 0, mul(target, log(select(empty, 1, target))))
-    return _reduced(sub(entropy, mul(target, self)), reduction)
+    return _reduce_loss(sub(entropy, mul(target, self)), reduction)
 
 
 def _bce_with_logits(self: Value, target: Value, weight: Any, pos_weight: Any, reduction: int) -> Value:
@@ -88,13 +88,13 @@ def _bce_with_logits(self: Value, target: Value, weight: Any, pos_weight: Any, r
     if pos_weight is not None:
         rest = mul(rest, add(mul(sub(pos_weight, 1), target), 1))
     loss = add(mul(sub(1, target), self), rest)
-    return _reduced(loss if weight is None else mul(loss, weight), reduction)
+    return _reduce_loss(loss if weight is None else mul(loss, weight), reduction)
 
 
 # --- classes --------------------------------------------------------------------------------------------------------
 
 
-def _picked(values: Value, target: Value, axis: int) -> Value:
+def _at_target_class(values: Value, target: Value, axis: int) -> Value:
     """Return the cell of `values` at the target's class along an axis, without that axis."""
     shape = shape_of(target)
     index = reshape(target, (*shape[:axis], 1, *shape[axis:]))
@@ -120,15 +120,15 @@ def _nll(self: Value, target: Value, weight: Any, reduction: int, ignore_index: 
     Reduced as `reduction` says; `ignore_index` must be -100.
     """
     _refuse_ignored("nll_loss", ignore_index)
-    loss = neg(_picked(self, target, _class_axis(self)))
+    loss = neg(_at_target_class(self, target, _class_axis(self)))
     if weight is None:
-        return _reduced(loss, reduction)
+        return _reduce_loss(loss, reduction)
     weights = gather(weight, target, axis=0)
     loss = mul(loss, weights)
-    return div(sum_(loss), sum_(weights)) if reduction == 1 else _reduced(loss, reduction)
+    return div(sum_(loss), sum_(weights)) if reduction == 1 else _reduce_loss(loss, reduction)
 
 
-def _per_class(weight: Value, x: Value) -> Value:
+def _along_classes(weight: Value, x: Value) -> Value:
     """Return `weight`, one number per class, with axes of length 1 after the class axis of x."""
     return reshape(weight, (*shape_of(weight), *(1,) * (len(shape_of(x)) - _class_axis(x) - 1)))
 
@@ -148,18 +148,18 @@ def _cross_entropy(
         share = target
         if label_smoothing:
             share = add(mul(target, 1 - label_smoothing), label_smoothing / classes)
-        weighted = scores if weight is None else mul(scores, _per_class(weight, self))
+        weighted = scores if weight is None else mul(scores, _along_classes(weight, self))
         loss = neg(sum_(mul(share, weighted), axis))
-        return div(sum_(loss), math.prod(shape_of(loss))) if reduction == 1 else _reduced(loss, reduction)
+        return div(sum_(loss), math.prod(shape_of(loss))) if reduction == 1 else _reduce_loss(loss, reduction)
     hard = _nll(scores, target, weight, reduction, ignore_index)
     if not label_smoothing:
         return hard
-    weighted = scores if weight is None else mul(scores, _per_class(weight, self))
+    weighted = scores if weight is None else mul(scores, _along_classes(weight, self))
     smooth = neg(sum_(weighted, axis))
     if reduction == 1 and weight is not None:
         even = div(sum_(smooth), sum_(gather(weight, target, axis=0)))
     else:
-        even = _reduced(smooth, reduction)
+        even = _reduce_loss(smooth, reduction)
     return add(mul(hard, 1 - label_smoothing), mul(even, label_smoothing / classes))
 
 
@@ -178,7 +178,7 @@ def _hinge_embedding(self: Value, target: Value, margin: Any, reduction: int) ->
     """
     apart = select(equal(target, 1), 0, _not_below_0(sub(margin, self)))
     alike = select(equal(target, -1), 0, self)
-    return _reduced(add(apart, alike), reduction)
+    return _reduce_loss(add(apart, alike), reduction)
 
 
 def _cosine_embedding(input1: Value, input2: Value, target: Value, margin: Any, reduction: int) -> Value:
@@ -190,17 +190,17 @@ def _cosine_embedding(input1: Value, input2: Value, target: Value, margin: Any, 
     cosine = div(sum_(mul(input1, input2), -1), sqrt(mul(*squares)))
     alike = select(equal(target, 1), sub(1, cosine), 0)
     apart = select(equal(target, -1), _not_below_0(sub(cosine, margin)), 0)
-    return _reduced(add(alike, apart), reduction)
+    return _reduce_loss(add(alike, apart), reduction)
 
 
 def _margin_ranking(input1: Value, input2: Value, target: Value, margin: Any, reduction: int) -> Value:
     """Convert aten.margin_ranking_loss: max(0, margin - target*(input1 - input2)), reduced as `reduction` says."""
-    return _reduced(_not_below_0(add(mul(neg(target), sub(input1, input2)), margin)), reduction)
+    return _reduce_loss(_not_below_0(add(mul(neg(target), sub(input1, input2)), margin)), reduction)
 
 
 def _soft_margin(self: Value, target: Value, reduction: int) -> Value:
     """Convert aten.soft_margin_loss: log(1 + exp(-target*x)), reduced as `reduction` says."""
-    return _reduced(softplus(mul(neg(target), self)), reduction)
+    return _reduce_loss(softplus(mul(neg(target), self)), reduction)
 
 
 def vector_norm(self: Value, ord: Any, dim: Any, keepdim: bool) -> Value:
@@ -234,7 +234,7 @@ def _triplet(
     far = _pairwise_distance(anchor, negative, p, eps, False)
     if swap:
         far = minimum(far, _pairwise_distance(positive, negative, p, eps, False))
-    return _reduced(_not_below_0(sub(add(near, margin), far)), reduction)
+    return _reduce_loss(_not_below_0(sub(add(near, margin), far)), reduction)
 
 
 def _cosine_similarity(x1: Value, x2: Value, dim: int, eps: Any) -> Value:

@@ -64,7 +64,7 @@ def _diag(self: Value, diagonal: int) -> Value:
     return _diagonal(self, diagonal, 0, 1)
 
 
-def _repeated(self: Value, counts: Any, dim: int | None) -> Value:
+def _repeat_cells(self: Value, counts: Any, dim: int | None) -> Value:
     """Return every cell along the axis `dim` as often as `counts` says; without `dim`, every cell of the flattened
     value.
     """
@@ -77,7 +77,7 @@ def _repeat_interleave(self: Value, repeats: int, dim: int | None, output_size: 
     """Convert aten.repeat_interleave with one count: every cell `repeats` times along `dim` (None: flattened);
     output_size is not read.
     """
-    return _repeated(self, repeats, dim)
+    return _repeat_cells(self, repeats, dim)
 
 
 def _repeat_interleave_each(self: Value, repeats: Any, dim: int | None, output_size: Any) -> Value:
@@ -87,7 +87,7 @@ def _repeat_interleave_each(self: Value, repeats: Any, dim: int | None, output_s
     """
     if not isinstance(repeats, np.ndarray):
         raise UnsupportedError("aten.repeat_interleave", "counts that depend on an input decide the shape")
-    return _repeated(self, repeats, dim)
+    return _repeat_cells(self, repeats, dim)
 
 
 def _broadcast_tensors(tensors: Sequence[Value]) -> tuple[Value, ...]:
@@ -114,7 +114,7 @@ def _either(self: Value, other: Value) -> Value:
     return maximum(_is_true(self), _is_true(other))
 
 
-def _one_alone(self: Value, other: Value) -> Value:
+def _exclusive_or(self: Value, other: Value) -> Value:
     """Convert aten.logical_xor, and bitwise_xor of booleans: 1 where exactly one of the value and `other` is true, else
     0.
     """
@@ -129,15 +129,15 @@ def _not_true(self: Value) -> Value:
 BOOLEANS: dict[str, Callable[..., Value]] = {
     "logical_and.default": _both,
     "logical_or.default": _either,
-    "logical_xor.default": _one_alone,
+    "logical_xor.default": _exclusive_or,
     "logical_not.default": _not_true,
     "bitwise_and.Tensor": _both,
     "bitwise_or.Tensor": _either,
-    "bitwise_xor.Tensor": _one_alone,
+    "bitwise_xor.Tensor": _exclusive_or,
     "bitwise_not.default": _not_true,
     "__and__.Tensor": _both,
     "__or__.Tensor": _either,
-    "__xor__.Tensor": _one_alone,
+    "__xor__.Tensor": _exclusive_or,
 }
 """Their results are booleans; of integers the importer refuses the bitwise ones, by the type of the result."""
 

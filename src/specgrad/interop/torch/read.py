@@ -115,12 +115,12 @@ class _Importer:
         specs = iter(self.program.graph_signature.input_specs)
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
-                self.values[node.name] = self._input(node, next(specs))
+                self.values[node.name] = self._placeholder_value(node, next(specs))
             elif node.op == "call_function":
-                self._call(node)
+                self._convert_call(node)
             elif node.op != "output":
                 raise UnsupportedError("from_torch", f"{node.op} {node.target} in the exported program is unknown")
-        return self._freeze()
+        return self._finished_graph()
 
     def _refuse_unknown(self) -> None:
         """Raise one error for all operators without a converter, with the layers that call each."""
@@ -147,7 +147,7 @@ class _Importer:
 
     # --- inputs, parameters, buffers ---
 
-    def _input(self, node: Any, spec: Any) -> Any:
+    def _placeholder_value(self, node: Any, spec: Any) -> Any:
         """Return the value of a placeholder, whose input spec is given: a leaf, a constant, a known tensor, or None if
         it is unused.
         """
@@ -156,11 +156,11 @@ class _Importer:
             if not isinstance(value, Tensor):
                 return value  # a number, which the program has as a constant where it is used
             self._check_type(node.name, value.dtype, torch.int64, torch.bool)
-            self.inputs.append(self.trace.leaf(node.name, tuple(value.shape), _kind(value)))
+            self.inputs.append(self.trace.leaf(node.name, tuple(value.shape), _kind_of_tensor(value)))
             return self.inputs[-1]
         if not node.users:
             return None  # such as num_batches_tracked
-        tensor = self._tensor(spec)
+        tensor = self._tensor_of_spec(spec)
         name = self.first_names.get(id(tensor), spec.target)  # a shared parameter has several
         if _is_known(spec, tensor):
             given = tensor.detach().cpu()
@@ -171,7 +171,7 @@ class _Importer:
             self.trainable.add(name)
         return self.trace.constant(np.array(tensor.detach().cpu().numpy()), name)
 
-    def _tensor(self, spec: Any) -> Any:
+    def _tensor_of_spec(self, spec: Any) -> Any:
         """Return the parameter, buffer or constant of an input spec.
 
         UnsupportedError for another kind of input.
@@ -197,7 +197,7 @@ class _Importer:
 
     # --- calls ---
 
-    def _call(self, node: Any) -> None:
+    def _convert_call(self, node: Any) -> None:
         """Convert one call, in the scope of its layer, and note the source line of its nodes."""
         if node.target is operator.getitem:
             self.values[node.name] = self.values[node.args[0].name][node.args[1]]
@@ -205,14 +205,14 @@ class _Importer:
         before = len(self.trace.nodes)
         try:
             with self.layers.scope(node):
-                self.values[node.name] = self._value(node)
+                self.values[node.name] = self._call_value(node)
         except SpecgradError as error:
             error.add_note(f"  in layer {self.layers.name(node) or 'the module itself'}, {_source_text(node)}")
             raise
         for recorded in self.trace.nodes[before:]:
             self.lines[recorded.name] = _source_line(node)
 
-    def _value(self, node: Any) -> Any:
+    def _call_value(self, node: Any) -> Any:
         """Return the value of one call: folded if all arguments are known, else by its converter.
 
         UnsupportedError unless it is an aten operator.
@@ -256,9 +256,9 @@ class _Importer:
 
     # --- the end ---
 
-    def _freeze(self) -> Graph:
+    def _finished_graph(self) -> Graph:
         """Return the finished graph, with the module's names for its nodes and trainable constants."""
-        flat = [self._result(spec.arg) for spec in self.program.graph_signature.output_specs]
+        flat = [self._output_variable(spec.arg) for spec in self.program.graph_signature.output_specs]
         result = pytree.tree_unflatten(flat, self.program.call_spec.out_spec)
         single = not isinstance(result, tuple | list)
         names = tuple(v.name for v in self.inputs)
@@ -266,7 +266,7 @@ class _Importer:
         kept = {graph.nodes[p].name for p in graph.constants}
         return replace(graph, nodes=self._named_nodes(graph), trainable=frozenset(self.trainable & kept))
 
-    def _result(self, arg: Any) -> Var:
+    def _output_variable(self, arg: Any) -> Var:
         """Return the output `arg` of the program as a variable; ParameterError if it is no tensor."""
         value = self.values.get(arg.name)
         if value is None:
@@ -297,7 +297,7 @@ def _constant_output(value: Any) -> Any:
     return array.astype(np.float32) if array.dtype == bool else array
 
 
-def _kind(value: Tensor) -> Any:
+def _kind_of_tensor(value: Tensor) -> Any:
     """Return "index" if `value` is an int64 tensor, else "real"."""
     return "index" if value.dtype == torch.int64 else "real"
 
@@ -322,7 +322,7 @@ class _Layers:
         name = self.name(node)
         if name in self.parents:
             around = (Scope(name),) if name else ()
-            scopes = (*around, Scope(_operator(node), composite=True))
+            scopes = (*around, Scope(_operator_name(node), composite=True))
         else:  # the last key tells a second call of the same module from the first
             key = list(node.meta["nn_module_stack"])[-1]
             scopes = (self.scopes.setdefault(key, Scope(name, composite=True)),)
@@ -333,7 +333,7 @@ class _Layers:
             SCOPES.reset(token)
 
 
-def _operator(node: Any) -> str:
+def _operator_name(node: Any) -> str:
     """Return the operator of a call: max_pool2d of aten.max_pool2d.default."""
     return str(node.target).removeprefix("aten.").partition(".")[0].strip("_")
 

@@ -43,11 +43,11 @@ UNDECIDED = "the file does not say whether blocks have 8 or 16 channels: no chan
 
 def block_size(graph: onnx.GraphProto) -> int | None:
     """Return the channels of a block, 8 or 16; None where a file does not say it, or contradicts itself."""
-    seen = set(_evidence(graph))
+    seen = set(_shown_block_sizes(graph))
     return seen.pop() if len(seen) == 1 else None
 
 
-def _evidence(graph: onnx.GraphProto) -> Iterator[int]:
+def _shown_block_sizes(graph: onnx.GraphProto) -> Iterator[int]:
     """Yield the block sizes that single nodes show.
 
     An odd number of eights is no whole number of blocks of 16; 8 channels or more would have been blocked by 8, and
@@ -128,7 +128,7 @@ def in_axis_order(stored: Array, block: int) -> Array:
 # --- converters -------------------------------------------------------------------------------------------------------
 
 
-def _block(c: OnnxNode) -> int:
+def _block_of_result(c: OnnxNode) -> int:
     """Return the channels of a block, and mark the node's result as blocked."""
     block = c.importer.block
     if block is None:
@@ -137,7 +137,7 @@ def _block(c: OnnxNode) -> int:
     return block
 
 
-def _blocked(c: OnnxNode, i: int = 0) -> Value:
+def _in_axis_order_input(c: OnnxNode, i: int = 0) -> Value:
     """Return input i in the order of its axes; one that no other operator blocked is stored in blocks all the same."""
     x, block = c.real(i), c.importer.block
     if block is None:
@@ -147,7 +147,7 @@ def _blocked(c: OnnxNode, i: int = 0) -> Value:
     return x if c.input_name(i) in c.importer.blocks else _from_stored(x, block)
 
 
-def _plain(c: OnnxNode) -> Value:
+def _as_stored_input(c: OnnxNode) -> Value:
     """Return input 0 as it is stored, with four axes."""
     x = c.real(0)
     if len(x.shape) != 4:
@@ -158,22 +158,22 @@ def _plain(c: OnnxNode) -> Value:
 @contributed("ReorderInput", 1, 1, note="fills up the last block with zeros", domain=BLOCKED)
 def _reorder_input(c: OnnxNode) -> Value:
     """Convert ReorderInput: a plain tensor as a blocked one, channels filled up with zeros."""
-    x = permute(_plain(c), (0, 3, 1, 2)) if c.flag("channels_last") else _plain(c)
-    block = _block(c)
+    x = permute(_as_stored_input(c), (0, 3, 1, 2)) if c.flag("channels_last") else _as_stored_input(c)
+    block = _block_of_result(c)
     return pad(x, [(0, -x.shape[1] % block), (0, 0), (0, 0)])
 
 
 @contributed("ReorderOutput", 1, 1, note="the first `channels` of them", domain=BLOCKED)
 def _reorder_output(c: OnnxNode) -> Value:
     """Convert ReorderOutput: the first `channels` channels of a blocked tensor, plain; refused if it has fewer."""
-    x, channels, last = _blocked(c), c.integer("channels"), c.flag("channels_last")
+    x, channels, last = _in_axis_order_input(c), c.integer("channels"), c.flag("channels_last")
     if not 0 < channels <= x.shape[1]:
         c.refuse(f"channels={channels} must lie in 1..{x.shape[1]}", "C1", ShapeError)
     y = slice_(x, None, slice(0, channels), None, None)
     return permute(y, (0, 2, 3, 1)) if last else y
 
 
-def _weights(c: OnnxNode, blocked_input: bool, block: int) -> Value:
+def _unblocked_weights(c: OnnxNode, blocked_input: bool, block: int) -> Value:
     """Return the weights (M, C/group, kH, kW) of a convolution, taken out of their blocks.
 
     blocked_input   stored as (M/block, C/block, kH, kW, block of C, block of M); else (M/block, C, kH, kW, block of M)
@@ -198,51 +198,51 @@ def _weights(c: OnnxNode, blocked_input: bool, block: int) -> Value:
 def _conv(c: OnnxNode) -> Value:
     """Convert Conv of blocked channels; few channels, less than a block, are read as they are."""
     few = len(c.shape(0)) == 4 and c.importer.block is not None and c.shape(0)[1] < c.importer.block
-    x, block = c.real(0) if few else _blocked(c), _block(c)
+    x, block = c.real(0) if few else _in_axis_order_input(c), _block_of_result(c)
     is_depthwise = c.shape(1)[1:2] == (1,) and tuple(x.shape[1:2]) == c.shape(1)[:1]
-    y = convolve(c, x, _weights(c, not few and not is_depthwise, block), c.optional(2))
-    return convolution_activation(c, add_summand(c, y, _blocked(c, 3) if c.has(3) else None))
+    y = convolve(c, x, _unblocked_weights(c, not few and not is_depthwise, block), c.optional(2))
+    return convolution_activation(c, add_summand(c, y, _in_axis_order_input(c, 3) if c.has(3) else None))
 
 
 @contributed("MaxPool", 1, 1, note="as MaxPool, without Indices", domain=BLOCKED)
 def _max_pool(c: OnnxNode) -> Value:
     """Convert MaxPool of blocked channels."""
     c.without_effect("storage_order", "int")  # of Indices
-    x = _blocked(c)
-    _block(c)
+    x = _in_axis_order_input(c)
+    _block_of_result(c)
     return apply(MAX_POOL, x, window=pool_window(c, "MaxPool", 12))
 
 
 @contributed("AveragePool", 1, 1, note="refused: dilations, count_include_pad=1 with ceil_mode=1", domain=BLOCKED)
 def _average_pool(c: OnnxNode) -> Value:
     """Convert AveragePool of blocked channels."""
-    include, x = c.flag("count_include_pad"), _blocked(c)
+    include, x = c.flag("count_include_pad"), _in_axis_order_input(c)
     c.require("ceil_mode", "int", *((0,) if include else (0, 1)))
     c.require("dilations", "ints", [1, 1])
-    _block(c)
+    _block_of_result(c)
     return apply(AVG_POOL, x, window=pool_window(c, "AveragePool", 7), divisor="padded" if include else "inside")
 
 
 @contributed("GlobalMaxPool", 1, 1, domain=BLOCKED)
 def _global_max_pool(c: OnnxNode) -> Value:
     """Convert GlobalMaxPool of blocked channels."""
-    x = _blocked(c)
-    _block(c)
+    x = _in_axis_order_input(c)
+    _block_of_result(c)
     return max_pool(x, tuple(x.shape[2:]))
 
 
 @contributed("GlobalAveragePool", 1, 1, domain=BLOCKED)
 def _global_average_pool(c: OnnxNode) -> Value:
     """Convert GlobalAveragePool of blocked channels."""
-    x = _blocked(c)
-    _block(c)
+    x = _in_axis_order_input(c)
+    _block_of_result(c)
     return global_avg_pool(x, rank=2)
 
 
 @contributed("Upsample", 1, 1, note="by whole numbers; nearest, or linear", domain=BLOCKED)
 def _upsample(c: OnnxNode) -> Value:
     """Convert Upsample of blocked channels."""
-    x, scales, mode = _blocked(c), c.ints("scales", [1, 1, 1, 1]), c.string("mode", "nearest")
+    x, scales, mode = _in_axis_order_input(c), c.ints("scales", [1, 1, 1, 1]), c.string("mode", "nearest")
     where = c.string("coordinate_transformation_mode", "asymmetric")
     if len(scales) != 4 or scales[:2] != [1, 1] or min(scales) < 1 or math.prod(scales) > 2**16:
         c.refuse(f"scales={scales} must be [1, 1, m, n] with m, n from 1 on")
@@ -250,7 +250,7 @@ def _upsample(c: OnnxNode) -> Value:
         c.refuse(f"coordinate_transformation_mode={where[:50]!r} is not supported")
     if mode not in ("nearest", "linear"):
         c.refuse(f"mode={mode[:50]!r} must be nearest or linear")
-    _block(c)
+    _block_of_result(c)
     if mode == "nearest":
         return upsample_nearest(x, tuple(scales[2:]))
     sizes = [n * s for n, s in zip(x.shape[2:], scales[2:], strict=True)]

@@ -26,7 +26,7 @@ VERSIONS = (16, 19, 21, 23, 24, 25)
 KNOWN = "read where it is known while reading: computed from constants, shapes and fixed inputs"
 
 
-def _copied(
+def _copy_subgraph(
     c: OnnxNode, graph: onnx.GraphProto, given: Mapping[str, str], suffix: str, gives: Mapping[str, str] | None = None
 ) -> tuple[list[NodeProto], list[str]]:
     """Return the nodes of a subgraph under names of their own, and the names of its outputs.
@@ -40,7 +40,7 @@ def _copied(
     importer = c.importer
     outer = {**given, **(gives or {})}
     names = {n: importer.names.unused(n, suffix) for n in own_names(graph) if n not in outer} | outer
-    nodes = [_constant(t, names[t.name]) for t in graph.initializer if t.name not in given]
+    nodes = [_constant_node(t, names[t.name]) for t in graph.initializer if t.name not in given]
     for node in sorted_nodes(graph.node) or graph.node:
         copy = NodeProto()
         copy.CopyFrom(node)
@@ -73,13 +73,13 @@ def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
             end.name = outer.get(end.name, end.name)
 
 
-def _constant(value: TensorProto | Array, name: str) -> NodeProto:
+def _constant_node(value: TensorProto | Array, name: str) -> NodeProto:
     """Return a node that holds a tensor."""
     tensor = value if isinstance(value, TensorProto) else numpy_helper.from_array(value)
     return helper.make_node("Constant", [], [name], value=tensor)
 
 
-def _same(sources: Sequence[str], outputs: Sequence[str]) -> list[NodeProto]:
+def _identity_nodes(sources: Sequence[str], outputs: Sequence[str]) -> list[NodeProto]:
     """Return nodes that give the outputs, where they are used and of another name, the values of the sources."""
     pairs = [(source, name) for source, name in zip(sources, outputs, strict=False) if name not in ("", source)]
     return [helper.make_node("Identity", [source], [name]) for source, name in pairs]
@@ -106,8 +106,8 @@ def _if(c: OnnxNode) -> Iterator[list[NodeProto]]:
     _check_counts(c, taken, 0, len(c.node.output))
     ends = {o.name: name for o, name in zip(taken.output, c.node.output, strict=True) if name}
     computed = {name for node in taken.node for name in node.output}
-    nodes, outputs = _copied(c, taken, {}, "", {n: name for n, name in ends.items() if n in computed})
-    yield [*nodes, *_same(outputs, c.node.output)]
+    nodes, outputs = _copy_subgraph(c, taken, {}, "", {n: name for n, name in ends.items() if n in computed})
+    yield [*nodes, *_identity_nodes(outputs, c.node.output)]
     c.importer.decided.append(f"{c.title} takes {'then' if holds else 'else'}_branch")
 
 
@@ -126,22 +126,22 @@ def _loop(c: OnnxNode) -> Iterator[list[NodeProto]]:
     state = [c.input_name(i) for i in range(2, len(c.node.input))]
     _check_counts(c, body, 2 + len(state), 1 + len(state), least=True)
     rows: list[list[str]] = []
-    if runs and _goes_on(body):
+    if runs and _keeps_condition(body):
         _next_suffix(c, most - 1)  # too many are refused before the first
     while runs and len(rows) < most:
         suffix = _next_suffix(c, len(rows))
         count, flag = (c.importer.names.unused(f"{c.name}/{what}", suffix) for what in ("count", "condition"))
         given = dict(zip((i.name for i in body.input), (count, flag, *state), strict=True))
-        nodes, results = _copied(c, body, given, suffix)
-        yield [_constant(np.array(len(rows), np.int64), count), _constant(np.array(True), flag), *nodes]
+        nodes, results = _copy_subgraph(c, body, given, suffix)
+        yield [_constant_node(np.array(len(rows), np.int64), count), _constant_node(np.array(True), flag), *nodes]
         runs = _is_true(c, results[0])
         state, kept = results[1 : 1 + len(state)], results[1 + len(state) :]
         rows.append(kept)
-    yield _ends(c, state, rows, [0] * (len(body.output) - 1 - len(state)))
+    yield _output_nodes(c, state, rows, [0] * (len(body.output) - 1 - len(state)))
     c.importer.decided.append(f"{c.title} is written out {len(rows)} times")
 
 
-def _goes_on(body: onnx.GraphProto) -> bool:
+def _keeps_condition(body: onnx.GraphProto) -> bool:
     """Return whether a loop's condition is handed on as it came, so that only the count ends it."""
     same = {node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity" and node.input}
     name = body.output[0].name
@@ -194,16 +194,16 @@ def _scan(c: OnnxNode) -> Iterator[list[NodeProto]]:
         cut, parts = [], []
         for i, axis in enumerate(axes):
             at, part = (c.importer.names.unused(f"{c.name}/{what}{i}", suffix) for what in ("position", "part"))
-            cut.append(_constant(np.array(length - 1 - k if backward[i] else k, np.int64), at))
+            cut.append(_constant_node(np.array(length - 1 - k if backward[i] else k, np.int64), at))
             cut.append(helper.make_node("Gather", [c.input_name(states + i), at], [part], axis=axis))
             parts.append(part)
         given = dict(zip((i.name for i in body.input), (*state, *parts), strict=True))
-        nodes, results = _copied(c, body, given, suffix)
+        nodes, results = _copy_subgraph(c, body, given, suffix)
         yield [*cut, *nodes]
         state = results[:states]
         rows.append(results[states:])
     rows = [[rows[length - 1 - k if back else k][i] for i, back in enumerate(reverse)] for k in range(length)]
-    yield _ends(c, state, rows, out_axes)
+    yield _output_nodes(c, state, rows, out_axes)
     c.importer.decided.append(f"{c.title} is written out {length} times")
 
 
@@ -217,9 +217,11 @@ def _per_input(c: OnnxNode, name: str, count: int) -> list[int]:
     return list(values)
 
 
-def _ends(c: OnnxNode, state: Sequence[str], rows: Sequence[Sequence[str]], axes: Sequence[int]) -> list[NodeProto]:
+def _output_nodes(
+    c: OnnxNode, state: Sequence[str], rows: Sequence[Sequence[str]], axes: Sequence[int]
+) -> list[NodeProto]:
     """Return the nodes that give the outputs: the last state, and what each iteration gave, behind each other."""
-    nodes = _same(state, c.node.output)
+    nodes = _identity_nodes(state, c.node.output)
     for i, name in enumerate(c.node.output[len(state) :]):
         if name and not rows:
             c.refuse(f"no iteration gives {shown(name)}, so its shape is not known", None, UnsupportedError)
@@ -229,18 +231,18 @@ def _ends(c: OnnxNode, state: Sequence[str], rows: Sequence[Sequence[str]], axes
             axis = axis_of("axis", axes[i], len(c.importer.values[rows[0][i]].shape) + 1)
             parts = [c.importer.names.unused(row[i], "/row") for row in rows]
             for row, part in zip(rows, parts, strict=True):
-                nodes += _unsqueezed(c, row[i], part, axis)
+                nodes += _unsqueeze_nodes(c, row[i], part, axis)
             nodes.append(helper.make_node("Concat", parts, [name], axis=axis))
             c.importer.used.update(parts)
     return nodes
 
 
-def _unsqueezed(c: OnnxNode, source: str, name: str, axis: int) -> list[NodeProto]:
+def _unsqueeze_nodes(c: OnnxNode, source: str, name: str, axis: int) -> list[NodeProto]:
     """Return the nodes that give a value an axis more, in the model's opset."""
     if c.importer.opset < 13:
         return [helper.make_node("Unsqueeze", [source], [name], axes=[axis])]
     axes = c.importer.names.unused(name, "/axes")
     return [
-        _constant(np.array([axis], np.int64), axes),
+        _constant_node(np.array([axis], np.int64), axes),
         helper.make_node("Unsqueeze", [source, axes], [name]),
     ]

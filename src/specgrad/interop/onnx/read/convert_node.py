@@ -45,7 +45,7 @@ def run(importer: Importer, node: NodeProto, convert: Converter, version: int) -
     onnx_node = _checked_node(importer, node, version)
     start = len(importer.trace.nodes)
     try:
-        with scope(onnx_node.name, composite=True), _layout(importer, node):
+        with scope(onnx_node.name, composite=True), _block_layout(importer, node):
             results = convert(onnx_node)
         if isinstance(results, Iterator):
             return results
@@ -63,7 +63,7 @@ def run(importer: Importer, node: NodeProto, convert: Converter, version: int) -
     return iter(())
 
 
-def _layout(importer: Importer, node: NodeProto) -> AbstractContextManager[None]:
+def _block_layout(importer: Importer, node: NodeProto) -> AbstractContextManager[None]:
     """Return the block in which a node is converted: it settles the order of cells, where some are in blocks."""
     if not importer.blocks:
         return nullcontext()
@@ -211,7 +211,7 @@ def skip_node(importer: Importer, node: NodeProto, error: SpecgradError | None, 
             raise ModelError(f"value {name!r} is computed twice")
         if name in declared:
             shape, elem_type = declared[name]
-            importer.define(name, importer.trace.leaf(name, shape, _kind(elem_type)), elem_type)
+            importer.define(name, importer.trace.leaf(name, shape, _kind_of_type(elem_type)), elem_type)
         else:
             importer.missing.add(name)
     layer = str(node.name or next(filter(None, node.output), ""))
@@ -222,7 +222,7 @@ def skip_node(importer: Importer, node: NodeProto, error: SpecgradError | None, 
     return UnsupportedNode(layer, str(node.op_type), reason, tuple(dict.fromkeys(reads(node))), gives, error)
 
 
-def _kind(elem_type: int) -> Kind:
+def _kind_of_type(elem_type: int) -> Kind:
     """Return "index" for int32 and int64, else "real"."""
     return "index" if elem_type in (TensorProto.INT32, TensorProto.INT64) else "real"
 
@@ -263,10 +263,10 @@ def declared_values(model: Any, inputs: Mapping[str, Sequence[int]]) -> dict[str
     with suppress(Exception):  # what it raises is not documented; then only what the file declares is known
         copy = onnx.shape_inference.infer_shapes(copy, data_prop=True)
     infos = [*copy.graph.value_info, *copy.graph.output]
-    return {i.name: known for i in infos if (known := _declared(i)) is not None}
+    return {i.name: known for i in infos if (known := _declared_value(i)) is not None}
 
 
-def _declared(info: onnx.ValueInfoProto) -> tuple[Shape, int] | None:
+def _declared_value(info: onnx.ValueInfoProto) -> tuple[Shape, int] | None:
     """Return the declared (shape, element type), or None if a size is open."""
     kind = info.type.tensor_type
     sizes = [declared_size(d) for d in kind.shape.dim]

@@ -47,7 +47,9 @@ def cubic_resize(
         if scale == 1 and out == n and axis < len(x.shape) - 2:
             continue  # of the last two axes runtimes compute weights even then, and K(1) is no 0 in floats
         c.importer.budget.check_value(c.title, out * (n + 4))
-        weights = _weights(c, _coordinates(c, n, out, scale, where), _near(n, out, scale, where, exclude), a)
+        weights = _cubic_weights(
+            c, _coordinates(c, n, out, scale, where), _weighted_cells(n, out, scale, where, exclude), a
+        )
         weights = div(weights, sum_(weights, 1, keepdims=True)) if exclude else weights
         ends = np.eye(n, dtype=np.float32)[np.clip(np.arange(-2, n + 2), 0, n - 1)]
         weights = slice_(weights, None, slice(2, n + 2)) if exclude else einsum("oe,ei->oi", weights, ends)
@@ -55,7 +57,7 @@ def cubic_resize(
     return x
 
 
-def _constant(c: OnnxNode, numbers: Any) -> Var:
+def _graph_constant(c: OnnxNode, numbers: Any) -> Var:
     """Return whole numbers, or a scale of the file, as a constant of the graph."""
     return c.importer.trace.constant(np.asarray(numbers, np.float32), f"{c.name}.coordinates")
 
@@ -64,18 +66,22 @@ def _coordinates(c: OnnxNode, n: int, out: int, scale: Fraction, where: str) -> 
     """Return the coordinate of every output cell, (out,), by as many operations as runtimes take."""
     cells = np.arange(out)
     if where == "align_corners":
-        return div(mul(_constant(c, cells), n - 1), _constant(c, max(out - 1, 1)))
+        return div(mul(_graph_constant(c, cells), n - 1), _graph_constant(c, max(out - 1, 1)))
     if where == "pytorch_half_pixel" and out == 1:
-        return mul(_constant(c, cells), 0)
+        return mul(_graph_constant(c, cells), 0)
     exact = Fraction(float(np.float32(float(scale)))) == scale
-    ratio = _constant(c, float(scale)) if exact else div(_constant(c, scale.numerator), _constant(c, scale.denominator))
+    ratio = (
+        _graph_constant(c, float(scale))
+        if exact
+        else div(_graph_constant(c, scale.numerator), _graph_constant(c, scale.denominator))
+    )
     step = div(1, ratio)
     if where == "asymmetric":
-        return mul(_constant(c, cells), step)
-    return sub(mul(_constant(c, cells + 0.5), step), 0.5)
+        return mul(_graph_constant(c, cells), step)
+    return sub(mul(_graph_constant(c, cells + 0.5), step), 0.5)
 
 
-def _near(n: int, out: int, scale: Fraction, where: str, exclude: bool) -> Array:
+def _weighted_cells(n: int, out: int, scale: Fraction, where: str, exclude: bool) -> Array:
     """Return 1 for cells from -2 to n + 1 that may have a weight, (out, n + 4), else 0; exclude: none outside."""
     line = resized(n, out, 1 / scale, where, "linear")
     sources = [line.source(o) for o in range(out)]
@@ -83,9 +89,9 @@ def _near(n: int, out: int, scale: Fraction, where: str, exclude: bool) -> Array
     return np.array(near, dtype=np.float32)
 
 
-def _weights(c: OnnxNode, s: Value, near: Array, a: float) -> Value:
+def _cubic_weights(c: OnnxNode, s: Value, near: Array, a: float) -> Value:
     """Return K(abs(s - i)) for cells i from -2 on, (out, cells), 0 where `near` is."""
-    i = _constant(c, np.arange(-2, near.shape[1] - 2))
+    i = _graph_constant(c, np.arange(-2, near.shape[1] - 2))
     u = abs_(sub(s.reshape((near.shape[0], 1)), i))
     far, close = clamp(u, None, 2), clamp(u, None, 1)
     second = sub(mul(add(mul(sub(mul(far, a), 5 * a), far), 8 * a), far), 4 * a)

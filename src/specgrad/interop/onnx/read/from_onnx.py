@@ -77,7 +77,7 @@ def from_onnx(
     """
     try:
         proto, folder = read_model(model, byte_budget)
-        proto, notes = _plain(proto, fixed)
+        proto, notes = _plain_with_notes(proto, fixed)
         given = input_shapes or {}
         if partial:
             declared = declared_values(proto, given) if declared is None else declared
@@ -93,7 +93,9 @@ def from_onnx(
         raise ModelError(f"malformed model ({type(error).__name__}: {error})") from error
 
 
-def _plain(model: onnx.ModelProto, fixed: Mapping[str, Any] | None) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+def _plain_with_notes(
+    model: onnx.ModelProto, fixed: Mapping[str, Any] | None
+) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """Return the model in plain form, with inputs `fixed`, and notes on what was done; most files are plain."""
     if not (fixed or len(model.functions)) and in_order(needed_before(model.graph.node)):
         return model, ()
@@ -116,7 +118,9 @@ def examine(
     """
     try:
         given = input_shapes or {}
-        importer, _, passed = run_model(_plain(model, None)[0], folder, ByteBudget(byte_budget), given, declared)
+        importer, _, passed = run_model(
+            _plain_with_notes(model, None)[0], folder, ByteBudget(byte_budget), given, declared
+        )
         return importer, passed
     except SpecgradError:
         raise
@@ -176,16 +180,16 @@ def open_shapes(model: onnx.ModelProto, given: Given) -> dict[str, tuple[Any, ..
 def _symbolic_shape(info: onnx.ValueInfoProto, given: Given, symbols: dict[str, SymbolicSize]) -> tuple[Any, ...]:
     """Return the shape of an input, with symbolic sizes for names in `given` and for an open batch axis."""
     if info.name in given:
-        return tuple(_symbol(n, symbols) if isinstance(n, str) else n for n in given[info.name])
+        return tuple(_symbolic_size(n, symbols) if isinstance(n, str) else n for n in given[info.name])
     dims = list(info.type.tensor_type.shape.dim)
     sizes: list[Any] = [declared_size(d) for d in dims]
     if sizes and sizes[0] is None and None not in sizes[1:]:
         name = dims[0].dim_param if dims[0].dim_param.isidentifier() else _unused_name(symbols)
-        sizes[0] = _symbol(name, symbols)
+        sizes[0] = _symbolic_size(name, symbols)
     return tuple(sizes)
 
 
-def _symbol(text: str, symbols: dict[str, SymbolicSize]) -> SymbolicSize:
+def _symbolic_size(text: str, symbols: dict[str, SymbolicSize]) -> SymbolicSize:
     """Return the symbolic size of this name, the same for equal names."""
     size = symbolic(text)
     (symbol,) = symbols_in(size)
@@ -216,10 +220,10 @@ class Reimport:
     weights: Mapping[str, Array]
 
     def __call__(self, sizes: Mapping[str, int]) -> OnnxGraph:
-        if _digest(self.source) != self.digest:
+        if _model_digest(self.source) != self.digest:
             raise ModelError(f"{shown(str(self.source))} has changed since it was read; read it again")
         graph = self.read(self.source, {**self.given, **_shapes_at(self.shapes, sizes)})
-        again = _weights(graph, self.weights)
+        again = _initializer_values(graph, self.weights)
         for name, array in again.items():
             if array.dtype != object and array.tobytes() != self.weights[name].tobytes():
                 raise ModelError(f"the data of {shown(name)} has changed since it was read; read the model again")
@@ -227,7 +231,7 @@ class Reimport:
         return replace(graph, constants={**graph.constants, **first})
 
 
-def _weights(graph: OnnxGraph, names: Iterable[str]) -> dict[str, Array]:
+def _initializer_values(graph: OnnxGraph, names: Iterable[str]) -> dict[str, Array]:
     """Return the constants that hold these initializers, by name."""
     places = {name: graph.values[name] for name in names if name in graph.values}
     return {name: graph.constants[p] for name, p in places.items() if p in graph.constants}
@@ -238,7 +242,7 @@ def _shapes_at(shapes: Mapping[str, tuple[Any, ...]], sizes: Mapping[str, int]) 
     return {name: tuple(size_at(n, sizes) for n in shape) for name, shape in shapes.items()}
 
 
-def _digest(source: str | os.PathLike[str] | bytes) -> str:
+def _model_digest(source: str | os.PathLike[str] | bytes) -> str:
     """Return the SHA-256 of a model's bytes, in hexadecimal digits; `source` is the path of its file, or the bytes
     themselves.
     """
@@ -257,10 +261,10 @@ def import_open(
     initializers   names of the parameters in the file
     """
     source = source.SerializeToString() if isinstance(source, onnx.ModelProto) else source
-    digest = _digest(source)
+    digest = _model_digest(source)
     defaults = {s.name: s.default for shape in shapes.values() for n in shape for s in symbols_in(n)}
     graph = read(source, {**given, **_shapes_at(shapes, defaults)})
-    weights = _weights(graph, initializers)
+    weights = _initializer_values(graph, initializers)
     nodes = [graph.nodes[p] for p in graph.input_positions]
     inputs = tuple(Node(INPUT, (), {}, shapes.get(n.name, n.shape), n.kind, n.name, n.name) for n in nodes)
     program = Program(inputs, graph.names, tuple(range(len(inputs))), (), graph.single, {})

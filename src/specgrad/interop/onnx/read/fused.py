@@ -54,7 +54,7 @@ def _fused_gemm(c: OnnxNode) -> Value:
     return product_activation(c, general_product(c))
 
 
-def _rows(c: OnnxNode, i: int, letter: str) -> Value:
+def _transposed_factor(c: OnnxNode, i: int, letter: str) -> Value:
     """Return factor i of a FusedMatMul after transBatch and trans.
 
     transBatch moves the first axis behind the other batch axes; trans swaps the last two after that.
@@ -73,7 +73,7 @@ def _rows(c: OnnxNode, i: int, letter: str) -> Value:
 def _fused_matmul(c: OnnxNode) -> Value:
     """Convert FusedMatMul: alpha times the product of A and B, each transposed as the node says."""
     alpha = c.floating("alpha", 1.0)
-    y = matmul(_rows(c, 0, "A"), _rows(c, 1, "B"))
+    y = matmul(_transposed_factor(c, 0, "A"), _transposed_factor(c, 1, "B"))
     return y if alpha == 1 else mul(y, alpha)
 
 

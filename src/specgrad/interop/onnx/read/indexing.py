@@ -81,10 +81,10 @@ def _scatter_nd(c: OnnxNode) -> Value:
     flat, depth = _flat_positions(c, shape, c.known(1, "indices"))
     if c.shape(2) != (*flat.shape, *shape[depth:]):
         c.refuse(f"updates of shape {c.shape(2)} must have shape {(*flat.shape, *shape[depth:])}", None, ShapeError)
-    return _written(c, flat.reshape(-1), (math.prod(shape[:depth]), *shape[depth:]), reduction)
+    return _write_rows(c, flat.reshape(-1), (math.prod(shape[:depth]), *shape[depth:]), reduction)
 
 
-def _written(c: OnnxNode, at: Array, rows: tuple[int, ...], reduction: str) -> Value:
+def _write_rows(c: OnnxNode, at: Array, rows: tuple[int, ...], reduction: str) -> Value:
     """Return the data, as `rows`, with updates written to the rows `at`, or added there.
 
     Written: one gather from both, put behind each other; a row that is written twice has no meaning. Added: one sum,
@@ -127,25 +127,25 @@ def _scatter_elements(c: OnnxNode) -> Value:
     known = c.importer.constant_value(c.input_name(1))
     whole = where[:axis] + where[axis + 1 :] == shape[:axis] + shape[axis + 1 :]
     if known is not None and (reduction == "none" or not whole):
-        line = _from_start(c, np.asarray(known, np.int64), shape[axis])
+        line = _counted_from_start(c, np.asarray(known, np.int64), shape[axis])
         cells = [line if a == axis else i for a, i in enumerate(np.indices(where))]
-        return _written(c, np.ravel_multi_index(cells, shape).reshape(-1), (math.prod(shape),), reduction)
+        return _write_rows(c, np.ravel_multi_index(cells, shape).reshape(-1), (math.prod(shape),), reduction)
     if reduction not in ("none", "add"):
         c.refuse(f"reduction={shown(reduction)} is not supported; only 'none' or 'add'")
     if not whole:
         c.refuse(f"computed indices {where} must have the shape of the data {shape} but for axis {axis}", None)
-    if reduction == "none" and not _differ(c, where[axis], axis):
+    if reduction == "none" and not _positions_differ(c, where[axis], axis):
         c.refuse("computed positions may be equal, and what is written twice has no meaning", None, UnsupportedError)
-    return _put(c, axis, reduction)
+    return _put_updates(c, axis, reduction)
 
 
-def _differ(c: OnnxNode, count: int, axis: int) -> bool:
+def _positions_differ(c: OnnxNode, count: int, axis: int) -> bool:
     """Return whether the computed positions of input 1 differ along an axis: there is one, or they are of a TopK."""
     node = c.importer.trace.nodes[c.positions(1).id]
     return count <= 1 or (node.op.name == "top_index" and node.params["axis"] == axis)
 
 
-def _put(c: OnnxNode, axis: int, reduction: str) -> Value:
+def _put_updates(c: OnnxNode, axis: int, reduction: str) -> Value:
     """Write or add the updates at computed positions along an axis, or add them at known ones."""
     shape = c.shape(0)
     order = (*(a for a in range(len(shape)) if a != axis), axis)
@@ -163,7 +163,7 @@ def _put(c: OnnxNode, axis: int, reduction: str) -> Value:
     return permute(put(updates, index, size=(shape[axis],), empty=False), back)
 
 
-def _from_start(c: OnnxNode, where: Array, cells: int) -> Array:
+def _counted_from_start(c: OnnxNode, where: Array, cells: int) -> Array:
     """Return known positions on an axis of `cells`, negative ones counted from the end; ShapeError outside."""
     if where.size and not -cells <= where.min() <= where.max() < cells:
         c.refuse(f"indices must lie in {-cells}..{cells - 1}", None, ShapeError)
@@ -175,7 +175,7 @@ def _permuted_positions(c: OnnxNode, cells: int, order: tuple[int, ...]) -> Valu
     known = c.importer.constant_value(c.input_name(1))
     if known is None:
         return permute(c.positions(1), order)
-    return np.ascontiguousarray(np.transpose(_from_start(c, np.asarray(known, np.int64), cells), order))
+    return np.ascontiguousarray(np.transpose(_counted_from_start(c, np.asarray(known, np.int64), cells), order))
 
 
 def plane_indices(c: OnnxNode) -> Value:
@@ -218,7 +218,7 @@ def _trilu(c: OnnxNode) -> Value:
 @operator("OneHot", 9, 11, 28, note="known depth and values; computed positions must lie in -depth..depth-1")
 def _one_hot(c: OnnxNode) -> Value:
     """Convert ONNX OneHot: rows of an identity matrix; of floats, which are cut off to integers, comparisons."""
-    depth, (off, on) = int(c.known_number(1, "depth")), _two_values(c)
+    depth, (off, on) = int(c.known_number(1, "depth")), _off_and_on(c)
     axis = axis_of("axis", c.integer("axis", -1), len(c.shape(0)) + 1)
     if depth < 1:
         c.refuse(f"depth={depth} must be positive", None, ShapeError)
@@ -242,7 +242,7 @@ def _one_hot(c: OnnxNode) -> Value:
     return permute(y, [*range(axis), rank, *range(axis, rank)])
 
 
-def _two_values(c: OnnxNode) -> tuple[Any, Any]:
+def _off_and_on(c: OnnxNode) -> tuple[Any, Any]:
     """Return the values off and on of OneHot."""
     values = c.known(2, "values")
     if values.shape != (2,):

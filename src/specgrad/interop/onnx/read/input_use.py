@@ -45,33 +45,33 @@ class InputUse:
 
 def input_uses(proto: onnx.ModelProto) -> dict[str, InputUse]:
     """Return what the file does with each input that is no initializer, by name."""
-    nodes = list(_nodes(proto.graph))
+    nodes = list(_all_nodes(proto.graph))
     readers: dict[str, list[tuple[Any, int]]] = {}
     for node in nodes:
         for k, name in enumerate(node.input):
             readers.setdefault(name, []).append((node, k))
-    tensors = {t.name: t for graph in _graphs(proto.graph) for t in graph.initializer}
+    tensors = {t.name: t for graph in _with_subgraphs(proto.graph) for t in graph.initializer}
     tensors |= {n.output[0]: a.t for n in nodes if n.op_type == "Constant" for a in n.attribute if a.name == "value"}
     initial = {t.name for t in proto.graph.initializer}
-    return {i.name: _use(i, readers, tensors) for i in proto.graph.input if i.name not in initial}
+    return {i.name: _use_of_input(i, readers, tensors) for i in proto.graph.input if i.name not in initial}
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+def _with_subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yield a graph and the graphs inside its nodes."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                yield from _graphs(attribute.g)
+                yield from _with_subgraphs(attribute.g)
 
 
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """Yield all nodes of a graph and of the graphs inside them."""
-    for each in _graphs(graph):
+    for each in _with_subgraphs(graph):
         yield from each.node
 
 
-def _use(
+def _use_of_input(
     info: onnx.ValueInfoProto, readers: Mapping[str, list[tuple[Any, int]]], tensors: Mapping[str, onnx.TensorProto]
 ) -> InputUse:
     """Return what is done with one input, and with values that are its cells moved."""
@@ -80,7 +80,7 @@ def _use(
         for node, k in readers.get(name, ()):
             if node.op_type in MOVES and (k == 0 or node.op_type == "Concat"):
                 names += [o for o in node.output[:1] if o and o not in names]
-            rows += [] if (count := _rows(node, k, tensors)) is None else [count]
+            rows += [] if (count := _table_rows(node, k, tensors)) is None else [count]
             kernel = tensors.get(node.input[1]) if node.op_type == "Conv" and k == 0 else None
             is_sound |= kernel is not None and len(kernel.dims) == 3 and kernel.dims[1] == 1
     dims = info.type.tensor_type.shape.dim
@@ -88,7 +88,7 @@ def _use(
     return InputUse(symbols, min(rows, default=None), is_sound)
 
 
-def _rows(node: onnx.NodeProto, k: int, tensors: Mapping[str, onnx.TensorProto]) -> int | None:
+def _table_rows(node: onnx.NodeProto, k: int, tensors: Mapping[str, onnx.TensorProto]) -> int | None:
     """Return how many rows the table has that input k of a node indexes; None if there is none, or it is computed."""
     if node.op_type == "OneHot" and k == 0 and node.input[1] in tensors:
         return int(numpy_helper.to_array(tensors[node.input[1]]).ravel()[0])

@@ -108,10 +108,10 @@ def number_inputs(graph: onnx.GraphProto) -> set[str]:
         for name in set(reads(node)) - set(node.input):
             readers.setdefault(name, []).append((node, -1))
     ends = {o.name for o in graph.output}
-    return {i.name for i in graph.input if _are_numbers(i.name, readers, ends)}
+    return {i.name for i in graph.input if _are_read_as_numbers(i.name, readers, ends)}
 
 
-def _are_numbers(name: str, readers: dict[str, list[tuple[NodeProto, int]]], ends: set[str]) -> bool:
+def _are_read_as_numbers(name: str, readers: dict[str, list[tuple[NodeProto, int]]], ends: set[str]) -> bool:
     """Return whether the cells of a value are read as numbers, and only so."""
     todo, seen, computed = [name], {name}, False
     while todo:
@@ -119,7 +119,7 @@ def _are_numbers(name: str, readers: dict[str, list[tuple[NodeProto, int]]], end
         if at in ends:
             return False
         for node, i in readers.get(at, ()):
-            moved = _moved(node, i)
+            moved = _outputs_with_cells(node, i)
             if moved is None:
                 return False
             computed = computed or node.op_type in _COMPUTES | {"Cast"}
@@ -128,7 +128,7 @@ def _are_numbers(name: str, readers: dict[str, list[tuple[NodeProto, int]]], end
     return computed
 
 
-def _moved(node: NodeProto, i: int) -> list[str] | None:
+def _outputs_with_cells(node: NodeProto, i: int) -> list[str] | None:
     """Return the outputs that hold the same cells as input i, none where they are computed with; None: other uses."""
     if node.op_type in ("Shape", "Size"):
         return []

@@ -66,16 +66,16 @@ def _truncating_divide(a: Array, b: Array) -> Array:
     return np.sign(a) * np.sign(b) * (abs(a) // abs(b))
 
 
-def _whole(c: OnnxNode, i: int, compared: bool = False) -> Value:
+def _whole_numbers(c: OnnxNode, i: int, compared: bool = False) -> Value:
     """Return input i of int32 or int64, or of a narrower type if it is only `compared`, as whole numbers."""
     from .integers import COMPARED, whole_numbers
 
     return whole_numbers(c, i, COMPARED if compared else WIDE)
 
 
-def _numbers(c: OnnxNode) -> list[Any]:
+def _inputs_as_numbers(c: OnnxNode) -> list[Any]:
     """Return all inputs as numbers: floats, or int32 and int64."""
-    return c.reals() if c.elem_type(0) in FLOATS else [_whole(c, i) for i in range(len(c.node.input))]
+    return c.reals() if c.elem_type(0) in FLOATS else [_whole_numbers(c, i) for i in range(len(c.node.input))]
 
 
 def _check_folded_range(c: OnnxNode, approximate: Array) -> None:
@@ -98,9 +98,9 @@ def _register_arithmetic(
 
             return plane_indices(c)
         if known is None and name == "Div" and c.elem_type(0) not in FLOATS:
-            return trunc(div(*_numbers(c)))
+            return trunc(div(*_inputs_as_numbers(c)))
         if known is None:
-            return reduce(fn, _numbers(c))
+            return reduce(fn, _inputs_as_numbers(c))
         shape = np.broadcast_shapes(*(k.shape for k in known))
         c.folded(np.broadcast_to(0, shape))
         with np.errstate(all="ignore"):
@@ -198,7 +198,7 @@ def _mod(c: OnnxNode) -> Value:
     if known is None and not like_c and c.elem_type(0) in FLOATS and c.version < 28:
         c.refuse("fmod=0 is for integers; floats need fmod=1")
     if known is None:
-        return (fmod if like_c else mod)(*_numbers(c))
+        return (fmod if like_c else mod)(*_inputs_as_numbers(c))
     if (known[1] == 0).any():
         c.refuse("a shape is divided by zero", None, ShapeError)
     return c.folded((np.fmod if like_c else np.mod)(*known))
@@ -360,7 +360,7 @@ def _register_reduction(
         keep = c.flag("keepdims", 1)
         axes = c.axes(None if c.version < since else 1)
         empty = c.version >= since and c.flag("noop_with_empty_axes")
-        x = _whole(c, 0) if whole and c.elem_type(0) in WIDE else c.real(0)
+        x = _whole_numbers(c, 0) if whole and c.elem_type(0) in WIDE else c.real(0)
         if not axes:
             if empty:
                 return x if name in UNCHANGED else c.refuse("noop_with_empty_axes=1 without axes is not supported")
@@ -550,7 +550,7 @@ def _register_comparison(
         values = [c.value(i) for i in (0, 1)]
         c.result_type = TensorProto.BOOL
         if not all(isinstance(v, np.ndarray) for v in values):
-            return fn(*(c.real(i) if c.elem_type(i) in FLOATS else _whole(c, i, compared=True) for i in (0, 1)))
+            return fn(*(c.real(i) if c.elem_type(i) in FLOATS else _whole_numbers(c, i, compared=True) for i in (0, 1)))
         c.folded(np.broadcast_to(0, np.broadcast_shapes(*(v.shape for v in values))))
         return fold(*values)
 

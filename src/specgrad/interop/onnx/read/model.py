@@ -226,7 +226,7 @@ def import_model(
     inputs = tuple(importer.values[name] for name in (*names, *outside))
     single = len(outputs) == 1 and not passed
     graph = importer.trace.freeze((*names, *outside), inputs, (*outputs, *reads), single)
-    interface = None if passed else _interface(importer, model)
+    interface = None if passed else _declared_interface(importer, model)
     named = _with_values(graph, importer, model.graph)
     written = _written(importer, model) if importer.decided else None
     decided = [one_line(f"decided while reading: {'; '.join(importer.decided)}")] if importer.decided else []
@@ -249,7 +249,7 @@ def _written(importer: Importer, model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def _interface(importer: Importer, model: onnx.ModelProto) -> Interface:
+def _declared_interface(importer: Importer, model: onnx.ModelProto) -> Interface:
     """Return the declared inputs and outputs; before IR version 4 initializers had to stand among the inputs."""
     initial = {t.name for t in model.graph.initializer}
     listed = [i for i in model.graph.input if i.name not in initial or model.ir_version >= 4]

@@ -35,7 +35,7 @@ REQUANTISED = "scales are float32, sums int32; rounded to nearest even, then the
 # --- inputs -----------------------------------------------------------------------------------------------------
 
 
-def _integers(c: OnnxNode, i: int) -> Value:
+def _whole_numbers(c: OnnxNode, i: int) -> Value:
     """Return input i of an integer type as whole numbers of the graph."""
     if c.elem_type(i) not in INTEGERS:
         c.refuse(f"input {i} of type {type_name(c.elem_type(i))} is not a quantised number", None)
@@ -59,11 +59,11 @@ def _broadcast_parameter(c: OnnxNode, i: int, value: Value, shape: Shape, axis: 
 
 def _minus_zero_point(c: OnnxNode, i: int, zero: int, axis: int = 0) -> Value:
     """Return input i minus its zero point, exact in integers."""
-    q = _integers(c, i)
+    q = _whole_numbers(c, i)
     if not c.has(zero):
         return q
     with c.computing("int32"):
-        return sub(q, _broadcast_parameter(c, zero, _integers(c, zero), tuple(q.shape), axis))
+        return sub(q, _broadcast_parameter(c, zero, _whole_numbers(c, zero), tuple(q.shape), axis))
 
 
 def _times_scales(c: OnnxNode, q: Value, *scales: tuple[int, int]) -> Value:
@@ -84,7 +84,7 @@ def _requantize(c: OnnxNode, y: Value, scale: int, zero: int, axis: int = 0) -> 
     shape = tuple(y.shape)
     s, z = (
         _broadcast_parameter(c, scale, c.real(scale), shape, axis),
-        _broadcast_parameter(c, zero, _integers(c, zero), shape, axis),
+        _broadcast_parameter(c, zero, _whole_numbers(c, zero), shape, axis),
     )
     with c.computing("float32"):
         return quantize(y, s, z, low=low, high=high)
@@ -100,15 +100,15 @@ def _requantize_zero_first(c: OnnxNode, y: Value, scale: int, zero: int) -> Valu
     shape = tuple(y.shape)
     with c.computing("float32"):
         moved = div(y, _broadcast_parameter(c, scale, c.real(scale), shape, 0))
-        moved = add(moved, _broadcast_parameter(c, zero, _integers(c, zero), shape, 0))
+        moved = add(moved, _broadcast_parameter(c, zero, _whole_numbers(c, zero), shape, 0))
         return quantize(moved, 1, 0, low=low, high=high)
 
 
 def _dequantize_float(c: OnnxNode, i: int, scale: int, zero: int) -> Value:
     """Return (q - zero)*scale as one float32 expression, multiplied out or not."""
-    q = _integers(c, i)
+    q = _whole_numbers(c, i)
     with c.computing("float32"):
-        q = sub(q, _broadcast_parameter(c, zero, _integers(c, zero), tuple(q.shape), 0)) if c.has(zero) else q
+        q = sub(q, _broadcast_parameter(c, zero, _whole_numbers(c, zero), tuple(q.shape), 0)) if c.has(zero) else q
         return mul(q, _broadcast_parameter(c, scale, c.real(scale), tuple(q.shape), 0))
 
 
@@ -146,7 +146,7 @@ def _quantize_linear(c: OnnxNode) -> Value:
     x = c.real(0)
     shape, (low, high) = tuple(x.shape), INTEGERS[kind]
     scale = _broadcast_parameter(c, 1, c.real(1), shape, axis)
-    zero = _broadcast_parameter(c, 2, _integers(c, 2), shape, axis) if c.has(2) else 0
+    zero = _broadcast_parameter(c, 2, _whole_numbers(c, 2), shape, axis) if c.has(2) else 0
     c.result_type = kind
     with c.computing(c.format_of(0)):
         return quantize(x, scale, zero, low=low, high=high)
@@ -215,7 +215,7 @@ def _qlinear_conv(c: OnnxNode) -> Value:
     saturate(round((conv(w - w_zero, x - x_zero) + B)*x_scale*w_scale/y_scale) + y_zero).
     """
     x, w = _minus_zero_point(c, 0, 2), _minus_zero_point(c, 3, 5)
-    bias = _integers(c, 8) if c.has(8) else None
+    bias = _whole_numbers(c, 8) if c.has(8) else None
     with c.computing("int32"):
         total = convolve(c, x, w, bias, weight=3)
     return _requantize(c, _times_scales(c, total, (1, 1), (4, 1)), 6, 7, 1)
@@ -242,7 +242,7 @@ def _qgemm(c: OnnxNode) -> Value:
     b = permute(b, (1, 0)) if transposed else b
     with c.computing("int32"):
         total = matmul(a, b)
-        total = add(total, broadcast(_integers(c, 6), total.shape)) if c.has(6) else total
+        total = add(total, broadcast(_whole_numbers(c, 6), total.shape)) if c.has(6) else total
     y = _times_scales(c, total, (1, 0), (4, 1))
     if c.has(7):
         return _requantize(c, y, 7, 8)

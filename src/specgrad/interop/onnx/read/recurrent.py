@@ -112,7 +112,7 @@ def check_shape(c: OnnxNode, i: int, name: str, wanted: Shape) -> None:
         c.refuse(f"{name} must have shape {wanted}; got {c.shape(i)}", "C1", ShapeError)
 
 
-def _functions(c: OnnxNode, directions: int, default: Sequence[str]) -> list[tuple[Function, ...]]:
+def _activations_by_direction(c: OnnxNode, directions: int, default: Sequence[str]) -> list[tuple[Function, ...]]:
     """Return the activations per direction; parameters are consumed in the order of the functions that have them."""
     names = [s.decode("utf-8", "replace") for s in c.attribute("activations", "strings", [])]
     names = names or [*default] * directions
@@ -122,7 +122,7 @@ def _functions(c: OnnxNode, directions: int, default: Sequence[str]) -> list[tup
     if clip is not None and not clip > 0:
         c.refuse(f"clip={clip} must be positive")
     alphas, betas = (iter(c.attribute(f"activation_{p}", "floats", [])) for p in ("alpha", "beta"))
-    made = [_function(c, name, alphas, betas) for name in names]
+    made = [_next_activation(c, name, alphas, betas) for name in names]
     if next(alphas, None) is not None or next(betas, None) is not None:
         c.refuse("activation_alpha or activation_beta has more numbers than the activations take")
     bounded = [
@@ -141,7 +141,7 @@ def _clipped(function: Function, clip: float) -> Function:
     return lambda x: function(clamp(x, -clip, clip))
 
 
-def _function(c: OnnxNode, name: str, alphas: Iterator[float], betas: Iterator[float]) -> Function:
+def _next_activation(c: OnnxNode, name: str, alphas: Iterator[float], betas: Iterator[float]) -> Function:
     """Return an activation with its parameters: the next ones, else ONNX's defaults."""
     activation = activation_named(c, name, FUNCTIONS)
     numbers = []
@@ -153,7 +153,7 @@ def _function(c: OnnxNode, name: str, alphas: Iterator[float], betas: Iterator[f
     return lambda x: activation.apply(x, *numbers)
 
 
-def _lengths(c: OnnxNode, sizes: Sizes) -> list[int]:
+def _sequence_lengths(c: OnnxNode, sizes: Sizes) -> list[int]:
     """Return the length of every sequence of the batch."""
     if not c.has(4):
         return [sizes.steps] * sizes.batch
@@ -232,12 +232,12 @@ def _unroll(
     return Unrolled([rows[t] for t in range(steps)], last)
 
 
-def _cells(d: int, batch_first: bool, batch: slice, t: int) -> tuple[Any, ...]:
+def _index_in_output(d: int, batch_first: bool, batch: slice, t: int) -> tuple[Any, ...]:
     """Return the index in Y of direction d at time t, for a part of the batch."""
     return (batch, t, d) if batch_first else (t, d, batch)
 
 
-def _runs(lengths: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+def _runs_of_length(lengths: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """Yield (first, last, length) of neighbouring sequences of one length."""
     at = 0
     for length, group in itertools.groupby(lengths):
@@ -246,13 +246,13 @@ def _runs(lengths: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         at += count
 
 
-def _sequences(
+def _unroll_sequences(
     c: OnnxNode, way: Direction, step: Step, start: State, lengths: Sequence[int], backwards: bool, place: Place
 ) -> tuple[Value, State]:
     """Return Y of one direction, (steps, 1, batch, hidden), and its last state; behind a sequence's end Y is 0."""
     steps, hidden = way.sizes.steps, way.sizes.hidden
     ys, lasts = [], []
-    for first, last, length in _runs(lengths):
+    for first, last, length in _runs_of_length(lengths):
         batch = slice(first, last)
         part = replace(way, products=slice_(way.products, slice(0, length), batch, None))
         begin = tuple(slice_(s, batch, None) for s in start)
@@ -266,7 +266,7 @@ def _sequences(
     return concat(ys, 2), tuple(concat([state[k] for state in lasts], 0) for k in range(len(start)))
 
 
-def _starts(c: OnnxNode, sizes: Sizes, batch_first: bool, count: int) -> list[State]:
+def _initial_states(c: OnnxNode, sizes: Sizes, batch_first: bool, count: int) -> list[State]:
     """Return the first state of every direction: initial_h and initial_c, or zeros."""
     shape = (sizes.directions, sizes.batch, sizes.hidden)
     wanted = (shape[1], shape[0], shape[2]) if batch_first else shape
@@ -292,15 +292,15 @@ def recurrent(
     """
     batch_first = c.version >= 14 and c.flag("layout")
     c.string("direction", "forward")
-    made = _functions(c, sizes.directions, functions)
-    lengths, starts = _lengths(c, sizes), _starts(c, sizes, batch_first, states)
+    made = _activations_by_direction(c, sizes.directions, functions)
+    lengths, starts = _sequence_lengths(c, sizes), _initial_states(c, sizes, batch_first, states)
     x = permute(c.real(0), (1, 0, 2)) if batch_first else c.real(0)
     ys, lasts = [], []
     for d, backwards in enumerate(_reversals(c)):
         with scope("reverse" if backwards else "forward") if sizes.directions > 1 else scope("steps"):
             way = direction(d, x, made[d])
-            place = partial(_cells, d, batch_first)
-            y, last = _sequences(c, way, step, starts[d], lengths, backwards, place)
+            place = partial(_index_in_output, d, batch_first)
+            y, last = _unroll_sequences(c, way, step, starts[d], lengths, backwards, place)
         ys.append(y)
         lasts.append(last)
     c.result_types = (c.elem_type(0),) * (1 + states)

@@ -247,7 +247,7 @@ def _average_pool(c: OnnxNode) -> Value:
     return apply(AVG_POOL, c.real(0), window=pool_window(c), divisor="padded" if include else "inside")
 
 
-def _root(total: Value, p: int) -> Value:
+def _root_of_power(total: Value, p: int) -> Value:
     """Return total**(1/p)."""
     return total if p == 1 else power(total, Fraction(1, p))
 
@@ -271,7 +271,7 @@ def _power_of_abs(c: OnnxNode, p: int) -> Value:
 def _lp_pool(c: OnnxNode) -> Value:
     """Convert ONNX LpPool: (sum of abs(x)**p)**(1/p) of every window; padding counts 0."""
     p = c.integer("p", 2)
-    return _root(apply(AVG_POOL, _power_of_abs(c, p), window=pool_window(c), divisor=1), p)
+    return _root_of_power(apply(AVG_POOL, _power_of_abs(c, p), window=pool_window(c), divisor=1), p)
 
 
 @operator("GlobalMaxPool", 1, 22)
@@ -290,7 +290,7 @@ def _global_average_pool(c: OnnxNode) -> Value:
 def _global_lp_pool(c: OnnxNode) -> Value:
     """Convert ONNX GlobalLpPool: (sum of abs(x)**p)**(1/p) of every plane."""
     p, sizes = c.integer("p", 2), spatial(c)
-    return _root(sum_(_power_of_abs(c, p), range(2, 2 + len(sizes)), keepdims=True), p)
+    return _root_of_power(sum_(_power_of_abs(c, p), range(2, 2 + len(sizes)), keepdims=True), p)
 
 
 @operator("MaxUnpool", 9, 11, 22, note="indices refer to the size that kernel, strides and pads give; the rest is 0")

@@ -26,7 +26,7 @@ def _steps(window: Window) -> dict[str, list[int]]:
     return {"strides": list(strides), "dilations": list(dilations)}
 
 
-def _attributes(window: Window, pads: Any = None) -> dict[str, Any]:
+def _window_attributes(window: Window, pads: Any = None) -> dict[str, Any]:
     """Return the window as ONNX attributes; `pads` default to those that end at the last window."""
     pairs = window.pads if pads is None else pads
     listed = [lo for lo, _ in pairs] + [hi for _, hi in pairs]
@@ -50,7 +50,7 @@ def _crop_to_windows(w: Writer, x: str, window: Window, value: float = 0) -> tup
 # --- convolution ------------------------------------------------------------------------------------------------
 
 
-def _one_batch(w: Writer, x: str, shape: Shape, rank: int) -> str:
+def _merge_batch(w: Writer, x: str, shape: Shape, rank: int) -> str:
     """Merge all batch axes of the value x into one, and return the name of the result."""
     return w.reshape(x, shape, (math.prod(shape[: len(shape) - rank - 1]), *shape[len(shape) - rank - 1 :]))
 
@@ -59,9 +59,9 @@ def _one_batch(w: Writer, x: str, shape: Shape, rank: int) -> str:
 def _conv(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
     """Write `conv` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     window: Window = node.params["window"]
-    x = _one_batch(w, args[0], shapes[0], window.rank)
+    x = _merge_batch(w, args[0], shapes[0], window.rank)
     x, pads = _crop_to_windows(w, x, window)
-    y = w.emit("Conv", x, *args[1:], group=node.params["groups"], **_attributes(window, pads))
+    y = w.emit("Conv", x, *args[1:], group=node.params["groups"], **_window_attributes(window, pads))
     batch = math.prod(shapes[0][: len(shapes[0]) - window.rank - 1])
     return w.reshape(y, (batch, *node.shape[len(node.shape) - window.rank - 1 :]), node.shape)
 
@@ -78,10 +78,10 @@ def _transposed_conv(
         y = w.emit("Expand", w.number(0), w.ints(shape))  # the padding cuts everything off
     elif not any(map(any, lacking)):
         pads = [(lo, max(hi, 0)) for lo, hi in window.pads]
-        return w.emit("ConvTranspose", x, kernel, *bias, **given, **_attributes(window, pads))
+        return w.emit("ConvTranspose", x, kernel, *bias, **given, **_window_attributes(window, pads))
     else:
         pads = [(lo, max(hi, 0)) for lo, hi in window.pads]
-        y = w.emit("ConvTranspose", x, kernel, **given, **_attributes(window, pads))
+        y = w.emit("ConvTranspose", x, kernel, **given, **_window_attributes(window, pads))
         y = w.pad(y, lacking, window.rank + 2)
     if not bias:
         return y
@@ -92,7 +92,7 @@ def _transposed_conv(
 def _conv_transpose(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
     """Write `conv_transpose` of the values `args`, of these shapes, as ONNX nodes; return the name of the result."""
     window: Window = node.params["window"]
-    x = _one_batch(w, args[0], shapes[0], window.rank)
+    x = _merge_batch(w, args[0], shapes[0], window.rank)
     batch = math.prod(shapes[0][: len(shapes[0]) - window.rank - 1])
     shape = (batch, *node.shape[len(node.shape) - window.rank - 1 :])
     y = _transposed_conv(w, x, shape, args[1], window, args[2:], group=node.params["groups"])
@@ -109,7 +109,7 @@ def _conv_weight(w: Writer, node: Node, args: list[str], shapes: list[Shape]) ->
     rank = window.rank
     if 0 in shapes[0]:
         return w.emit("Expand", w.number(0), w.ints(node.shape))  # a sum over no samples
-    x, gy = (_one_batch(w, a, s, rank) for a, s in zip(args, shapes, strict=True))
+    x, gy = (_merge_batch(w, a, s, rank) for a, s in zip(args, shapes, strict=True))
     order = [1, 0, *range(2, rank + 2)]
     x, pads = _crop_to_windows(w, x, window)
     x, gy = (w.emit("Transpose", v, perm=order) for v in (x, gy))
@@ -152,7 +152,7 @@ def _is_identity(window: Window) -> bool:
 # --- averages ---------------------------------------------------------------------------------------------------
 
 
-def _divisors(window: Window, divisor: Any) -> np.ndarray | None:
+def _divisor_array(window: Window, divisor: Any) -> np.ndarray | None:
     """Return the divisor of every output (at least 1), or None if it is one number."""
     if divisor not in ("padded", "inside"):
         return None
@@ -170,14 +170,14 @@ def _is_native_average(window: Window, divisor: Any) -> bool:
     return not wide and divisor == "padded" and bool((window.counted() == window.taps_count).all())
 
 
-def _sums(w: Writer, x: str, window: Window) -> str:
+def _write_window_sums(w: Writer, x: str, window: Window) -> str:
     """Write the sums over the windows of the value x, (N, 1, *spatial), and return the name of the result."""
     x, rest = _reduce_adaptive(w, x, window, "ReduceSum")
     if _is_identity(rest):
         return x
     x, pads = _crop_to_windows(w, x, rest)
     ones = w.array(np.ones((1, 1, *rest.kernel)))
-    return w.emit("Conv", x, ones, **_attributes(rest, pads))
+    return w.emit("Conv", x, ones, **_window_attributes(rest, pads))
 
 
 @emits("avg_pool")
@@ -186,10 +186,10 @@ def _avg_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> st
     window, divisor = node.params["window"], node.params["divisor"]
     x, shape = w.planes(args[0], shapes[0], window.rank)
     if _is_native_average(window, divisor):
-        y = w.emit("AveragePool", x, count_include_pad=int(divisor == "padded"), **_attributes(window))
+        y = w.emit("AveragePool", x, count_include_pad=int(divisor == "padded"), **_window_attributes(window))
     else:
-        counts = _divisors(window, divisor)
-        y = _sums(w, x, window)
+        counts = _divisor_array(window, divisor)
+        y = _write_window_sums(w, x, window)
         if counts is None:
             y = y if divisor == 1 else w.emit("Div", y, w.number(divisor))
         else:
@@ -206,7 +206,7 @@ def _avg_spread(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> 
     if any(isinstance(a, Adaptive) for a in window.axes):
         return w.refuse(node, "over cells of different lengths is not written")
     x, shape = w.planes(args[0], shapes[0], window.rank)
-    counts = _divisors(window, divisor)
+    counts = _divisor_array(window, divisor)
     x = w.emit("Div", x, w.number(divisor) if counts is None else w.array(counts))
     ones = w.array(np.ones((1, 1, *window.kernel)))
     y = _transposed_conv(w, x, shape[:2] + window.size, ones, window, [])
@@ -235,7 +235,7 @@ def _max_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> st
         if any(p >= k for pair, k in zip(pads, rest.kernel, strict=True) for p in pair):
             x = w.pad(x, pads, rest.rank + 2, -math.inf)
             pads = ((0, 0),) * rest.rank
-        x = w.emit("MaxPool", x, **_attributes(rest, pads))
+        x = w.emit("MaxPool", x, **_window_attributes(rest, pads))
     if window.has_empty:
         x = w.emit("Where", _empty_mask(w, window), w.number(0), x)
     return w.reshape(x, shape[:2] + window.out, node.shape)
@@ -253,7 +253,7 @@ def _winner(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
     if wide or window.has_empty or any(isinstance(a, Adaptive) for a in window.axes):
         return w.refuse(node, "is written only for strided windows with padding below the kernel")
     x, shape = w.planes(args[0], shapes[0], window.rank)
-    _, indices = w.emit_many("MaxPool", [x], 2, _attributes(window))
+    _, indices = w.emit_many("MaxPool", [x], 2, _window_attributes(window))
     before = np.arange(shape[0], dtype=np.int64) * math.prod(window.size)
     y = w.emit("Sub", indices, w.store(before.reshape(-1, *[1] * (window.rank + 1))))
     return w.reshape(y, shape[:2] + window.out, node.shape)
