@@ -62,13 +62,13 @@ def test_nothing_leaves_the_total_at_length(start: int, monkeypatch: pytest.Monk
 
 
 def _half_own(patch: pytest.MonkeyPatch) -> None:
-    right = per_layer.ErrorPropagation._visit
+    right = per_layer.ErrorPropagation._propagate_node
 
     def visit(self: Any, i: int, node: Any) -> None:
         right(self, i, node)
         self.total[i] = self.before[i] + (self.total[i] - self.before[i]) / 64
 
-    patch.setattr(per_layer.ErrorPropagation, "_visit", visit)
+    patch.setattr(per_layer.ErrorPropagation, "_propagate_node", visit)
 
 
 def _nothing_carried(patch: pytest.MonkeyPatch) -> None:

@@ -232,7 +232,7 @@ def test_an_unknown_operator_is_told_in_every_item() -> None:
 
 def test_a_model_that_cannot_be_read_has_its_section_too() -> None:
     item = Item("model", "Which model?", "cannot tell", "Not every operator has a meaning here", "semantics")
-    assert "cannot tell" in page_of_items._section(item)
+    assert "cannot tell" in page_of_items._section_html(item)
 
 
 def test_its_json_is_valid_down_to_what_each_command_found(whole: Evidence, place: Path, capsys, monkeypatch) -> None:

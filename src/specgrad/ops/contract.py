@@ -71,7 +71,9 @@ def _spec(x: Array, z: Array, *, spec: str) -> Array:
 
 
 def _jvp(y: Value, args: Any, dargs: Any, *, spec: str) -> Value | None:
-    """Return the tangent of the einsum `spec` of args (None: zero) from `dargs`, the tangents of both."""
+    """Return the tangent of the einsum `spec` of `args` = x, z: f(dx, z) + f(x, dz), with `dargs` = dx, dz (None:
+    zero).
+    """
     (x, z), (dx, dz) = args, dargs
     return add_tangents(
         None if dx is None else apply(CONTRACT, dx, z, spec=spec),
@@ -80,7 +82,9 @@ def _jvp(y: Value, args: Any, dargs: Any, *, spec: str) -> Value | None:
 
 
 def _vjp(gy: Value, y: Value, args: Any, *, spec: str) -> tuple[Value, Value]:
-    """Return the cotangents of both arguments `args` of the einsum `spec` from `gy`, that of its output."""
+    """Return the cotangents of x and z = `args`: the einsum of `gy`, the output's cotangent, with the other factor,
+    letters exchanged.
+    """
     x, z, out = _parse(spec)
     return (
         apply(CONTRACT, gy, args[1], spec=f"{out},{z}->{x}"),

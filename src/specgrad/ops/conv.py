@@ -152,7 +152,9 @@ def _bias_cotangent(gy: Value, rank: int) -> Value:
 
 
 def _conv_vjp(gy: Value, y: Value, args: Any, *, window: Window, groups: int) -> tuple[Value, ...]:
-    """Return the cotangents of conv's arguments `args` from `gy`, that of its output `y`."""
+    """Return the cotangents of conv's arguments `args` = x, w and perhaps b: conv_transpose(gy, w), conv_weight(x, gy),
+    and gy summed over all but channels.
+    """
     x, w, *b = args
     params: Any = {"window": window, "groups": groups}
     gx, gw = apply(CONV_TRANSPOSE, gy, w, **params), apply(CONV_WEIGHT, x, gy, **params)
@@ -248,7 +250,9 @@ def _transpose_spec(x: Array, w: Array, b: Array | None = None, *, window: Windo
 
 
 def _transpose_vjp(gy: Value, y: Value, args: Any, *, window: Window, groups: int) -> tuple[Value, ...]:
-    """Return the cotangents of conv_transpose's arguments `args` from `gy`, that of its output `y`."""
+    """Return the cotangents of conv_transpose's arguments `args` = x, w and perhaps b: conv(gy, w), conv_weight(gy, x),
+    and gy summed over all but channels.
+    """
     x, w, *b = args
     params: Any = {"window": window, "groups": groups}
     gx, gw = apply(CONV, gy, w, **params), apply(CONV_WEIGHT, gy, x, **params)
@@ -342,7 +346,7 @@ def _weight_spec(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
 
 
 def _weight_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
-    """Return the tangent of conv_weight's output (None: zero) from `dargs`, the tangents of its arguments `args`."""
+    """Return the tangent of conv_weight(x, gy), `args`: f(dx, gy) + f(x, dgy), with `dargs` = dx, dgy (None: zero)."""
     (x, gy), (dx, dgy) = args, dargs
     return add_tangents(
         None if dx is None else apply(CONV_WEIGHT, dx, gy, **params),
@@ -351,7 +355,9 @@ def _weight_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
 
 
 def _weight_vjp(gw: Value, y: Value, args: Any, **params: Any) -> tuple[Value, Value]:
-    """Return the cotangents of conv_weight's arguments `args`, x and gy, from `gw`, that of its output."""
+    """Return the cotangents of conv_weight's arguments `args` = x, gy from `gw`, that of its output: conv_transpose(gy,
+    gw) and conv(x, gw).
+    """
     x, gy = args
     return apply(CONV_TRANSPOSE, gy, gw, **params), apply(CONV, x, gw, **params)
 

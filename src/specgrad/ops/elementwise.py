@@ -81,7 +81,7 @@ def _times_or_none(d: Value | None, factor: Value) -> Value | None:
 
 
 def _div_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
-    """Return the tangent of div's output `y` (None: zero) from `dargs`, the tangents of its arguments `args`."""
+    """Return the tangent of y = a / b, da/b - db*y/b, with `args` = a, b and `dargs` = da, db (None: zero)."""
     (_, b), (da, db) = args, dargs
     return add_tangents(None if da is None else div(da, b), None if db is None else neg(div(mul(db, y), b)))
 
@@ -127,7 +127,7 @@ ADD = binary(
 
 
 def _sub_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
-    """Return the tangent of sub's output `y` (None: zero) from `dargs`, the tangents of its arguments `args`."""
+    """Return the tangent of a - b, da - db, with `dargs` = da, db (None: zero)."""
     return add_tangents(dargs[0], None if dargs[1] is None else neg(dargs[1]))
 
 
@@ -271,7 +271,9 @@ def _select_spec(c: Array, a: Array, b: Array) -> Array:
 
 
 def _select_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
-    """Return the tangent of select's output `y` (None: zero) from `dargs`, the tangents of its arguments `args`."""
+    """Return the tangent of select(c, a, b): da where c is not 0, else db, with `dargs` = (no tangent of c), da, db
+    (None: zero).
+    """
     da, db = dargs[1:]
     if da is None and db is None:
         return None
@@ -279,7 +281,9 @@ def _select_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
 
 
 def _select_vjp(gy: Value, y: Value, args: Any) -> tuple[None, Value, Value]:
-    """Return the cotangents of select's arguments `args` (None: no derivative) from `gy`, that of its output `y`."""
+    """Return the cotangents of select(c, a, b), `args`: None for c, gy where a was selected, gy where b was; 0
+    elsewhere.
+    """
     return None, select(args[0], gy, 0), select(args[0], 0, gy)
 
 

@@ -105,7 +105,9 @@ def _gather_footprint(x: Shape, i: Shape, *, axis: int) -> BoxRule:
 
 
 def _gather_vjp(gy: Value, y: Value, args: Any, *, axis: int) -> tuple[Value, None]:
-    """Return the cotangents of gather's arguments `args` (None: no derivative) from `gy`, that of its output `y`."""
+    """Return the cotangents of gather(x, i), `args`: `gy`, the output's, scatter-added at the positions i; None for
+    i.
+    """
     return scatter(gy, args[1], axis=axis, size=shape_of(args[0])[axis]), None
 
 

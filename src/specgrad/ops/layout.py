@@ -113,7 +113,7 @@ def _reshape_case(rng: Random) -> Case:
 
 
 def _reshape_vjp(gy: Value, y: Value, args: Any, **_: Any) -> tuple[Value]:
-    """Return the cotangents of reshape's arguments `args` from `gy`, that of its output `y`."""
+    """Return the cotangent of reshape's only argument, in `args`: `gy`, the output's, in the shape of x."""
     return (reshape(gy, shape_of(args[0])),)
 
 
@@ -418,12 +418,12 @@ def _concat_shape(*shapes: Shape, axis: int) -> Shape:
 
 
 def _concat_jvp(y: Value, args: Any, dargs: Any, *, axis: int) -> Value:
-    """Return the tangent of concat's output `y` from `dargs`, the tangents of its arguments `args`."""
+    """Return the tangent of concat: the tangents `dargs` of all arguments `args`, concatenated; zeros for None."""
     return apply(CONCAT, *(fill(x, 0) if dx is None else dx for x, dx in zip(args, dargs, strict=True)), axis=axis)
 
 
 def _concat_vjp(gy: Value, y: Value, args: Any, *, axis: int) -> tuple[Value, ...]:
-    """Return the cotangents of concat's arguments `args` from `gy`, that of its output `y`."""
+    """Return the cotangents of concat's arguments `args`: the slices of `gy`, the output's, that each was copied to."""
     pieces, start = [], 0
     for x in args:
         stop = start + shape_of(x)[axis]
@@ -499,7 +499,9 @@ def _broadcast_shape(x: Shape, *, shape: Shape) -> Shape:
 
 
 def _broadcast_vjp(gy: Value, y: Value, args: Any, *, shape: Shape) -> tuple[Value]:
-    """Return the cotangents of broadcast's arguments `args` from `gy`, that of its output `y`."""
+    """Return the cotangent of broadcast's only argument, in `args`: `gy`, the output's, summed over the repeated
+    axes.
+    """
     old = shape_of(args[0])
     grown = tuple(a for a, (n, m) in enumerate(zip(old, shape, strict=True)) if n != m)
     return (reshape(apply(SUM, gy, axes=grown), old),)
@@ -581,7 +583,7 @@ def _sum_shape(x: Shape, *, axes: Shape) -> Shape:
 
 
 def _sum_vjp(gy: Value, y: Value, args: Any, *, axes: Shape) -> tuple[Value]:
-    """Return the cotangents of sum's arguments `args` from `gy`, that of its output `y`."""
+    """Return the cotangent of sum's only argument, in `args`: `gy`, the output's, repeated along the summed axes."""
     shape = shape_of(args[0])
     return (broadcast(reshape(gy, tuple(1 if a in axes else n for a, n in enumerate(shape))), shape),)
 

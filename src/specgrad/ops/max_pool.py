@@ -163,7 +163,7 @@ def _index_case(rng: Random, transpose: bool) -> Case:
 
 
 def _take_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
-    """Return the tangent of take's output `y` (None: zero) from `dargs`, the tangents of its arguments `args`."""
+    """Return the tangent of take(x, i), `args`: the tangent of x, dargs[0], at the positions i; None if it is zero."""
     return None if dargs[0] is None else apply(TAKE, dargs[0], args[1], **params)
 
 
@@ -196,7 +196,9 @@ TAKE: Op = register(
 
 
 def _put_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
-    """Return the tangent of put's output `y` (None: zero) from `dargs`, the tangents of its arguments `args`."""
+    """Return the tangent of put(g, i), `args`: the tangent of g, dargs[0], added at the positions i; None if it is
+    zero.
+    """
     return None if dargs[0] is None else apply(PUT, dargs[0], args[1], **params)
 
 
@@ -265,12 +267,14 @@ def _max_spec(x: Array, *, window: Window) -> Array:
 
 
 def _max_jvp(y: Value, args: Any, dargs: Any, *, window: Window) -> Value:
-    """Return the tangent of max_pool's output `y` from `dargs`, the tangents of its arguments `args`."""
+    """Return the tangent of max_pool of x = args[0]: the tangent of x, dargs[0], at the winner of every window."""
     return take(dargs[0], apply(WINNER, args[0], window=window), rank=window.rank, empty=window.has_empty)
 
 
 def _max_vjp(gy: Value, y: Value, args: Any, *, window: Window) -> tuple[Value]:
-    """Return the cotangents of max_pool's arguments `args` from `gy`, that of its output `y`."""
+    """Return the cotangent of max_pool's only argument, in `args`: `gy`, the output's, added at the winner of every
+    window.
+    """
     return (put(gy, apply(WINNER, args[0], window=window), size=window.size, empty=window.has_empty),)
 
 

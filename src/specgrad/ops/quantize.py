@@ -74,7 +74,9 @@ def _quantize_jvp(y: Value, args: Any, dargs: Any, *, low: int | None, high: int
 
 
 def _quantize_vjp(gy: Value, y: Value, args: Any, *, low: int | None, high: int | None) -> tuple[Value | None, ...]:
-    """Return the cotangents of quantize's arguments `args` (None: no derivative) from `gy`, that of its output `y`."""
+    """Return the cotangents of quantize(x, scale, zero), `args`: None for x and scale; for zero `gy`, the output's,
+    where nothing is saturated.
+    """
     return None, None, _not_saturated(args, gy, low, high)
 
 

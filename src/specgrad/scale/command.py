@@ -116,13 +116,15 @@ def show_tiles(console: Console, model: str, verdict: str, halo: Any, plan: dict
         once = plan["multiply_adds_at_once"]
         ratio = f", {plan['multiply_adds'] / once:.4g} times those at once" if once else ""
         screen.line(console, f"{plan['multiply_adds']:,} multiply-adds{ratio}")
-        screen.line(console, f"{_amount(plan['peak_bytes'])} at peak; at once {_amount(plan['peak_bytes_at_once'])}")
+        screen.line(
+            console, f"{_bytes_text(plan['peak_bytes'])} at peak; at once {_bytes_text(plan['peak_bytes_at_once'])}"
+        )
 
 
-def _amount(count: int) -> str:
+def _bytes_text(count: int) -> str:
     """Return `count` bytes as text with three digits.
 
-    >>> _amount(304_059_776)
+    >>> _bytes_text(304_059_776)
     '304 MB'
     """
     for letter in ("", "k", "M", "G"):

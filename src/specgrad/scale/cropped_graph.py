@@ -48,9 +48,9 @@ class CroppedGraph:
     def key(self) -> tuple[Any, ...]:
         """A hashable key; croppings with equal keys have equal graphs (sizes, parameters, relative offsets)."""
         outputs = tuple((p, str(inside(box, self.needs[p]))) for p, box in self.boxes.items())
-        return tuple(self._key(p) for p in sorted(self.needs)), outputs
+        return tuple(self._node_key(p) for p in sorted(self.needs)), outputs
 
-    def _key(self, p: int) -> tuple[Any, ...]:
+    def _node_key(self, p: int) -> tuple[Any, ...]:
         """Return the part of `key` of node p: its sizes, the offsets of its arguments, its parameters."""
         if p not in self.cuts:
             return p, lengths(self.needs[p])
@@ -125,14 +125,14 @@ class CroppedGraph:
         live = peak = 0
         for p in sorted(owner):
             if owner[p] == p:
-                live += math.prod(self._shape(p))
+                live += math.prod(self._computed_shape(p))
             peak = max(peak, live)
             for a in {owner[a] for a in nodes[p].operands() if a in owner}:
                 if last[a] == p and a not in self.boxes:
-                    live -= math.prod(self._shape(a))
+                    live -= math.prod(self._computed_shape(a))
         return peak
 
-    def _shape(self, p: int) -> Shape:
+    def _computed_shape(self, p: int) -> Shape:
         """Return the shape that node p is computed in, before it is sliced to its box."""
         return lengths(self.cuts[p].gives if p in self.cuts else self.needs[p])
 

@@ -76,7 +76,7 @@ class RayExecutor(Executor):
         need("ray", "executor='ray' needs")
         import ray
 
-        self.remote = ray.remote(max_retries=0)(_call)
+        self.remote = ray.remote(max_retries=0)(_call_work)
         self._max_workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._pending: set[Future[Any]] = set()
         self._nodes: Callable[[], list[dict[str, Any]]] = ray.nodes
@@ -99,12 +99,12 @@ class RayExecutor(Executor):
     def _watch(self) -> None:
         """Until shutdown, poll Ray; if it has no live machine, fail all pending futures with WorkerDiedError."""
         while not self._stopped.wait(POLL_SECONDS):
-            if not self._is_alive():
+            if not self._is_cluster_alive():
                 for future in tuple(self._pending):
                     with suppress(InvalidStateError):  # answered just now
                         future.set_exception(WorkerDiedError("Ray has no machine left, or does not answer"))
 
-    def _is_alive(self) -> bool:
+    def _is_cluster_alive(self) -> bool:
         """Return whether Ray reports a live machine within NO_ANSWER_SECONDS; Ray itself would wait for ever."""
         alive: SimpleQueue[bool] = SimpleQueue()
 
@@ -129,7 +129,7 @@ def ray_init(**options: Any) -> None:
     ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
 
 
-def _call(work: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _call_work(work: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Return work(*args, **options): what a Ray worker runs."""
     return work(*args, **options)
 
@@ -200,7 +200,7 @@ class IsolatedWorker:
         """Return what `work(*args)` returns there, or raise what it raises; WorkerDiedError if the process died."""
         if self._process is None:
             self._pipe, theirs = SPAWN.Pipe()
-            self._process = SPAWN.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
+            self._process = SPAWN.Process(target=_serve_calls, args=(theirs, os.getpid()), daemon=True)
             self._process.start()
             theirs.close()
         try:
@@ -225,7 +225,7 @@ class IsolatedWorker:
             self._process.join()
 
 
-def _serve(pipe: Any, parent: int) -> None:
+def _serve_calls(pipe: Any, parent: int) -> None:
     """Answer calls (work, args) from the pipe with (result, error), until it closes; ends with the parent process."""
     end_with_parent(parent, False)
     while True:

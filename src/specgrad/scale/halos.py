@@ -83,17 +83,17 @@ def halo_of(lines: SpatialAxes) -> Halo:
     ends = {}
     for p in graph.output_positions:
         for axis, (line, cells) in lines.of(p).items():
-            ends[p, axis] = 0, int(_far(lines, line) / cells)
+            ends[p, axis] = 0, int(_far_length(lines, line) / cells)
     spans, axes = lines.spans(ends), []
     for p in data_positions(graph):
         for axis, (line, cells) in lines.of(p).items():
             if (p, axis) in spans:
-                (first, stop), far = spans[p, axis], int(_far(lines, line) / cells)
+                (first, stop), far = spans[p, axis], int(_far_length(lines, line) / cells)
                 align = int(lines.steps[line] / cells)
                 axes.append(AxisHalo(graph.nodes[p].name, axis, -first, stop - far, align))
     return Halo(tuple(axes), lines.whole)
 
 
-def _far(lines: SpatialAxes, line: int) -> int:
+def _far_length(lines: SpatialAxes, line: int) -> int:
     """Return the length, in units of spatial axis `line`, of a tile so long that its two ends cannot meet."""
     return lines.steps[line] * FAR

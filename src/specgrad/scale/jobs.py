@@ -111,10 +111,12 @@ def perform(address: str, recipe: str, options: str, fingerprint: str, i: int) -
     JobError if the job's fingerprint is not the runner's.
     """
     records = Records(address)
-    return None if records.has(f"results/{i}") else _perform(records, _cached_job(recipe, options, fingerprint), i)
+    return (
+        None if records.has(f"results/{i}") else _perform_shard(records, _cached_job(recipe, options, fingerprint), i)
+    )
 
 
-def _perform(records: Records, job: Job, i: int) -> str | None:
+def _perform_shard(records: Records, job: Job, i: int) -> str | None:
     """Run shard i and record its result; return None, or the text of the error that `work` raised."""
     try:
         data = job.work(i)
@@ -196,7 +198,7 @@ def run(
     job = make(recipe, json.loads(text))
     about = describe(job, recipe, json.loads(text))
     first = bind(records, about)
-    count, is_own = _share(executor, workers)
+    count, is_own = _workers_and_share(executor, workers)
     there = status(records)
     skipped = there.done if retry_crashed else there.done | there.crashed
     todo = [i for i in range(job.count) if i not in skipped and is_own(i)]
@@ -213,7 +215,7 @@ def run(
     return state
 
 
-def _share(executor: str | Executor, workers: int | None) -> tuple[int, Callable[[int], bool]]:
+def _workers_and_share(executor: str | Executor, workers: int | None) -> tuple[int, Callable[[int], bool]]:
     """Return the number of workers, and a predicate that says whether shard i belongs to this run.
 
     ParameterError for workers or an element out of range, UnsupportedError outside an array job.
@@ -287,7 +289,7 @@ class _Runner:
         while (todo and not broken) or pending:
             while todo and not broken and len(pending) < max_pending:
                 try:
-                    pending[self._submit(pool, todo[0])] = todo[0]
+                    pending[self._submit_shard(pool, todo[0])] = todo[0]
                     todo.popleft()
                 except BrokenExecutor:
                     broken = True
@@ -305,10 +307,10 @@ class _Runner:
                     raise error
         return suspects
 
-    def _submit(self, pool: Executor, i: int) -> Future[str | None]:
+    def _submit_shard(self, pool: Executor, i: int) -> Future[str | None]:
         """Submit shard i to the pool; inline, the job of this process is used."""
         if isinstance(pool, InlineExecutor):
-            return pool.submit(_perform, self.records, self.job, i)
+            return pool.submit(_perform_shard, self.records, self.job, i)
         return pool.submit(perform, self.records.address, *self.job_args, i)
 
     def _build_job_there(self, worker: IsolatedWorker) -> None:
@@ -335,7 +337,7 @@ class _Runner:
                 how = f"its process died: {error}"
                 continue
             if answer is None:
-                return self._done()
+                return self._count_done()
             how = answer
         return self._record_crash(i, how)
 
@@ -345,7 +347,7 @@ class _Runner:
         `answer` is the error's text, or None.
         """
         if answer is None:
-            self._done()
+            self._count_done()
             return
         self.failures[i] = self.failures.get(i, 0) + 1
         if self.failures[i] <= self.retries:
@@ -353,14 +355,14 @@ class _Runner:
         else:
             self._record_crash(i, answer)
 
-    def _done(self) -> None:
+    def _count_done(self) -> None:
         """Count one shard as done and report the progress."""
         self.state.run += 1
-        self._report()
+        self._report_progress()
         if self.state.run == 1:
             self.state.first = self.state.now
 
-    def _report(self) -> None:
+    def _report_progress(self) -> None:
         """Set the time of `state` and call the progress callback."""
         self.state.now = time.monotonic()
         self.progress(self.state)
@@ -370,7 +372,7 @@ class _Runner:
         record = {"shard": i, "how": how, "attempts": 1 + self.retries}
         self.records.create(f"crashed/{i}", json.dumps(record).encode() + b"\n")
         self.state.crashed += 1
-        self._report()
+        self._report_progress()
         self.crashes += 1
         if self.crashes >= MAX_CRASHED_SHARDS:
             raise JobError(f"{self.crashes} shards crashed, the last one, {i}: {how}")

@@ -167,7 +167,7 @@ class Plan:
         self.axes, self.places = list(lines.of(base)), list(lines.of(base).values())
         shape = self.graph.nodes[base].shape
         self.cells = tuple(shape[a] for a in self.axes)
-        self.size = _sizes(size, self.axes, self.cells, shape)
+        self.size = _tile_sizes(size, self.axes, self.cells, shape)
         along = {place.line for p in self.outputs for place in lines.of(p).values()}  # others are not cut
         numbers = zip(self.cells, self.size, self.places, strict=True)
         self.counts = tuple(-(-n // s) if place.line in along else 1 for n, s, place in numbers)
@@ -245,11 +245,11 @@ class Plan:
 
     def at(self, *where: int) -> Tile:
         """Return the tile with the numbers `where` along the tiled axes."""
-        boxes = {p: self._box(p, where) for p in self.outputs}
+        boxes = {p: self._output_box(p, where) for p in self.outputs}
         if self.lines.whole and not self.statistics:  # what lies behind reads everything: no two tiles are alike
             cut = self.cut(*where)
             return Tile(boxes, cut, {p: cut.needs[p] for p in cut.leaves}, self.programs)
-        kind = tuple(period.representative(k) for period, k in zip(self._periods, where, strict=True))
+        kind = tuple(period.representative(k) for period, k in zip(self._tile_periods, where, strict=True))
         if kind not in self._cuts:
             self._cuts[kind] = self.cut(*kind)
         cut, tiles_on = self._cuts[kind], [k - representative for k, representative in zip(where, kind, strict=True)]
@@ -257,7 +257,7 @@ class Plan:
 
     def cut(self, *where: int) -> CroppedGraph:
         """Return the graph cropped to the tile with the numbers `where`, computed without the cache of alike tiles."""
-        boxes = {p: self._box(p, where) for p in self.outputs}
+        boxes = {p: self._output_box(p, where) for p in self.outputs}
         present = {p: box for p, box in boxes.items() if all(a < b for a, b in box)}
         return crop_to_boxes(self.graph, self.rules, present)
 
@@ -271,7 +271,7 @@ class Plan:
                     shifted[axis] = box[axis][0] + on, box[axis][1] + on
         return tuple(shifted)
 
-    def _box(self, p: int, where: Sequence[int]) -> Box:
+    def _output_box(self, p: int, where: Sequence[int]) -> Box:
         """Return the box of output p in the tile with the numbers `where`.
 
         An output without a tiled axis belongs to the first tile, and is empty in others.
@@ -281,11 +281,11 @@ class Plan:
         for axis, place in of.items():
             for d, mine in enumerate(self.places):
                 if mine.line == place.line:
-                    box[axis] = self._interval(d, where[d], mine.cells / place.cells, shape[axis])
+                    box[axis] = self._tile_interval(d, where[d], mine.cells / place.cells, shape[axis])
                     missing.discard(d)
         return tuple(box) if all(where[d] == 0 for d in missing) else tuple((0, 0) for _ in box)
 
-    def _interval(self, d: int, k: int, scale: Fraction, cells: int) -> Interval:
+    def _tile_interval(self, d: int, k: int, scale: Fraction, cells: int) -> Interval:
         """Return (first, stop) of tile k along tiled axis d of an output with so many cells.
 
         The axis has `scale` cells per cell of the first output; the last tile takes the rest.
@@ -300,7 +300,7 @@ class Plan:
             for d, n in enumerate(self.counts)
             for k in range(n)
         ]
-        return [box for box in (self._box(p, where) for where in numbers) if all(a < b for a, b in box)]
+        return [box for box in (self._output_box(p, where) for where in numbers) if all(a < b for a, b in box)]
 
     @property
     def align(self) -> Shape:
@@ -310,7 +310,7 @@ class Plan:
     # --- what it costs ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _periods(self) -> list[TilePeriod]:
+    def _tile_periods(self) -> list[TilePeriod]:
         """Per axis, the repetition of the tiles whose inputs are not clipped at an end."""
         periods = []
         for d, count in enumerate(self.counts):
@@ -340,7 +340,7 @@ class Plan:
     @cached_property
     def kinds(self) -> list[tuple[Tile, int]]:
         """One tile of every kind, with the number of tiles of that kind."""
-        per_axis = [period.kinds().items() for period in self._periods]
+        per_axis = [period.kinds().items() for period in self._tile_periods]
         return [(self.at(*(k for k, _ in ks)), math.prod(n for _, n in ks)) for ks in product(*per_axis)]
 
     @cached_property
@@ -455,7 +455,7 @@ class Plan:
         return f"Plan({len(self):,} tiles of {size} cells, {halo}{after})"
 
 
-def _sizes(size: int | Sequence[int], axes: list[int], cells: Shape, shape: Shape) -> Shape:
+def _tile_sizes(size: int | Sequence[int], axes: list[int], cells: Shape, shape: Shape) -> Shape:
     """Return the tile size per tiled axis, at most the output's; ParameterError if `size` does not fit the axes.
 
     `cells` are the output's along `axes`, `shape` is all of it.

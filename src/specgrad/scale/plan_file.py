@@ -80,7 +80,7 @@ class Blueprint:
 
 def arguments_of(given: dict[int, Any]) -> dict[int, Array]:
     """Return the arguments `given` by position as NumPy arrays."""
-    return {p: _to_numpy(v) for p, v in given.items()}
+    return {p: _as_saveable_array(v) for p, v in given.items()}
 
 
 def blueprint_of(plan: Any, arguments: dict[int, Array], engine: str, compute: np.dtype[Any]) -> Blueprint:
@@ -104,11 +104,11 @@ def blueprint_of(plan: Any, arguments: dict[int, Array], engine: str, compute: n
     }
     arrays = {f"constant.{name}": a for name, a in named_arrays(graph).items() if a.dtype != object}
     arrays |= {f"argument.{p}": a for p, a in arguments.items()}
-    arrays |= {f"known.{p}": _to_numpy(v) for p, v in plan.programs.known.items()}
+    arrays |= {f"known.{p}": _as_saveable_array(v) for p, v in plan.programs.known.items()}
     return Blueprint(json.loads(json.dumps(about)), {k: np.ascontiguousarray(v) for k, v in arrays.items()})
 
 
-def _to_numpy(value: Any) -> Array:
+def _as_saveable_array(value: Any) -> Array:
     """Return any tensor `value` as a NumPy array; UnsupportedError if its type cannot be saved."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()

@@ -59,23 +59,23 @@ class Records:
         """Create the record `name` with the bytes `data` and return True; return False if there is one already, which
         stays as it is.
         """
-        return self._place.create(_checked(name), data)
+        return self._place.create(_checked_name(name), data)
 
     def get(self, name: str) -> bytes | None:
         """Return the bytes of the record `name`, or None if there is none."""
-        return self._place.get(_checked(name))
+        return self._place.get(_checked_name(name))
 
     def has(self, name: str) -> bool:
         """Return whether there is a record of this name."""
-        return self._place.has(_checked(name))
+        return self._place.has(_checked_name(name))
 
     def names(self, folder: str) -> set[str]:
         """Return the names of the finished records in a folder."""
-        return {name for name in self._place.names(_checked(folder)) if NAME.fullmatch(name)}
+        return {name for name in self._place.names(_checked_name(folder)) if NAME.fullmatch(name)}
 
     def times(self, folder: str) -> dict[str, float]:
         """Return when each record in a folder was created, in seconds since 1970, by the clock of the store."""
-        return {name: at for name, at in self._place.times(_checked(folder)).items() if NAME.fullmatch(name)}
+        return {name: at for name, at in self._place.times(_checked_name(folder)).items() if NAME.fullmatch(name)}
 
     def check(self) -> None:
         """Raise UnsupportedError if the store overwrites records: some object stores ignore the condition.
@@ -88,7 +88,7 @@ class Records:
             raise UnsupportedError("records", text)
 
 
-def _checked(name: str) -> str:
+def _checked_name(name: str) -> str:
     """Return a record's name; ParameterError if it has characters that some store does not allow."""
     if not NAME.fullmatch(name):
         raise ParameterError("records", f"names are made of letters, digits, '.', '_', '-' and '/'; got {name!r}")

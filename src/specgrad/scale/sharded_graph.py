@@ -57,7 +57,7 @@ class Sharded:
         self.parts, self.link = parts, link
         graph = parts.graph
         self._last_use = {a: p for p, node in enumerate(graph.nodes) for a in node.operands()}
-        self._digest = _digest(parts)
+        self._digest = _partition_hash(parts)
         self._values_compared = False
         self._constants: dict[tuple[int, Any, Any], Tensor] = {}
 
@@ -199,7 +199,7 @@ def _stable_hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
 
 
-def _digest(parts: Partition) -> int:
+def _partition_hash(parts: Partition) -> int:
     """Return a 56-bit hash of a graph, its constants and its partition."""
     graph, how = parts.graph, (parts.axis, parts.cuts, parts.allow_whole)
     nodes = [(n.op.name, n.args, sorted(n.params.items()), n.shape, n.kind) for n in graph.nodes]
@@ -228,7 +228,7 @@ class _RankRun:
         for p, node in enumerate(graph.nodes):
             if node.kind == "real" and any(a in self.needs_grad for a in node.operands()):
                 self.needs_grad.add(p)
-            value = self._value(p)
+            value = self._node_value(p)
             if p in outputs:
                 results[p] = value
             self.cells[p] = self._with_halo(p, value)
@@ -237,7 +237,7 @@ class _RankRun:
                     self.cells.pop(a, None)
         return results, self.token
 
-    def _value(self, p: int) -> Tensor:
+    def _node_value(self, p: int) -> Tensor:
         """Return this rank's own cells of node p; zeros that nobody reads if the rank has none to compute."""
         node = self.parts.graph.nodes[p]
         if node.op is INPUT:
@@ -245,15 +245,15 @@ class _RankRun:
         if node.op is CONSTANT:
             return self.sharded.constant(p, self.like)
         if p in self.parts.reduced:
-            return self._reduced(p)
+            return self._reduced_over_ranks(p)
         own = self.parts.owned(p, self.link.rank)
         if not self.parts.computes(p, self.link.rank):
             return self.like.new_zeros(lengths(own), dtype=None if node.kind == "real" else torch.int64)
         cut = self.parts.cut(p, self.link.rank)
-        value: Tensor = apply(node.op, *(self._argument(p, k) for k in range(len(node.args))), **cut.params)
+        value: Tensor = apply(node.op, *(self._node_argument(p, k) for k in range(len(node.args))), **cut.params)
         return value if cut.gives == own else value[inside(own, cut.gives)]
 
-    def _argument(self, p: int, k: int) -> Any:
+    def _node_argument(self, p: int, k: int) -> Any:
         """Return argument k of node p on this rank: a number, or the cells that the node reads."""
         a = self.parts.graph.nodes[p].args[k]
         if isinstance(a, NumberArg):
@@ -265,10 +265,10 @@ class _RankRun:
             return value.new_zeros(lengths(box))
         return value[inside(box, here)]
 
-    def _reduced(self, p: int) -> Tensor:
+    def _reduced_over_ranks(self, p: int) -> Tensor:
         """Return node p, a sum or maximum over the split axis: of this rank's cells, then over all ranks."""
         node = self.parts.graph.nodes[p]
-        own = self._argument(p, 0)
+        own = self._node_argument(p, 0)
         value: Tensor
         if node.op.name == "sum":
             value, self.token = all_reduce_sum(apply(node.op, own, **node.params), self.token, self.link)

@@ -126,7 +126,7 @@ class Tile:
         by_position, like = self.run(values), next(iter(values.values()))
 
         def result(_: str, p: int) -> Any:
-            return by_position[p] if p in by_position else _zeros(lengths(self.boxes[p]), like)
+            return by_position[p] if p in by_position else _zeros_of(lengths(self.boxes[p]), like)
 
         tree = transform(result, source.outputs)
         return tree[0] if source.single else tree
@@ -276,10 +276,10 @@ def _no_autograd(engine: str | None) -> Any:
 
 def zeros_like(value: Any) -> Any:
     """Return zeros of the shape, type and device of `value`."""
-    return _zeros(shape_of(value), value)
+    return _zeros_of(shape_of(value), value)
 
 
-def _zeros(shape: Shape, like: Any) -> Any:
+def _zeros_of(shape: Shape, like: Any) -> Any:
     """Return zeros of `shape` with the type and device of `like`."""
     engine = engine_of([like])
     if engine == "torch":

@@ -63,13 +63,13 @@ class TileRunner:
 
     def run(self, tile: Tile, read: dict[int, Array]) -> Values:
         """Return the outputs of a tile by position, as tensors; `read` are the data on the boxes that it needs."""
-        return self._with_runner_programs(tile).run(self._values(tile, read))
+        return self._with_runner_programs(tile).run(self._input_values(tile, read))
 
     def _with_runner_programs(self, tile: Tile) -> Tile:
         """Return the tile with the compiled programs and known values of this runner."""
         return replace(tile, programs=self.programs)
 
-    def _values(self, tile: Tile, read: dict[int, Array]) -> Values:
+    def _input_values(self, tile: Tile, read: dict[int, Array]) -> Values:
         """Return all inputs of a tile by position: the data just read, and the arguments held."""
         given = {p: self.tensor(p, a) for p, a in read.items()}
         here = {p: v[slices(tile.needed(p))] if p in self.data else v for p, v in self.arguments.items()}
@@ -79,7 +79,9 @@ class TileRunner:
         """Return a tile's part of the sum or maximum of pass k, or None if it has no cells of it; `read` is its data by
         position.
         """
-        shares = self._with_runner_programs(tile).partial_reduction(self.plan.statistics[k], self._values(tile, read))
+        shares = self._with_runner_programs(tile).partial_reduction(
+            self.plan.statistics[k], self._input_values(tile, read)
+        )
         return np.asarray(shares[0]) if shares else None
 
     def combine(self, k: int, parts: Iterable[Array]) -> Array:

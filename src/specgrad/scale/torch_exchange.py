@@ -92,7 +92,7 @@ def halo_of_rank(own: Box, window: Box, moves: Sequence[Move], rank: int, differ
     return RankHalo(own, window, sends, takes, differentiated)
 
 
-def _by_peer(t: Tensor, origin: Box, pieces: Sequence[tuple[int, Box]]) -> dict[int, list[Tensor]]:
+def _views_by_peer(t: Tensor, origin: Box, pieces: Sequence[tuple[int, Box]]) -> dict[int, list[Tensor]]:
     """Return, per peer, views of the cells of `t` (which fills `origin`) in `pieces`, (peer, box): what goes to it or
     comes from it.
     """
@@ -115,7 +115,7 @@ class HaloExchange(torch.autograd.Function):
         y = x.new_empty(lengths(halo.window)) if halo.is_covered else x.new_zeros(lengths(halo.window))
         if halo.own_overlap is not None:
             y[inside(halo.own_overlap, halo.window)] = x[inside(halo.own_overlap, halo.own)]
-        link.send_and_receive(_by_peer(x, halo.own, halo.sends), _by_peer(y, halo.window, halo.takes))
+        link.send_and_receive(_views_by_peer(x, halo.own, halo.sends), _views_by_peer(y, halo.window, halo.takes))
         return y, token.clone()
 
     @staticmethod
@@ -131,9 +131,11 @@ class HaloExchange(torch.autograd.Function):
         gx = gy.new_empty(lengths(halo.own)) if halo.own_overlap == halo.own else gy.new_zeros(lengths(halo.own))
         if halo.own_overlap is not None:
             gx[inside(halo.own_overlap, halo.own)] = gy[inside(halo.own_overlap, halo.window)]
-        more = {peer: [torch.empty_like(t) for t in ts] for peer, ts in _by_peer(gx, halo.own, halo.sends).items()}
-        link.send_and_receive(_by_peer(gy, halo.window, halo.takes), more)
-        for peer, views in sorted(_by_peer(gx, halo.own, halo.sends).items()):
+        more = {
+            peer: [torch.empty_like(t) for t in ts] for peer, ts in _views_by_peer(gx, halo.own, halo.sends).items()
+        }
+        link.send_and_receive(_views_by_peer(gy, halo.window, halo.takes), more)
+        for peer, views in sorted(_views_by_peer(gx, halo.own, halo.sends).items()):
             for view, g in zip(views, more[peer], strict=True):
                 view += g
         return gx, token, None, None

@@ -43,7 +43,7 @@ def address_of(where: str | Path | dict[str, Any]) -> Address:
     return text if URL.match(text) else os.path.abspath(text)
 
 
-def _spec(address: Address) -> dict[str, Any]:
+def _tensorstore_spec(address: Address) -> dict[str, Any]:
     """Return the tensorstore spec of an address; zarr v3 unless it names another driver."""
     if isinstance(address, dict):
         return {"driver": "zarr3", **address}
@@ -63,7 +63,7 @@ class Store:
         import tensorstore
 
         self.name, self.address, self.api = name, address, tensorstore
-        spec = _spec(address)
+        spec = _tensorstore_spec(address)
         spec["context"] = {**ONE_THREAD, **spec.get("context", {})}
         try:
             self.array = tensorstore.open(spec if create is None else spec | create, create=create is not None).result()
@@ -86,10 +86,10 @@ class Store:
         """JSON data that identifies the array in a job: address, shape, type, shards and a digest of its metadata."""
         about = {"shape": list(self.shape), "type": str(self.dtype), "whole": list(self.write_chunk)}
         schema = json.dumps(self.array.schema.to_json(), sort_keys=True)
-        digest = hashlib.sha256(f"{schema} {self._attributes()}".encode()).hexdigest()[:16]
+        digest = hashlib.sha256(f"{schema} {self._stored_metadata()}".encode()).hexdigest()[:16]
         return {"address": self.address, "metadata": digest, **about}
 
-    def _attributes(self) -> str:
+    def _stored_metadata(self) -> str:
         """Return the text of zarr.json as it is stored; "" for a driver without it."""
         raw = self.array.kvstore.read("zarr.json").result().value if self.array.kvstore is not None else b""
         return raw.decode(errors="replace")
@@ -132,7 +132,7 @@ def open_target(name: str, where: Any, boxes: Sequence[Box], shape: Shape, dtype
         store = Store(name, address)
     except FileNotFoundError:
         try:
-            store = Store(name, address, _metadata(shape, steps, dtype))
+            store = Store(name, address, _zarr_metadata(shape, steps, dtype))
         except ParameterError as error:
             if "ALREADY_EXISTS" not in str(error):
                 raise
@@ -146,12 +146,12 @@ def open_target(name: str, where: Any, boxes: Sequence[Box], shape: Shape, dtype
     return store
 
 
-def _metadata(shape: Shape, shard: Shape, dtype: np.dtype[Any]) -> dict[str, Any]:
+def _zarr_metadata(shape: Shape, shard: Shape, dtype: np.dtype[Any]) -> dict[str, Any]:
     """Return the zarr metadata of a new array.
 
     One shard per tile, of compressed chunks up to MAX_CHUNK_CELLS an axis.
     """
-    chunk = [n if n == size else _divisor(n) for n, size in zip(shard, shape, strict=True)]
+    chunk = [n if n == size else _chunk_divisor(n) for n, size in zip(shard, shape, strict=True)]
     inner = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "zstd", "configuration": {"level": 1}}]
     sharding = {"chunk_shape": chunk, "codecs": inner}
     metadata = {
@@ -165,10 +165,10 @@ def _metadata(shape: Shape, shard: Shape, dtype: np.dtype[Any]) -> dict[str, Any
     return {"metadata": metadata}
 
 
-def _divisor(n: int) -> int:
+def _chunk_divisor(n: int) -> int:
     """Return the largest divisor of n up to MAX_CHUNK_CELLS.
 
-    >>> _divisor(1024), _divisor(300), _divisor(257)
+    >>> _chunk_divisor(1024), _chunk_divisor(300), _chunk_divisor(257)
     (256, 150, 1)
     """
     return max(d for d in range(1, min(n, MAX_CHUNK_CELLS) + 1) if n % d == 0)

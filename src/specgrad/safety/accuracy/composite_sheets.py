@@ -28,7 +28,7 @@ def region_error(count: Expr, size: Expr, most: Expr) -> Expr:
     return growth(count) * size + (2 * count + 1) * t * most * (1 + u) ** count
 
 
-def _gemm() -> Sheet:
+def _gemm_sheet() -> Sheet:
     """Return the accuracy sheet of ONNX's Gemm: formulas of propagated and introduced error."""
     product = F(abs(A), E_B) + F(E_A, abs(B)) + F(E_A, E_B)
     size = abs(alpha) * F(abs(A) + E_A, abs(B) + E_B) + abs(beta) * (abs(C) + E_C)
@@ -54,7 +54,7 @@ def _gemm() -> Sheet:
     )
 
 
-def _means() -> Iterable[Sheet]:
+def _mean_sheets() -> Iterable[Sheet]:
     """Yield the sheets of ReduceMean and GlobalAveragePool."""
     steps = (
         Quantity("k", "cells of one mean; 2 or more"),
@@ -79,7 +79,7 @@ def _quotient_change(c_a: Expr, a: Expr, b: Expr, e_b: Expr) -> Expr:
     return c_a / (b - e_b) + abs(a) * e_b / (b * (b - e_b))
 
 
-def _batch_norm() -> Sheet:
+def _batch_norm_sheet() -> Sheet:
     """Return the accuracy sheet of ONNX's BatchNormalization: formulas of propagated and introduced error."""
     variance = V + eps
     c_x = E_X + E_Mean
@@ -126,7 +126,7 @@ def _batch_norm() -> Sheet:
     )
 
 
-def _softmax() -> Sheet:
+def _softmax_sheet() -> Sheet:
     """Return the accuracy sheet of ONNX's Softmax: formulas of propagated and introduced error."""
     Xm, E_m, d, E_d, G_d, z, E_z, G_z, s, E_s, G_s = names("m E_m d E_d G_d z E_z G_z s E_s G_s")  # noqa: N806
     shift_error = E_X + E_m
@@ -171,7 +171,7 @@ def _softmax() -> Sheet:
     )
 
 
-def _layer_norm() -> Sheet:
+def _layer_norm_sheet() -> Sheet:
     """Return the accuracy sheet of ONNX's LayerNormalization: formulas of propagated and introduced error."""
     c, C_c, S_c, Q, E_Q, G_Q, G_D, y, C_y, G_y = names("c C_c S_c Q E_Q G_Q G_D y C_y G_y")  # noqa: N806
 
@@ -217,7 +217,7 @@ def _layer_norm() -> Sheet:
     )
 
 
-def _mean() -> Sheet:
+def _mean_sheet() -> Sheet:
     """Return the sheet of Mean, for two inputs."""
     steps = (
         Quantity("R", "a sum of two, its quotient, and every way of merging them", Expr("number", (4,))),
@@ -231,6 +231,7 @@ def _mean() -> Sheet:
 
 
 LAYER_SHEETS: dict[str, Sheet] = {
-    s.operator: s for s in (_gemm(), *_means(), _mean(), _batch_norm(), _softmax(), _layer_norm())
+    s.operator: s
+    for s in (_gemm_sheet(), *_mean_sheets(), _mean_sheet(), _batch_norm_sheet(), _softmax_sheet(), _layer_norm_sheet())
 }
 """By ONNX's name."""

@@ -92,7 +92,7 @@ class Expr:
         if self.head in ("number", "name"):
             return str(self.parts[0])
         if self.head == "call":
-            return self._call(code)
+            return self._call_text(code)
         sides = [p._text(code) for p in self.parts]
         here = PRECEDENCE[self.head]
         for i, part in enumerate(self.parts):
@@ -104,7 +104,7 @@ class Expr:
             sign = f" {self.head} " if here == 1 else self.head
         return sign.join(sides)
 
-    def _call(self, code: bool) -> str:
+    def _call_text(self, code: bool) -> str:
         """Return a function call as text: as Python if `code`, else as it is printed, with bars for abs."""
         name, *args = self.parts
         inside = [a._text(code) for a in args]
@@ -131,7 +131,7 @@ def names(text: str) -> list[Expr]:
     return [Expr("name", (word,)) for word in text.split()]
 
 
-def _divide(a: Any, b: Any) -> Any:
+def _exact_quotient(a: Any, b: Any) -> Any:
     """Return a / b, exactly as a Fraction if a is an int."""
     return Fraction(a) / b if isinstance(a, int) else a / b
 
@@ -140,7 +140,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
-    "/": _divide,
+    "/": _exact_quotient,
     "**": operator.pow,
 }
 
@@ -168,19 +168,19 @@ def where_negative(condition: Expr, a: Any, b: Any = 0) -> Expr:
     return Expr("call", ("below_0", condition, as_expr(a), as_expr(b)))
 
 
-def _growth(env: Env, n: Any) -> Any:
+def _evaluate_growth(env: Env, n: Any) -> Any:
     """Evaluate `growth(n)` with the u of `env`."""
     return (1 + env["u"]) ** n - 1
 
 
-def _lost(env: Env, n: Any) -> Any:
+def _evaluate_lost(env: Env, n: Any) -> Any:
     """Evaluate `lost(n)` with the u and t of `env`."""
     return (n + 1) * 2 * env["t"] * (1 + env["u"]) ** n
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "growth": _growth,
-    "lost": _lost,
+    "growth": _evaluate_growth,
+    "lost": _evaluate_lost,
     "abs": lambda env, x: abs(x),
     "max": lambda env, a, b: np.maximum(a, b),
     "below_0": lambda env, c, a, b: np.where(np.less(c, 0), a, b),

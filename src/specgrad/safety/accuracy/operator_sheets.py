@@ -48,7 +48,7 @@ COPY_OPERATORS = {
 }
 
 
-def _copy(name: str, meaning: str) -> Sheet:
+def _copy_sheet(name: str, meaning: str) -> Sheet:
     """Return the sheet of the operator `name`, which only copies cells of X; `meaning` says which."""
     notes = ("A constant that is written, by Pad or Trilu, has no error: F(E_X) is 0 there.",) * (
         name in ("Pad", "Trilu")
@@ -56,9 +56,9 @@ def _copy(name: str, meaning: str) -> Sheet:
     return Sheet(name, f"Y = F(X): {meaning}", ("X",), F(E_X), ZERO, COPIES, notes=notes)
 
 
-def _copies() -> Iterable[Sheet]:
+def _copy_sheets() -> Iterable[Sheet]:
     """Yield the sheets of operators that round nothing: copies, Neg and Concat."""
-    yield from (_copy(name, meaning) for name, meaning in COPY_OPERATORS.items())
+    yield from (_copy_sheet(name, meaning) for name, meaning in COPY_OPERATORS.items())
     yield Sheet("Neg", "Y = -X", ("X",), E_X, ZERO, COPIES)
     yield Sheet("Concat", "Y = F(A, B): the cells of A, then those of B", ("A", "B"), F(E_A, E_B), ZERO, COPIES)
 
@@ -73,7 +73,7 @@ SELECTIONS = {
 }
 
 
-def _choices() -> Iterable[Sheet]:
+def _choice_sheets() -> Iterable[Sheet]:
     """Yield the sheets of operators whose result is one of their inputs: maxima, minima, Abs, Where."""
     for name, meaning in SELECTIONS.items():
         yield Sheet(
@@ -120,7 +120,7 @@ EXTRA_CONDITIONS = {
 # --- sums -------------------------------------------------------------------------------------------------------------
 
 
-def _sum(
+def _sum_sheet(
     name: str,
     meaning: str,
     inputs: str,
@@ -157,7 +157,7 @@ def _bilinear_error(a: Expr, e_a: Expr, b: Expr, e_b: Expr) -> Expr:
     return F(abs(a), e_b) + F(e_a, abs(b)) + F(e_a, e_b)
 
 
-def _sums() -> Iterable[Sheet]:
+def _sum_sheets() -> Iterable[Sheet]:
     """Yield the sheets of sums and products: Add, Mul, Conv, MatMul, pools, Resize, DequantizeLinear, ..."""
     for name, sign in (("Add", "+"), ("Sub", "-"), ("Sum", "+")):
         yield Sheet(
@@ -194,12 +194,12 @@ def _sums() -> Iterable[Sheet]:
     bias = Quantity("b", "1 with a bias, else 0")
     both = _bilinear_error(X, E_X, W, E_W) + b * E_B
     size = F(abs(X) + E_X, abs(W) + E_W) + b * (abs(B) + E_B)
-    conv = _sum(
+    conv = _sum_sheet(
         "Conv", "Y = F(X, W) + B", "X W B", both, size, ("products of one sum, and the bias", c * k / group + b)
     )
     channels = Quantity("c", "channels of X"), Quantity("group", "the attribute group")
     yield _with_quantities(conv, (*channels, taps, bias))
-    back = _sum(
+    back = _sum_sheet(
         "ConvTranspose",
         "Y = F(X, W) + B",
         "X W B",
@@ -209,7 +209,7 @@ def _sums() -> Iterable[Sheet]:
     )
     yield _with_quantities(back, (*channels, taps, bias))
     inner = Quantity("K", "the length of the sum: columns of A")
-    product = _sum(
+    product = _sum_sheet(
         "MatMul",
         "Y = F(A, B) = A B",
         "A B",
@@ -218,7 +218,7 @@ def _sums() -> Iterable[Sheet]:
         ("products of one sum", K),
     )
     yield _with_quantities(product, (inner,))
-    mean = _sum(
+    mean = _sum_sheet(
         "AveragePool",
         "Y = F(X): the mean over a window",
         "X",
@@ -228,15 +228,15 @@ def _sums() -> Iterable[Sheet]:
         k,
     )
     yield _with_quantities(mean, (Quantity("k", "cells of the window, padding included"),))
-    total = _sum("ReduceSum", "Y = F(X): the sum over axes", "X", F(E_X), F(abs(X) + E_X), ("additions", k - 1))
+    total = _sum_sheet("ReduceSum", "Y = F(X): the sum over axes", "X", F(E_X), F(abs(X) + E_X), ("additions", k - 1))
     yield _with_quantities(
         total, (Quantity("k", "cells that are added; 2 or more: a sum of one cell is that cell, and exact"),)
     )
-    running = _sum("CumSum", "Y = F(X): sums up to each cell", "X", F(E_X), F(abs(X) + E_X), ("additions", k - 1))
+    running = _sum_sheet("CumSum", "Y = F(X): sums up to each cell", "X", F(E_X), F(abs(X) + E_X), ("additions", k - 1))
     yield _with_quantities(running, (Quantity("k", "cells along the axis; 2 or more"),))
     einsum = replace(product, operator="Einsum", meaning="Y = F(A, B): the equation, as one sum of products")
     yield _with_quantities(einsum, (Quantity("K", "the sizes of all axes that are summed, multiplied"),))
-    yield _resize()
+    yield _resize_sheet()
     scaled = (
         Quantity("Q", "x - x_zero_point: exact, in integers"),
         Quantity("n", "1; 2 where abs(Q) may exceed 1/u, as of int32: its conversion to the format rounds too"),
@@ -254,7 +254,7 @@ def _sums() -> Iterable[Sheet]:
     )
 
 
-def _resize() -> Sheet:
+def _resize_sheet() -> Sheet:
     """Return the sheet of Resize along one axis.
 
     Several axes are taken one after the other, each with the error of the one before.
@@ -296,7 +296,7 @@ def _with_quantities(sheet: Sheet, quantities: tuple[Quantity, ...]) -> Sheet:
     return replace(sheet, steps=(*quantities, *sheet.steps))
 
 
-def _quotients() -> Iterable[Sheet]:
+def _quotient_sheets() -> Iterable[Sheet]:
     """Yield the sheets of Div and Reciprocal."""
     (largest_divisor,) = names("largest_divisor")
     least = abs(B) - E_B
@@ -342,7 +342,7 @@ SCALES = {
 }
 
 
-def _function(op: Op, text: SheetText, scale: str) -> Sheet:
+def _function_sheet(op: Op, text: SheetText, scale: str) -> Sheet:
     """Return the sheet of a function of one cell, whose declared error has this scale."""
     ends = (F(X - E_X), F(X + E_X)) if not text.turning else (None, None)
     at = f" or at its turning point {text.turning}" if text.turning else ""
@@ -369,11 +369,11 @@ def _function(op: Op, text: SheetText, scale: str) -> Sheet:
 _SCALE_WORDS = {"y": "the result", "1": "1 (absolute)", "x": "the argument", "1+y": "1 + the result"}
 
 
-def _functions() -> Iterable[Sheet]:
+def _function_sheets() -> Iterable[Sheet]:
     """Yield the sheets of functions of one cell: Exp, Log, Gelu, Sin, Pow, LeakyRelu, ..."""
     for op in REGISTRY.values():
         if op.sheet is not None and op.errors is not None:
-            yield _function(op, op.sheet, op.errors.relative_to)
+            yield _function_sheet(op, op.sheet, op.errors.relative_to)
     k, far = names("k L")
     steps = (
         Quantity("e", "the declared error of pow, in units of u"),
@@ -426,7 +426,7 @@ def _functions() -> Iterable[Sheet]:
 # --- whole numbers ----------------------------------------------------------------------------------------------------
 
 
-def _integers() -> Iterable[Sheet]:
+def _integer_sheets() -> Iterable[Sheet]:
     """Yield the sheets of ConvInteger, MatMulInteger and QuantizeLinear."""
     for name, inputs in (("ConvInteger", "conv"), ("MatMulInteger", "matmul")):
         what = (
@@ -471,6 +471,8 @@ def _integers() -> Iterable[Sheet]:
 
 
 SHEETS: dict[str, Sheet] = {
-    s.operator: s for part in (_copies, _choices, _sums, _quotients, _functions, _integers) for s in part()
+    s.operator: s
+    for part in (_copy_sheets, _choice_sheets, _sum_sheets, _quotient_sheets, _function_sheets, _integer_sheets)
+    for s in part()
 } | LAYER_SHEETS
 """By ONNX's name."""

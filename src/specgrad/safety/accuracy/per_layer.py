@@ -193,24 +193,24 @@ class ErrorPropagation:
         self.lost = min((names[name] for name in walked.unbounded), default=len(graph.nodes))
         for i, node in enumerate(graph.nodes):
             if i in walked.layers and walked.layers[i].sources:
-                self._visit(i, node)
+                self._propagate_node(i, node)
             elif i in walked.layers:
-                self._visit_input(i)
+                self._set_input_error(i)
         for p in graph.real_outputs:
             if p not in self.before:  # one value all over the box, as of a sign: exact and computed lie in its ball
                 self.total[p] = np.asarray(walked.balls[p].high - walked.balls[p].low) * SLACK
                 self.before[p] = np.zeros(graph.nodes[p].shape)
 
-    def _visit_input(self, i: int) -> None:
+    def _set_input_error(self, i: int) -> None:
         """Set the error of input node i: 0, or what reading a subnormal number as 0 costs."""
         ball, a = self.walked.balls[i], self.walked.rules.arithmetic
         self.total[i] = np.where(ball.least < a.tiny, np.minimum(ball.size, a.tiny), 0.0) * bool(a.flush)
 
-    def _visit(self, i: int, node: Node) -> None:
+    def _propagate_node(self, i: int, node: Node) -> None:
         """Set the errors of node i from those of its arguments."""
         shift = match_softmax(self.graph, i)
         if shift is not None and np.isfinite(self.total[shift[0]]).all():
-            self._softmax(i, *shift)
+            self._set_softmax_error(i, *shift)
             return
         if i >= self.lost:
             self.total[i] = self.before[i] = np.full(node.shape, np.inf)
@@ -227,7 +227,7 @@ class ErrorPropagation:
         self.total[i] = np.fmin(np.where(np.isnan(total), np.inf, total), widest)
         self.before[i] = np.fmin(np.where(np.isnan(before), np.inf, before), self.total[i])
 
-    def _softmax(self, i: int, d: int, axes: tuple[int, ...]) -> None:
+    def _set_softmax_error(self, i: int, d: int, axes: tuple[int, ...]) -> None:
         """Set the errors of the softmax node i from the error of its shifted argument d alone."""
         a = self.walked.rules.arithmetic
         self.total[i] = quotient_error(self.total[d], axes, a, rounds=True)
@@ -308,11 +308,11 @@ class ErrorPropagation:
         last = {node.group: i for i, node in enumerate(self.graph.nodes) if i in self.before}
         ends = set(self.graph.output_positions)
         return [
-            self._layer(name, i, operators.get(name, self.graph.nodes[i].op.name), i in ends)
+            self._layer_accuracy(name, i, operators.get(name, self.graph.nodes[i].op.name), i in ends)
             for name, i in last.items()
         ]
 
-    def _layer(self, name: str, i: int, operator: str, output: bool) -> LayerAccuracy:
+    def _layer_accuracy(self, name: str, i: int, operator: str, output: bool) -> LayerAccuracy:
         """Return the errors of the layer `name` at the worst cell of its node i; `output`: it is an output of the
         model.
         """

@@ -202,7 +202,7 @@ def outputs(request: EvidenceRequest) -> Item:
         beyond |= bool((~(far <= distance) & np.isfinite(distance)).any())  # an infinite one excludes nothing
         unusual |= usual is not None and not float(far.max(initial=0.0)) <= usual.factor * usual.deviations[k]
         most = upward(float(far.max(initial=0.0)))
-        used = _used(far, distance) if labelled.form == "proven" else ""
+        used = _share_used_text(far, distance) if labelled.form == "proven" else ""
         sentences.append(f"The target's {name} is at most {most} from the exact values{used}.")
     verdict: str = "differs" if beyond else "unusual" if unusual else labelled.form
     if proven is None:  # exact outputs are known from the proof alone
@@ -219,7 +219,7 @@ def outputs(request: EvidenceRequest) -> Item:
     )
 
 
-def _used(far: Array, distance: Array) -> str:
+def _share_used_text(far: Array, distance: Array) -> str:
     """Return which share of its tolerance (`distance`) the worst cell's difference (`far`) uses, in words."""
     with np.errstate(invalid="ignore", divide="ignore"):
         share = float(np.nanmax(np.where(far > 0, far / distance, 0.0), initial=0.0))
@@ -268,10 +268,10 @@ def certificates(request: EvidenceRequest) -> list[Item]:
     question = "Does the exact checker accept this certificate for this network and this property?"
     if not request.certificates:
         return [Item("certificate", question, NOT_ASKED, "None was given (--certificate, --property).", "tolerance")]
-    return [_certificate(request, question, *pair) for pair in request.certificates]
+    return [_check_certificate(request, question, *pair) for pair in request.certificates]
 
 
-def _certificate(request: EvidenceRequest, question: str, certificate: Path, statement: Path) -> Item:
+def _check_certificate(request: EvidenceRequest, question: str, certificate: Path, statement: Path) -> Item:
     """Check one certificate against the model and its property file `statement`; `question` is the item's."""
     name = f"certificate {certificate.name}"
     try:

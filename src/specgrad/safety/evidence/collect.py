@@ -39,17 +39,17 @@ def gather(model: Any, recorded: Recorded, *, files: Mapping[str, Path] | None =
     for k, step in enumerate([*steps, checks.box]):
         if request.progress is not None:
             request.progress(step.__name__, k, len(steps) + 2)
-        items.append(_in_time(step, request))
+        items.append(_answer_in_time(step, request))
     items += checks.certificates(request)
     given, read = request.given, dict(files or {})
     for certificate, statement in request.certificates:
         read |= {certificate.name: certificate, statement.name: statement}
     digests = {f"model: {given.title}": _sha256(_model_bytes(given))}
-    digests |= {f"{label}: {p.name}": file_digest(p) for label, path in read.items() for p in _files(path)}
-    return Evidence(given.title, digests, tuple(map(_with_exclusion, items)), _versions())
+    digests |= {f"{label}: {p.name}": file_digest(p) for label, path in read.items() for p in _files_in(path)}
+    return Evidence(given.title, digests, tuple(map(_with_exclusion, items)), _package_versions())
 
 
-def _in_time(step: Callable[[EvidenceRequest], Item], request: EvidenceRequest) -> Item:
+def _answer_in_time(step: Callable[[EvidenceRequest], Item], request: EvidenceRequest) -> Item:
     """Return the answer of one check `step`; "cannot tell" if the time is over."""
     try:
         check_time("evidence")
@@ -73,7 +73,7 @@ def _model_bytes(model: Model) -> bytes:
     return source if isinstance(source, bytes) else bytes(source.SerializeToString())
 
 
-def _files(path: Path) -> list[Path]:
+def _files_in(path: Path) -> list[Path]:
     """Return a file, or every file in a folder."""
     return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
 
@@ -83,7 +83,7 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _versions() -> dict[str, str]:
+def _package_versions() -> dict[str, str]:
     """Return versions of Python, the system and the packages."""
     known = {"Python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
     for package in PACKAGES:

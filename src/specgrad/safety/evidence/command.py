@@ -87,7 +87,9 @@ def evidence(
     options["certificates"] = list(zip(certificate or (), statement or (), strict=True))
     with time_limit(seconds), screen.progress(as_json) as step:
         result = gather(model, read_recorded(recorded), files=files, progress=step, **options)
-    print_verdict("evidence", result.verdict, _json_with_schemas(result), as_json, lambda: _show(Console(), result))
+    print_verdict(
+        "evidence", result.verdict, _json_with_schemas(result), as_json, lambda: _show_evidence(Console(), result)
+    )
     if html is not None:
         with writing(html):
             write_whole(html, evidence_page(result))
@@ -110,7 +112,7 @@ def _own_verdict(item: Any) -> str:
     return str(getattr(item.result, "verdict", item.verdict))
 
 
-def _show(console: Console, result: Any) -> None:
+def _show_evidence(console: Console, result: Any) -> None:
     """Print the verdict of the evidence `result` and a row per item."""
     screen.line(console, (result.verdict, f"bold {screen.colour(result.verdict)}"), f"  evidence for {result.model}")
     rows = [

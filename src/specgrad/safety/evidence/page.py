@@ -27,69 +27,69 @@ def evidence_page(evidence: Evidence) -> str:
     """Return the HTML page of the evidence: purpose, all answers, each item, executions, assumptions, digests."""
     body = [
         f"<h2>What this is</h2>{_bullet_list(PURPOSE)}",
-        f"<h2>Questions and answers</h2>{_summary(evidence.items)}",
-        *(_section(item) for item in evidence.items if item.verdict != NOT_ASKED),
-        f"<h2>Which executions this holds for</h2>{_executions(evidence.items)}",
+        f"<h2>Questions and answers</h2>{_summary_table(evidence.items)}",
+        *(_section_html(item) for item in evidence.items if item.verdict != NOT_ASKED),
+        f"<h2>Which executions this holds for</h2>{_executions_html(evidence.items)}",
         f"<h2>What it rests on</h2>{_bullet_list(ASSUMPTIONS)}",
         f"<h2>What remains yours</h2>{_bullet_list(REMAINS)}",
-        f"<h2>Files that were read</h2>{_pairs(('file', 'SHA-256'), evidence.digests)}",
-        f"<h2>Versions</h2>{_pairs(('package', 'version'), evidence.versions)}",
+        f"<h2>Files that were read</h2>{_two_column_table(('file', 'SHA-256'), evidence.digests)}",
+        f"<h2>Versions</h2>{_two_column_table(('package', 'version'), evidence.versions)}",
     ]
-    return page(f"evidence for {evidence.model}", evidence.verdict, _lead(evidence), body, FOOT)
+    return page(f"evidence for {evidence.model}", evidence.verdict, _first_sentence(evidence), body, FOOT)
 
 
-def _lead(evidence: Evidence) -> str:
+def _first_sentence(evidence: Evidence) -> str:
     """Return the first sentence of the page, with links to what is wrong, open or not asked."""
     by_tone = {tone: [i for i in evidence.items if i.tone == tone] for tone in ("bad", "open", "none")}
     said = {"bad": "found something wrong", "open": "could not be answered", "none": "not asked"}
-    parts = [f"{said[t]}: {', '.join(_link(i) for i in items)}" for t, items in by_tone.items() if items]
+    parts = [f"{said[t]}: {', '.join(_section_link(i) for i in items)}" for t, items in by_tone.items() if items]
     good = sum(i.tone == "good" for i in evidence.items)
     return f"{good} of {len(evidence.items)} questions have a good answer. {'; '.join(parts).capitalize()}".rstrip() + (
         "." if parts else ""
     )
 
 
-def _link(item: Item) -> str:
+def _section_link(item: Item) -> str:
     """Return a link to the section of an item."""
-    return f'<a href="#{_anchor(item)}">{escape(item.name)}</a>'
+    return f'<a href="#{_section_id(item)}">{escape(item.name)}</a>'
 
 
-def _anchor(item: Item) -> str:
+def _section_id(item: Item) -> str:
     """Return the HTML id of an item's section."""
     return escape("".join(c if c.isalnum() else "-" for c in item.name))
 
 
-def _summary(items: Sequence[Item]) -> str:
+def _summary_table(items: Sequence[Item]) -> str:
     """Return the HTML table of all items: verdict, question and answer."""
     rows = "".join(
-        f"<tr><td>{_verdict(i)}</td><td>{_link(i) if i.verdict != NOT_ASKED else escape(i.name)}</td>"
+        f"<tr><td>{_verdict_html(i)}</td><td>{_section_link(i) if i.verdict != NOT_ASKED else escape(i.name)}</td>"
         f"<td>{escape(i.question)}</td><td>{escape(i.answer)}</td><td>{escape(SUPPORTS[i.supports])}</td></tr>"
         for i in items
     )
     return wide(f"<table><tr><th>verdict<th>item<th>question<th>answer<th>may support</tr>{rows}</table>")
 
 
-def _verdict(item: Item) -> str:
+def _verdict_html(item: Item) -> str:
     """Return the verdict of an item as HTML."""
     return escape(NOT_ASKED) if item.verdict == NOT_ASKED else kind_of(item.verdict)
 
 
-def _section(item: Item) -> str:
+def _section_html(item: Item) -> str:
     """Return the HTML section of one item: title, answer and details."""
     kind = item.name.partition(" ")[0]
     detail = SECTIONS[kind](item) if item.result is not None or kind == "model" else ""
-    title = f'<h2 id="{_anchor(item)}">{kind_of(item.verdict)} &middot; {escape(item.name)}</h2>'
+    title = f'<h2 id="{_section_id(item)}">{kind_of(item.verdict)} &middot; {escape(item.name)}</h2>'
     return f"{title}<p><b>{escape(item.question)}</b> {escape(item.answer)}</p>{detail}"
 
 
-def _executions(items: Sequence[Item]) -> str:
+def _executions_html(items: Sequence[Item]) -> str:
     """Return HTML with each class of executions once, and the items that are about it."""
     classes: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for item in items:
         if item.deployment:
             classes.setdefault(tuple(item.deployment.items()), []).append(item.name)
     return "".join(
-        f"<p>{escape(', '.join(names))}:</p>{_table([], [(escape(k), escape(v)) for k, v in said])}"
+        f"<p>{escape(', '.join(names))}:</p>{_table_html([], [(escape(k), escape(v)) for k, v in said])}"
         for said, names in classes.items()
     )
 
@@ -97,38 +97,38 @@ def _executions(items: Sequence[Item]) -> str:
 # --- what was found ---------------------------------------------------------------------------------------------------
 
 
-def _model(item: Item) -> str:
+def _model_section(item: Item) -> str:
     """Return the HTML section of the check "model": digest and interface of the graph."""
     if not item.details:  # not every operator has a meaning here
         return ""
-    ends = [(named(n), "input", _size(s)) for n, s in item.details["inputs"].items()]
-    ends += [(named(n), "output", _size(s)) for n, s in item.details["outputs"].items()]
+    ends = [(named(n), "input", _shape_text(s)) for n, s in item.details["inputs"].items()]
+    ends += [(named(n), "output", _shape_text(s)) for n, s in item.details["outputs"].items()]
     digest = f"<p>Digest of the graph with every bit of its weights: <code>{escape(item.details['graph'])}</code></p>"
-    return digest + _table(("name", "what", "shape"), ends)
+    return digest + _table_html(("name", "what", "shape"), ends)
 
 
-def _size(shape: Sequence[int]) -> str:
+def _shape_text(shape: Sequence[int]) -> str:
     """Return a shape as HTML text."""
     return "&times;".join(map(str, shape)) or "a number"
 
 
-def _profile(item: Item) -> str:
+def _profile_section(item: Item) -> str:
     """Return the HTML section of the check "profile": findings and unchecked rules."""
     rows = [
         (kind_of(f.severity), escape(f.rule), escape(f.tag), escape(str(f.place)), escape(f.what))
         for f in item.result.findings
     ]
     unchecked = [(escape(rule), escape(reason)) for rule, reason in item.result.unchecked.items()]
-    places = _table(("", "rule", "their label", "where", "what"), rows)
-    return places + (f"<p>Not looked at:</p>{_table(('rule', 'why'), unchecked)}" if unchecked else "")
+    places = _table_html(("", "rule", "their label", "where", "what"), rows)
+    return places + (f"<p>Not looked at:</p>{_table_html(('rule', 'why'), unchecked)}" if unchecked else "")
 
 
-def _layers(item: Item) -> str:
+def _layers_section(item: Item) -> str:
     """Return the HTML section of the check "layers": the audit's table."""
     return layer_table(item.result)
 
 
-def _outputs(item: Item) -> str:
+def _outputs_section(item: Item) -> str:
     """Return the HTML section of the check "outputs": tolerances per output and contributions per layer, if proven."""
     if item.result.form != "proven":
         return ""
@@ -139,10 +139,10 @@ def _outputs(item: Item) -> str:
     ]
     head = ("output", "format", "from the exact value, at most", "between two executions, at most")
     layers = [(named(n), upward(amount, 3)) for n, amount in list(p.layers.items())[:10]]
-    return _table(head, rows) + _table(("layer", "contributes to the largest"), layers)
+    return _table_html(head, rows) + _table_html(("layer", "contributes to the largest"), layers)
 
 
-def _decisions(item: Item) -> str:
+def _decisions_section(item: Item) -> str:
     """Return the HTML section of the check "decisions": one row per sample, smallest margin first."""
     rows = [
         (
@@ -155,7 +155,7 @@ def _decisions(item: Item) -> str:
         for s in sorted(item.result.samples, key=lambda s: s.ratio)
     ]
     text = "<p>Nearest to another decision first. A decision is proven where its margin exceeds its tolerance.</p>"
-    return text + _table(("sample", "verdict", "margin", "tolerance", "decision"), rows)
+    return text + _table_html(("sample", "verdict", "margin", "tolerance", "decision"), rows)
 
 
 def _number_or_unknown(x: float | None) -> str:
@@ -163,7 +163,7 @@ def _number_or_unknown(x: float | None) -> str:
     return "unknown" if x is None else f"{x:.3g}"
 
 
-def _box(item: Item) -> str:
+def _box_section(item: Item) -> str:
     """Return the HTML section of the check "box": ranges and errors per layer."""
     rows = [
         (
@@ -173,7 +173,7 @@ def _box(item: Item) -> str:
         )
         for x in item.result.layers
     ]
-    return _table(("layer", "values, about", "propagated error", "introduced error", "total error, at most"), rows)
+    return _table_html(("layer", "values, about", "propagated error", "introduced error", "total error, at most"), rows)
 
 
 def _bound_text(x: float) -> str:
@@ -181,7 +181,7 @@ def _bound_text(x: float) -> str:
     return upward(x, 3) if math.isfinite(x) else "unbounded"
 
 
-def _certificate(item: Item) -> str:
+def _certificate_section(item: Item) -> str:
     """Return the HTML section of a certificate: cases, alternatives and margins."""
     checked = item.result
     rows = [
@@ -190,17 +190,17 @@ def _certificate(item: Item) -> str:
         for a, proven in zip(case.alternatives, data["alternatives"], strict=True)
     ]
     network = f"<p>Network: digest <code>{escape(checked.network)}</code>. The checker used exact fractions only.</p>"
-    return network + _table(("case", "what never happens", "margin"), rows)
+    return network + _table_html(("case", "what never happens", "margin"), rows)
 
 
 SECTIONS: Mapping[str, Callable[[Item], str]] = {
-    "model": _model,
-    "profile": _profile,
-    "layers": _layers,
-    "outputs": _outputs,
-    "decisions": _decisions,
-    "box": _box,
-    "certificate": _certificate,
+    "model": _model_section,
+    "profile": _profile_section,
+    "layers": _layers_section,
+    "outputs": _outputs_section,
+    "decisions": _decisions_section,
+    "box": _box_section,
+    "certificate": _certificate_section,
 }
 
 
@@ -212,12 +212,12 @@ def _bullet_list(sentences: Iterable[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(s)}</li>' for s in sentences)}</ul>"
 
 
-def _pairs(head: tuple[str, str], data: Mapping[str, Any]) -> str:
+def _two_column_table(head: tuple[str, str], data: Mapping[str, Any]) -> str:
     """Return the mapping `data` as an HTML table of two columns, headed by `head`."""
-    return _table(head, [(escape(k), f"<code>{escape(str(v))}</code>") for k, v in data.items()])
+    return _table_html(head, [(escape(k), f"<code>{escape(str(v))}</code>") for k, v in data.items()])
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _table_html(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return an HTML table with the headings `head`; cells are HTML already, and rows beyond MAX_TABLE_ROWS are only
     counted.
     """

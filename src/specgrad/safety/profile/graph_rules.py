@@ -98,10 +98,10 @@ def well_formed(view: ModelView) -> Iterator[Spot]:
     for name, times in Counter(given).items():
         if times > 1:
             yield Spot(f"the value is given {times} times", Location(value=name))
-    yield from _in_order(view)
+    yield from _order_spots(view)
 
 
-def _in_order(view: ModelView) -> Iterator[Spot]:
+def _order_spots(view: ModelView) -> Iterator[Spot]:
     """Yield inputs that are not computed before their node, and outputs that are not computed."""
     there = {str(i.name) for i in view.graph.input} | set(view.initializers)
     everything = there | {str(name) for node in view.nodes for name in node.proto.output}

@@ -22,12 +22,12 @@ def profile_page(profile: Profile, changes: Sequence[str] = ()) -> str:
     body = [
         f"<p>{escape(profile.model)}, SHA-256 <code>{profile.digest}</code>. {escape(versions)}.</p>",
         *(f"<p>{escape(note)}</p>" for note in profile.notes),
-        _changes(changes),
+        _changes_html(changes),
         "<h2>Rules</h2>",
         legend(WORDS, kinds),
-        wide(f"<table>{_rules(profile)}</table>"),
+        wide(f"<table>{_rule_rows(profile)}</table>"),
         "<h2>Findings</h2>" if profile.findings else "",
-        *(_findings(rule.id, profile.of(rule)) for rule in in_order()),
+        *(_findings_table(rule.id, profile.of(rule)) for rule in in_order()),
     ]
     return page(f"safety profile of {profile.model}", profile.verdict, lead, body, FOOT)
 
@@ -39,13 +39,13 @@ def summary(profile: Profile) -> str:
     return f"{len(profile.findings)} findings: {said}" if said else "no finding"
 
 
-def _changes(changes: Sequence[str]) -> str:
+def _changes_html(changes: Sequence[str]) -> str:
     """Return an HTML list of what normalisation changed; "" for no changes."""
     items = "".join(f"<li>{escape(text)}</li>" for text in changes)
     return f"<h2>What was written differently</h2><ul>{items}</ul>" if items else ""
 
 
-def _rules(profile: Profile) -> str:
+def _rule_rows(profile: Profile) -> str:
     """Return the HTML table rows of all rules with their status."""
     rows = []
     for rule in in_order():
@@ -63,11 +63,11 @@ def _rules(profile: Profile) -> str:
     )
 
 
-def _findings(rule: str, findings: Sequence[Finding]) -> str:
+def _findings_table(rule: str, findings: Sequence[Finding]) -> str:
     """Return the HTML table of one rule's findings."""
     if not findings:
         return ""
-    rows = "".join(map(_row, findings[:MAX_FINDINGS_PER_RULE]))
+    rows = "".join(map(_finding_row, findings[:MAX_FINDINGS_PER_RULE]))
     more = (
         f"<p>and {len(findings) - MAX_FINDINGS_PER_RULE} more (--json lists all)</p>"
         if len(findings) > MAX_FINDINGS_PER_RULE
@@ -77,7 +77,7 @@ def _findings(rule: str, findings: Sequence[Finding]) -> str:
     return f'<h3 id="{rule}">{rule}</h3>' + wide(f"<table>{head}{rows}</table>") + more
 
 
-def _row(finding: Finding) -> str:
+def _finding_row(finding: Finding) -> str:
     """Return the HTML table row of one finding."""
     cells = (escape(str(finding.place)), escape(finding.what), escape(finding.cure))
     return f"<tr><td>{kind_of(finding.severity)}</td>{''.join(f'<td>{c}</td>' for c in cells)}</tr>"

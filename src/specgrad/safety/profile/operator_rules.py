@@ -92,10 +92,10 @@ def no_default_inputs(view: ModelView) -> Iterator[Spot]:
             yield Spot(f"input {', '.join(absent)} is not given", node.at(), cure=cure)
     for node in view.of("Slice"):
         if node.schema is not None and len(node.schema.inputs) >= 5:
-            yield from _whole_slice(view, node)
+            yield from _incomplete_slice_spots(view, node)
 
 
-def _whole_slice(view: ModelView, node: NodeView) -> Iterator[Spot]:
+def _incomplete_slice_spots(view: ModelView, node: NodeView) -> Iterator[Spot]:
     """Yield a Slice without axes or steps, or one that does not list all axes."""
     absent = [name for i, name in ((3, "axes"), (4, "steps")) if not node.input(i)]
     if absent:

@@ -150,10 +150,12 @@ def check_profile(
     data = path.read_bytes() if path is not None else view.model.SerializeToString()
     name = path.name if path is not None else "model"
     versions = {p: version(p) for p in ("specgrad", "onnx")}
-    return Profile(name, hashlib.sha256(data).hexdigest(), tuple(findings), unchecked, _notes(view), versions, box)
+    return Profile(
+        name, hashlib.sha256(data).hexdigest(), tuple(findings), unchecked, _reader_notes(view), versions, box
+    )
 
 
-def _notes(view: ModelView) -> tuple[str, ...]:
+def _reader_notes(view: ModelView) -> tuple[str, ...]:
     """Return notes for the reader: unknown nodes, expanded functions, shapes from ONNX's inference alone."""
     notes = [] if view.refusal is None else [f"shapes are those of ONNX's inference alone: {view.refusal}"]
     if view.unsupported:

@@ -61,12 +61,12 @@ def _open_sizes(info: ValueInfoProto) -> list[int]:
     return [i for i, d in enumerate(kind.shape.dim) if d.dim_value < 1] if kind.HasField("shape") else [-1]
 
 
-def _dims(info: ValueInfoProto) -> list[Any]:
+def _dimensions(info: ValueInfoProto) -> list[Any]:
     """Return the dimensions that `info` declares, as ONNX's Dimension objects."""
     return list(info.type.tensor_type.shape.dim)
 
 
-def _is_batch(info: ValueInfoProto, axes: list[int]) -> bool:
+def _is_open_batch(info: ValueInfoProto, axes: list[int]) -> bool:
     """Return whether the only open size is a symbol on axis 0."""
     return axes == [0] and bool(info.type.tensor_type.shape.dim[0].dim_param)
 
@@ -89,9 +89,9 @@ def shaped(view: ModelView) -> Iterator[Spot]:
     for name, place in named:
         info = view.declared.get(name)
         axes = [-1] if info is None else _open_sizes(info)
-        if info is None or (axes and not _is_batch(info, axes)):
+        if info is None or (axes and not _is_open_batch(info, axes)):
             where = "" if axes == [-1] else f" on axis {', '.join(map(str, axes))}"
-            empty = info is not None and any(d.HasField("dim_value") for d in _dims(info) if d.dim_value < 1)
+            empty = info is not None and any(d.HasField("dim_value") for d in _dimensions(info) if d.dim_value < 1)
             text = f"a size is not above 0{where}" if empty else f"its shape is not written{where}"
             yield Spot(text, place, cure="" if empty else None)
         else:
@@ -121,7 +121,7 @@ def _declared_shape_spots(view: ModelView, name: str, info: ValueInfoProto, plac
 def batch(view: ModelView) -> Iterator[Spot]:
     """Yield the values whose batch size is a symbol (S11)."""
     for name, info in view.declared.items():
-        if _is_batch(info, _open_sizes(info)):
+        if _is_open_batch(info, _open_sizes(info)):
             symbol = info.type.tensor_type.shape.dim[0].dim_param
             cure = "--normalise with --shape writes a number"
             yield Spot(f"its first axis has the size {symbol!r}", Location(value=name), cure=cure)

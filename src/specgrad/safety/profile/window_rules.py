@@ -30,15 +30,15 @@ def convolutions(view: ModelView) -> Iterator[Spot]:
         rank = None if x is None else len(x) - 2
         if rank is not None and rank != 2:
             yield Spot(f"there are {rank} spatial axes", node.at())
-        yield from _padding(node, rank)
-        yield from _steps(node)
+        yield from _padding_spots(node, rank)
+        yield from _step_spots(node)
         kernel = node.attributes.get("kernel_shape")
         if kernel is not None and w is not None and tuple(kernel) != w[2:]:
             yield Spot(f"kernel_shape {tuple(kernel)} is not that of the weights, {w[2:]}", node.at())
-        yield from _groups(node, x)
+        yield from _group_spots(node, x)
 
 
-def _padding(node: NodeView, rank: int | None) -> Iterator[Spot]:
+def _padding_spots(node: NodeView, rank: int | None) -> Iterator[Spot]:
     """Yield auto_pad, negative pads, and a wrong number of pads."""
     auto = node.text_attribute("auto_pad", "NOTSET")
     if auto != "NOTSET":
@@ -50,14 +50,14 @@ def _padding(node: NodeView, rank: int | None) -> Iterator[Spot]:
         yield Spot(f"there are {len(pads)} pads for {rank} spatial axes", node.at())
 
 
-def _steps(node: NodeView) -> Iterator[Spot]:
+def _step_spots(node: NodeView) -> Iterator[Spot]:
     """Yield strides and dilations below 1."""
     for name in ("strides", "dilations"):
         if any(s < 1 for s in node.attributes.get(name, ())):
             yield Spot(f"{name} {list(node.attributes[name])} are not all 1 or more", node.at())
 
 
-def _groups(node: NodeView, x: Shape | None) -> Iterator[Spot]:
+def _group_spots(node: NodeView, x: Shape | None) -> Iterator[Spot]:
     """Yield a group that is neither 1 nor the number of channels; the latter is undecided."""
     group = node.attributes.get("group", 1)
     if group == 1:
@@ -87,24 +87,24 @@ def maxima(view: ModelView) -> Iterator[Spot]:
         x = view.shape(node.input(0))
         if x is not None and len(x) != 4:
             yield Spot(f"there are {len(x) - 2} spatial axes; the texts disagree", node.at(), undecided=True)
-        yield from _padding(node, None if x is None else len(x) - 2)
-        yield from _steps(node)
+        yield from _padding_spots(node, None if x is None else len(x) - 2)
+        yield from _step_spots(node)
         for name in ("ceil_mode", "storage_order"):
             if node.attributes.get(name, 0) != 0:
                 yield Spot(f"{name} is {node.attributes[name]}", node.at())
         if len(node.proto.output) > 1 and node.proto.output[1]:
             yield Spot("Indices are given; one text forbids them, another asks for them", node.at(), undecided=True)
-        yield from _windows(node, x)
+        yield from _window_spots(node, x)
 
 
-def _windows(node: NodeView, x: Shape | None) -> Iterator[Spot]:
+def _window_spots(node: NodeView, x: Shape | None) -> Iterator[Spot]:
     """Yield a spot for windows that read no cell of x, and for pads that break the limits of the profile."""
     if x is None:
         yield Spot("the shape of its input is not known: no window could be looked at", node.at(), undecided=True)
         return
     try:
         win = pool_window(node, x)
-        yield from _guards(node, win)
+        yield from _guard_spots(node, win)
         if win.has_empty:
             yield Spot(
                 f"the window at {first_empty(win)} reads no cell of the input {x}",
@@ -115,7 +115,7 @@ def _windows(node: NodeView, x: Shape | None) -> Iterator[Spot]:
         yield Spot(f"it has no windows over the input {x}: {error}", node.at())
 
 
-def _guards(node: NodeView, win: Window) -> Iterator[Spot]:
+def _guard_spots(node: NodeView, win: Window) -> Iterator[Spot]:
     """Yield pads of the node's window `win` that break one of the texts' three guards; undecided if the others hold."""
     for i, pad in enumerate(node.attributes.get("pads", ())):
         axis = win.axes[i % win.rank]

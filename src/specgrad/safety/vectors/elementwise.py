@@ -240,7 +240,7 @@ def _fixed_inputs(build: Build, values: Callable[[Type], Any]) -> Any:
     return lambda rng, dtype: build(np.array(values(dtype)).astype(dtype))
 
 
-def _neighbours(*points: float) -> Callable[[Type], Any]:
+def _with_neighbours(*points: float) -> Callable[[Type], Any]:
     """Return a function of a type: each point with its two neighbours in that type."""
 
     def values(dtype: Type) -> list[Any]:
@@ -281,7 +281,7 @@ def _unary_classes(
             "EDGE",
             f"next to {', '.join(map(str, points))}: where the function changes",
             "function",
-            _fixed_inputs(build, lambda d: size(np.array(_neighbours(*points)(d)))),
+            _fixed_inputs(build, lambda d: size(np.array(_with_neighbours(*points)(d)))),
         ),
         zone(
             "ZERO",
@@ -384,7 +384,7 @@ EXP = _unary_classes(
 # --- with numbers beside the data -------------------------------------------------------------------------------
 
 
-def _clip(low: float | None, high: float | None) -> Build:
+def _clip_build(low: float | None, high: float | None) -> Build:
     """Return a builder of a Clip case with these bounds; None leaves a bound out."""
 
     def build(x: Array) -> list[VectorCase]:
@@ -402,13 +402,16 @@ def _all_builds(*builds: Build) -> Build:
 
 CLIP = _unary_classes(
     "Clip",
-    _clip(-1.0, 0.75),
+    _clip_build(-1.0, 0.75),
     zone(
         "OPTION",
         "without min, without max, without both; min = max",
         "function",
         _random_inputs(
-            _all_builds(_clip(None, 0.5), _clip(-0.5, None), _clip(None, None), _clip(0.25, 0.25)), "gaussian"
+            _all_builds(
+                _clip_build(None, 0.5), _clip_build(-0.5, None), _clip_build(None, None), _clip_build(0.25, 0.25)
+            ),
+            "gaussian",
         ),
     ),
     points=(-1.0, 0.75),
@@ -420,25 +423,25 @@ CLIP = _unary_classes(
 )
 
 
-def _power(*exponents: float) -> Build:
+def _power_build(*exponents: float) -> Build:
     """Return a builder of one Pow case per exponent, which is stored in the file."""
     return lambda x: [VectorCase("Pow", {"x": x, "p": np.array(p, x.dtype)}, stored=("p",)) for p in exponents]
 
 
 POW = _unary_classes(
     "Pow",
-    _power(2.0, 3.0, -1.0, 0.5, 1.0),
+    _power_build(2.0, 3.0, -1.0, 0.5, 1.0),
     zone(
         "WHOLE",
         "whole exponents of negative numbers",
         "function",
-        lambda rng, d: _power(2.0, 3.0, -2.0, 0.0)(np.array([-1.5, -2.0, 2.0, 0.5], d)),
+        lambda rng, d: _power_build(2.0, 3.0, -2.0, 0.0)(np.array([-1.5, -2.0, 2.0, 0.5], d)),
     ),
     zone(
         "POLE",
         "0 to a negative power; negative numbers to a fraction: the profile's text contradicts itself (4.6)",
         "function",
-        lambda rng, d: _power(-1.0, 0.5)(np.array([0.0, 4.0], d)),
+        lambda rng, d: _power_build(-1.0, 0.5)(np.array([0.0, 4.0], d)),
     ),
     points=(1.0,),
     positive=True,
@@ -449,7 +452,7 @@ POW = _unary_classes(
 )
 
 
-def _where(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+def _where_cases(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     """Yield cases of Where with random conditions."""
     for shape in ((4,), (2, 3), (2, 2, 3)):
         a, b = (numbers(rng, "gaussian", shape, dtype) for _ in range(2))
@@ -478,7 +481,7 @@ def _where_stretched(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 WHERE = OperatorClasses(
     "Where",
     (
-        zone("FUNC", "either value, by a condition that stands in the file", "function", _where),
+        zone("FUNC", "either value, by a condition that stands in the file", "function", _where_cases),
         zone("SPECIAL", "NaN, infinities and zeros are handed on, or not met", "type", _where_special),
         zone("BCAST", "shapes that are stretched", "broadcasting", _where_stretched),
     ),

@@ -29,7 +29,7 @@ def distinct_cells(shape: tuple[int, ...], dtype: Type, first: int = 0) -> Array
     return (np.arange(first, first + int(np.prod(shape))).reshape(shape) % 127).astype(dtype)
 
 
-def _special(dtype: Type) -> Array:
+def _special_values(dtype: Type) -> Array:
     """Return the extreme values of a type and, for floats, NaN, infinities and zeros."""
     row = extreme_values(dtype)
     return row if dtype.kind != "f" else np.concatenate([row, np.array([np.nan, np.inf, -np.inf, 0.0, -0.0], dtype)])
@@ -59,7 +59,7 @@ def _concat_several(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 def _concat_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     """Yield a case of Concat with special values."""
-    yield _concat_case([_special(dtype), _special(dtype)[::-1].copy()], 0, signs=dtype.kind == "f")
+    yield _concat_case([_special_values(dtype), _special_values(dtype)[::-1].copy()], 0, signs=dtype.kind == "f")
 
 
 CONCAT = OperatorClasses(

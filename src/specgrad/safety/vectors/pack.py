@@ -151,8 +151,8 @@ def write_pack(
     here = Path(__file__).parent
     for name in ("README.txt", "run_vectors.py"):
         write_whole(folder / name, (here / name).read_bytes())
-    write_whole(folder / "schema.json", _json(INDEX))
-    write_whole(folder / "index.json", _json(index))
+    write_whole(folder / "schema.json", _json_text(INDEX))
+    write_whole(folder / "index.json", _json_text(index))
     sizes = [(int(np.prod(o["shape"])), o["open"]) for c in cases for o in c["outputs"]]
     return replace(pack, cases=len(cases), cells=sum(n for n, _ in sizes), open=sum(n for _, n in sizes))
 
@@ -160,7 +160,7 @@ def write_pack(
 def coverage(record: OperatorClasses, cases: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:
     """Return the classes of an operator with the number of `cases` (index entries) of each, as JSON data."""
     rows: list[dict[str, Any]] = [
-        {"type": kind, "zone": z.word, "kind": z.kind, "text": z.text, "cases": _count(cases or (), kind, z.word)}
+        {"type": kind, "zone": z.word, "kind": z.kind, "text": z.text, "cases": _count_cases(cases or (), kind, z.word)}
         for z in record.zones
         for kind in z.types
     ]
@@ -172,12 +172,12 @@ def coverage(record: OperatorClasses, cases: Sequence[dict[str, Any]] | None = N
     }
 
 
-def _count(cases: Sequence[dict[str, Any]], kind: str, word: str) -> int:
+def _count_cases(cases: Sequence[dict[str, Any]], kind: str, word: str) -> int:
     """Return how many cases are of the element type `kind` and of the class `word`."""
     return sum((c["type"], c["zone"]) == (kind, word) for c in cases)
 
 
-def _json(data: Any) -> str:
+def _json_text(data: Any) -> str:
     """Return `data` as JSON text; ValueError for NaN and infinities."""
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
@@ -194,7 +194,7 @@ def _write_case(folder: Path, vector: Vector) -> dict[str, Any]:
     case, place = vector.case, f"{vector.case.operator}/{vector.tag}"
     shapes = {name: a.value.shape for name, a in vector.answers.items()}
     files = {"model.onnx": model(case, shapes).SerializeToString(deterministic=True)}
-    files["exact.json"] = _json({name: a.exact for name, a in vector.answers.items()}).encode()
+    files["exact.json"] = _json_text({name: a.exact for name, a in vector.answers.items()}).encode()
     inputs, outputs = [], []
     for i, (name, array) in enumerate(case.fed.items()):
         files[f"input_{i}.npy"] = _npy_bytes(array)

@@ -44,11 +44,11 @@ def interval_of(ball: Any) -> tuple[Fraction, Fraction] | None:
     """Return (least, largest) number of a ball, or None if it is not finite."""
     if not ball.is_finite():
         return None
-    middle, far = (Fraction(*_ratio(part)) for part in (ball.mid(), ball.rad()))
+    middle, far = (Fraction(*_ratio_of_point(part)) for part in (ball.mid(), ball.rad()))
     return middle - far, middle + far
 
 
-def _ratio(point: Any) -> tuple[int, int]:
+def _ratio_of_point(point: Any) -> tuple[int, int]:
     """Return a point ball as (numerator, denominator); exponents are limited far beyond every format."""
     mantissa, exponent = (int(part) for part in point.man_exp())
     exponent = min(

@@ -10,12 +10,12 @@ _count: dict[str, Any] = {"type": "integer", "minimum": 0}
 _shape: dict[str, Any] = {"type": "array", "items": _count}
 
 
-def _object(required: dict[str, Any]) -> dict[str, Any]:
+def _object_schema(required: dict[str, Any]) -> dict[str, Any]:
     """Return the JSON schema of an object with exactly the keys of `required`, which map to their schemas."""
     return {"type": "object", "required": [*required], "properties": required, "additionalProperties": False}
 
 
-_class = _object(
+_class = _object_schema(
     {
         "type": _text,
         "zone": _text,
@@ -24,7 +24,7 @@ _class = _object(
         "cases": _count,
     }
 )
-_operator = _object(
+_operator = _object_schema(
     {
         "covered": _count,
         "listed": _count,
@@ -32,11 +32,11 @@ _operator = _object(
         "missing": {"type": "object", "additionalProperties": _text},
     }
 )
-_input = _object({"name": _text, "file": _text, "dtype": _text, "shape": _shape})
-_output = _object(
+_input = _object_schema({"name": _text, "file": _text, "dtype": _text, "shape": _shape})
+_output = _object_schema(
     {"name": _text, "expected": _text, "radius": _text, "dtype": _text, "shape": _shape, "open": _count, "why": _text}
 )
-_case = _object(
+_case = _object_schema(
     {
         "tag": {"type": "string", "pattern": "^E_[A-Z0-9]+_[A-Z0-9]+_[A-Z0-9]+_[0-9]{4}$"},
         "operator": _text,
@@ -53,7 +53,7 @@ _case = _object(
 INDEX: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "Index of a folder of test vectors",
-    **_object(
+    **_object_schema(
         {
             "format": {"const": FORMAT},
             "specgrad": _text,

@@ -25,7 +25,7 @@ SAME_SAYS = "the profile demands auto_pad=NOTSET (S28, S29)"
 # --- which attributes -------------------------------------------------------------------------------------------
 
 
-def _pads(a: Mapping[str, Any]) -> list[tuple[int, int]]:
+def _explicit_padding(a: Mapping[str, Any]) -> list[tuple[int, int]]:
     """Return the explicit (low, high) padding per axis of attributes `a`; [] if there is none or it is automatic."""
     given = a["padding"]
     return [] if isinstance(given, str) or given == 0 else list(given)
@@ -33,15 +33,15 @@ def _pads(a: Mapping[str, Any]) -> list[tuple[int, int]]:
 
 def _is_plain(a: Mapping[str, Any], s: Mapping[str, Shape]) -> bool:
     """Return whether a case with attributes `a` and shapes s has explicit padding, no ceil and one group."""
-    return not isinstance(a["padding"], str) and not _ceil(a, s) and _groups(a) == 1
+    return not isinstance(a["padding"], str) and not _rounds_up(a, s) and _group_count(a) == 1
 
 
-def _groups(a: Mapping[str, Any]) -> int:
+def _group_count(a: Mapping[str, Any]) -> int:
     """Return the number of groups of a convolution."""
     return int(a.get("groups", 1))
 
 
-def _ceil(a: Mapping[str, Any], s: Mapping[str, Shape]) -> bool:
+def _rounds_up(a: Mapping[str, Any], s: Mapping[str, Shape]) -> bool:
     """Return whether attributes `a` ask to round output sizes up; s are the shapes."""
     return bool(a.get("ceil"))
 
@@ -58,66 +58,72 @@ def _leaves_gaps(a: Mapping[str, Any], s: Mapping[str, Shape]) -> bool:
 
     `a` are the attributes, `s` the shapes by argument.
     """
-    kernel = _kernel(a, s)
+    kernel = _kernel_sizes(a, s)
     steps = zip(kernel, a["stride"], a.get("dilation", (1,) * len(kernel)), strict=True)
     return str(a["padding"]).startswith("same") and any(e * (k - 1) + 1 < t for k, t, e in steps)
 
 
-def _of_rank(rank: int) -> Accept:
+def _has_rank(rank: int) -> Accept:
     """Return a filter of (attributes, shapes): x has this many spatial axes, padding is given in numbers, and sizes are
     not rounded up.
     """
-    return lambda a, s: len(s["x"]) == rank + 2 and not _ceil(a, s) and not isinstance(a["padding"], str)
+    return lambda a, s: len(s["x"]) == rank + 2 and not _rounds_up(a, s) and not isinstance(a["padding"], str)
 
 
-def _kernel(a: Mapping[str, Any], s: Mapping[str, Shape]) -> Shape:
+def _kernel_sizes(a: Mapping[str, Any], s: Mapping[str, Shape]) -> Shape:
     """Return the kernel sizes of a pool or convolution with attributes `a` and shapes s."""
     return tuple(a["kernel"]) if "kernel" in a else s["w"][2:]
 
 
 ATTRIBUTE_CLASSES: dict[str, tuple[str, Kind, Accept]] = {
-    "RANK1": ("one spatial axis", "shape", _of_rank(1)),
-    "RANK2": ("two spatial axes", "shape", _of_rank(2)),
-    "RANK3": ("three spatial axes", "shape", _of_rank(3)),
+    "RANK1": ("one spatial axis", "shape", _has_rank(1)),
+    "RANK2": ("two spatial axes", "shape", _has_rank(2)),
+    "RANK3": ("three spatial axes", "shape", _has_rank(3)),
     "BATCH": ("several samples", "shape", lambda a, s: s["x"][0] > 1 and _is_plain(a, s)),
-    "KERNEL1": ("kernels of one cell", "constraint", lambda a, s: set(_kernel(a, s)) == {1} and _is_plain(a, s)),
+    "KERNEL1": ("kernels of one cell", "constraint", lambda a, s: set(_kernel_sizes(a, s)) == {1} and _is_plain(a, s)),
     "WHOLE": (
         "a kernel of the input's size, no padding",
         "constraint",
-        lambda a, s: _kernel(a, s) == s["x"][2:] and not _pads(a) and _is_plain(a, s),
+        lambda a, s: _kernel_sizes(a, s) == s["x"][2:] and not _explicit_padding(a) and _is_plain(a, s),
     ),
     "STRIDE": ("steps larger than 1", "constraint", lambda a, s: min(a["stride"]) > 1 and _is_plain(a, s)),
     "GAP": (
         "steps beyond the kernel: cells that no window reads",
         "constraint",
-        lambda a, s: all(t > k for t, k in zip(a["stride"], _kernel(a, s), strict=True)) and _is_plain(a, s),
+        lambda a, s: all(t > k for t, k in zip(a["stride"], _kernel_sizes(a, s), strict=True)) and _is_plain(a, s),
     ),
     "DILATION": (
         "taps that are not neighbours",
         "constraint",
-        lambda a, s: max(a.get("dilation", (1,))) > 1 and max(_kernel(a, s)) > 1 and _is_plain(a, s),
+        lambda a, s: max(a.get("dilation", (1,))) > 1 and max(_kernel_sizes(a, s)) > 1 and _is_plain(a, s),
     ),
     "SYMPAD": (
         "the same padding on both sides",
         "constraint",
-        lambda a, s: any(p for p, _ in _pads(a)) and all(p == q for p, q in _pads(a)) and _is_plain(a, s),
+        lambda a, s: (
+            any(p for p, _ in _explicit_padding(a)) and all(p == q for p, q in _explicit_padding(a)) and _is_plain(a, s)
+        ),
     ),
     "ASYMPAD": (
         "other padding on each side",
         "constraint",
-        lambda a, s: any(p != q for p, q in _pads(a)) and _is_plain(a, s),
+        lambda a, s: any(p != q for p, q in _explicit_padding(a)) and _is_plain(a, s),
     ),
     "SAME": (
         "auto_pad",
         "constraint",
         lambda a, s: isinstance(a["padding"], str) and not _is_ceil_valid(a) and not _leaves_gaps(a, s),
     ),
-    "CEIL": ("sizes rounded up", "constraint", lambda a, s: _ceil(a, s) and not isinstance(a["padding"], str)),
-    "GROUP": ("groups of channels", "constraint", lambda a, s: _groups(a) > 1 and not isinstance(a["padding"], str)),
+    "CEIL": ("sizes rounded up", "constraint", lambda a, s: _rounds_up(a, s) and not isinstance(a["padding"], str)),
+    "GROUP": (
+        "groups of channels",
+        "constraint",
+        lambda a, s: _group_count(a) > 1 and not isinstance(a["padding"], str),
+    ),
     "DEPTH": (
         "a group per channel, several filters each",
         "constraint",
-        lambda a, s: _groups(a) == s["x"][1] > 1 and s["w"][0] > s["x"][1] and not isinstance(a["padding"], str),
+        lambda a, s: _group_count(a) == s["x"][1] > 1 and s["w"][0] > s["x"][1] and not isinstance(a["padding"], str),
     ),
     "BIAS": ("with a bias", "function", lambda a, s: "b" in s and not isinstance(a["padding"], str)),
 }
@@ -328,7 +334,9 @@ MAX_POOL = OperatorClasses(
 
 def _padded_average(include: bool) -> Accept:
     """Return a filter for padded average pools whose divisor does (or does not) include padding."""
-    return lambda a, s: bool(_pads(a)) and a.get("count_include_pad", True) is include and "divisor" not in a
+    return lambda a, s: (
+        bool(_explicit_padding(a)) and a.get("count_include_pad", True) is include and "divisor" not in a
+    )
 
 
 def _average_class(word: str, text: str, accept: Accept, types: tuple[str, ...] = FLOATS) -> EquivalenceClass:

@@ -74,7 +74,7 @@ class AuditKind(Listed):
         o = self.options
         try:
             given = open_model(self.file(model), "campaign")
-            drawn = default_inputs(given, self._shapes(model, given), seed=seed)
+            drawn = default_inputs(given, self._open_input_shapes(model, given), seed=seed)
             limits = {"run_seconds": o["seconds"], "tolerance_seconds": o["tolerance_seconds"]}
             audited = audit(given, name, drawn.arrays, accept=o["accept"], **limits)
         except MissingPackageError:
@@ -98,7 +98,7 @@ class AuditKind(Listed):
             "script": audited.script or None,
         }
 
-    def _shapes(self, name: str, model: Model) -> dict[str, Shape]:
+    def _open_input_shapes(self, name: str, model: Model) -> dict[str, Shape]:
         """Return the sizes that the spec gives for inputs that the model leaves open; CampaignError for sizes that
         contradict it.
 

@@ -68,24 +68,24 @@ class CertifyKind(Listed):
         for name in ("eps", "low", "high"):
             if o[name] is not None and ways != ["samples"]:
                 raise CampaignError(f"{name} goes with samples; a property has its own bounds")
-        self.eps, self.low, self.high = (_number(name, o[name]) for name in ("eps", "low", "high"))
+        self.eps, self.low, self.high = (_fraction_option(name, o[name]) for name in ("eps", "low", "high"))
         if ways == ["samples"] and self.eps is None:
             raise CampaignError('samples need eps: how far every cell may move, "2/255"')
-        self.items: list[tuple[str, Any, float]] = [*self._items(ways[0])]
+        self.items: list[tuple[str, Any, float]] = [*self._list_items(ways[0])]
 
-    def _items(self, way: str) -> Iterator[tuple[str, Any, float]]:
+    def _list_items(self, way: str) -> Iterator[tuple[str, Any, float]]:
         """Yield the items, (model, property file or number of a sample, seconds); `way` is "instances", "properties" or
         "samples".
         """
         seconds = self.options["seconds"]
         if way == "instances":
-            yield from self._instances(self.options["instances"])
+            yield from self._vnncomp_instances(self.options["instances"])
             return
         models = self.files(self.options["models"])
         some = self.files(self.options["properties"]) if way == "properties" else range(len(self.samples[0]))
         yield from ((m, s, seconds) for m, s in itertools.product(models, some))
 
-    def _instances(self, name: str) -> Iterator[tuple[str, str, float]]:
+    def _vnncomp_instances(self, name: str) -> Iterator[tuple[str, str, float]]:
         """Yield (model, property, seconds) of every line of the VNN-COMP .csv file `name`.
 
         CampaignError for one that is none.
@@ -223,11 +223,11 @@ class CertifyKind(Listed):
         return findings
 
 
-def _number(name: str, text: str | None) -> Fraction | None:
+def _fraction_option(name: str, text: str | None) -> Fraction | None:
     """Return the text of the option `name` as a Fraction, None if it is absent; CampaignError if it is no number (eps:
     or negative).
 
-    >>> _number("eps", "2/255")
+    >>> _fraction_option("eps", "2/255")
     Fraction(2, 255)
     """
     try:

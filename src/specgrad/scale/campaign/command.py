@@ -82,7 +82,7 @@ def run(
     start = time.monotonic()
     options: dict[str, Any] = {"executor": executor, "workers": workers, "address": address}
     options |= {"retries": retries, "retry_crashed": retry_crashed}
-    with _bar(as_json) as step:
+    with _progress_bar(as_json) as step:
         done = campaign.run(asked, progress=step, **options)
     verdict = "crashed" if done.crashed else "ok"
     counts = {"before": done.before, "run": done.run, "crashed": done.crashed, "deaths": done.deaths}
@@ -132,7 +132,7 @@ def _use_one_thread() -> None:
 
 
 @contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[Any], None] | None]:
+def _progress_bar(quiet: bool) -> Iterator[Callable[[Any], None] | None]:
     """Yield a callback that shows progress on stderr, or None if nobody watches or `quiet`."""
     if quiet or not sys.stderr.isatty():
         yield None
@@ -178,12 +178,12 @@ def rate_text(rate: float | None, left: float | None) -> str:
     return f"{text}, {time_text(left)} left" if left else text
 
 
-def _head(console: Console, verdict: str, text: str) -> None:
+def _print_head(console: Console, verdict: str, text: str) -> None:
     """Print the first line of a command's answer: the verdict in its colour, and a text."""
     screen.line(console, (verdict, f"bold {screen.colour(verdict)}"), f"  {text}")
 
 
-def _plural(count: int, what: str) -> str:
+def _count_text(count: int, what: str) -> str:
     """Return a count with its noun `what`, in the plural unless it is 1."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
@@ -192,7 +192,7 @@ def show_estimate(console: Console, spec: Path, verdict: str, data: Mapping[str,
     """Print the verdict and the estimated cost of the campaign in the file `spec`; `data` is what `estimate` prints as
     JSON.
     """
-    _head(console, verdict, f"{spec}: {data['kind']}, {_plural(data['shards'], 'shard')}")
+    _print_head(console, verdict, f"{spec}: {data['kind']}, {_count_text(data['shards'], 'shard')}")
     for tried in data["tried"]:
         screen.line(console, f"shard {tried['shard']}: {time_text(tried['seconds'])}")
     for crash in data["crashed"]:
@@ -213,28 +213,28 @@ def show_run(console: Console, spec: Path, verdict: str, data: Mapping[str, Any]
 
     `spec` is the campaign's file.
     """
-    _head(console, verdict, f"{spec}: {_plural(data['shards'], 'shard')} of kind {data['kind']}")
+    _print_head(console, verdict, f"{spec}: {_count_text(data['shards'], 'shard')} of kind {data['kind']}")
     text = f"{data['run']:,} run in {time_text(data['seconds'])}"
     text += f", {data['before']:,} were done before" if data["before"] else ""
     left = data["shards"] - data["run"] - data["before"] - data["crashed"]
     screen.line(console, text + (f", {left:,} left for others" if left else ""))
     if data["deaths"]:
-        screen.line(console, f"{_plural(data['deaths'], 'worker')} died, and work went on")
+        screen.line(console, f"{_count_text(data['deaths'], 'worker')} died, and work went on")
     if data["crashed"]:
-        screen.line(console, f"{_plural(data['crashed'], 'shard')} crashed every time; campaign collect says how")
+        screen.line(console, f"{_count_text(data['crashed'], 'shard')} crashed every time; campaign collect says how")
     screen.line(console, f"records: {data['folder']}")
 
 
 def show_status(console: Console, there: Any) -> None:
     """Print the state `there` of a campaign, with a bar of its shards in order; x marks a crash."""
-    _head(console, there.verdict, f"{there.kind}, {there.folder}")
+    _print_head(console, there.verdict, f"{there.kind}, {there.folder}")
     drawn = screen.has_bars(console)
     letters = "·░▒▓█" if drawn else ".:-+#"
     width = min(BAR_CELLS, max(10, console.width - 12))
     cells = ["x" if crashed else letters[int(share * 4)] for share, crashed in there.done_by_segment(width)]
     percent = 100 * len(there.done) / there.count
     screen.line(console, f"{''.join(cells)}  {int(percent * 10) / 10:.3g} %", whole=True)
-    text = f"{len(there.done):,} of {_plural(there.count, 'shard')} done, {len(there.crashed):,} crashed"
+    text = f"{len(there.done):,} of {_count_text(there.count, 'shard')} done, {len(there.crashed):,} crashed"
     screen.line(console, f"{text}, {there.left:,} left")
     if there.left:
         rate = rate_text(there.rate, there.seconds_left)
@@ -245,26 +245,26 @@ def show_status(console: Console, there: Any) -> None:
 
 def show_collected(console: Console, spec: Path, result: Any) -> None:
     """Print the counts by group, the crashes and the findings of `result`; `spec` is the campaign's file."""
-    head = f"{spec}: {result.kind.name}, {result.done:,} of {_plural(result.shards, 'shard')}"
-    _head(console, result.verdict, f"{head}, {_plural(result.total.total(), 'verdict')}")
+    head = f"{spec}: {result.kind.name}, {result.done:,} of {_count_text(result.shards, 'shard')}"
+    _print_head(console, result.verdict, f"{head}, {_count_text(result.total.total(), 'verdict')}")
     kinds = sorted(result.total, key=lambda k: (k in result.kind.BAD, k not in result.kind.GOOD, k))
     shown = sorted(result.counts.items(), key=lambda item: not any(item[1][k] for k in result.kind.BAD))
     rows = []
     for name, counts in (*shown[:MAX_SHOWN], *([("all", result.total)] if len(shown) > 1 else [])):
-        cells = [screen.cell(f"{counts[k]:,}" if counts[k] else "", _colour(result.kind, k)) for k in kinds]
+        cells = [screen.cell(f"{counts[k]:,}" if counts[k] else "", _verdict_colour(result.kind, k)) for k in kinds]
         rows.append([screen.cell(name), *cells])
     print_table(console, [Column("", folds=True), *(Column(k, right=True) for k in kinds)], rows)
     if len(shown) > MAX_SHOWN:
         screen.line(console, f"and {len(shown) - MAX_SHOWN:,} more rows (--json lists all)")
     left = result.shards - result.done - len(result.crashes)
     if left:
-        screen.line(console, ("unfinished", "yellow"), f" {_plural(left, 'shard')} to be run")
+        screen.line(console, ("unfinished", "yellow"), f" {_count_text(left, 'shard')} to be run")
     for crash in result.crashes[:MAX_SHOWN]:
         screen.line(console, ("crashed", "yellow"), f" shard {crash['shard']}: {crash['how']}")
     if len(result.crashes) > MAX_SHOWN:
         screen.line(console, f"and {len(result.crashes) - MAX_SHOWN:,} more shards crashed (--json lists all)")
     for finding in result.findings[:MAX_SHOWN]:
-        screen.line(console, (finding.row["verdict"], "red"), f" {finding.what} ({_plural(finding.times, 'time')})")
+        screen.line(console, (finding.row["verdict"], "red"), f" {finding.what} ({_count_text(finding.times, 'time')})")
         screen.line(console, f"  {finding.detail}")
         if finding.name:
             screen.line(console, f"  {finding.name}")
@@ -272,7 +272,7 @@ def show_collected(console: Console, spec: Path, result: Any) -> None:
         screen.line(console, f"and {len(result.findings) - MAX_SHOWN:,} more findings (--json lists all)")
 
 
-def _colour(kind: Any, verdict: str) -> str:
+def _verdict_colour(kind: Any, verdict: str) -> str:
     """Return the colour of a verdict in this kind of campaign: good, bad or open."""
     return "red" if verdict in kind.BAD else "green" if verdict in kind.GOOD else "yellow"
 

@@ -62,14 +62,14 @@ class ConformanceKind(Kind):
 
     def start(self) -> None:
         """Ask the runtime one case, so that it is loaded before the first shard."""
-        self.examiner.ask(next(self._cases("relu", 0)))
+        self.examiner.ask(next(self._generated_cases("relu", 0)))
 
     def close(self) -> None:
         """End the runtime's process, if it was started."""
         if "examiner" in self.__dict__:
             self.examiner.process.close()
 
-    def _cases(self, operator: str, seed: int) -> Iterator[OpCase]:
+    def _generated_cases(self, operator: str, seed: int) -> Iterator[OpCase]:
         """Return the generated test cases of one operator and seed."""
         return cases_for(operator, self.runtime, self.options["questions"], seed, self.options["gradients"])
 
@@ -77,8 +77,8 @@ class ConformanceKind(Kind):
         """Yield the verdict on each case of a shard, one operator and seed, as JSON data."""
         turn, place = divmod(shard, len(self.operators))
         operator, seed = self.operators[place], self.options["first_seed"] + turn
-        for case in self._cases(operator, seed):
-            yield _row(case, seed, self.examiner.ask(case))
+        for case in self._generated_cases(operator, seed):
+            yield _case_row(case, seed, self.examiner.ask(case))
 
     def group_of(self, row: Row) -> str:
         """Return the operator, under which verdicts are counted."""
@@ -102,7 +102,7 @@ class ConformanceKind(Kind):
         passed = []
         for done, (row, times) in enumerate(smallest):
             progress(f"shrinking {row['operator']}", done, len(smallest))
-            case = next(itertools.islice(self._cases(row["operator"], row["seed"]), row["number"], None))
+            case = next(itertools.islice(self._generated_cases(row["operator"], row["seed"]), row["number"], None))
             verdict = self.examiner.ask(case)
             if verdict.kind not in BAD:
                 passed.append(Finding(row["question"], f"asked again: {verdict}", row, times))
@@ -119,7 +119,7 @@ class ConformanceKind(Kind):
         return reported + passed
 
 
-def _row(case: OpCase, seed: int, verdict: Verdict) -> Row:
+def _case_row(case: OpCase, seed: int, verdict: Verdict) -> Row:
     """Return the JSON row of one test case of a seed with its verdict; every row has the same keys."""
     bad = verdict.kind in BAD
     reason = str(verdict) if bad else verdict.detail

@@ -36,24 +36,24 @@ class Estimate:
     crashed: dict[int, str]
     rows: int
 
-    def _hours(self, seconds: float) -> float:
+    def _core_hours_at(self, seconds: float) -> float:
         """Return the core hours of the whole campaign if every shard took `seconds`."""
         return self.count * seconds / 3600
 
     @property
     def core_hours(self) -> float:
         """Estimated core hours of all shards, if they take as long as the tried ones on average."""
-        return self._hours(sum(self.seconds.values()) / max(len(self.seconds), 1))
+        return self._core_hours_at(sum(self.seconds.values()) / max(len(self.seconds), 1))
 
     @property
     def least(self) -> float:
         """Estimated core hours if all shards took as long as the fastest tried one."""
-        return self._hours(min(self.seconds.values(), default=0.0))
+        return self._core_hours_at(min(self.seconds.values(), default=0.0))
 
     @property
     def most(self) -> float:
         """Estimated core hours if all shards took as long as the slowest tried one."""
-        return self._hours(max(self.seconds.values(), default=0.0))
+        return self._core_hours_at(max(self.seconds.values(), default=0.0))
 
     def to_json(self, price: float | None = None) -> dict[str, Any]:
         """Return the estimate as JSON data; `price` per core hour adds the cost."""

@@ -50,10 +50,10 @@ class TilesKind(Kind):
         o = self.options
         need("tensorstore", "arrays in stores need")
         try:
-            there = Store("source", self._address(o["source"]))
+            there = Store("source", self._store_address(o["source"]))
         except FileNotFoundError:
             raise CampaignError(f"no zarr array {o['source']} in {self.home}") from None
-        graph = self._graph(there.shape)
+        graph = self._graph_at_source(there.shape)
         self.plan: Plan = tiles(graph, o["tile"] if isinstance(o["tile"], int) else tuple(o["tile"]), axes=o["axes"])
         if len(o["targets"]) != len(graph.output_positions):
             text = f"the model has {len(graph.output_positions)} outputs, and targets names {len(o['targets'])}"
@@ -66,11 +66,11 @@ class TilesKind(Kind):
                 raise CampaignError(f"{key} must be one of {', '.join(TYPES)}; got {o[key]!r:.40}")
         self.compute = compute_dtype({}, read, o["compute"])
 
-    def _address(self, text: str) -> str:
+    def _store_address(self, text: str) -> str:
         """Return the address of a store that `text` names; paths are from the spec's folder."""
         return text if URL.match(text) else str(self.home / text)
 
-    def _graph(self, shape: tuple[int, ...]) -> Graph:
+    def _graph_at_source(self, shape: tuple[int, ...]) -> Graph:
         """Return the model's graph at the shape of the source; CampaignError unless it has one input."""
         model = open_model(self.file(self.options["model"]), "campaign")
         if len(model.names) != 1:
@@ -91,7 +91,7 @@ class TilesKind(Kind):
     @cached_property
     def tile_job(self) -> TileJob:
         """The job of the plan's tiles; target arrays that do not exist are created here."""
-        places = iter([self._address(name) for name in self.options["targets"]])
+        places = iter([self._store_address(name) for name in self.options["targets"]])
         trees = transform(lambda _, p: next(places), self.plan.graph.outputs)
         stores, rounded = targets_of(self.plan, trees, self.compute, self.options["dtype"])
         return TileJob(self.plan, self.blueprint, self.sources, stores, rounded, None)

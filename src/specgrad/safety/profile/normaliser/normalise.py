@@ -97,7 +97,7 @@ def _normalise_view(view: ModelView, process: Process) -> Normalised:
     pin(draft)
     for step in PASSES:
         step(draft)
-    _declare(draft, process)
+    _declare_values(draft, process)
     if not any(p.key == MARK for p in draft.model.metadata_props):
         draft.model.metadata_props.add(key=MARK, value="see the side file")
     data = _serialise_valid(draft.model, process)
@@ -111,7 +111,7 @@ def is_normalised(data: bytes) -> bool:
     return MARK.encode() in data
 
 
-def _error(text: str) -> UnsupportedError:
+def _cannot_normalise(text: str) -> UnsupportedError:
     """Return the UnsupportedError whose text says why nothing can be written."""
     return UnsupportedError("normalise", printable(text))
 
@@ -119,22 +119,24 @@ def _error(text: str) -> UnsupportedError:
 def _check_supported(view: ModelView) -> None:
     """Raise UnsupportedError if the file is invalid, has unknown nodes, or inputs with open sizes."""
     if view.onnx_result.ended is not None or view.onnx_result.checker is not None:
-        raise _error(f"the file is not valid ONNX: {view.onnx_result.ended or view.onnx_result.checker}")
+        raise _cannot_normalise(f"the file is not valid ONNX: {view.onnx_result.ended or view.onnx_result.checker}")
     if view.onnx_result.inliner is not None:
-        raise _error(f"its functions cannot be expanded: {view.onnx_result.inliner}")
+        raise _cannot_normalise(f"its functions cannot be expanded: {view.onnx_result.inliner}")
     if view.refusal is not None:
-        raise _error(f"the file has no meaning here, so nothing could be compared: {view.refusal}")
+        raise _cannot_normalise(f"the file has no meaning here, so nothing could be compared: {view.refusal}")
     for name, reason in view.unsupported.items():
-        raise _error(f"the node that gives {name!r} has no meaning here, so nothing could be compared: {reason}")
+        raise _cannot_normalise(
+            f"the node that gives {name!r} has no meaning here, so nothing could be compared: {reason}"
+        )
     for info in view.inputs:
         if info.name not in view.shapes and any(d.dim_value < 1 for d in info.type.tensor_type.shape.dim):
-            raise _error(f"input {info.name!r} has an open size; give --shape {info.name}=...")
+            raise _cannot_normalise(f"input {info.name!r} has an open size; give --shape {info.name}=...")
 
 
 # --- types and shapes -------------------------------------------------------------------------------------------------
 
 
-def _declare(draft: Draft, process: Process) -> None:
+def _declare_values(draft: Draft, process: Process) -> None:
     """Write type and shape of every value: shapes by our importer, types by ONNX's inference.
 
     UnsupportedError if one is not known, or what would be written cannot be read.
@@ -147,11 +149,11 @@ def _declare(draft: Draft, process: Process) -> None:
         info.type.tensor_type.ClearField("shape") if not _is_closed(info) else None
     view = ModelView(_with_shapes(draft), process=process)
     if view.refusal is not None:
-        raise _error(f"what would be written cannot be read: {view.refusal}")
+        raise _cannot_normalise(f"what would be written cannot be read: {view.refusal}")
     for node, name in view.intermediates:
         shape, kind = view.shape(name), view.inferred_type(name)
         if shape is None or not kind:
-            raise _error(f"type or shape of {name!r} (node {node.proto.name!r}) is not known")
+            raise _cannot_normalise(f"type or shape of {name!r} (node {node.proto.name!r}) is not known")
         graph.value_info.append(helper.make_tensor_value_info(name, kind, shape))
     known = {name for name, info in draft.view.declared.items() if info.type.tensor_type.elem_type and _is_closed(info)}
     lacking = sum(name not in known for _, name in view.intermediates if name not in draft.expanded)
@@ -159,7 +161,7 @@ def _declare(draft: Draft, process: Process) -> None:
     for info in graph.output:
         shape = view.shape(str(info.name))
         if shape is None:
-            raise _error(f"the shape of output {info.name!r} is not known")
+            raise _cannot_normalise(f"the shape of output {info.name!r} is not known")
         _write_shape(info, shape)
 
 
@@ -196,10 +198,10 @@ def _write_shape(info: onnx.ValueInfoProto, sizes: Sequence[int]) -> None:
 def _serialise_valid(model: onnx.ModelProto, process: Process) -> bytes:
     """Return the bytes of the model; UnsupportedError if it is too large or onnx.checker rejects it."""
     if model.ByteSize() > MAX_MODEL_BYTES:
-        raise _error(f"the file would have {model.ByteSize()} bytes; {MAX_MODEL_BYTES} can be written")
+        raise _cannot_normalise(f"the file would have {model.ByteSize()} bytes; {MAX_MODEL_BYTES} can be written")
     said = run_onnx_code(model, None, process)
     if said.ended is not None or said.checker is not None:
-        raise _error(f"what would be written is not valid ONNX: {said.ended or said.checker}")
+        raise _cannot_normalise(f"what would be written is not valid ONNX: {said.ended or said.checker}")
     return bytes(model.SerializeToString())
 
 
@@ -211,18 +213,18 @@ def _check_same(before: onnx.ModelProto, after: onnx.ModelProto, view: ModelView
     try:
         first, second = (without_limits(from_onnx(m, input_shapes=view.sizes).at()) for m in (before, after))
     except SpecgradError as error:
-        raise _error(f"the two files could not be compared: {error}") from None
+        raise _cannot_normalise(f"the two files could not be compared: {error}") from None
     if not same_node_for_node(first, second):
-        raise _error(f"the two files do not import to one graph{_first_shape_difference(first, second)}")
+        raise _cannot_normalise(f"the two files do not import to one graph{_first_shape_difference(first, second)}")
 
 
 def without_limits(graph: OnnxGraph) -> OnnxGraph:
     """Return the graph with clamp bounds at the limits of a float format removed, as ONNX writes them for none."""
-    nodes = tuple(replace(n, params=dict(_bounds(n.params))) if n.op.name == "clamp" else n for n in graph.nodes)
+    nodes = tuple(replace(n, params=dict(_clamp_bounds(n.params))) if n.op.name == "clamp" else n for n in graph.nodes)
     return replace(graph, nodes=nodes)
 
 
-def _bounds(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _clamp_bounds(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the parameters of a clamp, with bounds at the limits of a format as None."""
     for name, value in params.items():
         yield name, None if value is not None and abs(float(value)) in FORMAT_LIMITS else value

@@ -51,16 +51,16 @@ def leave_out_the_unused(draft: Draft) -> None:
     used = {name for n in draft.nodes() for name in reads(n)} | {str(o.name) for o in graph.output}
     before = {name for n in draft.view.nodes for name in reads(n)} | used
     draft.count_change("initializers that nothing reads left out", sum(t.name not in before for t in graph.initializer))
-    _replace(graph.initializer, [t for t in graph.initializer if t.name in used])
+    _replace_entries(graph.initializer, [t for t in graph.initializer if t.name in used])
 
 
 def _replace_counted(draft: Draft, field: Any, entries: list[Any], what: str) -> None:
     """Replace a repeated field by `entries`, and count how many were removed as the change `what`."""
     draft.count_change(what, len(field) - len(entries))
-    _replace(field, entries)
+    _replace_entries(field, entries)
 
 
-def _replace(field: Any, entries: list[Any]) -> None:
+def _replace_entries(field: Any, entries: list[Any]) -> None:
     """Replace a repeated field by copies of `entries`."""
     copies = [type(e).FromString(e.SerializeToString()) for e in entries]
     del field[:]
@@ -181,7 +181,7 @@ def expand_broadcasts(draft: Draft) -> None:
             draft.expanded[whole] = name
             draft.count_change("broadcasts written as Expand")
         nodes.append(node.proto)
-    _replace(draft.model.graph.node, nodes)
+    _replace_entries(draft.model.graph.node, nodes)
 
 
 def name_nodes(draft: Draft) -> None:
