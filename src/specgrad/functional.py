@@ -30,14 +30,18 @@ Size = int | Sequence[int]
 
 
 def _refuse(operator: str, **given: Any) -> None:
-    """Raise ParameterError unless each argument has the one value that is supported: name=(given, supported) ([P5])."""
+    """Raise ParameterError in the name of the operator unless each argument has the one value that is supported:
+    name=(given, supported) ([P5]).
+    """
     for name, (value, honoured) in given.items():
         if value != honoured:
             raise ParameterError(operator, f"{name}={value!r} is not supported; only {honoured!r}", rule="P5")
 
 
 def _check_rank(operator: str, x: Value, rank: int) -> None:
-    """Raise ShapeError unless x is one sample or a batch of samples of this rank, as PyTorch takes."""
+    """Raise ShapeError in the name of the operator unless x is one sample or a batch of samples of this rank, as
+    PyTorch takes.
+    """
     ndim = len(shape_of(x))
     if ndim not in (rank + 1, rank + 2):
         raise ShapeError(operator, f"input must have {rank + 1} or {rank + 2} axes; got shape {shape_of(x)}")

@@ -56,7 +56,7 @@ class Constant:
         return cells if self.factors is None else np.asarray(cells * self.factors, dtype=object)
 
     def times(self, factors: Array) -> Constant:
-        """Return the product with exact numbers that broadcast to it."""
+        """Return the product with `factors`, exact numbers that broadcast to it."""
         whole = drop_repeats(factors if self.factors is None else np.asarray(self.factors * factors, dtype=object))
         if all(v == 1 for v in whole.flat):
             return Constant(self.array, None, self.roundings)
@@ -133,7 +133,9 @@ def _foldings_of_cells(array: Array) -> tuple[Array, Array]:
 
 
 def _cells_key(array: Array) -> Any:
-    """Return (shape, ...): numbers that float64 holds by their bits, -0 as 0; others one by one, or as they are."""
+    """Return a hashable key of an array, its shape first: numbers that float64 holds by their bits, -0 as 0; others one
+    by one, or as they are.
+    """
     if array.dtype == object:
         as_floats = [_float_if_equal(v) for v in array.flat]
         if None in as_floats:
@@ -197,7 +199,7 @@ def drop_repeats(array: Array) -> Array:
 
 
 def _all_equal(array: Array, first: Array) -> bool:
-    """Return whether every cell equals that of `first`, broadcast along its axes of one cell."""
+    """Return whether every cell of `array` equals that of `first`, broadcast along its axes of one cell."""
     if array.dtype != object:
         return bool((array == first).all())
     whole = np.broadcast_to(first, array.shape)
@@ -236,7 +238,7 @@ def plain_numbers(array: Array) -> Array:
 
 
 def _checked_number(v: Any) -> Any:
-    """Return an exact number, or a finite float; raise ScalarError for anything else."""
+    """Return v, an exact number or a finite float; raise ScalarError for anything else."""
     if not isinstance(v, int | float | Fraction | Surd) or isinstance(v, bool):
         raise ScalarError("constant", f"{type(v).__name__} is no exact number")
     if isinstance(v, float) and not math.isfinite(v):

@@ -30,7 +30,7 @@ def reshape_to(table: TermTable, x: int, shape: Shape) -> int:
 
 
 def permute_to(table: TermTable, x: int, order: tuple[int, ...]) -> int:
-    """Return the value number of permute(x), merged with a permutation inside."""
+    """Return the value number of x with its axes in `order`, merged with a permutation inside."""
     shape = table.values[x].shape
     inner = table.single_atom(x)
     if inner is not None and inner.op == "permute":
@@ -55,6 +55,8 @@ def permute_to(table: TermTable, x: int, order: tuple[int, ...]) -> int:
 def _permuted_below_reshape(table: TermTable, reshape: Atom, order: tuple[int, ...]) -> int | None:
     """Return the value number of permute(reshape(y)) as reshape(permute(y)), if the reshape moves axes of one cell
     alone; else None.
+
+    `order` is that of the axes.
     """
     (y,), shape = reshape.args, reshape.shape
     old = table.values[y].shape
@@ -67,13 +69,15 @@ def _permuted_below_reshape(table: TermTable, reshape: Atom, order: tuple[int, .
 
 
 def _permuted_shape(shape: Shape, order: tuple[int, ...]) -> Shape:
-    """Return the shape after a permutation of the axes."""
+    """Return the shape with its axes in `order`."""
     return tuple(shape[a] for a in order)
 
 
 def _permuted_contract(table: TermTable, value: AffineTerm, order: tuple[int, ...]) -> int | None:
     """Return the value number of permute(s*contract(x, w) + c) as a contraction whose result and x have permuted
     letters; else None.
+
+    `value` is the term, `order` that of the axes.
     """
     (number, scale), shape = value.terms[0], _permuted_shape(value.shape, order)
     atom = table.atoms[number]

@@ -157,7 +157,8 @@ def second_axis_factors(per_channel: Array, weights: Shape, groups: int) -> Arra
 
 
 def canonical_spec(x: str, w: str, out: str) -> tuple[str, list[int]]:
-    """Return a contraction in canonical letters, and the order of w's axes: letters of x, then of the result.
+    """Return the contraction of letters x and w to `out` in canonical letters, and the order of w's axes: letters of x,
+    then of the result.
 
     >>> canonical_spec("db", "ab", "da"), canonical_spec("db", "bc", "dc")
     (('ab,bc->ac', [1, 0]), ('ab,bc->ac', [0, 1]))
@@ -169,7 +170,7 @@ def canonical_spec(x: str, w: str, out: str) -> tuple[str, list[int]]:
 
 
 def split_spec(spec: str) -> tuple[str, str, str]:
-    """Return the letters (x, w, out) of a contraction "x,w->out"."""
+    """Return the letters (x, w, out) of the contraction `spec`, "x,w->out"."""
     ins, _, out = spec.partition("->")
     x, _, w = ins.partition(",")
     return x, w, out
@@ -181,6 +182,8 @@ def split_spec(spec: str) -> tuple[str, str, str]:
 def _under_layout(table: TermTable, shape: Shape, terms: Terms, shift: Array) -> int | None:
     """Return the value number of the sum of s * L(x) + c as L(sum of L'(s) * x + L'(c)), if every atom is the same
     layout L; else None.
+
+    `terms` are {atom number: scale s}, `shift` is c.
     """
     atoms = [table.atoms[a] for a in terms]
     first = atoms[0]

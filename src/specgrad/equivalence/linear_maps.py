@@ -136,7 +136,9 @@ def _map_constant_value(c: TermApplication, atom: Atom) -> int:
 
 
 def _map_constant(c: TermApplication, atom: Atom, cells: Array, shape: Shape) -> Array:
-    """Return W on a constant, by the operator's specification over exact numbers; raise TooManyError if too large."""
+    """Return W on a constant, `cells` broadcast to `shape`, by the operator's specification over exact numbers; raise
+    TooManyError if too large.
+    """
     assert atom.weights is not None
     w = c.table.constants[atom.weights]
     params: dict[str, Any] = {"spec": atom.params[0]} if atom.op == "contract" else {}
@@ -173,7 +175,9 @@ def contract(c: TermApplication) -> int | None:
 
 
 def _flatten_leading(c: TermApplication, x: str, w: str, out: str) -> TermApplication:
-    """Return the call with its leading axes that the weights do not have as one; as it is if there are not several."""
+    """Return the call with its leading axes that the weights do not have merged into one; as it is if there are not
+    several.
+    """
     batch = [a for a in x if a not in w]
     if len(batch) < 2 or not x.startswith("".join(batch)) or not out.startswith("".join(batch)) or 0 in c.shape:
         return c
@@ -181,19 +185,21 @@ def _flatten_leading(c: TermApplication, x: str, w: str, out: str) -> TermApplic
 
 
 def _flatten_argument(table: TermTable, number: int, x: str, w: str) -> int:
-    """Return the value with its leading axes that the weights do not have as one."""
+    """Return the number of the value `number` with its leading axes that the weights do not have merged into one."""
     shape, count = table.values[number].shape, sum(a not in w for a in x)
     return reshape_to(table, number, (math.prod(shape[:count]), *shape[count:]))
 
 
 def _flat_spec(x: str, w: str, out: str) -> str:
-    """Return the contraction with one letter for all letters that the weights do not have."""
+    """Return the contraction "x,w->out" with one letter for all letters that the weights do not have."""
     batch = [a for a in x if a not in w]
     return canonical_spec(x[len(batch) - 1 :], w, out[len(batch) - 1 :])[0]
 
 
 def _absorb_letter_scale(table: TermTable, x: int, w: Constant, spec: str) -> tuple[int, Constant]:
-    """Return (t, s*w) for contract(s*t, w) = contract(t, s*w) if s varies along letters of w alone; else (x, w)."""
+    """Return (t, s*w) for contract(s*t, w) = contract(t, s*w), `spec` its letters, if s varies along letters of w
+    alone; else (x, w).
+    """
     letters, weights, _ = split_spec(spec)
     parts = factor_out_scale(table, x, [a for a, letter in enumerate(letters) if letter not in weights])
     if parts is None:

@@ -154,7 +154,9 @@ def constant_pairs(table: TermTable, a: NormalForm, b: NormalForm) -> list[tuple
 
 
 def weight_difference(pairs: list[tuple[Any, Any, int, int]], a: NormalForm, b: NormalForm) -> Weights:
-    """Return how far corresponding constants are apart, and whether folding in float32 explains it."""
+    """Return how far corresponding constants (`pairs` of `constant_pairs`) are apart, and whether folding in float32
+    explains it.
+    """
     worst, units, most, within = Weights(0.0, 0.0, ("", "")), 0.0, 0, True
     for p, q, atom, other in pairs:
         check_time("constants")
@@ -180,7 +182,8 @@ def weight_difference(pairs: list[tuple[Any, Any, int, int]], a: NormalForm, b: 
 
 
 def _unit_and_roundings(p: Any, q: Any) -> tuple[Any, Any]:
-    """Return, per cell, 2**-24 of the larger size of two constants and how many roundings folding adds to one of them.
+    """Return, per cell, 2**-24 of the larger size of two constants p and q (None: zeros), and how many roundings
+    folding adds to one of them.
 
     Where both are made of as many operations nobody has folded one of them: what differs was given so. The one with
     fewer was folded already: below 2**-126 its cells were rounded to the numbers that float32 has there. Numbers that
@@ -195,12 +198,14 @@ def _unit_and_roundings(p: Any, q: Any) -> tuple[Any, Any]:
 
 
 def all_equal(pairs: list[tuple[Any, Any, int, int]]) -> bool:
-    """Return whether corresponding constants are equal numbers, cell by cell over exact ones; False: not shown."""
+    """Return whether corresponding constants (`pairs` of `constant_pairs`) are equal numbers, cell by cell over exact
+    ones; False: not shown.
+    """
     return all(_equal_constants(p, q) for p, q, _, _ in pairs)
 
 
 def _equal_constants(p: Any, q: Any, at: Any = True) -> bool:
-    """Return whether two constants (None: zeros) are equal; each cell's floats first, since most differ there.
+    """Return whether two constants p and q (None: zeros) are equal; each cell's floats first, since most differ there.
 
     at   the cells that are looked at; True: all of them
     """

@@ -92,7 +92,7 @@ def _value_of_node(
     """Return the value number of one node: folded, under a common layout, by its rule, or uninterpreted.
 
     `values` are the numbers of the nodes before `position`; `given` the known constants by position, to which one that
-    only moves, or is multiplied by few numbers, is added.
+    only moves, or is multiplied by few numbers, is added. `rules` are the operators' rewrite rules.
     """
     numbers = tuple(_value_of_argument(table, a, values) for a in node.args)
     weights = tuple(_constant_argument(table, graph, a, values, given) for a in node.args)
@@ -138,7 +138,9 @@ def _constant_argument(
 
 
 def _track_constant(call: TermApplication, node: Node, given: dict[int, Constant], position: int) -> None:
-    """Record a constant that is permuted, reshaped or multiplied by few numbers: large weights stay as they are."""
+    """Record in `given` the constant at `position` if it is one permuted, reshaped or multiplied by few numbers: large
+    weights stay as they are.
+    """
     large = [k for k, a in enumerate(node.args) if isinstance(a, int) and a in given]
     if not large:
         return
@@ -153,7 +155,7 @@ def _track_constant(call: TermApplication, node: Node, given: dict[int, Constant
 
 
 def _track_product(call: TermApplication, node: Node, given: dict[int, Constant], position: int) -> None:
-    """Record the product, or quotient, of a large constant and one of few numbers."""
+    """Record in `given`, at `position`, the product or quotient of a large constant and one of few numbers."""
     if math.prod(node.shape) <= MAX_EXACT_CELLS:
         return  # a constant as any other
     for k in (0, 1) if node.op is MUL else (0,):
@@ -189,7 +191,9 @@ def _fold_constants(call: TermApplication, node: Node) -> int | None:
 
 
 def _value_by_rule(call: TermApplication, node: Node, rules: Mapping[str, Any]) -> int:
-    """Return the value number of a node by its operator's rule; as an atom if there is no rule or it does not apply."""
+    """Return the value number of a node by its operator's rule in `rules`; as an atom if there is none or it does not
+    apply.
+    """
     made: int | None = rules[node.op.name](call) if node.op.name in rules and node.kind == "real" else None
     return _value_as_atom(call) if made is None else made
 
@@ -206,6 +210,8 @@ def _value_as_atom(call: TermApplication) -> int:
 def _apply_under_layout(call: TermApplication, node: Node, layout: Layout, rules: Mapping[str, Any]) -> int:
     """Return the value number of f(L(x), ..., c), written as L(f(x, ..., L'(c))), for an elementwise f, a reshape or
     permutation L and its inverse L'.
+
+    `rules` are the operators' rewrite rules.
     """
     inner = tuple(without_layout(call.table, a, layout) for a in call.args)
     known = (None if call.table.values[a].terms else call.table.constant_of(a) for a in inner)

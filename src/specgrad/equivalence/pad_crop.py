@@ -84,7 +84,7 @@ def slice_value(table: TermTable, x: int, ranges: Ranges) -> int:
 
 
 def _shortest_range(start: int, stop: int, step: int) -> tuple[int, int, int]:
-    """Return the range of the same cells that ends behind its last one; a single cell has step 1.
+    """Return the range (start, stop, step) of the same cells that ends behind its last one; a single cell has step 1.
 
     >>> _shortest_range(1, 9, 3), _shortest_range(1, 8, 3), _shortest_range(4, 6, 3), _shortest_range(2, 2, 3)
     ((1, 8, 3), (1, 8, 3), (4, 5, 1), (0, 0, 1))

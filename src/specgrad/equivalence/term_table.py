@@ -58,7 +58,7 @@ class TermTable:
         self._numbers: dict[Any, int] = {}
 
     def _number(self, kind: str, key: Any, entry: Any, entries: list[Any]) -> int:
-        """Return the number of an entry; append it if its key is new."""
+        """Return the number of an `entry` among `entries`; append it if its key of this `kind` is new."""
         number = self._numbers.setdefault((kind, key), len(entries))
         if number == len(entries):
             entries.append(entry)
@@ -73,7 +73,7 @@ class TermTable:
         return number
 
     def constant_number(self, array: Array) -> int:
-        """Return the number of a constant made of exact numbers, stored without repetition."""
+        """Return the number of the constant `array` of exact numbers, stored without repetition."""
         return self.constant(Constant(drop_repeats(array)))
 
     def atom(self, atom: Atom) -> int:
@@ -92,7 +92,9 @@ class TermTable:
         return self.value(AffineTerm(atom.shape, ((self.atom(atom), one),), None))
 
     def value_of_constant(self, shape: Shape, array: Array) -> int:
-        """Return the number of a constant value: exact numbers, or finite floats, that broadcast to `shape`."""
+        """Return the number of the constant value `array`: exact numbers, or finite floats, that broadcast to
+        `shape`.
+        """
         array = drop_repeats(array.reshape((1,) * (len(shape) - array.ndim) + array.shape))
         is_zero = not array.any() if array.dtype.kind == "f" else all(v == 0 for v in array.flat)
         return self.value(AffineTerm(shape, (), None if is_zero else self.constant_number(array)))
@@ -113,13 +115,13 @@ class TermTable:
         return None if value.terms else self.shift_of(value)
 
     def single_atom(self, number: int) -> Atom | None:
-        """Return the atom of a value that is one atom, neither scaled nor shifted; else None."""
+        """Return the atom of the value `number` if it is one atom, neither scaled nor shifted; else None."""
         value = self.values[number]
         if len(value.terms) != 1 or value.shift is not None or not self.is_one(value.terms[0][1]):
             return None
         return self.atoms[value.terms[0][0]]
 
     def is_one(self, scale: int) -> bool:
-        """Return whether a constant is the number 1."""
+        """Return whether the constant with the number `scale` is 1 in every cell."""
         array = self.constants[scale].array
         return array.size == 1 and array.flat[0] == 1

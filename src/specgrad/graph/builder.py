@@ -186,7 +186,7 @@ class GraphBuilder:
         return var
 
     def _check_own(self, operator: str, var: Var) -> Var:
-        """Return the variable; raise SpecgradError if it belongs to another builder."""
+        """Return the variable; raise SpecgradError, in the name of the operator, if it belongs to another builder."""
         if var.builder is not self:
             raise SpecgradError(operator, f"{var} belongs to another graph; make it an input of this one")
         return var
@@ -311,7 +311,7 @@ def _key(value: Any, open_sizes: bool) -> Any:
 
 
 def _copy(array: Array) -> Array:
-    """Return a copy that no caller can change; repeated cells (strides of 0) stay one cell."""
+    """Return a copy of an array that no caller can change; repeated cells (strides of 0) stay one cell."""
     cells = array[tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)]
     return np.array(cells) if cells.shape == array.shape else np.broadcast_to(np.array(cells), array.shape)
 

@@ -311,7 +311,7 @@ def named_model(name: str) -> Model:
 
 
 def _is_one_integer(given: Any) -> bool:
-    """Return whether this is one number without axes, of an integer type or bool."""
+    """Return whether `given` is one number without axes, of an integer type or bool."""
     return np.ndim(given) == 0 and np.asarray(given).dtype.kind in "iub"
 
 

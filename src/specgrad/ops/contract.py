@@ -82,8 +82,8 @@ def _jvp(y: Value, args: Any, dargs: Any, *, spec: str) -> Value | None:
 
 
 def _vjp(gy: Value, y: Value, args: Any, *, spec: str) -> tuple[Value, Value]:
-    """Return the cotangents of x and z = `args`: the einsum of `gy`, the output's cotangent, with the other factor,
-    letters exchanged.
+    """Return the cotangents of x and z = `args` of the einsum `spec`: einsums of `gy`, the output's, with the other
+    factor, letters exchanged.
     """
     x, z, out = _parse(spec)
     return (

@@ -38,7 +38,7 @@ def _quantize_shape(x: Shape, scale: Shape, zero: Shape, *, low: int | None, hig
 
 
 def _quantize_spec(x: Array, scale: Array, zero: Array, *, low: int | None, high: int | None) -> Array:
-    """Return saturate(round(x/scale) + zero), ties to even."""
+    """Return round(x/scale) + zero, ties to even, clamped to low..high (None: no limit)."""
     q = np.asarray(scalar.apply("round", np.asarray(x / scale)) + zero)
     q = q if low is None else scalar.maximum(q, scalar.full((), low, q))
     return q if high is None else np.asarray(-scalar.maximum(-q, scalar.full((), -high, q)))

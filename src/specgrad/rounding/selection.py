@@ -237,7 +237,8 @@ def _cells_at(x: Array, index: Array, rank: int) -> Array:
 
 
 def _possible_winners(high: Array, index: Array, floor: Array, challenged: Array, params: Params) -> Candidates:
-    """Return every tap of the windows marked `challenged` that may be the largest: its upper end reaches `floor`.
+    """Return every tap of the windows marked `challenged` that may be the largest: its upper end, in `high`, reaches
+    `floor`.
 
     `index` are the winners of the middle values.
     """

@@ -42,7 +42,9 @@ class TileRunner:
         self.programs.known.update((p, self._to_engine(a)) for p, a in values.items())
 
     def tensor(self, p: int, array: Array) -> Any:
-        """Return input p for the engine: real numbers in the plan's floating type, indices as int64."""
+        """Return `array`, the data of input p, for the engine: real numbers in the plan's floating type, indices as
+        int64.
+        """
         real = self.plan.graph.nodes[p].kind == "real"
         return self._to_engine(np.array(array, dtype=self.compute if real else np.int64))
 

@@ -33,8 +33,6 @@ class Native(NamedTuple):
 class Window:
     """The product of its axes: a relation between inputs of shape `size` and outputs of shape `out`.
 
-    `_hash` is computed once.
-
     >>> from specgrad.window import strided
     >>> w = strided("max_pool", (5,), (3,), stride=(2,), padding=((1, 1),))
     >>> w.out
@@ -47,7 +45,7 @@ class Window:
     """
 
     axes: tuple[Axis, ...]
-    _hash: int = field(init=False, repr=False, compare=False, default=0)
+    _hash: int = field(init=False, repr=False, compare=False, default=0)  # computed once
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash(self.axes))  # windows are keys of every engine's cache

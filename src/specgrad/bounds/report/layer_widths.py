@@ -101,7 +101,9 @@ def grows_most(rows: Sequence[LayerBounds]) -> str:
 
 
 def chart(rows: Sequence[LayerBounds]) -> str:
-    """Return an SVG chart of widths on a logarithmic scale, with the share of unstable cells below."""
+    """Return an SVG chart of the layers' widths, `rows`, on a logarithmic scale, with the share of unstable cells
+    below.
+    """
     if not rows:
         return ""
     sizes = [math.log10(r.widest) for r in rows if r.widest > 0 and math.isfinite(r.widest)]
@@ -167,7 +169,7 @@ def _rectangle(x: float, width: float, floor: float, height: float, tone: str, l
 
 
 def _chart_text(rows: Sequence[LayerBounds]) -> str:
-    """Describe the chart in words, for its alternative text."""
+    """Describe the chart of the layers `rows` in words, for its alternative text."""
     ends = f"from {_width_text(rows[0].widest)} in {rows[0].name} to {_width_text(rows[-1].widest)} in {rows[-1].name}"
     top = max((r for r in rows if r.bending), key=lambda r: r.unstable / r.bending, default=None)
     unstable = (

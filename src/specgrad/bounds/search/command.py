@@ -212,7 +212,7 @@ def _find_verdict(
     """Return the verdict, and the certificate if it was proven by a given split tree, else None.
 
     `statement_` is a property or (x, label, eps); `options`, `source` and `seconds` are of `certify`; progress is shown
-    unless `as_json`.
+    unless `as_json`. `network` is what was read from the model's file.
     """
     from specgrad.bounds.search.certificates.prove import second_opinion
     from specgrad.bounds.search.certify import certify as run_certify
@@ -226,7 +226,8 @@ def _find_verdict(
 def _figures(verdict: Any, network: Any, statement_: Any, options: dict[str, Any]) -> Any:
     """Return the figures of the report on a verdict; bounds are computed again over the whole box.
 
-    `statement_` is a property or (x, label, eps), `options` are of `certify`.
+    `statement_` is a property or (x, label, eps), `options` are of `certify`. `network` is what was read from the
+    model's file.
     """
     from specgrad.bounds.report.figures import figures_of
     from specgrad.bounds.search.certify import graph_and_property
@@ -250,7 +251,7 @@ def _run_largest(
     """Search the largest eps, print and write the results, and return the exit code.
 
     `statement_` is (x, label, first eps), `options` and `source` are of `certify`; `certificate` is where to write one,
-    or None. `model` is the file's name; `as_json` prints one JSON object.
+    or None. `model` is the file's name; `as_json` prints one JSON object. `network` is what was read from it.
     """
     from specgrad.bounds.search.eps_search import largest_eps
 
@@ -298,7 +299,8 @@ def _find_certificate(
 ) -> tuple[Any, str | None]:
     """Return (certificate, None), or (None, the reason why there is none); it may take `seconds` again.
 
-    `statement_` is a property or (x, label, eps), `options` are of `prove`, `step` is told the progress.
+    `statement_` is a property or (x, label, eps), `options` are of `prove`, `step` is told the progress. `network` is
+    what was read from the model's file.
     """
     from specgrad.bounds.search.certificates.prove import NoCertificateError, prove
 

@@ -330,8 +330,8 @@ def _is_usable(question: OpCase) -> bool:
 
 
 def _draw_spelling(rng: Random, operator: str, attributes: dict[str, Any], arrays: Mapping[str, Shape]) -> str:
-    """Draw how the case is written: "constant weights", "output_shape" (of conv_transpose, where padding follows from
-    it), or "".
+    """Draw how the case of an operator is written: "constant weights", "output_shape" (of conv_transpose, where padding
+    follows from it), or "".
 
     `attributes` and shapes of `arrays` say what is possible.
     """
@@ -343,7 +343,8 @@ def _draw_spelling(rng: Random, operator: str, attributes: dict[str, Any], array
 
 
 def draw_case(operator: str, kind: str, seed: int, accept: Accept | None = None) -> OpCase:
-    """Return the test case of a seed with data of a kind; `accept` says which attributes and shapes may be drawn.
+    """Return the test case of an operator and seed with data of a kind; `accept` says which attributes and shapes may
+    be drawn.
 
     ParameterError if it accepts none of MAX_DRAWS.
 
@@ -374,7 +375,7 @@ def kinds_for(operator: str) -> tuple[str, ...]:
 
 
 def draw_cases(operator: str, count: int, seed: int = 0, accept: Accept | None = None) -> Iterator[OpCase]:
-    """Yield `count` test cases, the kinds of data in turn; another `seed` gives others.
+    """Yield `count` test cases of an operator, the kinds of data in turn; another `seed` gives others.
 
     `accept`, if given, decides by attributes and shapes which cases are drawn at all.
     """

@@ -59,13 +59,13 @@ def _public_function(operator: str) -> Any:
 
 @cache
 def _sample_shapes(operator: str) -> tuple[tuple[dict[str, Any], dict[str, Shape]], ...]:
-    """Return attributes and array shapes of SAMPLED_CASES generated cases."""
+    """Return attributes and array shapes of SAMPLED_CASES generated cases of an operator."""
     return tuple(SHAPES[operator](Random(i)) for i in range(SAMPLED_CASES))
 
 
 @cache
 def attribute_names(operator: str) -> tuple[str, ...]:
-    """Return every attribute that some generated case has, in the order of the public function.
+    """Return every attribute that some generated case of an operator has, in the order of the public function.
 
     >>> attribute_names("conv")
     ('stride', 'padding', 'dilation', 'groups')

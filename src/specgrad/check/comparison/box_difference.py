@@ -55,7 +55,7 @@ class BoxDifference:
     independent_bound: float = math.inf
 
     def sentences(self, words: str, excluded: str = "") -> list[str]:
-        """Return the bounds as lines of text; `words` names the class of executions."""
+        """Return the bounds as lines of text; `words` names the class of executions, `excluded` is appended to it."""
         lines = [f"in the box: exact outputs are at most {upward(self.max_difference)} apart ({self.how})"]
         if self.witness_difference > 0:
             lines[0] += f", and {self.witness_difference:.4g} at some input"
@@ -65,7 +65,7 @@ class BoxDifference:
         return lines
 
     def to_json(self) -> dict[str, Any]:
-        """null stands for what is not known."""
+        """Return JSON data: the bounds and how they were found; null stands for what is not known."""
         known = {"max_difference": self.max_difference, "max_execution_difference": self.max_execution_difference}
         known["independent_bound"] = self.independent_bound
         finite = {k: v if math.isfinite(v) else None for k, v in known.items()}
@@ -103,12 +103,12 @@ def bound_difference(
 
 
 def _largest_cell(ends: tuple[Array, ...]) -> float:
-    """Return the largest cell of all arrays."""
+    """Return the largest cell of all arrays `ends`."""
     return max((float(e.max(initial=0.0)) for e in ends), default=0.0)
 
 
 def _intersection(ends: list[tuple[Array, ...]]) -> tuple[Array, ...]:
-    """Return the smallest of several upper bounds, per output and cell."""
+    """Return the smallest of several upper bounds `ends`, each a tuple of one array per output, cell by cell."""
     return tuple(np.min(np.stack(cells), axis=0) for cells in zip(*ends, strict=True))
 
 
@@ -118,7 +118,10 @@ def _intersection(ends: list[tuple[Array, ...]]) -> tuple[Array, ...]:
 def _bound_network(
     graph: Graph, boxes: tuple[Any, ...], arithmetic: Arithmetic, clock: Any
 ) -> tuple[Bounds | None, Any]:
-    """Return bounds of all executions of one network, exact arithmetic included, and its forward pass; or Nones."""
+    """Return bounds of all executions of one network, exact arithmetic included, and its forward pass; or Nones.
+
+    `boxes` has one per input; `clock` returns how many seconds remain.
+    """
     try:
         return bound_executions(graph, boxes, arithmetic, clock())
     except SpecgradError:
@@ -146,7 +149,8 @@ def _joint_differences(
 ) -> Iterator[DifferenceBounds]:
     """Yield bounds of the exact difference: from layer to layer, and of the graph that subtracts the outputs.
 
-    `alone` are the bounds of each network over the boxes; `table` is that of both normal forms.
+    `alone` are the bounds of each network over the boxes; `table` is that of both normal forms. `clock` returns how
+    many seconds remain.
     """
     known = [{} if bounds is None else bounds.layers for bounds in alone]
     made = build_difference(a, b, table, (known[0], known[1]))
@@ -170,6 +174,8 @@ def _execution_difference(
 ) -> float:
     """Return an upper bound of the difference of two executions over all cells; inf if unknown.
 
+    `clock` returns how many seconds remain.
+
     alone   of each graph: its bounds over the boxes, and its forward pass (`_bound_network`)
     most    per output, how far the exact values of the two are apart
     each    the difference of the two ranges, which holds for executions too; None if unknown
@@ -182,7 +188,10 @@ def _execution_difference(
 
 
 def _deviation_or_none(graph: Graph, boxes: tuple[Any, ...], walked: Any, clock: Any) -> tuple[Array, ...] | None:
-    """Return the deviation of executions from exact values, per output; None if unknown."""
+    """Return the deviation of executions from exact values, per output; None if unknown.
+
+    `walked` is the forward pass over `boxes` (`bound_executions`); `clock` returns how many seconds remain.
+    """
     try:
         return None if walked is None else execution_deviation(graph, boxes, walked, clock())
     except SpecgradError:

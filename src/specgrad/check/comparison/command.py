@@ -80,7 +80,9 @@ def compare(
 
 
 def show_comparison(console: Console, model: str, other: str, done: Any) -> None:
-    """Print the verdict of the comparison `done` with the names of both models, then what it rests on."""
+    """Print the verdict of the comparison `done` with the names of both models, `model` and `other`, then what it rests
+    on.
+    """
     screen.line(console, (done.verdict, f"bold {screen.colour(done.verdict)}"), f"  {model}  {other}")
     first, *rest = done.sentences()
     for sentence in (first.partition(": ")[2], *rest):

@@ -114,7 +114,10 @@ def _compare_models(
     exact: bool,
     report: Progress,
 ) -> Comparison:
-    """Return the comparison; `near` is (eps, low, high, box) as `compare` takes them."""
+    """Return the comparison; `near` is (eps, low, high, box) as `compare` takes them.
+
+    With `exact`, what is the same within rounding alone is searched for a difference; `report` is told the progress.
+    """
     report("reading", 0, 4)
     eps, low, high, box = near
     boxes = None if box is None else box_of(box, eps, low, high)

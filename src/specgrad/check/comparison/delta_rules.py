@@ -93,7 +93,7 @@ class DeltaBuilder:
 
 
 def scaled(x: Var, factor: Array) -> Var:
-    """Return x times a constant array; x itself if it is all ones."""
+    """Return x times a constant array `factor`; x itself if it is all ones."""
     return x if (factor == 1).all() else mul(x, factor)
 
 
@@ -131,7 +131,9 @@ def slopes(op: Op, params: Params, low: Array, high: Array) -> tuple[Array, Arra
 
 
 def _piecewise_slopes(op: Op, params: Params, kinks: list[Fraction], low: Array, high: Array) -> tuple[Array, Array]:
-    """Return the least and the greatest slope over the linear pieces that each range overlaps."""
+    """Return the least and the greatest slope, per cell, of the linear pieces between `kinks` that the range low..high
+    overlaps.
+    """
     least, most = np.full(low.shape, np.inf), np.full(low.shape, -np.inf)
     ends = [None, *kinks, None]
     for left, right in pairwise(ends):
@@ -159,7 +161,9 @@ def _piece_slope(op: Op, params: Params, left: Fraction | None, right: Fraction 
 
 
 def certain_argmax(window: Window, low: Array, high: Array) -> tuple[Array, Array]:
-    """Return the mask of windows with one possible maximum, and the tap of the largest upper bound of each window."""
+    """Return the mask of windows with one possible maximum, and the tap of the largest upper bound of each window, for
+    cells in low..high.
+    """
     most = apply(MAX_POOL, low, window=window)
     possible = np.zeros(most.shape, int)
     for tap in window.taps():

@@ -167,7 +167,9 @@ class _DifferenceBuilder:
             return BasePlusDelta(base, node.op.tangent(base, [x.base for x in args], deltas, node.params))
 
     def _rebase(self, p: Any, x: BasePlusDelta) -> BasePlusDelta | None:
-        """Return x as a value of a plus a delta; None if no value of a matches. Numbers stay."""
+        """Return x, the value of node p of b, as a value of a plus a delta; None if no value of a matches. A number p
+        stays.
+        """
         if isinstance(p, NumberArg) or x.base.id in self.node_of:
             return x
         partner = self.matching.get(p)

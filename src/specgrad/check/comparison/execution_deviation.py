@@ -70,7 +70,10 @@ def execution_deviation(
 
 
 def _delta_graph(graph: Graph, walked: Any) -> tuple[Graph, list[Array], list[Any]] | None:
-    """Return the graph of reference - exact, further deviations of outputs, and boxes of added inputs; or None."""
+    """Return the graph of reference - exact, further deviations of outputs, and boxes of added inputs; or None.
+
+    `walked` is the forward pass of the deployed network over the boxes.
+    """
     builder = GraphBuilder(share=True)
     deltas, inputs, constants = DeltaBuilder(builder), record_inputs(builder, graph), Constants()
     values: list[Var] = []
@@ -90,14 +93,20 @@ def _delta_graph(graph: Graph, walked: Any) -> tuple[Graph, list[Array], list[An
 
 
 def _is_exact(walked: Any, i: int) -> bool:
-    """Return whether a node has no rounding: inputs that are single numbers, moved or selected."""
+    """Return whether node i of the forward pass `walked` has no rounding: inputs that are single numbers, moved or
+    selected.
+    """
     return not walked.layers[i].sources and bool(walked.balls[i].is_exact)
 
 
 def _node_delta(
     deltas: DeltaBuilder, graph: Graph, i: int, values: Sequence[Var], node_deltas: Sequence[Any], walked: Any
 ) -> Any:
-    """Return the delta of node i (reference - exact); None if it is 0, NotImplemented if unknown."""
+    """Return the delta of node i (reference - exact); None if it is 0, NotImplemented if unknown.
+
+    `values` and `node_deltas` are the exact values and deltas of earlier nodes, `walked` is the forward pass over the
+    boxes.
+    """
     node = graph.nodes[i]
     error = walked.state.errors[i][0].numpy()
     if not np.isfinite(error).all():
@@ -113,7 +122,11 @@ def _node_delta(
 def _propagated_delta(
     deltas: DeltaBuilder, graph: Graph, node: Node, values: Sequence[Var], node_deltas: Sequence[Any], walked: Any
 ) -> Any:
-    """Return the delta that node's arguments cause; None if it is 0, NotImplemented if unknown."""
+    """Return the delta that node's arguments cause; None if it is 0, NotImplemented if unknown.
+
+    `values` and `node_deltas` are the exact values and deltas of earlier nodes, `walked` is the forward pass over the
+    boxes.
+    """
     reads: list[Any] = [node_deltas[a] if isinstance(a, int) else None for a in node.args]
     moved = {k for k, delta in enumerate(reads) if delta is not None}
     varying = {k for k, a in enumerate(node.args) if isinstance(a, int) and a in walked.layers}

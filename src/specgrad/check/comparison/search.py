@@ -66,7 +66,7 @@ def _box_bounds(box: Any) -> tuple[Array, Array]:
 
 
 def _starting_input(low: Array, high: Array, rng: Any) -> Array:
-    """Return the middle of the box (rng None) or a random corner."""
+    """Return the middle of the box low..high (rng None) or a random corner of it."""
     if low is high:
         return low
     share = 0.5 if rng is None else rng.integers(0, 2, low.shape)
@@ -74,5 +74,5 @@ def _starting_input(low: Array, high: Array, rng: Any) -> Array:
 
 
 def _gradient_step(x: Array, slope: Any, low: Array, high: Array, reach: float) -> Array:
-    """Return x moved along the signs of `slope` by the share `reach` of the box, kept inside."""
+    """Return x moved along the signs of `slope` by the share `reach` of the box low..high, kept inside."""
     return x if slope is None else np.clip(x + np.sign(slope.numpy()) * (high - low) * reach, low, high)

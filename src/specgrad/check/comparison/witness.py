@@ -193,7 +193,8 @@ class WitnessSearch:
 
 
 def special_inputs(a: Graph, b: Graph, given: tuple[Array, ...]) -> list[Candidate]:
-    """Return (words, inputs) where functions turn or jump: numbers of the graphs, ends of clamps, and their neighbours.
+    """Return (words, inputs) to try, like those `given`: filled with numbers of the graphs, ends of clamps, and their
+    neighbours, where functions turn or jump.
 
     >>> import specgrad as sg
     >>> graphs = [sg.trace(lambda x: sg.clamp(x, 0, high), (2,)) for high in (6, 99)]
@@ -240,7 +241,7 @@ def _filled_with(given: tuple[Array, ...], number: Any) -> tuple[Array, ...]:
 
 
 def _one_hot(x: Array, share: float) -> Array:
-    """Return zeros with one cell 1, so far along the array; positions stay."""
+    """Return zeros like x with one cell 1, the share `share` (0..1) of the way through all cells; positions stay."""
     if x.dtype.kind in "iu" or not x.size:
         return x
     cells = np.zeros(x.size, np.float32)
@@ -249,7 +250,9 @@ def _one_hot(x: Array, share: float) -> Array:
 
 
 def _float_distance(both: Any, inputs: tuple[Array, ...]) -> float:
-    """Return the largest difference in float64, beside the size of the inputs; 0 where none is a number."""
+    """Return the largest absolute output of `both`, a compiled a - b, in float64, over 1 plus the size of the inputs; 0
+    where none is a number.
+    """
     import torch
 
     with torch.no_grad():

@@ -64,7 +64,7 @@ def _exact_box(x: Array, eps: Fraction, limits: tuple[Any, Any]) -> tuple[list[F
 
 
 def _float_box(x: Array, low: list[Fraction], high: list[Fraction]) -> Box:
-    """Return a box in float64, rounded outward."""
+    """Return the box low..high of exact numbers in the shape of x, in float64 and rounded outward."""
     ends = [float_below(v) for v in low], [float_above(v) for v in high]
     return Box(*(np.array(end).reshape(x.shape) for end in ends))
 

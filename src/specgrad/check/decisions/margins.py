@@ -176,7 +176,7 @@ class RowBounder:
         self.walked: list[Any] = []
 
     def bounds(self, rows: Array) -> tuple[Array, Array]:
-        """Return (low, high) of linear objectives of the outputs."""
+        """Return (low, high), one per row, of the linear objectives `rows` (rows, outputs)."""
         q = self.question
         if self.walked:
             from specgrad.bounds.linear.intermediate.tighten import output_bounds

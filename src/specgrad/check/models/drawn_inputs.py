@@ -231,7 +231,9 @@ def _image_layout(dims: tuple[int | None, ...]) -> tuple[int, int, int] | None:
 
 
 def _is_sound_input(i: _KnownInput, has_rate: bool) -> bool:
-    """Return whether a float input is a sound: by its name, by what reads it, or beside a sampling rate."""
+    """Return whether a float input is a sound: by its name, by what reads it, or beside a sampling rate
+    (`has_rate`).
+    """
     rank = len(i.dims or ())
     beside = has_rate and rank == 2
     return 0 < rank < 4 and (i.is_sound or beside or SOUNDS.search(i.name) is not None)

@@ -186,8 +186,8 @@ def _window_max(z: Tensor, win: Window, outside: float) -> Tensor:
 
 
 def tangent(x: Tensor, dx: Tensor, win: Window, beta: float, rule: str, like: Tensor) -> Tensor:
-    """Return the softmax-weighted sum of tangents of every window, stable for every finite x; in memory as `like`, for
-    PyTorch asks that.
+    """Return the softmax-weighted sum of tangents `dx` of every window, stable for every finite x; in memory as `like`,
+    for PyTorch asks that.
 
     beta scales the exponent; `rule` says whether padded taps count.
     """
@@ -251,7 +251,9 @@ class _SmoothMaxPool(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, dx: Any, _: Any) -> Any:
-        """Return the tangent of the smooth maxima saved in `ctx`, by the operator's rule or the stable formula."""
+        """Return the tangent of the smooth maxima saved in `ctx` for the tangent `dx` of x, by the operator's rule or
+        the stable formula.
+        """
         op, params = REGISTRY["smooth_max_pool"], ctx.params
         stable = lambda x, d, win, beta, padded: tangent(x, d, win, beta, padded, like=ctx.saved_tensors[1])
         return _SmoothMaxPool._derivative(ctx, dx, stable, lambda x, y, d: op.tangent(y, (x,), (d,), params))

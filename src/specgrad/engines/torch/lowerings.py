@@ -95,7 +95,7 @@ def _sign(t: Tensor) -> Tensor:
 
 
 def _clamp(x: Shape, *, low: Any, high: Any) -> Kernel:
-    """Lower clamp to torch.clamp; an end that is None does not limit."""
+    """Lower clamp to low..high to torch.clamp; an end that is None does not limit."""
     ends = [None if end is None else number(end) for end in (low, high)]
     return (lambda t: t) if ends == [None, None] else lambda t: torch.clamp(t, *ends)
 

@@ -175,7 +175,7 @@ def is_channels_last(t: Tensor, rank: int) -> bool:
 
 
 def by_channels(t: Tensor, window: Window, f: Callable[[Tensor, Window], Tensor]) -> Tensor:
-    """Apply f to a channels_last tensor as it lies in memory: channels become a last axis of one-cell windows."""
+    """Apply f to a channels_last tensor t as it lies in memory: channels become a last axis of one-cell windows."""
     wide = Window((*window.axes, Window.single(t.shape[1])))
     return f(t.movedim(1, -1), wide).movedim(-1, 1)
 

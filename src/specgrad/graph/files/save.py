@@ -615,7 +615,9 @@ def _check_budget(node: Node, byte_budget: int) -> None:
 
 
 def _arrays(path: Path, rows: Any) -> dict[str, Array]:
-    """Return the arrays of a safetensors file by name; {} if the graph needs none."""
+    """Return the arrays of a safetensors file by name; {} if the graph, whose nodes are the JSON data `rows`, needs
+    none.
+    """
     if not path.exists() or not any(row["op"] == "constant" and "exact" not in row for row in rows):
         return {}
     need("safetensors", "arrays in files need")

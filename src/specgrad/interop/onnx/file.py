@@ -83,7 +83,7 @@ def shown(name: Any) -> str:
 
 
 def type_name(elem_type: int) -> str:
-    """Return the name of an ONNX element type, or "type N" if it is unknown."""
+    """Return the name of the ONNX element type of number `elem_type`, or "type N" if it is unknown."""
     try:
         return str(TensorProto.DataType.Name(elem_type))
     except ValueError:
@@ -110,7 +110,7 @@ def read_model(source: Any, byte_budget: int) -> tuple[onnx.ModelProto, Path | N
 
 
 def _read_file(path: Path, byte_budget: int) -> bytes:
-    """Return the bytes of a regular file within the budget; ModelError otherwise."""
+    """Return the bytes of a regular file of at most `byte_budget` bytes; ModelError otherwise."""
     if "\0" in str(path):  # of which Python says a ValueError
         raise ModelError(f"no file is called {shown(str(path))}")
     try:

@@ -116,8 +116,8 @@ def _is_integer_valued(value: Any) -> bool:
 
 
 def integer_array(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Array:
-    """Return integers and booleans as the converter of the operator `name` takes them: positions as int64, numbers as
-    exact floats of `dtype`.
+    """Return `tensor`, integers or booleans, as the converter of the operator `name` takes it: positions as int64,
+    numbers as exact floats of `dtype`.
 
     ParameterError for integers that would be rounded.
     """

@@ -71,8 +71,9 @@ def deployed_constants(graph: Graph) -> Graph:
 
 
 def _constant_in_float32(graph: Graph, i: int, array: Array) -> Array:
-    """Return constant `i` as float32, or as it is if it holds integers; raise ParameterError for other formats and
-    overflow."""
+    """Return `array`, constant `i`, as float32, or as it is if it holds integers; raise ParameterError for other
+    formats and overflow.
+    """
     name = graph.nodes[i].name
     if array.dtype.kind in "iu" or array.dtype == np.float32:
         return array
@@ -95,7 +96,7 @@ def rounded_constants(graph: Graph) -> tuple[str, ...]:
 
 
 def _changes_in_float32(array: Array) -> bool:
-    """Return whether float32 changes some number of a constant; integers do not count."""
+    """Return whether float32 changes some number of the constant `array`; integers do not count."""
     if array.dtype.kind in "iu" or array.dtype == np.float32:
         return False
     return bool((array.astype(np.float32).astype(array.dtype) != array).any())

@@ -261,8 +261,9 @@ class Ranges:
         return low.reshape(shape), high.reshape(shape)
 
     def needs_narrowing(self, i: int, low: Array, high: Array) -> Array:
-        """Return which cells (leaves, cells) of node `i` have ranges that matter to a nonlinear reader, or to one of
-        its relu."""
+        """Return which cells (leaves, cells) of node `i`, with ranges low..high, matter to a nonlinear reader, or to
+        one of its relu.
+        """
         either = np.zeros(low.shape, dtype=bool)
         for k in self.layers.readers(i):
             node = self.layers.replay.graph.nodes[k]

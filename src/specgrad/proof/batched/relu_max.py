@@ -138,7 +138,9 @@ class MaxLines:
 
 
 def contested(window: Window, low: Array, high: Array) -> Array:
-    """Return which cells (leaves, *shape of x) may be the largest of a window in which another may be, too."""
+    """Return which cells (leaves, *shape of x), with ranges low..high, may be the largest of a window in which another
+    may be, too.
+    """
     lows, highs = (read(end, window) for end in (low, high))
     may_win = highs > lows.max(0)
     may_win &= np.where(

@@ -343,6 +343,8 @@ def _leaf_proofs(
 ) -> Iterator[_LeafProof]:
     """Yield the leaves of a proof on a box with their hints; `only`: numbers of the parts that are wanted, None for
     all.
+
+    `rows` are the alternatives.
     """
     at = past = 0
     for number, leaf in enumerate(leaves(graph, *box, proof)):

@@ -314,7 +314,8 @@ def line(f: EnclosedFunction, low: Any, high: Any, k: int, scale: int, side: int
 
 
 def default_point(f: EnclosedFunction, low: Any, high: Any, scale: int, side: int) -> int:
-    """Return the number k of a good line above (side 1) or below (side -1) f, for certificates that give none.
+    """Return the number k of a good line above (side 1) or below (side -1) f on low..high, for certificates that give
+    none.
 
     Numbers are over `scale`.
 

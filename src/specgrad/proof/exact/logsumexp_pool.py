@@ -388,7 +388,7 @@ class SmoothLines:
         outer: tuple[Array, Array],
         cache: dict[Any, Any],
     ) -> SmoothLines:
-        """Return the planes for input ranges (leaves, cells) over 2**read.
+        """Return the planes for input ranges low..high, (leaves, cells) over 2**read.
 
         outer   (windows), over 2**frac_bits: bounds that y has in any case
         cache   planes of windows that were computed before

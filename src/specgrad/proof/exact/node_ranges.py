@@ -99,7 +99,7 @@ def constant_range(value: Array) -> NodeRange:
 
 
 def selection_range(low: Array, high: Array, deviation: Array | None) -> NodeRange:
-    """Return the range of relu or max_pool: exact, but a runtime may flush results to zero.
+    """Return the range of relu or max_pool with values in low..high: exact, but a runtime may flush results to zero.
 
     deviation   of the result; None if it has only one value
     """

@@ -189,7 +189,9 @@ class Replay:
     # --- forward: ranges ----------------------------------------------------------------------------------------
 
     def _range(self, i: int, node: Node, low: Array, high: Array) -> NodeRange:
-        """Return the range of node `i` from the ranges of its arguments; UnsupportedError for a node of positions."""
+        """Return the range of node `i` from the ranges of its arguments; that of the input is low..high.
+        UnsupportedError for a node of positions.
+        """
         if node.op is INPUT:
             ends = rationals(low), rationals(high)
             return NodeRange(*ends, ends, deviation=zeros(low.shape) if self.model.fused else None)
@@ -234,7 +236,7 @@ class Replay:
         return (zeros(r.low.shape) if r.deviation is None else r.deviation) if self.model.fused else None
 
     def _constant_range(self, node: Node, array: Array) -> NodeRange:
-        """Return the range of a float32 constant; raise ReplayError for other formats and infinities."""
+        """Return the range of the float32 constant `array`; raise ReplayError for other formats and infinities."""
         if array.dtype != np.float32 or not np.isfinite(array).all():
             raise ReplayError(f"constant {node.name} is not made of finite float32 numbers")
         return constant_range(rationals(array))

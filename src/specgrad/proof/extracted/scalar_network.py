@@ -209,7 +209,9 @@ class ScalarNetwork:
         self.output = self._cells_of(graph.output_positions[0])
 
     def _linear_nodes_with_cells(self, extra_nodes: Collection[int]) -> set[int]:
-        """Return the linear nodes whose own values are read: by nonlinear nodes, as the output, by a proof."""
+        """Return the linear nodes whose own values are read: by nonlinear nodes, as the output, or by a proof
+        (`extra_nodes`).
+        """
         bent = [n for n in self.graph.nodes if n.op not in (INPUT, CONSTANT) and not is_linear(n)]
         read = {a for n in bent for a in n.operands()} | {self.graph.output_positions[0], *extra_nodes}
         return {self._before_layout(a) for a in read}
@@ -389,7 +391,7 @@ def _object_array(values: Sequence[Any], shape: tuple[int, ...]) -> Array:
 
 
 def _exact_constant(array: Array, name: str) -> Array:
-    """Return the float32 constant `name` as fractions; raise ReplayError for other formats and infinities."""
+    """Return `array`, the float32 constant `name`, as fractions; raise ReplayError for other formats and infinities."""
     if array.dtype != np.float32 or not np.isfinite(array).all():
         raise ReplayError(f"constant {name} is not made of finite float32 numbers")
     return _object_array([Fraction(v) for v in array.ravel().tolist()], array.shape)

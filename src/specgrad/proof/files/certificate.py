@@ -483,7 +483,8 @@ def _read_executions(data: Any, graph: Graph) -> Executions:
 
 
 def _read_case(data: Any, arrays: Mapping[str, Array], graph: Graph, with_trees: bool) -> CaseProof:
-    """Return one case from its JSON data, validated; ReplayError if it is none.
+    """Return one case from its JSON data, validated; ReplayError if it is none. `with_trees` is False for older
+    versions, which have none.
 
     `arrays` are those of the file by name; older versions are without trees.
     """

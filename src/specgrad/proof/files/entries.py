@@ -261,7 +261,9 @@ def read_tree(data: Any, arrays: Mapping[str, Array], graph: Graph) -> TreeProof
 
 
 def _checked_taps(array: Array) -> Array:
-    """Return the taps of a tree; raise ReplayError unless they are places in a kernel or -1, and not all -1."""
+    """Return `array`, the taps of a tree; raise ReplayError unless they are places in a kernel or -1, and not all
+    -1.
+    """
     if array.ndim != 1 or (array < 0).all() or (array < -1).any():
         raise ReplayError(
             "taps of a tree must be places in a kernel, and -1 for other cuts; without winners there are none"

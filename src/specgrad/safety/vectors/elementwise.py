@@ -28,7 +28,7 @@ def _binary_case(operator: str, a: Array, b: Array, **more: Any) -> VectorCase:
 
 
 def _random_pairs(operator: str, kind: str, shape: tuple[int, ...] = (2, 3, 4)) -> Any:
-    """Return a draw of two cases with random numbers of one kind of data."""
+    """Return a draw of two cases of `operator` with random numbers of one kind of data."""
 
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         other = "gaussian" if (operator, kind) == ("Div", "subnormal") else kind
@@ -39,12 +39,12 @@ def _random_pairs(operator: str, kind: str, shape: tuple[int, ...] = (2, 3, 4)) 
 
 
 def _fixed_rows(operator: str, rows: Rows, **more: Any) -> Any:
-    """Return a draw of one case whose arguments are `rows(dtype)`; `more` are fields of VectorCase."""
+    """Return a draw of one case of `operator` whose arguments are `rows(dtype)`; `more` are fields of VectorCase."""
     return lambda rng, dtype: [_binary_case(operator, *rows(dtype), **more)]
 
 
 def _random_shapes(operator: str, shapes: Iterable[tuple[tuple[int, ...], tuple[int, ...]]], note: str = "") -> Any:
-    """Return a draw of one Gaussian case per pair of shapes; `note` is the cases'."""
+    """Return a draw of one Gaussian case of `operator` per pair of shapes; `note` is the cases'."""
 
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         for first, second in shapes:
@@ -221,7 +221,7 @@ Build = Callable[[Array], Iterable[VectorCase]]
 
 
 def _unary_case(operator: str) -> Build:
-    """Return a builder of the one case without attributes of an input."""
+    """Return a builder: from an input to the one case of `operator`, which has no attributes."""
     return lambda x: [VectorCase(operator, {"x": x})]
 
 

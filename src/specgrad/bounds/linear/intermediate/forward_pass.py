@@ -263,7 +263,9 @@ class ForwardPass:
         self.state.intervals[i] = tensor(self.balls[i].low)[None], tensor(self.balls[i].high)[None]
 
     def narrow(self, i: int, low: Array, high: Array) -> None:
-        """Replace the interval of node i's reference, and narrow its ball; an empty interval sets `infeasible`."""
+        """Replace the interval of node i's reference by low..high, and narrow its ball; an empty interval sets
+        `infeasible`.
+        """
         self.infeasible |= bool((low > high).any())
         low, high = np.minimum(low, high), np.maximum(low, high)
         if i in self.layers:
@@ -536,5 +538,7 @@ def scatter_to_candidates(values: Array, destinations: tuple[Array, Array], node
 
 
 def apply_signs(sign: Array, low: Array, high: Array) -> tuple[Array, Array]:
-    """Intersect an interval with split signs: -1 keeps what is not positive, 1 what is not negative, 0 everything."""
+    """Intersect the interval low..high with split signs: -1 keeps what is not positive, 1 what is not negative, 0
+    everything.
+    """
     return np.where(sign > 0, np.maximum(low, 0.0), low), np.where(sign < 0, np.minimum(high, 0.0), high)

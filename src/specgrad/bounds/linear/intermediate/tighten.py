@@ -222,12 +222,15 @@ def reads_range(node: Node) -> bool:
 
 
 def open_cells(readers: Sequence[Node], low: Array, high: Array) -> Array:
-    """Bool mask of the cells whose tighter interval would improve some reader's relaxation."""
+    """Return the bool mask of cells, with intervals low..high, whose tighter interval would improve some reader's
+    relaxation.
+    """
     return np.asarray(np.any([_improvable_cells(node, low, high) for node in readers], axis=0))
 
 
 def _improvable_cells(node: Node, low: Array, high: Array) -> Array:
-    """Bool mask of the cells whose tighter interval would improve the relaxation of `node`.
+    """Return the bool mask of cells, with intervals low..high, whose tighter interval would improve the relaxation of
+    `node`.
 
     That is where a kink or a jump lies inside, the function bends noticeably, or a maximum has several possible
     winners; for other operators, every cell that varies.
@@ -250,7 +253,8 @@ def _improvable_cells(node: Node, low: Array, high: Array) -> Array:
 
 
 def contenders(node: Node, low: Array, high: Array) -> Array:
-    """Bool mask of cells that may win a window of max_pool which another cell may win too.
+    """Return the bool mask of cells, with intervals low..high, that may win a window of max_pool which another cell may
+    win too.
 
     >>> import specgrad as sg
     >>> pool = sg.trace(lambda x: sg.max_pool(x, (2,), stride=2), (1, 4)).nodes[-1]

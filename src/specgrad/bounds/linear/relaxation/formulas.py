@@ -52,7 +52,9 @@ def relu(low: Tensor, high: Tensor) -> LinearRelaxation:
 
 
 def gate(low: Tensor, high: Tensor) -> LinearRelaxation:
-    """Relaxation of anything between 0 and x: from the lower line of min(x, 0) to the upper line of max(x, 0)."""
+    """Return the relaxation of anything between 0 and x, x in low..high: from the lower line of min(x, 0) to the upper
+    line of max(x, 0).
+    """
     upper, mirrored = relu(low, high), relu(-high, -low)
     return LinearRelaxation(mirrored.upper_slope, -mirrored.upper, upper.upper_slope, upper.upper)
 
@@ -76,8 +78,8 @@ def parallel(lines: LinearRelaxation, low: Tensor, high: Tensor) -> LinearRelaxa
 def hull(
     f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, kinks: Sequence[Any], curvature: Any
 ) -> LinearRelaxation:
-    """Relaxation of a unary function f: piecewise linear between `kinks` (curvature None), or abs(f'')
-    <= `curvature`.
+    """Return the relaxation of a unary function f on low..high: piecewise linear between `kinks` (curvature None), or
+    with abs(f'') <= `curvature`.
     """
     bend = 0.0 if curvature is None else float((curvature * (high - low)).amax()) / 8 if low.numel() else 0.0
     steps = next((n for n in GRID_STEPS if bend <= MAX_BULGE_SHARE * n**2), GRID_STEPS[-1])
@@ -98,7 +100,8 @@ def hull(
 
 
 def within_unit(lines: LinearRelaxation, low: Tensor, high: Tensor) -> LinearRelaxation:
-    """Tighten `lines` of a function with values in -1..1: flat lines -1 and 1 where those are nearer at the middle.
+    """Tighten `lines` on low..high of a function with values in -1..1: flat lines -1 and 1 where those are nearer at
+    the middle.
 
     >>> wide = torch.tensor([-50.0]), torch.tensor([50.0])
     >>> lines = hull(torch.sin, *wide, (), torch.ones(1))
@@ -153,8 +156,8 @@ def best_line(
 
 
 def largest(low: Tensor, high: Tensor, inside: Tensor) -> LinearRelaxation:
-    """Relaxation of the maximum over the first axis (taps); taps not `inside` are ignored, a window without any gives
-    0.
+    """Return the relaxation of the maximum over the first axis (taps) of x in low..high; taps not `inside` are ignored,
+    a window without any gives 0.
     """
     nothing = torch.finfo(low.dtype).min
     lows, highs = torch.where(inside, low, nothing), torch.where(inside, high, nothing)
@@ -187,13 +190,14 @@ class Gaps(NamedTuple):
     high: Tensor
 
     def with_zero(self, low: Tensor, high: Tensor) -> Gaps:
-        """Return the gaps with 0 as one more tap, whose gap is -x_r."""
+        """Return the gaps with 0 as one more tap, whose gap is -x_r; low and high are the bounds of x_r."""
         least, most = (-end.gather(0, self.reference) for end in (high, low))
         return Gaps(self.reference, torch.cat([self.low, least]), torch.cat([self.high, most]))
 
 
 def largest_by_gaps(low: Tensor, high: Tensor, inside: Tensor, gaps: Gaps) -> LinearRelaxation:
-    """Relaxation of a maximum with known gaps: max x = x_r + max gap; the better upper line of this and of `largest`.
+    """Return the relaxation of a maximum of taps in low..high with known gaps: max x = x_r + max gap; the better upper
+    line of this and of `largest`.
 
     r may be a tap that is not `inside` here, and is read all the same.
     """
@@ -212,7 +216,7 @@ def largest_by_gaps(low: Tensor, high: Tensor, inside: Tensor, gaps: Gaps) -> Li
 
 
 def intercept(low: Tensor, high: Tensor, inside: Tensor, slope: Tensor) -> Tensor:
-    """Least c with max(x) <= slope.x + c on the box, for any slopes >= 0; rounded up.
+    """Return the least c with max(x) <= slope.x + c for x in low..high, for any slopes >= 0; rounded up.
 
     Taps come first, (taps, ...); `inside` marks those that take part in the maximum.
     """
@@ -228,7 +232,8 @@ def intercept(low: Tensor, high: Tensor, inside: Tensor, slope: Tensor) -> Tenso
 
 
 def smooth_largest(low: Tensor, high: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> LinearRelaxation:
-    """Relaxation of f(x) = log(zeros + sum exp(beta*x)) / beta over the taps inside; `zeros` counts padded taps at 0.
+    """Return the relaxation of f(x) = log(zeros + sum exp(beta*x)) / beta over the taps inside, x in low..high; `zeros`
+    counts padded taps at 0.
 
     Convex and submodular for beta > 0; beta < 0 is the mirror image.
     Below: for weights p of the taps and q of the zeros, all >= 0 with p + q = 1 in total, Jensen's inequality gives

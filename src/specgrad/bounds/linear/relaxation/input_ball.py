@@ -62,7 +62,9 @@ class BoundInputBall(BoundOpaque):
         return BackwardBound([], constant, lost)
 
     def _split_bound(self, rows: Tensor, first: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """(constant, lost), each (boxes, rows), of the split rows = first + second; all our roundings are in `lost`."""
+        """Return (constant, lost), each (boxes, rows), of the split rows = first + second: `first` bounded by the ball,
+        the rest by the box low..high; all our roundings are in `lost`.
+        """
         second = rows - first
         middle, reach = low / 2 + high / 2, (high / 2 - low / 2) * slack_constants.MIDDLE
         own = (4 * rows.shape[-1] + slack_constants.OWN) * slack_constants.U

@@ -53,7 +53,8 @@ def step_relaxation(op: Op, low: Tensor, high: Tensor, tiny: float = 0.0) -> Lin
 
 
 def _step_corners(op: Op, low: Tensor, high: Tensor, side: int, tiny: float) -> tuple[Tensor, Tensor]:
-    """(points, values), each (4, ...), of the ends of the box and of the first and last step's corners on one side.
+    """Return (points, values), each (4, ...), of the ends of the box low..high and of the first and last step's corners
+    on one side.
 
     `tiny`: smaller numbers may be flushed to 0.
     """

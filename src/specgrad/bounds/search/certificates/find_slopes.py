@@ -285,8 +285,8 @@ def _common_slopes(forward: ForwardPass) -> dict[int, Slopes]:
 
 
 def _unary_slopes(node: Node, low: Tensor, high: Tensor) -> Slopes:
-    """Return slopes of a unary function, or grid points whose tangents are nearest to crown's; CHORD if that
-    is nearer.
+    """Return slopes of a unary function on low..high, or grid points whose tangents are nearest to crown's; CHORD if
+    that is nearer.
     """
     lines = BoundUnary(0, node, (0,)).relaxation((low, high))
     if CURVES[node.op.name](node.params).is_piecewise_linear:
@@ -296,8 +296,8 @@ def _unary_slopes(node: Node, low: Tensor, high: Tensor) -> Slopes:
 
 
 def _tangent_points(node: Node, low: Tensor, high: Tensor, wanted: Tensor) -> Array:
-    """Return per cell the grid point (0..SCALE) whose tangent is nearest to slope `wanted`; CHORD if the chord is
-    nearer.
+    """Return per cell the grid point (0..SCALE) of low..high whose tangent is nearest to slope `wanted`; CHORD if the
+    chord is nearer.
     """
     share = torch.linspace(0, 1, SCALE + 1, dtype=low.dtype).view(-1, *(1,) * low.ndim)
     grid = (low + (high - low) * share).requires_grad_()

@@ -44,7 +44,9 @@ def explained(boxes: Boxes, part: OpenPart) -> tuple[bool, tuple[str, float] | N
 
 
 def _split_intervals(boxes: Boxes, low: Tensor, high: Tensor, part: OpenPart) -> dict[int, Interval]:
-    """Intervals of what was split: of inputs by the part's box, of other cells by the sides of their splits."""
+    """Return the intervals of what was split, by node: of inputs the part's box low..high, of other cells by the sides
+    of their splits.
+    """
     shape = boxes.shapes[boxes.input]
     ends: dict[int, Interval] = {boxes.input: (low.reshape(1, *shape), high.reshape(1, *shape))}
     for cut, side in part.cuts:

@@ -41,7 +41,9 @@ class IntervalCache:
         return low, high
 
     def store(self, low: Tensor, high: Tensor) -> Tensor:
-        """Store intervals (N, columns), each to be read twice; return their slots, 0 where the cache is full."""
+        """Store intervals low..high, each (N, columns), to be read twice; return their slots, 0 where the cache is
+        full.
+        """
         while len(self.free) < len(low) and len(self.low) < self.most:
             self._grow()
         slots = torch.tensor([self.free.pop() if self.free else 0 for _ in range(len(low))], dtype=torch.int64)

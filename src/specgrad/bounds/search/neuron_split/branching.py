@@ -166,7 +166,7 @@ class Winner:
         return (low, high), ~others if side else others
 
     def _largest_tap(self, low: Tensor, high: Tensor, left: Tensor) -> Tensor:
-        """Return the tap with the largest middle among those that `left` marks, per window."""
+        """Return, per window, the tap with the largest middle of low..high among those that `left` marks."""
         return torch.where(left, low / 2 + high / 2, -torch.inf).argmax(1)
 
     def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:

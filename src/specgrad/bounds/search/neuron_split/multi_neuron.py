@@ -75,8 +75,8 @@ class BoundMultiNeuron(BoundJoint):
         return total[..., :-1].reshape(1, len(m), *shape)
 
     def _make_pieces(self, low: Tensor, high: Tensor) -> None:
-        """Set middles and radii of the pieces, (positions, pieces, cells read), and the relaxations of all relus on
-        them.
+        """Cut the boxes low..high of the cells read into pieces; set their middles and radii, (positions, pieces, cells
+        read), and the relaxations of all relus on them.
         """
         self.size = torch.maximum(low.abs(), high.abs())
         halves = torch.tensor(list(itertools.product((0.25, 0.75), repeat=low.shape[1])), dtype=low.dtype)

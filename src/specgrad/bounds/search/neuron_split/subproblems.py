@@ -59,7 +59,8 @@ def root_forward(
     arithmetic: Arithmetic | None = None,
     ball: InputBall | None = None,
 ) -> ForwardPass:
-    """Run crown's forward pass over `graph` on one input box, and in a ball if given, for the deployed network.
+    """Run crown's forward pass over `graph` on the input box low..high, and in a ball if given, for the deployed
+    network.
 
     `arithmetic` are the executions meant; None: float32, fused.
     """

@@ -58,7 +58,7 @@ def _copy_subgraph(
 
 
 def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
-    """Rename what a node reads, and what its subgraphs read from outside."""
+    """Rename what a node reads, and what its subgraphs read from outside, by `names` (old -> new)."""
     node.input[:] = [names.get(n, n) for n in node.input]
     for inner in subgraphs(node):
         own = set(own_names(inner))
@@ -151,14 +151,14 @@ def _keeps_condition(body: onnx.GraphProto) -> bool:
 
 
 def _next_suffix(c: OnnxNode, count: int) -> str:
-    """Return the suffix of the next iteration's names; UnsupportedError if there are too many."""
+    """Return the suffix of the names of iteration number `count`; UnsupportedError if there are too many."""
     if count >= MAX_ITERATIONS:
         c.refuse(f"more than {MAX_ITERATIONS} iterations are not written out", None, UnsupportedError)
     return f"/{count}"
 
 
 def _is_true(c: OnnxNode, name: str) -> bool:
-    """Return a condition that must be known by now."""
+    """Return the condition `name` as a bool; it must be known by now."""
     known = c.importer.constant_value(name) if name in c.importer.values else None
     if known is None or known.size != 1:
         text = "the condition depends on the input; an input that alone decides it can be fixed (--fix, fixed=)"
@@ -208,7 +208,7 @@ def _scan(c: OnnxNode) -> Iterator[list[NodeProto]]:
 
 
 def _per_input(c: OnnxNode, name: str, count: int) -> list[int]:
-    """Return an attribute with a number per scanned input or output; 0 by default."""
+    """Return the attribute `name`, a number for each of `count` scanned inputs or outputs; 0 by default."""
     values = c.ints(name, [0] * count)
     if len(values) != count:
         c.refuse(f"{name}={values} must have {count} entries", None, ShapeError)
@@ -220,7 +220,11 @@ def _per_input(c: OnnxNode, name: str, count: int) -> list[int]:
 def _output_nodes(
     c: OnnxNode, state: Sequence[str], rows: Sequence[Sequence[str]], axes: Sequence[int]
 ) -> list[NodeProto]:
-    """Return the nodes that give the outputs: the last state, and what each iteration gave, behind each other."""
+    """Return the nodes that give the outputs: the last state, and what each iteration gave, behind each other.
+
+    `state` names the last state, `rows` what each iteration gave, `axes` are those along which the latter are
+    concatenated.
+    """
     nodes = _identity_nodes(state, c.node.output)
     for i, name in enumerate(c.node.output[len(state) :]):
         if name and not rows:
@@ -238,7 +242,7 @@ def _output_nodes(
 
 
 def _unsqueeze_nodes(c: OnnxNode, source: str, name: str, axis: int) -> list[NodeProto]:
-    """Return the nodes that give a value an axis more, in the model's opset."""
+    """Return the nodes that give the value `source` one more axis, under the new `name`, in the model's opset."""
     if c.importer.opset < 13:
         return [helper.make_node("Unsqueeze", [source], [name], axes=[axis])]
     axes = c.importer.names.unused(name, "/axes")

@@ -40,7 +40,8 @@ MAX_NAME_CHARS = 1000  # characters of a node's name
 def run(importer: Importer, node: NodeProto, convert: Converter, version: int) -> Iterator[list[NodeProto]]:
     """Convert one node with its converter, check the result against the budget, and define its outputs.
 
-    Of control flow, return the nodes to be converted in its place, part by part.
+    Of control flow, return the nodes to be converted in its place, part by part. `version` is that of the operator's
+    schema.
     """
     onnx_node = _checked_node(importer, node, version)
     start = len(importer.trace.nodes)
@@ -73,7 +74,9 @@ def _block_layout(importer: Importer, node: NodeProto) -> AbstractContextManager
 
 
 def _checked_node(importer: Importer, node: NodeProto, version: int) -> OnnxNode:
-    """Return the node for its converter; ModelError if its name is too long or an input is not computed yet."""
+    """Return the node for its converter, with its schema `version`; ModelError if its name is too long or an input is
+    not computed yet.
+    """
     onnx_node = OnnxNode(importer, node, version)
     if len(onnx_node.name) > MAX_NAME_CHARS:
         raise ModelError(
@@ -87,7 +90,9 @@ def _checked_node(importer: Importer, node: NodeProto, version: int) -> OnnxNode
 
 
 def _check_recorded(importer: Importer, title: str, node: Node) -> None:
-    """Raise ModelError if a recorded node, or the padded input of its windows, exceeds the budget."""
+    """Raise ModelError, with `title` as the name, if a recorded node, or the padded input of its windows, exceeds the
+    budget.
+    """
     check_shape(title, node.shape)
     importer.budget.check_value(title, extent(node.shape))
     window = node.params.get("window")
@@ -97,7 +102,7 @@ def _check_recorded(importer: Importer, title: str, node: Node) -> None:
 
 
 def _name_outputs(importer: Importer, onnx_node: OnnxNode, results: tuple[Value, ...]) -> None:
-    """Define the outputs of a node; an error if the model uses one that was not computed."""
+    """Define the outputs of a node as the values `results`; an error if the model uses one that was not computed."""
     for name in onnx_node.node.output[len(results) :]:
         if name and name in importer.used:
             onnx_node.refuse(f"output {shown(name)} is not supported in inference", None)
@@ -110,7 +115,9 @@ def _name_outputs(importer: Importer, onnx_node: OnnxNode, results: tuple[Value,
 
 
 def _check_type_holds(onnx_node: OnnxNode, value: Value, elem_type: int) -> None:
-    """Refuse known integers, folded in int64, that the type of the result does not hold: there they would wrap."""
+    """Refuse known integers `value`, folded in int64, that the result's type `elem_type` does not hold: there they
+    would wrap.
+    """
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size:
         dtype = DTYPES.get(elem_type)
         if dtype is not None and dtype.kind in "iu":
@@ -134,7 +141,7 @@ def _mark_formats(importer: Importer, onnx_node: OnnxNode, start: int) -> None:
 
 
 def _with_title(error: SpecgradError, title: str) -> SpecgradError:
-    """Return the error with the name of the ONNX node in its text."""
+    """Return the error with `title`, the name of the ONNX node, in its text."""
     titled = type(error)(title, one_line(str(error)))
     titled.rule = error.rule
     return titled
@@ -223,19 +230,19 @@ def skip_node(importer: Importer, node: NodeProto, error: SpecgradError | None, 
 
 
 def _kind_of_type(elem_type: int) -> Kind:
-    """Return "index" for int32 and int64, else "real"."""
+    """Return the kind of values of the ONNX type `elem_type`: "index" for int32 and int64, else "real"."""
     return "index" if elem_type in (TensorProto.INT32, TensorProto.INT64) else "real"
 
 
 def read_outside(importer: Importer, unsupported: Sequence[UnsupportedNode], outputs: Sequence[Var]) -> list[Var]:
-    """Return the variables that skipped nodes read, each once, without those in `outputs`."""
+    """Return the variables that the skipped nodes `unsupported` read, each once, without those in `outputs`."""
     values = (importer.values.get(name) for u in unsupported for name in u.reads)
     known = {v.id for v in outputs}
     return list({v.id: v for v in values if isinstance(v, Var) and v.id not in known}.values())
 
 
 def raise_unsupported(unsupported: Sequence[UnsupportedNode]) -> None:
-    """Raise one error for all skipped nodes; a single one keeps its own error."""
+    """Raise one error for all skipped nodes `unsupported`; a single one keeps its own error."""
     errors = [u.error for u in unsupported if u.error is not None]
     if len(errors) == 1:
         raise errors[0]

@@ -63,7 +63,11 @@ def _graph_constant(c: OnnxNode, numbers: Any) -> Var:
 
 
 def _coordinates(c: OnnxNode, n: int, out: int, scale: Fraction, where: str) -> Value:
-    """Return the coordinate of every output cell, (out,), by as many operations as runtimes take."""
+    """Return the coordinate of every output cell, (out,), by as many operations as runtimes take.
+
+    The axis of `n` cells is resized to `out`, `scale` output cells per input cell; `where` names the formula
+    (COORDINATES).
+    """
     cells = np.arange(out)
     if where == "align_corners":
         return div(mul(_graph_constant(c, cells), n - 1), _graph_constant(c, max(out - 1, 1)))
@@ -82,7 +86,7 @@ def _coordinates(c: OnnxNode, n: int, out: int, scale: Fraction, where: str) -> 
 
 
 def _weighted_cells(n: int, out: int, scale: Fraction, where: str, exclude: bool) -> Array:
-    """Return 1 for cells from -2 to n + 1 that may have a weight, (out, n + 4), else 0; exclude: none outside."""
+    """Return 1 for cells from -2 to n + 1 that may have a weight for an output, (out, n + 4), else 0."""
     line = resized(n, out, 1 / scale, where, "linear")
     sources = [line.source(o) for o in range(out)]
     near = [[abs(s - i) < REACH and (not exclude or 0 <= i < n) for i in range(-2, n + 2)] for s in sources]
@@ -90,7 +94,9 @@ def _weighted_cells(n: int, out: int, scale: Fraction, where: str, exclude: bool
 
 
 def _cubic_weights(c: OnnxNode, s: Value, near: Array, a: float) -> Value:
-    """Return K(abs(s - i)) for cells i from -2 on, (out, cells), 0 where `near` is."""
+    """Return the cubic kernel K(abs(s - i)) with coefficient `a`, for coordinates s and cells i from -2 on, (out,
+    cells); 0 where `near` is 0.
+    """
     i = _graph_constant(c, np.arange(-2, near.shape[1] - 2))
     u = abs_(sub(s.reshape((near.shape[0], 1)), i))
     far, close = clamp(u, None, 2), clamp(u, None, 1)

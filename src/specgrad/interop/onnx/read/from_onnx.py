@@ -114,7 +114,8 @@ def examine(
 ) -> tuple[Importer, list[UnsupportedNode]]:
     """Return what is known of every value (shape, type, constant array), and the nodes without a meaning here.
 
-    Values that no output needs are there too, which a graph leaves out.
+    Values that no output needs are there too, which a graph leaves out. `input_shapes` closes open sizes; no value may
+    need more than `byte_budget` bytes.
     """
     try:
         given = input_shapes or {}
@@ -129,7 +130,9 @@ def examine(
 
 
 def input_dims(model: Any, *, byte_budget: int = BYTE_BUDGET) -> dict[str, list[int | None] | None]:
-    """Return the sizes that an ONNX model declares for its inputs; None for an open size or an open shape."""
+    """Return the sizes that an ONNX model declares for its inputs, by name; None for an open size or an open shape.
+    ModelError for files above `byte_budget` bytes.
+    """
     return _declared_dims(read_model(model, byte_budget)[0])
 
 
@@ -140,7 +143,7 @@ def declared_inputs(proto: onnx.ModelProto) -> list[tuple[str, list[int | None] 
 
 
 def _numpy_name(elem_type: int) -> str | None:
-    """Return NumPy's name of an ONNX element type; None for a type that ONNX does not know."""
+    """Return NumPy's name of the ONNX element type `elem_type`; None for a type that ONNX does not know."""
     try:
         return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(elem_type)).name if elem_type else None
     except (KeyError, TypeError, ValueError):
@@ -150,7 +153,7 @@ def _numpy_name(elem_type: int) -> str | None:
 def _import_at_sizes(
     byte_budget: int, fixed: Mapping[str, Any] | None, model: Any, input_shapes: Mapping[str, Sequence[int]]
 ) -> OnnxGraph:
-    """Import the model at fixed input shapes; for models with symbolic sizes."""
+    """Import the model at fixed input shapes, within `byte_budget` bytes; for models with symbolic sizes."""
     return from_onnx(model, byte_budget=byte_budget, input_shapes=input_shapes, fixed=fixed)
 
 
@@ -197,7 +200,7 @@ def _symbolic_size(text: str, symbols: dict[str, SymbolicSize]) -> SymbolicSize:
 
 
 def _unused_name(symbols: Mapping[str, SymbolicSize]) -> str:
-    """Return a name for an axis without one."""
+    """Return a name, not among `symbols`, for an axis without one."""
     return "N" if "N" not in symbols else next(f"N_{k}" for k in range(2, 10**6) if f"N_{k}" not in symbols)
 
 
@@ -232,13 +235,13 @@ class Reimport:
 
 
 def _initializer_values(graph: OnnxGraph, names: Iterable[str]) -> dict[str, Array]:
-    """Return the constants that hold these initializers, by name."""
+    """Return the constants of the graph that hold the initializers `names`, by name."""
     places = {name: graph.values[name] for name in names if name in graph.values}
     return {name: graph.constants[p] for name, p in places.items() if p in graph.constants}
 
 
 def _shapes_at(shapes: Mapping[str, tuple[Any, ...]], sizes: Mapping[str, int]) -> dict[str, Shape]:
-    """Return the shapes at these values of their symbols."""
+    """Return the shapes, by input, with their symbols replaced by the numbers in `sizes`."""
     return {name: tuple(size_at(n, sizes) for n in shape) for name, shape in shapes.items()}
 
 

@@ -55,7 +55,7 @@ def _fused_gemm(c: OnnxNode) -> Value:
 
 
 def _transposed_factor(c: OnnxNode, i: int, letter: str) -> Value:
-    """Return factor i of a FusedMatMul after transBatch and trans.
+    """Return factor i of a FusedMatMul, called `letter` ("A" or "B"), after transBatch and trans.
 
     transBatch moves the first axis behind the other batch axes; trans swaps the last two after that.
     """

@@ -69,7 +69,9 @@ def needed_before(nodes: Sequence[NodeProto]) -> list[set[int]]:
 
 
 def in_order(before: Sequence[set[int]]) -> bool:
-    """Return whether each node stands behind those that it needs, as `needed_before` gives them."""
+    """Return whether each node stands behind those that it needs; `before` has the positions of these per node
+    (`needed_before`).
+    """
     return all(j < i for i, needed in enumerate(before) for j in needed)
 
 
@@ -158,7 +160,7 @@ class Importer:
     # --- values -------------------------------------------------------------------------------------------------
 
     def define(self, name: str, value: Value, elem_type: int) -> None:
-        """Define the value of an ONNX name; ModelError if it has one already."""
+        """Define the value of an ONNX name, of the ONNX type `elem_type`; ModelError if it has one already."""
         if name in self.values:
             raise ModelError(f"value {shown(name)} is computed twice")
         self.values[name] = value
@@ -193,7 +195,9 @@ class Importer:
         return var
 
     def _numbers(self, name: str, array: Array) -> Array:
-        """Return floats unchanged and integers as exact Python integers, within a limit; ModelError beyond it."""
+        """Return `array`, the value of `name`: floats unchanged, integers as exact Python integers, within a limit;
+        ModelError beyond it.
+        """
         if array.dtype.kind not in "iub":
             return array
         if array.size > MAX_INTEGER_CELLS:
@@ -238,7 +242,7 @@ class Importer:
         return row if row.shape == value.shape[1:] else None
 
     def _unknown_ancestors(self, position: int) -> list[int]:
-        """Return a node and its ancestors that have not been folded yet, in order."""
+        """Return the node at `position` and its ancestors that have not been folded yet, in order."""
         pending, todo = set(), [position]
         while todo:
             p = todo.pop()
@@ -248,7 +252,9 @@ class Importer:
         return sorted(pending)
 
     def _fold_node(self, position: int) -> Array | None:
-        """Return the value of a node from known arguments; None if it depends on an input or is large."""
+        """Return the value of the node at `position` from known arguments; None if it depends on an input or is
+        large.
+        """
         node = self.trace.nodes[position]
         if node.op is CONSTANT:
             return self.trace.constants[position]
@@ -259,7 +265,9 @@ class Importer:
         return self.check_folded(node.name, apply(node.op, *bind(node.args, values), **node.params))
 
     def check_folded(self, what: str, array: Any) -> Array:
-        """Return a value computed while importing; ModelError if it, or all together, have too many cells."""
+        """Return `array`, a value computed while importing; ModelError, with the name `what`, if it, or all together,
+        have too many cells.
+        """
         cells = np.asarray(array)
         self._known_cells += cells.size
         if cells.size > MAX_FOLDED_CELLS or self._known_cells > MAX_KNOWN_CELLS:

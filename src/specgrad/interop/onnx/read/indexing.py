@@ -57,7 +57,9 @@ def _gather_nd(c: OnnxNode) -> Value:
 
 
 def _with_batch(c: OnnxNode, shape: tuple[int, ...], where: Array, batch: int) -> Array:
-    """Return positions that name the first `batch` axes too: there each cell reads its own."""
+    """Return the positions `where` with those of the first `batch` axes before them: there each cell reads its own.
+    Refuses (through `c`) shapes that do not fit.
+    """
     if not 0 <= batch < min(len(shape), max(where.ndim, 1)) or where.shape[:batch] != shape[:batch]:
         c.refuse(f"batch_dims={batch} does not fit data {shape} and indices {where.shape}", None, ShapeError)
     if not batch:
@@ -88,7 +90,7 @@ def _write_rows(c: OnnxNode, at: Array, rows: tuple[int, ...], reduction: str) -
     """Return the data, as `rows`, with updates written to the rows `at`, or added there.
 
     Written: one gather from both, put behind each other; a row that is written twice has no meaning. Added: one sum,
-    which may begin with the data.
+    which may begin with the data. `reduction` is "none" (written) or "add".
     """
     if reduction not in ("none", "add"):
         c.refuse(f"reduction={shown(reduction)} is not supported; only 'none' or 'add'")
@@ -140,13 +142,17 @@ def _scatter_elements(c: OnnxNode) -> Value:
 
 
 def _positions_differ(c: OnnxNode, count: int, axis: int) -> bool:
-    """Return whether the computed positions of input 1 differ along an axis: there is one, or they are of a TopK."""
+    """Return whether the `count` computed positions of input 1 differ along an axis: there is one, or they are of a
+    TopK.
+    """
     node = c.importer.trace.nodes[c.positions(1).id]
     return count <= 1 or (node.op.name == "top_index" and node.params["axis"] == axis)
 
 
 def _put_updates(c: OnnxNode, axis: int, reduction: str) -> Value:
-    """Write or add the updates at computed positions along an axis, or add them at known ones."""
+    """Write the updates at computed positions along an axis, or add them (`reduction` "add") at computed or known
+    ones.
+    """
     shape = c.shape(0)
     order = (*(a for a in range(len(shape)) if a != axis), axis)
     back = tuple(order.index(a) for a in range(len(shape)))
@@ -164,14 +170,18 @@ def _put_updates(c: OnnxNode, axis: int, reduction: str) -> Value:
 
 
 def _counted_from_start(c: OnnxNode, where: Array, cells: int) -> Array:
-    """Return known positions on an axis of `cells`, negative ones counted from the end; ShapeError outside."""
+    """Return known positions `where` on an axis of `cells` as numbers from 0 on; negative ones count from the end.
+    ShapeError outside.
+    """
     if where.size and not -cells <= where.min() <= where.max() < cells:
         c.refuse(f"indices must lie in {-cells}..{cells - 1}", None, ShapeError)
     return np.where(where < 0, where + cells, where)
 
 
 def _permuted_positions(c: OnnxNode, cells: int, order: tuple[int, ...]) -> Value:
-    """Return the positions of input 1 with axes permuted; known ones are checked and made non-negative."""
+    """Return the positions of input 1, on an axis of `cells`, with their axes in `order`; known ones are checked and
+    made non-negative.
+    """
     known = c.importer.constant_value(c.input_name(1))
     if known is None:
         return permute(c.positions(1), order)
@@ -256,7 +266,7 @@ def _off_and_on(c: OnnxNode) -> tuple[Any, Any]:
 def _register_logic(name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]) -> None:
     """Register the converter of the logical operator `name`; true is the number 1.
 
-    `fn` converts variables, `fold` computes arrays that are known.
+    `fn` converts variables, `fold` computes arrays that are known. `versions` are those of the operator's schema.
     """
 
     def convert(c: OnnxNode) -> Value:

@@ -74,7 +74,10 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 def _use_of_input(
     info: onnx.ValueInfoProto, readers: Mapping[str, list[tuple[Any, int]]], tensors: Mapping[str, onnx.TensorProto]
 ) -> InputUse:
-    """Return what is done with one input, and with values that are its cells moved."""
+    """Return what is done with one input, and with values that are its cells moved.
+
+    `readers` has, by value, the nodes that read it and as which input; `tensors` are the initializers by name.
+    """
     rows, is_sound, names = [], False, [info.name]
     for name in names:  # grows
         for node, k in readers.get(name, ()):
@@ -89,7 +92,9 @@ def _use_of_input(
 
 
 def _table_rows(node: onnx.NodeProto, k: int, tensors: Mapping[str, onnx.TensorProto]) -> int | None:
-    """Return how many rows the table has that input k of a node indexes; None if there is none, or it is computed."""
+    """Return how many rows the table has, among the initializers `tensors`, that input k of a node indexes; None if
+    there is none, or it is computed.
+    """
     if node.op_type == "OneHot" and k == 0 and node.input[1] in tensors:
         return int(numpy_helper.to_array(tensors[node.input[1]]).ravel()[0])
     table = TABLES.get(node.op_type, {}).get(k)

@@ -61,7 +61,8 @@ def _numbers_of_positions(c: OnnxNode, i: int, var: Var) -> Var:
 
 
 def cast_integers(c: OnnxNode, target: int) -> Value | None:
-    """Return a cast from or to an integer type, or to bool, of a value that the model computes; None for other casts.
+    """Return a cast to the ONNX type `target`, from or to an integer type or to bool, of a value that the model
+    computes; None for other casts.
 
     To int32 and int64 numbers lose their fraction; beyond the type's range ONNX says nothing, and radii claim nothing.
     """
@@ -112,7 +113,11 @@ def number_inputs(graph: onnx.GraphProto) -> set[str]:
 
 
 def _are_read_as_numbers(name: str, readers: dict[str, list[tuple[NodeProto, int]]], ends: set[str]) -> bool:
-    """Return whether the cells of a value are read as numbers, and only so."""
+    """Return whether the cells of the value `name` are read as numbers, and only so; not those of a graph's outputs,
+    `ends`.
+
+    `readers` has, by value, the nodes that read it and as which input.
+    """
     todo, seen, computed = [name], {name}, False
     while todo:
         at = todo.pop()

@@ -203,7 +203,9 @@ def _slice(c: OnnxNode) -> Value:
 
 
 def _python_slice(c: OnnxNode, cells: int, start: int, end: int, step: int) -> slice:
-    """Return a Python slice of an axis; ONNX moves a start before the first cell there, whichever way it goes."""
+    """Return start:end:step of an axis of `cells` as a Python slice; ONNX moves a start before the first cell there,
+    whichever way it goes.
+    """
     if step == 0:
         c.refuse("a step must not be 0", None)
     start, end = (n + cells if n < 0 else n for n in (start, end))
@@ -312,7 +314,7 @@ def _upsample(c: OnnxNode) -> Value:
 
 
 def _old_resize(c: OnnxNode, scales: list[float]) -> Value:
-    """Convert a Resize before version 11, or Upsample, which has asymmetric coordinates."""
+    """Convert a Resize before version 11, or Upsample, by `scales` per axis; it has asymmetric coordinates."""
     mode = c.string("mode", "nearest")
     if mode == "nearest" and any(s < 1 for s in scales):
         c.refuse(f"scales={scales} below 1 with mode nearest: this version does not say which cell is nearest")
@@ -498,7 +500,9 @@ def _cast_like(c: OnnxNode) -> Value:
 
 
 def _cast_to(c: OnnxNode, target: int) -> Value:
-    """Convert to another element type: wider floats unchanged, others rounded; to integers only known values."""
+    """Convert input 0 to the ONNX type `target`: wider floats unchanged, others rounded; to integers only known
+    values.
+    """
     source = c.elem_type(0)
     c.result_type = target
     if target not in DTYPES:

@@ -79,7 +79,7 @@ def _inputs_as_numbers(c: OnnxNode) -> list[Any]:
 
 
 def _check_folded_range(c: OnnxNode, approximate: Array) -> None:
-    """Refuse known int32 numbers whose result, here in floats, leaves the type: it would wrap around."""
+    """Refuse int32 inputs whose result, `approximate` in floats, leaves the type: it would wrap around."""
     if c.elem_type(0) == TensorProto.INT32 and approximate.size:
         least, most = approximate.min(), approximate.max()
         if least < -(2.0**31) or most >= 2.0**31:
@@ -89,7 +89,9 @@ def _check_folded_range(c: OnnxNode, approximate: Array) -> None:
 def _register_arithmetic(
     name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]
 ) -> None:
-    """Register the converter of an operator of one or more inputs; known integers are folded."""
+    """Register the converter of the ONNX operator `name`, in these schema versions, of one or more inputs. `fn`
+    converts variables, `fold` computes known integers.
+    """
 
     def convert(c: OnnxNode) -> Value:
         known = known_integers(c)
@@ -145,7 +147,7 @@ def _pow(c: OnnxNode) -> Value:
 
 
 def _register_unary(name: str, versions: tuple[int, ...], fn: Callable[[Value], Value]) -> None:
-    """Register the converter of a function of one cell."""
+    """Register the converter of the ONNX operator `name`, in these schema versions, by `fn`, a function of one cell."""
     note = "as 2*normal_cdf(sqrt(2)*x) - 1" if name == "Erf" else ""
     operator(name, *versions, note=note)(lambda c: fn(c.real(0)))
 
@@ -177,7 +179,9 @@ def _swish(c: OnnxNode) -> Value:
 
 
 def _register_rounding(name: str, versions: tuple[int, ...], fn: Callable[[Value], Value]) -> None:
-    """Register the converter of a rounding function; known values are folded, since shapes may be rounded products."""
+    """Register the converter of the ONNX operator `name`, in these schema versions, by the rounding function `fn`;
+    known values are folded, since shapes may be rounded products.
+    """
 
     def convert(c: OnnxNode) -> Value:
         known = c.importer.constant_value(c.input_name(0))
@@ -279,7 +283,9 @@ def _clip(c: OnnxNode) -> Value:
 
 
 def _softmax_converter(fn: Callable[[Value, int], Value]) -> Callable[[OnnxNode], Value]:
-    """Return the converter of Softmax or LogSoftmax; before version 13 over all axes from `axis` on."""
+    """Return the converter of Softmax or LogSoftmax by `fn` (value, axis); before version 13 over all axes from `axis`
+    on.
+    """
 
     def convert(c: OnnxNode) -> Value:
         x, shape = c.real(0), c.shape(0)
@@ -351,7 +357,8 @@ UNCHANGED = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")  # without axe
 def _register_reduction(
     name: str, versions: tuple[int, ...], fn: Callable[..., Value], since: int, whole: bool = False
 ) -> None:
-    """Register the converter of a reduction; axes are an input from version `since` on, else an attribute.
+    """Register the converter of the ONNX operator `name`, a reduction by `fn`; axes are an input from version `since`
+    on, else an attribute.
 
     `whole` says whether integers are reduced alike.
     """
@@ -403,7 +410,7 @@ _register_reduction("ReduceLogSumExp", (1, 11, 13, 18, 28), _log_sum_exp, 18)
 
 
 def _register_arg_extreme(name: str, fn: Callable[..., Value]) -> None:
-    """Register the converter of ArgMax or ArgMin."""
+    """Register the converter of ArgMax or ArgMin (`name`) by the function `fn`."""
 
     def convert(c: OnnxNode) -> Value:
         keep, axis, x = c.flag("keepdims", 1), c.integer("axis", 0), c.real(0)
@@ -543,7 +550,7 @@ def _register_comparison(
 ) -> None:
     """Register the converter of the comparison `name`: 1 where it holds, else 0.
 
-    `fn` converts variables, `fold` computes arrays that are known.
+    `fn` converts variables, `fold` computes arrays that are known. `versions` are those of the operator's schema.
     """
 
     def convert(c: OnnxNode) -> Value:

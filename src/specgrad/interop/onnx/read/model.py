@@ -151,7 +151,9 @@ def _define_inputs(importer: Importer, graph: onnx.GraphProto, given: Mapping[st
 def _define_input(
     importer: Importer, info: onnx.ValueInfoProto, given: Mapping[str, Sequence[int]], number: bool
 ) -> None:
-    """Define one input as a leaf of the graph; int32 and int64 are positions unless `number`."""
+    """Define one input as a leaf of the graph, its open sizes taken from `given`; int32 and int64 are positions unless
+    `number`.
+    """
     shape = _input_shape(info, given)
     elem_type = info.type.tensor_type.elem_type
     if elem_type not in DTYPES:
@@ -188,7 +190,10 @@ def run_model(
     input_shapes: Mapping[str, Sequence[int]],
     declared: Declared,
 ) -> tuple[Importer, list[str], list[UnsupportedNode]]:
-    """Convert every node; return the importer, the names of the inputs, and the nodes without a meaning here."""
+    """Convert every node; return the importer, the names of the inputs, and the nodes without a meaning here.
+
+    `input_shapes` closes open sizes, by input.
+    """
     _check_model(model)
     importer = Importer(folder, budget, model.graph, _opset(model))
     importer.block = _block_size(model.graph)
@@ -216,7 +221,10 @@ def import_model(
     declared: Declared,
     notes: Sequence[str] = (),
 ) -> OnnxGraph:
-    """Import a plain model as a graph; unless `partial`, raise an error for nodes without a meaning here."""
+    """Import a plain model as a graph; unless `partial`, raise an error for nodes without a meaning here.
+
+    `input_shapes` closes open sizes, by input; `notes` say what was done to the file before.
+    """
     importer, names, passed = run_model(model, folder, budget, input_shapes, declared)
     if not partial:
         raise_unsupported(passed)

@@ -54,7 +54,7 @@ class OnnxNode:
             self.refuse("an attribute is given twice")
 
     def refuse(self, text: str, rule: str | None = "P5", kind: type[SpecgradError] = ParameterError) -> Never:
-        """Raise an error that names this node."""
+        """Raise an error of type `kind` that names this node, says `text`, and quotes the contract's `rule`."""
         raise kind(self.title, one_line(text), rule=rule)
 
     # --- attributes ---------------------------------------------------------------------------------------------
@@ -74,11 +74,11 @@ class OnnxNode:
         return list(value) if kind in ("ints", "floats", "strings") else value
 
     def integer(self, name: str, default: Any = REQUIRED) -> Any:
-        """Return an integer attribute."""
+        """Return the integer attribute `name`; `default` if it is not written."""
         return self.attribute(name, "int", default)
 
     def ints(self, name: str, default: Any = REQUIRED) -> Any:
-        """Return an attribute that is a list of integers."""
+        """Return the attribute `name`, a list of integers; `default` if it is not written."""
         return self.attribute(name, "ints", default)
 
     def floating(self, name: str, default: Any = REQUIRED) -> float:
@@ -89,19 +89,19 @@ class OnnxNode:
         return float(np.float32(value))
 
     def string(self, name: str, default: Any = REQUIRED) -> str:
-        """Return a text attribute."""
+        """Return the text attribute `name`; `default` if it is not written."""
         value = self.attribute(name, "string", default)
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
     def flag(self, name: str, default: int = 0) -> bool:
-        """Return an attribute that must be 0 or 1, as a bool."""
+        """Return the attribute `name`, which must be 0 or 1, as a bool; `default` if it is not written."""
         value = self.integer(name, default)
         if value not in (0, 1):
             self.refuse(f"attribute {name} must be 0 or 1; got {value}")
         return bool(value)
 
     def tensor(self, name: str, default: Any = REQUIRED) -> Any:
-        """Return a tensor attribute as an array."""
+        """Return the tensor attribute `name` as an array; `default` if it is not written."""
         proto = self.attribute(name, "tensor", default)
         if proto is default:
             return default
@@ -122,7 +122,9 @@ class OnnxNode:
             self.refuse(f"{name}={shown(value)} is not supported; only {wanted}")
 
     def without_effect(self, name: str, kind: str) -> None:
-        """Mark an attribute as read that does not influence the result (momentum in inference, a seed)."""
+        """Mark the attribute `name`, of type `kind`, as read: it does not influence the result (momentum in inference,
+        a seed).
+        """
         self.attribute(name, kind, None)
 
     def finish(self) -> None:
@@ -197,28 +199,30 @@ class OnnxNode:
 
     @contextmanager
     def computing(self, form: str) -> Iterator[None]:
-        """Mark all nodes recorded in the block as computed in this format: "int32", "float32", ..."""
+        """Mark all nodes recorded in the block as computed in the format `form`: "int32", "float32", ..."""
         start = len(self.importer.trace.nodes)
         yield
         for position in range(start, len(self.importer.trace.nodes)):
             self.importer.formats.setdefault(position, form)
 
     def known(self, i: int, what: str) -> Array:
-        """Return the constant value of input i; UnsupportedError if it depends on an input of the model."""
+        """Return the constant value of input i; UnsupportedError, in which it is called `what`, if it depends on an
+        input of the model.
+        """
         value = self.importer.constant_value(self.input_name(i))
         if value is None:
             return self.refuse(f"{what} must be a constant; it depends on the input", None, UnsupportedError)
         return self._as_int64(i, value) if value.dtype.kind in "iub" else value
 
     def known_ints(self, i: int, what: str) -> list[int]:
-        """Return the constant value of input i as a list of integers."""
+        """Return the constant value of input i, called `what` in errors, as a list of integers."""
         row = self.known(i, what)
         if row.dtype.kind != "i" or row.ndim > 1:
             self.refuse(f"{what} must be integers in one row; got {row.dtype} of shape {row.shape}", None)
         return [int(n) for n in row.reshape(-1)]
 
     def known_number(self, i: int, what: str) -> Any:
-        """Return the constant value of input i, which must be one number."""
+        """Return the constant value of input i, called `what` in errors, which must be one number."""
         array = self.known(i, what)
         if array.size != 1:
             self.refuse(f"{what} must be one number; got shape {array.shape}", None, ShapeError)
@@ -226,12 +230,14 @@ class OnnxNode:
         return number.item() if isinstance(number, np.generic) else number
 
     def repeated_number(self, i: int, what: str) -> Any:
-        """Return the one number of input i, even if an Expand has repeated it."""
+        """Return the one number of input i, called `what` in errors, even if an Expand has repeated it."""
         number = self.importer.repeated_number(self.input_name(i))
         return self.known_number(i, what) if number is None else number
 
     def axes(self, i: int | None, default: Any = None) -> Any:
-        """Return the axes from input i or, if i is None (older versions), from the attribute."""
+        """Return the axes from input i or, if i is None (older versions), from the attribute; `default` if neither is
+        given.
+        """
         if i is None:
             return self.ints("axes", default)
         return self.known_ints(i, "axes") if self.has(i) else default
@@ -247,7 +253,7 @@ class OnnxNode:
         return wanted[-1] + 1 if wanted else 0
 
     def folded(self, array: Any) -> Array:
-        """Return a value computed while importing, checked against the limits."""
+        """Return `array`, a value computed while importing, checked against the limits."""
         return self.importer.check_folded(self.title, array)
 
 

@@ -81,7 +81,9 @@ Step = Callable[[Direction, Value, State], State]
 
 
 def read_sizes(c: OnnxNode, batch_first: bool, gates: int, hidden: int) -> Sizes:
-    """Return the sizes of a layer by the shapes of X and R; an error if they contradict each other."""
+    """Return the sizes of a layer with so many `gates` and `hidden` cells, by the shape of X, in which the batch comes
+    first if `batch_first`; an error if they contradict each other.
+    """
     x = c.shape(0)
     if len(x) != 3:
         c.refuse(f"X needs three axes; got shape {x}", "C1", ShapeError)
@@ -113,7 +115,9 @@ def check_shape(c: OnnxNode, i: int, name: str, wanted: Shape) -> None:
 
 
 def _activations_by_direction(c: OnnxNode, directions: int, default: Sequence[str]) -> list[tuple[Function, ...]]:
-    """Return the activations per direction; parameters are consumed in the order of the functions that have them."""
+    """Return the activations per direction, `default` if none are named; parameters are consumed in the order of the
+    functions that have them.
+    """
     names = [s.decode("utf-8", "replace") for s in c.attribute("activations", "strings", [])]
     names = names or [*default] * directions
     if len(names) != directions * len(default):
@@ -132,7 +136,9 @@ def _activations_by_direction(c: OnnxNode, directions: int, default: Sequence[st
 
 
 def _is_of_cell(k: int, count: int) -> bool:
-    """Return whether activation k is the third of an LSTM, which reads a cell and no sum of products: not clipped."""
+    """Return whether activation k of `count` per direction is the third of an LSTM, which reads a cell and no sum of
+    products: not clipped.
+    """
     return count == 3 and k % 3 == 2
 
 
@@ -142,7 +148,7 @@ def _clipped(function: Function, clip: float) -> Function:
 
 
 def _next_activation(c: OnnxNode, name: str, alphas: Iterator[float], betas: Iterator[float]) -> Function:
-    """Return an activation with its parameters: the next ones, else ONNX's defaults."""
+    """Return the activation `name` with its parameters: the next of `alphas` and `betas`, else ONNX's defaults."""
     activation = activation_named(c, name, FUNCTIONS)
     numbers = []
     for parameter, default in activation.defaults.items():
@@ -173,7 +179,9 @@ def part_of(x: Value, d: int, *ranges: Any) -> Value:
 def _float_direction(
     c: OnnxNode, sizes: Sizes, d: int, x: Value, functions: tuple[Function, ...], apart: bool
 ) -> Direction:
-    """Return direction d of a layer in floats; `apart`: the last gate's recurrent bias goes with its product."""
+    """Return direction d of a layer in floats, with these activations (`functions`); `apart`: the last gate's recurrent
+    bias goes with its product.
+    """
     rows, hidden = sizes.gates * sizes.hidden, sizes.hidden
     w, r = part_of(c.real(1), d), part_of(c.real(2), d)
     products = linear(w, None, x)
@@ -215,7 +223,9 @@ def _unroll(
 ) -> Unrolled:
     """Return the hidden states of all steps, (batch, hidden) each, and the last state.
 
-    place    which cells of Y the hidden state of a step is
+    The direction `way` begins in the state `start` and takes `step` after step, from the last one on if `backwards`.
+
+    place   which cells of Y the hidden state of a step is
     """
     steps, batch, _ = way.products.shape
     rows: dict[int, Value] = {}
@@ -233,7 +243,7 @@ def _unroll(
 
 
 def _index_in_output(d: int, batch_first: bool, batch: slice, t: int) -> tuple[Any, ...]:
-    """Return the index in Y of direction d at time t, for a part of the batch."""
+    """Return the index in Y of direction d at time t, for a part of the batch, which comes first if `batch_first`."""
     return (batch, t, d) if batch_first else (t, d, batch)
 
 
@@ -249,7 +259,10 @@ def _runs_of_length(lengths: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 def _unroll_sequences(
     c: OnnxNode, way: Direction, step: Step, start: State, lengths: Sequence[int], backwards: bool, place: Place
 ) -> tuple[Value, State]:
-    """Return Y of one direction, (steps, 1, batch, hidden), and its last state; behind a sequence's end Y is 0."""
+    """Return Y of one direction, (steps, 1, batch, hidden), and its last state; behind a sequence's end Y is 0.
+
+    `lengths` are those of the batch's sequences; if `backwards`, each is read from its end.
+    """
     steps, hidden = way.sizes.steps, way.sizes.hidden
     ys, lasts = [], []
     for first, last, length in _runs_of_length(lengths):
@@ -267,7 +280,9 @@ def _unroll_sequences(
 
 
 def _initial_states(c: OnnxNode, sizes: Sizes, batch_first: bool, count: int) -> list[State]:
-    """Return the first state of every direction: initial_h and initial_c, or zeros."""
+    """Return the first state of every direction: initial_h and (`count` 2) initial_c, or zeros; in these the batch
+    comes first if `batch_first`.
+    """
     shape = (sizes.directions, sizes.batch, sizes.hidden)
     wanted = (shape[1], shape[0], shape[2]) if batch_first else shape
     given = []
@@ -314,7 +329,10 @@ def recurrent(
 def _float_layer(
     c: OnnxNode, gates: int, functions: Sequence[str], step: Step, states: int = 1, apart: bool = False
 ) -> tuple[Value, ...]:
-    """Return the results of a layer in floats; see `recurrent`, and `apart` in `_float_direction`."""
+    """Return the results of a layer in floats; see `recurrent`, and `apart` in `_float_direction`.
+
+    `gates` is their number, `functions` are the default activations, `states` is 1, or 2 with a cell.
+    """
     r = c.shape(2)
     if len(r) != 3:
         c.refuse(f"R needs three axes; got shape {r}", "C1", ShapeError)

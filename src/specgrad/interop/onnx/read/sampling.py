@@ -84,7 +84,8 @@ def _grid_sample(c: OnnxNode) -> Value:
 
 
 def _grid_coordinates(given: Value, cells: int, corners: bool, border: bool) -> Value:
-    """Return coordinates in cells of numbers from -1 to 1: the middles of the end cells, or their outer borders.
+    """Return coordinates in cells of numbers `given` from -1 to 1: these are the middles of the end cells (`corners`),
+    or their outer borders.
 
     border: what lies beyond the ends is read at the ends.
     """
@@ -133,6 +134,8 @@ def _box_weights(
     c: OnnxNode, boxes: Value, axis: int, cells: int, out: int, ratio: int, scale: float, centred: bool
 ) -> Value:
     """Return weights (box, out*ratio, cells) of the samples of one axis of every box, 0 for those far outside.
+
+    An axis of `cells` cells has `out` outputs of `ratio` samples each.
 
     axis      0: x1 and x2 of a box, 1: y1 and y2
     scale     cells per unit of the boxes

@@ -78,6 +78,8 @@ def _refuse_negative_same_padding(
 ) -> None:
     """Raise an error if SAME would pad by less than `least` cells in all, where runtimes disagree.
 
+    `given` holds padding, stride and dilation.
+
     least   down to this all runtimes pad by 0
     """
     if given["padding"] not in ("same_upper", "same_lower"):
@@ -167,7 +169,10 @@ def _causal_conv(c: OnnxNode) -> tuple[Value, Value]:
 
 
 def _transpose_padding(c: OnnxNode, sizes: Shape, kernel: Shape, given: dict[str, Shape]) -> tuple[Any, Shape]:
-    """Return (low, high) padding per axis, and the cells that lack at the high end; output_shape overrides pads."""
+    """Return (low, high) padding per axis, and the cells that lack at the high end; output_shape overrides pads.
+
+    `given` holds stride, dilation and output_padding.
+    """
     rank = len(sizes)
     auto, pads, output = c.string("auto_pad", "NOTSET"), c.ints("pads", None), c.ints("output_shape", None)
     if auto not in AUTO_PADS:
