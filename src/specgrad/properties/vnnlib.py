@@ -74,7 +74,7 @@ def _parse_2_0(text: str) -> Parsed:
 
 
 class _PropertyBuilder:
-    """Builds a Property: inequalities of one input become bounds of the box, all others become rows."""
+    """Builds a Property: inequalities of one input become bounds of the box; others, and strict ones, rows."""
 
     def __init__(self, parsed: Parsed, variables: tuple[int, ...]) -> None:
         self.parsed, self.variables = parsed, variables
@@ -105,7 +105,10 @@ class _PropertyBuilder:
         return Property(self.count, self.outputs + len(self.named_inputs), cases, left_out, self._interface())
 
     def _interface(self) -> PropertyInterface | None:
-        """Return the interface; None if every input cell is its own variable and no row names inputs."""
+        """Return which tensors are declared, the variable of each input cell, and which inputs rows name.
+
+        None if there is at most one tensor on each side, every input cell is its own variable, and no row names inputs.
+        """
         inputs, outputs = self.parsed.tensors
         alone = len(inputs) <= 1 and len(outputs) <= 1
         if alone and not self.named_inputs and self.variables == tuple(range(self.count)):

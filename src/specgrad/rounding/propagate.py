@@ -184,7 +184,7 @@ def roots_of(graph: Graph, i: int) -> tuple[frozenset[int], ...]:
     """Return, per argument of node i, the nodes whose cells it copies; none for a number.
 
     >>> import specgrad as sg
-    >>> graph = sg.trace(lambda x, y: sg.concat([x, -y]) + 1, (2,), (3,))
+    >>> graph = sg.trace(lambda x, y: sg.concat([x, -y], axis=0) + 1, (2,), (3,))
     >>> [sorted(nodes) for nodes in roots_of(graph, len(graph.nodes) - 1)]
     [[0, 1], []]
     """

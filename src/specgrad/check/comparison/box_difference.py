@@ -20,7 +20,7 @@ from specgrad.bounds import Bounds, crown
 from specgrad.bounds.box import numpy_of
 from specgrad.equivalence.normal_form import NormalForm
 from specgrad.equivalence.term_table import TermTable
-from specgrad.errors import SpecgradError
+from specgrad.errors import SpecgradError, TimeLimitError
 from specgrad.graph.graph import Graph
 from specgrad.graph.ir.tree import leaves
 from specgrad.rounding import Arithmetic
@@ -120,10 +120,12 @@ def _bound_network(
 ) -> tuple[Bounds | None, Any]:
     """Return bounds of all executions of one network, exact arithmetic included, and its forward pass; or Nones.
 
-    `boxes` has one per input; `clock` returns how many seconds remain.
+    `boxes` has one per input; `clock` returns how many seconds remain. TimeLimitError if they are over before the end.
     """
     try:
         return bound_executions(graph, boxes, arithmetic, clock())
+    except TimeLimitError:
+        raise
     except SpecgradError:
         return None, None
 

@@ -137,8 +137,10 @@ def output_ball(question: DecisionProblem, inputs: Sequence[Array]) -> Ball:
 
 
 def row_bounds(c: Comparisons, low: Array, high: Array) -> tuple[Array, Array]:
-    """Return (low, high) of every comparison of c from the ranges low..high of flat cells; the sign of a difference is
-    exact, 0 included.
+    """Return (low, high) of every comparison's sign*y[larger] - y[smaller], from the ranges low..high of flat cells.
+
+    A threshold is not subtracted: `c.demand()` is what a row must exceed. A difference of 0 stays 0; others are rounded
+    outward.
     """
     ends = np.where(c.sign > 0, (low[c.larger], high[c.larger]), (-high[c.larger], -low[c.larger]))
     second = (np.where(c.smaller == THRESHOLD, 0.0, end[np.maximum(c.smaller, 0)]) for end in (high, low))

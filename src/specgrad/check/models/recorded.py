@@ -23,7 +23,7 @@ from ..cases.op_case import OpCase
 from ..runtimes import RUNTIMES, NotOffered, Runtime, base_and_device
 from .model_run import ModelRun
 from .recording import ModelRecording, RecordedRun, open_recording
-from .run_onnx import ObservedRun, by_layer, known_values, meaning_at, shapes_and_types
+from .run_onnx import ObservedRun, known_values, meaning_at, observed_layers, shapes_and_types
 
 
 def _refuse_question(question: OpCase) -> str:
@@ -147,7 +147,7 @@ def run_recorded(source: Any, recorded: Recorded) -> list[ModelRun]:
         known = known_values(graph, point)
         _refuse_shapes(graph, known)
         answer = ProcessResult("answers", tuple(point[n] for n in outputs if n in point))
-        deployed.append(ModelRun(model.title, graph, known, by_layer(file, graph, known), answer, notes))
+        deployed.append(ModelRun(model.title, graph, known, observed_layers(file, graph, known), answer, notes))
     return deployed
 
 

@@ -86,7 +86,7 @@ class ObservedRun:
         """Return it as a run of the model, called `title`, with these further notes."""
         known = known_values(self.graph, {**self.inputs, **self.values})
         merged = {n: (self.graph.values[n], a) for n, a in self.quantised.items()}
-        layers = by_layer(written_file(model, self.graph), self.graph, known)
+        layers = observed_layers(written_file(model, self.graph), self.graph, known)
         said = (*self.notes, *notes)
         return ModelRun(title, self.graph, known, layers, self.answer, said, merged=merged)
 
@@ -214,10 +214,11 @@ def _with_outputs(model: Any, values: Sequence[str]) -> Any:
     return copy
 
 
-def by_layer(model: Any, graph: Any, known: Mapping[int, Array]) -> dict[str, int | UnsupportedLayer]:
+def observed_layers(model: Any, graph: Any, known: Mapping[int, Array]) -> dict[str, int | UnsupportedLayer]:
     """Return {unique layer name: position in the graph, or the unsupported node}, in the file's order.
 
-    `model` is the file's proto, `known` the values that were observed, by position.
+    Only layers that compute numbers and whose position is in `known`, the values that were observed. `model` is the
+    file's proto.
     """
     from specgrad.interop.onnx.read.convert_node import multiply_adds
 

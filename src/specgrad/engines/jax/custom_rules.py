@@ -197,8 +197,8 @@ def _run_primitive(*args: Array, call: LinearPrimitive) -> Array:
 
 
 def _abstract_result(*args: Any, call: LinearPrimitive) -> Any:
-    """Return the abstract value of the primitive `call`'s result, by the shape rule; under vmaps the lowering is traced
-    for it.
+    """Return the abstract value of the primitive `call`'s result, by the shape rule; under vmaps, and for sharded
+    arguments, the lowering is traced too.
     """
     if call.maps:
         out = jax.eval_shape(call.forward(), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in args))

@@ -96,7 +96,8 @@ def _key_source(name: str, kind: type) -> str:
 
 
 def _container_key(value: Any, tensors: list[Tensor]) -> Any:
-    """Return a hashable key of the contents of `value`, a container, and append the tensors in it to `tensors`.
+    """Return a hashable key of `value` (a setting, a tensor, or a tuple, list or slice of these); append its tensors to
+    `tensors`.
 
     TypeError for types that are no settings.
 

@@ -80,7 +80,7 @@ def embed(t: Tensor, widths: tuple[tuple[int, int, int], ...]) -> Tensor:
 
 
 def accumulate(total: Tensor, where: tuple[slice, ...], part: Tensor) -> Tensor:
-    """Return total with `part` added at [..., *where]: in place in plain eager mode, else by zero padding."""
+    """Return total with `part` added at [..., *where]: in place in eager mode without gradients, else by padding."""
     if not part.requires_grad and not total.requires_grad and is_plain_eager():
         total[last_axes(where)] += part
         return total

@@ -50,11 +50,10 @@ def is_known(args: Any) -> bool:
     return not any(isinstance(a, Var) for a in pytree.tree_leaves(args))
 
 
-def with_empty_self(name: str, args: Sequence[Any], result_meta: Any) -> Sequence[Any]:
-    """Return the arguments of the operator `name`, with an empty tensor for x in x.new_zeros(...), which uses its type
-    only.
+def with_placeholder_self(name: str, args: Sequence[Any], result_meta: Any) -> Sequence[Any]:
+    """Return the arguments of the operator `name`, with an uninitialised scalar for x in x.new_zeros(...) and its kin.
 
-    `result_meta` is the call's result, which has that type.
+    They use the type of x only, which `result_meta`, the call's result, has.
     """
     return (torch.empty((), dtype=result_meta.dtype), *args[1:]) if name.startswith("new_") else args
 

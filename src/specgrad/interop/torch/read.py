@@ -222,7 +222,7 @@ class _Importer:
         name = str(node.target).removeprefix("aten.")
         args, kwargs = (torch.fx.map_arg(part, lambda n: self.values[n.name]) for part in (node.args, node.kwargs))
         result_meta = node.meta.get("val")
-        args = constant_folding.with_empty_self(name, args, result_meta)
+        args = constant_folding.with_placeholder_self(name, args, result_meta)
         is_constant = constant_folding.is_known((args, kwargs))
         if is_constant:
             value = constant_folding.fold(node.target, args, kwargs, result_meta)

@@ -216,9 +216,9 @@ def is_folded(node: Node, args: Sequence[NodeRange]) -> bool:
 
 
 def folded_range(node: Node, args: Sequence[NodeRange], functions: Functions) -> NodeRange:
-    """Return the value of a node of constants, with its count of roundings and its bound of partial results.
+    """Return the range of a node whose arguments are constants: value, count of roundings, bound of partial results.
 
-    ReplayError if that may overflow.
+    `functions` has the assumed error of functions by name. ReplayError if one may overflow or underflow in float32.
     """
     values = [a.low for a in args]
     if node.op.name in LAYOUT:

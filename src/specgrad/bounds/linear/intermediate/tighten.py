@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specgrad.deadline import check_time
 from specgrad.graph.graph import INPUT, Graph, Node
 from specgrad.op import apply
 from specgrad.ops.activation import RELU
@@ -54,6 +55,7 @@ def walk(
     """
     readers = range_readers(forward.graph)
     for i in range(len(forward.graph.nodes)):
+        check_time("bounds")
         forward.visit(i)
         if known and i in known and i in forward.layers:
             forward.narrow(i, *_intersection(forward.interval(i), known[i]))

@@ -172,7 +172,7 @@ class BoundLinear(BoundLayer):
 
     @cached_property
     def sparse(self) -> SparseMatrix | None:
-        """The layer's matrix in sparse form; None unless it is a contraction with mostly zero weights."""
+        """The layer's matrix in sparse form; None unless it is a small contraction of mostly zero weights."""
         weights = next((a for a in self.args if isinstance(a, Tensor)), None)
         if (
             self.node.op is not CONTRACT

@@ -188,7 +188,7 @@ def lookup(node: NodeProto, opset: int) -> tuple[Converter, int]:
 # --- nodes without a meaning here -------------------------------------------------------------------------------------
 
 MAX_LISTED = 20  # nodes that an error lists
-Declared = Mapping[str, tuple[Shape, int]]  # what is known of a value that we cannot compute: shape and element type
+TypesByName = Mapping[str, tuple[Shape, int]]  # (shape, element type) of values that skipped nodes compute
 
 
 @dataclass(frozen=True)
@@ -211,13 +211,15 @@ class UnsupportedNode:
     error: SpecgradError | None = None
 
 
-def skip_node(importer: Importer, node: NodeProto, error: SpecgradError | None, declared: Declared) -> UnsupportedNode:
-    """Define the node's outputs as inputs of the graph if their shapes are declared; others are missing from now on."""
+def skip_node(
+    importer: Importer, node: NodeProto, error: SpecgradError | None, skipped_types: TypesByName
+) -> UnsupportedNode:
+    """Define the node's outputs as inputs of the graph if `skipped_types` has them; others are missing from now on."""
     for name in filter(None, node.output):
         if name in importer.values:
             raise ModelError(f"value {name!r} is computed twice")
-        if name in declared:
-            shape, elem_type = declared[name]
+        if name in skipped_types:
+            shape, elem_type = skipped_types[name]
             importer.define(name, importer.trace.leaf(name, shape, _kind_of_type(elem_type)), elem_type)
         else:
             importer.missing.add(name)

@@ -24,7 +24,7 @@ from specgrad.scalar import Array
 from specgrad.window import Shape, SymbolicSize, size_at, symbolic, symbols_in
 
 from ..file import BYTE_BUDGET, ByteBudget, ModelError, declared_size, read_model, shown
-from .convert_node import Declared, UnsupportedNode, declared_values
+from .convert_node import TypesByName, UnsupportedNode, declared_values
 from .importer import Importer, in_order, needed_before
 from .model import OnnxGraph, import_model, run_model
 
@@ -39,7 +39,7 @@ def from_onnx(
     largest_value: int | None = None,
     input_shapes: Mapping[str, Sequence[Any]] | None = None,
     partial: bool = False,
-    declared: Declared | None = None,
+    declared: TypesByName | None = None,
     fixed: Mapping[str, Any] | None = None,
 ) -> OnnxGraph:
     """Return the graph of an ONNX model of opset 7 to 25: a path, the bytes of a file, or a ModelProto.
@@ -107,20 +107,21 @@ def _plain_with_notes(
 def examine(
     model: onnx.ModelProto,
     folder: Path | None,
-    declared: Declared,
+    skipped_types: TypesByName,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     byte_budget: int = BYTE_BUDGET,
 ) -> tuple[Importer, list[UnsupportedNode]]:
-    """Return what is known of every value (shape, type, constant array), and the nodes without a meaning here.
+    """Return the importer, which knows every value (shape, type, constant array), and the nodes that were skipped.
 
-    Values that no output needs are there too, which a graph leaves out. `input_shapes` closes open sizes; no value may
-    need more than `byte_budget` bytes.
+    Values that no output needs are there too, which a graph leaves out. `skipped_types` has shape and element type of
+    values that skipped nodes compute: reading goes on behind them. `input_shapes` closes open sizes; `byte_budget`
+    limits the bytes of each value, and of all weights and constants together.
     """
     try:
         given = input_shapes or {}
         importer, _, passed = run_model(
-            _plain_with_notes(model, None)[0], folder, ByteBudget(byte_budget), given, declared
+            _plain_with_notes(model, None)[0], folder, ByteBudget(byte_budget), given, skipped_types
         )
         return importer, passed
     except SpecgradError:

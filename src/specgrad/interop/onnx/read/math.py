@@ -44,7 +44,7 @@ from ....scalar import Array
 from ..file import FLOATS, shown
 from .activations import celu, elu, hard_sigmoid, selu, softsign, thresholded_relu
 from .importer import MAX_FOLDED_CELLS, WIDE
-from .node import OnnxNode, named_operator, operator
+from .node import OnnxNode, operator, register_unary
 
 MAX_EXPONENT = 64  # the largest exponent of Pow
 
@@ -159,7 +159,7 @@ def _erf(x: Value) -> Value:
 
 for _record in REGISTRY.values():
     if _record.names.opsets:
-        named_operator(_record)
+        register_unary(_record)
 
 for _name, _versions, _fn in (
     ("Softplus", (1, 22), softplus),

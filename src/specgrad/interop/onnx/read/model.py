@@ -31,7 +31,7 @@ from ..file import (
     tensor,
     type_name,
 )
-from .convert_node import DOMAINS, Declared, UnsupportedNode, lookup, raise_unsupported, read_outside, run, skip_node
+from .convert_node import DOMAINS, TypesByName, UnsupportedNode, lookup, raise_unsupported, read_outside, run, skip_node
 from .importer import Importer, shadowed_name
 from .node import BLOCKED
 
@@ -188,18 +188,19 @@ def run_model(
     folder: Path | None,
     budget: ByteBudget,
     input_shapes: Mapping[str, Sequence[int]],
-    declared: Declared,
+    skipped_types: TypesByName,
 ) -> tuple[Importer, list[str], list[UnsupportedNode]]:
-    """Convert every node; return the importer, the names of the inputs, and the nodes without a meaning here.
+    """Convert every node that can be; return the importer, the names of the inputs, and the nodes that were skipped.
 
-    `input_shapes` closes open sizes, by input.
+    `input_shapes` closes open sizes, by input. `skipped_types` has shape and element type of values that skipped nodes
+    compute: they become inputs, and reading goes on behind them.
     """
     _check_model(model)
     importer = Importer(folder, budget, model.graph, _opset(model))
     importer.block = _block_size(model.graph)
     names = _define_inputs(importer, model.graph, dict(input_shapes))
     passed: list[UnsupportedNode] = []
-    _convert_all(importer, model.graph.node, declared, passed)
+    _convert_all(importer, model.graph.node, skipped_types, passed)
     return importer, names, passed
 
 
@@ -218,14 +219,15 @@ def import_model(
     budget: ByteBudget,
     input_shapes: Mapping[str, Sequence[int]],
     partial: bool,
-    declared: Declared,
+    skipped_types: TypesByName,
     notes: Sequence[str] = (),
 ) -> OnnxGraph:
-    """Import a plain model as a graph; unless `partial`, raise an error for nodes without a meaning here.
+    """Import a plain model as a graph; unless `partial`, raise an error for nodes that were skipped.
 
-    `input_shapes` closes open sizes, by input; `notes` say what was done to the file before.
+    `input_shapes` closes open sizes, by input; `notes` say what was done to the file before. `skipped_types` has shape
+    and element type of values that skipped nodes compute: they become inputs.
     """
-    importer, names, passed = run_model(model, folder, budget, input_shapes, declared)
+    importer, names, passed = run_model(model, folder, budget, input_shapes, skipped_types)
     if not partial:
         raise_unsupported(passed)
     outputs = _graph_outputs(importer, model.graph)
@@ -286,9 +288,12 @@ def _declared_sizes(info: onnx.ValueInfoProto) -> tuple[int | str, ...] | None:
 
 
 def _convert_all(
-    importer: Importer, nodes: Iterable[onnx.NodeProto], declared: Declared, passed: list[UnsupportedNode]
+    importer: Importer, nodes: Iterable[onnx.NodeProto], skipped_types: TypesByName, passed: list[UnsupportedNode]
 ) -> None:
-    """Convert every node; append to `passed` those that have no converter, or are refused by it."""
+    """Convert every node; append to `passed` those that no converter takes, or that read a value of unknown shape.
+
+    `skipped_types` has shape and element type of values that such nodes compute: they become inputs.
+    """
     for node in nodes:
         error = None
         done: tuple[list[Any], ...] = (importer.nodes, passed, importer.decided, importer.integer_layers)
@@ -298,7 +303,7 @@ def _convert_all(
             if importer.missing.isdisjoint(node.input):
                 inner = run(importer, node, line, version)
                 for part in inner:
-                    _convert_all(importer, part, declared, passed)
+                    _convert_all(importer, part, skipped_types, passed)
                 if len(importer.nodes) == before[0]:
                     importer.nodes.append(node)
                 continue
@@ -309,7 +314,7 @@ def _convert_all(
         for each, length in zip(done, before, strict=True):
             del each[length:]  # a loop may be refused in its middle
         importer.nodes.append(node)
-        passed.append(skip_node(importer, node, error, declared))
+        passed.append(skip_node(importer, node, error, skipped_types))
 
 
 def _with_values(graph: Graph, importer: Importer, proto: onnx.GraphProto) -> OnnxGraph:

@@ -322,8 +322,11 @@ def operator(name: str, *versions: int, note: str = "") -> Callable[[Converter],
     return add
 
 
-def named_operator(op: Op) -> Operator:
-    """Register the converter of the ONNX operator that the record names, and return it."""
+def register_unary(op: Op) -> Operator:
+    """Register a converter for the ONNX operator that `op` names, which applies `op` to its only input.
+
+    Return its entry in the table of operators.
+    """
     operator(op.names.onnx, *op.names.opsets)(lambda c: apply(op, c.real(0)))
     return OPERATORS[op.names.onnx]
 
@@ -331,4 +334,4 @@ def named_operator(op: Op) -> Operator:
 def later_operator(name: str) -> Operator | None:
     """Return the converter of an ONNX operator whose record was registered after the table was made, or None."""
     named = (op for op in REGISTRY.values() if op.names.onnx == name and op.names.opsets)
-    return next(map(named_operator, named), None)
+    return next(map(register_unary, named), None)
