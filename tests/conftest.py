@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -28,11 +29,12 @@ settings.register_profile("fresh", derandomize=False, max_examples=2000, databas
 settings.load_profile(os.environ.get("SPECGRAD_DRAWS", "fixed"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A room is one group, for `--dist loadgroup`: its caches, workers and networks are made in one process."""
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(HERE).parts[0]))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Under `-n`, a room is one group (tests/rooms.py)."""
+    from rooms import RoomScheduling
+
+    return RoomScheduling(config, log)
 
 
 def pytest_collection_finish() -> None:

@@ -29,6 +29,44 @@ def python(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
 
 
+class Worker:
+    """What xdist's scheduler knows of a process: which tests it was sent."""
+
+    shutting_down = False
+
+    def __init__(self, number: int) -> None:
+        self.gateway, self.done = SimpleNamespace(id=number), 0
+        self.sent: list[int] = []
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.sent += indices
+
+    def shutdown(self) -> None: ...
+
+
+def test_a_worker_takes_a_whole_room() -> None:
+    """By xdist's own scheduler, which asks its hook for ours."""
+    newhooks, rooms = pytest.importorskip("xdist.newhooks"), pytest.importorskip("rooms")
+    assert newhooks.pytest_xdist_make_scheduler
+    names = [f"tests/{room}/test_{k}.py::test[{i}]" for room in "abc" for k in range(3) for i in range(4)]
+    names += [f"src/specgrad/{room}/x.py::x{i}" for room in "de" for i in range(3)]
+    config = SimpleNamespace(getvalue=lambda _: ["2*popen"], option=SimpleNamespace(loadscopereorder=True))
+    scheduler = rooms.RoomScheduling(config, SimpleNamespace(loadscopesched=lambda *_: None))
+    workers = [Worker(0), Worker(1)]
+    for worker in workers:
+        scheduler.add_node(worker)
+        scheduler.add_node_collection(worker, names)
+    scheduler.schedule()
+    while left := [w for w in workers if w.done < len(w.sent)]:
+        for worker in left:
+            scheduler.mark_test_complete(worker, worker.sent[worker.done])
+            worker.done += 1
+    assert sorted(workers[0].sent + workers[1].sent) == list(range(len(names)))
+    groups = [{rooms.group_of(names[i]) for i in worker.sent} for worker in workers]
+    assert min(map(len, groups)) > 0
+    assert not groups[0] & groups[1]
+
+
 def test_import_needs_numpy_alone() -> None:
     code = """
 import sys, numpy
