@@ -50,6 +50,17 @@ def pytest_runtest_logreport(report) -> None:
         print(f"\nFAILED {report.nodeid}", file=sys.__stderr__, flush=True)
 
 
+@pytest.fixture(scope="module")
+def little_optimised() -> Iterator[None]:
+    """XLA compiles programs that run once: LLVM need not optimise them where a test is about values alone."""
+    import jax
+
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture(scope="session")
 def _kept_until_the_end() -> Iterator[None]:
     yield

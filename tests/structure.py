@@ -23,14 +23,25 @@ def parsed(source: str) -> ast.Module:
     return ast.parse(source)
 
 
+@cache
+def nodes_of(source: str) -> tuple[ast.AST, ...]:
+    """All of its nodes, in the order of `ast.walk`."""
+    return tuple(ast.walk(parsed(source)))
+
+
 MODULES = {name_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
+
+
+READ = (ast.Import, ast.ImportFrom, ast.Call)
+"""What `_named` looks at."""
 
 
 def imported(name: str, text: str, package: bool, modules: frozenset[str] | None = None) -> set[str]:
     """The modules of specgrad that a source text imports; `package`: it is that of an __init__.py."""
     known = frozenset(MODULES) if modules is None else modules
     home = name.split(".") if package else name.split(".")[:-1]
-    return {m for node in ast.walk(parsed(text)) for m in _named(node, home, known) if m in known} - {name}
+    nodes = [n for n in nodes_of(text) if isinstance(n, READ)]
+    return {m for node in nodes for m in _named(node, home, known) if m in known} - {name}
 
 
 def _named(node: ast.AST, home: list[str], known: frozenset[str]) -> Iterator[str]:
@@ -85,6 +96,15 @@ def room_of(name: str) -> str:
     return "cli" if is_command(name) else next(itertools.islice(name.split("."), 1, 2), "specgrad")
 
 
+ROOMS = {room: [m for m in MODULES if room_of(m) == room] for room in sorted(set(map(room_of, MODULES)))}
+"""The modules of each room: a test per room, which names the modules that break its rule."""
+
+
+@cache
+def texts(room: str) -> dict[str, str]:
+    return {name: MODULES[name].read_text(encoding="utf-8") for name in ROOMS[room]}
+
+
 # --- coordinates ------------------------------------------------------------------------------------------------------
 
 STEPS = {"stride", "dilation", "lo", "hi", "pads"}
@@ -92,6 +112,10 @@ STEPS = {"stride", "dilation", "lo", "hi", "pads"}
 HANDED_ON = {"zip", "range", "tuple", "list", "min", "max", "reversed", "enumerate", "sorted", "divmod", "sum", "abs"}
 """Functions whose results are still the numbers that they were given; an array that was padded is no coordinate."""
 ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.FloorDiv | ast.Mod
+
+
+STEPPED = re.compile(rf"\.\s*(?:{'|'.join(sorted(STEPS))})\b|\b(?:native|steps)\b")
+"""What every source has that `_gives_steps` finds something in."""
 
 
 def _gives_steps(node: ast.AST, names: set[str]) -> bool:
@@ -130,7 +154,7 @@ def _paired(target: ast.AST, value: ast.AST, names: set[str]) -> list[ast.Name]:
 def coordinates(source: str) -> list[int]:
     """Lines that add, subtract, multiply or divide with a stride, a dilation or a padding of a window."""
     lines = set()
-    for function in ast.walk(parsed(source)):
+    for function in nodes_of(source) if STEPPED.search(source) else ():
         if isinstance(function, ast.FunctionDef):
             names = _stepped(function)
             for n in ast.walk(function):
@@ -159,7 +183,7 @@ def tap_indices(source: str) -> list[int]:
     With an array of positions behind it and an integer before it, NumPy moves axes.
     """
     lines = set()
-    for n in ast.walk(parsed(source)) if INDEXED.search(source) else ():
+    for n in nodes_of(source) if INDEXED.search(source) else ():
         if isinstance(n, ast.Attribute) and n.attr in ("ins", "outs", "_ins", "_outs"):
             whose = n.value.id if isinstance(n.value, ast.Name) else ""
             if n.attr.startswith("_") or whose in ("t", "tap"):

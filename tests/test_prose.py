@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from structure import MODULES
+from structure import ROOMS, nodes_of, texts
 
 LEANS = re.compile(r"(The same|As|Of|By|Whoever)\b")
 """First words of a sentence that leans on another one."""
@@ -17,13 +17,14 @@ LEANS = re.compile(r"(The same|As|Of|By|Whoever)\b")
 def leaning(source: str) -> list[str]:
     """Names of the definitions of a source text whose docstring begins as if something stood before it."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
-    nodes = [n for n in ast.walk(ast.parse(source)) if isinstance(n, kinds)]
+    nodes = [n for n in nodes_of(source) if isinstance(n, kinds)]
     return [getattr(n, "name", "the module") for n in nodes if LEANS.match(ast.get_docstring(n) or "")]
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_a_docstring_stands_alone(name: str) -> None:
-    assert leaning(MODULES[name].read_text(encoding="utf-8")) == []
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_docstring_stands_alone(room: str) -> None:
+    found = {name: leaning(text) for name, text in texts(room).items()}
+    assert {name: where for name, where in found.items() if where} == {}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def unnamed_fields(source: str) -> list[str]:
     """Annotated fields of classes that nothing explains: no class docstring, no string below, no comment."""
     lines = source.splitlines()
     unnamed = []
-    for node in (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.ClassDef)):
+    for node in (n for n in nodes_of(source) if isinstance(n, ast.ClassDef)):
         text = ast.get_docstring(node) or ""
         for field, below in itertools.pairwise([*node.body, None]):
             if not isinstance(field, ast.AnnAssign) or "#" in lines[(field.end_lineno or 1) - 1]:
@@ -48,9 +49,10 @@ def unnamed_fields(source: str) -> list[str]:
     return unnamed
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_a_field_is_explained(name: str) -> None:
-    assert unnamed_fields(MODULES[name].read_text(encoding="utf-8")) == []
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_field_is_explained(room: str) -> None:
+    found = {name: unnamed_fields(text) for name, text in texts(room).items()}
+    assert {name: fields for name, fields in found.items() if fields} == {}
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import pytest
 import specgrad as sg
 from competition import VERIVITAL, needs_shared
 from pace import ENDS, stretched
+from slices import counts
 from specgrad.properties.property import Alternative, Case, Property
 
 torch = pytest.importorskip("torch")
@@ -120,14 +121,15 @@ def networks(rng: np.random.Generator) -> list[sg.Graph]:
     return [dense_network(rng)[0], convolutional_network(rng, "max"), convolutional_network(rng, "avg")]
 
 
-def test_subproblem_bounds_hold_for_any_slopes_and_multipliers() -> None:
+@pytest.mark.parametrize("trials", counts(5, 40))
+def test_subproblem_bounds_hold_for_any_slopes_and_multipliers(trials: int) -> None:
     rng, inside = np.random.default_rng(0), 0
-    for trial in range(8):
+    for trial in range(trials):
         for graph in networks(rng):
             count, below = violations(graph, rng, bool(trial % 2))
             inside += count
             assert below == 0
-    assert inside > 1000
+    assert inside > 600
 
 
 def test_the_hunt_catches_a_multiplier_of_the_wrong_sign(monkeypatch: pytest.MonkeyPatch) -> None:

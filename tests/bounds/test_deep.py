@@ -142,7 +142,7 @@ def test_float32_costs_little_and_is_true(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_deadline_is_kept_and_leaves_intervals() -> None:
-    graph, w, x = example(4, size=32)
+    graph, w, x = example(4, size=20)
     box = (w, Box.around(x, 0.05))
     start = time.monotonic()
     hurried = crown(graph, box, seconds=0.0).outputs

@@ -128,7 +128,7 @@ def broken(
     return found
 
 
-@pytest.mark.parametrize("seed", each(5, 24))
+@pytest.mark.parametrize("seed", each(3, 24))
 def test_no_execution_leaves_its_box(seed: int) -> None:
     assert escapes(seed) == []
 
@@ -237,7 +237,7 @@ def test_what_lines_lose_is_laid_on_the_inputs_that_make_a_cell_wide() -> None:
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", each(4, 8))
+@pytest.mark.parametrize("seed", each(2, 8))
 def test_verdicts_are_those_of_a_grid(seed: int) -> None:
     """A limit far below the least value of a grid is excluded; one above it has a counterexample."""
     rng = np.random.default_rng(seed)
@@ -270,7 +270,7 @@ def test_bounds_that_say_nothing_settle_nothing(bound: float, several: bool, mon
     monkeypatch.setattr(search, "backward", lambda *args: original(*args) * 0 + bound)
     graph = network(1)
     case = case_of(np.random.default_rng(1), np.eye(3), [-99.0] * 3, several)
-    outcome = split_inputs(DeployedNetwork(graph), case, boxes_of(graph, case), time.monotonic() + 1)
+    outcome = split_inputs(DeployedNetwork(graph), case, boxes_of(graph, case), time.monotonic() + 0.3)
     assert (outcome.settled, outcome.counterexample) == (False, None)
 
 
@@ -313,7 +313,7 @@ def outside(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[str, int, int]:
     return verdict.verdict, roots[0], beside[0]
 
 
-@pytest.mark.parametrize("seed", each(2, 8))
+@pytest.mark.parametrize("seed", each(1, 8))
 def test_every_box_lies_in_the_one_that_its_roundings_are_of(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     verdict, roots, beside = outside(seed, monkeypatch)
     assert (verdict in ("holds", "unknown"), beside) == (True, 0)

@@ -109,7 +109,8 @@ def rejected(operator: str, **given: object) -> ConformanceError:
     start = time.monotonic()
     with pytest.raises(ConformanceError) as caught:
         assert_conforms(operator=operator, **given)
-    assert time.monotonic() - start < stretched(60)
+    seconds = time.monotonic() - start
+    assert seconds < 60 or seconds < stretched(60)
     return caught.value
 
 

@@ -40,11 +40,11 @@ def test_arrays_come_back_as_they_are() -> None:
         ("import os; os.abort()\ndef run(): pass", "crashes", "SIGABRT"),
         ("def run(): return [object()]", "refuses", "no array of numbers"),
         ("def run():\n    import numpy\n    return [numpy.ones(10**9)]", "refuses", "emory"),
-        ("def run():\n    while True: pass", "times out", "no answer within 2 s"),
+        ("def run():\n    while True: pass", "times out", "no answer within 1 s"),
     ],
 )
 def test_everything_that_can_go_wrong_is_an_outcome(program: str, outcome: str, reason: str) -> None:
-    with Process(seconds=2 if outcome == "times out" else 60, megabytes=2048) as process:
+    with Process(seconds=1 if outcome == "times out" else 60, megabytes=2048) as process:
         found = process.run(program, {})
         assert (found.outcome, reason in found.reason) == (outcome, True), found
         process.seconds = 60  # a busy machine included
@@ -126,7 +126,7 @@ def test_our_own_files_do_not_stand_in_for_modules_of_that_name() -> None:
 def test_an_end_outside_the_program_is_ours(name: str, tmp_path: Path, monkeypatch) -> None:
     """No outcome, which would be a statement about the program."""
     if "hang" in name:
-        monkeypatch.setattr(processes, "PROTOCOL_SECONDS", stretched(3))
+        monkeypatch.setattr(processes, "PROTOCOL_SECONDS", stretched(2))
     monkeypatch.setattr(processes, "EXIT_SECONDS", stretched(0.5))
     when, words = plant(name, tmp_path, monkeypatch)
     with Process() as process, pytest.raises(WorkerError) as found:

@@ -101,6 +101,13 @@ def campaigned(request) -> None:
         (folder / name).write_bytes(data)
 
 
+@pytest.fixture(autouse=True)
+def _kept(request: pytest.FixtureRequest) -> None:
+    """Commands in this process ask workers that earlier ones have started, unless a file says `NEW_WORKERS = True`."""
+    if not getattr(request.module, "NEW_WORKERS", False):
+        request.getfixturevalue("kept_workers")
+
+
 def refuse_constant(word: str) -> Any:
     raise ValueError(f"{word} is no JSON")
 

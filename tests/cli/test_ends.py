@@ -24,6 +24,7 @@ pytest.importorskip("onnx")
 cli = pytest.importorskip("specgrad.cli.main")
 outcome = import_module("specgrad.cli.shared.exit_codes")
 processes = import_module("specgrad.process.process")
+NEW_WORKERS = True  # which end without an answer
 
 
 class PanicError(BaseException):

@@ -14,7 +14,7 @@ import pytest
 import specgrad as sg
 from hidden import python_without, run_without
 from specgrad.errors import PACKAGES, need
-from structure import MODULES, is_command
+from structure import MODULES, ROOMS, is_command, nodes_of, texts
 
 pytest.importorskip("torch")
 pytest.importorskip("onnx")
@@ -200,7 +200,7 @@ ASKED_BEFORE = {
 
 def optional_imports(text: str) -> set[str]:
     names = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(text):
         if isinstance(node, ast.Import):
             names |= {a.name.partition(".")[0] for a in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
@@ -217,10 +217,14 @@ def unasked(name: str, text: str) -> set[str]:
     return {package for package in optional_imports(text) if f'need("{package}"' not in asked}
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_who_imports_an_optional_package_asks_first(name: str) -> None:
-    before = [packages for known, packages in ASKED_BEFORE.items() if f"{name}.".startswith(f"{known}.")]
-    assert unasked(name, MODULES[name].read_text()) <= set().union(*before)
+def asked_before(name: str) -> set[str]:
+    return set().union(*(packages for known, packages in ASKED_BEFORE.items() if f"{name}.".startswith(f"{known}.")))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_who_imports_an_optional_package_asks_first(room: str) -> None:
+    found = {name: unasked(name, text) - asked_before(name) for name, text in texts(room).items()}
+    assert {name: packages for name, packages in found.items() if packages} == {}
 
 
 def test_a_forgotten_question_is_found() -> None:

@@ -51,11 +51,11 @@ def test_an_open_leaf_is_named(place: Path, run) -> None:
     """With x_1 down to -1/4 it is false where x_1 < 0."""
     near = NEAR.replace("49/100", "3/4")
     command = written(place, {**HALVES, "at": 0.25}).replace(NEAR, near)
-    code, out, _ = run(f"{command} --seconds 2 --json")
+    code, out, _ = run(f"{command} --seconds 0.5 --json")
     data = json.loads(out)
     assert (code, data["verdict"], data["problems"]) == (2, "unknown", 0)
     assert "alternative 0 is not excluded at the leaf X_1 <= 0.25 (part 1): the proven margin is -" in data["reason"]
-    code, out, _ = run(f"{command} --seconds 2 --certificate new.json")
+    code, out, _ = run(f"{command} --seconds 0.5 --certificate new.json")
     assert (code, "X_1 <= 0.25" in out, "no certificate" in out) == (2, True, True)
 
 

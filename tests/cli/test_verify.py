@@ -7,6 +7,7 @@ import runpy
 import signal
 import time
 from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -152,10 +153,14 @@ def test_a_search_that_does_not_look_at_the_clock_is_ended(queries, run, monkeyp
         except Exception:
             pytest.fail("the alarm was taken for an error")
 
+    command, rings = import_module("specgrad.properties.command"), []
+    alarm = command.alarm
+    monkeypatch.setattr(command, "alarm", lambda seconds: rings.append(seconds) or alarm(0.5))
     monkeypatch.setattr("specgrad.bounds.search.query.certify_query", sleep)
     start = time.monotonic()
     code, out, err = run("verify p.vnnlib --network net.onnx --timeout 0")
     assert (code, out, err) == (2, "timed-out\n", "specgrad: the time ended before the search did\n")
+    assert rings == [5]  # seconds of grace, of which we wait a tenth
     assert time.monotonic() - start < 50
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 

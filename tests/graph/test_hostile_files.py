@@ -39,7 +39,7 @@ def hunt(kind: str, count: int) -> None:
 
 
 @linux
-@pytest.mark.parametrize(("kind", "count"), [("graphs", 50), ("params", 200)])
+@pytest.mark.parametrize(("kind", "count"), [("graphs", 30), ("params", 200)])
 def test_mutants_are_used_or_refused_with_one_error(kind: str, count: int) -> None:
     hunt(kind, count)
 

@@ -14,6 +14,7 @@ import pytest
 
 import specgrad as sg
 from laws import graph_of, lift
+from slices import counts
 from specgrad.graph.files.save import from_json, to_json
 from specgrad.op import REGISTRY
 
@@ -111,12 +112,13 @@ def test_broken_files_are_refused(change, message: str, tmp_path) -> None:
     assert message in str(caught.value)
 
 
-def test_random_damage_never_escapes_as_another_error(tmp_path) -> None:
+@pytest.mark.parametrize("count", counts(600, 20_000))
+def test_random_damage_never_escapes_as_another_error(count: int, tmp_path) -> None:
     """Bytes of a good file changed at random: it loads, or is refused with one of our errors."""
     text = json.dumps(document())
     rng = Random(0)
     path = tmp_path / "net.json"
-    for _ in range(2_000):
+    for _ in range(count):
         letters = list(text)
         for _ in range(rng.randint(1, 3)):
             letters[rng.randrange(len(letters))] = rng.choice('0129{}[]",:-ex ')

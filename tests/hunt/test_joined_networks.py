@@ -6,6 +6,7 @@ exactly. The least objective that was seen is asked for: "holds" would be a fals
 
 from __future__ import annotations
 
+import itertools
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 import specgrad as sg
 from executor import Setting, execute
 from program import Program
+from slices import slices
 
 pytest.importorskip("torch")
 pytest.importorskip("vnnlib")
@@ -132,10 +134,11 @@ def false_proofs(seeds: range, folder: Path, runs: int = 40, **options: Any) -> 
     return wrong, held
 
 
-def test_no_execution_of_two_networks_breaks_what_holds(tmp_path: Path) -> None:
-    wrong, held = false_proofs(range(5), tmp_path)
+@pytest.mark.parametrize("seeds", slices(3, 9))
+def test_no_execution_of_two_networks_breaks_what_holds(seeds: range, tmp_path: Path) -> None:
+    wrong, held = false_proofs(seeds, tmp_path)
     assert wrong == []
-    assert held >= 3  # and not everything is unknown
+    assert held > len(seeds) // 2  # and not everything is unknown
 
 
 @pytest.mark.slow
@@ -182,9 +185,8 @@ def test_forgotten_roundings_are_caught(tmp_path: Path, monkeypatch: pytest.Monk
     equal = [d for d in equal if d.same and {n.op.name for n in d.networks[0].nodes}.isdisjoint(BENDS)]
     twice = [d for d in equal if all(map(np.array_equal, *(g.constants.values() for g in d.networks)))]
     assert len(twice) > 1
-    seen = [d.least(40) for d in twice]
-    assert not any(
-        v is not None and d.verdict(v, tmp_path) == "holds" for d, v in zip(twice[:3], seen[:3], strict=True)
-    )
+    seen = [d.least(40) for d in twice[:3]]
+    assert not any(v is not None and d.verdict(v, tmp_path) == "holds" for d, v in zip(twice, seen, strict=False))
     _no_rounding(monkeypatch)
-    assert any(v is not None and v < 0 and d.verdict(v, tmp_path) == "holds" for d, v in zip(twice, seen, strict=True))
+    lows = itertools.chain(seen, (d.least(40) for d in twice[3:]))  # one after the other, until it shows
+    assert any(v is not None and v < 0 and d.verdict(v, tmp_path) == "holds" for d, v in zip(twice, lows, strict=True))

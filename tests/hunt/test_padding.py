@@ -39,13 +39,13 @@ def hunted(seeds: Sequence[int], boxes: bool = True) -> str | None:
 
 
 def test_no_execution_that_multiplies_zeros_leaves_a_radius() -> None:
-    """300 networks in float32 and float16, four executions each; a good part of them has finite cells, and NaN."""
-    assert hunted(range(150)) is None
-    cases = [drawn(seed, FORMATS["float32"]) for seed in range(150)]
+    """180 networks in float32 and float16, four executions each; a good part of them has finite cells, and NaN."""
+    assert hunted(range(90)) is None
+    cases = [drawn(seed, FORMATS["float32"]) for seed in range(90)]
     finite = [np.isfinite(radius(c.graph, c.x).outputs.radius).any() for c in cases]
     poisoned = [any(np.isnan(y).any() for y in c.executions("float32")) for c in cases]
-    assert 40 < sum(finite) < 140
-    assert sum(poisoned) > 20
+    assert 24 < sum(finite) < 84
+    assert sum(poisoned) > 12
 
 
 @pytest.mark.slow

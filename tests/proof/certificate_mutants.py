@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -139,7 +140,9 @@ def subject(made: tuple[sg.Graph, Any], seed: int) -> Subject:
     return Subject(graph, run, statement, data, arrays)
 
 
+@cache
 def subjects() -> list[Subject]:
+    """Nobody changes them, and a planted mistake comes after them: their certificates are right."""
     found = [subject(make(), seed) for seed, make in enumerate((dense, pooled, deep, dense, pooled, deep))]
     for each in found[2::3]:  # vectors for the first relu, whose convolution has two cells and two positions
         relu = next(i for i, n in enumerate(each.graph.nodes) if n.op.name == "relu")

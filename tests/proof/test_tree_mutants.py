@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,8 @@ pytest.importorskip("torch")
 
 from safetensors.numpy import save
 
-from certificate_mutants import Subject, dense, pooled
+from certificate_mutants import dense, pooled
+from slices import slices
 from specgrad.proof.base.rationals import ReplayError
 from specgrad.proof.batched import leaves, tree_replay
 from specgrad.proof.batched.tree_replay import Leaf
@@ -25,10 +25,7 @@ from specgrad.proof.files.certificate import check, sealed
 from test_tangents import kinks_ignored
 from tree_mutants import hunt, subjects
 
-
-@cache
-def known() -> list[Subject]:
-    return subjects()
+known = subjects
 
 
 def harmless(seeds: range) -> None:
@@ -38,8 +35,9 @@ def harmless(seeds: range) -> None:
     assert ends.ends["refused"] > len(seeds) // 4
 
 
-def test_mutants_are_refused_or_true() -> None:
-    harmless(range(50))
+@pytest.mark.parametrize("seeds", slices(30, 50))
+def test_mutants_are_refused_or_true(seeds: range) -> None:
+    harmless(seeds)
 
 
 @pytest.mark.slow
@@ -122,17 +120,18 @@ def test_wrong_sides_are_seen(monkeypatch: pytest.MonkeyPatch, sides: Any, first
     assert seen(first=first)
 
 
-def test_turned_sides_prove_nothing_false(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seeds", slices(40, 60))
+def test_turned_sides_prove_nothing_false(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     known()
     monkeypatch.setattr(tree_replay, "_sides", turned)
-    assert not hunt(known(), range(60)).wrong
+    assert not hunt(known(), seeds).wrong
 
 
 def test_another_part_of_the_box_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves that are charged with the ranges and roundings of a part beside them."""
     known()
     monkeypatch.setattr(tree_replay, "_batch_key", lambda leaf: leaf.changed < 0)
-    assert not hunt(known(), range(120)).wrong  # a leaf's box lies in its root's, or is refused
+    assert not hunt(known(), range(60)).wrong  # a leaf's box lies in its root's, or is refused
     monkeypatch.setattr(leaves, "_check_hints", lambda *_: None)
     assert seen(first=96)
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -137,7 +138,9 @@ def subject(seed: int, kinds: str) -> Subject:
     return Subject(graph, run, statement, read_json(text), {name: a.copy() for name, a in read_arrays(packed).items()})
 
 
+@cache
 def subjects() -> list[Subject]:
+    """Nobody changes them, and a planted mistake comes after them: their certificates are right."""
     kinds = ["i", "n", "in", "i", "n", "in", "nc", "inc", "w", "iw", "u", "iu"]
     return [subject(seed, of) for seed, of in enumerate(kinds)]
 
