@@ -113,6 +113,7 @@ def run(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     return int(end.value.code or 0), out, err
 
 
+@pytest.mark.usefixtures("kept_workers")
 @pytest.mark.parametrize("page", PAGES)
 def test_recipe(page: str, folder: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (FOLDER / page).read_text()

@@ -85,6 +85,7 @@ def test_import_is_fast() -> None:
     assert any(float(python(code)) < stretched(0.5, pace) for _ in range(5))  # the fastest, and no more than it takes
 
 
+@pytest.mark.usefixtures("kept_workers")
 def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     flags = doctest.IGNORE_EXCEPTION_DETAIL
@@ -113,6 +114,7 @@ def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("reference/contract.md", 20),
     ],
 )
+@pytest.mark.usefixtures("kept_workers")
 def test_pages_with_examples(name: str, least: int) -> None:
     flags = doctest.IGNORE_EXCEPTION_DETAIL | doctest.ELLIPSIS
     page = str(ROOT / "docs" / name)

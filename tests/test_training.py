@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,10 +75,35 @@ def test_curve_is_a_picture(finished: Finished) -> None:
     assert (width, height) == (1050, 780)
 
 
+@pytest.fixture
+def compiled_once(tmp_path: Path) -> Iterator[None]:
+    """Three runs of one program: XLA compiles it for the first."""
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    settings: dict[str, Any] = {
+        "jax_compilation_cache_dir": str(tmp_path / "compiled"),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
 @pytest.mark.parametrize("engine", NEEDS)
-def test_resumed_run_ends_with_the_same_bits(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_run_ends_with_the_same_bits(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     need(*NEEDS[engine])
     monkeypatch.setattr("torch.set_num_threads", lambda _: None)  # this process has other tests to run
+    if engine == "jax":
+        request.getfixturevalue("compiled_once")
     files = [tmp_path / "whole.safetensors", tmp_path / "stopped.safetensors"]
     options = [["--engine", engine, "--batch", "8", "--checkpoint", str(file)] for file in files]
     train.main([*options[0], "--steps", str(WHOLE)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -83,7 +83,7 @@ def inputs(low: np.ndarray, high: np.ndarray) -> list[tuple[float, ...]]:
     return list(product(*(between(a, b) for a, b in zip(low, high, strict=True))))
 
 
-def false_answers(seeds: range) -> Iterator[int]:
+def false_answers(seeds: Iterable[int]) -> Iterator[int]:
     """Seeds whose verdict is not true: some input breaks what holds, or a counterexample is none."""
     for seed in seeds:
         w, choice, low, high, breaks, question = asked(seed)
@@ -115,7 +115,7 @@ def test_ties_that_are_forgotten_are_caught(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_region_that_is_too_small_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proof that excludes clear winners alone says nothing of a narrow one."""
     monkeypatch.setattr(argmax_property, "FLUSHED", Fraction(-1))
-    assert any(True for _ in false_answers(range(40)))
+    assert any(True for _ in false_answers((24, *range(40))))  # the first: known to be one
 
 
 @pytest.mark.parametrize("choice", CHOICES)

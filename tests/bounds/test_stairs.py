@@ -190,7 +190,7 @@ def test_no_execution_of_many_networks_leaves_its_bounds() -> None:
 def test_copies_on_one_step_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mistake: values that are a rounding apart would always stand on one step."""
     monkeypatch.setattr(deviation, "_deviation_by_steps", lambda run, node, x, apart: np.zeros(node.shape))
-    assert strayed(range(45)) != []
+    assert any(strayed(range(seed, seed + 1)) for seed in range(45))
 
 
 def test_lines_that_are_too_low_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,7 @@ def test_lines_that_are_too_low_are_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(
         stairs, "step_relaxation", lambda *args: (lines := original(*args))._replace(upper=lines.upper - 0.6)
     )
-    assert strayed(range(45)) != []
+    assert any(strayed(range(seed, seed + 1)) for seed in range(45))
 
 
 # --- what they are for ------------------------------------------------------------------------------------------------

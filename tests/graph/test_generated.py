@@ -18,6 +18,8 @@ from generated import Captured, program
 
 import specgrad as sg
 
+pytestmark = pytest.mark.usefixtures("little_optimised")
+
 
 def same_bits(found, expected) -> None:
     for a, b in zip(sg.tree.leaves((found,)), sg.tree.leaves((expected,)), strict=True):

@@ -22,6 +22,8 @@ from specgrad.graph.files.save import FileError
 from specgrad.graph.ir import symbolic as opening
 from specgrad.window import SymbolicSize
 
+pytestmark = pytest.mark.usefixtures("little_optimised")
+
 BATCHES = (1, 2, 3, 5, 7, 8, 16)
 JITTED = (1, 3)  # of them: jit takes seconds a size
 Rng = np.random.Generator

@@ -23,10 +23,12 @@ FUSED = Setting()
 NODE = replace(FUSED, model="node")
 
 
-def caught(kind: str, setting: Setting, claimed: Setting | None, replayed: bool = False, seeds: int = 40) -> int | None:
-    """The first seed whose network shows an escape."""
+def caught(
+    kind: str, setting: Setting, claimed: Setting | None, replayed: bool = False, seeds: int = 40, soon: int = 0
+) -> int | None:
+    """The first seed whose network shows an escape, after one that is known to."""
     search = hunt_replay if replayed else hunt
-    for seed in range(seeds):
+    for seed in (soon, *range(seeds)):
         if search([(seed, network(seed, setting.form, kind))], setting, 10, claimed).escapes:
             return seed
     return None
@@ -37,6 +39,18 @@ def is_clean(kind: str, setting: Setting, seed: int | None, replayed: bool = Fal
     assert seed is not None, "the mistake was not caught"
     search = hunt_replay if replayed else hunt
     return not search([(seed, network(seed, setting.form, kind))], setting, 10).escapes
+
+
+# Seeds that are known to catch these; tried before all others.
+SOONEST = {
+    "borders of nodes: products": 1,
+    "one value per node": 10,
+    "no flushing": 7,
+    "float32 operands": 2,
+    "half the roundings": 1,
+    "no underflow": 9,
+    "no overflow": 1,
+}
 
 
 # --- bounds for something else than what runs -------------------------------------------------------------------------
@@ -59,7 +73,7 @@ OTHER: dict[str, tuple[str, Setting, Setting]] = {  # kind of network, what runs
 def test_bounds_for_something_else_are_left(name: str) -> None:
     """And the bounds for what runs are not."""
     kind, runs, claimed = OTHER[name]
-    assert is_clean(kind, runs, caught(kind, runs, claimed))
+    assert is_clean(kind, runs, caught(kind, runs, claimed, soon=SOONEST.get(name, 0)))
 
 
 def test_crown_sees_copies() -> None:
@@ -111,7 +125,7 @@ CONSTANTS: dict[str, tuple[str, Setting, Any, Callable[..., Any]]] = {
 def test_wrong_constants_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, setting, right, wrong = CONSTANTS[name]
     plant(monkeypatch, right, wrong(right))
-    seed = caught(kind, setting, None)
+    seed = caught(kind, setting, None, soon=SOONEST.get(name, 0))
     monkeypatch.undo()
     assert is_clean(kind, setting, seed)
 

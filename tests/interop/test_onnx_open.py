@@ -18,6 +18,8 @@ from specgrad.errors import SpecgradError
 from specgrad.interop import from_onnx
 from specgrad.rounding import radius
 
+pytestmark = pytest.mark.usefixtures("little_optimised")
+
 BATCHES = (1, 2, 3, 5, 7, 8, 16)
 RNG = np.random.default_rng(0)
 KERNEL, BIAS = RNG.normal(size=(4, 1, 3, 3)).astype(np.float32), RNG.normal(size=4).astype(np.float32)

@@ -11,6 +11,8 @@ import specgrad as sg
 from specgrad.errors import SpecgradError
 from specgrad.interop import from_torch, to_torch
 
+pytestmark = pytest.mark.usefixtures("little_optimised")
+
 
 class Branching(nn.Module):
     """Its Python looks at the batch: a graph of one branch would be wrong for the other."""

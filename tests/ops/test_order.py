@@ -18,6 +18,8 @@ from specgrad.bounds import Box, crown, gradient_box, ibp
 from specgrad.interop import from_onnx, from_torch
 from specgrad.rounding import Arithmetic, local_radius, radius
 
+pytestmark = pytest.mark.usefixtures("little_optimised")
+
 
 def python_top(row: list[Fraction], k: int, largest: bool, last: bool) -> list[int]:
     """One after the other: the best of what is left, the first or the last of equal ones."""

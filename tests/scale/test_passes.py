@@ -14,6 +14,8 @@ import torch
 import specgrad as sg
 from specgrad.scale import Plan, tiles
 
+pytestmark = pytest.mark.usefixtures("little_optimised")
+
 RNG = np.random.default_rng(0)
 X = RNG.integers(-3, 4, (1, 4, 16, 8)).astype(float)  # 128 cells: their mean is exact
 PARAMS = {"w": RNG.integers(-1, 2, (4, 4, 3, 3)).astype(float), "gate": np.ones((4, 4, 1, 1)), "fc": np.ones((3, 4))}

@@ -26,7 +26,7 @@ from store_networks import classes, given, plan_at, read, stored
 
 pytest.importorskip("tensorstore")
 pytest.importorskip("zarr")
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.usefixtures("little_optimised")]
 SIZE = 40
 FAST: dict[str, Any] = {"executor": "loop", "engine": "numpy"}
 

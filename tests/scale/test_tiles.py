@@ -28,6 +28,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import unet
 from common import each
 
+pytestmark = pytest.mark.usefixtures("little_optimised")
+
 SHAPES = unet.shapes(1, 2, 2, 2)
 
 
