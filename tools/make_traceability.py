@@ -135,15 +135,19 @@ def _walk(node: ast.AST, owner: str = "") -> Iterator[tuple[str, ast.AST]]:
         yield from _walk(child, inside)
 
 
+LABEL = re.compile(r"\b[A-Z]\d\b")
+
+
 @cache
 def _texts() -> dict[str, list[tuple[str, str]]]:
-    """Every string of the source, by file: (function, string)."""
-    files = {p: ast.parse(p.read_text(encoding="utf-8")) for p in sorted(SOURCE.rglob("*.py"))}
+    """Every string of the source, by file: (function, string); of files in which some label stands."""
+    files = {p: p.read_text(encoding="utf-8") for p in sorted(SOURCE.rglob("*.py"))}
+    trees = {p: ast.parse(text) for p, text in files.items() if LABEL.search(text)}
     return {
         str(p.relative_to(SOURCE)): [
             (owner, n.value) for owner, n in _walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)
         ]
-        for p, tree in files.items()
+        for p, tree in trees.items()
     }
 
 
