@@ -35,9 +35,8 @@ def harmless(seeds: range) -> None:
     assert ends.ends["refused"] > len(seeds) // 4
 
 
-@pytest.mark.parametrize("seeds", slices(30, 50))
-def test_mutants_are_refused_or_true(seeds: range) -> None:
-    harmless(seeds)
+def test_mutants_are_refused_or_true() -> None:
+    harmless(range(50))
 
 
 @pytest.mark.slow
