@@ -72,7 +72,8 @@ def box_context(
 ) -> Context:
     """Return the rounding context for bounds: of `arithmetic` (default: float32, fused), or exact if not deployed.
 
-    `backend` computes magnitudes ("numpy" or "torch"); `stored` names nodes that a runtime surely writes to memory.
+    `backend` ("numpy" or "torch") evaluates operators; `stored` names nodes that a runtime surely writes to memory, and
+    a name that no node has is a ParameterError.
     """
     return graph_context(graph, (arithmetic or Arithmetic()) if deployed else REAL, backend, True, stored)
 

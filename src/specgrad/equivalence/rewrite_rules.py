@@ -137,7 +137,10 @@ def _broadcast(c: TermApplication) -> int | None:
 
 @rule("pad")
 def _pad(c: TermApplication) -> int | None:
-    """Return the value number of a zero padding, merged with a padding inside; None for a constant."""
+    """Return the value number of an argument padded with zeros, merged with a padding inside.
+
+    None (the operator stays as it stands) if the argument is a constant.
+    """
     if not c.table.values[c.args[0]].terms:
         return None
     return pad_value(c.table, c.args[0], tuple(tuple(w) for w in c.params["widths"]))
@@ -145,7 +148,10 @@ def _pad(c: TermApplication) -> int | None:
 
 @rule("slice")
 def _slice(c: TermApplication) -> int | None:
-    """Return the value number of a slice, merged with a slice or padding inside; None for a constant."""
+    """Return the value number of a slice of an argument, merged with a slice or padding inside.
+
+    None (the operator stays as it stands) if the argument is a constant.
+    """
     if not c.table.values[c.args[0]].terms:
         return None
     return slice_value(c.table, c.args[0], tuple(tuple(r) for r in c.params["ranges"]))

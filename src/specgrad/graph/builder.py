@@ -192,8 +192,9 @@ class GraphBuilder:
         return var
 
     def _arg(self, op: Op, i: int, a: Value) -> Arg:
-        """Return argument i of an operator as a node position or a number; raise ShapeError if numbers and indices are
-        confused.
+        """Return `a`, argument i of `op`, as its node's position, or as a NumberArg if it is a Python number.
+
+        An array is recorded as a constant first. ShapeError where floats stand for indices, or indices for floats.
         """
         if isinstance(a, Var):
             var = self._check_own(op.name, a)

@@ -267,7 +267,7 @@ OTHER_FORMATS |= {"QLinearConv", "QLinearMatMul", "QuantizeLinear"}  # integers:
 
 
 def onnx_opset_versions() -> list[str]:
-    """Return the least and the largest supported opset."""
+    """Return the least and the largest supported ONNX opset, two numbers as text."""
     need("onnx", "ONNX files need")
     from specgrad.interop.onnx.read.model import OLDEST
 

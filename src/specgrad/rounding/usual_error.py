@@ -209,8 +209,10 @@ class _Walk:
         return 0.0 if slope is None else slope
 
     def _own_variance(self, node: Node, y: Any, values: Sequence[Any]) -> tuple[Any, Any, bool]:
-        """Return the variance that the operator's own roundings add at these values, None if it is exact; cells of
-        which nothing is known; and whether errors of all cells may have one sign.
+        """Return what the node's own roundings add: a variance per cell (None: no rounding); a mask of cells of which
+        nothing is known (False: none); and whether the errors of all cells may have one sign.
+
+        `y` is the node's value, `values` are those of its arguments, in order.
         """
         op, form = node.op, self._format_of(node)
         if form is None or op.exact or op.jumps:

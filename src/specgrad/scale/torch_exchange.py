@@ -238,10 +238,10 @@ class ReplicatedOutputs(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gs: Tensor) -> Any:
-        """Return the cotangents `gs`, those of whole results on the first rank alone; ParameterError if ranks differ in
-        them.
+        """Return a gradient per argument of forward: those of the results are `gs`; of whole results zeros on all ranks
+        but the first.
 
-        `ctx` holds what forward kept.
+        ParameterError if ranks were given different `gs` for whole results. `ctx` holds what forward kept.
         """
         if ctx.once:
             _check_equal_on_ranks(ctx.link, torch.cat([gs[k].reshape(-1) for k in ctx.once]))

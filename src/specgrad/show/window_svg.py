@@ -40,7 +40,7 @@ def _cell(
 
 
 def _outside(canvas: Canvas, x: float, y: float, kind: str, read: bool = False) -> None:
-    """Draw at (x, y), upper left, a position that holds no number: padding, or "~" beyond it (kind "beyond").
+    """Draw at (x, y), upper left, a position that holds no number: kind "padding", or "beyond" the padding, marked "~".
 
     `read`: in the colour of the cells that the window reads.
     """

@@ -33,8 +33,9 @@ def budget(count: int, most: int, what: str, given: Any) -> None:
 
 
 def whole(value: Any) -> Any:
-    """Return `value`, or a tuple or list of such, with symbolic sizes of an engine's tracer as the numbers they have
-    now, which the tracer then guards.
+    """Return `value` with integer-like sizes as Python integers, also inside tuples and lists; anything else as it is.
+
+    Such sizes are NumPy's integers, and symbolic sizes of an engine's tracer, which then guards that they stay so.
     """
     if isinstance(value, tuple | list):
         return type(value)(whole(v) for v in value)

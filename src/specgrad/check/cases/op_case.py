@@ -42,11 +42,11 @@ def check_operator(name: str) -> str:
 class OpCase:
     """A test case of one operator; with a cotangent `gradient` of its result, the answers are cotangents of all arrays.
 
-    operator     name of a registered operator
-    attributes   the operator's settings, by name
-    arrays       its arguments, by name
-    gradient     cotangent of the result; None: the answer is the result
-    data         names the kind of numbers in the arrays
+    operator     a key of OPERATORS, such as "conv" or "softmax"; another name is refused where its graph is made
+    attributes   keyword arguments of specgrad's public function of that name, without the arrays
+    arrays       its arrays by name, in the order in which they are passed (x, w, b): the order counts
+    gradient     cotangent of the result, of its shape; None: the answer is the result
+    data         name of the kind of numbers in the arrays, such as "gaussian": a label
     spelling     "": written as usual in a runtime's language; "output_shape" (conv_transpose) or "constant weights":
                  written otherwise. It does not count when cases are compared
 

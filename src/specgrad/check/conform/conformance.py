@@ -180,12 +180,12 @@ def conformance(
     seconds: float = 60,
     progress: Progress | None = None,
 ) -> Conformance:
-    """Run `count` generated test cases per operator on a runtime (fewer where each must be compiled).
+    """Run `count` generated test cases per operator on a runtime (fewer where each must be compiled, never below 4).
 
     Verdicts: exact, rounding, differs, other arithmetic, refuses, crashes, times out, cannot tell, not offered.
-    `progress(operator, done, total)` is called as it goes. The generator knows nothing of the runtime. `seed` decides
-    which cases; `gradients` asks for gradients where the runtime has them; `shrinks` failures per operator and kind are
-    made small; one case may take `seconds`.
+    `operators` are those asked, all by default; `progress(operator, done, total)` is called as it goes. The generator
+    knows nothing of the runtime. `seed` decides which cases; `gradients` asks for gradients where the runtime has them;
+    `shrinks` failures per operator and kind are made small; one case may take `seconds`.
     """
     target = runtime_named(runtime)
     chosen = [check_operator(o) for o in operators or SHAPES]

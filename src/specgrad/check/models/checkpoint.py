@@ -78,9 +78,10 @@ class Checkpoint:
         self._file = target.open("ab")
 
     def _resume(self, path: Path, head: Mapping[str, Any]) -> None:
-        """Read the finished pieces; cut off an incomplete last line. Raise RecordError for another run's file.
+        """Read the finished pieces from the file at `path` into `done`, and cut off an incomplete last line.
 
-        `head` is the first line that this run would write.
+        RecordError for another run's file, and for one that is damaged before its end. `head` is the first line that
+        this run would write.
         """
         data = path.read_bytes()
         lines = data.split(b"\n")

@@ -122,9 +122,7 @@ class Tolerance:
 
     @property
     def rtol(self) -> float:
-        """Return the relative tolerance with which, beside `atol`, numpy.testing.assert_allclose holds for any two
-        executions.
-        """
+        """Return the rtol with which, beside `atol`, numpy.testing.assert_allclose holds for any two executions."""
         return self._allclose_pair[0]
 
     @property

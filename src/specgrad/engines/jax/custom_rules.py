@@ -128,7 +128,7 @@ class LinearPrimitive:
         return self.mapped(rule, axes, lambda _: 0)(y, list(args), [dargs[i] for i in present])
 
     def inner_shape(self, shape: Shape, position: int) -> Shape:
-        """Return the shape of the argument at `position` without the axes of all vmaps."""
+        """Return `shape`, that of the argument at `position` seen from outside, without the axes that all vmaps map."""
         for dims in reversed(self.maps):
             d = dims[position]
             shape = shape if d is None else (*shape[:d], *shape[d + 1 :])

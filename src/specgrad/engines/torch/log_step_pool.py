@@ -51,7 +51,10 @@ def pad_or_crop(x: Tensor, pads: tuple[tuple[int, int], ...], value: float = 0.0
 
 
 def padded(x: Tensor, win: Window, value: float) -> Tensor:
-    """Return x with the padding of `win` filled with `value`; x itself if the window pads nothing."""
+    """Return x with the padding of `win` on its last axes filled with `value`; x itself if the window pads nothing.
+
+    Negative padding crops.
+    """
     return pad_or_crop(x, win.pads, value) if win.pads_anything else x
 
 

@@ -280,7 +280,10 @@ def lower_smooth_max_pool(x: Shape, *, window: Window, beta: Number, padded: str
 
 
 def lower_smooth_pull(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -> Kernel:
-    """Lower smooth_pull: the sum over every window of v weighted by exp(beta*(x - y))."""
+    """Lower smooth_pull: for every window the sum over its taps of exp(beta*(x - y)) * v.
+
+    x and v have the input's shape; y, the smooth maximum, and the result have the output's.
+    """
     b = float(beta)
     fast = lambda t, u, v: pull(t, u, v, window, b, t.dtype in DOUBLING_TYPES)
     slow = lambda t, u, v: pull_by_taps(t, u, v, window, b)

@@ -581,7 +581,9 @@ def _strict_json(text: str | bytes) -> Any:
 
 
 def load(path: str | Path, *, byte_budget: int = BYTE_BUDGET) -> Graph:
-    """Return the graph that `save` wrote; arrays of another graph are refused (version 1 carries no digest).
+    """Return the graph that `save` wrote to `path` and to the .safetensors file beside it.
+
+    FileError for other files, and for arrays of another graph (version 1 carries no digest).
 
     byte_budget   no single value, at 8 bytes a cell, and no padded input of a window may need more
     """

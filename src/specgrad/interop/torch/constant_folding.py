@@ -46,7 +46,7 @@ INDEXED |= {"cross_entropy_loss.default", "nll_loss_nd.default"}  # these tell i
 
 
 def is_known(args: Any) -> bool:
-    """Return whether no argument is a variable of the graph."""
+    """Return whether nothing in `args`, nested tuples, lists and dicts of a call, is a variable of the graph."""
     return not any(isinstance(a, Var) for a in pytree.tree_leaves(args))
 
 

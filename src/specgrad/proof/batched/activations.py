@@ -138,7 +138,7 @@ class FunctionTable:
         )
 
     def values(self, j: Array) -> tuple[Array, Array]:
-        """Return lower and upper bounds of f at grid points j."""
+        """Return lower and upper bounds of f at x = j / 2**grid, integers over 2**frac_bits, in the shape of j."""
         return _enclosures_at(j, self._values, lambda x: _ends_outward(self.f.value(x), self.frac_bits), self.grid)
 
     def derivatives(self, j: Array, piece: int) -> tuple[Array, Array]:

@@ -299,7 +299,7 @@ def _folded_root(node: Node, args: Sequence[NodeRange], functions: Functions) ->
 
 
 def _sqrt(v: Any) -> Any:
-    """Return the square root of the rational v to more than KEPT_BITS bits, rounded down."""
+    """Return a rational not above the square root of the rational v >= 0, right to more than KEPT_BITS bits."""
     shift = KEPT_BITS + 128
     return _shorten_number(rational(math.isqrt((int(v.p) << 2 * shift) // int(v.q)), 1 << shift))
 

@@ -102,13 +102,16 @@ def _json_with_schemas(result: Any) -> dict[str, Any]:
     for row, item in zip(data["items"], result.items, strict=True):
         if item.schema is not None:
             row["details"] = json_data(
-                {**row["details"], "schema": schema_name(item.schema), "verdict": _own_verdict(item)}
+                {**row["details"], "schema": schema_name(item.schema), "verdict": _command_verdict(item)}
             )
     return dict(data)
 
 
-def _own_verdict(item: Any) -> str:
-    """Return the verdict of the command behind an item; a tolerance may be bounded, and the outputs beyond it."""
+def _command_verdict(item: Any) -> str:
+    """Return the verdict that the command behind an evidence `item` gave; the item's own where its result has none.
+
+    They can differ: `tolerance` says "bounded" where the item says "differs", as outputs lie beyond that bound.
+    """
     return str(getattr(item.result, "verdict", item.verdict))
 
 

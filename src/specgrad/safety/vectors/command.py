@@ -54,10 +54,14 @@ def vectors(
     raise typer.Exit(YES)
 
 
-def show_classes(console: Console, operators: Any) -> None:
-    """Print a row per equivalence class of `operators`, the JSON listing by name, drawn or missing."""
+def show_classes(console: Console, coverage_by_operator: Any) -> None:
+    """Print a table with a row per equivalence class: operator, zone, kind, element types and what the class is.
+
+    `coverage_by_operator` maps an operator's name to its coverage. Classes of which no cases are made follow as rows of
+    kind "missing", with the reason.
+    """
     body = []
-    for name, listing in operators.items():
+    for name, listing in coverage_by_operator.items():
         zones: dict[str, Any] = {}
         for row in listing["classes"]:
             zones.setdefault(row["zone"], (row, []))[1].append(row["type"])

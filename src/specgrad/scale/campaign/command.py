@@ -225,21 +225,21 @@ def show_run(console: Console, spec: Path, verdict: str, data: Mapping[str, Any]
     screen.line(console, f"records: {data['folder']}")
 
 
-def show_status(console: Console, there: Any) -> None:
-    """Print the state `there` of a campaign, with a bar of its shards in order; x marks a crash."""
-    _print_head(console, there.verdict, f"{there.kind}, {there.folder}")
+def show_status(console: Console, status: Any) -> None:
+    """Print the state of a campaign: verdict, counts, rate, and a bar of its shards in order, where x marks a crash."""
+    _print_head(console, status.verdict, f"{status.kind}, {status.folder}")
     drawn = screen.has_bars(console)
     letters = "·░▒▓█" if drawn else ".:-+#"
     width = min(BAR_CELLS, max(10, console.width - 12))
-    cells = ["x" if crashed else letters[int(share * 4)] for share, crashed in there.done_by_segment(width)]
-    percent = 100 * len(there.done) / there.count
+    cells = ["x" if crashed else letters[int(share * 4)] for share, crashed in status.done_by_segment(width)]
+    percent = 100 * len(status.done) / status.count
     screen.line(console, f"{''.join(cells)}  {int(percent * 10) / 10:.3g} %", whole=True)
-    text = f"{len(there.done):,} of {_count_text(there.count, 'shard')} done, {len(there.crashed):,} crashed"
-    screen.line(console, f"{text}, {there.left:,} left")
-    if there.left:
-        rate = rate_text(there.rate, there.seconds_left)
-        idle = f"the last one {time_text(there.idle_seconds)} ago" if there.idle_seconds is not None else "none yet"
-        idle_note = "nobody seems to be at work; when somebody was: " if there.is_idle and rate else ""
+    text = f"{len(status.done):,} of {_count_text(status.count, 'shard')} done, {len(status.crashed):,} crashed"
+    screen.line(console, f"{text}, {status.left:,} left")
+    if status.left:
+        rate = rate_text(status.rate, status.seconds_left)
+        idle = f"the last one {time_text(status.idle_seconds)} ago" if status.idle_seconds is not None else "none yet"
+        idle_note = "nobody seems to be at work; when somebody was: " if status.is_idle and rate else ""
         screen.line(console, f"{idle_note}{rate}; {idle}" if rate else idle)
 
 

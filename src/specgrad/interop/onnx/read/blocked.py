@@ -177,6 +177,9 @@ def _unblocked_weights(c: OnnxNode, blocked_input: bool, block: int) -> Value:
     """Return the weights (M, C/group, kH, kW) of a convolution, taken out of their blocks.
 
     blocked_input   stored as (M/block, C/block, kH, kW, block of C, block of M); else (M/block, C, kH, kW, block of M)
+    block           channels per block
+
+    Refused: weights that are no constant with four axes, and sizes that are no whole number of blocks.
     """
     importer, name = c.importer, c.input_name(1)
     stored = importer.values[name]

@@ -276,7 +276,7 @@ def declared_values(model: Any, inputs: Mapping[str, Sequence[int]]) -> dict[str
 
 
 def _declared_value(info: onnx.ValueInfoProto) -> tuple[Shape, int] | None:
-    """Return the declared (shape, element type), or None if a size is open."""
+    """Return (shape, ONNX element type) as declared; None: no shape, an open size, or more than MAX_RANK axes."""
     kind = info.type.tensor_type
     sizes = [declared_size(d) for d in kind.shape.dim]
     if not kind.HasField("shape") or None in sizes or len(sizes) > MAX_RANK:
