@@ -88,9 +88,13 @@ def fill_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) ->
 
 
 def _error_scale(kind: str, x: Ball, size: Array, params: Params) -> Array:
-    """Return what a declared error is relative to, by `kind`: y, 1, x or 1+y; `size` is the largest abs(y).
+    """Return, per cell, the number that a function's declared error is a multiple of.
 
-    As softplus(x, beta) = softplus(beta*x) / beta, 1 becomes 1/beta.
+    kind     "y": the largest abs(y); "1"; "x": the largest abs(x) in the ball; "1+y": the sum of both
+    x        ball of the argument
+    size     largest abs(y) per cell
+    params   parameters of the node: with beta, the 1 in "1" and "1+y" is 1/abs(beta), since softplus(x, beta) is
+             softplus(beta*x) / beta
     """
     unit = 1 / abs(float(params.get("beta", 1)))
     return {"y": size, "1": np.full(size.shape, unit), "x": x.size, "1+y": unit + size}[kind]

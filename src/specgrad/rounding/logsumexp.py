@@ -134,7 +134,7 @@ def weighted_rule(context: Context, op: Op, args: Sequence[Ball], params: Params
     x, y = _negated_if(x, beta), _negated_if(y, beta)
     value = context.evaluate(op, [a.value for a in args], params)
     pull = op.name == "smooth_pull"
-    plain, widest, units, lost = _weighted_sums(context, x, y, v, params["window"], abs(beta), pull)
+    plain, widest, units, lost = _exponential_sums(context, x, y, v, params["window"], abs(beta), pull)
     error = _log_unit(context.arithmetic) * units + lost
     apart = sum(_plane_size(a, params["window"]) for a in (x, y))  # x - y is computed before beta*(x - y)
     error = np.where(
@@ -145,11 +145,18 @@ def weighted_rule(context: Context, op: Op, args: Sequence[Ball], params: Params
     return make_ball(context, value, (np.maximum(carried, 0.0) + error) * SLACK)
 
 
-def _weighted_sums(context: Context, x: Ball, y: Ball, v: Ball, window: Window, b: float, pull: bool) -> list[Array]:
-    """Return four sums over taps of exp(t)*abs(v): plain, at the far end of the radii, times the units of error,
-    underflow.
+def _exponential_sums(context: Context, x: Ball, y: Ball, v: Ball, window: Window, b: float, pull: bool) -> list[Array]:
+    """Return four sums over taps for the error of sum exp(t)*v, t = b*(x - y), a derivative of log-sum-exp pooling.
 
-    b is abs(beta); `pull`: sums are per window, else per cell of x.
+    They are: exp(t)*abs(v) at the middles; its largest value over the balls; the largest value of every term times the
+    unit roundoffs that it may be off; what underflow may lose.
+
+    context   the arithmetic
+    x, y      balls of the pooling's input and output, both negated by the caller if beta < 0
+    v         ball of what is weighted: of x's shape if `pull`, else of y's
+    window    of the pooling
+    b         abs(beta)
+    pull      sums are per window (forward mode); else per cell of x (reverse mode)
     """
     e_exp, unit = context.arithmetic.ulp_bound("exp")[0], _log_unit(context.arithmetic)
     top = np.maximum(_plane_top(x, window, -np.inf), -np.inf)

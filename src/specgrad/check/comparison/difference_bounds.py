@@ -107,7 +107,11 @@ def difference_at(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBo
 
 
 def _difference_over_balls(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:
-    """Return bounds of the difference from both networks evaluated over balls of BITS bits."""
+    """Return bounds of a(x) - b(x) at one input x, from both networks evaluated over balls of BITS bits (python-flint).
+
+    `inputs` has an array per input: a point, whose floats are exact numbers. ScalarError where a comparison of balls is
+    open; errors of the arithmetic itself come through.
+    """
     import flint
 
     before, flint.ctx.prec = flint.ctx.prec, BITS

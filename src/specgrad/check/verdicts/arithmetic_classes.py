@@ -339,7 +339,7 @@ def _judge_in_class(
 
 
 def _same_values(balls: Sequence[Ball], observed: Observation, arithmetic: Arithmetic) -> bool:
-    """Return whether `balls`, one per output, have the centres that `arithmetic` itself gives for the observed inputs."""
+    """Return whether `balls`, one per output, have the centres that `arithmetic` gives for the observed inputs."""
     plain = _balls_under(observed, observed.graph, observed.inputs, arithmetic)
     return all(np.array_equal(a.value, b.value, equal_nan=True) for a, b in zip(balls, plain, strict=True))
 

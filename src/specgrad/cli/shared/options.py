@@ -73,7 +73,7 @@ def statement_of(file: Path | None, x: Sequence[Path], label: int | None, eps: s
 
 
 def _read_finite(path: Path) -> Array:
-    """Read an .npy file of finite floats; BadParameter for integers, NaN, infinities, ParameterError for no .npy file."""
+    """Read an .npy file of finite floats; BadParameter for integers, NaN, infinities; ParameterError: no file."""
     array = read_array(path)
     if array.dtype.kind != "f" or not np.isfinite(array).all():
         raise typer.BadParameter(f"{path} must hold finite floats; got dtype {array.dtype}")

@@ -155,9 +155,13 @@ def _flat_module(graph: Graph) -> fx.GraphModule:
 
 
 class Compiled(nn.Module):
-    """nn.Module of a graph, called with the graph's arguments in its structure; `parameters=` makes some its own.
+    """nn.Module that computes a graph; it is called with the graph's arguments, in their structure.
 
-    `graph_module` is the torch.fx.GraphModule behind it, flat in and flat out.
+    graph        the graph, all sizes known
+    parameters   value of the graph's first argument: copies of its arrays become trainable nn.Parameters, named by the
+                 path in it, and calls leave that argument out. None: every call gives all arguments
+
+    `graph_module` is the torch.fx.GraphModule behind it: flat inputs (the parameters first), flat outputs.
     """
 
     def __init__(self, graph: Graph, parameters: Tree | None = None) -> None:

@@ -395,12 +395,17 @@ def _image_bounds(f: EnclosedFunction, low: Array, high: Array) -> tuple[Array, 
 
 
 def runtime_error_bound(node: Node, functions: Functions, x: NodeRange, digits: int) -> Callable[[Array], Array]:
-    """Return a function: largest absolute values -> bound of the error of a runtime's values of this node.
+    """Return a function that bounds the error of a runtime's values of an activation, per cell, from the largest
+    abs(f(x)) per cell.
 
-    exp, tanh, ...   so many units of 2**-digits of something, as the executions declare it
-    leaky_relu       its slope is rounded, and one product
-    clamp            its limits are rounded
-    the others       nothing; and everything may be flushed to zero
+    node        the activation
+    functions   declared error of each function by name: units, and what they are relative to ("y", "1", "x", "1+y")
+    x           range of the node's input
+    digits      the unit roundoff is 2**-digits
+
+    exp, tanh, ...: the declared units times 2**-digits of what they are relative to. leaky_relu: a rounded slope, a
+    product. clamp: rounded limits. abs, relu6: nothing. To each is added what flushing to zero may cost. ReplayError: a
+    function without a declared error, or a constant or partial result that may leave the normal numbers.
     """
     name, unit = node.op.name, rational(1, 1 << digits)
     if name == "leaky_relu":

@@ -143,9 +143,15 @@ def value(x: Sequence[Any], padded: int, beta: Any) -> Any:
 
 
 def planes(low: Sequence[Any], high: Sequence[Any], middle: Sequence[Any], padded: int, beta: Any) -> Planes:
-    """Return the planes and bounds of one window with taps in low..high; heights are at `middle`.
+    """Return a plane below and one above y = log(padded + sum exp(beta*x_t)) / beta on a box of taps, and bounds of y.
 
-    `padded` is the number of padded zeros, `beta` the rational factor in the exponent.
+    low, high   rational ends of every tap
+    middle      the point, a rational per tap, at which the planes' heights are stated
+    padded      how many padded taps count, each as value 0
+    beta        rational, not 0, of either sign
+
+    Of the result `lower` and `upper` are slopes per tap, integers over ONE; `floor` and `roof` heights at `middle`;
+    least <= y <= most. All are rounded outward.
 
     >>> zero, one = rational(0), rational(1)
     >>> both = planes([zero, zero], [one, one], [one / 2, one / 2], 0, one)

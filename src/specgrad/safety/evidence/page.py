@@ -129,7 +129,10 @@ def _layers_section(item: Item) -> str:
 
 
 def _outputs_section(item: Item) -> str:
-    """Return the HTML section of the check "outputs": tolerances per output and contributions per layer, if proven."""
+    """Return HTML tables of the tolerance of every output and of the largest contributions of layers to it.
+
+    `item` is the check "outputs" with its result. "" if nothing was proven.
+    """
     if item.result.form != "proven":
         return ""
     p = item.result.proven

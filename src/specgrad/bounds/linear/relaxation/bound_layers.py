@@ -467,7 +467,10 @@ class BoundMaxPool(BoundRelaxed):
         return torch.from_numpy(index)
 
     def read(self, x: Tensor) -> Tensor:
-        """Gather (boxes, *lead, *size) into (taps, boxes, *lead, *out); 0 at padded taps."""
+        """Return what the taps of every window read from x: (taps, boxes, *lead, *out), 0 at padded taps.
+
+        `x` holds values of the pooled node, (boxes, *lead, *size). The tap 0 of `with_zero` is not among the taps here.
+        """
         flat = x.flatten(x.ndim - self.window.rank)
         wide = torch.nn.functional.pad(flat, (0, 1))
         taps: Tensor = wide[..., self.index.flatten()].reshape(flat.shape[:-1] + self.index.shape)

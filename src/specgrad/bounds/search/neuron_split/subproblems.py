@@ -366,7 +366,11 @@ class Bounder:
 
     @torch.no_grad()
     def lower(self, problems: Problems) -> Tensor:
-        """A lower bound per problem, rigorous for every float32 execution."""
+        """Return a lower bound of every problem's objective, row . (value of its node `at`), as float64 (problems,).
+
+        Targets are not subtracted. At the output it holds for every float32 execution. At a hidden node it holds
+        for the node's reference, from which values differ by up to the node's deviation.
+        """
         seeds = {problems.at: problems.rows.reshape(len(problems), 1, *self.graph.nodes[problems.at].shape)}
         pushed, constant = self._tap_multiplier_terms(problems, quantised(self._free_parameters(problems)[2]))
         for z in problems.cut_nodes:
