@@ -75,6 +75,16 @@ def test_what_a_program_leaves_behind_is_no_fault_of_ours(name: str) -> None:
             assert process.run("def run(k): return [k]", {"k": np.array(k)}).arrays[0] == k
 
 
+@pytest.mark.parametrize("left", ["os.abort()", "os._exit(0)", "os.kill(os.getpid(), 9)"])
+def test_a_crash_that_an_earlier_program_left_is_not_blamed_on_the_one_that_runs(left: str) -> None:
+    """The worker ends while the second program sleeps; asked alone, it answers. One that crashes alone has crashed."""
+    with Process() as process:
+        later = f"threading.Thread(target=lambda: (time.sleep(0.1), {left})).start()"
+        process.run(f"import os, threading, time\ndef run():\n    {later}\n    return [5]", {})
+        assert process.run("import time\ndef run():\n    time.sleep(0.5)\n    return [7]", {}).arrays[0] == 7
+        assert process.run("import os\ndef run(): os.abort()", {}).outcome == "crashes"
+
+
 def test_a_program_has_no_part_in_the_questions() -> None:
     """What it reads from its standard input is nothing, at once; the next question is there for the worker."""
     with Process(seconds=stretched(5)) as process:

@@ -6,8 +6,9 @@ Whose end it was is decided by where the worker was (worker.py announces it), ne
                           a signal that nobody raises by mistake, such as SIGKILL: the machine's, a WorkerError
     before it, after it   whatever happens: ours, a WorkerError
 
-A program that has returned may still spoil its process, by a thread that crashes later: before a worker is blamed that
-has run one, a new worker is asked.
+A program that has returned may still spoil its process, by a thread that crashes later, while the next program runs
+too: when a worker ends that has run one before, a new worker is asked, and that one's end counts. A program that times
+out is not asked again.
 """
 
 from __future__ import annotations
@@ -97,17 +98,22 @@ class Process:
         A worker that ends, or hangs, without the program being to blame is a WorkerError.
         """
         request = encode({"program": program, "names": list(arrays)}, [*first, *arrays.values()])
-        if not self._reuse_worker(request):
+        alone, when = not self._reuse_worker(request), "while the runtime ran"
+        if alone:
             self._worker = self._start()
             self._protocol_frame("before it called the runtime", "calling", request)
         try:
             self._next_frame(self.seconds, "returned")
+            when = AFTER_RETURN
+            header, results = self._next_frame(PROTOCOL_SECONDS, None)
         except _SilenceError as silence:
-            if silence.outcome is None:
-                raise self._worker_error("while the runtime ran", silence.reason) from None
+            if not alone and silence.outcome != "times out":
+                self.close()
+                return self.run(program, arrays, first)
+            if silence.outcome is None or when == AFTER_RETURN:
+                raise self._worker_error(when, silence.reason) from None
             self.close()
             return ProcessResult(silence.outcome, reason=silence.reason)
-        header, results = self._protocol_frame(AFTER_RETURN, None)
         return (
             ProcessResult("refuses", reason=header["error"])
             if "error" in header
@@ -126,14 +132,13 @@ class Process:
             return False
         return True
 
-    def _protocol_frame(self, when: str, stage: str | None, request: bytes | memoryview = b"") -> Frame:
-        """Return the frame of `stage` that comes while no program runs.
+    def _protocol_frame(self, when: str, stage: str, request: memoryview) -> None:
+        """Write `request` and read the frame of `stage`, which comes while no program runs.
 
-        Its absence is a WorkerError, never a result. `when` says in the error what was going on; `request` is still to
-        be written.
+        Its absence is a WorkerError, never a result. `when` says in the error what was going on.
         """
         try:
-            return self._next_frame(PROTOCOL_SECONDS, stage, request)
+            self._next_frame(PROTOCOL_SECONDS, stage, request)
         except _SilenceError as silence:
             raise self._worker_error(when, silence.reason) from None
 
