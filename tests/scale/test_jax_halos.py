@@ -22,9 +22,9 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from specgrad.partition.cropped_graph import crop_to_boxes
 from specgrad.partition.halo_exchange import AxisExchange
 from specgrad.partition.spatial_axes import box_rules
-from specgrad.scale.cropped_graph import crop_to_boxes
 from specgrad.window.axis_maps import Windowed
 from specgrad.window.footprint import slices, whole
 

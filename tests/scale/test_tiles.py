@@ -18,9 +18,9 @@ from torch.utils.flop_counter import FlopCounterMode
 import specgrad as sg
 from pace import slower, stretched
 from specgrad.interop import from_torch
+from specgrad.partition.cropped_graph import crop_to_boxes
 from specgrad.partition.spatial_axes import box_rules
 from specgrad.scale import Plan, tiles
-from specgrad.scale.cropped_graph import crop_to_boxes
 from specgrad.window.footprint import slices
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))

@@ -17,11 +17,11 @@ from ..errors import ParameterError, UnsupportedError
 from ..graph.graph import Graph
 from ..graph.ir.node import bind_inputs
 from ..graph.ir.tree import Tree, leaves, transform
+from ..partition.cropped_graph import CroppedGraph, crop_to_boxes
 from ..partition.spatial_axes import SpatialAxes, data_positions
 from ..window import Shape
 from ..window.axis_maps import Interval
 from ..window.footprint import Box, slices, whole
-from .cropped_graph import CroppedGraph, crop_to_boxes
 from .dask_arrays import dask_outputs
 from .halos import Halo, halo_of
 from .jobs import Progress

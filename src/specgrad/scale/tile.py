@@ -18,10 +18,10 @@ from ..graph.ir.tree import Tree, leaves, match, transform
 from ..graph.transforms.autodiff import vjp
 from ..op import Op, apply, shape_of
 from ..ops.elementwise import ADD, MAXIMUM
+from ..partition.cropped_graph import CroppedGraph
 from ..partition.spatial_axes import data_positions
 from ..window import Shape
 from ..window.footprint import Box, lengths, slices, whole
-from .cropped_graph import CroppedGraph
 
 Values = dict[int, Any]  # by position in the graph
 COMBINE = {"sum": ADD, "amax": MAXIMUM}

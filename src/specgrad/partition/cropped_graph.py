@@ -15,9 +15,10 @@ from typing import Any
 from ..graph.builder import GraphBuilder, Var
 from ..graph.graph import INPUT, Graph, NumberArg
 from ..ops.layout import slice_
-from ..partition.spatial_axes import data_positions
+from ..scalar import Array
 from ..window import Shape
 from ..window.footprint import Box, BoxRule, Footprint, hull, inside, lengths
+from .spatial_axes import data_positions
 
 
 def crop_to_boxes(graph: Graph, rules: Mapping[int, BoxRule], boxes: Mapping[int, Box]) -> CroppedGraph:
@@ -88,15 +89,37 @@ class CroppedGraph:
         ]
         for group in arguments:
             values.update(group)
+        outputs = self._record_nodes(t, values)
+        trees = tuple(tuple(v for _, v in group) for group in arguments)
+        return t.freeze(("data", "parameters", "constants"), trees, outputs, False)
+
+    def graph_with_constants(self, constants: Mapping[int, Array]) -> Graph:
+        """Return the cropped graph as a graph of its own: one argument per needed input, in order, and `constants` as
+        constants, by position and on what is needed of them.
+
+        A constant stays one, so that what is proven of a network with fixed weights is proven here too.
+        """
+        t, values, nodes = GraphBuilder(), dict[int, Var](), self.source.nodes
+        given = [p for p in self.source.input_positions if p in self.needs]
+        arguments = [t.leaf(nodes[p].name, lengths(self.needs[p]), nodes[p].kind) for p in given]
+        values.update(zip(given, arguments, strict=True))
+        for p, array in constants.items():
+            values[p] = t.constant(array, nodes[p].name, real=nodes[p].kind == "real", owned=True)
+        outputs = self._record_nodes(t, values)
+        return t.freeze(tuple(nodes[p].name for p in given), tuple(arguments), outputs, False)
+
+    def _record_nodes(self, t: GraphBuilder, values: dict[int, Var]) -> tuple[Var, ...]:
+        """Record every cut node in the builder t, add it to `values`, which has what they read, and return the
+        outputs.
+        """
+        nodes = self.source.nodes
         for p in sorted(self.cuts):
             node, cut = nodes[p], self.cuts[p]
             pairs = zip(node.args, cut.args, strict=True)
             args = [a.value if isinstance(a, NumberArg) else self._values_on(values, a, box) for a, box in pairs]
             v = t.record(node.op, args, cut.params, name=node.name, group=node.group)
             values[p] = slice_(v, *inside(self.needs[p], cut.gives)) if cut.gives != self.needs[p] else v
-        outputs = tuple(self._values_on(values, p, box) for p, box in self.boxes.items())
-        trees = tuple(tuple(v for _, v in group) for group in arguments)
-        return t.freeze(("data", "parameters", "constants"), trees, outputs, False)
+        return tuple(self._values_on(values, p, box) for p, box in self.boxes.items())
 
     def _values_on(self, values: dict[int, Var], p: int, box: Box) -> Any:
         """Return the value of node p in `values` on `box`, sliced if more of it was computed."""

@@ -1,0 +1,178 @@
+"""Judges a kernel's large output by a sample of its cells: exact values and allowances are computed for those alone.
+
+Box rules say which input cells an output cell reads, so the reference is cropped to a selection of cells, and its
+radius is that of a small graph: what is proven of these cells is proven of the whole computation. A sample can miss
+what lies elsewhere: a fault in a share p of the cells is missed with probability at most (1 - p)**draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from specgrad.errors import ParameterError, ShapeError, UnsupportedError
+from specgrad.graph.graph import CONSTANT, Graph
+from specgrad.graph.ir.node import bind_inputs
+from specgrad.op import shape_of
+from specgrad.rounding import Arithmetic
+from specgrad.rounding.boxes import error_boxes
+from specgrad.scalar import Array
+
+from ..verdicts.judge import Verdict, expected_balls, worst
+from .cell_sample import Selection
+from .cropped_reference import CroppedReference, OutputReference, read_cells
+from .sample_tally import ErrorSample, SampleTally
+
+MAX_SELECTION = 2**28  # cells of all nodes of one selection: more do not fit into memory
+
+
+@dataclass(frozen=True)
+class SampledVerdict:
+    """The verdict on a sample of the cells of all outputs.
+
+    verdict     the worst; `index` is a cell of the whole output
+    cells       how many cells the outputs have
+    judged      how many cells were judged; where selections overlap, each time
+    open_cells  of how many of those nothing is proven: overflow is possible, or a choice that rounding decides
+    draws       how many cells were drawn independently, of the output with the fewest
+    left_out    how many selections of borders and tile edges cost too much
+    seed        what drew the cells
+    seen, allowed   error and allowance of the cell whose error is the largest part of its allowance
+    errors      per output, statistics of its errors
+    complete    whether all cells were judged
+    """
+
+    verdict: Verdict
+    cells: int
+    judged: int
+    open_cells: int
+    draws: int
+    left_out: int
+    seed: int
+    seen: float = 0.0
+    allowed: float = 0.0
+    errors: Mapping[str, ErrorSample] = field(default_factory=dict)
+    complete: bool = False
+
+    def missed(self, share: float) -> float:
+        """Return the largest probability with which a fault in this share of the cells of an output is missed.
+
+        >>> SampledVerdict(Verdict("exact"), 1000, 100, 0, 100, 0, 0).missed(0.05) < 0.006
+        True
+        """
+        return 0.0 if self.complete else (1.0 - share) ** self.draws
+
+    def __str__(self) -> str:
+        text = f"{self.verdict}; {self.judged:,} of {self.cells:,} cells judged"
+        if self.open_cells:
+            text += f", {self.open_cells:,} of them open"
+        if self.left_out:
+            text += f", {self.left_out} selections of edges left out"
+        return text if self.complete else f"{text}, {self.draws:,} drawn independently (seed {self.seed})"
+
+
+class SampledReference:
+    """A reference whose outputs are judged by samples of their cells.
+
+    graph        the reference, at the sizes of the arguments
+    arithmetic   the executions that are allowed; None: float32, fused
+    backend      what computes the float64 reference: "numpy" or "torch"
+    formats      name of a node -> the format in which it is computed, where that is not the arithmetic's
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x, w: sg.contract(x, w, "ab,bc->ac"), (300, 40), (40, 500))
+    >>> x, w = np.ones((300, 40), np.float32), np.ones((40, 500), np.float32)
+    >>> print(SampledReference(graph).judge([x, w], [x @ w], cells=2000))  # doctest: +ELLIPSIS
+    exact; ... of 150,000 cells judged, ... drawn independently (seed 0)
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        arithmetic: Arithmetic | None = None,
+        backend: str = "numpy",
+        formats: Mapping[str, str] | None = None,
+    ) -> None:
+        self.graph, self.arithmetic = graph.at(), arithmetic or Arithmetic()
+        self.backend, self.formats = backend, formats
+        rules = error_boxes(self.graph)
+        self.outputs = [OutputReference(self.graph, rules, p) for p in self.graph.output_positions]
+
+    def judge(
+        self, arguments: Sequence[Any], outputs: Sequence[Any], cells: int | None = 4096, seed: int = 0
+    ) -> SampledVerdict:
+        """Return the verdict on a kernel's `outputs`, one array per output of the graph, by about `cells` drawn cells
+        of each and all edges.
+
+        arguments   as the graph is called; NumPy arrays, also memory-mapped ones, or PyTorch tensors on the CPU
+        cells       None: all
+        seed        another one draws other cells
+        """
+        if len(outputs) != len(self.outputs):
+            raise ShapeError("sampled", f"the reference has {len(self.outputs)} outputs; got {len(outputs)}")
+        if cells is not None and cells < 1:
+            raise ParameterError("sampled", f"cells must be at least 1; got {cells}", rule="P5")
+        given = self.arrays(arguments)
+        names = [f"output {k}" for k in range(len(outputs))] if len(outputs) > 1 else ["output"]
+        tallies = [SampleTally(name, one.size) for name, one in zip(names, self.outputs, strict=True)]
+        for tally, one, got in zip(tallies, self.outputs, outputs, strict=True):
+            self._judge_output(tally, one, given, got, cells, seed)
+        return _verdict_of(tallies, seed)
+
+    def arrays(self, arguments: Sequence[Any]) -> dict[int, Any]:
+        """Return the arguments of a call, and the graph's constants, by position; raise ShapeError for wrong ones."""
+        constants = {p: self.graph.constants[p] for p, n in enumerate(self.graph.nodes) if n.op is CONSTANT}
+        return bind_inputs(self.graph, tuple(arguments)) | constants
+
+    def _judge_output(
+        self, tally: SampleTally, one: OutputReference, given: Mapping[int, Any], got: Any, cells: int | None, seed: int
+    ) -> None:
+        """Add to the tally what is found in a sample of one output, `got`; `given` are inputs and constants by
+        position.
+        """
+        if shape_of(got) != one.shape:
+            text = f"{tally.name} has shape {shape_of(got)}, must have {one.shape}"
+            tally.verdict = Verdict("differs", np.inf, "shape", tally.name, detail=text)
+            return
+        for selection, cropped in one.selections(cells, seed):
+            if cropped is None:
+                tally.left_out += 1
+                continue
+            if cropped.cost > MAX_SELECTION:
+                text = f"needs {cropped.cost:,} cells of the reference at once; at most {MAX_SELECTION:,} fit"
+                raise UnsupportedError(tally.name, text)
+            self._judge_selection(tally, selection, cropped, given, read_cells(got, selection.positions))
+
+    def _judge_selection(
+        self, tally: SampleTally, selection: Selection, cropped: CroppedReference, given: Mapping[int, Any], got: Array
+    ) -> None:
+        """Add to the tally what is found in one selection of cells, of which the kernel wrote `got`."""
+        read = {p: read_cells(given[p], positions) for p, positions in cropped.positions.items()}
+        graph = cropped.cut.graph_with_constants({p: read[p] for p in cropped.constants})
+        arrays = [read[p] for p in cropped.inputs]
+        (ball,) = expected_balls(graph, arrays, self.arithmetic, self.backend, self.formats)
+        tally.add(selection, got, ball)
+        a = self.arithmetic
+        if (a.dtype, a.operands, a.accumulate) == ("float32", None, None) and not self.formats:
+            tally.add_usual(graph, arrays, got, self.backend)
+
+
+def _verdict_of(tallies: Sequence[SampleTally], seed: int) -> SampledVerdict:
+    """Return the verdict on all outputs, sampled with this seed."""
+    top = max(tallies, key=lambda t: t.verdict.ratio, default=SampleTally("", 0))
+    return SampledVerdict(
+        verdict=worst([t.verdict for t in tallies]) if tallies else Verdict("exact"),
+        cells=sum(t.cells for t in tallies),
+        judged=sum(t.judged for t in tallies),
+        open_cells=sum(t.open_cells for t in tallies),
+        draws=min((t.draws for t in tallies), default=0),
+        left_out=sum(t.left_out for t in tallies),
+        seed=seed,
+        seen=top.seen,
+        allowed=top.allowed,
+        errors={t.name: t.errors() for t in tallies},
+        complete=all(t.complete for t in tallies),
+    )
