@@ -13,12 +13,12 @@ import torch
 import specgrad as sg
 from specgrad.check.conform.cell_sample import TILES, CellSampler, Selection, edges
 from specgrad.check.conform.cropped_reference import OutputReference, read_cells
+from specgrad.check.conform.error_boxes import error_boxes
 from specgrad.check.conform.sampled import SampledReference
 from specgrad.check.verdicts.judge import expected_balls
 from specgrad.errors import ParameterError, ShapeError
 from specgrad.graph.graph import Graph
 from specgrad.rounding import Arithmetic
-from specgrad.rounding.boxes import error_boxes
 from specgrad.scalar import Array
 
 RNG = np.random.default_rng(38)

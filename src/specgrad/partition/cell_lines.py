@@ -41,8 +41,8 @@ def cell_line(graph: Graph, rules: Mapping[int, BoxRule], output: int, axis: int
             if not isinstance(a, int):
                 continue
             axes = [k for k, link in enumerate(links) if isinstance(link, int) and link == along]
-            found = axes[0] if axes else None
-            if len(axes) > 1 or line.setdefault(a, found) != found:
+            there = axes[0] if axes else None
+            if len(axes) > 1 or line.setdefault(a, there) != there:
                 return None
     return line
 

@@ -8,7 +8,7 @@ in its cells; the constant that it compares them with, or writes, is rounded all
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -170,13 +170,7 @@ class Context:
         """Return the ball after subnormal numbers may have become zero."""
         if not self.arithmetic.flush or ball.value.dtype.kind == "i":
             return ball
-        tiny = self.arithmetic.tiny
-        lost = np.where(np.isfinite(ball.value) & (ball.least < tiny), np.minimum(ball.size, tiny), 0.0)
-        ends = ball.ends and (
-            np.where(lost, np.fmin(ball.low, 0), ball.low),
-            np.where(lost, np.fmax(ball.high, 0), ball.high),
-        )
-        return replace(ball, radius=ball.radius + lost, ends=ends)
+        return ball.flushed(self.arithmetic.tiny)
 
     def expansion_of(self, ball: Ball, k: int, region: bool, is_index: bool = False) -> Expansion:
         """Return the expansion of argument k if it belongs to the current region or layer; else one of a region's

@@ -33,7 +33,7 @@ from ..op import Op, Params
 from ..ops.elementwise import cellwise
 from ..scalar import Array
 from .arithmetic import REFERENCE, Arithmetic, growth
-from .ball import SLACK, Ball, Expansion, Stores
+from .ball import SLACK, Ball, Expansion, Stores, in_blocks
 from .context import Context
 from .fusion_region import RegionNode, RoundingCount, count_after_node, count_of_product
 from .slack_constants import long_slack
@@ -276,23 +276,54 @@ def rounded(
     value     the result in float64
     stores    what its stores are relative to, where `value` and `carried` are those of its arguments; None: to `size`
     """
-    a, stores = context.arithmetic, stores or Stores(met.stores)
+    stores = stores or Stores(met.stores)
     context.roundings = max(context.roundings, met.total)
     slack = long_slack(met.longest)
-    size, most = size * slack, most * slack
+    most = most * slack
+    rest = (alone, most, stores.before, context.reach)
+    radius, size, least = in_blocks(
+        lambda *cells: _rounded_cells(context, met, stores, slack, *cells), value, carried, size, near, *rest
+    )
+    return make_ball(context, value, radius, Expansion(context.call.group, carried, size, least, most, met, stores))
+
+
+def _rounded_cells(
+    context: Context,
+    met: RoundingCount,
+    stores: Stores,
+    slack: float,
+    value: Array,
+    carried: Array,
+    size: Array,
+    near: Array | None,
+    alone: Array | None,
+    most: Array,
+    before: Array,
+    reach: Array | None,
+) -> tuple[Array, Array, Array]:
+    """Return radius, size and least size of some cells of a rounded result.
+
+    slack    of numbers whose terms have met so many roundings
+    before   what a store of one summand may have cost
+    reach    the largest absolute values, where they are known otherwise
+
+    The others: see `rounded`.
+    """
+    a = context.arithmetic
+    size = size * slack
     alone = None if alone is None else alone * slack
     at = size if near is None else near * slack
     own_error = reference_error(at, met.longest)
     error = stored_error(a, at, met.total, stores.terms, met.operands) + _underflow_loss(a, met, most, alone)
-    error = error + stores.before * (1 + growth(met.total, a.inner.u))
+    error = error + before * (1 + growth(met.total, a.inner.u))
     held = replace(a, execution="node") if context.formats and a.stores else a  # partial sums are not stored
     error = np.where(_may_overflow(held, met, most, alone), np.inf, error)
     radius = (carried + error + own_error) * slack
-    reach = np.abs(value) + radius if context.reach is None else context.reach
-    radius = (radius + store_error(a, reach, stores.value)) * slack
+    if stores.value:
+        reach = np.abs(value) + radius if reach is None else reach
+        radius = (radius + store_error(a, reach, stores.value)) * slack
     radius = np.where(np.abs(value) + radius <= a.largest, radius, np.inf)
-    least = size if context.centred else np.abs(value) + own_error
-    return make_ball(context, value, radius, Expansion(context.call.group, carried, size, least, most, met, stores))
+    return radius, size, size if context.centred else np.abs(value) + own_error
 
 
 def _underflow_loss(a: Arithmetic, met: RoundingCount, most: Array, alone: Array | None) -> Array:
@@ -336,8 +367,15 @@ def make_ball(context: Context, value: Array, radius: Array, expansion: Expansio
 def mark_unknown(context: Context, ball: Ball) -> Ball:
     """Return the ball with radius inf where its value or radius is not finite; such a cell may be NaN,
     so no end holds."""
-    unknown = np.isnan(ball.radius) | (~np.isfinite(ball.value) & (ball.radius != 0)) | np.isinf(ball.radius)
+    unknown = in_blocks(_is_unknown, ball.value, ball.radius)
+    if not unknown.any():
+        return context.flushed(ball)
     ends = ball.ends
-    if ends is not None and unknown.any():
+    if ends is not None:
         ends = np.where(unknown, -np.inf, ends[0]), np.where(unknown, np.inf, ends[1])
     return context.flushed(replace(ball, radius=np.where(unknown, np.inf, ball.radius), ends=ends))
+
+
+def _is_unknown(value: Array, radius: Array) -> Array:
+    """Return whether a value or a radius is no finite number; of a value with radius 0 any is known."""
+    return np.isnan(radius) | (~np.isfinite(value) & (radius != 0)) | np.isinf(radius)

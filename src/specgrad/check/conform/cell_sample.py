@@ -52,10 +52,10 @@ def edges(n: int) -> Array:
     >>> edges(40).tolist()
     [0, 1, 15, 16, 17, 31, 32, 33, 38, 39]
     """
-    found = {0, 1, n - 2, n - 1}
+    positions = {0, 1, n - 2, n - 1}
     for tile in TILES:
-        found |= {m + k for m in (tile, (n - 1) // tile * tile) for k in (-1, 0, 1) if m}
-    return np.array(sorted(i for i in found if 0 <= i < n))
+        positions |= {m + k for m in (tile, (n - 1) // tile * tile) for k in (-1, 0, 1) if m}
+    return np.array(sorted(i for i in positions if 0 <= i < n))
 
 
 class CellSampler:

@@ -69,12 +69,12 @@ class SampleTally:
 
     def add(self, selection: Selection, got: Array, ball: Ball) -> None:
         """Add the verdict on the cells of a selection, of which a kernel wrote `got` and whose ball is given."""
-        found = judge_array(self.name, got, ball)
-        here = tuple(int(p[i]) for p, i in zip(selection.positions, found.index, strict=False))
-        found = replace(found, index=here) if found.index else found
-        if found.ratio > self.verdict.ratio or not self.judged:
-            self.seen, self.allowed = abs(found.actual - found.expected), found.allowed
-        self.verdict = worst([self.verdict, found])
+        verdict = judge_array(self.name, got, ball)
+        here = tuple(int(p[i]) for p, i in zip(selection.positions, verdict.index, strict=False))
+        verdict = replace(verdict, index=here) if verdict.index else verdict
+        if verdict.ratio > self.verdict.ratio or not self.judged:
+            self.seen, self.allowed = abs(verdict.actual - verdict.expected), verdict.allowed
+        self.verdict = worst([self.verdict, verdict])
         self.judged += selection.count
         self.draws += selection.draws
         self.complete = self.complete or selection.count == self.cells

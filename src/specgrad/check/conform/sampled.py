@@ -18,12 +18,12 @@ from specgrad.graph.graph import CONSTANT, Graph
 from specgrad.graph.ir.node import bind_inputs
 from specgrad.op import shape_of
 from specgrad.rounding import Arithmetic
-from specgrad.rounding.boxes import error_boxes
 from specgrad.scalar import Array
 
 from ..verdicts.judge import Verdict, expected_balls, worst
 from .cell_sample import Selection
 from .cropped_reference import CroppedReference, OutputReference, read_cells
+from .error_boxes import error_boxes
 from .sample_tally import ErrorSample, SampleTally
 
 MAX_SELECTION = 2**28  # cells of all nodes of one selection: more do not fit into memory
@@ -83,10 +83,10 @@ class SampledReference:
     formats      name of a node -> the format in which it is computed, where that is not the arithmetic's
 
     >>> import specgrad as sg
-    >>> graph = sg.trace(lambda x, w: sg.contract(x, w, "ab,bc->ac"), (300, 40), (40, 500))
-    >>> x, w = np.ones((300, 40), np.float32), np.ones((40, 500), np.float32)
+    >>> graph = sg.trace(lambda x, w: sg.contract(x, w, "ab,bc->ac"), (3000, 40), (40, 5000))
+    >>> x, w = np.ones((3000, 40), np.float32), np.ones((40, 5000), np.float32)
     >>> print(SampledReference(graph).judge([x, w], [x @ w], cells=2000))  # doctest: +ELLIPSIS
-    exact; ... of 150,000 cells judged, ... drawn independently (seed 0)
+    exact; ... of 15,000,000 cells judged, ... drawn independently (seed 0)
     """
 
     def __init__(

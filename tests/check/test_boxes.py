@@ -14,6 +14,7 @@ import pytest
 import laws
 import specgrad as sg
 from slices import slices as parts
+from specgrad.check.conform.error_boxes import REACH_FURTHER, error_boxes
 from specgrad.graph.graph import CONSTANT, Graph
 from specgrad.graph.ir.node import bind_inputs
 from specgrad.op import REGISTRY, Op, apply
@@ -21,7 +22,6 @@ from specgrad.partition.cell_lines import cell_line
 from specgrad.partition.cropped_graph import crop_to_boxes
 from specgrad.partition.spatial_axes import box_rules
 from specgrad.rounding import Arithmetic, Ball, radius
-from specgrad.rounding.boxes import REACH_FURTHER, error_boxes
 from specgrad.window.footprint import Box, BoxRule, slices
 
 sys.path += [str(Path(__file__).parents[1] / name) for name in ("hunt", "scale")]

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..graph.graph import Graph, Node
-from ..partition.spatial_axes import box_rules
-from ..window import Shape
-from ..window.axis_maps import GlobalMap, IdentityMap
-from ..window.footprint import BoxRule
+from specgrad.graph.graph import Graph, Node
+from specgrad.partition.spatial_axes import box_rules
+from specgrad.window import Shape
+from specgrad.window.axis_maps import GlobalMap, IdentityMap
+from specgrad.window.footprint import BoxRule
 
 REACH_FURTHER = ("smooth_max_pool", "resize")
-"""Operators with a footprint whose error depends on more cells than their value: tests/rounding/test_boxes.py finds who
+"""Operators with a footprint whose error depends on more cells than their value: tests/check/test_boxes.py finds who
 is missing."""
 
 
