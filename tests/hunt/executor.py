@@ -114,7 +114,8 @@ class Execution:
 
     def _held(self, v: Any) -> float:
         """A number of an array, in the format."""
-        return rounded(Fraction(v.item() if isinstance(v, np.generic) else v), self.setting.form)
+        v = v.item() if isinstance(v, np.generic) else v
+        return rounded(Fraction(v), self.setting.form) if math.isfinite(v) else float(v)
 
     def _literal(self, value: Fraction) -> float:
         """A number of the program's text: in the format, or in that of the accumulators."""
@@ -153,9 +154,15 @@ class Execution:
 
     def _nonlinear(self, node: Node) -> list[float]:
         args = [self._argument(a) for a in node.args]
+        if len(set(node.args)) == 1:
+            args = args[:1] * len(args)  # a square is one of one value
         name = node.op.name
         if name == "mul":
             return [self.unit.mul(a, b) for a, b in zip(*(a.flat for a in args), strict=True)]
+        if name == "div":
+            return [
+                self._quotient(a, b) for a, b in zip(*(np.broadcast_to(a, node.shape).flat for a in args), strict=True)
+            ]
         if name == "sqrt":
             return [self.unit.sqrt(a) for a in args[0].flat]
         if name == "leaky_relu":
@@ -171,6 +178,11 @@ class Execution:
         if not node.op.exact:
             raise NotImplementedError(f"the executor has no line for {name}")
         return [self.unit.read(float(v)) for v in run_spec(node.op, args, node.params).flat]
+
+    def _quotient(self, a: float, b: float) -> float:
+        """By division, or by the reciprocal."""
+        a, b = float(a), float(b)
+        return self.unit.mul(a, self.unit.div(1.0, b)) if self.rng.random() < 0.5 else self.unit.div(a, b)
 
     def _function(self, name: str, x: float) -> float:
         """Off by nearly as much as a runtime may be, less one rounding for the store."""

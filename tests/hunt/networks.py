@@ -11,6 +11,7 @@ import drawn_windows
 import specgrad as sg
 from draw import Draw
 from floats import FORMATS, Format
+from shared_numbers import SHARED
 from specgrad.graph.graph import Graph
 
 
@@ -423,6 +424,7 @@ KINDS: dict[str, Callable[[Draw], Any]] = {
 CURVED = {"curved": curved, "smoothed": smoothed}
 """What rationals have no functions for."""
 
+
 MIRRORED = {"mirrored": mirrored}
 """Hunted by tests/hunt/test_twins.py."""
 
@@ -431,5 +433,5 @@ def network(seed: int, form: Format = FORMATS["float32"], kind: str | None = Non
     """The network of a seed; kinds take turns."""
     names = list(KINDS)
     name = kind or names[seed % len(names)]
-    net, inputs, *fixed = {**KINDS, **CURVED, **MIRRORED}[name](Draw(f"{name}/{form.name}/{seed}", form))
+    net, inputs, *fixed = {**KINDS, **CURVED, **SHARED, **MIRRORED}[name](Draw(f"{name}/{form.name}/{seed}", form))
     return Network(name, sg.trace(net, *(x.shape for x in inputs)), inputs, *fixed)

@@ -147,7 +147,7 @@ def log_softmax(x: Value, axis: int = -1) -> Value:
 
 @composite
 def softmax(x: Value, axis: int = -1) -> Value:
-    """exp(x) / sum exp(x) along an axis, shifted by the maximum.
+    """exp(x) / sum exp(x) along an axis, shifted by the maximum; a cell of -inf has no share ([M1]).
 
     >>> softmax(np.array([1000.0, 1000.0]))
     array([0.5, 0.5])

@@ -164,7 +164,7 @@ def _outward(x: Array, radius: Array, direction: int) -> Array:
     """Return x where the radius is 0, elsewhere x moved up (`direction` > 0) or down by at least one float64 step
     (faster than np.nextafter).
     """
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         step = np.abs(x) * slack_constants.OUTWARD
         step += slack_constants.LEAST
         return np.where(radius == 0, x, x + step if direction > 0 else x - step)

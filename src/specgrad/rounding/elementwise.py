@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -189,7 +190,11 @@ def _power_roundings(e: float, root: float) -> float:
 
 
 def div_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Return the ball of a / b, or a * (1 / b): two roundings. With b given it belongs to the region of a."""
+    """Return the ball of a / b, or a * (1 / b): two roundings. With b given it belongs to the region of a.
+
+    b is a number that is computed once for the quotient, so what it is off by is its radius, and nothing besides: its
+    roundings are not counted a second time. 0 / b is 0.
+    """
     group = context.call.linear_group(op, 2)
     b, form = args[1], context.arithmetic.format
     part = context.expansion_of(args[0], 0, context.arithmetic.fused and group is not None)
@@ -200,11 +205,12 @@ def div_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> 
     carried = carried + np.where(b.size > form.largest_divisor, part.size * form.tiny, 0.0)  # a subnormal reciprocal
     finite = b.least * form.largest >= 1  # 0 times a reciprocal that overflows is NaN
     known = (b.least >= form.tiny) | ((part.size == 0) & finite)
-    divisor = b.expansion.count if b.expansion is not None else RoundingCount()
-    met = count_roundings(context, op, [part.count, divisor], group, 2, value.size)
+    met = count_roundings(context, op, [part.count, RoundingCount()], group, 2, value.size)
     most = np.asarray(part.most * np.maximum(at_least_1(b.size), at_least_1(1 / b.least)))
     alone = None if part.count.total else np.maximum(part.size, size)
     carried = np.broadcast_to(np.where(known, carried * SLACK, np.inf), value.shape)
-    divided = b.expansion or context.expansion_of(b, 1, False)
-    stores = stores_after(context, op, args, [part, divided], met, 2, params)
-    return propagate_unknown(rounded(context, value, carried, size, met, most, None, alone, stores), args)
+    stores = stores_after(context, op, args[:1], [part], met, 2, params)
+    ball = rounded(context, value, carried, size, met, most, None, alone, stores)
+    nothing = (part.size == 0) & finite & np.isfinite(ball.radius)
+    ball = replace(ball, radius=np.where(nothing, 0.0, ball.radius)) if nothing.any() else ball
+    return propagate_unknown(ball, args)

@@ -12,10 +12,14 @@ from ..ops.elementwise import cellwise
 from . import elementwise, linear, logsumexp, quantised, resize, running_product, selection
 from .ball import Ball
 from .context import Context
+from .layers import masks
 
 Rule = Callable[[Context, Op, Sequence[Ball], Params], Ball]
 
 RULES: dict[str, Rule] = {
+    "add": masks.sum_rule,
+    "sub": masks.sum_rule,
+    "exp": masks.exp_rule,
     "div": elementwise.div_rule,
     "mul": quantised.mul_rule,
     "quantize": quantised.quantize_rule,
@@ -55,7 +59,7 @@ def rule_of(op: Op, args: Sequence[Ball]) -> Rule:
         return selection.position_rule
     real = {i for i in range(len(args)) if i not in op.index_args}
     if (op.exact or op.roundings is not None) and real <= {i for g in op.linear_groups(len(args)) for i in g}:
-        return linear.linear_rule
+        return masks.moved_rule if op.exact else linear.linear_rule
     if op.exact and op.jumps and real <= set(op.monotone):
         return selection.step_rule
     if op.exact and real <= set(op.monotone):
@@ -70,6 +74,10 @@ def apply_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -
     """
     rule = rule_of(op, args)
     if context.call.in_integers and not op.exact:
-        rule = quantised.integer_rule if rule in (linear.linear_rule, quantised.mul_rule) else quantised.no_rule
+        rule = (
+            quantised.integer_rule
+            if rule in (linear.linear_rule, masks.sum_rule, quantised.mul_rule)
+            else quantised.no_rule
+        )
     with np.errstate(all="ignore"):  # an overflow of ours ends as a radius of inf
         return rule(context, op, args, params)
