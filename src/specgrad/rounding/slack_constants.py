@@ -101,6 +101,10 @@ WEIGHTED = 8 * U
 row, once each, and the two differences behind them."""
 
 
+FAR_BELOW = 2.0**-40
+"""What is added to an infinity is at most this share of the largest number, so that in a region of 2**40 nodes nothing
+else overflows, and the sum is that infinity in any order."""
+
 SINGLE = 2.0**-24
 """The unit roundoff of float32, in which objectives of hidden cells may go back through a large convolution. What they
 lose by it is charged as our float64 roundings are, by SINGLE for U."""

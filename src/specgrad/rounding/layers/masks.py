@@ -28,13 +28,12 @@ from ..ball import SLACK, Ball
 from ..context import Context
 from ..elementwise import function_rule
 from ..linear import linear_rule
+from ..slack_constants import FAR_BELOW
 
 NEAR_LARGEST = 0.25
 """Summands from this share of the largest number on are looked at: a sum with one of them may seem to overflow."""
 SWALLOWED = 0.25
 """What is swallowed, and what moves the result, is at most this share of the step at the summand that swallows it."""
-FAR_BELOW = 2.0**-40
-"""What is added to an infinity is at most this share of the largest number: 2**40 such sums do not overflow."""
 
 
 def is_exact_infinity(ball: Ball) -> Array:
