@@ -149,7 +149,7 @@ def _softmax_sheet() -> Sheet:
         Quantity("s", "the sum of z along the axis, exact", total(z)),
         Quantity("G_s", "how far errors of X move it", total(G_z)),
         Quantity("E_s", "its error: that of ReduceSum", total(E_z) + growth(k - 1) * total(z + E_z) + lost(k - 1)),
-        Quantity("R", "a quotient, and the sum in its divisor", k + 1),
+        Quantity("R", "of a quotient; E_s holds what the sum met", Expr("number", (2,))),
         Quantity("P", "the largest partial result, each factor f as max(1, abs(f)), each divisor as its larger end"),
         Quantity("M", "the largest quotient", (z + E_z) / (s - E_s)),
     )
