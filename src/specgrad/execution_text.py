@@ -18,6 +18,7 @@ VALUES = {
     "for every reader; a maximum is compared with the cells that it was taken of",
     "node": "one per node, the same for every reader",
 }
+DROPPED = "a cast to a shorter format may be left out, for each reader, and sums merged across it"
 ROUNDING = {"nearest": "to the nearest number", "any": "to one of the two numbers around the exact result"}
 
 
@@ -29,10 +30,15 @@ def sentences(
     depth: int | None = None,
     rounding: str = "nearest",
     flush: bool | None = True,
+    cores: str | None = None,
+    casts: str = "stored",
+    overflow: str = "open",
 ) -> dict[str, str]:
     """Return one sentence per choice that a runtime has.
 
-    dtype, operands, accumulate, execution, depth, rounding, flush   those of `specgrad.rounding.Arithmetic`
+    dtype, operands, accumulate, execution, depth, rounding, flush, casts, overflow   those of
+                 `specgrad.rounding.Arithmetic`
+    cores        its tensor cores in words; None: there are none
 
     >>> sentences()["format"], sentences(execution="node")["merged"]
     ('float32: weights, inputs and every stored value', 'nothing: the result of every layer is rounded and stored')
@@ -41,8 +47,14 @@ def sentences(
     deep = f"a term meets at most {depth} rounding{'' if depth == 1 else 's'} per sum"
     order = order if depth is None else deep
     excluded = "Winograd, FFT and Strassen are excluded"
-    excluded += "; so are TF32, float16 and bfloat16 operands" if dtype == "float32" and not operands else ""
+    excluded += "; so are TF32, float16, bfloat16 and 8-bit operands" if dtype == "float32" and not operands else ""
+    excluded += "" if cores else "; so are sums by tensor cores that are truncated"
     rounded = f"factors of convolutions and matrix products are rounded to {operands} first"
+    more = {"cores": f"products of convolutions and matrix products are exact and added by tensor cores: {cores}"}
+    more |= {"factors": "of tensor cores are stored numbers: no constant is folded into them"}
+    more = more if cores else {}
+    more |= {"casts": DROPPED} if casts == "dropped" else {}
+    more |= {"overflow": "what exceeds the largest number is stored as that number"} if overflow == "saturate" else {}
     return {
         "execution": execution,
         "format": f"{dtype}: weights, inputs and every stored value",
@@ -58,6 +70,7 @@ def sentences(
         "constants are not moved across relu, clip, minimum or maximum, nor replaced by others; "
         "formulas of softplus, sigmoid, silu, mish, gelu and softmax are not computed by kernels with another error",
         "values": VALUES[execution],
+        **more,
     }
 
 

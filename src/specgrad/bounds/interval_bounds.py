@@ -73,8 +73,10 @@ def box_context(
     """Return the rounding context for bounds: of `arithmetic` (default: float32, fused), or exact if not deployed.
 
     `backend` ("numpy" or "torch") evaluates operators; `stored` names nodes that a runtime surely writes to memory, and
-    a name that no node has is a ParameterError.
+    a name that no node has is a ParameterError. UnsupportedError for tensor cores, casts that are dropped, saturation.
     """
+    if arithmetic is not None:
+        arithmetic.check_plain("bounds over a box")
     return graph_context(graph, (arithmetic or Arithmetic()) if deployed else REAL, backend, True, stored)
 
 

@@ -1,8 +1,4 @@
-"""Floating-point formats, and the arithmetic a runtime declares to compute in.
-
-A format is its unit roundoff u, its smallest normal and subnormal number, and its largest number; every correctly
-rounded operation gives (exact result) * (1 + d) + e with abs(d) <= u and abs(e) <= smallest / 2.
-"""
+"""The arithmetic a runtime declares to compute in: formats, and what it may do between two stores."""
 
 from __future__ import annotations
 
@@ -14,94 +10,34 @@ from typing import Any
 import numpy as np
 
 from ..declared_errors import Bound, as_pair, declared
-from ..errors import ParameterError
+from ..errors import ParameterError, UnsupportedError
 from ..execution_text import sentences
 from ..scalar import Array
+from .formats.number_format import FLUSHED, FORMATS, OPERANDS, REFERENCE, Format, format_named
+from .formats.tensor_core import EXACT_DIGITS, TensorCore
 from .slack_constants import GROWTH
 
-
-@dataclass(frozen=True)
-class Format:
-    """A binary floating-point format by its `name`: `digits` significant bits, exponents of normal numbers from
-    `lowest` to `highest`.
-
-    directed   rounding is not to nearest: a result may be the next number on either side
-    """
-
-    name: str
-    digits: int
-    lowest: int
-    highest: int
-    directed: bool = False
-
-    @property
-    def u(self) -> float:
-        """The unit roundoff: half the distance from 1 to the next number, or all of it."""
-        return float(2.0 ** (int(self.directed) - self.digits))
-
-    @property
-    def tiny(self) -> float:
-        """Return the smallest positive normal number of the format."""
-        return float(2.0**self.lowest)
-
-    @property
-    def smallest(self) -> float:
-        """Return the smallest positive subnormal number of the format."""
-        return float(2.0 ** (self.lowest - self.digits + 1))
-
-    @property
-    def largest_divisor(self) -> float:
-        """1/x is normal, before and after rounding, for normal x up to here: 1/x >= 2*tiny."""
-        return 0.5 / self.tiny
-
-    @property
-    def largest(self) -> float:
-        """Return the largest finite number of the format."""
-        return float((2.0 - 2.0 ** (1 - self.digits)) * 2.0**self.highest)
-
-    def holds(self, x: Array) -> Array:
-        """Return, elementwise, whether x (float64) is a number of this format; infinities and NaN are.
-
-        >>> FORMATS["bfloat16"].holds(np.array([1.0, 1.00390625, 257.0, 256.0]))
-        array([ True, False, False,  True])
-        """
-        exponent = np.maximum(np.frexp(x)[1] - 1, self.lowest)
-        step = np.ldexp(1.0, exponent - (self.digits - 1))
-        with np.errstate(all="ignore"):
-            whole = np.ldexp(x, -(exponent - (self.digits - 1)))
-        fits = (whole == np.rint(whole)) & (np.abs(x) <= self.largest) & (step > 0)
-        return np.asarray(fits | ~np.isfinite(x))
-
-
-FORMATS = {
-    "float16": Format("float16", 11, -14, 15),
-    "bfloat16": Format("bfloat16", 8, -126, 127),
-    "float32": Format("float32", 24, -126, 127),
-    "float64": Format("float64", 53, -1022, 1023),
-    "real": Format("real", 2000, -1074, 1023),  # u = 0 and no largest number: what is left is our own float64 error
-}
-OPERANDS = {"tf32": Format("tf32", 11, -126, 127)} | {name: FORMATS[name] for name in ("float16", "bfloat16")}
-REFERENCE = FORMATS["float64"]
-
-
-@cache
-def _format(name: str, rounding: str) -> Format:
-    """Return a format by name, with results rounded either way for rounding "any"."""
-    return replace({**OPERANDS, **FORMATS}[name], directed=rounding == "any" and name != "real")
+__all__ = ["FORMATS", "INTEGERS", "OPERANDS", "REFERENCE", "Arithmetic", "Format", "TensorCore", "growth", "in_format"]
 
 
 @dataclass(frozen=True)
 class Arithmetic:
     """How a runtime computes. Every claim names one; `deployment` says it in sentences.
 
-    dtype        the format of every stored value: "float32", "float16", "bfloat16", "float64"; "real": no rounding
+    dtype        the format of every stored value: "float32", "float16", "bfloat16", "float64", "float8_e4m3fn",
+                 "float8_e5m2"; "real": no rounding
     operands     the format that factors of convolutions and matrix products are rounded to first: "tf32", "float16",
-                 "bfloat16"; None: as they are stored
+                 "bfloat16", "float8_e4m3fn", "float8_e5m2"; None: as they are stored
     accumulate   the format of sums and products before the result is stored; None: the same or wider, in any order
     execution    "fused": runtimes merge nodes; "node": every layer's result is rounded to `dtype` and stored
     depth        the most roundings that a term of one sum meets, where sums are known to be blocked; None: any order
     rounding     "nearest", or "any": results may be rounded either way
-    flush        subnormal operands and results may count as zero; None: yes, but for float16
+    flush        subnormal operands and results may count as zero; None: yes, but for float16 and 8-bit formats
+    cores        how a matrix unit adds the products of convolutions and matrix products; None: in the format of sums,
+                 each operation rounded. Such sums are never meant unless they are named here
+    casts        "stored": a cast is a store. "dropped": or it is left out, for each reader as a compiler likes, and
+                 sums are merged across it
+    overflow     "open": nothing is said of results beyond the largest number. "saturate": they are stored as that number
     ulps         per function (exp, log, tanh, ...) the declared error: see `specgrad.declared_errors`
 
     >>> Arithmetic("bfloat16", accumulate="float32").u
@@ -117,17 +53,22 @@ class Arithmetic:
     depth: int | None = None
     rounding: str = "nearest"
     flush: bool | None = None
+    cores: TensorCore | None = None
+    casts: str = "stored"
+    overflow: str = "open"
     ulps: Mapping[str, Bound] = field(default_factory=declared, hash=False)
 
     def __post_init__(self) -> None:
         if self.flush is None:
-            object.__setattr__(self, "flush", self.dtype not in ("float16", "real"))
+            object.__setattr__(self, "flush", self.dtype in FLUSHED)
         known: tuple[tuple[str, Any, Collection[Any]], ...] = (
             ("dtype", self.dtype, FORMATS),
             ("operands", self.operands, (*OPERANDS, None)),
             ("accumulate", self.accumulate, (*FORMATS, None)),
             ("execution", self.execution, ("fused", "node")),
             ("rounding", self.rounding, ("nearest", "any")),
+            ("casts", self.casts, ("stored", "dropped")),
+            ("overflow", self.overflow, ("open", "saturate")),
         )
         for attribute, given, names in known:
             if given not in names:
@@ -136,38 +77,55 @@ class Arithmetic:
         self._check_formats()
 
     def _check_formats(self) -> None:
-        """Raise ParameterError for formats or a depth that do not go together."""
-        if self.inner.digits < self.format.digits or self.inner.lowest > self.format.lowest:
+        """Raise ParameterError for formats, a depth and cores that do not go together."""
+        if not _has_range(self.inner, self.format):
             text = f"accumulate must hold every {self.dtype}; got accumulate={self.accumulate!r}"
             raise ParameterError("rounding", text, rule="P5")
-        if self.operands is not None and self.dtype != "float32":
-            text = f"operands go with dtype float32; got dtype={self.dtype!r}, operands={self.operands!r}"
+        if self.factor is not None and self.factor.digits > self.format.digits:
+            text = f"operands must be shorter than dtype; got dtype={self.dtype!r}, operands={self.operands!r}"
             raise ParameterError("rounding", text, rule="P5")
         if self.depth is not None and (type(self.depth) is not int or self.depth < 1):
             raise ParameterError("rounding", f"depth must be a whole number from 1 on; got {self.depth!r}", rule="P5")
+        if self.cores is not None:
+            self._check_cores(self.cores)
+
+    def _check_cores(self, cores: TensorCore) -> None:
+        """Raise ParameterError where the format of factors, of sums elsewhere, or a depth does not go with `cores`."""
+        short = self.factor or self.format
+        if short.digits > EXACT_DIGITS:
+            text = f"cores multiply factors of at most {EXACT_DIGITS} digits; give operands= (dtype is {self.dtype!r})"
+            raise ParameterError("rounding", text, rule="P5")
+        if not _has_range(self.inner, cores.accumulator):
+            text = f"accumulate, the format of sums outside cores, must hold their {cores.digits} digits of "
+            text += f"{cores.exponents}; got accumulate={self.accumulate!r}"
+            raise ParameterError("rounding", text, rule="P5")
+        if self.depth is not None:
+            raise ParameterError("rounding", "depth and cores cannot go together; cores have terms and chain", rule="P5")
 
     @property
     def format(self) -> Format:
         """Return the format of stored values."""
-        return _format(self.dtype, self.rounding)
+        return format_named(self.dtype, self.rounding)
 
     @property
     def inner(self) -> Format:
         """Return the format of intermediate results."""
-        return _format(self.accumulate or self.dtype, self.rounding)
+        return format_named(self.accumulate or self.dtype, self.rounding)
 
     @property
     def factor(self) -> Format | None:
         """Return the format that operands of convolutions and matrix products are rounded to first; None:
         they are not."""
-        return None if self.operands is None else _format(self.operands, self.rounding)
+        return None if self.operands is None else format_named(self.operands, self.rounding)
 
     @property
     def lost_in_factors(self) -> float:
         """Return the most that a factor can lose below its format's normal numbers; 0 if storage has no more range."""
-        if self.factor is None or self.factor.lowest <= self.format.lowest:
+        if self.factor is None:
             return 0.0
-        return self.factor.tiny if self.flush else self.factor.smallest
+        if self.flush:  # a number that is subnormal where it is stored may count as zero already
+            return self.factor.tiny if self.factor.lowest > self.format.lowest else 0.0
+        return self.factor.smallest if self.factor.smallest > self.format.smallest else 0.0
 
     @property
     def stores(self) -> bool:
@@ -201,7 +159,28 @@ class Arithmetic:
         >>> Arithmetic(flush=False).deployment["subnormals"]
         'kept'
         """
-        return sentences(**{f.name: getattr(self, f.name) for f in fields(self) if f.name != "ulps"})
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "ulps"}
+        return sentences(**{**given, "cores": None if self.cores is None else str(self.cores)})
+
+    def grown(self, total: Any, sums: int = 0) -> Any:
+        """Return the largest relative change of a term by `total` operations, `sums` sums by tensor cores among them."""
+        return self.cores.growth(total, sums, self.inner.u) if self.cores and sums else growth(total, self.inner.u)
+
+    def kept(self, value: Array, radius: Array) -> Array:
+        """Return the radius of a value after it was stored: beyond the largest number it saturates, or is unknown."""
+        size = np.abs(value)
+        beyond = np.maximum(radius, size - self.largest) if self.overflow == "saturate" else np.inf
+        return np.where(size + radius <= self.largest, radius, beyond)
+
+    def check_plain(self, who: str, *names: str) -> None:
+        """Raise UnsupportedError, in the name of `who`, where this arithmetic names what radii alone know.
+
+        names   the choices that `who` does not know; none: all of cores, casts and overflow
+        """
+        plain = {f.name: f.default for f in fields(self) if f.name in (names or ("cores", "casts", "overflow"))}
+        for name, default in plain.items():
+            if getattr(self, name) != default:
+                raise UnsupportedError(who, f"knows no {name}={getattr(self, name)!r}; radius does")
 
     def ulp_bound(self, name: str, own: tuple[float, str] | None = None) -> tuple[float, str]:
         """Return the declared error of the function `name` as (units of u, what they are relative to); `own` if none is
@@ -214,6 +193,11 @@ class Arithmetic:
             text = f"this arithmetic declares no error for it; give ulps={{{name!r}: units of u}}"
             raise ParameterError(name, text, rule="P5")
         return as_pair(bound)
+
+
+def _has_range(wide: Format, short: Format) -> bool:
+    """Return whether the format `wide` holds every number of `short`."""
+    return wide.digits >= short.digits and wide.lowest <= short.lowest and wide.highest >= short.highest
 
 
 INTEGERS = "int32"
@@ -238,7 +222,7 @@ def in_format(general: Arithmetic, name: str) -> Arithmetic:
         return _integers()
     wider = FORMATS[general.dtype].digits > FORMATS[name].digits
     accumulate = general.accumulate or (general.dtype if wider else None)
-    flush = general.flush and name != "float16"  # conversions to float16 keep its subnormal numbers
+    flush = general.flush and name in FLUSHED
     return replace(general, dtype=name, operands=None, accumulate=accumulate if wider else None, flush=flush)
 
 

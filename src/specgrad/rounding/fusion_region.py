@@ -67,6 +67,7 @@ class RegionPart:
 class RoundingCount:
     """Roundings that a term may have met: `total` in accumulators, `stores` in the format, `operands` of factors.
 
+    cores     sums by tensor cores that stand in the region, at least as many as a term meets
     fronts    the region's parts that end here
     ordered   roundings node by node with sums of any depth: of our own float64 run, whose sums have no stated depth
     """
@@ -76,6 +77,7 @@ class RoundingCount:
     operands: int = 0
     fronts: tuple[RegionPart, ...] = ()
     ordered: int = 0
+    cores: int = 0
 
     @property
     def longest(self) -> int:
@@ -108,6 +110,8 @@ class RegionNode:
     besides   roundings of its own that are those of no sum: of quotients, of weights that are computed
     key       its position in the graph
     stores    roundings of results to the format in which values are stored
+    operands  roundings of its factors
+    cores     1 for a sum by tensor cores
     """
 
     key: int
@@ -117,6 +121,7 @@ class RegionNode:
     stores: int = 0
     operands: int = 0
     besides: int = 0
+    cores: int = 0
 
     def capped_roundings(self, own: int, depth: int | None) -> int:
         """Return its own roundings, at most depth + besides if the tree of its sum is no deeper than `depth`."""
@@ -144,9 +149,10 @@ def count_after_node(
     """
     parts = list({id(p): p for p in parts}.values())
     total, stores, operands, ordered = _largest_counts(parts)
+    cores = sum(p.cores for p in parts) + node.cores
     if own == 0:
         fronts = [replace(f, spread=f.spread * node.spread) for p in parts for f in p.fronts]
-        return _limit_fronts(RoundingCount(total, stores, operands, tuple(fronts), ordered))
+        return _limit_fronts(RoundingCount(total, stores, operands, tuple(fronts), ordered, cores))
     steps, fronts = node.capped_roundings(own, depth) + extra, []
     often = [node.reads] + [1] * (len(parts) - 1)
     for k, part in enumerate(parts):
@@ -159,7 +165,8 @@ def count_after_node(
     if fronts:
         fronts.append(RegionPart(node.key, total, 1, node.cells))
     ordered += own + extra
-    return _limit_fronts(RoundingCount(total, stores + node.stores, operands + node.operands, tuple(fronts), ordered))
+    more = stores + node.stores, operands + node.operands
+    return _limit_fronts(RoundingCount(total, *more, tuple(fronts), ordered, cores))
 
 
 def count_of_product(parts: Sequence[RoundingCount], own: int, *, node: RegionNode, depth: int | None) -> RoundingCount:
@@ -169,8 +176,8 @@ def count_of_product(parts: Sequence[RoundingCount], own: int, *, node: RegionNo
     """
     total = sum(p.total for p in parts) + node.capped_roundings(own, depth)
     counts = sum(p.stores for p in parts) + node.stores, sum(p.operands for p in parts) + node.operands
-    ordered = sum(p.ordered for p in parts) + own
-    return RoundingCount(total, *counts, (RegionPart(node.key, total, 1, node.cells),), ordered)
+    ordered, cores = sum(p.ordered for p in parts) + own, sum(p.cores for p in parts) + node.cores
+    return RoundingCount(total, *counts, (RegionPart(node.key, total, 1, node.cells),), ordered, cores)
 
 
 def _largest_counts(parts: Sequence[RoundingCount]) -> tuple[int, int, int, int]:

@@ -74,14 +74,16 @@ def _magnitude_argument(p: Expansion, i: int, fresh: Sequence[int], group: Seque
     return p.least_size + p.carried if i in done else p.least_size
 
 
-def stored_error(arithmetic: Arithmetic, size: Array, count: int | Array, stores: int, operands: int = 0) -> Array:
+def stored_error(
+    arithmetic: Arithmetic, size: Array, count: int | Array, stores: int, operands: int = 0, cores: int = 0
+) -> Array:
     """Return a bound of the error of `count` roundings in the accumulating format, `stores` in that of results,
-    `operands` of factors.
+    `operands` of factors, with `cores` sums by tensor cores among them.
 
     It is relative to `size`; inf where a partial sum may overflow.
     """
     inner, factor = arithmetic.inner, arithmetic.factor
-    grown = growth(count, inner.u)
+    grown = arithmetic.grown(count, cores)
     if stores:
         grown = _combined_growth(grown, growth(stores, arithmetic.u))
     if operands and factor is not None:
@@ -95,15 +97,21 @@ def _combined_growth(a: Any, b: float) -> Any:
     return a + b + a * b
 
 
-def underflow(arithmetic: Arithmetic, count: int | Array, stores: int) -> Array:
-    """Return the most that `count` products and as many sums, and then so many stores, can lose to underflow; to
-    nearest, half a step each.
+def underflow(arithmetic: Arithmetic, count: int | Array, stores: int, cores: int = 0) -> Array:
+    """Return the most that `count` products and as many sums, by tensor cores if `cores`, and then so many stores, can
+    lose to underflow; to nearest, half a step each.
     """
     inner = arithmetic.inner
     lost = 2 * inner.tiny if arithmetic.flush else (1 + inner.directed) * inner.smallest
+    lost = lost + _lost_in_cores(arithmetic, cores)
     stored = stores * (arithmetic.tiny if arithmetic.flush else arithmetic.format.smallest)
-    inside = np.where(np.equal(count, 0), 0.0, (count + 1) * lost * (1 + growth(count, inner.u)))
+    inside = np.where(np.equal(count, 0), 0.0, (count + 1) * lost * (1 + arithmetic.grown(count, cores)))
     return np.asarray(inside + stored)
+
+
+def _lost_in_cores(arithmetic: Arithmetic, cores: int) -> float:
+    """Return what an operation of a tensor core loses below its numbers; 0 without `cores`."""
+    return arithmetic.cores.lost if arithmetic.cores and cores else 0.0
 
 
 def reference_error(size: Array, count: int | Array) -> Array:
@@ -119,6 +127,8 @@ def linear_rule(context: Context, op: Op, args: Sequence[Ball], params: Params, 
     value = context.evaluate(op, [a.value for a in args], params)
     group = context.call.linear_group(op, len(args))
     region = context.arithmetic.fused and group is not None
+    if op.kernel and context.arithmetic.cores:  # factors are numbers of a short format: nothing is folded into them
+        args = [replace(a, expansion=None) for a in args]
     parts = [context.expansion_of(a, i, region, i in op.index_args) for i, a in enumerate(args)]
     if context.centred and op.name == "mul" and all(np.any(p.carried) for p in parts):
         value, carried = _product_range(args, parts)
@@ -129,16 +139,47 @@ def linear_rule(context: Context, op: Op, args: Sequence[Ball], params: Params, 
     if count + sum(p.count.total for p in parts) == 0:
         return make_ball(context, value, carried)
     readers = value.size if op.readers is None else op.readers(*(a.shape for a in args), **params)
-    met = count_roundings(context, op, [p.count for p in parts], group, count, value.size, readers)
-    size = magnitude(context, op, [p.size for p in parts], params)
+    factors = rounded_factors(context.arithmetic, op, args)
+    met = count_roundings(context, op, [p.count for p in parts], group, count, value.size, readers, factors=factors)
+    size = magnitude(context, op, _aligned_sizes(context.arithmetic, op, parts), params)
     most = magnitude_bound(context, op, parts, params, group, count)
     apart = op.name in ("add", "sub") and not context.centred and met.total == 1
     near = np.abs(value) + carried if apart else None
     alone = _isolated_magnitude(parts, size * widening(params)) if _divides_safely(context.arithmetic, params) else None
     if alone is not None and op.outside is not None and not _all_finite(parts):
         alone = np.where(np.isfinite(op.outside(*(p.size for p in parts), **params)), alone, np.inf)
+    if factors and not _factors_fit(context.arithmetic, parts):
+        most, alone = np.asarray(np.inf), None
     stores = stores_after(context, op, args, parts, met, count, params)
     return rounded(context, value, carried, size, met, most, near, alone, stores)
+
+
+def rounded_factors(a: Arithmetic, op: Op, args: Sequence[Ball]) -> int:
+    """Return how many of the two factors of a kernel, `args`, may be rounded to the format of operands of the arithmetic
+    a: all, where constants may be folded into them first; else those that it does not hold.
+    """
+    if not op.kernel or a.factor is None:
+        return 0
+    if a.fused and a.cores is None:
+        return 2
+    return sum(not (x.is_exact and bool(a.factor.holds(x.value).all())) for x in args[:2])
+
+
+def _factors_fit(a: Arithmetic, parts: Sequence[Expansion]) -> bool:
+    """Return whether no factor of a kernel, whose expansions are `parts`, exceeds the largest number of its format."""
+    return a.factor is None or all(bool(np.max(p.size, initial=0.0) <= a.factor.largest) for p in parts[:2])
+
+
+def _aligned_sizes(a: Arithmetic, op: Op, parts: Sequence[Expansion]) -> list[Array]:
+    """Return the sizes of the arguments `parts`; of factors of tensor cores, those that their exponents stand for.
+
+    A product is aligned by its factors' exponents, and a subnormal number has that of the smallest normal one.
+    """
+    sizes = [p.size for p in parts]
+    if not op.kernel or a.cores is None:
+        return sizes
+    tiny = (a.factor or a.format).tiny
+    return [np.where(z == 0, 0.0, np.maximum(z, tiny)) if k < 2 else z for k, z in enumerate(sizes)]
 
 
 DIVISIONS = 3  # of an average: its divisor may be rounded, then its reciprocal, then the product
@@ -153,6 +194,7 @@ def count_roundings(
     cells: int,
     spread: int = 1,
     besides: int | None = None,
+    factors: int = 0,
 ) -> RoundingCount:
     """Return what a term of this node has met, given the counts `parts` of its arguments.
 
@@ -161,14 +203,15 @@ def count_roundings(
     cells     how many cells it has
     spread    how many of them may read one cell of an argument
     besides   roundings of its own that are those of no sum, so that `Arithmetic.depth` says nothing of them
+    factors   how many of its factors are rounded to the format of operands
     """
     a = context.arithmetic
     stores = int(own > 0) + int(op.divides) if a.stores else 0
-    operands = 2 if op.kernel and a.factor is not None else 0
+    cores = int(op.kernel and a.cores is not None)
     reads = 1 if op.receptive_field is cellwise else own + 1
     if besides is None:
         besides = own if op.receptive_field is cellwise else DIVISIONS if op.divides else 0
-    node = RegionNode(context.call.position, cells, reads, spread, stores, operands, besides)
+    node = RegionNode(context.call.position, cells, reads, spread, stores, factors, besides, cores)
     if group is None:
         return count_of_product(parts, own, node=node, depth=a.depth)
     extra = sum(p.longest for i, p in enumerate(parts) if i not in group)
@@ -314,16 +357,15 @@ def _rounded_cells(
     alone = None if alone is None else alone * slack
     at = size if near is None else near * slack
     own_error = reference_error(at, met.longest)
-    error = stored_error(a, at, met.total, stores.terms, met.operands) + _underflow_loss(a, met, most, alone)
-    error = error + before * (1 + growth(met.total, a.inner.u))
+    error = stored_error(a, at, met.total, stores.terms, met.operands, met.cores)
+    error = error + _underflow_loss(a, met, most, alone) + before * (1 + a.grown(met.total, met.cores))
     held = replace(a, execution="node") if context.formats and a.stores else a  # partial sums are not stored
     error = np.where(_may_overflow(held, met, most, alone), np.inf, error)
     radius = (carried + error + own_error) * slack
     if stores.value:
         reach = np.abs(value) + radius if reach is None else reach
         radius = (radius + store_error(a, reach, stores.value)) * slack
-    radius = np.where(np.abs(value) + radius <= a.largest, radius, np.inf)
-    return radius, size, size if context.centred else np.abs(value) + own_error
+    return a.kept(value, radius), size, size if context.centred else np.abs(value) + own_error
 
 
 def _underflow_loss(a: Arithmetic, met: RoundingCount, most: Array, alone: Array | None) -> Array:
@@ -331,12 +373,14 @@ def _underflow_loss(a: Arithmetic, met: RoundingCount, most: Array, alone: Array
 
     met, most, alone: see `rounded`.
     """
-    grown = 1 + growth(met.total + met.stores + met.operands, max(a.u, a.inner.u, a.factor.u if a.factor else 0.0))
+    shortest = max(a.u, a.inner.u, a.factor.u if a.factor else 0.0)
+    grown = (1 + a.grown(met.total, met.cores)) * (1 + growth(met.stores + met.operands, shortest))
     factors = growth(met.operands, a.lost_in_factors) * most * grown if met.operands and a.lost_in_factors else 0.0
     if alone is not None:  # every operation of its sum may lose something, however deep the sum is
-        return np.asarray(underflow(a, met.longest, met.stores) + factors)
+        return np.asarray(underflow(a, met.longest, met.stores, met.cores) + factors)
     inner, stored = (f.tiny if a.flush else f.smallest for f in (a.inner, a.format))
     steps = 2 * (met.total + met.operands) + 1
+    inner = inner + _lost_in_cores(a, met.cores)
     return np.asarray((steps * inner + met.stores * stored) * most * grown + factors)
 
 
@@ -345,14 +389,13 @@ def _may_overflow(a: Arithmetic, met: RoundingCount, most: Array, alone: Array |
 
     met, most, alone: see `rounded`.
     """
-    grown = 1 + growth(met.total + met.operands, max(a.inner.u, a.factor.u if a.factor else 0.0))
-    if met.operands and a.factor is not None and a.lost_in_factors:
-        terms = met.total + 1 if alone is not None and most.ndim == 0 else 1  # one number: that of the largest factors
-        if not np.all(most / terms * grown <= a.factor.largest):
-            return np.asarray(True)
+    grown = (1 + a.grown(met.total, met.cores)) * (1 + growth(met.operands, a.factor.u if a.factor else 0.0))
+    sums = min(a.inner.largest, a.cores.accumulator.largest) if a.cores and met.cores else a.inner.largest
     if alone is not None:
-        return np.asarray(~(alone * grown <= a.inner.largest))
-    largest = a.largest if a.fused else a.inner.largest  # a runtime may store what lies inside a region
+        return np.asarray(~(alone * grown <= sums))
+    if met.operands and a.factor is not None and a.fused and a.cores is None:  # a folded coefficient is a factor
+        sums = min(sums, a.factor.largest)
+    largest = min(a.largest, sums) if a.fused else sums  # a runtime may store what lies inside a region
     return np.asarray(~(most * grown * (1 + growth(met.stores, a.u)) <= largest))
 
 

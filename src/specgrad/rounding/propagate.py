@@ -70,6 +70,7 @@ def radius(
     stored     names of nodes whose results the runtime is known to round and store: nothing is merged across them
     formats    name of a node -> the format it is computed in, where that is not the arithmetic's: "float16" (its sums
                in the arithmetic's format), "int32" (exact, or wrapped). Nothing is merged across a change of format
+               UnsupportedError beside tensor cores, and beside casts that may be dropped
     way        a named class of executions that does something else (specgrad.rounding.arithmetic_variants)
 
     >>> import specgrad as sg
@@ -79,6 +80,10 @@ def radius(
     True
     """
     graph = graph.fitted(inputs)
+    if way is not None:
+        (arithmetic or Arithmetic()).check_plain(f"the variant {type(way).__name__}")
+    if any(name != INTEGERS for name in (formats or {}).values()):
+        (arithmetic or Arithmetic()).check_plain("radius with formats=", "cores", "casts")
     run = replace(graph_context(graph, arithmetic or Arithmetic(), backend, stored=stored), way=way)
     run.formats = {i: formats[n.name] for i, n in enumerate(graph.nodes) if n.name in formats} if formats else {}
     wanted = {n.name for n in graph.nodes} if keep is True else set(keep or ())

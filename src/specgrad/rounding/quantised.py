@@ -98,14 +98,24 @@ def mul_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> 
 
 
 def cast_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Return the ball of one store in another format; numbers that it holds stay. No sum is merged across it."""
-    (x,), form = args, replace(context.arithmetic.format, **_format_fields(params["dtype"]))
+    """Return the ball of one store in another format; numbers that it holds stay.
+
+    No sum is merged across it; or, where casts may be dropped, the sum goes on, and what the store costs is carried.
+    """
+    (x,), form, a = args, replace(context.arithmetic.format, **_format_fields(params["dtype"])), context.arithmetic
     held = form.holds(x.value) & (x.radius == 0)
     lost = np.where(held, 0.0, x.size * form.u + form.smallest)
-    if context.arithmetic.flush:
+    if a.flush:
         lost = np.where(x.least < form.tiny, np.maximum(lost, np.minimum(x.size, form.tiny)), lost)
+    beyond = np.maximum(lost, x.size - form.largest) if a.overflow == "saturate" else np.inf
+    lost = np.where(x.size + lost <= form.largest, lost, beyond) * SLACK
     radius = np.where(lost == 0, x.radius, (x.radius + lost) * SLACK)
-    return mark_unknown_cells(Ball(x.value, np.where(x.size + lost <= form.largest, radius, np.inf)), unknown(x))
+    through = None
+    if a.casts == "dropped" and x.expansion is not None:
+        e = x.expansion
+        most = e.most + np.max(lost, initial=0.0)
+        through = replace(e, carried=e.carried + lost, size=e.size + lost, least_size=e.least_size + lost, most=most)
+    return mark_unknown_cells(Ball(x.value, radius, expansion=through), unknown(x))
 
 
 def _format_fields(dtype: str) -> dict[str, Any]:

@@ -170,8 +170,13 @@ def certify(
 
 
 def _check_arithmetic(arithmetic: Any) -> None:
-    """Raise ParameterError unless the arithmetic is float32: counterexamples are run in float32."""
-    if arithmetic is not None and arithmetic.dtype != "float32":
+    """Raise ParameterError unless the arithmetic is float32: counterexamples are run in float32; UnsupportedError where
+    bounds do not know it.
+    """
+    if arithmetic is None:
+        return
+    arithmetic.check_plain("certify")
+    if arithmetic.dtype != "float32":
         text = f"certify answers for dtype='float32'; got {arithmetic.dtype!r}. crown bounds other formats"
         raise ParameterError("certify", text, rule="P5")
 

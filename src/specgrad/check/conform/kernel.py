@@ -11,7 +11,8 @@ import numpy as np
 
 from specgrad.errors import ParameterError, need
 from specgrad.process import ProcessResult
-from specgrad.rounding import FORMATS, Arithmetic
+from specgrad.rounding import FORMATS, Arithmetic, Format
+from specgrad.rounding.formats.number_format import FLOAT8
 from specgrad.scalar import Array
 
 from ..cases.generate import FINITE, draw_cases
@@ -25,15 +26,24 @@ from .broken_rule import TEXT, rule
 from .conformance import GRADIENTS
 from .repro_script import literal
 
+SHORT = ("bfloat16", *FLOAT8)  # types that NumPy has not
 Kernel = Callable[..., Any]
 Give = Callable[[Array, str], Any]  # an array of numbers of that format, as the kernel takes them
 
 
 def _as_numpy_type(a: Array, dtype: str) -> Any:
-    """Return the array a in the type `dtype`; raise ParameterError for bfloat16, which NumPy lacks."""
-    if dtype == "bfloat16":
-        raise ParameterError("arrays", 'NumPy has no bfloat16; give arrays="torch" or "jax"', rule="P5")
+    """Return the array a in the type `dtype`; raise ParameterError for types that NumPy lacks."""
+    if dtype in SHORT:
+        raise ParameterError("arrays", f'NumPy has no {dtype}; give arrays="torch", "jax" or "ml_dtypes"', rule="P5")
     return a.astype(dtype)
+
+
+def _as_ml_dtypes(a: Array, dtype: str) -> Any:
+    """Return the array a in the type `dtype` of NumPy, or else of ml_dtypes."""
+    need("ml_dtypes", "NumPy arrays of bfloat16 or float8 need")
+    import ml_dtypes
+
+    return a.astype(getattr(ml_dtypes, dtype) if dtype in SHORT else dtype)
 
 
 def _as_torch_tensor(a: Array, dtype: str) -> Any:
@@ -52,12 +62,17 @@ def _as_jax_array(a: Array, dtype: str) -> Any:
     return jnp.asarray(a).astype(dtype)
 
 
-ARRAYS: dict[str, Give] = {"numpy": _as_numpy_type, "torch": _as_torch_tensor, "jax": _as_jax_array}
+ARRAYS: dict[str, Give] = {
+    "numpy": _as_numpy_type,
+    "ml_dtypes": _as_ml_dtypes,
+    "torch": _as_torch_tensor,
+    "jax": _as_jax_array,
+}
 
 
 def _to_numpy(result: Any) -> Array:
-    """Return a kernel's result as a NumPy array; bfloat16 becomes float32, which holds it."""
-    if str(getattr(result, "dtype", "")).endswith("bfloat16"):
+    """Return a kernel's result as a NumPy array; bfloat16 and float8 become float32, which holds them."""
+    if str(getattr(result, "dtype", "")).endswith(SHORT):
         result = result.float() if hasattr(result, "float") else result.astype("float32")
     return np.asarray(result.detach() if hasattr(result, "detach") else result)
 
@@ -114,9 +129,8 @@ class KernelExaminer(CaseRunner):
     def rounded(self, question: OpCase) -> OpCase:
         """Return the case in numbers of the kernel's own format, so that it gets exactly what is judged."""
         form = FORMATS[self.arithmetic.dtype]
-        arrays = {name: _to_format(a, form.digits, form.lowest, form.largest) for name, a in question.arrays.items()}
-        g = question.gradient
-        g = None if g is None else _to_format(g, form.digits, form.lowest, form.largest)
+        arrays = {name: _to_format(a, form) for name, a in question.arrays.items()}
+        g = None if question.gradient is None else _to_format(question.gradient, form)
         return replace(question, arrays=arrays, gradient=g)
 
     def answer(self, question: OpCase) -> ProcessResult:
@@ -144,22 +158,23 @@ def attributes_of(question: OpCase) -> dict[str, Any]:
     )
 
 
-def _to_format(x: Array, digits: int, lowest: int, largest: float) -> Array:
+def _to_format(x: Array, form: Format) -> Array:
     """Return x rounded to a format, ties to even; numbers outside its range are first scaled near its ends.
 
-    The format has so many binary `digits`, `lowest` as least exponent and `largest` as greatest number.
+    An infinity is NaN in a format that has none.
     """
+    digits, lowest = form.digits, form.lowest
     if digits >= 24 and lowest <= -126:
         return x
     wide = x.astype(np.float64)
     with np.errstate(all="ignore"):
         exponent = np.frexp(wide)[1]
-        top, bottom = int(np.log2(largest)) - 4, lowest - digits + 2
+        top, bottom = int(np.log2(form.largest)) - 4, lowest - digits + 2
         wide = np.ldexp(wide, np.where(exponent > top, top - exponent, 0))
         wide = np.ldexp(wide, np.where(exponent < bottom, bottom - exponent, 0))
         step = np.maximum(np.frexp(wide)[1] - digits, lowest - digits + 1)
         near = np.ldexp(np.rint(np.ldexp(wide, -step)), step)
-    return np.where(np.isfinite(x), near, x).astype(np.float32)
+    return np.where(np.isfinite(x), near, np.nan if form.finite else x).astype(np.float32)
 
 
 def _failure_text(question: OpCase, verdict: Verdict, answer: ProcessResult, examiner: KernelExaminer) -> str:
@@ -177,7 +192,8 @@ def _failure_text(question: OpCase, verdict: Verdict, answer: ProcessResult, exa
         head = f"{question.operator}: {verdict.kind}, rule [{label}] ({TEXT[label]})\n  {verdict}"
         must = [f"  must be {balls[number].value.tolist()}"]
         must += [f"  got     {got.tolist() if got is not None else answer.reason}"]
-    dtype = f"np.{examiner.arithmetic.dtype}".replace("np.bfloat16", "np.float32")
+    dtype = f"np.{examiner.arithmetic.dtype}"
+    dtype = "np.float32" if examiner.arithmetic.dtype in SHORT else dtype
     rows = [f"  {name} = {literal(a, dtype)}" for name, a in question.inputs().items()]
     rows += [f"  {name} = {value!r}" for name, value in attributes_of(question).items()]
     return "\n".join([head, f"  smallest question found: {question}", *rows, *must])
@@ -203,7 +219,7 @@ def assert_conforms(
     gradient(g, *arrays, **attributes) gives the cotangents of all arrays. `count` questions are asked, another `seed`
     asks others.
 
-    arrays      "numpy", "torch" or "jax"; they are of the dtype of `arithmetic`, float32 unless another is given
+    arrays      "numpy", "ml_dtypes", "torch" or "jax"; they are of the dtype of `arithmetic`, float32 unless another is given
     ranks       how many spatial axes to ask: ranks=(2,) for a kernel of images alone
     where       attributes to ask: {"dilation": 1, "groups": 1}, or a function of the attributes
     may_refuse  whether the kernel may raise NotImplementedError for what it does not offer; at least one question must

@@ -34,9 +34,10 @@ def multiply_adds(graph: Graph) -> int:
 
 
 class Executor:
-    """Runs a graph in an arithmetic, node by node."""
+    """Runs a graph in an arithmetic, node by node; raises UnsupportedError for tensor cores and their like."""
 
     def __init__(self, graph: Graph, arithmetic: Arithmetic) -> None:
+        arithmetic.check_plain("an emulated execution")
         self.graph, self.arithmetic = graph, arithmetic
         self.store, self.inner = rounding_to(arithmetic.format), rounding_to(arithmetic.inner)
         self.factor = rounding_to(arithmetic.factor) if arithmetic.factor is not None else np.asarray

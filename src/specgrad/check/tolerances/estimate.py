@@ -119,6 +119,7 @@ def estimate_tolerance(
 
 def estimate_at(at: ModelAtPoints, arithmetic: Arithmetic) -> EstimatedTolerance:
     """Return the estimated tolerance, in `arithmetic`, of a model that was read already, at its points."""
+    arithmetic.check_plain("tolerance")
     if arithmetic.operands or arithmetic.accumulate:
         raise UnsupportedError("tolerance", "usual errors are known of sums in the format itself, or in float32")
     graph = at.graph

@@ -226,8 +226,10 @@ def words_of(a: Arithmetic) -> str:
     """
     operands = f" with {a.operands} operands" if a.operands else ""
     sums = f" with {a.accumulate} sums" if a.accumulate else ""
-    deep = f", sums at most {_roundings_text(a.depth)} deep" if a.depth else ""
-    return f"{a.dtype}{operands}{sums}, {'fused' if a.fused else 'by node'}{deep}"
+    more = f", sums at most {_roundings_text(a.depth)} deep" if a.depth else ""
+    more += f", by tensor cores ({a.cores})" if a.cores else ""
+    more += ", casts may be dropped" if a.casts == "dropped" else ""
+    return f"{a.dtype}{operands}{sums}, {'fused' if a.fused else 'by node'}{more}"
 
 
 def _roundings_text(count: int) -> str:

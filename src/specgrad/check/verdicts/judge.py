@@ -97,7 +97,10 @@ def _is_exact_in(question: OpCase, arithmetic: Arithmetic) -> bool:
         return False
     largest = question.meaning()(*(np.abs(a) for a in arrays))
     formats = (arithmetic.dtype, arithmetic.operands, arithmetic.accumulate)
-    most = 2 ** min([24, *({**FORMATS, **OPERANDS}[name].digits for name in formats if name)])
+    digits = [{**FORMATS, **OPERANDS}[name].digits for name in formats if name]
+    if arithmetic.cores is not None:
+        digits += [arithmetic.cores.fraction, arithmetic.cores.digits]
+    most = 2 ** min([24, *digits])
     return all(np.max(y, initial=0) < most for y in (largest if isinstance(largest, tuple) else [largest]))
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -125,6 +125,9 @@ def executions(given: Any = None) -> Executions:
     if isinstance(given, Mapping) and given.keys() - {"functions"} != REPLAYED.keys():
         raise ExecutionError(f"the entries must be {', '.join(REPLAYED)}; and functions where some are computed")
     data = dict(given) if isinstance(given, Mapping) else {name: getattr(given, name) for name in REPLAYED}
+    for choice in fields(given) if is_dataclass(given) else ():
+        if choice.name not in REPLAYED and choice.default is not MISSING and getattr(given, choice.name) != choice.default:
+            raise ExecutionError(f"a certificate has no word for {choice.name}={getattr(given, choice.name)!r}")
     if not isinstance(given, Mapping):
         data["functions"] = _declared_functions(given)
     elif "functions" in given:

@@ -46,7 +46,7 @@ def sum_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> 
     with np.errstate(all="ignore"):
         ball = linear_rule(context, op, args, params)
         least = NEAR_LARGEST * context.arithmetic.largest
-        if context.centred or not any(np.max(np.abs(a.value), initial=0.0) >= least for a in args):
+        if context.centred or _by_cores(ball) or not any(np.max(np.abs(a.value), initial=0.0) >= least for a in args):
             return ball
         sizes = [_size_with_roundings(context, ball, a, k) for k, a in enumerate(args)]
         if not context.arithmetic.inner.directed:
@@ -59,6 +59,11 @@ def _size_with_roundings(context: Context, ball: Ball, arg: Ball, k: int) -> Arr
     """Return the sum of absolute values of the terms of argument k, each with all roundings of the node's `ball`."""
     part = context.expansion_of(arg, k, context.arithmetic.fused)
     return np.asarray((part.size + part.carried) * (1 + growth(_roundings(ball), context.arithmetic.inner.u)) * SLACK)
+
+
+def _by_cores(ball: Ball) -> bool:
+    """Return whether a tensor core may have added the mask: it cuts a summand that swallows the others, too."""
+    return ball.expansion is not None and ball.expansion.count.cores > 0
 
 
 def _roundings(ball: Ball) -> int:
