@@ -149,7 +149,7 @@ def _only_of_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _without_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
     right = linear.underflow
-    monkeypatch.setattr(linear, "underflow", lambda arithmetic, count, _: right(arithmetic, count, 0))
+    monkeypatch.setattr(linear, "underflow", lambda arithmetic, count, _, *more: right(arithmetic, count, 0, *more))
 
 
 def _changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[linear.Stores], linear.Stores]) -> None:

@@ -46,7 +46,9 @@ class Run:
     b: np.ndarray
 
     def ball(self, execution: str, dtype: str, biased: bool) -> Any:
-        graph = sg.trace(lambda x, w, b: sg.linear(w, b if biased else None, x), self.x.shape, self.w.shape, (len(self.w),))
+        graph = sg.trace(
+            lambda x, w, b: sg.linear(w, b if biased else None, x), self.x.shape, self.w.shape, (len(self.w),)
+        )
         inner = None if dtype == "float32" else "float32"
         operands = self.form if dtype == "float32" else None
         meant = Arithmetic(dtype, operands, inner, execution=execution, flush=False, cores=self.meant)
@@ -59,12 +61,12 @@ class Run:
         order = rng.permutation(shape[-1])
         bias = np.broadcast_to(self.b, shape[:2]) if biased else np.zeros(shape[:2])
         nothing = np.zeros(shape[:2])
-        for a, b in ((a, b), (a[..., order], b[..., order])):
-            yield dot(unit, a, b, bias, self.meant.terms, self.meant.chain, rng)
-            after = dot(unit, a, b, nothing, self.meant.terms, self.meant.chain, rng).astype(np.float32)
+        for x, w in ((a, b), (a[..., order], b[..., order])):
+            yield dot(unit, x, w, bias, self.meant.terms, self.meant.chain, rng)
+            after = dot(unit, x, w, nothing, self.meant.terms, self.meant.chain, rng).astype(np.float32)
             yield (after + bias.astype(np.float32)).astype(float)
             if self.meant.chain is None:
-                yield splits(unit, a, b, bias, self.meant.terms, rng)
+                yield splits(unit, x, w, bias, self.meant.terms, rng)
 
 
 def unit_of(meant: TensorCore, form: str, rng: np.random.Generator) -> Unit:
@@ -128,7 +130,9 @@ Draw = Callable[[np.random.Generator, str], tuple[TensorCore, np.ndarray, np.nda
 FORMS = {drawn: tuple(SHORT), against: ("bfloat16",)}
 
 
-def escapes(draw: Draw, seeds: range, spoil: Callable[[Unit], Unit] = lambda unit: unit) -> Iterator[tuple[bool, float]]:
+def escapes(
+    draw: Draw, seeds: range, spoil: Callable[[Unit], Unit] = lambda unit: unit
+) -> Iterator[tuple[bool, float]]:
     """Of each execution: whether it left the ball, and the largest error over the radius."""
     for seed in seeds:
         rng = np.random.default_rng(seed)
@@ -184,7 +188,9 @@ FORMS |= {low: ("float8_e4m3fn", "float8_e5m2"), smallest: ("bfloat16",)}
 def _without_accumulator(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bits that the accumulator loses from step to step are not counted."""
     right = TensorCore.growth
-    monkeypatch.setattr(TensorCore, "growth", lambda self, *args: right(replace(self, digits=24, keep="nearest"), *args))
+    monkeypatch.setattr(
+        TensorCore, "growth", lambda self, *args: right(replace(self, digits=24, keep="nearest"), *args)
+    )
 
 
 def _without_alignment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,5 +246,7 @@ def test_more_steps_than_declared_are_seen(mistake: str) -> None:
         right = Run(replace(meant, terms=1), "bfloat16", x, w, b)
         wrong = replace(right, meant=replace(right.meant, **COUNTS[mistake]))
         unit = unit_of(right.meant, "bfloat16", rng)
-        seen += any(leaves_ball(wrong.ball("node", "float32", False), got)[0] for got in right.results(unit, rng, False))
+        seen += any(
+            leaves_ball(wrong.ball("node", "float32", False), got)[0] for got in right.results(unit, rng, False)
+        )
     assert seen

@@ -22,7 +22,7 @@ from . import sample_inputs
 from .elementwise import cellwise, greater, mul, same_shape, select, sub
 from .layout import axis_of, broadcast_together, one_reader, reshape
 
-FLOAT_FORMATS = ("float16", "bfloat16", "float32", "float64")
+FLOAT_FORMATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2")
 
 
 # --- to integers ------------------------------------------------------------------------------------------------

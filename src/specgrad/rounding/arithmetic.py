@@ -13,7 +13,7 @@ from ..declared_errors import Bound, as_pair, declared
 from ..errors import ParameterError, UnsupportedError
 from ..execution_text import sentences
 from ..scalar import Array
-from .formats.number_format import FLUSHED, FORMATS, OPERANDS, REFERENCE, Format, format_named
+from .formats.number_format import FLOAT8, FLUSHED, FORMATS, OPERANDS, REFERENCE, Format, format_named
 from .formats.tensor_core import EXACT_DIGITS, TensorCore
 from .slack_constants import GROWTH
 
@@ -37,7 +37,7 @@ class Arithmetic:
                  each operation rounded. Such sums are never meant unless they are named here
     casts        "stored": a cast is a store. "dropped": or it is left out, for each reader as a compiler likes, and
                  sums are merged across it
-    overflow     "open": nothing is said of results beyond the largest number. "saturate": they are stored as that number
+    overflow     "open": nothing is said of results beyond the largest number; "saturate": they are stored as that one
     ulps         per function (exp, log, tanh, ...) the declared error: see `specgrad.declared_errors`
 
     >>> Arithmetic("bfloat16", accumulate="float32").u
@@ -100,7 +100,9 @@ class Arithmetic:
             text += f"{cores.exponents}; got accumulate={self.accumulate!r}"
             raise ParameterError("rounding", text, rule="P5")
         if self.depth is not None:
-            raise ParameterError("rounding", "depth and cores cannot go together; cores have terms and chain", rule="P5")
+            raise ParameterError(
+                "rounding", "depth and cores cannot go together; cores have terms and chain", rule="P5"
+            )
 
     @property
     def format(self) -> Format:
@@ -123,7 +125,8 @@ class Arithmetic:
         """Return the most that a factor can lose below its format's normal numbers; 0 if storage has no more range."""
         if self.factor is None:
             return 0.0
-        if self.flush:  # a number that is subnormal where it is stored may count as zero already
+        if self.flush and self.operands not in FLOAT8:
+            # of the same range, a number that is subnormal may count as zero where it is stored already
             return self.factor.tiny if self.factor.lowest > self.format.lowest else 0.0
         return self.factor.smallest if self.factor.smallest > self.format.smallest else 0.0
 
@@ -163,7 +166,7 @@ class Arithmetic:
         return sentences(**{**given, "cores": None if self.cores is None else str(self.cores)})
 
     def grown(self, total: Any, sums: int = 0) -> Any:
-        """Return the largest relative change of a term by `total` operations, `sums` sums by tensor cores among them."""
+        """Return the largest relative change of a term by `total` operations, with `sums` sums by tensor cores."""
         return self.cores.growth(total, sums, self.inner.u) if self.cores and sums else growth(total, self.inner.u)
 
     def kept(self, value: Array, radius: Array) -> Array:

@@ -155,8 +155,9 @@ def linear_rule(context: Context, op: Op, args: Sequence[Ball], params: Params, 
 
 
 def rounded_factors(a: Arithmetic, op: Op, args: Sequence[Ball]) -> int:
-    """Return how many of the two factors of a kernel, `args`, may be rounded to the format of operands of the arithmetic
-    a: all, where constants may be folded into them first; else those that it does not hold.
+    """Return how many of the two factors of a kernel, `args`, the arithmetic a may round to the format of operands.
+
+    Both, where constants may be folded into them first; else those that it does not hold.
     """
     if not op.kernel or a.factor is None:
         return 0

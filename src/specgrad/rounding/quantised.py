@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -102,7 +101,8 @@ def cast_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) ->
 
     No sum is merged across it; or, where casts may be dropped, the sum goes on, and what the store costs is carried.
     """
-    (x,), form, a = args, replace(context.arithmetic.format, **_format_fields(params["dtype"])), context.arithmetic
+    (x,), a = args, context.arithmetic
+    form = replace(FORMATS[params["dtype"]], directed=a.format.directed)
     held = form.holds(x.value) & (x.radius == 0)
     lost = np.where(held, 0.0, x.size * form.u + form.smallest)
     if a.flush:
@@ -116,9 +116,3 @@ def cast_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) ->
         most = e.most + np.max(lost, initial=0.0)
         through = replace(e, carried=e.carried + lost, size=e.size + lost, least_size=e.least_size + lost, most=most)
     return mark_unknown_cells(Ball(x.value, radius, expansion=through), unknown(x))
-
-
-def _format_fields(dtype: str) -> dict[str, Any]:
-    """Return name, digits and exponents of the format `dtype`, the fields that a cast replaces in another."""
-    form = FORMATS[dtype]
-    return {"name": form.name, "digits": form.digits, "lowest": form.lowest, "highest": form.highest}

@@ -100,6 +100,7 @@ def compare(
     same: by rewriting over exact numbers
     """
     start, arithmetic = time.monotonic(), arithmetic or Arithmetic()
+    arithmetic.check_plain("compare")
     with time_limit(seconds):
         done = _compare_models(a, b, inputs, (eps, low, high, box), arithmetic, exact, progress or (lambda *_: None))
     return replace(done, seconds=time.monotonic() - start)

@@ -219,7 +219,8 @@ def assert_conforms(
     gradient(g, *arrays, **attributes) gives the cotangents of all arrays. `count` questions are asked, another `seed`
     asks others.
 
-    arrays      "numpy", "ml_dtypes", "torch" or "jax"; they are of the dtype of `arithmetic`, float32 unless another is given
+    arrays      "numpy", "ml_dtypes", "torch" or "jax"; they are of the dtype of `arithmetic`, float32 unless another is
+                given
     ranks       how many spatial axes to ask: ranks=(2,) for a kernel of images alone
     where       attributes to ask: {"dilation": 1, "groups": 1}, or a function of the attributes
     may_refuse  whether the kernel may raise NotImplementedError for what it does not offer; at least one question must

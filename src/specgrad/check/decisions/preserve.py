@@ -175,6 +175,7 @@ def preserve(
     """
     need("torch", "preserve needs")
     asked, used = replace(parse(decision), axis=axis), arithmetic or Arithmetic()
+    used.check_plain("preserve")
     width = None if eps is None else exactly("preserve", "eps", eps)
     if width is not None and (width < 0 or used.dtype != "float32"):
         text = f"eps must not be negative, and goes with float32; got eps={eps}, dtype={used.dtype!r}"

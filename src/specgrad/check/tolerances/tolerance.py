@@ -267,6 +267,7 @@ def tolerance(
     need("torch", "tolerance needs")
     start = time.monotonic()
     arithmetic = arithmetic or Arithmetic()
+    arithmetic.check_plain("tolerance")
     at = at_points(model, inputs, "tolerance", arithmetic, points)
     left = None if seconds is None else start + seconds - time.monotonic()
     proven = tolerance_at(at, arithmetic, stored, points, left, progress)

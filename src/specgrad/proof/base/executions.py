@@ -126,7 +126,11 @@ def executions(given: Any = None) -> Executions:
         raise ExecutionError(f"the entries must be {', '.join(REPLAYED)}; and functions where some are computed")
     data = dict(given) if isinstance(given, Mapping) else {name: getattr(given, name) for name in REPLAYED}
     for choice in fields(given) if is_dataclass(given) else ():
-        if choice.name not in REPLAYED and choice.default is not MISSING and getattr(given, choice.name) != choice.default:
+        if (
+            choice.name not in REPLAYED
+            and choice.default is not MISSING
+            and getattr(given, choice.name) != choice.default
+        ):
             raise ExecutionError(f"a certificate has no word for {choice.name}={getattr(given, choice.name)!r}")
     if not isinstance(given, Mapping):
         data["functions"] = _declared_functions(given)

@@ -154,6 +154,7 @@ def accuracy(
     """
     need("torch", "accuracy needs")
     start, arithmetic = time.monotonic(), arithmetic or Arithmetic()
+    arithmetic.check_plain("accuracy")
     middles = [np.asarray(b.low, dtype=np.float32) for b in boxes]
     graph = graph_in_one_format(model, middles, WHO, arithmetic)
     _check_inputs(graph, boxes)

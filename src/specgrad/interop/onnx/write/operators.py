@@ -105,7 +105,8 @@ def _quantize(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> st
 @emits("cast")
 def _cast(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
     """Write `cast` of the values `args`, of these shapes, as ONNX nodes: through the format and back to the model's."""
-    to = {"float16": 10, "bfloat16": 16, "float32": 1, "float64": 11}[node.params["dtype"]]
+    types = {"float16": 10, "bfloat16": 16, "float32": 1, "float64": 11, "float8_e4m3fn": 17, "float8_e5m2": 19}
+    to = types[node.params["dtype"]]
     return w.emit("Cast", w.emit("Cast", args[0], to=to), to=w.elem_type)
 
 
