@@ -250,3 +250,16 @@ def test_more_steps_than_declared_are_seen(mistake: str) -> None:
             leaves_ball(wrong.ball("node", "float32", False), got)[0] for got in right.results(unit, rng, False)
         )
     assert seen
+
+
+def test_a_mask_is_cut_too() -> None:
+    """The lowest number as a mask swallows the products, and an accumulator of few digits cuts it."""
+    mask = np.full((1, 1), np.finfo(np.float32).min)
+    graph = sg.trace(lambda x, w, m: sg.linear(w, None, x) + m, (1, 4), (1, 4), (1, 1))
+    meant = Arithmetic(operands="bfloat16", cores=TensorCore(13, digits=14))
+    ball = radius(graph, np.ones((1, 4)), np.ones((1, 4)), mask, arithmetic=meant).outputs
+    got = dot(
+        Unit(13, 14), np.ones((1, 1, 4)), np.ones((1, 1, 4)), mask.astype(float), 1, None, np.random.default_rng(0)
+    )
+    assert got != mask
+    assert ball.contains(got).all()

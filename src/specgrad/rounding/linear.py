@@ -391,7 +391,7 @@ def _may_overflow(a: Arithmetic, met: RoundingCount, most: Array, alone: Array |
     met, most, alone: see `rounded`.
     """
     grown = (1 + a.grown(met.total, met.cores)) * (1 + growth(met.operands, a.factor.u if a.factor else 0.0))
-    sums = min(a.inner.largest, a.cores.accumulator.largest) if a.cores and met.cores else a.inner.largest
+    sums = a.inner.largest if a.cores is None or not met.cores else min(a.inner.largest, a.cores.accumulator.largest)
     if alone is not None:
         return np.asarray(~(alone * grown <= sums))
     if met.operands and a.factor is not None and a.fused and a.cores is None:  # a folded coefficient is a factor
@@ -422,4 +422,4 @@ def mark_unknown(context: Context, ball: Ball) -> Ball:
 
 def _is_unknown(value: Array, radius: Array) -> Array:
     """Return whether a value or a radius is no finite number; of a value with radius 0 any is known."""
-    return np.isnan(radius) | (~np.isfinite(value) & (radius != 0)) | np.isinf(radius)
+    return np.asarray(np.isnan(radius) | (~np.isfinite(value) & (radius != 0)) | np.isinf(radius))
