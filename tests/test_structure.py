@@ -66,6 +66,7 @@ FLOORS += [
     "interop",
     "bounds",
     "check",
+    "pytest_plugin",
     "safety",
     "scale",
     "cli",
@@ -84,7 +85,7 @@ def test_dependencies_point_one_way(room: str) -> None:
 
 
 INNER = {
-    "check": "cases runtimes models verdicts conform tolerances comparison auditing decisions pages",
+    "check": "cases runtimes models verdicts conform kernels tolerances comparison auditing decisions pages",
     "bounds.linear": "relaxation propagation intermediate",
     "bounds.search": "shared network statement input_split neuron_split certify query certificates eps_search",
     "proof": "base exact batched files api extracted",

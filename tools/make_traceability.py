@@ -29,7 +29,8 @@ NAMED_ONLY = (
     "check/conform/broken_rule.py",
     "check/conform/findings_page.py",
     "check/cases/signature.py",
-    "check/conform/kernel.py",
+    "check/kernels/assert_conforms.py",
+    "check/kernels/ask_operator.py",
 )
 """Files that speak of rules and keep none; but for verdicts, which check/conform/broken_rule.py gives."""
 ROOMS = ("window", "ops", "engines", "graph", "functional", "interop")

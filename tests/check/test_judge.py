@@ -10,10 +10,9 @@ import pytest
 
 import specgrad as sg
 from slices import counts
-from specgrad.check import assert_conforms
+from specgrad.check import ConformanceError, assert_conforms
 from specgrad.check.cases.op_case import OPERATORS
 from specgrad.check.conform.conformance import GRADIENTS
-from specgrad.check.conform.kernel import ConformanceError
 from specgrad.check.verdicts.judge import expected_balls, judge_array
 from specgrad.rounding import Arithmetic, Ball
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import traceback
 from collections import Counter
 
@@ -13,7 +15,7 @@ import specgrad as sg
 from specgrad.check import OPERATORS, ConformanceError, assert_conforms, kernel_signature
 from specgrad.check.cases.generate import SHAPES, draw_cases
 from specgrad.check.cases.signature import MEANING, attribute_names
-from specgrad.check.conform.kernel import KernelExaminer, attributes_of
+from specgrad.check.kernels.ask_operator import KernelExaminer, attributes_of
 from specgrad.rounding import FORMATS, Arithmetic
 
 HALF = Arithmetic("float16")
@@ -209,8 +211,25 @@ def test_bfloat16_tensors_of_torch() -> None:
 
     done = assert_conforms(relu, "relu", arrays="torch", arithmetic=Arithmetic("bfloat16"), count=60)
     assert (seen, done.answered) == ({torch.bfloat16}, 60)
-    with pytest.raises(sg.ParameterError, match="NumPy has no bfloat16"):
-        assert_conforms(relu, "relu", arithmetic=Arithmetic("bfloat16"))
+
+
+def test_bfloat16_of_numpy_needs_ml_dtypes() -> None:
+    code = """
+import numpy as np
+from specgrad.check import assert_conforms
+from specgrad.rounding import Arithmetic
+try:
+    assert_conforms(lambda x: x, "relu", arithmetic=Arithmetic("bfloat16"), count=9)
+except TypeError as error:
+    print(error)
+import ml_dtypes
+print(assert_conforms(lambda x: np.maximum(x, 0), "relu", arithmetic=Arithmetic("bfloat16"), count=9))
+"""
+    pytest.importorskip("ml_dtypes")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, *_, last = done.stdout.splitlines()
+    assert 'NumPy has no bfloat16; give arrays="torch" or "jax", or import ml_dtypes' in first
+    assert last == "relu: 9 of 9 questions answered (9 exact)"
 
 
 def test_shapes_of_all_operators_are_known() -> None:

@@ -7,8 +7,9 @@ from .cases.signature import Signature, kernel_signature
 from .comparison.compare import compare
 from .comparison.result import Comparison
 from .conform.conformance import Conformance, Finding, conformance
-from .conform.kernel import ConformanceError, ConformanceSummary, assert_conforms
 from .decisions import PreserveResult, preserve
+from .kernels.assert_conforms import assert_conforms
+from .kernels.result import ConformanceError, ConformanceSummary
 from .models.drawn_inputs import DefaultInputs, default_inputs
 from .models.make_recording import RecordResult, record
 from .models.recording import ModelRecording, open_recording

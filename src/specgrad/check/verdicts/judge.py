@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from specgrad.graph.graph import Graph
+from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
+from specgrad.graph.ir.node import bind_inputs
 from specgrad.graph.ir.tree import leaves
+from specgrad.op import run_spec
 from specgrad.ops.resize import RESIZE, RESIZE_SPREAD
 from specgrad.process import ProcessResult
 from specgrad.rounding import FORMATS, Arithmetic, Ball, radius
@@ -84,24 +86,67 @@ def worst(verdicts: Sequence[Verdict]) -> Verdict:
 # --- what is allowed --------------------------------------------------------------------------------------------
 
 
-MULTIPLY_ADD = ("conv", "conv_transpose", "linear", "add", "mul")
 INFINITY_STAND_IN = 1.0e4  # stands for an infinity where only the width of the allowance is asked
+SUMS_OF_PRODUCTS = (
+    "add",
+    "sub",
+    "mul",
+    "sum",
+    "contract",
+    "conv",
+    "conv_transpose",
+    "conv_weight",
+    "put",
+    "scatter",
+    "cumsum",
+)
+MOVES_OF_CELLS = ("reshape", "permute", "slice", "pad", "concat", "broadcast", "neg", "take", "gather", "stop_gradient")
+LARGEST_OF_CELLS = ("relu", "maximum", "max_pool", "amax", "abs")
 
 
-def _is_exact_in(question: OpCase, arithmetic: Arithmetic) -> bool:
-    """Return whether all inputs of the case are integers whose partial sums, in any order, are exact in every format
-    involved.
+def is_exact_on_integers(graph: Graph, given: Sequence[Array], arithmetic: Arithmetic) -> bool:
+    """Return whether every execution gives the exact results of the graph at the inputs `given`, without a rounding.
+
+    So it is where all numbers are integers, which are added, multiplied, moved and compared for the largest alone, and
+    where the same sums of absolute values are integers of every format involved: then so is every partial sum, in any
+    order.
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.sum(x * x), (3,))
+    >>> [is_exact_on_integers(graph, [np.array(x)], Arithmetic()) for x in ([1.0, 2, 3], [1.0, 2, 0.5], [1.0, 2, 5000])]
+    [True, False, False]
     """
-    arrays = question.arguments()
-    if question.operator not in MULTIPLY_ADD or any((a != np.rint(a)).any() or np.isinf(a).any() for a in arrays):
-        return False
-    largest = question.meaning()(*(np.abs(a) for a in arrays))
     formats = (arithmetic.dtype, arithmetic.operands, arithmetic.accumulate)
-    digits = [{**FORMATS, **OPERANDS}[name].digits for name in formats if name]
-    if arithmetic.cores is not None:
-        digits += [arithmetic.cores.fraction, arithmetic.cores.digits]
-    most = 2 ** min([24, *digits])
-    return all(np.max(y, initial=0) < most for y in (largest if isinstance(largest, tuple) else [largest]))
+    digits = [24, *({**FORMATS, **OPERANDS}[name].digits for name in formats if name)]
+    digits += [] if arithmetic.cores is None else [arithmetic.cores.fraction, arithmetic.cores.digits]
+    most = 2.0 ** min(digits)
+    sizes: list[Array] = []
+    inputs = bind_inputs(graph, tuple(given))
+    for i, node in enumerate(graph.nodes):
+        args = [np.abs(float(a.value)) if isinstance(a, NumberArg) else sizes[a] for a in node.args]
+        if node.op in (INPUT, CONSTANT):
+            size = np.asarray(inputs[i] if node.op is INPUT else graph.constants[i])
+            size = size if node.kind == "index" else np.abs(size.astype(np.float64))
+        elif node.op.name in (*SUMS_OF_PRODUCTS, *MOVES_OF_CELLS, *LARGEST_OF_CELLS) and all(map(_is_whole, args)):
+            size = np.abs(_on_sizes(node, args))
+        else:
+            return False
+        if node.kind == "real" and not (_is_whole(size) and np.max(size, initial=0) < most):
+            return False
+        sizes.append(size)
+    return True
+
+
+def _on_sizes(node: Node, args: Sequence[Any]) -> Array:
+    """Return the node's sum of absolute values, for those of its arguments."""
+    if node.op.magnitude is not None:
+        return np.asarray(node.op.magnitude(*args, **node.params))
+    return run_spec(node.op, args, node.params)
+
+
+def _is_whole(x: Any) -> bool:
+    """Return whether every cell of x is a finite whole number."""
+    return bool(np.isfinite(x).all() and (np.rint(x) == x).all())
 
 
 def in_float64(graph: Graph) -> Graph:
@@ -133,8 +178,7 @@ def expected_balls(
     report = radius(graph, *finite, arithmetic=arithmetic, backend=backend, formats=formats)
     per_result: list[Ball] = leaves(report.outputs)
     if any((a != f).any() for a, f in zip(given, finite, strict=True)):
-        values = in_float64(graph)(*given)
-        values = values if isinstance(values, tuple) else (values,)
+        values = leaves(in_float64(graph)(*given))
         open_ = _may_read_nonfinite(graph, given)
         per_result = [_with_exact_value(ball, v, open_) for ball, v in zip(per_result, values, strict=True)]
     return per_result
@@ -164,12 +208,25 @@ def _may_read_nonfinite(graph: Graph, given: Sequence[Array]) -> Array:
     return may_read_nonfinite(given[0], resized[0].params) if alone else np.array(True)
 
 
+def allowed_balls(
+    graph: Graph,
+    given: Sequence[Array],
+    arithmetic: Arithmetic,
+    backend: str = "numpy",
+    formats: Mapping[str, str] | None = None,
+) -> list[Ball]:
+    """Return one ball per result of a graph that was asked for by itself: as `expected_balls`, of radius 0 where every
+    execution is exact.
+    """
+    balls = expected_balls(graph, given, arithmetic, backend, formats)
+    if formats or not is_exact_on_integers(graph, given, arithmetic):
+        return balls
+    return [replace(ball, radius=np.zeros(ball.value.shape)) for ball in balls]
+
+
 def expected(question: OpCase, arithmetic: Arithmetic) -> list[Ball]:
     """Return one ball per answer of a test case; radius 0 if every execution is exact."""
-    per_answer = expected_balls(question.meaning(), question.arguments(), arithmetic)[-len(question.answers()) :]
-    if _is_exact_in(question, arithmetic):
-        per_answer = [replace(ball, radius=np.zeros(ball.value.shape)) for ball in per_answer]
-    return per_answer
+    return allowed_balls(question.meaning(), question.arguments(), arithmetic)[-len(question.answers()) :]
 
 
 # --- comparing --------------------------------------------------------------------------------------------------
@@ -196,6 +253,15 @@ def judge_array(result: str, got: Array, ball: Ball) -> Verdict:
             return _with_cell(Verdict("differs", np.inf, fault, result), _first_largest(bad & known), g, ball)
     verdict = _judge_errors(result, g, ball, known)
     return verdict if known.all() or verdict.kind == "differs" else _cannot_tell(verdict, known)
+
+
+def mismatches(got: Array, ball: Ball) -> Array:
+    """Return the mask of cells of `got` that the ball, of the same shape, neither holds nor leaves open."""
+    g, known = got.astype(np.float64), np.isfinite(ball.radius)
+    bad = ~ball.contains(g) & known
+    for fault in _categorical_faults(g, ball.value).values():
+        bad |= fault & known
+    return np.asarray(bad)
 
 
 def _categorical_faults(got: Array, value: Array) -> dict[str, Array]:

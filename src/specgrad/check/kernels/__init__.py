@@ -1,0 +1,1 @@
+"""A kernel of the user's held against what it must compute."""

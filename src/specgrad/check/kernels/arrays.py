@@ -1,0 +1,121 @@
+"""Arrays as a kernel takes them: of NumPy, PyTorch or JAX, in a format, lying in memory in a known way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from specgrad.errors import ParameterError, need
+from specgrad.scalar import Array
+
+GUARD = 64  # cells before and behind a contiguous array, which no kernel may read or write
+LAYOUTS = ("contiguous", "strided", "transposed")
+Give = Callable[[Array, str], Any]  # an array of numbers of that format, as the kernel takes them
+
+
+def _as_numpy_type(a: Array, dtype: str) -> Any:
+    """Return the array a in the type `dtype`; raise ParameterError for bfloat16, which NumPy has of ml_dtypes alone."""
+    try:
+        return a.astype(np.dtype(dtype))
+    except TypeError:
+        text = f'NumPy has no {dtype}; give arrays="torch" or "jax", or import ml_dtypes'
+        raise ParameterError("arrays", text, rule="P5") from None
+
+
+def _as_torch_tensor(a: Array, dtype: str) -> Any:
+    """Return an array as a PyTorch tensor of type `dtype`."""
+    need("torch", "tensors of PyTorch need")
+    import torch
+
+    return torch.from_numpy(a.copy()).to(getattr(torch, dtype))
+
+
+def _as_jax_array(a: Array, dtype: str) -> Any:
+    """Return an array as a JAX array of type `dtype`."""
+    need("jax", "arrays of JAX need")
+    import jax.numpy as jnp
+
+    return jnp.asarray(a).astype(dtype)
+
+
+ARRAYS: dict[str, Give] = {"numpy": _as_numpy_type, "torch": _as_torch_tensor, "jax": _as_jax_array}
+
+
+def giver(arrays: str) -> Give:
+    """Return what makes arrays of that library; ParameterError for another name."""
+    if arrays not in ARRAYS:
+        raise ParameterError("arrays", f"must be one of {', '.join(ARRAYS)}; got {arrays!r}", rule="P5")
+    return ARRAYS[arrays]
+
+
+def library_of(given: Any) -> str:
+    """Return whose array this is: "numpy" (lists too), "torch" or "jax"."""
+    kind = type(given).__module__.partition(".")[0]
+    return {"torch": "torch", "jax": "jax", "jaxlib": "jax"}.get(kind, "numpy")
+
+
+@dataclass(eq=False)
+class HandedOut:
+    """An input as a kernel gets it.
+
+    view    the input
+    base    all memory around it, which holds NaN (of integers the largest) beside the input
+    before  the bytes of that memory before the call
+    """
+
+    view: Any
+    base: Any
+    before: bytes
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the kernel has written into the input, or beside it."""
+        return _bytes_of(self.base) != self.before
+
+
+def hand_out(a: Array, layout: str, give: Give, dtype: str) -> HandedOut:
+    """Return the array `a` as a kernel gets it, in memory as `layout` says; `give` makes the kernel's arrays, of the
+    type `dtype`.
+
+    Beside the input lie NaN, so that a kernel that reads there shows.
+
+    >>> hand_out(np.float32([[1, 2]]), "strided", ARRAYS["numpy"], "float32").base
+    array([[ 1., nan,  2., nan]], dtype=float32)
+    """
+    beside = np.nan if a.dtype.kind == "f" else np.iinfo(a.dtype).max if a.dtype.kind in "iu" else True
+    if layout == "strided" and a.ndim:
+        whole = np.full((*a.shape[:-1], 2 * a.shape[-1]), beside, a.dtype)
+        whole[..., ::2] = a
+        base = give(whole, dtype)
+        view = base[..., ::2]
+    elif layout == "transposed" and a.ndim > 1:
+        base = give(np.ascontiguousarray(a.T), dtype)
+        view = base.permute(*reversed(range(a.ndim))) if hasattr(base, "permute") else base.T
+    else:
+        whole = np.full(a.size + 2 * GUARD, beside, a.dtype)
+        whole[GUARD : GUARD + a.size] = a.ravel()
+        base = give(whole, dtype)
+        view = base[GUARD : GUARD + a.size].reshape(a.shape)
+    return HandedOut(view, base, _bytes_of(base))
+
+
+def _bytes_of(base: Any) -> bytes:
+    """Return the bytes of an array or tensor; none of a JAX array, which nobody can change."""
+    if isinstance(base, np.ndarray):
+        return base.tobytes()
+    if not hasattr(base, "untyped_storage"):
+        return b""
+    import torch
+
+    return bytes(base.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+
+
+def check_layouts(layouts: Any) -> tuple[str, ...]:
+    """Return the names of layouts as a tuple; ParameterError for none at all, and for unknown ones."""
+    named = (layouts,) if isinstance(layouts, str) else tuple(layouts)
+    if not named or set(named) - set(LAYOUTS):
+        raise ParameterError("layouts", f"must be among {', '.join(LAYOUTS)}; got {layouts!r}", rule="P5")
+    return named

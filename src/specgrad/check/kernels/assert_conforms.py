@@ -1,0 +1,96 @@
+"""Test helper for authors of kernels: a function against what it must compute, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from specgrad.errors import ParameterError
+from specgrad.rounding import Arithmetic
+
+from ..cases.op_case import OPERATORS
+from ..cases.signature import Where, case_filter
+from .arrays import LAYOUTS, check_layouts
+from .ask_operator import check_operator_kernel
+from .ask_reference import check_by_reference
+from .examine import Kernel, ReferenceExaminer
+from .reference import Reference
+from .result import ConformanceSummary
+
+OPERATOR_QUESTIONS = 400
+
+
+def assert_conforms(
+    kernel: Any,
+    reference: Any,
+    *,
+    inputs: Any = None,
+    formats: str | Mapping[str, str] | None = None,
+    layouts: str | Sequence[str] = LAYOUTS,
+    gradient: Kernel | None = None,
+    arrays: str | None = None,
+    arithmetic: Arithmetic | None = None,
+    ranks: Collection[int] | None = None,
+    where: Where | None = None,
+    count: int | None = None,
+    seed: int = 0,
+    may_refuse: bool = True,
+    check_dtype: bool = True,
+) -> ConformanceSummary:
+    """Raise ConformanceError (an AssertionError) unless every answer of `kernel` is exact or explained by rounding.
+
+    The reference says what is right: the name of an operator, a Graph, a function of specgrad's or NumPy's calls, a
+    PyTorch module or function, or a path of an ONNX file.
+
+    With a reference, kernel(*inputs) is called on arrays. It must return arrays of the shapes and the format of the
+    reference's results, and leave its inputs, and the memory around them, as they are. A failure is shrunk; the error
+    has the smallest inputs, what must come out, and a script that repeats it.
+
+    With the name of an operator and no inputs, shapes and attributes are drawn: kernel(*arrays, **attributes) is called
+    with the arrays of the operator in order (x, w, b ...; b is left out in some questions) and with all its attributes
+    by name, one number per axis. `print(kernel_signature("conv"))` lists them.
+
+    inputs      arrays; or shapes by name, of which usual numbers are drawn, and those at which kernels go wrong:
+                {"x": ("N", 64), "w": (64, 8)}, where a text leaves a size open; or a strategy of Hypothesis. Instead of
+                a kernel the arrays that it returned elsewhere may be given, for inputs that are arrays
+    formats     of drawn inputs, for all or by name: "float32", "float16", "bfloat16"; the arithmetic's where not given
+    layouts     how inputs lie in memory, each of which is asked: "contiguous", "strided", "transposed"
+    gradient    gradient(g, *arrays) gives the cotangents of all arrays (and takes the attributes of an operator)
+    arrays      "numpy", "torch" or "jax": whose arrays the kernel takes; those that were given, else NumPy's
+    arithmetic  the format of results, and how they may be summed; float32 unless another is given
+    ranks       how many spatial axes to ask of an operator: ranks=(2,) for a kernel of images alone
+    where       attributes to ask: {"dilation": 1, "groups": 1}, or a function of the attributes
+    count       how many questions; another `seed` draws others
+    may_refuse  whether the kernel may raise NotImplementedError for what it does not offer; at least one question must
+                be answered. The result says how many were
+    check_dtype whether results must be of the format of `arithmetic`
+
+    >>> assert_conforms(lambda x: np.maximum(x, 0), "relu")
+    relu: 400 of 400 questions answered (400 exact)
+    >>> assert_conforms(lambda x: np.where(x > 0, x, 0), "relu")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    specgrad.check.kernels.result.ConformanceError: relu: differs, rule [P1] (NaN propagates)
+    ...
+    >>> def mean_square(x):
+    ...     return np.mean(x * x, axis=-1)
+    >>> assert_conforms(lambda x: (x * x).sum(-1) / np.float32(64), mean_square, inputs={"x": ("N", 64)})
+    mean_square: 42 of 42 questions answered (39 rounding, 3 exact)
+    """
+    if isinstance(reference, str) and reference in OPERATORS and inputs is None:
+        accept = case_filter(reference, ranks, where)
+        return check_operator_kernel(
+            kernel, reference, gradient, arrays or "numpy", arithmetic or Arithmetic("float32"), accept,
+            OPERATOR_QUESTIONS if count is None else count, seed, may_refuse,
+        )  # fmt: skip
+    if ranks is not None or where is not None:
+        raise ParameterError("assert_conforms", "ranks= and where= go with the name of an operator alone", rule="P5")
+    source = OPERATORS[reference] if isinstance(reference, str) and reference in OPERATORS else reference
+    meaning = Reference(source, reference if source is not reference else None)
+    return check_by_reference(
+        partial(ReferenceExaminer, kernel, meaning, check_dtype=check_dtype),
+        meaning.declared_shapes() if inputs is None else inputs,
+        gradient=gradient, formats=formats, arrays=arrays, arithmetic=arithmetic, layouts=check_layouts(layouts),
+        count=count, seed=seed, may_refuse=may_refuse,
+    )  # fmt: skip

@@ -1,0 +1,240 @@
+"""Run a kernel on one case and judge what it returns: shapes, types, numbers, and what it does to its inputs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from specgrad.errors import ParameterError
+from specgrad.graph.graph import Graph
+from specgrad.graph.ir.tree import leaves
+from specgrad.interop.model import array_of
+from specgrad.rounding import Arithmetic, Ball
+from specgrad.scalar import Array
+
+from ..runtimes import NotOffered
+from ..verdicts.arithmetic_classes import reclassify
+from ..verdicts.judge import SEVERITY, Verdict, allowed_balls, judge_array, mismatches, worst
+from ..verdicts.observation import Observation
+from .arrays import giver, hand_out
+from .case import KernelCase
+from .reference import Reference, defines_infinities, defines_nan
+
+Kernel = Callable[..., Any]
+MANY_MULTIPLY_ADDS = 2**24  # beyond, PyTorch computes the reference where it is installed
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedResult:
+    """One result of a kernel beside what it must be.
+
+    name      "y", or "y0", "y1" of several
+    got       what the kernel returned, as numbers
+    ball      the exact values, and how far a correct result may be from each
+    verdict   the worst cell's
+    """
+
+    name: str
+    got: Array
+    ball: Ball
+    verdict: Verdict
+
+    @property
+    def wrong(self) -> Array:
+        """Return the mask of cells that no rounding explains."""
+        return mismatches(self.got, self.ball)
+
+
+@dataclass(frozen=True, eq=False)
+class Examination:
+    """What became of one case.
+
+    case     the question
+    verdict  the worst over all results, or how the kernel failed
+    results  the results that could be compared
+    error    what the kernel raised, if it did
+    graph    the reference at these shapes
+    """
+
+    case: KernelCase
+    verdict: Verdict
+    results: Sequence[JudgedResult] = ()
+    error: Exception | None = None
+    graph: Graph | None = field(default=None, repr=False)
+
+    @property
+    def passes(self) -> bool:
+        """Return whether the answer is right, as far as it can be judged."""
+        return self.verdict.kind in ("exact", "rounding", "cannot tell")
+
+    def same_fault(self, other: Examination) -> bool:
+        """Return whether the other case fails in the same way: shrinking may replace one by the other."""
+        return self.verdict.same_sort(other.verdict) and type(self.error) is type(other.error)
+
+
+class ReferenceExaminer:
+    """Runs a kernel in this process and holds its answers against a reference; `examine` is one case.
+
+    kernel      called with the inputs in order; or the arrays that it gave elsewhere, for one case
+    reference   what it must compute
+    arrays      whose arrays the kernel takes: "numpy", "torch" or "jax"
+    arithmetic  the formats and sums that it may use
+    check_dtype whether results must be of the format of `arithmetic`
+    """
+
+    def __init__(
+        self, kernel: Any, reference: Reference, arrays: str, arithmetic: Arithmetic, *, check_dtype: bool = True
+    ) -> None:
+        self.kernel, self.reference, self.arithmetic = kernel, reference, arithmetic
+        self.arrays, self.give, self.check_dtype = arrays, giver(arrays), check_dtype
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the kernel can be asked; recorded results cannot."""
+        return callable(self.kernel)
+
+    def of_gradient(self, gradient: Kernel) -> ReferenceExaminer:
+        """Return what asks the function `gradient` for the cotangents of the inputs."""
+        meaning = self.reference.of_gradient()
+        return ReferenceExaminer(gradient, meaning, self.arrays, self.arithmetic, check_dtype=self.check_dtype)
+
+    def is_defined(self, case: KernelCase) -> bool:
+        """Return whether the reference says what becomes of the NaN that the case holds, if any."""
+        return not case.holds(np.isnan) or defines_nan(self.graph(case))
+
+    def graph(self, case: KernelCase) -> Graph:
+        """Return the reference at the shapes of a case."""
+        return self.reference.graph(list(case.arrays.values()))
+
+    def examine(self, case: KernelCase) -> Examination:
+        """Return what the kernel makes of a case, judged."""
+        graph = self.graph(case)
+        given = [hand_out(a, case.layout, self.give, case.formats[name]) for name, a in case.arrays.items()]
+        try:
+            views = [g.view for g in given]
+            returned = self._run([views[-1], *views[:-1]] if case.gradient else views)
+            named = self._named(returned, graph, case)
+        except (NotImplementedError, NotOffered) as error:
+            return Examination(case, Verdict("refuses", detail=str(error)), error=error, graph=graph)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            return Examination(case, Verdict("crashes", detail=reason), error=error, graph=graph)
+        if isinstance(named, Verdict):
+            return Examination(case, named, graph=graph)
+        results = self._judged(named, graph, case)
+        faults = [_written_verdict(n) for n, g in zip(case.arrays, given, strict=True) if g.is_changed]
+        return Examination(case, worst([*faults, *(r.verdict for r in results)]), results, graph=graph)
+
+    def _run(self, arrays: Sequence[Any]) -> Any:
+        """Return what the kernel returns for these arrays; the recorded arrays where it is no function."""
+        if not self.is_live:
+            return self.kernel
+        with np.errstate(all="ignore"):  # some cases hold NaN and infinities on purpose
+            return self.kernel(*arrays)
+
+    def _named(self, returned: Any, graph: Graph, case: KernelCase) -> list[tuple[str, Array]] | Verdict:
+        """Return the results as (name, numbers); the verdict on results that are none, too few, or of another type."""
+        wanted = _outputs(graph, case.gradient)
+        parts = leaves(returned) if _are_several(returned) else [returned]
+        if len(parts) != len(wanted):
+            text = f"{len(parts)} results, must be {len(wanted)}"
+            return Verdict("differs", np.inf, "shape", detail=text)
+        names = [f"gradient of {n}" for n in list(case.arrays)[:-1]] if case.gradient else _result_names(len(wanted))
+        answer = []
+        for name, part, position in zip(names, parts, wanted, strict=True):
+            if self.check_dtype and (text := self._type_fault(name, part, graph.nodes[position].kind)):
+                return Verdict("differs", np.inf, "type", name, detail=text)
+            try:
+                answer.append((name, array_of(part, name, "the kernel").copy()))  # a view may change with the next call
+            except ParameterError as error:
+                return Verdict("differs", np.inf, "type", name, detail=str(error))
+        return answer
+
+    def _type_fault(self, name: str, part: Any, kind: str) -> str:
+        """Return what is wrong with the type of a result; "" if nothing is, or it is a number of Python's.
+
+        Positions are integers of any size. A result of truth values may stand for 0 and 1.
+        """
+        got = str(getattr(part, "dtype", "")).removeprefix("torch.")
+        if not got or got == "bool":
+            return ""
+        if kind == "index":
+            return "" if "int" in got else f"{name} is of {got}, must be of integers"
+        must = self.arithmetic.dtype
+        return "" if got == must else f"{name} is of {got}, must be of {must} (check_dtype=False lets it pass)"
+
+    def _judged(self, named: Sequence[tuple[str, Array]], graph: Graph, case: KernelCase) -> list[JudgedResult]:
+        """Return the results, each beside its ball, with its verdict."""
+        inputs, formats = case.numbers(graph), self.reference.formats(graph)
+        with np.errstate(all="ignore"):
+            balls = allowed_balls(graph, inputs, self.arithmetic, self._backend(graph), formats)
+        balls = [_as_far_as_defined(ball, graph, case) for ball in balls[-len(named) :]]
+        pairs = zip(named, balls, strict=True)
+        return [JudgedResult(name, got, ball, judge_array(name, got, ball)) for (name, got), ball in pairs]
+
+    def _backend(self, graph: Graph) -> str:
+        """Return what computes the reference: the specification, or PyTorch for much work where it is loaded."""
+        shapes = [n.shape for n in graph.nodes]
+        work = sum(
+            n.op.multiply_adds(*(shapes[a] for a in n.operands()), **n.params) for n in graph.nodes if n.op.kernel
+        )
+        return "torch" if "torch" in sys.modules and work > MANY_MULTIPLY_ADDS else "numpy"
+
+    def explained(self, answer: Examination) -> Verdict:
+        """Return the verdict on a failed case, as "other arithmetic" where one that we know explains the results."""
+        if answer.graph is None or not answer.results or answer.verdict.fault not in ("value", "infinity", "nan"):
+            return answer.verdict
+        if self.arithmetic.dtype == "float32":
+            graph, names, outputs = answer.graph, [r.name for r in answer.results], [r.got for r in answer.results]
+            observed = Observation(graph, answer.case.numbers(graph), outputs, names, self._backend(graph))
+            return reclassify(answer.verdict, observed, self.arithmetic)
+        return self._explained_by_sums(answer)
+
+    def _explained_by_sums(self, answer: Examination) -> Verdict:
+        """Return the verdict as "other arithmetic" if sums in the format itself, not in a wider one, explain it."""
+        if self.arithmetic.accumulate is None or answer.graph is None:
+            return answer.verdict
+        narrow = replace(self.arithmetic, accumulate=None)
+        other = ReferenceExaminer(self.kernel, self.reference, self.arrays, narrow)
+        judged = other._judged([(r.name, r.got) for r in answer.results], answer.graph, answer.case)
+        if SEVERITY.index(worst([r.verdict for r in judged]).kind) > SEVERITY.index("cannot tell"):
+            return answer.verdict
+        name = f"{self.arithmetic.dtype}-sums"
+        text = f"explained by sums in {self.arithmetic.dtype}, not by sums in {self.arithmetic.accumulate}"
+        return replace(answer.verdict, kind="other arithmetic", arithmetic=name, detail=text)
+
+
+def _as_far_as_defined(ball: Ball, graph: Graph, case: KernelCase) -> Ball:
+    """Return the ball, open in cells of which the reference does not say what NaN and infinities of the inputs make."""
+    if case.holds(np.isnan) and not defines_nan(graph):
+        return replace(ball, radius=np.full(ball.value.shape, np.inf))
+    if case.holds(np.isinf) and not defines_infinities(graph):
+        return replace(ball, radius=np.where(np.isfinite(ball.value), ball.radius, np.inf))
+    return ball
+
+
+def _outputs(graph: Graph, gradient: bool) -> list[int]:
+    """Return the positions of the results that a kernel gives: all, or without the value those of a gradient."""
+    return list(graph.output_positions)[1:] if gradient else list(graph.output_positions)
+
+
+def _result_names(count: int) -> list[str]:
+    """Return the names of so many results."""
+    return ["y"] if count == 1 else [f"y{k}" for k in range(count)]
+
+
+def _are_several(returned: Any) -> bool:
+    """Return whether a kernel returned results in a tuple, dict or list; a list of numbers is one array."""
+    if isinstance(returned, list):
+        return bool(returned) and all(hasattr(r, "shape") for r in returned)
+    return isinstance(returned, tuple | dict)
+
+
+def _written_verdict(name: str) -> Verdict:
+    """Return the verdict on a kernel that changes its input `name`, or memory beside it."""
+    text = f"the kernel writes into its input {name}, or into memory beside it"
+    return Verdict("differs", np.inf, "written", name, detail=text)

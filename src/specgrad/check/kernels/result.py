@@ -1,0 +1,83 @@
+"""What `assert_conforms` returns, and what it raises."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ..cases.op_case import OpCase
+from ..verdicts.judge import Verdict
+from .case import KernelCase
+
+
+class ConformanceError(AssertionError):
+    """The kernel's answer is not explained by rounding; the text has the smallest case and the expected value.
+
+    question  the smallest case that shows the fault; `case` is another name of it
+    verdict   the verdict on it
+    script    a program that repeats it, of a kernel that was held against a reference
+    """
+
+    def __init__(self, question: OpCase | KernelCase, verdict: Verdict, text: str, script: str = "") -> None:
+        self.question, self.verdict, self.script = question, verdict, script
+        super().__init__(text)
+
+    @property
+    def case(self) -> OpCase | KernelCase:
+        """Return the smallest case that shows the fault."""
+        return self.question
+
+    def save_inputs(self, folder: str | Path = ".") -> None:
+        """Write the inputs of the smallest case as NAME.npy, as the script reads them."""
+        for name, a in self.question.arrays.items():
+            np.save(Path(folder) / f"{name}.npy", a)
+
+
+@dataclass(frozen=True)
+class ConformanceSummary:
+    """How many cases of `operator` were run, `counts` per verdict.
+
+    operator  the operator's name, or what the reference is called
+    closest   of the rounded answers, the one nearest to what is allowed; a list, empty where all were exact
+
+    >>> ConformanceSummary("relu", Counter(exact=300, refuses=100))
+    relu: 300 of 400 questions answered (300 exact, 100 refused)
+    """
+
+    operator: str
+    counts: Counter[str] = field(default_factory=Counter)
+    closest: list[Verdict] = field(default_factory=list, compare=False)
+
+    def add(self, verdict: Verdict) -> None:
+        """Count a verdict."""
+        self.counts[verdict.kind] += 1
+        if verdict.kind == "rounding" and verdict.ratio > self.ratio:
+            self.closest[:] = [verdict]
+
+    @property
+    def asked(self) -> int:
+        """The number of cases that were run."""
+        return self.counts.total()
+
+    @property
+    def answered(self) -> int:
+        """The number of cases that the kernel did not refuse."""
+        return self.asked - self.counts["refuses"]
+
+    @property
+    def judged(self) -> int:
+        """The number of answers of which every cell was judged."""
+        return self.counts["exact"] + self.counts["rounding"]
+
+    @property
+    def ratio(self) -> float:
+        """The largest error as a part of what is allowed; 0 where all was exact."""
+        return self.closest[0].ratio if self.closest else 0.0
+
+    def __repr__(self) -> str:
+        words = {"refuses": "refused"}
+        parts = ", ".join(f"{count} {words.get(kind, kind)}" for kind, count in self.counts.most_common())
+        return f"{self.operator}: {self.answered} of {self.asked} questions answered ({parts})"
