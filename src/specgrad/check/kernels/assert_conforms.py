@@ -75,8 +75,9 @@ def assert_conforms(
     ...
     >>> def mean_square(x):
     ...     return np.mean(x * x, axis=-1)
-    >>> assert_conforms(lambda x: (x * x).sum(-1) / np.float32(64), mean_square, inputs={"x": ("N", 64)})
-    mean_square: 42 of 42 questions answered (39 rounding, 3 exact)
+    >>> shapes = {"x": ("N", 64)}
+    >>> assert_conforms(lambda x: (x * x).sum(-1) / np.float32(64), mean_square, inputs=shapes)  # doctest: +ELLIPSIS
+    mean_square: 42 of 42 questions answered (...)
     """
     if isinstance(reference, str) and reference in OPERATORS and inputs is None:
         accept = case_filter(reference, ranks, where)
