@@ -300,11 +300,11 @@ def test_what_is_no_reference_or_input_is_refused(reference: Any, inputs: Any, w
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"formats": "int8"}, "must be among float16, bfloat16, float32, float64; got 'int8' for x"),
+        ({"formats": "int8"}, "must be among .*bfloat16, float32, float64; got 'int8' for x"),
         ({"formats": {"z": "float16"}}, "names 'z', which is no input"),
         ({"layouts": "diagonal"}, "must be among contiguous, strided, transposed; got 'diagonal'"),
         ({"layouts": ()}, "must be among"),
-        ({"arrays": "cupy"}, "must be one of numpy, torch, jax"),
+        ({"arrays": "cupy"}, "must be one of numpy, ml_dtypes, torch, jax"),
         ({"count": 0}, "count must be at least 1"),
         ({"ranks": (2,)}, "go with the name of an operator alone"),
     ],
@@ -384,6 +384,25 @@ def test_given_arrays_and_recorded_results() -> None:
         assert_conforms(wrong, sg.softmax, inputs=x)
     with pytest.raises(sg.ParameterError, match="recorded results go with the arrays"):
         assert_conforms(softmax(x), sg.softmax, inputs={"x": (3, 4)})
+
+
+@pytest.mark.parametrize("arrays", ["ml_dtypes", "torch", "jax"])
+def test_arrays_of_every_library(arrays: str) -> None:
+    pytest.importorskip(arrays)
+    half = Arithmetic("bfloat16", accumulate="float32")
+    kernel = lambda x, w: (x @ w).astype(x.dtype) if arrays == "ml_dtypes" else x @ w  # which gives float32
+    done = assert_conforms(kernel, sg.matmul, inputs=MATRICES, arrays=arrays, arithmetic=half)
+    assert done.judged > 30
+    given = {name: give_as(arrays, np.ones(shape, F32)) for name, shape in {"x": (2, 3), "w": (3, 2)}.items()}
+    assert assert_conforms(kernel, sg.matmul, inputs=given, arithmetic=half).counts == {"exact": 3}
+    with pytest.raises(sg.ParameterError, match="input x is of bfloat16; say how the kernel computes"):
+        assert_conforms(kernel, sg.matmul, inputs=given)
+    with pytest.raises(ConformanceError):
+        assert_conforms(lambda x, w: kernel(x, w) * 2, sg.matmul, inputs=MATRICES, arrays=arrays, arithmetic=half)
+
+
+def give_as(arrays: str, a: np.ndarray) -> Any:
+    return ARRAYS[arrays](a, "bfloat16")
 
 
 def test_labels_and_positions_are_handed_out_as_they_are() -> None:

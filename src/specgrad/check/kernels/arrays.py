@@ -9,20 +9,28 @@ from typing import Any
 import numpy as np
 
 from specgrad.errors import ParameterError, need
+from specgrad.rounding.formats.number_format import FLOAT8
 from specgrad.scalar import Array
 
 GUARD = 64  # cells before and behind a contiguous array, which no kernel may read or write
 LAYOUTS = ("contiguous", "strided", "transposed")
+SHORT = ("bfloat16", *FLOAT8)  # types that NumPy has not
 Give = Callable[[Array, str], Any]  # an array of numbers of that format, as the kernel takes them
 
 
 def _as_numpy_type(a: Array, dtype: str) -> Any:
-    """Return the array a in the type `dtype`; raise ParameterError for bfloat16, which NumPy has of ml_dtypes alone."""
-    try:
-        return a.astype(np.dtype(dtype))
-    except TypeError:
-        text = f'NumPy has no {dtype}; give arrays="torch" or "jax", or import ml_dtypes'
-        raise ParameterError("arrays", text, rule="P5") from None
+    """Return the array a in the type `dtype`; raise ParameterError for types that NumPy lacks."""
+    if dtype in SHORT:
+        raise ParameterError("arrays", f'NumPy has no {dtype}; give arrays="torch", "jax" or "ml_dtypes"', rule="P5")
+    return a.astype(dtype)
+
+
+def _as_ml_dtypes(a: Array, dtype: str) -> Any:
+    """Return the array a in the type `dtype` of NumPy, or else of ml_dtypes."""
+    need("ml_dtypes", "NumPy arrays of bfloat16 or float8 need")
+    import ml_dtypes
+
+    return a.astype(getattr(ml_dtypes, dtype) if dtype in SHORT else dtype)
 
 
 def _as_torch_tensor(a: Array, dtype: str) -> Any:
@@ -41,7 +49,12 @@ def _as_jax_array(a: Array, dtype: str) -> Any:
     return jnp.asarray(a).astype(dtype)
 
 
-ARRAYS: dict[str, Give] = {"numpy": _as_numpy_type, "torch": _as_torch_tensor, "jax": _as_jax_array}
+ARRAYS: dict[str, Give] = {
+    "numpy": _as_numpy_type,
+    "ml_dtypes": _as_ml_dtypes,
+    "torch": _as_torch_tensor,
+    "jax": _as_jax_array,
+}
 
 
 def giver(arrays: str) -> Give:
@@ -51,10 +64,23 @@ def giver(arrays: str) -> Give:
     return ARRAYS[arrays]
 
 
+def type_name(given: Any) -> str:
+    """Return the name of an array's type, whosever it is: float32, bfloat16; "" of what is no array."""
+    return str(getattr(given, "dtype", "")).removeprefix("torch.")
+
+
 def library_of(given: Any) -> str:
-    """Return whose array this is: "numpy" (lists too), "torch" or "jax"."""
+    """Return whose array this is, a key of ARRAYS; "numpy" of lists and numbers too."""
     kind = type(given).__module__.partition(".")[0]
-    return {"torch": "torch", "jax": "jax", "jaxlib": "jax"}.get(kind, "numpy")
+    own = "ml_dtypes" if type_name(given) in SHORT else "numpy"
+    return {"torch": "torch", "jax": "jax", "jaxlib": "jax"}.get(kind, own)
+
+
+def to_numpy(given: Any) -> Any:
+    """Return an array of any library as NumPy's; bfloat16 and float8 become float32, which holds them."""
+    if type_name(given) in SHORT:
+        given = given.float() if hasattr(given, "float") else given.astype("float32")
+    return np.asarray(given.detach() if hasattr(given, "detach") else given)
 
 
 @dataclass(eq=False)

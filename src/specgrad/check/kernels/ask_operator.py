@@ -10,7 +10,6 @@ import numpy as np
 from specgrad.errors import ParameterError
 from specgrad.process import ProcessResult
 from specgrad.rounding import Arithmetic
-from specgrad.scalar import Array
 
 from ..cases.generate import FINITE, Accept, draw_cases
 from ..cases.op_case import OpCase
@@ -22,17 +21,10 @@ from ..conform.repro_script import literal
 from ..runtimes import NotOffered
 from ..verdicts.judge import Verdict, expected
 from ..verdicts.run_case import CaseRunner, with_gradient
-from .arrays import giver
+from .arrays import SHORT, giver, to_numpy
 from .draw_inputs import to_format
 from .examine import Kernel
 from .result import ConformanceError, ConformanceSummary
-
-
-def _to_numpy(result: Any) -> Array:
-    """Return a kernel's result as a NumPy array; bfloat16 becomes float32, which holds it."""
-    if str(getattr(result, "dtype", "")).endswith("bfloat16"):
-        result = result.float() if hasattr(result, "float") else result.astype("float32")
-    return np.asarray(result.detach() if hasattr(result, "detach") else result)
 
 
 class KernelExaminer(CaseRunner):
@@ -64,7 +56,7 @@ class KernelExaminer(CaseRunner):
             with np.errstate(all="ignore"):  # the data hold NaN and infinities on purpose
                 returned = function(*args, **attributes_of(question))
             results = returned if isinstance(returned, tuple | list) else [returned]
-            return ProcessResult("answers", tuple(_to_numpy(r) for r in results))
+            return ProcessResult("answers", tuple(to_numpy(r) for r in results))
         except (NotImplementedError, NotOffered) as error:
             return ProcessResult("refuses", reason=str(error))
         except Exception as error:
@@ -94,7 +86,7 @@ def _failure_text(question: OpCase, verdict: Verdict, answer: ProcessResult, exa
         head = f"{question.operator}: {verdict.kind}, rule [{label}] ({TEXT[label]})\n  {verdict}"
         must = [f"  must be {balls[number].value.tolist()}"]
         must += [f"  got     {got.tolist() if got is not None else answer.reason}"]
-    dtype = f"np.{examiner.arithmetic.dtype}".replace("np.bfloat16", "np.float32")
+    dtype = "np.float32" if examiner.arithmetic.dtype in SHORT else f"np.{examiner.arithmetic.dtype}"
     rows = [f"  {name} = {literal(a, dtype)}" for name, a in question.inputs().items()]
     rows += [f"  {name} = {value!r}" for name, value in attributes_of(question).items()]
     return "\n".join([head, f"  smallest question found: {question}", *rows, *must])

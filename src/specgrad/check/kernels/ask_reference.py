@@ -13,10 +13,9 @@ from specgrad.errors import ParameterError
 from specgrad.graph.ir.tree import is_shape
 from specgrad.interop.model import array_of
 from specgrad.rounding import FORMATS, Arithmetic
-from specgrad.scalar import Array
 
 from ..verdicts.judge import Verdict
-from .arrays import library_of
+from .arrays import library_of, to_numpy, type_name
 from .case import KernelCase
 from .draw_inputs import InputShapes, check_formats, drawn_cases, to_format, usual_count
 from .examine import Kernel, ReferenceExaminer
@@ -142,20 +141,14 @@ def shapes_of(named: Mapping[str, Any]) -> dict[str, tuple[int | str, ...]] | No
 def given_case(inputs: Any) -> KernelCase:
     """Return the case of arrays that were given, which the kernel gets in their own types."""
     named = named_inputs(inputs)
-    held = {name: array_of(value, name, "assert_conforms") for name, value in named.items()}
-    formats = {name: _type_name(value, held[name]) for name, value in named.items()}
-    return KernelCase(held, formats)
-
-
-def _type_name(given: Any, held: Array) -> str:
-    """Return the name of an array's type: float32, bfloat16, int64; of a number or a list that of its array."""
-    return str(getattr(given, "dtype", held.dtype)).removeprefix("torch.")
+    held = {name: array_of(to_numpy(value), name, "assert_conforms") for name, value in named.items()}
+    return KernelCase(held, {name: type_name(value) or held[name].dtype.name for name, value in named.items()})
 
 
 def given_library(inputs: Any) -> str:
-    """Return whose arrays were given: "torch" or "jax" if one is of these, else "numpy"."""
-    kinds = {library_of(value) for value in named_inputs(inputs).values()}
-    return next((k for k in ("torch", "jax") if k in kinds), "numpy")
+    """Return whose arrays were given: the first that is not NumPy's decides."""
+    libraries = [library_of(value) for value in named_inputs(inputs).values()]
+    return next((name for name in libraries if name != "numpy"), "numpy")
 
 
 def check_arithmetic(case: KernelCase, arithmetic: Arithmetic | None) -> Arithmetic:

@@ -54,10 +54,11 @@ def assert_conforms(
     inputs      arrays; or shapes by name, of which usual numbers are drawn, and those at which kernels go wrong:
                 {"x": ("N", 64), "w": (64, 8)}, where a text leaves a size open; or a strategy of Hypothesis. Instead of
                 a kernel the arrays that it returned elsewhere may be given, for inputs that are arrays
-    formats     of drawn inputs, for all or by name: "float32", "float16", "bfloat16"; the arithmetic's where not given
+    formats     of drawn inputs, for all or by name: "float32", "bfloat16", "float8_e4m3fn" ...; if not given, the
+                arithmetic's
     layouts     how inputs lie in memory, each of which is asked: "contiguous", "strided", "transposed"
     gradient    gradient(g, *arrays) gives the cotangents of all arrays (and takes the attributes of an operator)
-    arrays      "numpy", "torch" or "jax": whose arrays the kernel takes; those that were given, else NumPy's
+    arrays      "numpy", "ml_dtypes", "torch" or "jax": whose arrays the kernel takes; as given, else NumPy's
     arithmetic  the format of results, and how they may be summed; float32 unless another is given
     ranks       how many spatial axes to ask of an operator: ranks=(2,) for a kernel of images alone
     where       attributes to ask: {"dilation": 1, "groups": 1}, or a function of the attributes

@@ -124,7 +124,7 @@ def usual_count(inputs: InputShapes, layouts: Sequence[str]) -> int:
 
 def to_format(x: Array, name: str) -> Array:
     """Return float32 numbers rounded to a format, ties to even; numbers outside its range are first scaled near its
-    ends.
+    ends. An infinity is NaN in a format that has none.
 
     >>> to_format(np.float32([1.001, 1e6, 1e-9]), "float16")
     array([1.0009766e+00, 1.9530000e+03, 5.9604645e-08], dtype=float32)
@@ -140,7 +140,7 @@ def to_format(x: Array, name: str) -> Array:
         wide = np.ldexp(wide, np.where(exponent < bottom, bottom - exponent, 0))
         step = np.maximum(np.frexp(wide)[1] - form.digits, form.lowest - form.digits + 1)
         near = np.ldexp(np.rint(np.ldexp(wide, -step)), step)
-    return np.where(np.isfinite(x), near, x).astype(np.float32)
+    return np.where(np.isfinite(x), near, np.nan if form.finite else x).astype(np.float32)
 
 
 def check_formats(shapes: Mapping[str, Any], formats: Any, usual: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from ..runtimes import NotOffered
 from ..verdicts.arithmetic_classes import reclassify
 from ..verdicts.judge import SEVERITY, Verdict, allowed_balls, judge_array, mismatches, worst
 from ..verdicts.observation import Observation
-from .arrays import giver, hand_out
+from .arrays import giver, hand_out, to_numpy, type_name
 from .case import KernelCase
 from .reference import Reference, defines_infinities, defines_nan
 
@@ -149,7 +149,9 @@ class ReferenceExaminer:
             if self.check_dtype and (text := self._type_fault(name, part, graph.nodes[position].kind)):
                 return Verdict("differs", np.inf, "type", name, detail=text)
             try:
-                answer.append((name, array_of(part, name, "the kernel").copy()))  # a view may change with the next call
+                answer.append(
+                    (name, array_of(to_numpy(part), name, "the kernel").copy())
+                )  # a view may change with the next call
             except ParameterError as error:
                 return Verdict("differs", np.inf, "type", name, detail=str(error))
         return answer
@@ -159,7 +161,7 @@ class ReferenceExaminer:
 
         Positions are integers of any size. A result of truth values may stand for 0 and 1.
         """
-        got = str(getattr(part, "dtype", "")).removeprefix("torch.")
+        got = type_name(part)
         if not got or got == "bool":
             return ""
         if kind == "index":

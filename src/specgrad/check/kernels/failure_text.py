@@ -96,9 +96,9 @@ def repeat_script(failure: Examination, kernel: Any, arrays: str) -> str:
     """
     case, verdict = failure.case, failure.verdict
     lines = ["import numpy as np", "from numpy import inf, nan"]
-    lines += {"torch": ["import torch"], "jax": ["import jax.numpy as jnp"]}.get(arrays, [])
-    rare = arrays == "numpy" and not all(hasattr(np, f) for f in case.formats.values())
-    lines += ["import ml_dtypes"] if rare else []
+    lines += {"torch": ["import torch"], "jax": ["import jax.numpy as jnp"], "ml_dtypes": ["import ml_dtypes"]}.get(
+        arrays, []
+    )
     lines += [_import_of(kernel), ""]
     lines += [line for name in case.arrays for line in _input_lines(case, name, arrays)]
     result = next((k for k, r in enumerate(failure.results) if r.name == verdict.result), None)
