@@ -107,7 +107,7 @@ class Process:
             when = AFTER_RETURN
             header, results = self._next_frame(PROTOCOL_SECONDS, None)
         except _SilenceError as silence:
-            if not alone and silence.outcome != "times out":
+            if not alone and (when == AFTER_RETURN or silence.outcome != "times out"):
                 self.close()
                 return self.run(program, arrays, first)
             if silence.outcome is None or when == AFTER_RETURN:
@@ -124,8 +124,6 @@ class Process:
         """Return whether the present worker has read this request and begun its program. False: start a new one."""
         if self._worker is None or self._worker.poll() is not None:
             return False
-        self._stderr.seek(0)
-        self._stderr.truncate()  # what earlier requests left there is not quoted
         try:
             self._next_frame(PROTOCOL_SECONDS, "calling", request)
         except _SilenceError:
