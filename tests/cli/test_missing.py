@@ -185,6 +185,7 @@ def test_a_broken_package_is_named_with_its_own_words(tmp_path: Path, monkeypatc
 ASKED_BEFORE = {
     "specgrad.bounds.box": {"torch", "jax"},  # the caller's own tensor is of one of them
     "specgrad.bounds.search": {"torch", "onnx"},  # certify and prove ask first, and interop.model for ONNX files
+    "specgrad.check.conform.cropped_reference": {"torch"},  # for a tensor that was handed over
     "specgrad.check.models": {"torch", "onnx"},  # interop.model asks first
     "specgrad.check.decisions": {"torch", "jax"},  # preserve asks first; JAX is run where it is installed
     "specgrad.scale.tile": {"torch", "jax"},  # the caller's own tensor is of one of them

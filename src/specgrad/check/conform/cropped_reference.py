@@ -150,7 +150,9 @@ def read_cells(array: Any, positions: tuple[Array, ...]) -> Array:
     short = str(getattr(array, "dtype", "")) == "torch.bfloat16"
     if hasattr(array, "detach"):
         array = array.detach()
-        array = (array.view(_torch_int16()) if short else array).numpy()
+        import torch
+
+        array = (array.view(torch.int16) if short else array).numpy()
     array = np.asanyarray(array)
     boxes = tuple(slice(int(p[0]), int(p[-1]) + 1) if len(p) else slice(0, 0) for p in positions)
     inside = array[boxes]
@@ -160,13 +162,6 @@ def read_cells(array: Any, positions: tuple[Array, ...]) -> Array:
     elif apart:
         inside = inside[np.ix_(*(p - p[0] if len(p) else p for p in positions))]
     return _as_float32(np.asarray(inside)) if short else np.asarray(inside)
-
-
-def _torch_int16() -> Any:
-    """Return PyTorch's type of 16-bit integers."""
-    import torch
-
-    return torch.int16
 
 
 def _as_float32(bits: Array) -> Array:

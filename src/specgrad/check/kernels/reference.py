@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from specgrad.errors import ParameterError, SpecgradError
+from specgrad.errors import ParameterError, SpecgradError, need
 from specgrad.graph.builder import trace
 from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node
 from specgrad.graph.transforms.autodiff import vjp
@@ -116,6 +116,7 @@ def _model_of(source: Any) -> Model | None:
 
 def _as_module(function: Callable[..., Any]) -> Any:
     """Return a function of tensors as a PyTorch module."""
+    need("torch", "functions of tensors need")
     import torch
 
     class TorchFunction(torch.nn.Module):
