@@ -41,7 +41,8 @@ def write_pair(path: str | Path, text: bytes, beside: Path, data: bytes) -> None
     pair or the new one.
 
     No system exchanges two files at once, so the text alone says which pair is there. The data wait under a name that
-    `partner` finds by the text, the text is exchanged, the data take their place.
+    `partner` finds by the text, the text is exchanged, the data take their place. OSError, before anything is written,
+    where `beside` cannot be a file.
     """
     refuse_misplaced(beside)
     waiting = _staged_path(text, beside)

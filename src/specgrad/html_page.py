@@ -104,7 +104,7 @@ figure img { image-rendering: pixelated; max-width: 100%; height: auto; border: 
 
 
 def escape(text: str) -> str:
-    """Return data as HTML text: escaped, with control characters made visible."""
+    """Return text escaped for HTML, attribute values included; control characters but newlines are made visible."""
     return escape_html("\n".join(map(printable, text.split("\n"))))
 
 

@@ -194,7 +194,7 @@ class Op:
         return self  # a record is never changed, and graphs know operators by identity
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by name: an operator is code, and the reader must have it."""
+        """Pickle by name: an operator is code, and the reader must have it. UnsupportedError if it is unregistered."""
         if (OUTSIDE | _registered).get(self.name) is not self:
             raise UnsupportedError(self.name, "is not registered, so it cannot be pickled; register it first")
         return operator_named, (self.name,)
@@ -405,7 +405,10 @@ def _recorder(args: Sequence[Value]) -> Handler | None:
 
 
 def run_spec(op: Op, args: Sequence[Any], params: Params) -> Array:
-    """Return the specification's result on NumPy arrays, after the shape rule has agreed."""
+    """Return the specification's result on NumPy arrays, after the shape rule has agreed.
+
+    ShapeError if shapes do not fit, ScalarError if floats and exact numbers are mixed.
+    """
     op.shape(*(shape_of(a) for a in args), **params)
     arrays: list[Any] = list(args)
     real = [i for i, a in enumerate(args) if i not in op.index_args and not is_literal(a)]

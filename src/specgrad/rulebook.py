@@ -31,6 +31,8 @@ def rules() -> dict[str, str]:
 def rule(label: str) -> str:
     """Return the rule of the contract with this label, as errors quote it: formula, example, enforcement.
 
+    ParameterError for an unknown label.
+
     >>> print(rule("P4").splitlines()[0])
     [P4] An empty batch gives an empty result
     """

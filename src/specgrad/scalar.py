@@ -221,7 +221,10 @@ _erf_floats = np.frompyfunc(math.erf, 1, 1)
 
 
 def apply(name: str, x: Array) -> Array:
-    """Return the function `name` of every cell of an array, by `call`."""
+    """Return the function `name`, one that `call` knows, of every cell of an array.
+
+    Cells of arrays of objects go through `call`.
+    """
     x = np.asarray(x)  # arithmetic on an object array of rank 0 gives its bare cell
     if x.dtype == object:
         return _objects([call(name, v) for v in x.flat], x.shape)

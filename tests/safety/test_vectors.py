@@ -238,6 +238,12 @@ def test_every_class_has_a_case_and_tags_are_unique(pack: Path) -> None:
     assert "does not guarantee" in found["incompleteness"]
 
 
+def test_a_note_on_transposed_factors_stands_where_one_is_transposed() -> None:
+    cases = [v.case for v in vectors(OPERATORS["Gemm"]) if v.zone.word == "TRANS" and v.kind == "FLOAT"]
+    noted = {(c.attributes["transA"], c.attributes["transB"]): "transA" in c.note for c in cases}
+    assert noted == {(0, 0): False, (0, 1): True, (1, 0): True, (1, 1): True}
+
+
 def test_records_name_their_operator_and_no_class_twice() -> None:
     for name, record in OPERATORS.items():
         assert record.operator == name

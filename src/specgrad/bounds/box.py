@@ -21,7 +21,8 @@ class Box:
 
     Ends may be NumPy, PyTorch or JAX arrays; results come back as the same kind. They are taken as float64, exactly;
     where a deployed network's format does not hold an end, its bounds hold for the inputs rounded to it as well.
-    Integers are numbers like any other: between the bytes 3 and 5 lies 4.5 too.
+    Integers are numbers like any other: between the bytes 3 and 5 lies 4.5 too. ShapeError unless low and high have one
+    shape and low <= high everywhere, NaN excluded.
 
     >>> Box([0.0, 1.0], [1.0, 1.0]).width
     array([1., 0.])

@@ -41,8 +41,8 @@ def crown(
 
     box          a Box, or a tuple with a Box or an array (or a structure of them) per argument of the graph; boxes with
                  one more axis in front are several, and so are the answers
-    objective    rows (S, n) over the outputs, flattened one after the other; None: every output by itself. For several
-                 boxes the same, or rows (boxes, S, n)
+    objective    rows (S, n) over the outputs, flattened one after the other; None: every output by itself. Several
+                 boxes share them, or have rows (boxes, S, n)
     deployed     True: for every execution that `arithmetic.deployment` describes (float32, fused, unless given), and
                  for exact arithmetic as well; False: for exact arithmetic alone
     alpha_steps  gradient steps on the slopes (alpha) of unstable relus, for the objective; more steps, narrower bounds

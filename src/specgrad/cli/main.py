@@ -143,7 +143,7 @@ class Commands(TyperGroup):
         return words, loaded(words), args[1 if args[0] in STANDARD else 2 :]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command `cmd_name`; a usage error says where a command that moved is now. `ctx` is click's."""
+        """Return the command `cmd_name`; BadParameter says where a command that moved is now. `ctx` is click's."""
         if cmd_name in MOVED:
             raise typer.BadParameter(f"there is no command {cmd_name} any more: {MOVED[cmd_name]}")
         return super().get_command(ctx, cmd_name)

@@ -122,7 +122,10 @@ class Engine:
         return compute
 
     def run(self, op: Op, args: Sequence[Any], params: Params) -> Any:
-        """Compute one eager call. It is written out flat: this is the entire cost of a call beyond the engine's own."""
+        """Compute one eager call. It is written out flat: this is the entire cost of a call beyond the engine's own.
+
+        ScalarError for integer tensors that are neither indices nor masks nor only moved.
+        """
         tensor = self.tensor
         shapes = []
         for a in args:
@@ -138,7 +141,10 @@ class Engine:
         return record_call(compute or self.kernel_for(op, shapes, params), *args)
 
     def _run_with_numbers(self, op: Op, args: Sequence[Any], params: Params) -> Any:
-        """Compute one eager call with arguments that are not tensors: Python numbers, NumPy indices."""
+        """Compute one eager call with arguments that are not tensors: Python numbers, NumPy indices.
+
+        ScalarError for integer tensors that are neither indices nor masks nor only moved.
+        """
         args = self._with_positions(op, args)
         self._check_integers(op, args)
         shapes = [a.shape if isinstance(a, self.tensor) else self._number_shape(op, a) for a in args]

@@ -72,9 +72,10 @@ class CallRecorder:
         return "\n    ".join(lines)
 
     def _name(self, t: Any) -> str:
-        """Return a new variable name for t; the recording is incomplete if t has one already or is no tensor.
+        """Return a new variable name for t, and record it.
 
-        A tensor with two names may be two tensors at the next call.
+        The recording is incomplete if t has one already or is no tensor. A tensor with two names may be two tensors at
+        the next call.
         """
         name = f"t{len(self._alive)}"
         if not isinstance(t, self.tensor) or id(t) in self._names:
@@ -84,9 +85,11 @@ class CallRecorder:
         return name
 
     def _argument_source(self, value: Any, *, of_call: bool = False) -> str:
-        """Return the variable name of a recorded tensor, or of a constant made from a setting `value`.
+        """Return the variable name of a recorded tensor, or of a constant that is made from a setting `value` and
+        recorded.
 
-        `of_call`: it is a result, which a recorded step must have made.
+        `of_call`: it is a result, which a recorded step must have made. The recording is incomplete if none has, or if
+        the setting cannot be kept.
         """
         if id(value) in self._names:
             return self._names[id(value)]

@@ -213,7 +213,10 @@ def with_layout(table: TermTable, op: str, params: tuple[Any, ...], number: int,
 
 
 def apply_layout(op: str, params: tuple[Any, ...], cells: Array, old: Shape, new: Shape) -> Array:
-    """Return an array that repeats along axes of one cell, after a permutation or reshape from shape `old` to `new`."""
+    """Return `cells`, which repeat along axes of one cell, after the operator `op` from shape `old` to `new`.
+
+    `op` is "permute", with (axes,) in `params`, or "reshape".
+    """
     if op == "permute":
         return cells.transpose(params[0])
     return _reshape_repeated(cells, old, new)

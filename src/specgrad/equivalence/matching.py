@@ -25,7 +25,10 @@ CELLS_PER_LOOK = 2**12  # at the clock
 
 
 def fingerprints(graph: Graph, numbers: dict[Any, int]) -> list[int]:
-    """Return a number per node, equal for equal nodes up to names, order and sharing; weights by their bits."""
+    """Return a number per node, equal for equal nodes up to names, order and sharing; weights by their bits.
+
+    `numbers` holds those given so far, and is extended: graphs with one such dict are compared by their numbers.
+    """
     inputs = {p: k for k, p in enumerate(graph.input_positions)}
     formats: Mapping[str, str] = getattr(graph, "formats", {})
     each: list[int] = []
@@ -106,7 +109,10 @@ class Skeleton:
             self._atoms.append(self._numbers.setdefault(key, len(self._numbers)))
 
     def of_value(self, number: int) -> int:
-        """Return the structure number of a value; only its atoms count, not shifts and scales."""
+        """Return the structure number of a value; a new structure gets the next number.
+
+        Only its atoms count, not shifts and scales.
+        """
         value = self.table.values[number]
         key = ("value", value.shape, tuple(sorted(self._atoms[a] for a, _ in value.terms)))
         return self._numbers.setdefault(key, len(self._numbers))

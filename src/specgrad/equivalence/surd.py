@@ -97,7 +97,10 @@ def _root_coefficients(x: Any) -> Mapping[int, Fraction]:
 
 
 def _from_coefficients(parts: Mapping[int, Fraction]) -> Exact:
-    """Return the number sum of r * sqrt(q): a Fraction if no root remains, else a Surd."""
+    """Return the number sum of r * sqrt(q): a Fraction if no root remains, else a Surd. `parts` is {q: r}.
+
+    ScalarError for more than MAX_TERMS roots.
+    """
     kept = {q: r for q, r in parts.items() if r}
     if len(kept) > MAX_TERMS:
         raise ScalarError("surd", f"more than {MAX_TERMS} roots in one number are not kept")

@@ -65,7 +65,10 @@ class TermTable:
         return number
 
     def constant(self, constant: Constant) -> int:
-        """Return the number of a constant; equal ones that were folded differently explain no difference."""
+        """Return the number of a constant, entering it if it is new.
+
+        An equal one that was folded differently marks the entry as mixed: it explains no difference.
+        """
         number = self._number("constant", constant.key(), constant, self.constants)
         kept = self.constants[number]
         if kept is not constant and not kept.mixed and not kept.folded_like(constant):
@@ -110,7 +113,10 @@ class TermTable:
         return self.numbers_of(value.shift)
 
     def constant_of(self, number: int) -> Array | None:
-        """Return the exact numbers of a value that is constant; None for others."""
+        """Return the exact numbers of the value `number`, with one cell along axes on which they repeat.
+
+        None if it is not constant. TooManyError for one of too many cells.
+        """
         value = self.values[number]
         return None if value.terms else self.shift_of(value)
 

@@ -88,7 +88,7 @@ class GraphBuilder:
         return Var(self, len(self.nodes) - 1)
 
     def unique(self, base: str) -> str:
-        """Return `base`, with a counter appended if the name is taken."""
+        """Return `base`, with a counter appended if the name is taken; the name is taken from then on."""
         self._names[base] += 1
         count = self._names[base]
         return base if count == 1 else self.unique(f"{base}_{count}")
@@ -118,7 +118,7 @@ class GraphBuilder:
     def _size(self, text: str) -> SymbolicSize:
         """Return the symbolic size that `text` names ("N", "H=224"), one for all inputs of the graph.
 
-        ShapeError if it is given two defaults.
+        A new one is remembered in `sizes`. ShapeError if it is given two defaults.
         """
         size = symbolic(text, self.guards)
         (new,) = symbols_in(size)
@@ -209,7 +209,10 @@ class GraphBuilder:
         return var.id
 
     def _name_and_layer(self, op: Op) -> tuple[str, str]:
-        """Return name and layer of a new node, from the scopes around the call."""
+        """Return name and layer of a new node, from the scopes around the call.
+
+        The name is taken from then on; the first node in a composite scope takes a name for its group as well.
+        """
         if self.prefix is not None:
             return self.unique(self.prefix), self.prefix
         scopes = SCOPES.get()

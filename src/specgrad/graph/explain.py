@@ -110,6 +110,8 @@ def _divisor(node: Node, window: Window, spatial: Shape, reads: Sequence[Read]) 
 def explain(graph: Graph, index: Sequence[int], layer: str | None = None) -> CellExplanation:
     """Return what the cell `index` of a layer's output (by default the graph's first output) is computed from.
 
+    ShapeError if that is no cell of it.
+
     >>> import specgrad as sg
     >>> g = sg.trace(lambda x: sg.avg_pool(x, (3,), stride=2, padding=1, count_include_pad=False), (1, 4))
     >>> answer = explain(g, (0, 0))

@@ -104,7 +104,7 @@ class Graph(Program):
         return self
 
     def _at(self, given: dict[str, int]) -> Self:
-        """Return the graph at the sizes `given` by name, defaults for others, from a cache."""
+        """Return the graph at the sizes `given` by name, defaults for others, from a cache; a full one is emptied."""
         assert self.open is not None
         sizes = opening.checked_sizes(self.open, given)
         key = tuple(sizes.values())

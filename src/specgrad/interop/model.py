@@ -117,7 +117,10 @@ class Model:
         return list(self.source.names) if self.kind == "graph" else [i.name for i in self.inputs]
 
     def closed_shapes(self, asked: Mapping[str, Shape]) -> dict[str, Shape]:
-        """One shape per input: as asked, else as declared with an open batch of 1; another open size is an error."""
+        """One shape per input: as asked, else as declared with an open batch of 1.
+
+        ParameterError for another open size.
+        """
         return {i.name: asked[i.name] if i.name in asked else _at_batch_one(i) for i in self.inputs}
 
     def graph(self, shapes: Mapping[str, Sequence[int]] | None = None, *, largest_value: int | None = None) -> Graph:
@@ -231,7 +234,10 @@ class Model:
 
     @cached_property
     def _read(self) -> tuple[Any, Path | None]:
-        """The ModelProto, and the folder that its external data must lie in."""
+        """The ModelProto, and the folder that its external data must lie in.
+
+        ParameterError for a model that is no ONNX file.
+        """
         if self.kind != "onnx":
             text = f"the model must be an ONNX file; got {type(self.source).__name__}"
             raise ParameterError("model", text, rule="P5")

@@ -389,7 +389,7 @@ def normal_cdf(x: Value) -> Value:
 
 @composite
 def gelu(x: Value, approximate: str = "none") -> Value:
-    """x * normal_cdf(x); approximate="tanh" gives the tanh formula, with PyTorch's constants.
+    """x * normal_cdf(x) for approximate="none"; "tanh" gives the tanh formula, with PyTorch's constants.
 
     ParameterError for another word.
 

@@ -49,6 +49,7 @@ def attention(
 
     q is (..., L, E), k (..., S, E), v (..., S, Ev); scale is 1/sqrt(E) unless said. A mask of numbers is added to the
     products; one of booleans, which must be known, admits the keys where it is true. causal: query i sees keys 0..i.
+    ShapeError if these sizes contradict each other, ParameterError for causal with a mask.
 
     >>> x = np.array([[1.0, 0.0], [0.0, 1.0]])
     >>> attention(x, x, x, causal=True, scale=1)[0]

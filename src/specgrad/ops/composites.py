@@ -25,8 +25,9 @@ def pad(x: Value, widths: Sequence[tuple[int, int]], *, value: Number = 0, mode:
 
     ShapeError for more widths than axes.
 
-    mode "reflect" mirrors at the first and last cell, "edge" repeats them, "wrap" goes on at the other end (PyTorch:
-    reflect, replicate, circular); one axis after the other, and as often as the padding is wide.
+    mode "constant" fills with `value`; "reflect" mirrors at the first and last cell, "edge" repeats them, "wrap" goes
+    on at the other end (PyTorch: reflect, replicate, circular); one axis after the other, and as often as the padding
+    is wide.
 
     >>> pad(np.ones(2), [(1, 2)])
     array([0., 1., 1., 0., 0.])
@@ -91,6 +92,7 @@ def fold(f: Callable[[Value, Value], Value], init: Value, x: Value, *, rank: int
 
     f is any function of (so far, cell) that is made of operators; both have the leading shape, and so must its result.
     init is a number, or a value of that shape. A graph records f once per cell; derivatives are those of its operators.
+    ShapeError if a result of f has another shape.
 
     >>> fold(lambda so_far, cell: so_far * 10 + cell, 0, np.array([[1.0, 2.0], [3.0, 4.0]]), rank=1)
     array([12., 34.])
@@ -205,7 +207,10 @@ def _normalise(x: Value, axes: Sequence[int], eps: Number) -> Value:
 def layer_norm(
     x: Value, shape: Sequence[int], weight: Value | None = None, bias: Value | None = None, *, eps: Number = 1e-5
 ) -> Value:
-    """(x - mean) / sqrt(var + eps) over the last axes, which must have `shape`; then * weight + bias."""
+    """(x - mean) / sqrt(var + eps) over the last axes, which must have `shape`; then * weight + bias.
+
+    ShapeError if they have not.
+    """
     tail, xs = tuple(shape), shape_of(x)
     if not tail or xs[max(0, len(xs) - len(tail)) :] != tail:
         raise ShapeError("layer_norm", f"the last axes must be {tail}; got input shape {xs}")

@@ -107,7 +107,10 @@ def _check_w(name: str, w: Shape, win: Window, groups: int, channels: str) -> No
 
 
 def _conv_shape(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Shape:
-    """Return the output shape of conv for the shapes of x, w and, if given, the bias b."""
+    """Return the output shape of conv for the shapes of x, w and, if given, the bias b.
+
+    ShapeError if they do not fit each other and the window.
+    """
     _check_w("conv", w, window, groups, "Cout, Cin/groups")
     _check_x("conv", x, w, w[1] * groups, window.size)
     _check_b("conv", w[0], b)
@@ -231,7 +234,10 @@ CONV: Op = register(
 
 
 def _transpose_shape(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Shape:
-    """Return the output shape of conv_transpose for the shapes of x, w and, if given, the bias b."""
+    """Return the output shape of conv_transpose for the shapes of x, w and, if given, the bias b.
+
+    ShapeError if they do not fit each other and the window.
+    """
     _check_w("conv_transpose", w, window, groups, "Cin, Cout/groups")
     _check_x("conv_transpose", x, w, w[0], window.out)
     _check_b("conv_transpose", w[1] * groups, b)

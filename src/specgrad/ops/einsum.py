@@ -39,7 +39,8 @@ def _name_ellipsis(equation: str, values: tuple[Value, ...]) -> tuple[str, tuple
     """Return the equation with letters for the axes of an ellipsis, and the values without those that are stretched.
 
     As in NumPy the axes stand for each other from the last one on; one of size 1 beside a longer one is left out of its
-    value. Without an arrow they come first in the result.
+    value. Without an arrow they come first in the result. ParameterError for dots that are no ellipsis, ShapeError for
+    fewer axes than letters.
     """
     left, arrow, out = equation.replace(" ", "").partition("->")
     terms = left.split(",")

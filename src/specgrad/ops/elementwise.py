@@ -578,6 +578,8 @@ POWER = unary(
 def power(x: Value, exponent: Number) -> Value:
     """x**exponent for a number exponent; over rationals the exponent must be whole, or x a square for halves.
 
+    ShapeError for an exponent that is not finite.
+
     >>> power(np.array([2.0, 3.0]), 2)
     array([4., 9.])
     """

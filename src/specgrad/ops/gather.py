@@ -32,7 +32,7 @@ def _check_axis(name: str, axis: int, shape: Shape) -> None:
 
 
 def _gather_shape(x: Shape, i: Shape, *, axis: int) -> Shape:
-    """Return the output shape of gather."""
+    """Return the output shape of gather. ShapeError if x has no such axis."""
     _check_axis("gather", axis, x)
     return x[:axis] + i + x[axis + 1 :]
 

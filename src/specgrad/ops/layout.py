@@ -296,10 +296,9 @@ SLICE = register(
 
 @cached_call
 def slice_(x: Value, *ranges: Any) -> Value:
-    """Return x sliced by `ranges`, Python slices (or None for all), one per axis from the first; steps must be
-    positive.
+    """Return x sliced by `ranges`, Python slices (or None for all), one per axis from the first.
 
-    ShapeError for more slices than axes.
+    Steps must be positive. ShapeError for more slices than axes, ParameterError for other steps.
 
     >>> slice_(np.arange(10.0), slice(1, 8, 3))
     array([1., 4., 7.])

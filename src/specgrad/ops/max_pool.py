@@ -113,8 +113,10 @@ def _check_range(name: str, i: Array, cells: int, *, empty: bool = True) -> None
 
 
 def _take_spec(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
-    """Compute take: the cells of x at flat positions i of its last `rank` axes, 0 at -1 if `empty`, over any scalar
-    type.
+    """Return y of i's shape: the cells of x at the flat positions i of its last `rank` axes, over any scalar type.
+
+    i has the leading axes of x, then `rank` axes of any sizes. With `empty` a position -1 gives 0. ShapeError if
+    another position lies outside x.
     """
     flat, where = _flatten_last(x, rank), _flatten_last(i, rank)
     _check_range("take", i, flat.shape[-1], empty=empty)
@@ -140,8 +142,9 @@ def _put_shape(gy: Shape, i: Shape, *, size: Shape, empty: bool) -> Shape:
 
 
 def _put_spec(gy: Array, i: Array, *, size: Shape, empty: bool) -> Array:
-    """Compute put: gy scatter-added at flat positions i into zeros of `size`, -1 dropped if `empty`, over any scalar
-    type.
+    """Return zeros of gy's leading axes and `size`, to which gy is added at the flat positions i, over any scalar type.
+
+    i has gy's shape. With `empty` cells at -1 are dropped. ShapeError if another position lies outside `size`.
     """
     _check_range("put", i, math.prod(size), empty=empty)
     lead = gy.shape[: gy.ndim - len(size)]
@@ -232,7 +235,8 @@ PUT: Op = register(
 def take(x: Value, i: Value, *, rank: int, empty: bool = True) -> Value:
     """Gather at flat indices: y[p] = x[i[p]], the last `rank` axes of x counted flat; 0 where i[p] = -1.
 
-    With empty=False a position -1 is refused.
+    i, and so y, has the leading axes of x, then `rank` axes of any sizes. ShapeError for a position outside x, with
+    empty=False also for -1.
 
     >>> take(np.array([5.0, 6.0, 7.0]), np.array([2, -1]), rank=1)
     array([7., 0.])
@@ -352,7 +356,10 @@ def _last_shape(i: Shape, *, rank: int, cells: int) -> Shape:
 
 
 def _last_spec(i: Array, *, rank: int, cells: int) -> Array:
-    """Return indices `i` in planes of `cells` with -1 for each one that a later position of the same plane repeats."""
+    """Return indices `i` in planes of `cells` with -1 for each one that a later position of the same plane repeats.
+
+    ShapeError for a position outside -1..cells-1.
+    """
     _check_range("last_writer", i, cells)
     flat = _flatten_last(i, rank)
     kept = np.full(flat.shape, -1, dtype=np.int64)

@@ -237,7 +237,8 @@ def smooth_max_pool(
     A padded tap is x = 0 and counts (padded="zero"), or is left out as in max_pool (padded="ignore"; a window with no
     tap inside then gives 0). For beta > 0 the result lies in [max, max + log(taps)/beta]. Derivatives: weights
     softmax(beta*x) over the window, for the tangent and for the cotangent. Rules: [W1] [W2] [P3]. No framework has it;
-    unfold + logsumexp is the usual stand-in. ParameterError for beta = 0, and for another word in `padded`.
+    unfold + logsumexp is the usual stand-in. Stride defaults to the kernel; an int kernel needs rank=. ParameterError
+    unless beta is a finite number other than 0, and for another word in `padded`.
 
     >>> smooth_max_pool(np.array([0.0, 0.0, 5.0, 1.0]), (2,), beta=100.0).round(3)
     array([0.007, 5.   ])

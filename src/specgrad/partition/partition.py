@@ -188,7 +188,10 @@ class Partition:
         return box if axis is None else (*box[:axis], self.interval(shape[axis], d), *box[axis + 1 :])
 
     def cut(self, p: int, d: int) -> Footprint:
-        """Return the footprint of value p on what part d owns: the boxes of its arguments, and the parameters there."""
+        """Return the footprint of value p on what part d owns: the boxes of its arguments, and the parameters there.
+
+        Footprints are cached.
+        """
         if (p, d) not in self._cache:
             self._cache[p, d] = self.rules[p].on(self.owned(p, d))
         return self._cache[p, d]

@@ -73,6 +73,8 @@ def box_rules(graph: Graph) -> dict[int, BoxRule]:
 class SpatialAxes:
     """The lines of a graph, from axes of its first data input; default: those after the second, or the last.
 
+    ShapeError if the first data input has no axes; `who` is who asks, for errors.
+
     axes     those of the first data input
     places   (node, axis) -> its line, and the cells of the first input that one of its cells stands for
     whole    the layers at which a line ends, by name

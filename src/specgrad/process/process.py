@@ -152,8 +152,10 @@ class Process:
         return frame
 
     def _worker_error(self, when: str, reason: str) -> WorkerError:
-        """Kill the worker and return the error to raise: `when` it ended, the `reason`, the last lines of its stderr,
-        and advice.
+        """Kill the worker, close this process, and return the error to raise, with the last lines of its stderr and
+        advice.
+
+        `when` it ended, in words; `reason`: how it ended, as "SIGKILL", which is taken for a lack of memory.
         """
         _kill(self._worker)
         self._worker.wait()

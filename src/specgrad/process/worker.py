@@ -76,7 +76,7 @@ def read_frame(stream: BinaryIO) -> Frame | None:
 def call(header: dict[str, Any], arrays: Sequence[Any]) -> Frame:
     """Run the program text in `header` on arrays and return (header, arrays) of its result, or its error in one line.
 
-    The last arrays are passed by the names in `header`.
+    A result that is no array of numbers is a TypeError. The last arrays are passed by the names in `header`.
     """
     space: dict[str, Any] = {"__name__": "program"}
     first = len(arrays) - len(header["names"])

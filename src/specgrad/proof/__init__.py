@@ -13,7 +13,10 @@ HOME = {"Certificate": "api", "check": "api", "Checked": "files.certificate", "R
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use: `specgrad.bounds` reads `base.executions`, and must not need python-flint."""
+    """Import a public name on first use: `specgrad.bounds` reads `base.executions`, and must not need python-flint.
+
+    AttributeError for another name.
+    """
     if name not in HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{HOME[name]}", __name__), name)

@@ -98,6 +98,7 @@ def _deployed_network(model: str, statement_: Any, x: Path | None, texts: Sequen
     """Return the deployed graph of the file `model` and what deployment changed, without using the prover's code.
 
     `statement_` is a property's file or (x, label, eps), `x` the file of the input, `texts` are of --shape.
+    ParameterError for models that declare floats other than float32.
     """
     from specgrad.interop.model import refuse_other_formats
     from specgrad.proof.base.deployed_graph import at_the_property, deployed_graph, rounded_constants

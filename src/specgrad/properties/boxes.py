@@ -59,7 +59,7 @@ def _ordered_pair(atom: LinearExpression) -> tuple[int, int] | None:
 
 
 def _root(parents: list[int], i: int) -> int:
-    """Return the representative of i in the union-find forest `parents`, with path compression."""
+    """Return the representative of i in the union-find forest `parents`, whose paths it shortens on the way."""
     while parents[i] != i:
         parents[i] = parents[parents[i]]
         i = parents[i]

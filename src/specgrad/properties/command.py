@@ -226,7 +226,7 @@ def _as_json(
 
 
 def _check_tensor_files(folder: Path | None, query: Path, force: bool) -> None:
-    """Raise an error if a tensor file that a query would write into `folder` exists and is foreign, unless `force`."""
+    """Raise OSError if a tensor file that a query would write into `folder` exists and is foreign, unless `force`."""
     from specgrad.properties.assignment import read_declarations
 
     if folder is None or not folder.is_dir():

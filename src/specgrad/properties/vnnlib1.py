@@ -152,7 +152,7 @@ class SExprReader:
         self.asserted: list[Formula] = []
 
     def feed(self, token: str) -> None:
-        """Read one token; PropertyError if it does not belong there."""
+        """Read one token, "(", ")" or a word; PropertyError if it does not belong there."""
         if token == "(":
             if len(self.stack) == MAX_DEPTH:
                 raise PropertyError(f"over {MAX_DEPTH} parentheses are open at once")
@@ -211,7 +211,7 @@ class SExprReader:
         known.add(int(rest[0][2:]))
 
     def result(self) -> Parsed:
-        """Return everything read so far, with all assertions in disjunctive normal form."""
+        """Return `parsed`, everything read so far, after entering all assertions in disjunctive normal form."""
         self.parsed.common, several = _split_common(self.asserted)
         self.parsed.alternatives = _all_of("assert", several, self.parsed)
         return self.parsed

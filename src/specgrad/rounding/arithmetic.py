@@ -40,6 +40,8 @@ class Arithmetic:
     overflow     "open": nothing is said of results beyond the largest number; "saturate": they are stored as that one
     ulps         per function (exp, log, tanh, ...) the declared error: see `specgrad.declared_errors`
 
+    ParameterError for words that are not these, and for formats that do not go together.
+
     >>> Arithmetic("bfloat16", accumulate="float32").u
     0.00390625
     >>> Arithmetic().execution, Arithmetic(rounding="any").u == 2.0**-23

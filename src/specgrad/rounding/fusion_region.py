@@ -201,6 +201,6 @@ def _limit_fronts(count: RoundingCount) -> RoundingCount:
 
 
 def _larger_of_both(a: RegionPart, b: RegionPart) -> RegionPart:
-    """Return a front that counts at least as much as fronts a and b, under the key of b."""
+    """Return a part whose every count is the larger of those of parts a and b, under the key of b."""
     names = ("before", "inputs", "cells", "folded", "spread", "others", "nodes")
     return RegionPart(b.key, *(max(getattr(a, n), getattr(b, n)) for n in names))

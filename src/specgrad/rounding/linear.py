@@ -77,10 +77,14 @@ def _magnitude_argument(p: Expansion, i: int, fresh: Sequence[int], group: Seque
 def stored_error(
     arithmetic: Arithmetic, size: Array, count: int | Array, stores: int, operands: int = 0, cores: int = 0
 ) -> Array:
-    """Return a bound of the error of `count` roundings in the accumulating format, `stores` in that of results,
-    `operands` of factors, with `cores` sums by tensor cores among them.
+    """Return an absolute bound of the rounding error of sums whose terms' absolute values add up to `size`.
 
-    It is relative to `size`; inf where a partial sum may overflow.
+    count      roundings that a term meets in the accumulating format
+    stores     roundings in the format of results
+    operands   roundings of factors
+    cores      how many of the sums are by tensor cores
+
+    inf where a partial sum may overflow. What is lost to underflow is not in it: see `underflow`.
     """
     inner, factor = arithmetic.inner, arithmetic.factor
     grown = arithmetic.grown(count, cores)
@@ -310,7 +314,8 @@ def rounded(
     alone: Array | None = None,
     stores: Stores | None = None,
 ) -> Ball:
-    """Return the ball of a result whose terms have met the roundings `met`.
+    """Return the ball of a result whose terms have met the roundings `met`, and raise `context.roundings` to their
+    number.
 
     carried   how far incoming radii move it
     size      the sum of absolute values of its terms

@@ -107,8 +107,8 @@ def _balls_of_nodes(
 ) -> list[Any]:
     """Return the balls of all nodes, computed in order; a ball is released after its last use (None).
 
-    Those of layers named in `wanted` are put into `kept`; names of nodes of infinite radius are appended to
-    `unbounded`.
+    Those of layers named in `wanted` are put into `kept`; `context.arithmetic` is left as the last node's; names of
+    nodes of infinite radius are appended to `unbounded`.
     """
     last_use = {a: i for i, node in enumerate(graph.nodes) for a in node.operands()}
     outputs = set(graph.output_positions)
@@ -283,7 +283,7 @@ def most_readers(graph: Graph, i: int) -> int:
 
 
 def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, Any], context: Context) -> Ball:
-    """Return the ball of node i, given those of the earlier nodes."""
+    """Return the ball of node i, given those of the earlier nodes; `context.call` is set to this node's."""
     if node.op is INPUT or node.op is CONSTANT:
         return context.stored(inputs[i] if node.op is INPUT else graph.constants[i], index=node.kind == "index")
     integers, roots = context.formats.get(i) == INTEGERS, roots_of(graph, i) if context.arithmetic.stores else ()
@@ -324,7 +324,7 @@ def local_radius(
 
     op is an operator, its name, or a node of a graph, which brings its parameters and Python numbers along; then args
     are the node's other arguments. `backend` evaluates it: "numpy" or "torch". `arithmetic` are the executions meant;
-    None: float32, fused.
+    None: float32, fused. ParameterError for parameters that the operator does not have.
 
     >>> local_radius("add", np.float32([1.0]), np.float32([1e-9])).radius <= 2.0**-23
     array([ True])

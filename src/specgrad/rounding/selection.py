@@ -95,7 +95,10 @@ def fmod_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) ->
 
 
 def _one_quotient(a: Ball, b: Ball) -> tuple[Array, Array]:
-    """Return trunc(a/b), and where it is the same all over two balls; quotients from 2**50 on count as undecided."""
+    """Return trunc(a/b), and a mask of where it has one value all over the balls a and b.
+
+    Quotients from 2**50 on count as undecided.
+    """
     corners = [p / q for p in (a.low, a.high) for q in (b.low, b.high)]
     low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
     step = np.maximum(np.abs(low), np.abs(high)) * OUTWARD + LEAST

@@ -132,7 +132,10 @@ def _deviation(e: _Estimate) -> Array:
 
 
 def _lifter(backend: str) -> Any:
-    """Return the function that converts an array to the backend's own, in float64; integers stay."""
+    """Return the function that converts an array to the own one of `backend`, "numpy" or "torch", in float64.
+
+    Integers stay.
+    """
     if backend == "numpy":
         return lambda a: a if a.dtype.kind in "iub" else np.asarray(a, np.float64)
     need("torch", 'backend="torch" needs')
@@ -155,7 +158,10 @@ class _Walk:
         self.last_use = {a: i for i, node in enumerate(graph.nodes) for a in node.operands()}
 
     def step(self, i: int, given: Mapping[int, Any]) -> None:
-        """Estimate node i from earlier ones; `given` are the graph's inputs by position."""
+        """Estimate node i from earlier ones; `given` are the graph's inputs by position.
+
+        UnsupportedError where rounding may decide which cells are read.
+        """
         node = self.graph.nodes[i]
         if node.op in (INPUT, CONSTANT):
             value = given[i] if node.op is INPUT else self.graph.constants[i]
@@ -185,7 +191,10 @@ class _Walk:
                 del self.estimates[a]
 
     def _carried_variance(self, node: Node, y: Any, args: Sequence[_Estimate]) -> Any:
-        """Return the variance of y that comes from those of its arguments; None if these are exact."""
+        """Return the variance of y that comes from those of its arguments; None if these are exact.
+
+        UnsupportedError for an operator of which no usual error is known.
+        """
         if node.op.name in UNESTIMATED:
             raise UnsupportedError(node.op.name, "is a product of many factors, of which no usual error is known")
         if all(e.variance is None for e in args):

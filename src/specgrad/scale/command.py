@@ -98,6 +98,8 @@ def bytes_of(text: str) -> int:
 def show_tiles(console: Console, model: str, verdict: str, halo: Any, plan: dict[str, Any] | None) -> None:
     """Print the verdict on a model of this name, its halo, the layers that read everything, and the plan, if there is
     one.
+
+    Other verdicts than "ok" mean that such layers are there.
     """
     screen.line(console, (verdict, "bold green" if verdict == "ok" else "bold red"), f"  {model}")
     for axis in halo.axes:

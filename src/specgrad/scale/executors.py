@@ -197,7 +197,10 @@ class IsolatedWorker:
         self._pipe: Any = None
 
     def run(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Return what `work(*args)` returns there, or raise what it raises; WorkerDiedError if the process died."""
+        """Return what `work(*args)` returns there, or raise what it raises; WorkerDiedError if the process died.
+
+        The process is started at the first call, and at the first one after its death.
+        """
         if self._process is None:
             self._pipe, theirs = SPAWN.Pipe()
             self._process = SPAWN.Process(target=_serve_calls, args=(theirs, os.getpid()), daemon=True)

@@ -244,7 +244,7 @@ class Plan:
         return self.at(*map(int, np.unravel_index(k % len(self), self.counts)))
 
     def at(self, *where: int) -> Tile:
-        """Return the tile with the numbers `where` along the tiled axes."""
+        """Return the tile with the numbers `where` along the tiled axes. Cut graphs are cached by kind of tile."""
         boxes = {p: self._output_box(p, where) for p in self.outputs}
         if self.lines.whole and not self.statistics:  # what lies behind reads everything: no two tiles are alike
             cut = self.cut(*where)

@@ -86,6 +86,8 @@ def arguments_of(given: dict[int, Any]) -> dict[int, Array]:
 def blueprint_of(plan: Any, arguments: dict[int, Array], engine: str, compute: np.dtype[Any]) -> Blueprint:
     """Return a `Plan` with its array arguments as a Blueprint that computes in the type `compute`.
 
+    `arguments` are by position in the graph; `engine` is "numpy" or one of our engines.
+
     ParameterError if the engine is unknown, MissingPackageError if it is not installed.
     """
     if engine not in ENGINES:
@@ -146,8 +148,9 @@ def compute_dtype(arguments: dict[int, Array], sources: dict[str, np.dtype[Any]]
 
 
 def versions(engine: str) -> dict[str, str]:
-    """Return versions of the packages that compute with an engine, and for PyTorch the processor: sums differ between
-    processors.
+    """Return {package: version} of what computes with an engine, "numpy", "torch" or "jax".
+
+    For PyTorch the processor stands there too: sums differ between processors.
     """
     from importlib.metadata import version
 

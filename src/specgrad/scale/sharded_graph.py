@@ -30,7 +30,10 @@ from .torch_exchange import (
 
 
 def link_of(group: Any) -> Link:
-    """Return this process's view of a process group or one-dimensional DeviceMesh, to which it must belong."""
+    """Return this process's view of a process group or one-dimensional DeviceMesh, to which it must belong.
+
+    ParameterError for a mesh of several dimensions, without process groups, and outside the group.
+    """
     if not dist.is_initialized():
         raise ParameterError("shard", "needs processes: call torch.distributed.init_process_group first", rule="P5")
     if hasattr(group, "get_group"):
@@ -46,6 +49,8 @@ def link_of(group: Any) -> Link:
 
 class Sharded:
     """A graph split over ranks, called like the graph: `out[s.box] = s(params, x[s.reads])`; made by `shard`.
+
+    ParameterError if the parts are not as many as the group has ranks.
 
     parts   who owns what, and what moves: `specgrad.scale.Partition`
     """
@@ -96,8 +101,9 @@ class Sharded:
         return self._finish_results(*_RankRun(self, tensors, like, needs_grad, token).results())
 
     def _finish_results(self, results: dict[int, Tensor], token: Tensor) -> Any:
-        """Return the results by position in the graph's structure, with the last token of the exchanges attached to
-        them.
+        """Return the results in the graph's structure, with the last token of the exchanges attached to them.
+
+        `results` are by position; the real ones are replaced there.
         """
         graph = self.parts.graph
         real = [p for p in results if graph.nodes[p].kind == "real"]
@@ -111,7 +117,11 @@ class Sharded:
     # --- what is given ------------------------------------------------------------------------------------------------
 
     def _bind_args(self, args: Sequence[Any]) -> dict[int, Tensor]:
-        """Return the arguments by position; errors if one is no tensor or not the part that this rank owns."""
+        """Return the arguments by position in the graph.
+
+        ShapeError for another number of them, or a shape that is not the part that this rank owns; ScalarError if one
+        is no tensor.
+        """
         graph = self.parts.graph
         if len(args) != len(graph.inputs):
             text = f"takes {len(graph.inputs)} arguments ({', '.join(graph.names)}); got {len(args)}"
@@ -266,7 +276,10 @@ class _RankRun:
         return value[inside(box, here)]
 
     def _reduced_over_ranks(self, p: int) -> Tensor:
-        """Return node p, a sum or maximum over the split axis: of this rank's cells, then over all ranks."""
+        """Return node p, a sum or maximum over the split axis: of this rank's cells, then over all ranks.
+
+        All ranks must call it, in one order; `token` is replaced by that of the exchange.
+        """
         node = self.parts.graph.nodes[p]
         own = self._node_argument(p, 0)
         value: Tensor
@@ -277,7 +290,10 @@ class _RankRun:
         return value
 
     def _with_halo(self, p: int, value: Tensor) -> tuple[Tensor, Box]:
-        """Return the value of node p with the cells that readers need of other ranks, and the box it fills."""
+        """Return the value of node p with the cells that readers need of other ranks, and the box it fills.
+
+        All ranks must call it, in one order; `token` is replaced by that of the exchange.
+        """
         rank, own = self.link.rank, self.parts.owned(p, self.link.rank)
         if p not in self.parts.exchanges:
             return value, own

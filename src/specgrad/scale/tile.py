@@ -54,7 +54,10 @@ class Programs:
         return other
 
     def program(self, cut: CroppedGraph, engine: str | None, wrt: tuple[str, ...] | None) -> Callable[..., Any]:
-        """Return the compiled graph of a tile, or its vjp in the inputs `wrt`; with engine None, the graph itself."""
+        """Return the compiled graph of a tile, or its vjp in the inputs `wrt`; with engine None, the graph itself.
+
+        Cached.
+        """
         key = cut.key, engine, wrt
         if key not in self.compiled:
             graph = cut.graph() if wrt is None else vjp(cut.graph(), wrt)
@@ -62,10 +65,10 @@ class Programs:
         return self.compiled[key]
 
     def constant(self, p: int, box: Box, engine: str | None, like: Any) -> Any:
-        """Return constant `p`, or a value known from a pass, on `box`; constants needed whole are converted once.
+        """Return constant `p`, or a value known from a pass, on `box`.
 
-        For an engine it has the type and device of `like`, an array of that engine; UnsupportedError if the pass was
-        not made.
+        Constants needed whole are converted once and cached. For an engine it has the type and device of `like`, an
+        array of that engine; UnsupportedError if the pass was not made.
         """
         node = self.graph.nodes[p]
         if node.op is not CONSTANT:
@@ -252,7 +255,7 @@ def engine_of(values: Sequence[Any]) -> str | None:
 
 
 def _to_engine(array: Any, engine: str, like: Any) -> Any:
-    """Return an array as a tensor of the engine, on the device of `like`."""
+    """Return an array as a tensor of the engine, "torch" on the device of `like`, else JAX on its default one."""
     array = np.array(array, dtype=np.float64 if array.dtype == object else None)
     if engine == "torch":
         import torch

@@ -167,7 +167,7 @@ class AllReduceMax(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, token: Tensor, link: Link, axes: Shape, ties: str) -> Any:
         """Return the maximum of x over `axes` and all ranks, and the token that orders exchanges.
 
-        `ctx` keeps the winners; `ties` says whether they share the derivative.
+        `ctx` keeps the winners, link, axes and `ties`, which says whether winners share the derivative.
         """
         cells = all(x.shape[a] for a in axes)
         own = x.amax(axes, keepdim=True) if cells else x.sum(axes, keepdim=True).fill_(-torch.inf)

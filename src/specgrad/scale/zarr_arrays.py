@@ -54,6 +54,9 @@ def _tensorstore_spec(address: Address) -> dict[str, Any]:
 class Store:
     """An existing array in a store, read and written in boxes.
 
+    FileNotFoundError if there is none and `create` is None; ParameterError if it cannot be opened, UnsupportedError
+    unless it holds numbers from index 0 on.
+
     shape, dtype   of the array
     whole          what one write must fill: a shard, or a chunk where there are none
     """
@@ -121,8 +124,9 @@ def open_source(name: str, where: Any, shape: Shape) -> Store:
 
 
 def open_target(name: str, where: Any, boxes: Sequence[Box], shape: Shape, dtype: np.dtype[Any]) -> Store:
-    """Open the array at the address `where` to write, or create it with one shard per tile; errors, with its `name`, if
-    tiles are not made of whole shards.
+    """Open the array at the address `where` to write, or create it with one shard per tile.
+
+    ShapeError, with its `name`, if it has another shape, or tiles are not made of whole shards.
 
     boxes   those of all tiles along each axis; every one must be whole chunks
     """

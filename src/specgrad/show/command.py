@@ -108,8 +108,9 @@ def padding_of(text: str) -> Any:
 
 
 def fractions_of(option: str, text: str) -> list[Fraction]:
-    """Return the exact numbers of an option's text, separated by commas; ParameterError, with the option, if they are
-    none.
+    """Return the exact numbers of an option's text, separated by commas.
+
+    ParameterError, with the option, if they are none or over 4000 characters.
 
     >>> fractions_of("--values", "3,1/2,0.25")
     [Fraction(3, 1), Fraction(1, 2), Fraction(1, 4)]

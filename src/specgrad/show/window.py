@@ -171,8 +171,9 @@ def _numbers(name: str, given: Any, shape: Shape, digits: str = "") -> Array:
 
 
 def _batched_operator(operator: str, window: Window, weights: Array | None) -> Callable[[Any], Any]:
-    """Return the operator, a convolution with `weights` or a pooling, as a function of a batch of inputs (batch,
-    *size), one channel each.
+    """Return the operator as a function of a batch of inputs (batch, *size), one channel each.
+
+    With `weights` it is a convolution; without, avg_pool if `operator` is "avg_pool", else max_pool.
     """
     if weights is not None:
         given = {k: v for k, v in (window.attributes() or {}).items() if k not in ("kernel", "ceil")}

@@ -364,7 +364,7 @@ def window_at(window: OpenWindow, sizes: Sizes) -> Window:
 def window_over(made: str, operator: str, sizes: Shape, asked: dict[str, Any]) -> Window:
     """Return the window that the call named `made` gives over these sizes, symbolic or not, with the arguments `asked`.
 
-    ParameterError for another call than strided and transposed.
+    `made` is "strided", "transposed" or "adaptive"; ParameterError for another. It takes `kernel` out of `asked`.
     """
     if made == "adaptive":
         return adaptive(operator, sizes, asked["output"])

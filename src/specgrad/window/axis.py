@@ -21,6 +21,8 @@ class Strided:
     size, out   cells of the input and of the output
     lo, hi      padding before and behind the input
     kernel      number of taps
+
+    ShapeError for sizes below 1, negative padding, and more outputs than fit.
     """
 
     size: int
@@ -207,8 +209,9 @@ class Strided:
 
 @dataclass(frozen=True, slots=True)
 class Adaptive:
-    """One axis of `size` = n cells cut into `out` cells; output o reads the input cells [floor(o*n/out),
-    ceil((o+1)*n/out)).
+    """One axis of `size` = n cells cut into `out` cells.
+
+    Output o reads the input cells [floor(o*n/out), ceil((o+1)*n/out)). ShapeError for a size below 1.
     """
 
     size: int

@@ -51,6 +51,9 @@ MAX_OUT = 2**22  # beyond, float32 coordinates say nothing
 class Resized:
     """One axis resized from `n` to `out` cells: coordinates by the formula `where`, with `step` input cells per output
     cell, read by `how` (linear, or a rounding).
+
+    ParameterError for words that are not in WHERE, or neither "linear" nor in NEAREST; ShapeError for sizes that are
+    not positive or over MAX_OUT.
     """
 
     n: int

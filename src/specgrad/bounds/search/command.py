@@ -137,8 +137,9 @@ def _input_shape(model: Model, files: Sequence[Path], texts: Sequence[str]) -> A
 
 
 def _check_norm(norm: str, others: dict[str, Any]) -> None:
-    """Raise BadParameter for an unknown norm, or `others`, options by name that only work with boxes, beside another
-    than inf.
+    """Raise BadParameter unless `norm` is "inf", "2" or "1", and "inf" if one of `others` is given.
+
+    `others` are options by name that only work with boxes.
     """
     if norm not in ("inf", "2", "1"):
         raise typer.BadParameter(f"--norm must be inf, 2 or 1; got {norm}")
@@ -297,10 +298,11 @@ def _write_certificate(path: Path | None, certificate: Any) -> None:
 def _find_certificate(
     network: Any, statement_: Any, options: dict[str, Any], seconds: float, step: Any
 ) -> tuple[Any, str | None]:
-    """Return (certificate, None), or (None, the reason why there is none); it may take `seconds` again.
+    """Return (certificate, None), or (None, the reason why there is none).
 
-    `statement_` is a property or (x, label, eps), `options` are of `prove`, `step` is told the progress. `network` is
-    what was read from the model's file.
+    It may take `seconds`, whatever was spent before. `statement_` is a property or (x, label, eps), `options` are of
+    `prove`, `step` is told the progress. `network` is what was read from the model's file. ContradictionError passes;
+    any other exception is a reason.
     """
     from specgrad.bounds.search.certificates.prove import NoCertificateError, prove
 

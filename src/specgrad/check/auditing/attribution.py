@@ -178,8 +178,9 @@ def _finite_error(got: Array, exact: Array) -> Array:
 
 
 def values_of(graph: Graph, positions: Sequence[int], inputs: Sequence[Array], backend: str) -> dict[int, Array]:
-    """Return {position: value in float64} of the nodes at `positions`, computed from the graph's inputs by
-    `backend`.
+    """Return {position: value in float64} of the nodes at `positions`, computed from the graph's inputs by `backend`.
+
+    Nothing is converted: real `inputs` must be float64, indices int64. `backend` is "numpy" or "torch".
     """
     ordered = tuple(dict.fromkeys(positions))
     wanted = Graph(graph.nodes, graph.names, graph.inputs, ordered, False, graph.constants)
@@ -187,7 +188,10 @@ def values_of(graph: Graph, positions: Sequence[int], inputs: Sequence[Array], b
 
 
 def _outputs_in_float64(graph: Graph, inputs: Sequence[Array], backend: str) -> Sequence[Array]:
-    """Return the outputs of a graph in float64, by NumPy, or by PyTorch if `backend` is "torch"."""
+    """Return the outputs of a graph in float64, by NumPy, or by PyTorch if `backend` is "torch".
+
+    Nothing is converted: real inputs must be float64, indices int64.
+    """
     if backend != "torch":
         return tuple(np.asarray(v) for v in in_float64(graph)(*inputs))
     need("torch", 'backend="torch" needs')

@@ -187,7 +187,8 @@ def audit(
     """Run a model on a runtime and explain every layer's output by rounding, or name the first that is not.
 
     A layer whose operator has no meaning here is "not examined": its output is taken from the runtime, and every other
-    layer is judged. `coverage` says how much that is.
+    layer is judged. `coverage` says how much that is. ParameterError for inputs of other types, and whole numbers
+    beyond 2**53.
 
     model    an ONNX file (path, bytes or ModelProto), or a PyTorch module in eval mode
     runtime  one that reads ONNX files (a module is exported with torch.onnx first, and the export is checked too), or
@@ -443,7 +444,7 @@ class Coverage:
     """Layers and multiply-adds that were judged, of all; `uncounted` names layers whose multiply-adds are unknown.
 
     layers, of_layers                 how many layers were judged, and how many there are
-    multiply_adds, of_multiply_adds   the same of multiply-adds, without those of `uncounted`
+    multiply_adds, of_multiply_adds   how many multiply-adds were judged, and how many there are; `uncounted` has none
     """
 
     layers: int

@@ -266,7 +266,7 @@ class AuditContext:
     def _judge_layer(self, name: str, position: int, part: Graph, inputs: Sequence[int]) -> Verdict:
         """Return the verdict on a single layer, or on layers in other formats than float32.
 
-        `part` computes the layer `name`, at `position`, from the nodes `inputs`.
+        `part` computes the layer `name`, at `position`, from the nodes `inputs`. Its ball is stored in `expected`.
         """
         deployed, graph, known = self.deployed, self.deployed.graph, self.deployed.known
         given = _as_numbers(graph, inputs, known)
@@ -286,7 +286,8 @@ class AuditContext:
     def _judge_merged(self, name: str, position: int, part: Graph, inputs: Sequence[int]) -> Verdict:
         """Return the verdict on several layers of which only the last was observed.
 
-        `part` computes them, up to the layer `name` at `position`, from the nodes `inputs`.
+        `part` computes them, up to the layer `name` at `position`, from the nodes `inputs`. Its ball is stored in
+        `expected`.
         """
         graph, known = self.deployed.graph, self.deployed.known
         observed = Observation(part, _as_numbers(graph, inputs, known), [known[position]], [name], self.backend)

@@ -288,7 +288,7 @@ def _one_hot_weight(rng: Draw, shape: Shape) -> Array:
 
 
 def draw(rng: Draw, kind: str, name: str, shape: Shape) -> Array:
-    """Draw one float32 array of a shape and a kind of data.
+    """Draw one float32 array of a shape and a `kind` of data, a key of DATA.
 
     Its `name` in the case decides: only data (x, z, g) hold NaN and -inf, and a variance (var) is positive.
     """

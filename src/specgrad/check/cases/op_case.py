@@ -66,7 +66,10 @@ class OpCase:
 
     @cached_property
     def value_graph(self) -> Graph:
-        """The operator on these arrays' shapes as a graph, without its gradient."""
+        """The operator on these arrays' shapes as a graph, without its gradient.
+
+        ParameterError for an unknown operator.
+        """
         call = OPERATORS[check_operator(self.operator)]
         return sg.trace(lambda *arrays: call(*arrays, **self.attributes), *self.arrays.values())
 

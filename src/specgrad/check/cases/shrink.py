@@ -57,6 +57,8 @@ def _simpler_attributes(q: OpCase) -> Iterator[OpCase]:
 def _simpler_tuple(q: OpCase, name: str, value: tuple[Any, ...]) -> Iterator[OpCase]:
     """Yield cases like `q` with one axis of the attribute `name`, which is `value`, at its default, or one step closer
     to it.
+
+    Each entry is an int, or of "padding" a pair.
     """
     plain = (0, 0) if name == "padding" else DEFAULTS[name]
     for i, v in enumerate(value):

@@ -67,6 +67,8 @@ def _sample_shapes(operator: str) -> tuple[tuple[dict[str, Any], dict[str, Shape
 def attribute_names(operator: str) -> tuple[str, ...]:
     """Return every attribute that some generated case of an operator has, in the order of the public function.
 
+    ParameterError for an unknown operator.
+
     >>> attribute_names("conv")
     ('stride', 'padding', 'dilation', 'groups')
     """
@@ -181,7 +183,10 @@ class Signature:
 
 
 def kernel_signature(operator: str) -> Signature:
-    """Return the arrays and attributes that `assert_conforms` calls a kernel of this operator with."""
+    """Return the arrays and attributes that `assert_conforms` calls a kernel of this operator with.
+
+    ParameterError for an unknown operator.
+    """
     drawn = _sample_shapes(check_operator(operator))
     arrays = max((shapes for _, shapes in drawn), key=lambda shapes: (len(shapes), len(shapes["x"]) == 4))
     optional = tuple(name for name in arrays if any(name not in shapes for _, shapes in drawn))
@@ -192,7 +197,9 @@ def kernel_signature(operator: str) -> Signature:
 
 
 def _describe_attribute(name: str, values: list[Any]) -> dict[str, str]:
-    """Return {"type", "asked", "meaning"} of the attribute `name`: its type, the `values` that cases have, in words."""
+    """Return {"type", "asked", "meaning"} of the attribute `name`: its type ("padding" is a pair of ints per axis), the
+    `values` that cases have, in words.
+    """
     kind = (
         "a pair of ints per axis"
         if name == "padding"

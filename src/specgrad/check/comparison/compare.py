@@ -77,12 +77,14 @@ def compare(
 ) -> Comparison:
     """Return whether two models are one function over real numbers, or how far apart they are.
 
+    UnsupportedError for an arithmetic with tensor cores, dropped casts or saturation.
+
     a, b        Graphs, ONNX files (paths, bytes, ModelProtos) or PyTorch modules
     inputs      one input of the models, in the order of a; none: the middle of the box, or what `default_inputs` draws.
                 Inputs of b are matched by their names where both models name them alike, else by their order
     eps         also bound the difference for all inputs whose cells are this close to those of `inputs`,
     low, high   and no less, no more than these; without eps: for all inputs between them
-    box         the same for a Box, or a tuple with a Box or an array per input
+    box         bound the difference over it: a Box, or a tuple with a Box or an array per input
     arithmetic  the executions whose rounding the difference is held against; None: float32, fused
     exact       search for a difference even where the models are the same within rounding
     seconds     of the whole comparison: what is not settled then cannot be told, and bounds stay wide
@@ -183,7 +185,7 @@ def _middle_of_box(box: Any) -> Any:
 
 
 def _check_boxes(graph: Graph, boxes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the boxes; raise an error unless there is one per input, of its shape."""
+    """Return the boxes; raise ShapeError unless there is one per input, of its shape."""
     bind_inputs(graph, tuple(box.low if isinstance(box, Box) else box for box in boxes))
     return boxes
 

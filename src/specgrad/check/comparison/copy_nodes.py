@@ -46,7 +46,10 @@ def record_node(builder: GraphBuilder, node: Node, args: Sequence[Any]) -> Var:
 
 
 def _record_constant(builder: GraphBuilder, constants: Constants, array: Array, node: Node) -> Var:
-    """Return the variable of a constant `array`, recorded with the name of `node`; the same one for equal content."""
+    """Return the variable of a constant `array`, recorded with the name of `node`.
+
+    Equal content is recorded once, by `constants`.
+    """
     bits = tuple(array.flat) if array.dtype == object else array.tobytes()
     key = node.kind, str(array.dtype), array.shape, node.shape, bits
     if key not in constants:

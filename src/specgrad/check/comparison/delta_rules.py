@@ -86,7 +86,7 @@ class DeltaBuilder:
         return self.unconstrained(np.zeros(shape), np.ones(shape))
 
     def unconstrained(self, low: Array, high: Array) -> Var:
-        """Return a new input of the graph that may be anything between low and high."""
+        """Return a new input of the graph that may be anything between low and high; its box is added to `boxes`."""
         made: Var = self.builder.input(f"any_{len(self.boxes)}", low.shape)
         self.boxes.append(Box(low, high))
         return made

@@ -40,7 +40,7 @@ Ranges = Mapping[str, Box]
 
 @dataclass(frozen=True, eq=False)
 class DifferenceNetwork:
-    """The graph of a - b: it takes the inputs of a, then added inputs that lie in `boxes`."""
+    """A graph that encloses a - b: it takes the inputs of a, then added inputs that lie in `boxes`."""
 
     graph: Graph
     boxes: tuple[Box, ...]
@@ -57,7 +57,10 @@ class BasePlusDelta:
 def build_difference(
     a: NormalForm, b: NormalForm, table: TermTable, ranges: tuple[Ranges, Ranges]
 ) -> DifferenceNetwork:
-    """Return the graph of the difference of two networks.
+    """Return a graph that encloses a - b, one output per real output, and the boxes of the inputs that it adds to a's.
+
+    Most of them are gates, in 0..1 per cell: they stand for what a nonlinear node makes of a difference. Bounds over
+    all of these boxes hold for a - b; the graph's value at one choice of gates says nothing of it.
 
     a, b     their normal forms, both in the table
     ranges   per network: boxes of its nodes' values, by name; what is missing may be anything
@@ -66,7 +69,7 @@ def build_difference(
     >>> from specgrad.equivalence.normal_form import normal_form
     >>> table, nets = TermTable(), [sg.trace(lambda x: sg.relu(3 * x + k), (1,)) for k in (0.5, 0.75)]
     >>> made = build_difference(*(normal_form(net, table) for net in nets), table, ({}, {}))
-    >>> made.graph(np.array([1.0]), np.array([1.0]))  # of the slopes from 0 to 1 that a relu may have, 1
+    >>> made.graph(np.array([1.0]), np.array([1.0]))  # with its gate at 1, relu passes the whole difference
     (array([-0.25]),)
     """
     return _DifferenceBuilder(a, b, table, ranges).run()

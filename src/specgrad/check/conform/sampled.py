@@ -107,8 +107,10 @@ class SampledReference:
         """Return the verdict on a kernel's `outputs`, one array per output of the graph, by about `cells` drawn cells
         of each and all edges.
 
+        ShapeError for another number of outputs, ParameterError for `cells` below 1.
+
         arguments   as the graph is called; NumPy arrays, also memory-mapped ones, or PyTorch tensors on the CPU
-        cells       None: all
+        cells       at least 1; None: all
         seed        another one draws other cells
         """
         if len(outputs) != len(self.outputs):
@@ -130,8 +132,10 @@ class SampledReference:
     def _judge_output(
         self, tally: SampleTally, one: OutputReference, given: Mapping[int, Any], got: Any, cells: int | None, seed: int
     ) -> None:
-        """Add to the tally what is found in a sample of one output, `got`; `given` are inputs and constants by
-        position.
+        """Add to the tally what is found in a sample of one output, `got`.
+
+        `given` are inputs and constants by position. UnsupportedError for a selection that needs too many cells of the
+        reference at once.
         """
         if shape_of(got) != one.shape:
             text = f"{tally.name} has shape {shape_of(got)}, must have {one.shape}"

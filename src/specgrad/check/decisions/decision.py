@@ -72,7 +72,10 @@ class Comparisons:
             return np.asarray(self.sign * y[self.larger] - second - self.demand())
 
     def hold(self, rows: Array) -> Array:
-        """Return which comparisons hold, given values or lower bounds of the rows; false for NaN."""
+        """Return which comparisons hold, given values or lower bounds of `rows` times the outputs; false for NaN.
+
+        The threshold is not subtracted from them: what `margins` gives must not be passed.
+        """
         demand = self.demand()
         return np.asarray(np.where(self.strict, rows > demand, rows >= demand))
 
@@ -81,8 +84,9 @@ class Comparisons:
 class Decision:
     """What is decided from the outputs; `parse` reads it.
 
-    kind    what is decided: the largest output, the `count` largest, or what exceeds `level`
-    axis    of the classes; None: the second, or the only one
+    kind    "argmax": the class with the largest output. "top": the set of the `count` largest. "threshold": per cell,
+            whether it exceeds `level`. "mask": per pixel the largest channel; of one channel whether it exceeds `level`
+    axis    of the classes; None: the second, or the only one. ParameterError where the outputs have no such axis
 
     >>> Decision("argmax").of(np.array([[1.0, 3.0, 3.0]]))
     array([1])
@@ -126,7 +130,11 @@ class Decision:
         return np.asarray(np.argmax(cells, axis=0))
 
     def comparisons(self, y: Array, dtype: str = "float32") -> Comparisons:
-        """Return what must hold so that every execution decides as outputs y do."""
+        """Return what must hold so that every execution, whose outputs have the format `dtype`, decides as outputs y
+        do.
+
+        ParameterError if y is empty, has no such axis of classes, or has no more of them than are selected.
+        """
         if not y.size:
             raise ParameterError("preserve", f"the output has shape {y.shape}: nothing is decided", rule="P5")
         if self._is_by_level(y.shape):

@@ -92,7 +92,10 @@ class Runtimes:
         return results
 
     def _run_engine(self, name: str, inputs: Sequence[Array]) -> list[Array] | None:
-        """Return the outputs of the graph on our engine `name`, "torch" or "jax", in float32; None if it refuses."""
+        """Return the outputs of the graph on our engine `name`, "torch" or "jax", in float32; None if it refuses.
+
+        The graph is compiled once.
+        """
         try:
             if name not in self._engines:
                 self._engines[name] = compile(self.graph, name)
@@ -110,7 +113,10 @@ class Runtimes:
             return None
 
     def _run_onnx_runtime(self, name: str, inputs: Sequence[Array]) -> dict[str, list[Array]]:
-        """Return {variant: outputs} of the runtime `name`, which reads ONNX files; {} if it fails."""
+        """Return {variant: outputs} of the runtime `name`, which reads ONNX files; {} if it fails.
+
+        Its process is started once and kept.
+        """
         try:
             file, feeds = self._file_and_feeds(inputs)
         except SpecgradError:  # what ONNX has no words for is not run there
@@ -124,7 +130,7 @@ class Runtimes:
         return {v: list(answer.arrays[k * each : (k + 1) * each]) for k, v in enumerate(VARIANTS[name])}
 
     def _file_and_feeds(self, inputs: Sequence[Array]) -> tuple[bytes, Mapping[str, Array]]:
-        """Return the bytes of the ONNX file, and its inputs by name."""
+        """Return the bytes of the ONNX file, and its inputs by name; the file is opened, or exported, once."""
         if "file" not in self._engines:
             from specgrad.interop import to_onnx
 

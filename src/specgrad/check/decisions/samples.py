@@ -61,6 +61,8 @@ class Samples:
 def samples_of(model: Any, data: Any, arithmetic: Arithmetic) -> Samples:
     """Return a model and its data, fitted together.
 
+    ParameterError or ShapeError for data that do not fit, and integers beyond 2**53.
+
     model        a Graph, an ONNX file (path, bytes, ModelProto), or a PyTorch module
     data         an array whose first axis numbers the samples, or one such array per input, by name
     arithmetic   the executions that are asked about: in its format the graph is read, and constants that do not fit it
@@ -88,7 +90,8 @@ def _declared_sizes(model: Model, data: Any) -> dict[str, Dims]:
 def _fit_arrays(declared: Mapping[str, Dims], data: Any) -> tuple[tuple[Array, ...], tuple[bool, ...]]:
     """Return the arrays of `data` in the order of the inputs, and per input whether a sample is a batch of one.
 
-    `declared` are the inputs' sizes by name, None for a free one.
+    `declared` are the inputs' sizes by name, None for a free one. ParameterError or ShapeError for arrays that do not
+    fit.
     """
     named = {name: array_of(a, name, "preserve") for name, a in _match_by_name(list(declared), data).items()}
     _check_counts(named)
@@ -116,7 +119,7 @@ def _match_by_name(inputs: list[str], data: Any) -> dict[str, Any]:
 
 
 def _check_counts(arrays: Mapping[str, Array]) -> None:
-    """Raise an error unless all arrays hold numbers and have the same number of samples."""
+    """Raise ParameterError unless all arrays hold numbers, ShapeError unless they have one number of samples, not 0."""
     for name, a in arrays.items():
         if a.dtype.kind not in "fiub":
             raise ParameterError("preserve", f"array {name} must hold numbers; got {a.dtype}", rule="P5")

@@ -103,10 +103,10 @@ class HandedOut:
 
 
 def hand_out(a: Array, layout: str, give: Give, dtype: str) -> HandedOut:
-    """Return the array `a` as a kernel gets it, in memory as `layout` says; `give` makes the kernel's arrays, of the
-    type `dtype`.
+    """Return the array `a` as a kernel gets it, in memory as `layout` ("contiguous", "strided", "transposed") says.
 
-    Beside the input lie NaN, so that a kernel that reads there shows.
+    `give` makes the kernel's arrays, of the type `dtype`. Beside the input lie NaN, so that a kernel that reads there
+    shows.
 
     >>> hand_out(np.float32([[1, 2]]), "strided", ARRAYS["numpy"], "float32").base
     array([[ 1., nan,  2., nan]], dtype=float32)

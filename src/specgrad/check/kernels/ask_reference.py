@@ -71,7 +71,10 @@ class KernelTest:
         raise ConformanceError(small.case, explained, text, script) from answer.error
 
     def _with_cotangent(self, case: KernelCase) -> KernelCase:
-        """Return the case asking for the gradient, with a cotangent of the result drawn by the case's seed."""
+        """Return the case asking for the gradient, with a cotangent of the result drawn by the case's seed.
+
+        ParameterError for a reference of several results.
+        """
         graph = self.examiner.graph(case)
         if len(graph.output_positions) != 1:
             raise ParameterError("gradient", "goes with a reference of one result", rule="P5")

@@ -159,7 +159,7 @@ class ReferenceExaminer:
     def _type_fault(self, name: str, part: Any, kind: str) -> str:
         """Return what is wrong with the type of a result; "" if nothing is, or it is a number of Python's.
 
-        Positions are integers of any size. A result of truth values may stand for 0 and 1.
+        `kind` is "index" or "real". Positions are integers of any size. A result of truth values may stand for 0 and 1.
         """
         got = type_name(part)
         if not got or got == "bool":

@@ -120,7 +120,10 @@ def _import_of(kernel: Any) -> str:
 
 
 def _input_lines(case: KernelCase, name: str, arrays: str) -> list[str]:
-    """Return lines of source text that make one input as the kernel got it: its numbers, its type, its layout."""
+    """Return lines of source text that make one input as the kernel got it: its numbers, its type, its layout.
+
+    `arrays` is "numpy", "torch" or "jax".
+    """
     a, dtype = case.arrays[name], case.formats[name]
     known = np.dtype(dtype) if hasattr(np, dtype) else None
     lines = _number_lines(a, name, f"np.{dtype if known is not None else a.dtype.name}")

@@ -59,7 +59,7 @@ class Reference:
     def graph(self, arrays: Sequence[Array]) -> Graph:
         """Return the reference as a graph at the shapes and kinds of these arrays.
 
-        ParameterError where the reference does not take them.
+        Graphs are cached. ParameterError where the reference does not take them.
         """
         key = tuple((a.shape, a.dtype.kind) for a in arrays)
         if key not in self._graphs:
@@ -74,7 +74,10 @@ class Reference:
         return {} if self._model is None or self.gradient else self._model.formats(graph)
 
     def _read(self, arrays: Sequence[Array]) -> Graph:
-        """Return the graph of the value, without cotangents, at the shapes of these arrays."""
+        """Return the graph of the value, without cotangents, at the shapes of these arrays.
+
+        ParameterError if it cannot be read as one.
+        """
         if self._model is not None:
             return self._model.graph_for(arrays, "assert_conforms")
         try:
@@ -90,7 +93,7 @@ class Reference:
     def _exported(self, arrays: Sequence[Array], refusal: Exception) -> Graph:
         """Return the graph of a function of tensors, by torch.export; `refusal` is why tracing did not take it.
 
-        ParameterError, with both reasons, if it is none.
+        It is kept in `_model` for other shapes. ParameterError, with both reasons, if it is none.
         """
         model = open_model(_as_module(self.source))
         try:

@@ -40,8 +40,9 @@ class ConformanceError(AssertionError):
 class ConformanceSummary:
     """How many cases of `operator` were run, `counts` per verdict.
 
-    operator  the operator's name, or what the reference is called
-    closest   of the rounded answers, the one nearest to what is allowed; a list, empty where all were exact
+    operator        the operator's name, or what the reference is called
+    nearest_limit   the verdict "rounding" with the largest share of its allowance used, alone in a list; empty where
+                    there was none
 
     >>> ConformanceSummary("relu", Counter(exact=300, refuses=100))
     relu: 300 of 400 questions answered (300 exact, 100 refused)
@@ -49,13 +50,13 @@ class ConformanceSummary:
 
     operator: str
     counts: Counter[str] = field(default_factory=Counter)
-    closest: list[Verdict] = field(default_factory=list, compare=False)
+    nearest_limit: list[Verdict] = field(default_factory=list, compare=False)
 
     def add(self, verdict: Verdict) -> None:
         """Count a verdict."""
         self.counts[verdict.kind] += 1
         if verdict.kind == "rounding" and verdict.ratio > self.ratio:
-            self.closest[:] = [verdict]
+            self.nearest_limit[:] = [verdict]
 
     @property
     def asked(self) -> int:
@@ -75,7 +76,7 @@ class ConformanceSummary:
     @property
     def ratio(self) -> float:
         """The largest error as a part of what is allowed; 0 where all was exact."""
-        return self.closest[0].ratio if self.closest else 0.0
+        return self.nearest_limit[0].ratio if self.nearest_limit else 0.0
 
     def __repr__(self) -> str:
         words = {"refuses": "refused"}

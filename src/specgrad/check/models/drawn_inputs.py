@@ -156,8 +156,9 @@ def _assumed_shapes(inputs: list[_KnownInput], asked: Mapping[str, Shape]) -> It
 
 
 def _assumed_shape(i: _KnownInput, inputs: list[_KnownInput], sizes: dict[str, int], height: int) -> Shape:
-    """Return a shape of input i; axes of one symbol have one size in all inputs (`sizes` grows), `height` is that of
-    images.
+    """Return a shape of input i; axes of one symbol have one size in all inputs.
+
+    `sizes`, by symbol, grows; `height` is that of images. ParameterError if the model does not say the shape.
     """
     if i.dims is None:
         text = f"the model does not say the shape of input {i.name}; give --shape {i.name}=1,..."
@@ -309,8 +310,9 @@ def _draw_floats(rng: np.random.Generator, drawing: _Sample) -> Drawn:
 
 
 def _draw_integers(rng: np.random.Generator, drawing: _Sample) -> Drawn:
-    """Return integers for the input that `drawing` describes, which index what it indexes, or mean what its name says;
-    and words for them.
+    """Return integers for the input that `drawing` describes, and words for them.
+
+    They index what it indexes, or mean what its name says. ParameterError for a type without a range.
     """
     given, shape, name = drawing.input, drawing.shape, drawing.input.name.lower()
     declared = ModelInput(given.name, shape, given.dtype).range

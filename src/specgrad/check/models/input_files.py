@@ -22,6 +22,8 @@ Dims = Sequence[int | None]
 def read_media(path: Path, wanted: ModelInput, how: str | None) -> tuple[Array, str]:
     """Return an image or a sound as the array that an input takes, and words for what was done with it.
 
+    ParameterError if there is no such file, or the model does not say the input's shape.
+
     how   of images: imagenet, unit or raw (`preprocess`), which must be said; raw where the model takes uint8
     """
     if not path.is_file():
@@ -39,7 +41,8 @@ def read_media(path: Path, wanted: ModelInput, how: str | None) -> tuple[Array, 
 def _read_image(path: Path, wanted: ModelInput, dims: Dims, how: str | None) -> tuple[Array, str]:
     """Return an image in the input's layout, of its size where the model says one, and how it became numbers, in words.
 
-    `wanted` is the input, `dims` its sizes, `how` a name of PREPROCESSINGS; ParameterError if None, but for bytes.
+    `wanted` is the input, `dims` its sizes, `how` a name of PREPROCESSINGS; ParameterError if None, but for bytes, and
+    unless "raw" for bytes.
     """
     if wanted.dtype == "uint8":
         how = how or "raw"
@@ -77,10 +80,10 @@ def _image_axes(path: Path, name: str, dims: Dims) -> tuple[int, int, int]:
 
 
 def _read_pixels(path: Path, height: int | None, width: int | None, channels: int, how: str) -> tuple[Array, str]:
-    """Return an image as (height, width, channels) of uint8, and words for a change of size; `how` is its
-    preprocessing.
+    """Return an image as (height, width, channels) of uint8, and words for a change of size.
 
-    imagenet: the shorter side becomes 8/7 of the size (256 for 224), then the middle is cut out; unit and raw: resized.
+    `how` is its preprocessing. imagenet: the shorter side becomes 8/7 of the size (256 for 224), then the middle is cut
+    out; unit and raw: resized. ParameterError for a file that is no image, or has too many pixels.
     """
     need("PIL", "images need")
     from PIL import Image, UnidentifiedImageError
@@ -130,6 +133,8 @@ def _read_sound(path: Path, wanted: ModelInput, dims: Dims) -> tuple[Array, str]
 
 def _wav_samples(path: Path) -> tuple[Array, int]:
     """Return the samples of a wav file of whole numbers, over the largest that they can be, and how many a second.
+
+    ParameterError for a file that is none, is cut off, or has several channels.
 
     >>> import tempfile
     >>> place = Path(tempfile.mkdtemp()) / "a.wav"

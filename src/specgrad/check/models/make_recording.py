@@ -72,7 +72,8 @@ def record(
     """Run an ONNX file on a runtime and write what it computed to a folder, which `open_recording` reads.
 
     Each point is run as `audit` runs it: as it is, with every value exposed, and with quantised values alone exposed if
-    there are any, so that `audit_recorded` of the recording has the verdicts of `audit`.
+    there are any, so that `audit_recorded` of the recording has the verdicts of `audit`. ParameterError for a model
+    that is no ONNX file, a runtime that reads none, and without points.
 
     model        an ONNX file: a path, its bytes, a ModelProto
     runtime      one that reads ONNX files

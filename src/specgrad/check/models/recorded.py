@@ -38,6 +38,8 @@ RECORDED = Runtime("recorded", (), _refuse_question, flush=True)
 def recorded_of(name: str | None) -> Runtime:
     """Return the device that a recording was made on, with the declared errors of functions of the runtime `name`.
 
+    ParameterError for another name.
+
     name   a runtime that can be asked (`RUNTIMES`, with :device too) or one that was measured
            (`specgrad.declared_errors`); it need not be installed. None: nobody knows which
     """
@@ -152,7 +154,10 @@ def run_recorded(source: Any, recorded: Recorded) -> list[ModelRun]:
 
 
 def _recorded_run(model: Model, run: RecordedRun) -> ModelRun:
-    """Return one run of a recording as the run that was recorded."""
+    """Return one run of a recording as the run that was recorded.
+
+    ParameterError for a recorded array of another shape than in the model.
+    """
     inputs, known = run.values("input"), run.known
     graph = meaning_at(model, inputs, lambda names, _: {n: known[n] for n in names if n in known})
     _refuse_shapes(graph, known_values(graph, known))

@@ -123,8 +123,10 @@ class RecordingWriter:
         return len(self.runs) - 1
 
     def add(self, run: int, role: Role, name: str, array: Array, computed_in: str | None = None) -> None:
-        """Add the tensor `name` of a run; `computed_in` is the format that the model computes it in, if the array's is
-        wider.
+        """Add the tensor `name` of a run.
+
+        `computed_in` is the format that the model computes it in, if the array's is wider. ParameterError for a type
+        that recordings do not hold.
         """
         if array.dtype.name not in TYPES.values():
             raise refuse(f"{name} is of type {array.dtype}, which recordings do not hold")
@@ -244,8 +246,10 @@ class ModelRecording:
         return {}
 
     def array(self, tensor: Mapping[str, Any]) -> Array:
-        """Return a tensor's array, mapped: nothing is read before its cells are. Its shard is checked when it is first
-        mapped; ParameterError for a shard that is not as the index says.
+        """Return a tensor's array, mapped: nothing is read before its cells are.
+
+        Its shard is checked when it is first mapped, and stays mapped; ParameterError for a shard that is not as the
+        index says.
         """
         name = tensor["shard"]
         if name not in self._shards:

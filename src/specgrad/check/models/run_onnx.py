@@ -53,6 +53,7 @@ def run_file(
     """Run an ONNX file on a runtime and return its values; nodes that specgrad does not support are skipped.
 
     `title` names the model in reports; `module` is what the file was exported from; one run may take `seconds`.
+    ParameterError for another number of inputs.
     """
     model.check_count(inputs, "audit")
     fixed, rest = model.at_scalars(inputs)
@@ -94,7 +95,7 @@ class ObservedRun:
 def observe(model: Model, runtime: Runtime, inputs: Sequence[Array], seconds: float) -> ObservedRun:
     """Run an ONNX file on a runtime as it is, with every value exposed, and with quantised values alone exposed.
 
-    One run may take `seconds`.
+    One run may take `seconds`. ParameterError for another number of inputs.
     """
     file = model.proto
     model.check_count(inputs, "audit")

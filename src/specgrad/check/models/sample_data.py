@@ -64,6 +64,8 @@ def draw_sound(rng: np.random.Generator, samples: int) -> Array:
 def preprocess(image: Array, how: str) -> Array:
     """Return an image (..., channels) of uint8 as float64 numbers, `how` being one of these.
 
+    ParameterError for another word, or another number of channels.
+
     imagenet   over 255, less ImageNet's mean, over its deviation, per channel: 3 channels
     unit       over 255: from 0 to 1
     raw        as they are: from 0 to 255

@@ -16,7 +16,7 @@ __all__ = ["RUNTIMES", "NotOffered", "Runtime", "base_and_device", "runtime"]
 
 
 def runtime(name: str) -> Runtime:
-    """Return the runtime of that name; raise an error that lists the names, or says what to install.
+    """Return the runtime of that name; ParameterError lists the names, MissingPackageError says what to install.
 
     name:device runs on another device, onnxruntime:CUDAExecutionProvider or openvino:GPU. Nobody has measured its
     functions, so they have the largest error that any backend has.
@@ -31,7 +31,7 @@ def runtime(name: str) -> Runtime:
 
 
 def base_and_device(name: str) -> tuple[str, str]:
-    """Return a runtime's name without its device, and the device ("" if none); a colon must be followed by one.
+    """Return a runtime's name without its device, and the device ("" if none); ParameterError for a colon without one.
 
     >>> base_and_device("openvino:GPU"), base_and_device("openvino")
     (('openvino', 'GPU'), ('openvino', ''))

@@ -46,7 +46,10 @@ class Runtime:
     """A line that fails where the machine lacks a device."""
 
     def on(self, device: str) -> Runtime:
-        """Return this runtime on another device; its function errors are unknown then, and it may flush subnormals."""
+        """Return this runtime on another device; its function errors are unknown then, and it may flush subnormals.
+
+        ParameterError if it has no such device.
+        """
         if not self.device or not re.fullmatch(r"[\w.:-]+", device):
             raise ParameterError("check", f"runtime {self.name} has no device {device!r}", rule="P5")
 

@@ -118,7 +118,10 @@ def estimate_tolerance(
 
 
 def estimate_at(at: ModelAtPoints, arithmetic: Arithmetic) -> EstimatedTolerance:
-    """Return the estimated tolerance, in `arithmetic`, of a model that was read already, at its points."""
+    """Return the estimated tolerance, in `arithmetic`, of a model that was read already, at its points.
+
+    UnsupportedError for operands or sums in another format.
+    """
     arithmetic.check_plain("tolerance")
     if arithmetic.operands or arithmetic.accumulate:
         raise UnsupportedError("tolerance", "usual errors are known of sums in the format itself, or in float32")

@@ -66,7 +66,10 @@ class ArithmeticClass:
 
 
 def _rounded_operands_class(name: str, text: str) -> ArithmeticClass:
-    """Return the class whose factors are rounded to the format `name`, which `text` calls by its usual name."""
+    """Return the class whose factors are rounded to the format `name`, which `text` calls by its usual name.
+
+    It is accepted as "tf32", or as `name`-operands.
+    """
     words = {"nearest": "rounded", "zero": "cut off"}
     ways = tuple(
         (f"data {words[x]}, weights {words[w]}", ReducedOperands(OPERANDS[name], x, w)) for x, w in OPERAND_ROUNDINGS

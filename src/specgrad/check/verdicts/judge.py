@@ -108,8 +108,8 @@ def is_exact_on_integers(graph: Graph, given: Sequence[Array], arithmetic: Arith
     """Return whether every execution gives the exact results of the graph at the inputs `given`, without a rounding.
 
     So it is where all numbers are integers, which are added, multiplied, moved and compared for the largest alone, and
-    where the same sums of absolute values are integers of every format involved: then so is every partial sum, in any
-    order.
+    where sums of their absolute values are integers that every format involved has: then so is every partial sum, in
+    any order.
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.sum(x * x), (3,))

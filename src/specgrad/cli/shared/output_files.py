@@ -46,7 +46,7 @@ def is_vnncomp(data: bytes) -> bool:
 
 
 def check_file(path: Path | None, is_ours: Ours, force: bool) -> None:
-    """Raise an error, before the work, if the folder is missing or the file is not our own (unless `force`)."""
+    """Raise OSError, before the work, if the folder is missing or the file is not our own (unless `force`)."""
     if path is None:
         return
     refuse_misplaced(path)
@@ -55,8 +55,8 @@ def check_file(path: Path | None, is_ours: Ours, force: bool) -> None:
 
 
 def check_certificate_files(path: Path | None, force: bool) -> None:
-    """Raise an error if a certificate, or the arrays beside it, may not be written; `force` overwrites files of
-    others.
+    """Raise OSError if a certificate, or the arrays beside it, may not be written, BadParameter if it ends in
+    .safetensors; `force` overwrites files of others.
     """
     if path is not None and path.suffix == ".safetensors":
         raise typer.BadParameter(f"{path} is where the arrays go; name the certificate {path.stem}.json")
@@ -66,7 +66,7 @@ def check_certificate_files(path: Path | None, force: bool) -> None:
 
 
 def check_folder(path: Path | None) -> None:
-    """Raise an error, before the work, if the path is no folder and cannot become one."""
+    """Raise OSError, before the work, if the path is no folder and cannot become one."""
     if path is not None:
         refuse_misplaced(path, folder=True)
 
@@ -130,7 +130,7 @@ def assignment_text(values: Sequence[Any], statement: Any) -> str:
 
 
 def check_counterexample(path: Path | None, force: bool) -> None:
-    """Raise an error, before the work, if the file may not be written; `force` overwrites files of others."""
+    """Raise OSError, before the work, if the file may not be written; `force` overwrites files of others."""
     check_file(path, is_counterexample, force)
 
 

@@ -56,8 +56,9 @@ def gelu(x: Any, approximate: str = "none") -> Kernel | None:
 
 
 def amin(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split") -> Kernel | None:
-    """Return one minimum over the axes, kept if `keepdims`, with the tie rule `ties`, as a kernel; None for invalid
-    arguments or empty axes.
+    """Return one minimum over the axes, kept if `keepdims`, with the tie rule `ties` ("split" or "all"), as a kernel.
+
+    None for invalid arguments or empty axes.
     """
     if not _are_floats(x) or ties not in ("all", "split"):
         return None

@@ -70,7 +70,7 @@ def _follows_window(graph: Graph, node: Node, window: Window) -> bool:
 
 
 def _search_winners(values: Values, routes: Routes, *, node: Node) -> Array:
-    """Return the value of a max_pool or winner node from the values so far; the search is stored in `routes`."""
+    """Return the value of a max_pool or winner node from the values so far; a new search is stored in `routes`."""
     position, window = search = _search_of(node)
     if search not in routes:
         routes[search] = jax_pool.routed_max(values[position], window)

@@ -68,7 +68,10 @@ class WindowAxis:
         self.taps = range(axis.kernel)
 
     def read(self, x: Array, fill: float) -> list[Array]:
-        """Return what every tap reads, for all outputs at once, `fill` outside; transposes better."""
+        """Return what every tap reads, for all outputs at once, `fill` outside; transposes better.
+
+        ShapeError for so many taps that it would take minutes.
+        """
         Window((self.axis,)).check_walk()
         if isinstance(self.axis, Adaptive):
             return [self._gather_tap(x, t, fill) for t in self.taps]
@@ -78,6 +81,8 @@ class WindowAxis:
     def read_strided(self, x: Array, fill: float) -> list[Array]:
         """Return what every tap reads of x by strided slices, padded with `fill`: ten times faster at stride 2, but
         slow to transpose.
+
+        ShapeError for so many taps that it would take minutes.
         """
         Window((self.axis,)).check_walk()
         if isinstance(self.axis, Adaptive):
@@ -446,7 +451,7 @@ def _weighted_sum_along(
 
 
 def smooth_max(x: Array, window: Window, beta: Number, padded: str) -> Array:
-    """Return log(sum exp(beta*x)) / beta of every window; a padded tap is 0, or left out (padded="ignore")."""
+    """Return log(sum exp(beta*x)) / beta of every window; a padded tap is 0 (padded="zero"), or left out ("ignore")."""
     b, m = _absolute_beta(beta, x), _negate_if(x, beta)
     s: Array | None = None
     count = 1.0  # taps behind one cell so far: what a padded cell stands for

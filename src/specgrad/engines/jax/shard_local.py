@@ -104,10 +104,10 @@ class DeviceRun:
         return self._block_operand(a, key, cut) if cut else self._replicated_operand(p, k, key)
 
     def _block_operand(self, a: int, key: str, cut: dict[int, str]) -> Operand:
-        """Return value `a`, under `key` in `arrays`, with the halo that this device reads; it is exchanged once for all
-        readers.
+        """Return value `a`, under `key` in `arrays`, with the halo that this device reads.
 
-        `cut` says which of its axes are split, and by which axis of the mesh.
+        It is exchanged once for all readers, and stored in `arrays`. `cut` says which of its axes are split, and by
+        which axis of the mesh.
         """
         stages, x, key = self.stages, self.arrays[key], f"{key} with halo"
         exchanges = {axis: stages.exchange(a, name) for axis, name in cut.items()}
@@ -133,7 +133,8 @@ class DeviceRun:
     def _replicated_operand(self, p: int, k: int, key: str) -> Operand:
         """Return argument k of node p, the value `key` of `arrays`, which all devices have.
 
-        It is sliced to what this one reads, and stored under a key of its own, if they read different parts.
+        It is sliced to what this one reads, and stored in `arrays` under a key of its own, if they read different
+        parts.
         """
         stages, x = self.stages, self.arrays[key]
         boxes = {at: stages.cut(p, at).args[k] for at in stages.devices if stages.computes(p, at)}

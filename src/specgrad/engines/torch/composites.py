@@ -144,7 +144,10 @@ def mse_loss(x: Any, target: Any, *, reduction: Any = "mean") -> Kernel | None:
 
 
 def gelu(x: Any, approximate: str = "none") -> Kernel | None:
-    """Return F.gelu as a kernel; None for unknown values of `approximate` or types."""
+    """Return F.gelu as a kernel.
+
+    None for types that it does not know, and words in `approximate` but "none" and "tanh".
+    """
     known = approximate in ("none", "tanh") and _same_float_type(x)
     return (lambda x, approximate="none": F.gelu(x, approximate=approximate)) if known else None
 

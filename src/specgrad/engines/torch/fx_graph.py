@@ -27,7 +27,7 @@ from .rewrites import NativeCall, before_reshapes, find_native_calls
 
 
 def _named_function(name: str, compute: Any) -> Any:
-    """Return `compute`, renamed after its operator if it is a function of ours: fx prints targets by name."""
+    """Return `compute` itself, whose own name becomes `name` if it is a function of ours: fx prints targets by name."""
     if isinstance(compute, FunctionType) and compute.__module__.startswith("specgrad."):
         compute.__name__ = compute.__qualname__ = name
     return compute
@@ -45,7 +45,10 @@ class _Lowering:
         self.given: dict[int, Any] = {}
 
     def lower(self, *, standalone: bool = False) -> fx.Graph:
-        """Return the fx graph, flat in and out; `standalone` checks inputs and returns the graph's own structure."""
+        """Return `fx`, the fx graph, after writing all nodes into it; it is flat in and out. Call it once.
+
+        `standalone` makes it check its inputs and return the graph's own structure.
+        """
         names = _identifiers([self.graph.nodes[p].name for p in self.graph.input_positions])
         inputs = {p: self.fx.placeholder(n) for p, n in zip(self.graph.input_positions, names, strict=True)}
         for p in inputs if standalone else ():
@@ -87,7 +90,8 @@ class _Lowering:
     def _native_result(self, i: int, call: NativeCall) -> Any:
         """Return the fx node of the result of a native call that stands for graph node i.
 
-        All results are taken out of the tuple at once, else it would keep every one of them alive.
+        All results are taken out of the tuple and stored in `given` at once, else it would keep every one of them
+        alive.
         """
         if i not in self.given:
             args = (*(self.values[a] for a in call.args), *call.numbers)

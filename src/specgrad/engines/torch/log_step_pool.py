@@ -177,7 +177,10 @@ LOW_WORD = 0xFFFFFFFF
 
 
 def _ordered_bits(x: Tensor, bits: Tensor) -> Tensor:
-    """Return float32 x as int32 with the same order (a bijection, its own inverse); `bits` is scratch."""
+    """Return float32 x as int32 with the same order (a bijection, its own inverse).
+
+    The result is written into `bits`, int32 of x's shape, and returned; x stays as it is.
+    """
     i = x.view(torch.int32)
     torch.bitwise_right_shift(i, 31, out=bits)
     bits.bitwise_and_(SIGN_BITS)

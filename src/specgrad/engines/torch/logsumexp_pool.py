@@ -162,7 +162,10 @@ def is_accurate_from_output(y: Tensor, beta: float) -> bool:
 
 
 def _window_exponentials(x: Tensor, win: Window, beta: float, rule: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return beta*x, the largest of every window, and the sum of exp(beta*x - largest); padding by the rule."""
+    """Return beta*x, the largest of every window, and the sum of exp(beta*x - largest).
+
+    Padding counts x = 0 if `rule` is "zero", else nothing.
+    """
     z = x * beta
     m = _window_max(z, win, 0.0 if rule == "zero" else -math.inf)
     total = torch.zeros_like(m)
@@ -223,7 +226,7 @@ class _SmoothMaxPool(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, params: dict[str, Any]) -> Any:
-        """Return the smooth maxima of x, and save both in `ctx` for the derivatives."""
+        """Return the smooth maxima of x, and save both, and `params`, in `ctx` for the derivatives."""
         y = smooth(x, params["window"], float(params["beta"]), params["padded"], x.dtype in DOUBLING_TYPES)
         ctx.params = params
         ctx.save_for_backward(x, y)
@@ -265,7 +268,7 @@ _smooth_max_pool_with_rules: Callable[..., Tensor] = _SmoothMaxPool.apply
 def lower_smooth_max_pool(x: Shape, *, window: Window, beta: Number, padded: str) -> Kernel:
     """Lower smooth_max_pool, the log-sum-exp of every window; half types by float32.
 
-    beta scales the exponent; `padded` is "ignore" or "zero".
+    beta scales the exponent; `padded` is "ignore" or "zero". ShapeError for so many taps that it would take minutes.
     """
     window.check_walk()
     params = {"window": window, "beta": beta, "padded": padded}

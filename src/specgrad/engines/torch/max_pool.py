@@ -119,7 +119,10 @@ def _axis_taps(x: Tensor, window: Window, axis: int) -> list[Tensor]:
 
 
 def lower_winner(x: Shape, *, window: Window) -> Kernel:
-    """Lower the argmax of every window: flat position of the first largest cell, -1 for an empty window."""
+    """Lower the argmax of every window: flat position of the first largest cell, -1 for an empty window.
+
+    ShapeError for so many taps, if none of PyTorch's kernels fits, that it would take minutes.
+    """
     general: Unary
     rank, native = window.rank, _native_max(window)
     if native is not None and not _adaptive_is_faster(window):
@@ -324,7 +327,7 @@ class _IndexedMax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, window: Window, pair: Kernel) -> Any:
-        """Return the maxima of x, and save the winners in `ctx`; `pair` computes both."""
+        """Return the maxima of x, and save the winners and the window in `ctx`; `pair` computes both."""
         y, index = pair(x)
         ctx.window = window
         ctx.save_for_backward(index)

@@ -21,7 +21,7 @@ class _AmaxToAllTies(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, axes: Shape) -> Any:
-        """Return the maximum of x over `axes`, kept with size 1, and save both in `ctx`."""
+        """Return the maximum of x over `axes`, kept with size 1, and save both, and the axes, in `ctx`."""
         y = torch.amax(x, axes, keepdim=True)
         ctx.axes = axes
         ctx.save_for_backward(x, y)
@@ -82,7 +82,9 @@ def _has_no_ties(x: Tensor, y: Tensor) -> bool:
 
 
 def lower_amax(x: Shape, *, axes: Shape, ties: str) -> Kernel:
-    """Lower amax over `axes`; ties="all" gives every maximiser the full derivative."""
+    """Return the kernel of amax over `axes`; ties="split" divides the derivative among maximisers, "all" gives it to
+    each in full.
+    """
     if not axes:
         return lambda t: t
     if ties == "split":

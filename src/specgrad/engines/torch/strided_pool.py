@@ -37,7 +37,10 @@ class Scratch:
         self.slots: dict[Any, Tensor] = {}
 
     def __call__(self, slot: Any, shape: Any, dtype: torch.dtype) -> Tensor:
-        """Return the buffer of this slot as a tensor of this shape and type, uninitialised."""
+        """Return the buffer of this slot as a tensor of this shape and type, uninitialised.
+
+        One that is too small is replaced.
+        """
         count, key = math.prod(shape), (slot, dtype)
         if key not in self.slots or self.slots[key].numel() < count:
             self.slots[key] = torch.empty(count, dtype=dtype)

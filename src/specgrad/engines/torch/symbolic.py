@@ -75,7 +75,10 @@ class OpenCompiled(Compiled):
 
 
 class OpenModule(nn.Module):
-    """Module of a graph with symbolic sizes, with the graph's constants under their own names."""
+    """Module of a graph with symbolic sizes, with the graph's constants under their own names.
+
+    ParameterError for a trainable constant that is repeated along an open size.
+    """
 
     def __init__(self, graph: Graph, trainable: Collection[str]) -> None:
         super().__init__()

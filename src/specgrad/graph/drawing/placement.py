@@ -128,7 +128,7 @@ class _Routing:
         return sum(abs(self.top[s] - self.top[t]) for s, t in pairs)
 
     def layout(self) -> Layout:
-        """Return the layout with all lines routed."""
+        """Return the layout with all lines routed. On the way it assigns ports and lanes, and sets `begins`."""
         self._ports()
         self._assign_lanes()
         lanes = [max((lane for lane, _ in used.values()), default=-1) + 1 for used in self.lanes]

@@ -631,7 +631,7 @@ def _arrays(path: Path, rows: Any) -> dict[str, Array]:
 def save_params(params: Tree, path: str | Path, *, force: bool = False) -> None:
     """Write a structure of arrays as one safetensors file; the structure stands in its header.
 
-    Files of others are not overwritten unless force=True.
+    Files of others are not overwritten unless force=True. FileError otherwise.
     """
     need("safetensors", "arrays in files need")
     from safetensors.numpy import save as pack

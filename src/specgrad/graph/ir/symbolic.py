@@ -40,7 +40,7 @@ class PerGraph(Generic[Made]):
         self.known: dict[Any, Made] = {}
 
     def __call__(self, graph: Any) -> Made:
-        """Return what was made of this graph, from the cache or newly made."""
+        """Return what was made of this graph, from the cache, or newly made and cached; a full cache is emptied."""
         if graph not in self.known:
             if len(self.known) >= MAX_GRAPHS_PER_SIZES:
                 self.known.clear()
@@ -68,7 +68,10 @@ class PerSize(Generic[Made]):
         ]
 
     def __call__(self, args: tuple[Any, ...]) -> Made:
-        """Return what was made of the graph at the sizes of these arguments."""
+        """Return what was made of the graph at the sizes of `args`, from the cache, or newly made and cached.
+
+        A full cache is emptied. Nothing is cached for arguments that lack the axes.
+        """
         try:
             key = tuple(at_path(args[number], keys).shape[axis] for number, keys, axis in self.axes)
         except (AttributeError, IndexError, KeyError, TypeError):

@@ -40,7 +40,8 @@ class Polynomial:
     """A polynomial with rational coefficients in cells of named arrays: what a specification makes of symbols.
 
     It adds, multiplies, and is divided by numbers. It has neither order nor equality nor truth, so a specification that
-    looks at a value stops here instead of taking a branch.
+    looks at a value stops here instead of taking a branch. NotProvenError when all polynomials of one proof together
+    have more terms than `work` allows.
     """
 
     __slots__ = ("left", "terms")
@@ -156,7 +157,10 @@ class AdjointProof:
 
 
 class AdjointCheck:
-    """Check of one node, that both its derivative rules are adjoint: recorded, and run on symbols and on numbers."""
+    """Check of one node, that both its derivative rules are adjoint: recorded, and run on symbols and on numbers.
+
+    Raises NotProvenError where the rules read the output or are no compositions that a proof can be made for.
+    """
 
     def __init__(self, op: Op, rules: Rules, constants: Mapping[str, Array]) -> None:
         self.op, self.rules, self.constants = op, rules, constants
@@ -204,7 +208,8 @@ class AdjointCheck:
         """Return the operands in which a node must be linear; constants and an index end the search.
 
         No node multiplies two operands that move, or that read the same input: so both sides are linear in each input,
-        and sums over the cells of an index, which is read once on every path.
+        and sums over the cells of an index, which is read once on every path. Constants in which it is not linear are
+        added to `fixed`, an index that moves to `indices`. NotProvenError for a node that no proof can be made for.
         """
         op = node.op
         if op is CONSTANT:
@@ -301,7 +306,8 @@ class AdjointCheck:
         """Yield the indices that decide all: one constant index, and those that differ from it in one cell.
 
         A sum over cells, S(i) = sum_p s_p(i_p), is 0 everywhere if it is 0 at these. Without an index: one None.
-        `symbol` makes symbolic arrays. NotProvenError if no index is accepted.
+        `symbol` makes symbolic arrays. The values that a cell may have are stored in `taken`. NotProvenError if no
+        index is accepted.
         """
         if not self.indices:
             yield None
@@ -432,7 +438,7 @@ def prove_adjoint(graph: Graph, *, work: int = 10_000_000) -> AdjointProof:
     What it is not. It says nothing of other shapes, of floats, of engines. It does not say that J is the derivative:
     zero is adjoint to zero (the laws compare with dual numbers). Nothing is machine-checked: it rests on Python's
     numbers, NumPy's object arrays and this file, and on specifications that are functions and do with symbols what they
-    do with numbers, which is tried at one point.
+    do with numbers, which is tried at one point. SpecgradError if `graph` is no Graph.
 
     >>> import specgrad as sg
     >>> w = np.ones((1, 1, 2))

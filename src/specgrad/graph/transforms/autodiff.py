@@ -168,8 +168,9 @@ def real_outputs(graph: Graph) -> tuple[Tree, ...]:
 def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
     """Forward mode: (inputs, tangents of the inputs in wrt) -> (outputs, tangents of the outputs).
 
-    wrt names arguments by position, name or dotted path ("params.fc1"); default: every argument made of numbers.
-    A function in place of the graph is traced at every call, on the shapes of the call.
+    wrt names arguments by position, name or dotted path ("params.fc1"); default: every argument made of numbers. A
+    function in place of the graph is traced at every call, on the shapes of the call. ShapeError if `wrt` names an
+    input twice.
 
     >>> from specgrad import trace
     >>> import numpy as np
@@ -225,7 +226,7 @@ def _pull_back(
 ) -> dict[int, Value]:
     """Return the cotangents of `sources` by a reverse sweep from those of some nodes (`seeds`), recorded by `t`.
 
-    `values` are those of all nodes of `graph`, in `t`.
+    `values` are those of all nodes of `graph`, in `t`, whose `prefix` this changes.
     """
     active = _is_active(graph, sources)
     cotangents: dict[int, Value] = {}

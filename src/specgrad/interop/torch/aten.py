@@ -611,7 +611,7 @@ def converter_for(name: str) -> Converter | None:
 def call(name: str, schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return the value of one aten call of the overload `name`, whose PyTorch schema is given, in our operators.
 
-    An error if it has no converter, or an unsupported argument is not at its default.
+    UnsupportedError if it has no converter, ParameterError if an unsupported argument is not at its default.
     """
     converter = converter_for(name)
     if converter is None:

@@ -150,6 +150,8 @@ class _Importer:
     def _placeholder_value(self, node: Any, spec: Any) -> Any:
         """Return the value of a placeholder, whose input spec is given: a leaf, a constant, a known tensor, or None if
         it is unused.
+
+        It is entered in `inputs`, `known` or `trainable` accordingly. Refused: other types of tensors.
         """
         if spec.kind is InputKind.USER_INPUT:
             value = node.meta["val"]
@@ -238,10 +240,10 @@ class _Importer:
         return value
 
     def _argument(self, name: str, value: Any, is_constant: bool) -> Any:
-        """Return an argument's value for the converter of the operator `name`; known floats, and integers among
-        themselves, become constants.
+        """Return an argument's value for the converter of the operator `name`.
 
-        `is_constant`: all arguments of the call are known.
+        Known floats, and integers among themselves, become constants. `is_constant`: all arguments of the call are
+        known. They are recorded once per tensor, which is kept in `known`. Refused: tensors of other types.
         """
         if not isinstance(value, Tensor):
             return value

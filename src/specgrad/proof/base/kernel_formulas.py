@@ -326,6 +326,8 @@ class _FormulaMatcher:
     def _read_reshape(self, i: int) -> _Product | None:
         """Return the expression of reshape node i: of a number, or of a reduction whose axes stay with size 1; else
         None.
+
+        The axes of such a reduction are added to `axes`.
         """
         (source,) = self.graph.nodes[i].operands()
         below = self.graph.nodes[source]
@@ -342,7 +344,11 @@ class _FormulaMatcher:
 
 
 def _expression_of(name: str, params: Mapping[str, Any], args: Sequence[_Product]) -> _Product | None:
-    """Return the expression that operator `name` makes of expressions, or None."""
+    """Return the expression that the operator called `name` makes of expressions `args`, or None.
+
+    mul, div, neg, power and sqrt of products are products, a sum of two is add or sub; broadcast and stop_gradient
+    change nothing; any other name is a function of the first argument, unless it has a `beta` other than 1.
+    """
     if name in ("mul", "div"):
         last = _power_of(args[1], -1.0) if name == "div" else args[1]
         return None if last is None else _product_of(args[0], last)

@@ -83,7 +83,9 @@ class CurveLines:
         return CurveLines(self.below.for_rows(leaf), self.above.for_rows(leaf), self.least, self.most, self.slopes)
 
     def through(self, y: Coefficients, bound: Bound, size: Array, read: int, frac_bits: int) -> Coefficients:
-        """Return coefficients of the input from those of f; constants go to `bound`.
+        """Return coefficients of the input from those of f; constants are added to `bound`.
+
+        The lines must be per row of y: call `for_rows` first.
 
         size        not below the sum of the input's absolute values, over 2**read, one number or one per row
         frac_bits   of the heights
@@ -151,7 +153,10 @@ class FunctionTable:
 def _enclosures_at(
     j: Array, known: dict[int, tuple[int, int]], made: Callable[[Any], tuple[int, int]], grid: int
 ) -> tuple[Array, Array]:
-    """Return the two ends at grid points j from the cache `known`; missing ones are made by `made`."""
+    """Return the two ends at grid points j from the cache `known`; missing ones are made by `made` and entered there.
+
+    Grid point k is k / 2**grid.
+    """
     some, at = np.unique(j, return_inverse=True)
     for k in some.tolist():
         if k not in known:

@@ -46,8 +46,11 @@ class Affine:
     """
 
     def __init__(self, node: Node, fixed: Sequence[Array], varying: Sequence[int], sizes: Sequence[Array]) -> None:
-        """Prepare `back`; `fixed` are all arguments (zeros for varying ones), `sizes` bounds of abs of each varying
-        one."""
+        """Prepare `back`.
+
+        `fixed` are all arguments (zeros for varying ones), `sizes` bounds of abs of each varying one. UnsupportedError
+        for an operator that leaves cannot be replayed through.
+        """
         self.node, self.varying = node, list(varying)
         self.shapes = [f.shape for f in fixed]
         self.size, self.sizes = math.prod(node.shape), [math.prod(self.shapes[k]) for k in varying]
@@ -216,10 +219,10 @@ def _multiply_by(matrix: Array) -> Callable[[Array], Array]:
 
 
 def on_int64(graph: Graph, args: Sequence[Array]) -> list[Array]:
-    """Return a graph's outputs by its operators' specifications on int64 arrays; raise UnsupportedError if one leaves
-    int64.
+    """Return a graph's outputs by its operators' specifications on int64 arrays `args`; what overflows wraps around.
 
-    (Called in the usual way, graphs make exact fractions of whole numbers.)
+    UnsupportedError if a node's result has another dtype, or a number stands among its arguments. (Called in the usual
+    way, graphs make exact fractions of whole numbers.)
     """
     values: list[Any] = []
     given = iter(args)
@@ -236,7 +239,9 @@ def on_int64(graph: Graph, args: Sequence[Array]) -> list[Array]:
 
 
 def frac_bits_for(total: Any, most: int) -> int:
-    """Return how many binary places numbers that add up to `total`, a rational >= 0, may have to stay below 2**most.
+    """Return a number of binary places with which numbers that add up to `total`, a rational >= 0, stay below 2**most.
+
+    It may be one less than the largest such number; for a total of 0 it is `most`.
 
     >>> frac_bits_for(rational(5, 2), 36), frac_bits_for(rational(1, 1000), 36)
     (34, 44)

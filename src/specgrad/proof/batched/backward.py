@@ -88,7 +88,7 @@ class Layers:
         self.planes: dict[tuple[int, int], dict[Any, Any]] = {}  # of smooth maxima, by node and places of what is read
 
     def __getitem__(self, i: int) -> FixedPointNode:
-        """Return node `i` in fixed point."""
+        """Return node `i` in fixed point, cached."""
         if i not in self._cells:
             self._cells[i] = self._convert(i)
         return self._cells[i]
@@ -98,7 +98,7 @@ class Layers:
         self._cells.pop(i, None)
 
     def table(self, i: int) -> FunctionTable:
-        """Return the table of the function that node `i` computes."""
+        """Return the table of the function that node `i` computes, cached."""
         from .activations import FunctionTable
 
         ((source, _),) = self[i].sources
@@ -207,8 +207,10 @@ class Ranges:
         return self.layers[i].low, self.layers[i].high
 
     def values(self, i: int) -> tuple[Array, Array]:
-        """Return (low, high) of node `i`'s reference; for nonlinear nodes computed from their input, which may be
-        narrower."""
+        """Return (low, high) of node `i`'s reference, (leaves, cells) over the node's 2**frac_bits, cached.
+
+        For nonlinear nodes computed from their input, which may be narrower.
+        """
         here = self.layers[i]
         if here.node.op.name not in NONLINEAR or i in self._ends:
             return self.ends(i)
@@ -285,14 +287,14 @@ class Ranges:
         return np.asarray(np.minimum(np.maximum(high, -low).sum(1) + here.error.sum(), here.span))
 
     def relu(self, i: int) -> ReluLines:
-        """Return the lines of relu `i` on every leaf; their constants are over 2**frac_bits of its input."""
+        """Return the lines of relu `i` on every leaf, cached; their constants are over 2**frac_bits of its input."""
         if i not in self._relus:
             ((source, _),) = self.layers[i].sources
             self._relus[i] = ReluLines.on(*self.values(source))
         return self._relus[i]
 
     def max_pool(self, i: int) -> MaxLines:
-        """Return the lines of max_pool `i` on every leaf; their constants are over its own 2**frac_bits."""
+        """Return the lines of max_pool `i` on every leaf, cached; their constants are over its own 2**frac_bits."""
         if i not in self._pools:
             here = self.layers[i]
             ((source, _),) = here.sources
@@ -309,7 +311,7 @@ class Ranges:
         return self._pools[i]
 
     def curve(self, i: int) -> CurveLines:
-        """Return the lines of activation `i` on every leaf."""
+        """Return the lines of activation `i` on every leaf, cached."""
         from .activations import curve_lines
 
         if i not in self._curves:
@@ -320,7 +322,7 @@ class Ranges:
         return self._curves[i]
 
     def smooth(self, i: int) -> SmoothLines:
-        """Return the planes of smooth maximum `i` on every leaf."""
+        """Return the planes of smooth maximum `i` on every leaf, cached."""
         from ..exact.logsumexp_pool import SmoothLines
 
         if i not in self._smooth:
@@ -392,7 +394,10 @@ class BackwardPass:
         return self.layers[i].node.op.name in NONLINEAR or self.layers[i].node.op is INPUT
 
     def _summed_coefficients(self, i: int, parts: list[Coefficients]) -> Coefficients:
-        """Return the sum of `parts`, the pending coefficients of node `i`."""
+        """Return the sum of `parts`, pending coefficients of node `i`, shortened to 26 bits.
+
+        What shortening can change is subtracted from `bound`.
+        """
         return sum_coefficients(
             parts, self.bound, rows_of_leaves(self.ranges.span(i), self.leaf), self.layers[i].frac_bits
         )

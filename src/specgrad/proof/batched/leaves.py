@@ -127,7 +127,10 @@ class Root(Replay):
         super().__init__(graph, low, high, {}, self.tighten, model, on_step)
 
     def _tightened(self, i: int) -> NodeRange:
-        """Return the range of node `i` narrowed by backward bounds, the whole box being treated as one leaf."""
+        """Return the range of node `i` narrowed by backward bounds, the whole box being treated as one leaf.
+
+        What is cached of the node, which rests on its old range, is dropped.
+        """
         leaf = Batch(self, 1)
         leaf.narrow(i)
         low, high = (rationals(end.reshape(self.graph.nodes[i].shape)) for end in leaf.ranges.ends(i))
@@ -139,6 +142,8 @@ class Root(Replay):
 
     def margins(self, leaves: Leaves, alternatives: Sequence[Alternative], narrow: bool = True) -> LeafMargins:
         """Return a lower bound of every alternative's margin on every leaf.
+
+        ReplayError unless the leaves lie in the box, with hints of the right shapes and signs.
 
         narrow   whether all ranges of `tighten` are narrowed again on each leaf, good for small boxes; else only splits
                  narrow

@@ -283,7 +283,8 @@ class Roots:
     def of(self, leaf: Leaf, tighten: Collection[int]) -> Root:
         """Return the network's bounds on the box of `leaf.root`; None there: on the whole box.
 
-        tighten   positions whose ranges backward bounds narrow; any set is sound, and a cached box keeps its own
+        tighten   positions whose ranges backward bounds narrow; any set is sound, and a cached box keeps its own.
+                  Cached are the whole box and the last other one
         """
         low, high = self.box if leaf.root is None else (leaf.root.low, leaf.root.high)
         key = b"" if leaf.root is None else low.tobytes() + high.tobytes()

@@ -571,7 +571,10 @@ ALWAYS_NONLINEAR = (*CURVED, SMOOTH)  # on every interval, unlike relu and max_p
 
 
 def _backward_rule(name: str) -> Callable[..., tuple[Array, Any]]:
-    """Return the function that replaces the nonlinear operator `name` by its argument, given coefficients and lines."""
+    """Return the function that replaces the nonlinear operator `name` by its argument, given coefficients and lines.
+
+    `name` is "relu", "max_pool", SMOOTH, or that of a curve.
+    """
     if name == "relu":
         return through_relu
     if name == "max_pool":

@@ -91,5 +91,8 @@ FLUSHED = ("bfloat16", "float32", "float64")
 
 @cache
 def format_named(name: str, rounding: str) -> Format:
-    """Return a format by name, with results rounded either way for rounding "any"."""
+    """Return a format by name, of FORMATS or OPERANDS, with results rounded either way for rounding "any".
+
+    "real" stays exact.
+    """
     return replace({**OPERANDS, **FORMATS}[name], directed=rounding == "any" and name != "real")

@@ -24,6 +24,8 @@ class TensorCore:
     """How a matrix unit adds the products of a convolution or a matrix product, in steps: to an accumulator, some
     products at a time.
 
+    ParameterError for counts below 1 and other words.
+
     fraction    in a step every term, the accumulator's too, keeps so many binary places below the exponent of the
                 largest; their sum is exact
     digits      significant bits of the accumulator that is handed from step to step

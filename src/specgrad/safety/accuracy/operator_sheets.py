@@ -49,7 +49,10 @@ COPY_OPERATORS = {
 
 
 def _copy_sheet(name: str, meaning: str) -> Sheet:
-    """Return the sheet of the operator `name`, which only copies cells of X; `meaning` says which."""
+    """Return the sheet of the operator `name`, which only copies cells of X; `meaning` says which.
+
+    Those of Pad and Trilu note that constants are written.
+    """
     notes = ("A constant that is written, by Pad or Trilu, has no error: F(E_X) is 0 there.",) * (
         name in ("Pad", "Trilu")
     )

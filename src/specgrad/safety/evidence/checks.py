@@ -92,7 +92,10 @@ class EvidenceRequest:
 
     @cached_property
     def points(self) -> list[dict[str, Array]]:
-        """The recorded values by name, one dict per recorded input point."""
+        """The recorded values by name, one dict per recorded input point.
+
+        ParameterError if a recording has runs of several shapes, or belongs to another model.
+        """
         values = {name for node in self.file.graph.node for name in node.output}
         if isinstance(self.recorded, ModelRecording):
             self.recorded.check_model(self.given)

@@ -89,8 +89,9 @@ def profile(
 
 
 def _check_target(model: Path, target: Path | None, force: bool) -> None:
-    """Raise an error if `target`, the file to write, is foreign (unless `force`) or is the model; likewise its side
-    file.
+    """Raise OSError if `target`, the file to write, or its side file is foreign (unless `force`).
+
+    BadParameter: the model.
     """
     from specgrad.safety.profile.digests import is_side_file, side_of
     from specgrad.safety.profile.normaliser import is_normalised

@@ -62,7 +62,9 @@ SIZES = (INF, -INF, 1.5, -2.0, 0.0, -0.0)
 
 
 def _neutral_rows(operator: str) -> Rows:
-    """Return a function of a type: pairs of numbers whose second is a neutral or absorbing element of the operator."""
+    """Return a function of a type: pairs of numbers whose second is a neutral or absorbing element of the operator:
+    "Add", "Sub", "Mul" or "Div".
+    """
     right = {"Add": ZEROS, "Sub": ZEROS, "Mul": (1.0, 0.0, -1.0), "Div": (1.0, -1.0)}[operator]
     return lambda dtype: pairs((3.25, -0.5, 1.0), right, dtype)
 

@@ -142,7 +142,7 @@ def _round_cells(
     """Return every cell of the exact results `real` rounded once (NaN if undefined), and each exact value as text, None
     if it is long.
 
-    An error if the precision does not decide a rounding.
+    ScalarError if the precision does not decide a rounding.
     """
     if not isinstance(real, _BallResults):
         cells = [Fraction(v) for v in np.asarray(real, dtype=object).flat]

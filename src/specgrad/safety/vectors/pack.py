@@ -173,7 +173,7 @@ def coverage(record: OperatorClasses, cases: Sequence[dict[str, Any]] | None = N
 
 
 def _count_cases(cases: Sequence[dict[str, Any]], kind: str, word: str) -> int:
-    """Return how many cases are of the element type `kind` and of the class `word`."""
+    """Return how many of `cases`, entries of index.json, have the "type" `kind` and the "zone" `word`."""
     return sum((c["type"], c["zone"]) == (kind, word) for c in cases)
 
 

@@ -20,7 +20,7 @@ MAX_CASE_SIZE = 400  # cells and products of one case: rationals are slow
 
 
 def numbers(rng: Draw, kind: str, shape: Shape, dtype: Type) -> Array:
-    """Return a random array by kind of data.
+    """Return a random array by `kind` of data, a key of DATA, or "subnormal".
 
     Integers take their whole range unless the kind is "ties" or "integers".
     """

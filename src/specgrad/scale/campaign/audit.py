@@ -27,7 +27,10 @@ print(audit({model!r}, {runtime!r}, inputs.arrays))
 
 
 class AuditKind(Listed):
-    """Campaign of audits: an item is a model on a runtime with the inputs of one seed; `each` items are a shard."""
+    """Campaign of audits: an item is a model on a runtime with the inputs of one seed; `each` items are a shard.
+
+    CampaignError for a runtime that reads no ONNX file.
+    """
 
     name = "audit"
     BAD = ("differs", "other arithmetic", "crashes")

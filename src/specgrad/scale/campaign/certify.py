@@ -35,7 +35,10 @@ print("gives", session.run(None, {{given.name: x}})[0].ravel().tolist())
 
 
 class CertifyKind(Listed):
-    """Campaign of certifications: an item is one property of one model; `each` items are a shard."""
+    """Campaign of certifications: an item is one property of one model; `each` items are a shard.
+
+    CampaignError for options that do not go together.
+    """
 
     name = "certify"
     BAD = ("violated",)

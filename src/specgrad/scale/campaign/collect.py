@@ -87,6 +87,7 @@ def collect(spec: Spec, progress: Progress | None = None) -> Collected:
     """Return the results that a campaign has so far.
 
     Findings of conformance are shrunk, which needs the runtime installed. `progress` is told (what, done, total).
+    JobError for records of another spec.
     """
     kind, step = spec.job(), progress or (lambda *_: None)
     there = jobs.status(spec.folder)

@@ -27,7 +27,8 @@ def run(
     """Run every shard that has no record yet; see `specgrad.scale.jobs.run`.
 
     address   of a Dask scheduler (tcp://...) or a Ray cluster (auto, ray://...) that runs; default: a local one
-    executor  as there, with workers (how many), retries (of a failed shard) and retry_crashed
+    executor  where shards run, with workers (how many), retries (of a failed shard) and retry_crashed (whether shards
+              that were given up are tried): those of `specgrad.scale.jobs.run`
     progress  is told the state after every shard
     """
     options: dict[str, Any] = {"retries": retries, "retry_crashed": retry_crashed, "progress": progress}

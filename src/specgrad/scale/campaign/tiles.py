@@ -28,7 +28,8 @@ TYPES = ("float32", "float64", "float16", "uint8", "int8", "uint16", "int16", "i
 class TilesKind(Kind):
     """Campaign over the tiles of one model: shard i writes tile i, then records a checksum of its cells.
 
-    As `plan.run` of a plan without passes; the weights are the model's own.
+    As `plan.run` of a plan without passes; the weights are the model's own. CampaignError if the source is missing, or
+    targets or types do not fit.
     """
 
     name = "tiles"

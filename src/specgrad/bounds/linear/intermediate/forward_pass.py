@@ -81,7 +81,8 @@ class ForwardPass:
     depth              layers that mix cells, or need a relaxation, between a node and the inputs
     local_error_balls  of linear layers: the ball with nothing carried in, its radius being the region's own rounding
     region_deviation   of linear layers: deviations carried in, as the rest of the region sees them
-    expanded_deviation the same where kernels may be multiplied out into several cells, each reading its own values
+    expanded_deviation deviations carried in where kernels may be multiplied out into several cells, each reading its
+                       own values
     deviation          bound of how far any value of a node may be from its reference
     relaxation_depth   relaxations between a node and the inputs
     closed_share       share of cells that a short pass decided the last time, by its depth (tighten.py)

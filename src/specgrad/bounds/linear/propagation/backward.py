@@ -249,6 +249,8 @@ class State:
     def relaxation(self, i: int) -> LinearRelaxation:
         """Return the relaxation of layer i, its offsets widened by the rounding errors of the layer and of a linear
         source.
+
+        Relaxations are cached.
         """
         if i not in self.cached_relaxations:
             layer = self.layers[i]
@@ -261,8 +263,9 @@ class State:
         return self.cached_relaxations[i]
 
     def duplicate_fold(self, i: int) -> DuplicateFold | None:
-        """Return how coefficients of duplicate cells of relu i are merged; None if it has no duplicates or is
-        no relu.
+        """Return how coefficients of duplicate cells of relu i are merged; None if it has no duplicates or is no relu.
+
+        Folds are cached.
         """
         if not isinstance(self.layers.get(i), BoundUnary):
             return None
@@ -274,8 +277,9 @@ class State:
         return self.folds[i]
 
     def chain(self, i: int) -> Chain | None:
-        """Return node i and the elementwise maps below it as one map; None if node i is no such map of a
-        single source.
+        """Return node i and the elementwise maps below it as one map; None if node i is no such map of a single source.
+
+        Chains are cached.
         """
         if i not in self.chains:
             self.chains[i] = self._merge_chain(i)

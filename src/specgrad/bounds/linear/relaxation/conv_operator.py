@@ -111,8 +111,9 @@ class Convolution:
         return self.ways[single]
 
     def seconds(self, way: str) -> float:
-        """Estimated seconds for one row by method `way`, from counts of products and bytes; inf if it does
-        not apply.
+        """Return the estimated seconds for one row by method `way`, from counts of products and bytes.
+
+        Inf if it does not apply. `way` is "matrix", "stripes", "points", "plain" or "single" (plain, in float32).
         """
         w, out, size = self.window, math.prod(self.window.out), math.prod(self.window.size)
         read, written = self.outputs * out, self.inputs * size

@@ -73,8 +73,9 @@ def is_plain(graph: Graph) -> bool:
 
 
 def joined(networks: Sequence[NamedNetwork], interface: PropertyInterface) -> Graph:
-    """Return one graph from the property's variables to its values, made of all `networks`; `interface` says which
-    cells they are.
+    """Return one graph from the property's variables to its values, made of all `networks`.
+
+    `interface` says which cells they are. Networks that take or give indices are refused.
 
     >>> import specgrad as sg
     >>> both = sg.trace(lambda x, z: (x + z, x - z), (2,), (2,))

@@ -101,6 +101,8 @@ class BoundMultiNeuron(BoundJoint):
     def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
         """Return the bound of a.y for coefficients `a` (1, rows, *shape): slopes m over the cells read, and the least
         rest over all pieces.
+
+        m is stored in `vector`.
         """
         rows = a[0].movedim(2, -1).flatten(1, -2)  # (rows, positions, channels)
         start = self._slopes_on_pieces(rows, self.whole)[0][:, :, 0]

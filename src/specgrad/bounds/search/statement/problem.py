@@ -60,6 +60,7 @@ def question_of(
 
     model       a Graph, an ONNX file or a PyTorch module; of several networks, one per name
     statement   a Property, the path of a VNN-LIB file, or (x, label, eps), with which low, high and norm go
+    norm        of (x, label, eps): "inf", "2" or "1"
     shape       of the input, or one per input's name, where the model leaves sizes open
     source      the file or module that a Graph was read from: counterexamples are run on it too
 
@@ -258,7 +259,10 @@ def _empty_note(stated: Property) -> tuple[str, ...]:
 
 
 def check_cases(stated: Property) -> None:
-    """Raise an error if a property is empty, or its cases have wrong shapes or empty boxes: it would hold vacuously."""
+    """Raise ParameterError if a property, case or box is empty, so that it would hold vacuously.
+
+    ShapeError: wrong shapes.
+    """
     if not stated.cases:
         raise ParameterError("certify", "the property has no cases, so there is nothing to prove")
     for k, case in enumerate(stated.cases):

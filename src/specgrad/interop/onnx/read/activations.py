@@ -80,14 +80,17 @@ MULTIPLIED = (
 
 
 def activation_named(c: OnnxNode, name: str, known: Sequence[str]) -> Activation:
-    """Return an activation by its name, which must be one of `known`."""
+    """Return an activation by its name, refused if it is not one of `known`."""
     return (
         ACTIVATIONS[name] if name in known else c.refuse(f"activation={name[:50]!r} must be one of {', '.join(known)}")
     )
 
 
 def convolution_activation(c: OnnxNode, y: Value) -> Value:
-    """Return y after the attribute activation of a fused convolution; activation_params has its parameters in order."""
+    """Return y after the attribute activation of a fused convolution; activation_params has its parameters in order.
+
+    Refused: an unknown activation, and another number of parameters than it has.
+    """
     name, params = c.string("activation", ""), c.attribute("activation_params", "floats", [])
     if not name:
         return y if not params else c.refuse("activation_params without an activation")

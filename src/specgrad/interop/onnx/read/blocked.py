@@ -129,7 +129,10 @@ def in_axis_order(stored: Array, block: int) -> Array:
 
 
 def _block_of_result(c: OnnxNode) -> int:
-    """Return the channels of a block, and mark the node's result as blocked."""
+    """Return the channels of a block, and mark the node's result as blocked.
+
+    UnsupportedError if the block is not known yet.
+    """
     block = c.importer.block
     if block is None:
         c.refuse(UNDECIDED, None, UnsupportedError)
@@ -138,7 +141,11 @@ def _block_of_result(c: OnnxNode) -> int:
 
 
 def _in_axis_order_input(c: OnnxNode, i: int = 0) -> Value:
-    """Return input i in the order of its axes; one that no other operator blocked is stored in blocks all the same."""
+    """Return input i in the order of its axes; one that no other operator blocked is stored in blocks all the same.
+
+    Refused: other than four axes, and channels that are no whole number of blocks; UnsupportedError if the block is
+    unknown.
+    """
     x, block = c.real(i), c.importer.block
     if block is None:
         c.refuse(UNDECIDED, None, UnsupportedError)
@@ -148,7 +155,7 @@ def _in_axis_order_input(c: OnnxNode, i: int = 0) -> Value:
 
 
 def _as_stored_input(c: OnnxNode) -> Value:
-    """Return input 0 as it is stored, with four axes."""
+    """Return input 0 as it is stored, with four axes. ShapeError for other numbers of axes."""
     x = c.real(0)
     if len(x.shape) != 4:
         c.refuse(f"input 0 of shape {tuple(x.shape)} must have four axes", "C1", ShapeError)
@@ -218,7 +225,7 @@ def _max_pool(c: OnnxNode) -> Value:
 
 @contributed("AveragePool", 1, 1, note="refused: dilations, count_include_pad=1 with ceil_mode=1", domain=BLOCKED)
 def _average_pool(c: OnnxNode) -> Value:
-    """Convert AveragePool of blocked channels."""
+    """Convert AveragePool of blocked channels. Refused: dilations, and ceil_mode with count_include_pad."""
     include, x = c.flag("count_include_pad"), _in_axis_order_input(c)
     c.require("ceil_mode", "int", *((0,) if include else (0, 1)))
     c.require("dilations", "ints", [1, 1])
@@ -244,7 +251,10 @@ def _global_average_pool(c: OnnxNode) -> Value:
 
 @contributed("Upsample", 1, 1, note="by whole numbers; nearest, or linear", domain=BLOCKED)
 def _upsample(c: OnnxNode) -> Value:
-    """Convert Upsample of blocked channels."""
+    """Convert Upsample of blocked channels.
+
+    Refused: scales that are not whole or move batch or channels, and unknown modes.
+    """
     x, scales, mode = _in_axis_order_input(c), c.ints("scales", [1, 1, 1, 1]), c.string("mode", "nearest")
     where = c.string("coordinate_transformation_mode", "asymmetric")
     if len(scales) != 4 or scales[:2] != [1, 1] or min(scales) < 1 or math.prod(scales) > 2**16:

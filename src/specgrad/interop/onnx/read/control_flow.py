@@ -31,6 +31,8 @@ def _copy_subgraph(
 ) -> tuple[list[NodeProto], list[str]]:
     """Return the nodes of a subgraph under names of their own, and the names of its outputs.
 
+    Refused: sparse and quantised constants.
+
     given   names of values outside for the names of its inputs
     suffix  of all names of its own; "": those that no other value has stay
     gives   names of values outside for names that its nodes compute
@@ -58,7 +60,10 @@ def _copy_subgraph(
 
 
 def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
-    """Rename what a node reads, and what its subgraphs read from outside, by `names` (old -> new)."""
+    """Rename what a node reads, and what its subgraphs read from outside, by `names` (old -> new).
+
+    ModelError if a subgraph's own input has a new name that it must read from outside.
+    """
     node.input[:] = [names.get(n, n) for n in node.input]
     for inner in subgraphs(node):
         own = set(own_names(inner))
@@ -98,7 +103,10 @@ def _check_counts(c: OnnxNode, graph: onnx.GraphProto, inputs: int, outputs: int
 
 @operator("If", 1, 11, 13, *VERSIONS, note=f"the branch taken; {KNOWN}")
 def _if(c: OnnxNode) -> Iterator[list[NodeProto]]:
-    """Yield the nodes of the branch that is taken."""
+    """Yield the nodes of the branch that is taken. Which it is is noted in the importer's `decided`.
+
+    Refused where that depends on inputs.
+    """
     branches = {True: c.graph("then_branch"), False: c.graph("else_branch")}
     c.finish()
     holds = _is_true(c, c.input_name(0))
@@ -118,7 +126,10 @@ def _if(c: OnnxNode) -> Iterator[list[NodeProto]]:
     "Loop", 1, 11, 13, *VERSIONS, note=f"written out, at most {MAX_ITERATIONS} times; count and condition {KNOWN}"
 )
 def _loop(c: OnnxNode) -> Iterator[list[NodeProto]]:
-    """Yield the nodes of each iteration, as long as the condition holds."""
+    """Yield the nodes of each iteration, as long as the condition holds.
+
+    How often is noted in the importer's `decided`. Refused where that depends on inputs.
+    """
     body = c.graph("body")
     c.finish()
     most = c.known_number(0, "the trip count") if c.has(0) else MAX_ITERATIONS + 1
@@ -158,7 +169,7 @@ def _next_suffix(c: OnnxNode, count: int) -> str:
 
 
 def _is_true(c: OnnxNode, name: str) -> bool:
-    """Return the condition `name` as a bool; it must be known by now."""
+    """Return the condition `name` as a bool; UnsupportedError if it is not known by now."""
     known = c.importer.constant_value(name) if name in c.importer.values else None
     if known is None or known.size != 1:
         text = "the condition depends on the input; an input that alone decides it can be fixed (--fix, fixed=)"
@@ -170,7 +181,10 @@ def _is_true(c: OnnxNode, name: str) -> bool:
     "Scan", 8, 9, 11, *VERSIONS, note=f"written out, at most {MAX_ITERATIONS} times; version 8 (a batch) is refused"
 )
 def _scan(c: OnnxNode) -> Iterator[list[NodeProto]]:
-    """Yield the nodes of each iteration over the cells of an axis."""
+    """Yield the nodes of each iteration over the cells of an axis. How often is noted in the importer's `decided`.
+
+    Refused: version 8, and inputs of several lengths.
+    """
     if c.version == 8:
         c.refuse("version 8, which has an axis of batches, is not supported", None, UnsupportedError)
     body, count = c.graph("body"), c.integer("num_scan_inputs")
@@ -208,7 +222,10 @@ def _scan(c: OnnxNode) -> Iterator[list[NodeProto]]:
 
 
 def _per_input(c: OnnxNode, name: str, count: int) -> list[int]:
-    """Return the attribute `name`, a number for each of `count` scanned inputs or outputs; 0 by default."""
+    """Return the attribute `name`, a number for each of `count` scanned inputs or outputs; 0 by default.
+
+    Refused: another number of entries, and directions other than 0 and 1.
+    """
     values = c.ints(name, [0] * count)
     if len(values) != count:
         c.refuse(f"{name}={values} must have {count} entries", None, ShapeError)
@@ -223,7 +240,8 @@ def _output_nodes(
     """Return the nodes that give the outputs: the last state, and what each iteration gave, behind each other.
 
     `state` names the last state, `rows` what each iteration gave, `axes` are those along which the latter are
-    concatenated.
+    concatenated. The names of parts are marked as used. Refused: outputs whose shape is not known, as without any
+    iteration.
     """
     nodes = _identity_nodes(state, c.node.output)
     for i, name in enumerate(c.node.output[len(state) :]):

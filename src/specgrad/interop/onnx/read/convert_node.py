@@ -41,7 +41,7 @@ def run(importer: Importer, node: NodeProto, convert: Converter, version: int) -
     """Convert one node with its converter, check the result against the budget, and define its outputs.
 
     Of control flow, return the nodes to be converted in its place, part by part. `version` is that of the operator's
-    schema.
+    schema. ModelError beyond the budget of nodes; errors of a converter get the node's title.
     """
     onnx_node = _checked_node(importer, node, version)
     start = len(importer.trace.nodes)
@@ -102,7 +102,10 @@ def _check_recorded(importer: Importer, title: str, node: Node) -> None:
 
 
 def _name_outputs(importer: Importer, onnx_node: OnnxNode, results: tuple[Value, ...]) -> None:
-    """Define the outputs of a node as the values `results`; an error if the model uses one that was not computed."""
+    """Define the outputs of a node as the values `results`.
+
+    Refused if the model uses one that was not computed, or a type cannot hold its value.
+    """
     for name in onnx_node.node.output[len(results) :]:
         if name and name in importer.used:
             onnx_node.refuse(f"output {shown(name)} is not supported in inference", None)
@@ -214,7 +217,10 @@ class UnsupportedNode:
 def skip_node(
     importer: Importer, node: NodeProto, error: SpecgradError | None, skipped_types: TypesByName
 ) -> UnsupportedNode:
-    """Define the node's outputs as inputs of the graph if `skipped_types` has them; others are missing from now on."""
+    """Define the node's outputs as inputs of the graph if `skipped_types` has them; others are missing from now on.
+
+    ModelError if an output is defined already.
+    """
     for name in filter(None, node.output):
         if name in importer.values:
             raise ModelError(f"value {name!r} is computed twice")

@@ -37,6 +37,8 @@ def cubic_resize(
 ) -> Value:
     """Resize axes to `sizes`, with coordinates by `where` (one of COORDINATES) and the node's cubic_coeff_a.
 
+    ModelError for weights beyond the budget.
+
     scales    output cells per input cell
     exclude   cells outside have no weight, and the others are divided by their sum; else the end cells stand for them
     """
@@ -65,8 +67,8 @@ def _graph_constant(c: OnnxNode, numbers: Any) -> Var:
 def _coordinates(c: OnnxNode, n: int, out: int, scale: Fraction, where: str) -> Value:
     """Return the coordinate of every output cell, (out,), by as many operations as runtimes take.
 
-    The axis of `n` cells is resized to `out`, `scale` output cells per input cell; `where` names the formula
-    (COORDINATES).
+    The axis of `n` cells is resized to `out`, `scale` output cells per input cell; `where` names the formula, one of
+    COORDINATES; others than "align_corners", "pytorch_half_pixel" and "asymmetric" are half_pixel.
     """
     cells = np.arange(out)
     if where == "align_corners":

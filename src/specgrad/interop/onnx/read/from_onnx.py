@@ -116,7 +116,7 @@ def examine(
 
     Values that no output needs are there too, which a graph leaves out. `skipped_types` has shape and element type of
     values that skipped nodes compute: reading goes on behind them. `input_shapes` closes open sizes; `byte_budget`
-    limits the bytes of each value, and of all weights and constants together.
+    limits the bytes of each value, and of all weights and constants together. ModelError for a malformed model.
     """
     try:
         given = input_shapes or {}
@@ -194,7 +194,7 @@ def _symbolic_shape(info: onnx.ValueInfoProto, given: Given, symbols: dict[str, 
 
 
 def _symbolic_size(text: str, symbols: dict[str, SymbolicSize]) -> SymbolicSize:
-    """Return the symbolic size of this name, the same for equal names."""
+    """Return the symbolic size of this name from `symbols`, where a new one is entered."""
     size = symbolic(text)
     (symbol,) = symbols_in(size)
     return symbols.setdefault(symbol.name, size)

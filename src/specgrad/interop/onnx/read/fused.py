@@ -21,7 +21,7 @@ SUMMED = "conv(W, B, X) + Z, then the activation; Z has the shape of the result"
 
 
 def add_summand(c: OnnxNode, y: Value, z: Value | None) -> Value:
-    """Return y + z, where z must have the shape of y; y if there is none."""
+    """Return y + z, y if z is None; ShapeError unless both have one shape."""
     if z is not None and tuple(z.shape) != tuple(y.shape):
         c.refuse(
             f"the summand must have the shape of the result, {tuple(y.shape)}; got {tuple(z.shape)}", "C1", ShapeError
@@ -57,7 +57,8 @@ def _fused_gemm(c: OnnxNode) -> Value:
 def _transposed_factor(c: OnnxNode, i: int, letter: str) -> Value:
     """Return factor i of a FusedMatMul, called `letter` ("A" or "B"), after transBatch and trans.
 
-    transBatch moves the first axis behind the other batch axes; trans swaps the last two after that.
+    transBatch moves the first axis behind the other batch axes; trans swaps the last two after that. ShapeError for
+    transBatch with fewer than three axes.
     """
     x, swap, turn = c.real(i), c.flag(f"trans{letter}"), c.flag(f"transBatch{letter}")
     rank = len(x.shape)
@@ -78,7 +79,10 @@ def _fused_matmul(c: OnnxNode) -> Value:
 
 
 def _with_bias(c: OnnxNode) -> Value:
-    """Return input 0 plus the bias, input 1, if it is given: one number per entry of the last axis."""
+    """Return input 0 plus the bias, input 1, if it is given: one number per entry of the last axis.
+
+    ShapeError for a bias of another shape.
+    """
     x = c.real(0)
     if not c.has(1):
         return x
@@ -101,7 +105,10 @@ def _quick_gelu(c: OnnxNode) -> Value:
 
 @contributed("SkipLayerNormalization", 3, 5, note="refused: the outputs mean and inv_std_var", outputs=4)
 def _skip_layer_normalization(c: OnnxNode) -> Any:
-    """Convert SkipLayerNormalization: the layer norm of input + skip + bias, and that sum."""
+    """Convert SkipLayerNormalization: the layer norm of input + skip + bias, and that sum.
+
+    Refused: the outputs of training, and shapes that do not fit.
+    """
     eps = c.floating("epsilon", 1e-12)
     for i in (1, 2):
         if i < c.outputs and c.node.output[i] in c.importer.used:

@@ -83,7 +83,7 @@ class UnusedNames:
         self._given: set[str] = set()
 
     def unused(self, name: str, suffix: str) -> str:
-        """Return a name that nothing else has: this one, or with a suffix, or with a number too."""
+        """Return a name that nothing else has, and take it: `name`, or with the suffix, or with a number too."""
         if not suffix and self._uses[name] == 1 and name not in self._given:
             self._given.add(name)
             return name
@@ -178,7 +178,10 @@ class Importer:
         return self.recorded[name]
 
     def integer_variable(self, name: str) -> Var:
-        """Return an integer value as a variable; constants become floats that hold them exactly."""
+        """Return an integer value as a variable.
+
+        Constants become floats that hold them exactly, recorded at the first call.
+        """
         value = self.values[name]
         if isinstance(value, Var):
             return value
@@ -208,7 +211,10 @@ class Importer:
     # --- values that are known while importing ------------------------------------------------------------------
 
     def constant_value(self, name: str) -> Array | None:
-        """Return the array of a value that depends on constants only; None if it depends on an input or is large."""
+        """Return the array of a value that depends on constants only, cached.
+
+        None if it depends on an input or is large.
+        """
         value = self.values[name]
         if not isinstance(value, Var):
             return np.asarray(value)
@@ -252,8 +258,9 @@ class Importer:
         return sorted(pending)
 
     def _fold_node(self, position: int) -> Array | None:
-        """Return the value of the node at `position` from known arguments; None if it depends on an input or is
-        large.
+        """Return the value of the node at `position` from known arguments; None if it depends on an input or is large.
+
+        ModelError if all folded values together have too many cells.
         """
         node = self.trace.nodes[position]
         if node.op is CONSTANT:
@@ -265,8 +272,9 @@ class Importer:
         return self.check_folded(node.name, apply(node.op, *bind(node.args, values), **node.params))
 
     def check_folded(self, what: str, array: Any) -> Array:
-        """Return `array`, a value computed while importing; ModelError, with the name `what`, if it, or all together,
-        have too many cells.
+        """Return `array`, a value computed while importing, and count its cells.
+
+        ModelError, with the name `what`, if it, or all together, have too many cells.
         """
         cells = np.asarray(array)
         self._known_cells += cells.size

@@ -44,6 +44,8 @@ def _flat_positions(c: OnnxNode, shape: tuple[int, ...], where: Array) -> tuple[
 def _gather_nd(c: OnnxNode) -> Value:
     """Convert ONNX GatherND: y[p] = x[where[p]] with constant positions `where`, whose last axis addresses the leading
     axes of x: these as one axis, then a gather along it.
+
+    ModelError for a result beyond the budget.
     """
     batch = c.integer("batch_dims", 0) if c.version >= 12 else 0
     shape = c.shape(0)
@@ -90,7 +92,8 @@ def _write_rows(c: OnnxNode, at: Array, rows: tuple[int, ...], reduction: str) -
     """Return the data, as `rows`, with updates written to the rows `at`, or added there.
 
     Written: one gather from both, put behind each other; a row that is written twice has no meaning. Added: one sum,
-    which may begin with the data. `reduction` is "none" (written) or "add".
+    which may begin with the data. `reduction` is "none" (written) or "add". Refused: another word in `reduction`, and a
+    row that is written twice.
     """
     if reduction not in ("none", "add"):
         c.refuse(f"reduction={shown(reduction)} is not supported; only 'none' or 'add'")
@@ -117,7 +120,8 @@ def _scatter_elements(c: OnnxNode) -> Value:
     """Convert ONNX ScatterElements: updates written or added at positions along one axis.
 
     Positions that the model computes count from 0 on; written, they must be known to differ: one per line, or those of
-    a TopK along that axis.
+    a TopK along that axis. Refused: other positions, shapes that do not fit, and other words than "none" and "add" in
+    reduction.
     """
     shape, where = c.shape(0), c.shape(1)
     axis = axis_of(c.title, c.integer("axis", 0), len(shape))
@@ -150,8 +154,8 @@ def _positions_differ(c: OnnxNode, count: int, axis: int) -> bool:
 
 
 def _put_updates(c: OnnxNode, axis: int, reduction: str) -> Value:
-    """Write the updates at computed positions along an axis, or add them (`reduction` "add") at computed or known
-    ones.
+    """Write the updates at computed positions along an axis, or add them (`reduction` "add", else "none") at computed
+    or known ones.
     """
     shape = c.shape(0)
     order = (*(a for a in range(len(shape)) if a != axis), axis)
@@ -191,7 +195,8 @@ def _permuted_positions(c: OnnxNode, cells: int, order: tuple[int, ...]) -> Valu
 def plane_indices(c: OnnxNode) -> Value:
     """Convert a Sub that takes plane offsets off MaxPool's Indices: the winner's position in its own plane.
 
-    Integers that are computed are positions, and nothing else is known of how far they may be moved.
+    Integers that are computed are positions, and nothing else is known of how far they may be moved. Refused: all other
+    numbers taken off positions.
     """
     var = c.positions(0)
     node, before = c.importer.trace.nodes[var.id], c.known(1, "what is taken off positions")
@@ -212,7 +217,8 @@ def plane_indices(c: OnnxNode) -> Value:
 def _trilu(c: OnnxNode) -> Value:
     """Convert ONNX Trilu.
 
-    The cells on and above (upper=1) or below (0) the k-th diagonal of the last two axes; 0 elsewhere.
+    The cells on and above (upper=1) or below (0) the k-th diagonal of the last two axes; 0 elsewhere. ShapeError for
+    fewer than two axes.
     """
     upper, k = c.flag("upper", 1), c.known_number(1, "k") if c.has(1) else 0
     if len(c.shape(0)) < 2:
@@ -227,7 +233,10 @@ def _trilu(c: OnnxNode) -> Value:
 
 @operator("OneHot", 9, 11, 28, note="known depth and values; computed positions must lie in -depth..depth-1")
 def _one_hot(c: OnnxNode) -> Value:
-    """Convert ONNX OneHot: rows of an identity matrix; of floats, which are cut off to integers, comparisons."""
+    """Convert ONNX OneHot: rows of an identity matrix; of floats, which are cut off to integers, comparisons.
+
+    Refused: a depth below 1, and at computed positions values that are no floats.
+    """
     depth, (off, on) = int(c.known_number(1, "depth")), _off_and_on(c)
     axis = axis_of("axis", c.integer("axis", -1), len(c.shape(0)) + 1)
     if depth < 1:
@@ -253,7 +262,7 @@ def _one_hot(c: OnnxNode) -> Value:
 
 
 def _off_and_on(c: OnnxNode) -> tuple[Any, Any]:
-    """Return the values off and on of OneHot."""
+    """Return the values off and on of OneHot. ShapeError for other than two."""
     values = c.known(2, "values")
     if values.shape != (2,):
         c.refuse(f"values must be two numbers, off and on; got shape {values.shape}", None, ShapeError)

@@ -25,7 +25,10 @@ COMPARED = (*WIDE, *(TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, Ten
 
 
 def whole_numbers(c: OnnxNode, i: int, types: tuple[int, ...] = WIDE) -> Var:
-    """Return input i of an integer type as whole numbers of the graph; an error for other types than `types`."""
+    """Return input i of an integer type as whole numbers of the graph; other types than `types` are refused.
+
+    A layer whose input is no constant index is added to `integer_layers`.
+    """
     if c.elem_type(i) not in types:
         c.refuse(f"input {i} of type {type_name(c.elem_type(i))} is not supported", None)
     var = c.importer.integer_variable(c.input_name(i))
@@ -48,7 +51,10 @@ def _depends_on_inputs(c: OnnxNode, var: Var) -> bool:
 
 
 def _numbers_of_positions(c: OnnxNode, i: int, var: Var) -> Var:
-    """Return computed positions as numbers: each reads its own number from a row of all of them."""
+    """Return computed positions as numbers: each reads its own number from a row of all of them.
+
+    Refused: positions other than those of a top_index, of which it is not known how far they go.
+    """
     nodes = c.importer.trace.nodes
     node = nodes[var.id]
     while node.op.kind == "same" and len(node.operands()) == 1:
@@ -78,7 +84,10 @@ def cast_integers(c: OnnxNode, target: int) -> Value | None:
 
 
 def _cast_to_wide(c: OnnxNode) -> Value:
-    """Return a computed value cast to int32 or int64; the layer may leave the type, unless it comes from a narrower."""
+    """Return a computed value cast to int32 or int64; the layer may leave the type, unless it comes from a narrower.
+
+    Such a layer is added to `integer_layers`.
+    """
     value, source = c.any_variable(0), c.elem_type(0)
     if value.kind == "index" or (source not in FLOATS and source != TensorProto.INT64):
         return value

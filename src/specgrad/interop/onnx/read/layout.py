@@ -33,7 +33,10 @@ MAX_PIECES = 256  # slices that one node may become
 
 @operator("Reshape", 5, 13, 14, 19, 21, 23, 24, 25)
 def _reshape(c: OnnxNode) -> Value:
-    """Convert ONNX Reshape: 0 keeps a size (unless allowzero=1), -1 takes what is left."""
+    """Convert ONNX Reshape: 0 keeps a size (unless allowzero=1), -1 takes what is left.
+
+    ShapeError for a 0 behind the axes that there are.
+    """
     keep = not (c.version >= 14 and c.flag("allowzero"))
     old, wanted = c.shape(0), c.known_ints(1, "shape")
     if keep and any(n == 0 and i >= len(old) for i, n in enumerate(wanted)):
@@ -43,7 +46,10 @@ def _reshape(c: OnnxNode) -> Value:
 
 @operator("Flatten", 1, 9, 11, 13, 21, 23, 24, 25)
 def _flatten(c: OnnxNode) -> Value:
-    """Convert ONNX Flatten: always two axes: those before `axis`, and the rest."""
+    """Convert ONNX Flatten: always two axes: those before `axis`, and the rest.
+
+    ShapeError for an axis that does not exist.
+    """
     shape, axis = c.shape(0), c.integer("axis", 1)
     if not -len(shape) <= axis <= len(shape):
         c.refuse(f"axis={axis} does not exist in shape {shape}", None, ShapeError)
@@ -59,7 +65,10 @@ def _transpose(c: OnnxNode) -> Value:
 
 @operator("Squeeze", 1, 11, 13, 21, 23, 24, 25, note="axes is left out, or names one")
 def _squeeze(c: OnnxNode) -> Value:
-    """Convert ONNX Squeeze: drop these axes, which must have size 1, or all such axes."""
+    """Convert ONNX Squeeze: drop the axes that are named, or all of size 1.
+
+    Refused: axes of another size, and an empty list, which runtimes read in two ways.
+    """
     shape = c.shape(0)
     axes = c.axes(None if c.version < 13 else 1)
     if axes == [] and 1 in shape:
@@ -120,7 +129,10 @@ def _broadcast_shapes(c: OnnxNode, *shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 @operator("Tile", 6, 13)
 def _tile(c: OnnxNode) -> Value:
-    """Convert ONNX Tile: repeats along every axis, one axis at a time; many of them, or none, as one gather."""
+    """Convert ONNX Tile: repeats along every axis, one axis at a time; many of them, or none, as one gather.
+
+    ShapeError for another number of repeats, and negative ones; ModelError beyond the budget.
+    """
     x, repeats = c.value(0), c.known_ints(1, "repeats")
     if len(repeats) != len(c.shape(0)) or any(n < 0 for n in repeats):
         c.refuse(f"repeats={repeats} must not be negative, one per axis of {c.shape(0)}", None, ShapeError)
@@ -166,7 +178,10 @@ def _split(c: OnnxNode) -> tuple[Value, ...]:
 
 
 def _even_parts(c: OnnxNode, cells: int, count: int) -> list[int]:
-    """Return the sizes of `count` equal parts; from version 18 on the last may be smaller, and have no cell."""
+    """Return the sizes of `count` equal parts; from version 18 on the last may be smaller, and have no cell.
+
+    ShapeError if there are none such.
+    """
     if not 1 <= count <= MAX_PIECES or (c.version < 18 and cells % count):
         c.refuse(f"{cells} cells do not split into {count} equal parts", None, ShapeError)
     size = -(-cells // count)
@@ -178,7 +193,7 @@ def _even_parts(c: OnnxNode, cells: int, count: int) -> list[int]:
 
 @operator("Slice", 1, 10, 11, 13)
 def _slice(c: OnnxNode) -> Value:
-    """Convert ONNX Slice."""
+    """Convert ONNX Slice. Starts, ends, axes and steps are constants; ShapeError unless they are equally long."""
     if c.version == 1:
         starts, ends, axes, steps = c.ints("starts"), c.ints("ends"), c.ints("axes", None), None
     else:
@@ -203,8 +218,9 @@ def _slice(c: OnnxNode) -> Value:
 
 
 def _python_slice(c: OnnxNode, cells: int, start: int, end: int, step: int) -> slice:
-    """Return start:end:step of an axis of `cells` as a Python slice; ONNX moves a start before the first cell there,
-    whichever way it goes.
+    """Return start:end:step of an axis of `cells` as a Python slice.
+
+    ONNX moves a start before the first cell there, whichever way it goes. Refused: a step of 0.
     """
     if step == 0:
         c.refuse("a step must not be 0", None)
@@ -217,7 +233,10 @@ def _python_slice(c: OnnxNode, cells: int, start: int, end: int, step: int) -> s
 
 @operator("Gather", 1, 11, 13)
 def _gather(c: OnnxNode) -> Value:
-    """Convert ONNX Gather: of known values at known positions a constant; at neighbouring ones a slice."""
+    """Convert ONNX Gather: of known values at known positions a constant; at neighbouring ones a slice.
+
+    ModelError for a result beyond the budget.
+    """
     shape = c.shape(0)
     axis = axis_of("axis", c.integer("axis", 0), len(shape))
     where = c.importer.constant_value(c.input_name(1))
@@ -249,7 +268,8 @@ def _known_positions(c: OnnxNode, where: Array, cells: int) -> Array:
 def _gather_elements(c: OnnxNode) -> Value:
     """Convert ONNX GatherElements; cells beyond the shape of the indices, on axes other than `axis`, are not read.
 
-    Constant indices may count from the end; those that the model computes must not be negative.
+    Constant indices may count from the end; those that the model computes must not be negative. ShapeError for indices
+    of a shape that does not lie in that of the data.
     """
     shape, where = c.shape(0), c.importer.constant_value(c.input_name(1))
     axis = axis_of("axis", c.integer("axis", 0), len(shape))
@@ -287,7 +307,7 @@ def _pad(c: OnnxNode) -> Value:
 
 
 def _pad_constant(c: OnnxNode, x: Value, widths: list[tuple[int, int]], value: Any) -> Value:
-    """Pad with a constant; negative widths crop."""
+    """Pad with a constant; negative widths crop. ShapeError if they crop more than there is."""
     shape = shape_of(x)
     if any(n + min(lo, 0) + min(hi, 0) < 0 for n, (lo, hi) in zip(shape, widths, strict=True)):
         c.refuse(f"pads {widths} crop more than shape {shape} has", None, ShapeError)
@@ -314,7 +334,10 @@ def _upsample(c: OnnxNode) -> Value:
 
 
 def _old_resize(c: OnnxNode, scales: list[float]) -> Value:
-    """Convert a Resize before version 11, or Upsample, by `scales` per axis; it has asymmetric coordinates."""
+    """Convert a Resize before version 11, or Upsample, by `scales` per axis; it has asymmetric coordinates.
+
+    Refused: other modes than "nearest" and "linear", and scales below 1 with "nearest".
+    """
     mode = c.string("mode", "nearest")
     if mode == "nearest" and any(s < 1 for s in scales):
         c.refuse(f"scales={scales} below 1 with mode nearest: this version does not say which cell is nearest")
@@ -324,7 +347,10 @@ def _old_resize(c: OnnxNode, scales: list[float]) -> Value:
 
 @operator("Resize", 10, 11, 13, 18, 19, note=RESIZED)
 def _resize(c: OnnxNode) -> Value:
-    """Convert ONNX Resize."""
+    """Convert ONNX Resize.
+
+    Refused: unknown modes, antialias, other policies than stretch, and misfits of sizes and scales.
+    """
     if c.version == 10:
         return _old_resize(c, c.known(1, "scales").reshape(-1).tolist())
     mode, shape = c.string("mode", "nearest"), c.shape(0)
@@ -354,7 +380,8 @@ def _resize_by(
 ) -> Value:
     """Resize these axes by scales or sizes; whole factors that repeat every cell become an upsampling.
 
-    `where` and `how` are our names of coordinates and reading: see `specgrad.window.resize`. Misfits are refused.
+    `where` and `how` are our names of coordinates and reading, those of `specgrad.window.resize`; `how` may also be
+    "cubic", or "cubic, inside" where cells outside count nothing. Misfits are refused.
     """
     cells = [c.shape(0)[a] for a in axes]
     given: Any = scales if sizes is None else sizes
@@ -386,7 +413,7 @@ def _resize_by(
 
 
 def _scaled_size(c: OnnxNode, n: int, scale: Fraction) -> int:
-    """Return floor(n*scale); an error if the product in float32 has another floor, since runtimes then differ."""
+    """Return floor(n*scale); refused if the product in float32 has another floor, since runtimes then differ."""
     wanted, rounded = math.floor(n * scale), math.floor(np.float32(n) * np.float32(scale))
     if wanted != rounded:
         c.refuse(f"scale {float(scale)} of {n} cells is {wanted} cells, and {rounded} in float32; give sizes", None)
@@ -394,7 +421,10 @@ def _scaled_size(c: OnnxNode, n: int, scale: Fraction) -> int:
 
 
 def _is_repetition(factor: Fraction, where: str, how: str) -> bool:
-    """Return whether every cell is repeated `factor` times, with coordinates by `where`, read by `how`."""
+    """Return whether every cell is repeated `factor` times, with coordinates by `where`, read by `how`.
+
+    The words are those of `specgrad.window.resize`; "align_corners" repeats nothing.
+    """
     if factor.denominator != 1 or not 1 <= factor <= MAX_PIECES or where == "align_corners":
         return factor == 1
     line = resized(2, 2 * int(factor), 1 / factor, where, how)
@@ -405,7 +435,8 @@ def _is_repetition(factor: Fraction, where: str, how: str) -> bool:
 def _depth_to_space(c: OnnxNode) -> Value:
     """Convert ONNX DepthToSpace.
 
-    Channels to blocks of cells: DCR counts the block first among the channels, CRD the channel.
+    Channels to blocks of cells: DCR counts the block first among the channels, CRD the channel. Refused: channels that
+    are no multiple of the block's cells, and other modes.
     """
     block, (n, channels, height, width) = _block_size(c)
     mode = c.string("mode", "DCR") if c.version >= 11 else "DCR"
@@ -432,7 +463,10 @@ def _space_to_depth(c: OnnxNode) -> Value:
 
 
 def _block_size(c: OnnxNode) -> tuple[int, tuple[int, ...]]:
-    """Return the attribute blocksize and the shape (N, C, H, W)."""
+    """Return the attribute blocksize and the shape (N, C, H, W).
+
+    Refused: other numbers of axes, and a block below 1 or above MAX_PIECES.
+    """
     block = c.integer("blocksize")
     if len(c.shape(0)) != 4 or not 1 <= block <= MAX_PIECES:
         c.refuse(f"needs shape (N, C, H, W) and blocksize in 1..{MAX_PIECES}; got {c.shape(0)} and {block}", None)
@@ -483,7 +517,7 @@ def _dropout(c: OnnxNode) -> Value:
     "to bool; to other types of known values, which must hold them; saturate has no effect, round_mode is up",
 )
 def _cast(c: OnnxNode) -> Value:
-    """Convert ONNX Cast."""
+    """Convert ONNX Cast. Refused: another round_mode than "up", and what `_cast_to` refuses."""
     if c.version >= 19:
         c.without_effect("saturate", "int")  # of 8-bit floats
     if c.version >= 24:
@@ -500,8 +534,10 @@ def _cast_like(c: OnnxNode) -> Value:
 
 
 def _cast_to(c: OnnxNode, target: int) -> Value:
-    """Convert input 0 to the ONNX type `target`: wider floats unchanged, others rounded; to integers only known
-    values.
+    """Convert input 0 to the ONNX type `target`: wider floats unchanged, others rounded; to integers only known values.
+
+    Refused: types that are not read, and computed numbers to integers beyond those of `cast_integers`. The node's
+    `result_type` is set.
     """
     source = c.elem_type(0)
     c.result_type = target
@@ -543,7 +579,7 @@ def _cast_known(c: OnnxNode, x: Array, target: int) -> Array:
 
 @operator("Constant", 1, 9, 11, 12, 13, 19, 21, 23, 24, 25, note="refused: sparse_value, value_string, value_strings")
 def _constant(c: OnnxNode) -> Array:
-    """Convert ONNX Constant."""
+    """Convert ONNX Constant. Refused: several values, or another kind. The node's `result_type` is set."""
     kinds = {"value": "tensor", "value_float": "float", "value_floats": "floats", "value_int": "int"}
     kinds["value_ints"] = "ints"
     given = [n for n in kinds if any(a.name == n for a in c.node.attribute)]
@@ -559,7 +595,10 @@ def _constant(c: OnnxNode) -> Array:
 
 @operator("ConstantOfShape", 9, 20, 21, 23, 24, 25)
 def _constant_of_shape(c: OnnxNode) -> Array:
-    """Convert ONNX ConstantOfShape: one number under any shape: a view of a single cell, which takes no memory."""
+    """Convert ONNX ConstantOfShape: one number under any shape: a view of a single cell, which takes no memory.
+
+    Refused: a value that is not one number; ModelError beyond the budget. The node's `result_type` is set.
+    """
     shape = check_shape(c.title, c.known_ints(0, "shape"))
     value = c.tensor("value", None)
     if value is not None and value.size != 1:
@@ -571,7 +610,10 @@ def _constant_of_shape(c: OnnxNode) -> Array:
 
 @operator("Range", 11, 27, note="of known whole numbers only")
 def _range_of(c: OnnxNode) -> Array:
-    """Convert ONNX Range; whole numbers of a floating type are exact however a runtime steps."""
+    """Convert ONNX Range; whole numbers of a floating type are exact however a runtime steps.
+
+    Refused: other numbers, a step of 0, and more than 2**16 of them.
+    """
     ends = [c.known_number(i, "the range") for i in range(3)]
     whole = c.elem_type(0) in (*WIDE, TensorProto.INT16)
     exact = whole or (c.elem_type(0) == TensorProto.FLOAT and all(v == v // 1 and abs(v) < 2**24 for v in ends))

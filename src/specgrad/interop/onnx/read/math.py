@@ -133,7 +133,8 @@ def _mean(c: OnnxNode) -> Value:
 def _pow(c: OnnxNode) -> Value:
     """Convert ONNX Pow.
 
-    x ** number; an exponent that is one number repeated may only grow the shape by axes of size 1.
+    x ** number; an exponent that is one number repeated may only grow the shape by axes of size 1. Refused: exponents
+    that are computed, differ, or lie beyond MAX_EXPONENT.
     """
     exponent = c.repeated_number(1, "the exponent")
     if not abs(exponent) <= MAX_EXPONENT:
@@ -147,7 +148,10 @@ def _pow(c: OnnxNode) -> Value:
 
 
 def _register_unary(name: str, versions: tuple[int, ...], fn: Callable[[Value], Value]) -> None:
-    """Register the converter of the ONNX operator `name`, in these schema versions, by `fn`, a function of one cell."""
+    """Register the converter of the ONNX operator `name`, in these schema versions, by `fn`, a function of one cell.
+
+    Erf gets a note.
+    """
     note = "as 2*normal_cdf(sqrt(2)*x) - 1" if name == "Erf" else ""
     operator(name, *versions, note=note)(lambda c: fn(c.real(0)))
 
@@ -197,7 +201,10 @@ _register_rounding("Round", (11, 22), round_)
 
 @operator("Mod", 10, 13, 28, note="of floats with fmod=1, as ONNX demands before version 28; of integers")
 def _mod(c: OnnxNode) -> Value:
-    """Convert ONNX Mod: the sign of the dividend with fmod=1, of the divisor else."""
+    """Convert ONNX Mod: the sign of the dividend with fmod=1, of the divisor else.
+
+    Refused: computed floats with fmod=0, before version 28; ShapeError for known integers over 0.
+    """
     like_c, known = c.flag("fmod"), known_integers(c)
     if known is None and not like_c and c.elem_type(0) in FLOATS and c.version < 28:
         c.refuse("fmod=0 is for integers; floats need fmod=1")
@@ -319,7 +326,10 @@ def _gemm(c: OnnxNode) -> Value:
 
 
 def general_product(c: OnnxNode) -> Value:
-    """Return alpha * A' B' + beta * C by the attributes of Gemm; the plain layer x W^T + b is `linear`."""
+    """Return alpha * A' B' + beta * C by the attributes of Gemm; the plain layer x W^T + b is `linear`.
+
+    ShapeError unless A and B are matrices.
+    """
     alpha, beta = c.floating("alpha", 1.0), c.floating("beta", 1.0)
     first, second = c.flag("transA"), c.flag("transB")
     a, b, bias = c.real(0), c.real(1), c.optional(2)
@@ -452,7 +462,7 @@ def _cumprod(c: OnnxNode) -> Value:
 
 @operator("ReduceProd", 1, 11, 13, 18, note="of floats, and of known integers; noop_with_empty_axes=0")
 def _reduce_prod(c: OnnxNode) -> Value:
-    """Convert ONNX ReduceProd; one of known integers is folded into a constant."""
+    """Convert ONNX ReduceProd; one of known integers is folded into a constant. Refused: noop_with_empty_axes=1."""
     keep = c.flag("keepdims", 1)
     axes = c.axes(None if c.version < 18 else 1)
     if c.version >= 18:
@@ -518,7 +528,10 @@ def _layer_normalization(c: OnnxNode) -> Value:
 
 @operator("RMSNormalization", 23, note="stash_type=1")
 def _rms_normalization(c: OnnxNode) -> Value:
-    """Convert ONNX RMSNormalization: x / sqrt(mean(x*x) + epsilon) * scale, the mean over all axes from `axis` on."""
+    """Convert ONNX RMSNormalization: x / sqrt(mean(x*x) + epsilon) * scale, the mean over all axes from `axis` on.
+
+    Refused: another stash_type than float32.
+    """
     c.require("stash_type", "int", 1)
     x = c.real(0)
     axes = list(range(axis_of("axis", c.integer("axis", -1), len(x.shape)), len(x.shape)))
@@ -528,7 +541,10 @@ def _rms_normalization(c: OnnxNode) -> Value:
 
 @operator("LRN", 1, 13)
 def _lrn(c: OnnxNode) -> Value:
-    """Convert ONNX LRN: x / (bias + alpha/size * sum of squares over `size` neighbouring channels) ** beta."""
+    """Convert ONNX LRN: x / (bias + alpha/size * sum of squares over `size` neighbouring channels) ** beta.
+
+    ShapeError without an axis of channels, or with a size below 1.
+    """
     alpha, beta, bias = c.floating("alpha", 1e-4), c.floating("beta", 0.75), c.floating("bias", 1.0)
     size, x = c.integer("size"), c.real(0)
     if len(x.shape) < 2 or size < 1:

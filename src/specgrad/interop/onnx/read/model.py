@@ -71,7 +71,10 @@ class OnnxGraph(Graph):
 
 
 def _opset(model: onnx.ModelProto) -> int:
-    """Return the opset of the ONNX operators; an error if it is ambiguous or not supported."""
+    """Return the opset of the ONNX operators.
+
+    ModelError if it is not one, UnsupportedError if it is too old or too new.
+    """
     opsets = {o.version for o in model.opset_import if o.domain in DOMAINS}
     if len(opsets) != 1:
         raise ModelError(f"the model must import the ONNX operators once; got opsets {sorted(opsets)[:5]}")
@@ -151,8 +154,9 @@ def _define_inputs(importer: Importer, graph: onnx.GraphProto, given: Mapping[st
 def _define_input(
     importer: Importer, info: onnx.ValueInfoProto, given: Mapping[str, Sequence[int]], number: bool
 ) -> None:
-    """Define one input as a leaf of the graph, its open sizes taken from `given`; int32 and int64 are positions unless
-    `number`.
+    """Define one input as a leaf of the graph, its open sizes taken from `given`.
+
+    Int32 and int64 are positions unless `number`. ModelError for an element type that is not read.
     """
     shape = _input_shape(info, given)
     elem_type = info.type.tensor_type.elem_type
@@ -164,7 +168,10 @@ def _define_input(
 
 
 def _graph_outputs(importer: Importer, graph: onnx.GraphProto) -> tuple[Var, ...]:
-    """Return the variables of the model's outputs that are known; ModelError if one is not computed."""
+    """Return the variables of the model's outputs that are known.
+
+    ModelError if there are none or one is not computed, UnsupportedError if one has its channels in blocks.
+    """
     if not graph.output:
         raise ModelError("the graph has no output")
     for info in graph.output:
@@ -193,7 +200,7 @@ def run_model(
     """Convert every node that can be; return the importer, the names of the inputs, and the nodes that were skipped.
 
     `input_shapes` closes open sizes, by input. `skipped_types` has shape and element type of values that skipped nodes
-    compute: they become inputs, and reading goes on behind them.
+    compute: they become inputs, and reading goes on behind them. ModelError for a model that cannot be read at all.
     """
     _check_model(model)
     importer = Importer(folder, budget, model.graph, _opset(model))
@@ -222,7 +229,7 @@ def import_model(
     skipped_types: TypesByName,
     notes: Sequence[str] = (),
 ) -> OnnxGraph:
-    """Import a plain model as a graph; unless `partial`, raise an error for nodes that were skipped.
+    """Import a plain model as a graph; unless `partial`, raise the error of nodes that were skipped.
 
     `input_shapes` closes open sizes, by input; `notes` say what was done to the file before. `skipped_types` has shape
     and element type of values that skipped nodes compute: they become inputs.

@@ -62,7 +62,8 @@ class OnnxNode:
     def attribute(self, name: str, kind: str, default: Any = REQUIRED) -> Any:
         """Return the attribute `name` and mark it as read; `default` if it is not written.
 
-        It is refused if its type is not `kind`, a key of FIELDS, or if it is missing without a default.
+        It is refused if its type is not `kind`, a key of FIELDS ("ints", "floats" and "strings" give lists), or if it
+        is missing without a default.
         """
         attribute = self._attributes.pop(name, None)
         if attribute is None:
@@ -82,7 +83,10 @@ class OnnxNode:
         return self.attribute(name, "ints", default)
 
     def floating(self, name: str, default: Any = REQUIRED) -> float:
-        """Return a float attribute at its exact float32 value, the default rounded to float32."""
+        """Return a float attribute at its exact float32 value, the default rounded to float32.
+
+        Refused: numbers that float32 does not hold.
+        """
         value = self.attribute(name, "float", default)
         if not math.isfinite(np.float32(value)):
             self.refuse(f"attribute {name}={value} is not finite")
@@ -94,7 +98,7 @@ class OnnxNode:
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
     def flag(self, name: str, default: int = 0) -> bool:
-        """Return the attribute `name`, which must be 0 or 1, as a bool; `default` if it is not written."""
+        """Return the attribute `name` as a bool, `default` if it is not written; refused unless it is 0 or 1."""
         value = self.integer(name, default)
         if value not in (0, 1):
             self.refuse(f"attribute {name} must be 0 or 1; got {value}")
@@ -113,8 +117,9 @@ class OnnxNode:
         return graph
 
     def require(self, name: str, kind: str, *honoured: Any) -> None:
-        """Raise an error unless attribute `name`, of type `kind`, has one of these values, the first being its default
-        ([P5]).
+        """Refuse the node unless attribute `name` has one of the values `honoured`, the first being its default ([P5]).
+
+        `kind` is "string", or a key of FIELDS. The attribute is marked as read.
         """
         value = self.string(name, honoured[0]) if kind == "string" else self.attribute(name, kind, honoured[0])
         if value not in honoured:
@@ -128,7 +133,7 @@ class OnnxNode:
         self.attribute(name, kind, None)
 
     def finish(self) -> None:
-        """Raise an error if an attribute was not read ([P5])."""
+        """Refuse the node, with ParameterError, if an attribute was not read ([P5])."""
         for name in self._attributes:
             self.refuse(f"attribute {shown(name)} is not honoured")
 
@@ -151,13 +156,13 @@ class OnnxNode:
         return self._as_int64(i, value)
 
     def _as_int64(self, i: int, value: Array) -> Array:
-        """Return known integers as int64, in which they are computed with; an error beyond it."""
+        """Return known integers as int64, in which they are computed with; refused beyond it."""
         if value.dtype == np.uint64 and value.max(initial=0) > np.iinfo(np.int64).max:
             self.refuse(f"input {i} has numbers beyond INT64", None)
         return np.asarray(value, np.int64)
 
     def real(self, i: int) -> Var:
-        """Return input i as a variable of real numbers; an error for integers, which have other arithmetic."""
+        """Return input i as a variable of real numbers; integers, which have other arithmetic, are refused."""
         name = self.input_name(i)
         if self.importer.types[name] not in FLOATS:
             self.refuse(f"input {i} of type {type_name(self.elem_type(i))} is not supported", None)
@@ -168,7 +173,7 @@ class OnnxNode:
         return self.importer.variable(self.input_name(i))
 
     def positions(self, i: int) -> Var:
-        """Return input i as a variable that holds positions; an error if it holds none."""
+        """Return input i as a variable that holds positions; refused if it holds none."""
         var = self.importer.variable(self.input_name(i))
         return var if var.kind == "index" else self.refuse(f"input {i} must be computed positions", None)
 
@@ -215,14 +220,17 @@ class OnnxNode:
         return self._as_int64(i, value) if value.dtype.kind in "iub" else value
 
     def known_ints(self, i: int, what: str) -> list[int]:
-        """Return the constant value of input i, called `what` in errors, as a list of integers."""
+        """Return the constant value of input i, called `what` in errors, as a list of integers.
+
+        Refused: a value that is computed, has no integers, or several rows.
+        """
         row = self.known(i, what)
         if row.dtype.kind != "i" or row.ndim > 1:
             self.refuse(f"{what} must be integers in one row; got {row.dtype} of shape {row.shape}", None)
         return [int(n) for n in row.reshape(-1)]
 
     def known_number(self, i: int, what: str) -> Any:
-        """Return the constant value of input i, called `what` in errors, which must be one number."""
+        """Return the constant value of input i, called `what` in errors, as a number; ShapeError unless it is one."""
         array = self.known(i, what)
         if array.size != 1:
             self.refuse(f"{what} must be one number; got shape {array.shape}", None, ShapeError)
@@ -253,7 +261,7 @@ class OnnxNode:
         return wanted[-1] + 1 if wanted else 0
 
     def folded(self, array: Any) -> Array:
-        """Return `array`, a value computed while importing, checked against the limits."""
+        """Return `array`, a value computed while importing, checked against the limits (ModelError)."""
         return self.importer.check_folded(self.title, array)
 
 

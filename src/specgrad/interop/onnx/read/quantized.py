@@ -36,14 +36,17 @@ REQUANTISED = "scales are float32, sums int32; rounded to nearest even, then the
 
 
 def _whole_numbers(c: OnnxNode, i: int) -> Value:
-    """Return input i of an integer type as whole numbers of the graph."""
+    """Return input i of an integer type as whole numbers of the graph. Refused: types that are not in INTEGERS."""
     if c.elem_type(i) not in INTEGERS:
         c.refuse(f"input {i} of type {type_name(c.elem_type(i))} is not a quantised number", None)
     return c.importer.integer_variable(c.input_name(i))
 
 
 def _broadcast_parameter(c: OnnxNode, i: int, value: Value, shape: Shape, axis: int) -> Value:
-    """Return a scale or zero point broadcast to `shape`: one number, or one per entry of `axis`."""
+    """Return a scale or zero point broadcast to `shape`: one number, or one per entry of `axis`.
+
+    ShapeError for other shapes.
+    """
     given = tuple(value.shape)
     if np.prod(given, dtype=int) == 1:
         return broadcast(reshape(value, ()), shape)
@@ -76,7 +79,11 @@ def _times_scales(c: OnnxNode, q: Value, *scales: tuple[int, int]) -> Value:
 
 
 def _requantize(c: OnnxNode, y: Value, scale: int, zero: int, axis: int = 0) -> Value:
-    """Return quantize(y) with scale and zero point from inputs; the result has the type of the zero point."""
+    """Return quantize(y) with scale and zero point from inputs.
+
+    The result has the type of the zero point, to which the node's `result_type` is set; one that is not in INTEGERS is
+    refused.
+    """
     c.result_type = c.elem_type(zero)
     low, high = INTEGERS.get(c.result_type) or c.refuse(
         f"result of type {type_name(c.result_type)} is not supported", None
@@ -93,7 +100,7 @@ def _requantize(c: OnnxNode, y: Value, scale: int, zero: int, axis: int = 0) -> 
 def _requantize_zero_first(c: OnnxNode, y: Value, scale: int, zero: int) -> Value:
     """Return round(y/scale + zero) saturated, for runtimes that add the zero point before rounding.
 
-    Ties may go either way.
+    Ties may go either way. The result has the type of the zero point, to which the node's `result_type` is set.
     """
     c.result_type = c.elem_type(zero)
     low, high = INTEGERS[c.result_type]
@@ -116,14 +123,14 @@ def _dequantize_float(c: OnnxNode, i: int, scale: int, zero: int) -> Value:
 
 
 def _quantization_axis(c: OnnxNode) -> int:
-    """Return the attribute axis; 0 before version 13."""
+    """Return the attribute axis; 0 before version 13. Refused: blocks, from version 21 on."""
     if c.version >= 21:
         c.require("block_size", "int", 0)
     return int(c.integer("axis", 1)) if c.version >= 13 else 0
 
 
 def _check_scale(c: OnnxNode, x: int) -> None:
-    """Raise an error if the scale's type is not a float type that fits input x."""
+    """Refuse the node if the scale's type is not a float type that fits input x."""
     if c.elem_type(1) not in FLOATS or (c.elem_type(x) in FLOATS and c.elem_type(x) != c.elem_type(1)):
         c.refuse(f"a scale of type {type_name(c.elem_type(1))} is not supported here", None)
 
@@ -132,7 +139,11 @@ def _check_scale(c: OnnxNode, x: int) -> None:
     "QuantizeLinear", 10, 13, 19, 21, 23, 24, 25, 28, note=f"to (u)int8, (u)int16; {SCALES}; block_size=0, precision=0"
 )
 def _quantize_linear(c: OnnxNode) -> Value:
-    """Convert ONNX QuantizeLinear: saturate(round(x/scale) + zero), the quotient in the type of x."""
+    """Convert ONNX QuantizeLinear: saturate(round(x/scale) + zero), the quotient in the type of x.
+
+    Refused: results that are not in INTEGERS, blocks, another precision, and a scale of no float type or another than x
+    has.
+    """
     axis = _quantization_axis(c)
     if c.version >= 19:
         c.without_effect("saturate", "int")  # of 8-bit floats
@@ -159,6 +170,7 @@ def _dequantize_linear(c: OnnxNode) -> Value:
     """Convert ONNX DequantizeLinear.
 
     (q - zero)*scale: the difference in integers, as a number of the type of the scale, the product in that type.
+    Refused: another output_dtype than the type of the scale.
     """
     axis = _quantization_axis(c)
     _check_scale(c, 0)
@@ -234,7 +246,7 @@ def _qlinear_matmul(c: OnnxNode) -> Value:
 
 @contributed("QGemm", 6, 9, note=f"alpha=1, transA=0; {REQUANTISED}; without y_scale the result is float32")
 def _qgemm(c: OnnxNode) -> Value:
-    """Convert ONNX QGemm."""
+    """Convert ONNX QGemm. Refused: alpha other than 1, and transA."""
     c.require("alpha", "float", 1.0)
     c.require("transA", "int", 0)
     transposed = c.flag("transB")
@@ -272,13 +284,13 @@ def _qlinear_mul(c: OnnxNode) -> Value:
 
 
 def _require_channels_first(c: OnnxNode) -> None:
-    """Raise an error unless channels_last is 0."""
+    """Refuse the node unless channels_last is 0."""
     c.require("channels_last", "int", 0)
 
 
 @contributed("QLinearGlobalAveragePool", 5, 5, note=f"channels_last=0; {REQUANTISED}")
 def _qlinear_global_average_pool(c: OnnxNode) -> Value:
-    """Convert ONNX QLinearGlobalAveragePool."""
+    """Convert ONNX QLinearGlobalAveragePool. Refused: channels last."""
     _require_channels_first(c)
     x, sizes = _minus_zero_point(c, 0, 2), spatial(c)
     with c.computing("int32"):
@@ -290,7 +302,7 @@ def _qlinear_global_average_pool(c: OnnxNode) -> Value:
 
 @contributed("QLinearAveragePool", 5, 5, note="channels_last=0; averages in float32")
 def _qlinear_average_pool(c: OnnxNode) -> Value:
-    """Convert ONNX QLinearAveragePool."""
+    """Convert ONNX QLinearAveragePool. Refused: channels last."""
     _require_channels_first(c)
     divisor = "padded" if c.flag("count_include_pad") else "inside"
     x = _dequantize_float(c, 0, 1, 2)
@@ -301,7 +313,10 @@ def _qlinear_average_pool(c: OnnxNode) -> Value:
 
 @contributed("QLinearConcat", 5, 2**16, note="each part in its own scale and zero point")
 def _qlinear_concat(c: OnnxNode) -> Value:
-    """Convert QLinearConcat: each part by its own scale and zero point, quantised anew for y, along `axis`."""
+    """Convert QLinearConcat: each part by its own scale and zero point, quantised anew for y, along `axis`.
+
+    ShapeError unless inputs are scale, zero point and three per part.
+    """
     axis = c.integer("axis")
     if len(c.node.input) % 3 != 2:
         c.refuse(f"needs two inputs and three per part; got {len(c.node.input)}", "C1", ShapeError)

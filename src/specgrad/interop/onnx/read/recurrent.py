@@ -82,7 +82,8 @@ Step = Callable[[Direction, Value, State], State]
 
 def read_sizes(c: OnnxNode, batch_first: bool, gates: int, hidden: int) -> Sizes:
     """Return the sizes of a layer with so many `gates` and `hidden` cells, by the shape of X, in which the batch comes
-    first if `batch_first`; an error if they contradict each other.
+    first if `batch_first`; ShapeError if they contradict each other or are 0, UnsupportedError for more than MAX_STEPS
+    steps.
     """
     x = c.shape(0)
     if len(x) != 3:
@@ -100,7 +101,10 @@ def read_sizes(c: OnnxNode, batch_first: bool, gates: int, hidden: int) -> Sizes
 
 
 def _reversals(c: OnnxNode) -> tuple[bool, ...]:
-    """Return, per direction, whether it goes backwards; the attribute is left for `finish`."""
+    """Return, per direction, whether it goes backwards; the attribute is left for `finish`.
+
+    Refused: other words than those of DIRECTIONS.
+    """
     written = [a.s.decode("utf-8", "replace") for a in c.node.attribute if a.name == "direction"]
     name = written[0] if written else "forward"
     if name not in DIRECTIONS:
@@ -109,14 +113,16 @@ def _reversals(c: OnnxNode) -> tuple[bool, ...]:
 
 
 def check_shape(c: OnnxNode, i: int, name: str, wanted: Shape) -> None:
-    """Raise an error if input i is given and has another shape."""
+    """Raise ShapeError if input i, called `name`, is given and has another shape than `wanted`."""
     if c.has(i) and c.shape(i) != wanted:
         c.refuse(f"{name} must have shape {wanted}; got {c.shape(i)}", "C1", ShapeError)
 
 
 def _activations_by_direction(c: OnnxNode, directions: int, default: Sequence[str]) -> list[tuple[Function, ...]]:
-    """Return the activations per direction, `default` if none are named; parameters are consumed in the order of the
-    functions that have them.
+    """Return the activations per direction, `default` if none are named.
+
+    Parameters are consumed in the order of the functions that have them. Refused: another number of names or
+    parameters, and a clip that is not positive.
     """
     names = [s.decode("utf-8", "replace") for s in c.attribute("activations", "strings", [])]
     names = names or [*default] * directions
@@ -148,7 +154,10 @@ def _clipped(function: Function, clip: float) -> Function:
 
 
 def _next_activation(c: OnnxNode, name: str, alphas: Iterator[float], betas: Iterator[float]) -> Function:
-    """Return the activation `name` with its parameters: the next of `alphas` and `betas`, else ONNX's defaults."""
+    """Return the activation `name` with its parameters: the next of `alphas` and `betas`, else ONNX's defaults.
+
+    Refused: an unknown name, and a parameter without a default that is missing.
+    """
     activation = activation_named(c, name, FUNCTIONS)
     numbers = []
     for parameter, default in activation.defaults.items():
@@ -160,7 +169,7 @@ def _next_activation(c: OnnxNode, name: str, alphas: Iterator[float], betas: Ite
 
 
 def _sequence_lengths(c: OnnxNode, sizes: Sizes) -> list[int]:
-    """Return the length of every sequence of the batch."""
+    """Return the length of every sequence of the batch. Refused: lengths that are computed or lie outside 1..steps."""
     if not c.has(4):
         return [sizes.steps] * sizes.batch
     check_shape(c, 4, "sequence_lens", (sizes.batch,))
@@ -225,6 +234,8 @@ def _unroll(
 
     The direction `way` begins in the state `start` and takes `step` after step, from the last one on if `backwards`.
 
+    What a step reads of the one before is noted in the importer's `states`, by the cells of Y that hold it.
+
     place   which cells of Y the hidden state of a step is
     """
     steps, batch, _ = way.products.shape
@@ -280,8 +291,9 @@ def _unroll_sequences(
 
 
 def _initial_states(c: OnnxNode, sizes: Sizes, batch_first: bool, count: int) -> list[State]:
-    """Return the first state of every direction: initial_h and (`count` 2) initial_c, or zeros; in these the batch
-    comes first if `batch_first`.
+    """Return the first state of every direction: initial_h and (`count` 2) initial_c, or zeros.
+
+    In these the batch comes first if `batch_first`. ShapeError for other shapes.
     """
     shape = (sizes.directions, sizes.batch, sizes.hidden)
     wanted = (shape[1], shape[0], shape[2]) if batch_first else shape
@@ -298,7 +310,7 @@ def _initial_states(c: OnnxNode, sizes: Sizes, batch_first: bool, count: int) ->
 def recurrent(
     c: OnnxNode, sizes: Sizes, functions: Sequence[str], step: Step, states: int, direction: Callable[..., Direction]
 ) -> tuple[Value, ...]:
-    """Return Y, Y_h and, of an LSTM, Y_c.
+    """Return Y, Y_h and, of an LSTM, Y_c, after setting the node's `result_types`.
 
     functions  the activations that are meant if none are named
     step       the next state from one step's products and the state before
@@ -331,7 +343,8 @@ def _float_layer(
 ) -> tuple[Value, ...]:
     """Return the results of a layer in floats; see `recurrent`, and `apart` in `_float_direction`.
 
-    `gates` is their number, `functions` are the default activations, `states` is 1, or 2 with a cell.
+    `gates` is their number, `functions` are the default activations, `states` is 1, or 2 with a cell. ShapeError for
+    weights whose shapes do not fit.
     """
     r = c.shape(2)
     if len(r) != 3:
@@ -354,7 +367,10 @@ def _float_layer(
 
 @operator("RNN", 7, 14, 22, note=NOTE)
 def _rnn(c: OnnxNode) -> tuple[Value, ...]:
-    """Convert ONNX RNN: H = f(X W^T + H R^T + Wb + Rb)."""
+    """Convert ONNX RNN to (Y, Y_h): each step is H = f(X W^T + H R^T + Wb + Rb).
+
+    Refused: shapes that contradict each other (ShapeError), and what `NOTE` rules out.
+    """
     return _float_layer(
         c, 1, ("Tanh",), lambda way, x, state: (way.functions[0](add(x, way.multiply(state[0], 0, 1))),)
     )
@@ -362,7 +378,10 @@ def _rnn(c: OnnxNode) -> tuple[Value, ...]:
 
 @operator("GRU", 7, 14, 22, note=NOTE)
 def _gru(c: OnnxNode) -> tuple[Value, ...]:
-    """Convert ONNX GRU: gates update, reset and hidden."""
+    """Convert ONNX GRU to (Y, Y_h); its gates are update, reset and hidden.
+
+    Refused: shapes that contradict each other (ShapeError), and what `NOTE` rules out.
+    """
     linear_first = c.flag("linear_before_reset")
 
     def step(way: Direction, x: Value, state: State) -> State:
@@ -406,5 +425,8 @@ def _with_peephole(x: Value, weights: Sequence[Value], cell: Value) -> Value:
 
 @operator("LSTM", 7, 14, 22, note=f"input_forget=1 makes the forget gate 1 minus the input gate; {NOTE}")
 def _lstm(c: OnnxNode) -> tuple[Value, ...]:
-    """Convert ONNX LSTM: gates input, output, forget and cell."""
+    """Convert ONNX LSTM to (Y, Y_h, Y_c); its gates are input, output, forget and cell.
+
+    Refused: shapes that contradict each other (ShapeError), and what `NOTE` rules out.
+    """
     return _float_layer(c, 4, ("Sigmoid", "Tanh", "Tanh"), lstm_step(c.flag("input_forget")), states=2)

@@ -51,7 +51,10 @@ SAMPLED = "modes linear (bilinear before 20) and nearest; padding_mode zeros and
 
 @operator("GridSample", 16, 20, 22, note=SAMPLED)
 def _grid_sample(c: OnnxNode) -> Value:
-    """Convert ONNX GridSample: the last axis of the grid holds coordinates from -1 to 1, of the last axis first."""
+    """Convert ONNX GridSample: the last axis of the grid holds coordinates from -1 to 1, of the last axis first.
+
+    Refused: other modes and paddings; ShapeError for a grid that does not fit.
+    """
     mode = c.string("mode", "bilinear" if c.version == 16 else "linear")
     padding, corners = c.string("padding_mode", "zeros"), c.flag("align_corners")
     if mode not in (("bilinear", "nearest") if c.version == 16 else ("linear", "nearest")):
@@ -100,7 +103,7 @@ def _grid_coordinates(given: Value, cells: int, corners: bool, border: bool) -> 
 def _roi_align(c: OnnxNode) -> Value:
     """Convert ONNX RoiAlign: averages of samples on a grid in boxes (x1, y1, x2, y2), one image for each box.
 
-    A sample more than a cell outside is 0; others are moved to the nearest end.
+    A sample more than a cell outside is 0; others are moved to the nearest end. Refused: another mode than "avg".
     """
     c.require("mode", "string", "avg")
     outs = c.integer("output_height", 1), c.integer("output_width", 1)

@@ -32,7 +32,10 @@ AUTO_PADS = {"NOTSET": None, "VALID": "valid", "SAME_UPPER": "same_upper", "SAME
 
 
 def spatial(c: OnnxNode, shape: Shape | None = None) -> Shape:
-    """Return the sizes behind batch and channel of a shape; None: that of the first input."""
+    """Return the sizes behind batch and channel of a shape; None: that of the first input.
+
+    ShapeError for fewer than three axes.
+    """
     shape = c.shape(0) if shape is None else shape
     if len(shape) < 3:
         c.refuse(f"needs (N, C, *spatial); got shape {shape}", "W1", ShapeError)
@@ -40,7 +43,10 @@ def spatial(c: OnnxNode, shape: Shape | None = None) -> Shape:
 
 
 def _steps(c: OnnxNode, name: str, rank: int) -> Shape:
-    """Return strides or dilations, one per axis; 1 if they are left out."""
+    """Return strides or dilations, one per axis; 1 if they are left out.
+
+    ShapeError for another number of them, and outside 1..MAX_STEP.
+    """
     values = c.ints(name, [1] * rank)
     if len(values) != rank:
         c.refuse(f"{name}={values} has {len(values)} entries for {rank} spatial axes", "W1", ShapeError)
@@ -50,14 +56,14 @@ def _steps(c: OnnxNode, name: str, rank: int) -> Shape:
 
 
 def _pairs(c: OnnxNode, pads: list[int], rank: int) -> tuple[tuple[int, int], ...]:
-    """Return pads (all begins, then all ends) as one (low, high) per axis."""
+    """Return pads (all begins, then all ends) as one (low, high) per axis. ShapeError for another number of them."""
     if len(pads) != 2 * rank:
         c.refuse(f"pads={pads} must have {2 * rank} entries, all begins then all ends", "W1", ShapeError)
     return tuple(zip(pads[:rank], pads[rank:], strict=True))
 
 
 def _padding(c: OnnxNode, rank: int) -> Padding:
-    """Return the padding of auto_pad or pads; an error if both are given."""
+    """Return the padding of auto_pad or pads; refused if both are given."""
     auto = c.string("auto_pad", "NOTSET")
     pads = c.ints("pads", None)
     if auto not in AUTO_PADS:
@@ -76,11 +82,9 @@ LEAST_AGREED_PADDING = -2  # Conv pads by 0 in all runtimes down to this; from -
 def _refuse_negative_same_padding(
     c: OnnxNode, sizes: Shape, kernel: Shape, given: Mapping[str, Any], least: int
 ) -> None:
-    """Raise an error if SAME would pad by less than `least` cells in all, where runtimes disagree.
+    """Refuse the node if SAME would pad by less than `least` cells in all, where runtimes disagree.
 
-    `given` holds padding, stride and dilation.
-
-    least   down to this all runtimes pad by 0
+    `given` holds padding, stride and dilation. Down to `least` all runtimes pad by 0.
     """
     if given["padding"] not in ("same_upper", "same_lower"):
         return
@@ -122,7 +126,10 @@ CEIL_SINCE = {"MaxPool": 10, "AveragePool": 10, "LpPool": 18}
 
 
 def _conv_parts(c: OnnxNode, x: Value, weight: int = 1) -> tuple[Shape, Shape, int]:
-    """Return kernel, dilations and groups of a convolution of x; kernel_shape must agree with the weights."""
+    """Return kernel, dilations and groups of a convolution of x; kernel_shape must agree with the weights.
+
+    ShapeError if they contradict each other or the weights.
+    """
     sizes, w = spatial(c, tuple(x.shape)), c.shape(weight)
     if len(w) != len(sizes) + 2:
         c.refuse(f"weights of shape {w} do not fit an input of shape {tuple(x.shape)}", "C1", ShapeError)
@@ -133,7 +140,10 @@ def _conv_parts(c: OnnxNode, x: Value, weight: int = 1) -> tuple[Shape, Shape, i
 
 
 def convolve(c: OnnxNode, x: Value, w: Value, b: Value | None, weight: int = 1) -> Value:
-    """Return the convolution of x with w by the node's attributes; `weight` is the number of the weight input."""
+    """Return the convolution of x with w by the node's attributes; `weight` is the number of the weight input.
+
+    Refused: attributes and shapes that do not fit.
+    """
     kernel, dilations, groups = _conv_parts(c, x, weight)
     given: dict[str, Any] = {"stride": _steps(c, "strides", len(kernel)), "padding": _padding(c, len(kernel))}
     given["dilation"] = dilations
@@ -151,7 +161,8 @@ def _conv(c: OnnxNode) -> Value:
 def _causal_conv(c: OnnxNode) -> tuple[Value, Value]:
     """Convert ONNX CausalConvWithState.
 
-    A depthwise conv over the last k-1 cells of the state and the input; both outputs are slices of that row.
+    A depthwise conv over the last k-1 cells of the state and the input; both outputs are slices of that row. Refused:
+    other ranks than 3, and another activation than silu.
     """
     x, w, width = c.real(0), c.real(1), c.shape(1)[-1] - 1
     if len(c.shape(0)) != 3 or len(c.shape(1)) != 3 or width < 0:
@@ -171,7 +182,8 @@ def _causal_conv(c: OnnxNode) -> tuple[Value, Value]:
 def _transpose_padding(c: OnnxNode, sizes: Shape, kernel: Shape, given: dict[str, Shape]) -> tuple[Any, Shape]:
     """Return (low, high) padding per axis, and the cells that lack at the high end; output_shape overrides pads.
 
-    `given` holds stride, dilation and output_padding.
+    `given` holds stride, dilation and output_padding. Refused: words and numbers that do not fit, and sizes on whose
+    padding ONNX's texts differ.
     """
     rank = len(sizes)
     auto, pads, output = c.string("auto_pad", "NOTSET"), c.ints("pads", None), c.ints("output_shape", None)
@@ -199,7 +211,7 @@ def _transpose_padding(c: OnnxNode, sizes: Shape, kernel: Shape, given: dict[str
 
 @operator("ConvTranspose", 1, 11, 22, note=TRANSPOSED)
 def _conv_transpose(c: OnnxNode) -> Value:
-    """Convert ONNX ConvTranspose."""
+    """Convert ONNX ConvTranspose. Refused: attributes and shapes that do not fit."""
     kernel, dilations, groups = _conv_parts(c, c.real(0))
     rank = len(kernel)
     extra = tuple(c.ints("output_padding", [0] * rank))
@@ -258,7 +270,7 @@ def _root_of_power(total: Value, p: int) -> Value:
 
 
 def _power_of_abs(c: OnnxNode, p: int) -> Value:
-    """Return abs(x)**p of input 0."""
+    """Return abs(x)**p of input 0. Refused: p outside 1..64."""
     if not 1 <= p <= 64:
         c.refuse(f"p={p} must lie in 1..64")
     x = abs_(c.real(0))
@@ -300,7 +312,7 @@ def _global_lp_pool(c: OnnxNode) -> Value:
 
 @operator("MaxUnpool", 9, 11, 22, note="indices refer to the size that kernel, strides and pads give; the rest is 0")
 def _max_unpool(c: OnnxNode) -> Value:
-    """Convert ONNX MaxUnpool."""
+    """Convert ONNX MaxUnpool. ShapeError for a kernel of another rank, and an output_shape that is too small."""
     sizes = spatial(c)
     rank = len(sizes)
     kernel = tuple(c.ints("kernel_shape"))

@@ -20,7 +20,10 @@ MAX_PROTOBUF_BYTES = 2**31 - 2**20  # bytes that one protobuf message may have
 
 
 def export_graph(graph: Graph, dtype: Any) -> onnx.ModelProto:
-    """Return the graph as an ONNX model whose numbers have type `dtype`; errors for what cannot be written."""
+    """Return the graph as an ONNX model whose numbers have type `dtype`; UnsupportedError for what cannot be written.
+
+    ParameterError unless `dtype` is float16, float32 or float64.
+    """
     number_type = None if dtype is None else np.dtype(dtype)  # NumPy takes None for float64
     if number_type not in TYPES or number_type.kind != "f":
         raise ParameterError("to_onnx", f"dtype must be float16, float32 or float64; got {number_type}", rule="P5")
@@ -81,10 +84,10 @@ def _value_info(w: Writer, node: Node, name: str) -> onnx.ValueInfoProto:
 
 
 def _output(w: Writer, position: int, values: list[str]) -> onnx.ValueInfoProto:
-    """Return the ONNX declaration of the output at `position`; an Identity is added if no node computes it, or its name
-    is used twice.
+    """Return the ONNX declaration of the output at `position`.
 
-    `values` are the names of all nodes' values.
+    An Identity is added if no node computes it, or its name is used twice. `values` are the names of all nodes' values.
+    An Identity is written in a layer of the output's name (`w.layer`).
     """
     name = values[position]
     if (

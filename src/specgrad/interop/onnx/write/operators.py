@@ -104,7 +104,10 @@ def _quantize(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> st
 
 @emits("cast")
 def _cast(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `cast` of the values `args`, of these shapes, as ONNX nodes: through the format and back to the model's."""
+    """Write `cast` of the values `args`, of these shapes, as ONNX nodes: through the format and back to the model's.
+
+    UnsupportedError for 8-bit formats.
+    """
     types = {"float16": 10, "bfloat16": 16, "float32": 1, "float64": 11}
     to = types.get(node.params["dtype"])
     if to is None:
@@ -241,8 +244,10 @@ def _flatten_spatial(w: Writer, x: str, shape: Shape, rank: int) -> tuple[str, S
 
 @emits("take")
 def _take(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `take` of the values `args`, of these shapes, as ONNX nodes. GatherElements along the flat spatial axes;
-    where the index is -1 the value is 0.
+    """Write `take` of the values `args`, of these shapes, as ONNX nodes.
+
+    GatherElements along the flat spatial axes; where the index is -1 the value is 0. UnsupportedError: taking from no
+    cells.
     """
     rank, empty = node.params["rank"], node.params["empty"]
     if math.prod(shapes[0][len(shapes[0]) - rank :]) == 0:
@@ -260,6 +265,8 @@ def _take(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
 def _resize(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
     """Write `resize` of the values `args`, of these shapes, as ONNX nodes: by sizes where they say the step, else by
     scales, which are float32 numbers.
+
+    UnsupportedError: steps that no scale in float32 says.
     """
     p = node.params
     where, how = _coordinates(w, node)
@@ -282,8 +289,9 @@ def _resize(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
 
 
 def _coordinates(w: Writer, node: Node) -> tuple[str, str]:
-    """Return ONNX's coordinate and rounding modes for a resize node; floor((o + 1/2)*step) is half_pixel rounded,
-    halves up.
+    """Return ONNX's coordinate and rounding modes for a resize node.
+
+    Floor((o + 1/2)*step) is half_pixel rounded, halves up. UnsupportedError: other roundings of these.
     """
     where, how = node.params["where"], node.params["how"]
     if where != "tf_half_pixel_for_nn":
@@ -303,7 +311,8 @@ def _cumsum(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
 def _top(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
     """Write `top`, `top_index` of the values `args`, of these shapes, as ONNX nodes; return the name of the result.
 
-    TopK, whose second output are the positions; the last of equal cells is ArgMax alone.
+    TopK, whose second output are the positions; the last of equal cells is ArgMax alone. UnsupportedError: no cells,
+    and the last of equal ones but for one position of the largest.
     """
     p, index = node.params, node.op.name == "top_index"
     if p["k"] == 0 or (p.get("last") and (p["k"] > 1 or not p["largest"])):

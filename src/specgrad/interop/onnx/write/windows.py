@@ -201,6 +201,8 @@ def _avg_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> st
 def _avg_spread(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
     """Write `avg_spread` of the values `args`, of these shapes, as ONNX nodes: the adjoint: divide, then a transposed
     convolution with ones.
+
+    UnsupportedError: cells of different lengths.
     """
     window, divisor = node.params["window"], node.params["divisor"]
     if any(isinstance(a, Adaptive) for a in window.axes):
@@ -245,7 +247,8 @@ def _max_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> st
 def _winner(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
     """Write `winner` of the values `args`, of these shapes, as ONNX nodes; return the name of the result.
 
-    MaxPool's Indices count the planes too; the cells of the planes before are taken off again.
+    MaxPool's Indices count the planes too; the cells of the planes before are taken off again. UnsupportedError:
+    windows that are not strided, with padding below the kernel and a cell each.
     """
     window = node.params["window"]
     pads = window.pads
@@ -264,6 +267,7 @@ def _smooth_max_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]
     """Write `smooth_max_pool` of the values `args`, of these shapes, as ONNX nodes; return the name of the result.
 
     log(sum exp(beta*x)) / beta with one slice per tap, stacked: ReduceLogSumExp shifts by each window's maximum.
+    UnsupportedError: more than MAX_TAPS taps, and windows that are not strided.
     """
     window, beta, padded = (node.params[k] for k in ("window", "beta", "padded"))
     if window.taps_count > MAX_TAPS or any(isinstance(a, Adaptive) for a in window.axes):
@@ -288,6 +292,7 @@ def _median_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]) ->
     """Write `median_pool` of the values `args`, of these shapes, as ONNX nodes; return the name of the result.
 
     TopK of the taps, which Gather puts side by side; padded taps are +inf, behind every rank that is read.
+    UnsupportedError: more than MAX_TAPS taps.
     """
     window = node.params["window"]
     if window.taps_count > MAX_TAPS:

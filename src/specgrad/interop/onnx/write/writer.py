@@ -55,7 +55,7 @@ class Writer:
         return names
 
     def fresh(self, word: str) -> str:
-        """Return an unused name in the present layer that ends with `word` and a number."""
+        """Return a new name in the present layer that ends with `word` and a number, which is counted up."""
         self._count += 1
         return f"{self.layer}/{word}_{self._count}"
 

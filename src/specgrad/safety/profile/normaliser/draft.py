@@ -40,7 +40,7 @@ class Draft:
                 yield NodeView(i, node, onnx.defs.get_schema(node.op_type, self.opset, ""))
 
     def fresh(self, like: str) -> str:
-        """Return `like`, numbered if the name is in use, and reserve it."""
+        """Return `like`, numbered if the name is in use, and add it to `names`."""
         name, k = like, 1
         while name in self.names:
             name, k = f"{like}_{k}", k + 1
