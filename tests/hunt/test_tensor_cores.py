@@ -239,17 +239,17 @@ def test_a_loss_that_is_not_counted_is_seen(mistake: str, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("mistake", list(COUNTS))
 def test_more_steps_than_declared_are_seen(mistake: str) -> None:
     """The unit takes one product at a time, with one accumulator; more was declared."""
-    seen = 0
-    for seed in range(60):
+
+    def is_seen(seed: int) -> bool:
         rng = np.random.default_rng(seed)
         meant, x, w, b = against(rng, "bfloat16")
         right = Run(replace(meant, terms=1), "bfloat16", x, w, b)
         wrong = replace(right, meant=replace(right.meant, **COUNTS[mistake]))
         unit = unit_of(right.meant, "bfloat16", rng)
-        seen += any(
-            leaves_ball(wrong.ball("node", "float32", False), got)[0] for got in right.results(unit, rng, False)
-        )
-    assert seen
+        ball = wrong.ball("node", "float32", False)
+        return any(leaves_ball(ball, got)[0] for got in right.results(unit, rng, False))
+
+    assert any(map(is_seen, range(60)))
 
 
 def test_a_mask_is_cut_too() -> None:
