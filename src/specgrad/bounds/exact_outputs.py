@@ -26,7 +26,10 @@ def work(graph: Graph) -> int:
 
 
 def ball_outputs(graph: Graph, inputs: tuple[Array, ...]) -> list[Any]:
-    """Return the real outputs as arrays of balls, in the precision that python-flint is set to."""
+    """Return the real outputs at `inputs` (one array per input, in order) as object arrays of balls.
+
+    Their precision is the one that python-flint is set to.
+    """
     nodes = graph.nodes
     lifted = replace(graph, constants={p: _to_balls(nodes[p], x) for p, x in graph.constants.items()})
     given = (_to_balls(nodes[p], x) for p, x in zip(graph.input_positions, inputs, strict=True))

@@ -113,5 +113,5 @@ def checked(node: Node, ball: Ball, args: list[Ball]) -> Ball:
 
 
 def is_unbounded(node: Node, ball: Ball) -> bool:
-    """Whether a real node has an infinite radius."""
+    """Return whether a node is real and its `ball` has an infinite radius in some cell."""
     return node.kind == "real" and bool(np.isinf(ball.radius).any())

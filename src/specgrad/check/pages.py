@@ -47,7 +47,7 @@ def _share_bar(v: Verdict) -> str:
 
 
 def _worst_cell(v: Verdict) -> str:
-    """Return the worst cell as HTML: its index, its value, the expected one; or the verdict's detail."""
+    """Return the worst cell of a verdict as HTML: its index, its value, the expected one; or the verdict's detail."""
     if v.kind not in ("differs", "rounding", "unusual", "other arithmetic") or not v.index:
         return escape(v.detail)
     place = ", ".join(map(str, v.index))

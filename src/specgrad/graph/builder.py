@@ -109,7 +109,10 @@ class GraphBuilder:
         return tree
 
     def leaf(self, name: str, shape: Shape, kind: Kind = "real") -> Var:
-        """Record an input node called `name` that is no argument by itself."""
+        """Record an input node called `name`, made unique, that is no argument by itself; return its variable.
+
+        A size may be a name ("N"), which is then open. `kind` is "real" or "index".
+        """
         shape = tuple(self._size(n) if isinstance(n, str) else n for n in shape)
         self._open = self._open or any(isinstance(n, SymbolicSize) for n in shape)
         name = self.unique(name)

@@ -116,7 +116,7 @@ def show_graph(console: Console, graph: Graph, detail: bool, notes: Sequence[str
 
 
 def show_explanation(console: Console, explanation: CellExplanation) -> None:
-    """Print the taps of one output cell, one line each."""
+    """Print what one output cell is computed from: inputs' cells, channels and divisor, and its taps, one line each."""
     place = ", ".join(map(str, explanation.index))
     screen.line(
         console, (f"{explanation.layer}[{place}]", "bold"), f"  {explanation.operator}, shape {explanation.shape}"

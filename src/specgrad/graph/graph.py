@@ -128,7 +128,10 @@ class Graph(Program):
         return graph
 
     def fitted(self, args: tuple[Any, ...], shape: Callable[[Any], Shape] = shape_of, *, first: int = 0) -> Self:
-        """Return the graph at the sizes of these arguments (from number `first` on); self if no size is symbolic."""
+        """Return the graph at the sizes of these arguments (from number `first` on); self if no size is symbolic.
+
+        `shape` gives an argument's shape. ShapeError for a misfit.
+        """
         if self.open is None:
             return self
         return self.fitted_to(opening.shapes_of(self.open.program, args, shape, first))

@@ -116,5 +116,5 @@ def _size_pattern(ends: Sequence[End]) -> list[list[Any]]:
 
 
 def _sizes_text(end: End) -> str:
-    """Return the declared sizes of an input or output as text in parentheses."""
+    """Return the declared sizes of an input or output as text, "(1, N)"; "()" if none are declared."""
     return f"({', '.join(map(str, end.sizes or ()))})"

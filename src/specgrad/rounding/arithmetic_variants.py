@@ -47,7 +47,10 @@ def round_to_format(x: Array, form: Format, toward: Toward, ties: int = 1) -> Ar
 
 
 def ball_in_format(ball: Ball, form: Format, toward: Toward) -> Ball:
-    """Return the ball of all values of `ball` rounded to the format; rounding is monotone, so its ends suffice."""
+    """Return the ball of all values of `ball` rounded to the format, `toward` saying in which direction.
+
+    Rounding is monotone, so its ends suffice.
+    """
     with np.errstate(all="ignore"):  # of an infinite radius nothing is known
         low, high = round_to_format(ball.low, form, toward, -1), round_to_format(ball.high, form, toward, 1)
         same, wide = low == high, hull(low, high)

@@ -171,19 +171,25 @@ def _outward(x: Array, radius: Array, direction: int) -> Array:
 
 
 def _low(value: Array, radius: Array, bottom: Array | None, top: Array | None) -> Array:
-    """Return a lower bound of a ball's values."""
+    """Return a lower bound of the values within `radius` of `value`, and between `bottom` and `top` (None: no such
+    end).
+    """
     low = _outward(value - radius, radius, -1)
     return low if bottom is None else np.fmax(low, bottom)
 
 
 def _high(value: Array, radius: Array, bottom: Array | None, top: Array | None) -> Array:
-    """Return an upper bound of a ball's values."""
+    """Return an upper bound of the values within `radius` of `value`, and between `bottom` and `top` (None: no such
+    end).
+    """
     high = _outward(value + radius, radius, 1)
     return high if top is None else np.fmin(high, top)
 
 
 def _size(value: Array, radius: Array, bottom: Array | None, top: Array | None) -> Array:
-    """Return an upper bound of a ball's absolute values."""
+    """Return an upper bound of the absolute values within `radius` of `value`, and between `bottom` and `top` if
+    known.
+    """
     size = _outward(np.abs(value) + radius, radius, 1)
     if bottom is None:
         return size
@@ -192,7 +198,9 @@ def _size(value: Array, radius: Array, bottom: Array | None, top: Array | None) 
 
 
 def _least(value: Array, radius: Array, bottom: Array | None, top: Array | None) -> Array:
-    """Return a lower bound of a ball's absolute values."""
+    """Return a lower bound of abs of all numbers within `radius` of `value`, and in `bottom`..`top` if both are
+    known.
+    """
     with np.errstate(invalid="ignore"):  # an infinite value with an infinite radius may be anything: 0
         least = np.fmax(0.0, _outward(np.abs(value) - radius, radius, -1))
         return least if bottom is None or top is None else np.fmax(least, np.fmax(bottom, -top))
@@ -304,7 +312,10 @@ def _common_order(arrays: Sequence[Array]) -> Literal["C", "F"]:
 
 
 def _flattened(a: Array, shape: tuple[int, ...], order: Literal["C", "F"]) -> Array:
-    """Return the array, broadcast to a shape, with one axis; one number where all cells hold it."""
+    """Return the array, broadcast to a shape, with one axis, in `order` "C" or "F".
+
+    Rank 0 where one number is repeated.
+    """
     if a.ndim == 0 or not any(a.strides):
         return np.asarray(a.flat[0])
     return np.broadcast_to(a, shape).reshape(-1, order=order)

@@ -114,7 +114,10 @@ def underflow(arithmetic: Arithmetic, count: int | Array, stores: int, cores: in
 
 
 def _lost_in_cores(arithmetic: Arithmetic, cores: int) -> float:
-    """Return what an operation of a tensor core loses below its numbers; 0 without `cores`."""
+    """Return the most that an operation of a tensor core loses below its smallest number.
+
+    0 if `cores` is 0, or none is meant.
+    """
     return arithmetic.cores.lost if arithmetic.cores and cores else 0.0
 
 
@@ -232,7 +235,9 @@ def widening(params: Params) -> float:
 
 
 def _divides_safely(arithmetic: Arithmetic, params: Params) -> bool:
-    """Return whether a divisor neither magnifies underflow of the sum before it nor has a subnormal reciprocal."""
+    """Return whether the divisor in `params`, if any, neither magnifies underflow of the sum before it nor has a
+    subnormal reciprocal.
+    """
     divisor = params.get("divisor", "padded")
     return isinstance(divisor, str) or 1 <= abs(float(divisor)) <= arithmetic.format.largest_divisor
 
@@ -356,7 +361,7 @@ def _rounded_cells(
     before   what a store of one summand may have cost
     reach    the largest absolute values, where they are known otherwise
 
-    The others: see `rounded`.
+    `met`, `stores`, `value`, `carried`, `size`, `near`, `alone` and `most` are those of `rounded`.
     """
     a = context.arithmetic
     size = size * slack

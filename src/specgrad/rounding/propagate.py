@@ -105,7 +105,8 @@ def _balls_of_nodes(
     kept: dict[str, Ball],
     unbounded: list[str],
 ) -> list[Any]:
-    """Return the balls of all nodes, computed in order; a ball is released after its last use (None).
+    """Return the balls of all nodes, by position, from `inputs` by position; a ball is released after its last use
+    (None).
 
     Those of layers named in `wanted` are put into `kept`; `context.arithmetic` is left as the last node's; names of
     nodes of infinite radius are appended to `unbounded`.
@@ -155,7 +156,7 @@ def constant_nodes(graph: Graph) -> frozenset[int]:
 def graph_context(
     graph: Graph, arithmetic: Arithmetic, backend: str, centred: bool = False, stored: Collection[str] = ()
 ) -> Context:
-    """Return the context in which rules run on a graph.
+    """Return the context in which rules run on a graph, for the executions `arithmetic`.
 
     stored   names of nodes that the runtime is known to store; ParameterError if there is no such node
     backend  evaluates operators: "numpy" or "torch"
@@ -283,7 +284,10 @@ def most_readers(graph: Graph, i: int) -> int:
 
 
 def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, Any], context: Context) -> Ball:
-    """Return the ball of node i, given those of the earlier nodes; `context.call` is set to this node's."""
+    """Return the ball of node i, given those of the earlier nodes and `inputs`, both by position.
+
+    `context.call` is set to this node's.
+    """
     if node.op is INPUT or node.op is CONSTANT:
         return context.stored(inputs[i] if node.op is INPUT else graph.constants[i], index=node.kind == "index")
     integers, roots = context.formats.get(i) == INTEGERS, roots_of(graph, i) if context.arithmetic.stores else ()

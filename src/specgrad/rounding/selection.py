@@ -47,7 +47,11 @@ def _zero_or_one(context: Context, value: Array, open_: Array) -> Ball:
 
 
 def largest_rule(context: Context, x: Ball, axes: tuple[int, ...]) -> Ball:
-    """Return the ball of x == amax(x): which cells are the largest, both sides being computed from the same x."""
+    """Return the ball of x == amax(x): which cells are the largest along `axes`, 1 or 0, both sides being computed from
+    the same x.
+
+    Open cells are marked as undecided in the context.
+    """
     value = (x.value == np.max(x.value, axis=axes, keepdims=True)).astype(float)
     possible = x.high >= np.max(x.low, axis=axes, keepdims=True)
     alone = possible.sum(axis=axes, keepdims=True) == 1

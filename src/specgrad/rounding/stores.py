@@ -31,7 +31,10 @@ def stores_after(
     own: int,
     params: Params,
 ) -> Stores:
-    """Return the stores of a linear node with `own` roundings, given its arguments and their expansions `parts`."""
+    """Return the stores of a linear node with `own` roundings, given its arguments and their expansions `parts`.
+
+    `met` are the roundings that terms have met behind it.
+    """
     inside = [k for k, p in enumerate(parts) if p.count.total]
     if met.stores == 0:
         return Stores()
@@ -47,7 +50,9 @@ def stores_after(
 
 
 def _of_first(context: Context, op: Op, count: int, arity: int) -> Stores:
-    """Return the stores of a region's first node: of its sum, and of the sum's quotient by one divisor.
+    """Return the stores of a region's first node, `count` in all: of its sum, and of the sum's quotient by one divisor.
+
+    `arity` is its number of arguments.
 
     The adjoint of an average divides before it adds, so all but its last store are of terms.
     """
@@ -58,7 +63,10 @@ def _of_first(context: Context, op: Op, count: int, arity: int) -> Stores:
 
 
 def _of_copy(context: Context, op: Op, parts: Sequence[Expansion], inside: Sequence[int], params: Params) -> Stores:
-    """Return the stores of a node each of whose cells is a cell of an argument, or its negative."""
+    """Return the stores of a node each of whose cells is a cell of an argument, or its negative.
+
+    `parts` are the arguments' expansions, `inside` the numbers of those that have met roundings.
+    """
     each = [parts[k].stores for k in inside]
     before: Array | float = 0.0
     if any(np.any(s.before) for s in each):

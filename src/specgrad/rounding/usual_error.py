@@ -74,6 +74,7 @@ def usual_error(
 
     UnsupportedError where an operator has no derivative, or steps of a kind that is not known here.
 
+    inputs    one array per input, in order
     backend   what computes, in float64: "numpy" or "torch" (for real sizes)
     formats   name of a node -> the format it is computed in, where that is not `dtype`
 

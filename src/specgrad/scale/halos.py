@@ -78,7 +78,7 @@ def halo(graph: Graph, axes: Sequence[int] | None = None) -> Halo:
 
 
 def halo_of(lines: SpatialAxes) -> Halo:
-    """Return the halo of every spatial axis of the data inputs, from axes that are already analysed."""
+    """Return the halo of every spatial axis of the data inputs, from `lines`, a graph's axes as they were analysed."""
     graph = lines.graph
     ends = {}
     for p in graph.output_positions:

@@ -117,7 +117,7 @@ def perform(address: str, recipe: str, options: str, fingerprint: str, i: int) -
 
 
 def _perform_shard(records: Records, job: Job, i: int) -> str | None:
-    """Run shard i and record its result; return None, or the text of the error that `work` raised."""
+    """Run shard i of `job` and record its result in `records`; return None, or the text of the error that it raised."""
     try:
         data = job.work(i)
     except (Exception, SystemExit) as error:
@@ -326,7 +326,9 @@ class _Runner:
         raise JobError(f"workers die before they have made the job: {how}; {text}")
 
     def _run_isolated(self, worker: IsolatedWorker, i: int) -> None:
-        """Run shard i in a process of its own, with retries; record a crash if none succeeds."""
+        """Run shard i in the process of `worker`, with retries; count it as done, or record a crash if none
+        succeeds.
+        """
         how = ""
         for _ in range(1 + self.retries):
             self._build_job_there(worker)

@@ -102,7 +102,10 @@ def _largest_fitting_plan(lines: SpatialAxes, memory: int, itemsize: int, statis
 
 
 def statistics_of(lines: SpatialAxes) -> list[int]:
-    """Return the nodes that read everything; UnsupportedError unless each is a sum or maximum over all spatial axes."""
+    """Return the positions of the nodes that read everything along the axes `lines`, in order.
+
+    UnsupportedError unless each is a sum or maximum over all spatial axes.
+    """
     for p, axes in lines.ends.items():
         node = lines.graph.nodes[p]
         shape = lines.graph.nodes[node.operands()[0]].shape

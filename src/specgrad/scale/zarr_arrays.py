@@ -102,7 +102,9 @@ class Store:
         return self.array[slices(box)].read(order="C")
 
     def write(self, box: Box, cells: Array) -> None:
-        """Write all cells of whole shards in one transaction: each file appears complete or not at all."""
+        """Write `cells` to the box of the array in one transaction; a file of whole shards appears complete or not at
+        all.
+        """
         transaction = self.api.Transaction()
         self.array.with_transaction(transaction)[slices(box)].write(cells).result()
         transaction.commit_async().result()
@@ -128,7 +130,8 @@ def open_target(name: str, where: Any, boxes: Sequence[Box], shape: Shape, dtype
 
     ShapeError, with its `name`, if it has another shape, or tiles are not made of whole shards.
 
-    boxes   those of all tiles along each axis; every one must be whole chunks
+    boxes   those of all tiles; each must begin at whole shards
+    shape, dtype   of an array that is created; one that exists must have this shape, and may have another type
     """
     address = address_of(where)
     steps = tuple(reduce(math.gcd, (box[axis][0] for box in boxes), 0) or n for axis, n in enumerate(shape))
@@ -151,7 +154,7 @@ def open_target(name: str, where: Any, boxes: Sequence[Box], shape: Shape, dtype
 
 
 def _zarr_metadata(shape: Shape, shard: Shape, dtype: np.dtype[Any]) -> dict[str, Any]:
-    """Return the zarr metadata of a new array.
+    """Return the zarr metadata of a new array of this shape and type, filled with 0.
 
     One shard per tile, of compressed chunks up to MAX_CHUNK_CELLS an axis.
     """

@@ -73,6 +73,8 @@ def figures_of(
 ) -> Figures:
     """Return the figures of a verdict; layer bounds are recomputed over the first case's box. original: the input x.
 
+    Seconds: for these bounds.
+
     question    the Property that was certified
     arithmetic  the executions that bounds hold for; None: float32, fused
     """

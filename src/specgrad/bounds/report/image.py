@@ -85,7 +85,7 @@ class Pair:
 
 
 def shown(pair: Pair) -> str:
-    """Return HTML of both inputs as images (if they are), their difference, and their outputs."""
+    """Return HTML of both inputs of `pair` as images (if they are), their difference, and their outputs."""
     apart = np.abs(pair.apart)
     moved, farthest = int((apart > 0).sum()), float(apart.max(initial=0.0))
     text = f"{moved:,} of {apart.size:,} cells were moved, the farthest by {farthest:.4g}."

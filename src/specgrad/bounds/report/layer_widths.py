@@ -76,7 +76,10 @@ def _growth(node: Node, width: float, widest: dict[int, float]) -> float | None:
 
 
 def _nonlinear_cells(graph: Graph, node: Node, bounds: Bounds) -> tuple[int, int]:
-    """Return the number of cells of a nonlinear function, and of those with a kink or bend inside their box."""
+    """Return the number of cells of a node whose function bends, and of those with a kink inside their box.
+
+    (0, 0) for others.
+    """
     kinks = () if node.op.curve is None else node.op.curve.kinks(node.params)
     box = bounds.layers.get(graph.nodes[node.operands()[0]].name) if kinks and node.operands() else None
     if box is None:

@@ -40,7 +40,7 @@ def cell_of(graph: Graph, cut: Split) -> str:
 
 
 def condition(graph: Graph, cut: Split, side: int) -> str:
-    """Describe one side of a split in words."""
+    """Return in words what holds on side 0 or 1 of the split `cut`."""
     if cut.tap is not None:
         return f"{cell_of(graph, cut)}: tap {cut.tap} {'wins' if side == 0 else 'does not win'}"
     sign = "<=" if side == 0 else ">" if kind_of_cut(graph, cut) == "input" else ">="
@@ -275,7 +275,7 @@ def worst_of(graph: Graph, cuts: Sequence[tuple[Split, int]], margin: float, end
 
 
 def worst_said(worst: Worst, inputs: int) -> str:
-    """Return HTML of an open part: its box, splits and margin."""
+    """Return HTML of the open part `worst`: its margin, and box and splits, of the question's `inputs` cells."""
     text = f"<p>The part that is farthest from proven lacks {-worst.margin:.4g}"
     text += f"; {len(worst.box):,} of {inputs:,} inputs and {len(worst.cuts):,} cells of layers are cut.</p>"
     if worst.box:

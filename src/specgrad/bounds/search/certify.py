@@ -297,7 +297,10 @@ class _Certifier:
         return self._search_splits(rest, root, [nearest[k] for k in open_], margins, open_)
 
     def _attack(self, case: Case, effort: Effort) -> Counterexample | None:
-        """Search a counterexample of the case by gradients; None if none is found and confirmed."""
+        """Return a counterexample of the case, found by gradients and confirmed by runtimes; None if there is none.
+
+        `effort` says how long. The time is added to `stages`.
+        """
         self._report_progress("attack")
         start = time.monotonic()
         seconds = min(effort.seconds, self._seconds_left())

@@ -316,7 +316,7 @@ class _EpsSearch:
         return norm_upper_bound(farthest, self.options["norm"]) <= eps
 
     def _cell_pairs(self, point: Counterexample) -> Iterator[tuple[Fraction, Fraction]]:
-        """Yield (cell of the counterexample, cell of x)."""
+        """Yield (cell of the counterexample `point`, cell of x), exact numbers, for every cell of every input."""
         if isinstance(self.x, Mapping):
             pairs = [(point.exact[name], array) for name, array in self.x.items()] if point.exact else []
             pairs = pairs or [(np.array(point.point, dtype=object), array) for array in self.x.values()]

@@ -20,6 +20,7 @@ def certify_query(
     """Return the verdict on a VNN-LIB query; "holds" is the competition's unsat.
 
     property_path   a VNN-LIB file, 1.0 or 2.0
+    seconds         of the whole search
     networks        name of a network in the query -> an ONNX file or a Graph; where the query declares one network
                     alone, or is VNN-LIB 1.0, which names none, the name may be any
     arithmetic      the executions to prove it for; None: float32, fused

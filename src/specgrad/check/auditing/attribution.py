@@ -125,7 +125,8 @@ def attribute(
 
     TimeLimitError if the time is over, or the reverse pass would take longer than what is left.
 
-    expected   the balls of layers, each from its own inputs in this run
+    deployed   the run
+    expected   the balls of layers by name, each from its own inputs in this run
     usual      the estimated deviations of the outputs, where they are known
     backend    "numpy" or "torch": what computes values in float64
     """
@@ -203,7 +204,10 @@ def _outputs_in_float64(graph: Graph, inputs: Sequence[Array], backend: str) -> 
 
 
 def with_error_inputs(graph: Graph, positions: Sequence[int], outputs: Sequence[int]) -> Graph:
-    """Return a copy of `graph` with one extra input per node in `positions`; it is added to that node's value."""
+    """Return a copy of `graph` that gives the nodes `outputs`, with one extra input per node in `positions`.
+
+    That input, of the node's shape, is added to the node's value; it stands behind the graph's own inputs.
+    """
     t = GraphBuilder()
     values: list[Any] = []
     errors = {}

@@ -167,7 +167,7 @@ def _is_answer(whole: Verdict) -> bool:
 
 
 def _is_bad(kind: Kind) -> bool:
-    """Return whether a verdict is worse than a refusal."""
+    """Return whether a verdict of this kind is worse than "refuses", by SEVERITY."""
     return SEVERITY.index(kind) > SEVERITY.index("refuses")
 
 
@@ -475,7 +475,9 @@ class Coverage:
 
 
 def coverage(deployed: ModelRun, judged: Iterable[str]) -> Coverage:
-    """Return the coverage of a run by the judged layers; unsupported nodes count as not judged."""
+    """Return the coverage of the run `deployed` by the layers named in `judged`; unsupported nodes count as not
+    judged.
+    """
     graph, names = deployed.graph, set(judged)
     positions = {p for name, p in deployed.layers.items() if name in names and isinstance(p, int)}
     seen = {p for at in positions for p in needed(graph, at, deployed.known) if p == at or p not in deployed.known}

@@ -170,7 +170,10 @@ def _check_one_source(
     outputs: list[Path] | None,
     shape: list[str] | None,
 ) -> None:
-    """Raise BadParameter unless exactly one of --runtime, --recorded and --outputs is given."""
+    """Raise BadParameter unless exactly one of --runtime, --recorded and --outputs is given, with what goes with it.
+
+    --recorded goes without --input and --shape, --outputs with --input and without --shape.
+    """
     if sum((runtime is not None, recorded is not None, bool(outputs))) != 1:
         raise typer.BadParameter("give one of --runtime NAME, --recorded FILE, --outputs FILE")
     if recorded is not None and (inputs or shape):
@@ -180,7 +183,7 @@ def _check_one_source(
 
 
 def show_audit(console: Console, audit: Audit) -> None:
-    """Print the verdict, then the layer to look at, then all layers."""
+    """Print the verdict of the audit, then the layer to look at, what was left out, and all layers."""
     versions = ", ".join(f"{k} {v}" for k, v in audit.versions.items())
     screen.line(
         console,

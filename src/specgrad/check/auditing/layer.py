@@ -401,7 +401,10 @@ def _as_numbers(graph: Graph, positions: Sequence[int], known: Mapping[int, Arra
 
 
 def _format_variants(deployed: ModelRun) -> list[tuple[Mapping[str, str], str]]:
-    """Return (formats of nodes, words) for each way in which the run may compute merged dequantised values."""
+    """Return (formats of nodes, words) for each way in which the run `deployed` may compute merged dequantised values.
+
+    The words are "" for the first, the way that the model says.
+    """
     ways: list[tuple[Mapping[str, str], str]] = [(deployed.computed_in, "")]
     other = multiplied_out(deployed.graph, deployed.computed_in)
     return ways if other == deployed.computed_in else [*ways, (other, MULTIPLIED_OUT)]

@@ -53,7 +53,10 @@ class MergedLayersJudge:
         return self._explain_by_class(observed, verdict), allowed
 
     def _rounding_or_open(self, verdict: Verdict, allowed: Allowance) -> Verdict:
-        """Return the verdict "rounding" in words; "cannot tell" if the allowance exceeds the values."""
+        """Return `verdict`, which is "rounding", in words.
+
+        "cannot tell" instead if `allowed` is larger than the values.
+        """
         if allowed.is_useful:
             return replace(verdict, detail=f"consistent with {self.name} in any order: {_error_of_allowed(verdict)}")
         why = f" ({allowed.why})" if allowed.why else ""
@@ -105,7 +108,7 @@ def _differs_verdict(verdict: Verdict, too_wide: Collection[ArithmeticClass]) ->
 
 
 def _judge_outputs(observed: Observation, allowed: Allowance) -> Verdict:
-    """Return the worst verdict over all results in `observed` against the allowance."""
+    """Return the worst verdict over all results in `observed`, each against its ball of `allowed`."""
     pairs = zip(observed.names, observed.outputs, allowed.balls, strict=True)
     return worst([judge_array(name, got, ball) for name, got, ball in pairs])
 

@@ -61,8 +61,9 @@ def _argument_values(graph: Graph, node: Node, deployed: ModelRun) -> list[Array
 
 
 def case_of(deployed: ModelRun, position: int) -> OpCase | None:
-    """Return the layer at `position` alone, on the values it got in the run, as a test case; None if it is more than
-    one operator.
+    """Return the layer at `position` alone, on the values it got in the run `deployed`, as a test case.
+
+    None if it is more than one operator.
     """
     node = deployed.graph.nodes[position]
     attributes, values = _case_attributes(node), _argument_values(deployed.graph, node, deployed)

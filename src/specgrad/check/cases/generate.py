@@ -24,18 +24,24 @@ Shapes = tuple[dict[str, Any], dict[str, Shape]]  # attributes, and the shape of
 
 
 def _sizes(rng: Random, rank: int, high: int = 9) -> Shape:
-    """Draw the sizes of `rank` spatial axes."""
+    """Draw the sizes of `rank` spatial axes: 1 to `high`, from three axes on 1 to 5."""
     return tuple(rng.randint(1, high if rank < 3 else 5) for _ in range(rank))
 
 
 def _per_axis(rng: Random, rank: int, choices: tuple[int, ...]) -> Shape:
-    """Draw one of `choices` per axis; half of the time the same on all, for which runtimes have paths of their own."""
+    """Draw one of `choices` for each of `rank` axes.
+
+    Half of the time the same on all, for which runtimes have paths of their own.
+    """
     same = rng.random() < 0.5
     return (rng.choice(choices),) * rank if same else tuple(rng.choice(choices) for _ in range(rank))
 
 
 def _padding(rng: Random, rank: int, kernel: Shape, strings: tuple[str, ...] = ()) -> Any:
-    """Draw padding: none, the same on both sides, different per side, or one of the names `strings`."""
+    """Draw padding: none, the same on both sides, different per side, or one of the names `strings`.
+
+    It is 0, a pair per axis of the `kernel`, smaller than it, or the name.
+    """
     style = rng.choice(("none", "both", "both", "sides", *strings))
     if style == "none":
         return 0
@@ -251,7 +257,9 @@ def _wide(rng: Draw, shape: Shape) -> Array:
 
 
 def _one_hot(rng: Draw, shape: Shape) -> Array:
-    """Draw normal numbers; weights have one 1 per filter instead, which shows operands rounded to fewer bits."""
+    """Draw normal numbers; `draw` gives weights one 1 per filter instead, which shows operands rounded to fewer
+    bits.
+    """
     return rng.normal(size=shape)
 
 
@@ -281,7 +289,7 @@ FINITE = tuple(kind for kind in DATA if kind not in ("nan", "-inf"))
 
 
 def _one_hot_weight(rng: Draw, shape: Shape) -> Array:
-    """Draw weights with a single 1 per filter."""
+    """Draw weights of this shape, filters first, with a single 1 per filter and 0 elsewhere."""
     w = np.zeros((shape[0], int(np.prod(shape[1:]))))
     w[np.arange(shape[0]), rng.integers(0, w.shape[1], shape[0])] = 1
     return w.reshape(shape)

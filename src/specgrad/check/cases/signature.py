@@ -101,7 +101,7 @@ def normalise_attributes(operator: str, attributes: Mapping[str, Any], shapes: M
 
 
 def _per_axis(value: Any, rank: int) -> tuple[int, ...]:
-    """Return an attribute's value as one number per axis; a single number is repeated."""
+    """Return an attribute's value as one number per axis; a single number is repeated `rank` times."""
     return (value,) * rank if isinstance(value, int) else tuple(value)
 
 

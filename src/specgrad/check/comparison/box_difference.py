@@ -142,7 +142,7 @@ def _independent_difference(a: Bounds | None, b: Bounds | None) -> DifferenceBou
 
 
 def _output_bounds(bounds: Bounds) -> list[tuple[Array, Array]]:
-    """Return (low, high) of every real output."""
+    """Return NumPy arrays (low, high) of every real output of `bounds`."""
     return [(numpy_of(box.low), numpy_of(box.high)) for box in leaves(bounds.outputs) if box is not None]
 
 

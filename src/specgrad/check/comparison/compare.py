@@ -88,6 +88,7 @@ def compare(
     arithmetic  the executions whose rounding the difference is held against; None: float32, fused
     exact       search for a difference even where the models are the same within rounding
     seconds     of the whole comparison: what is not settled then cannot be told, and bounds stay wide
+    progress    is told (what, done, total)
 
     Sameness is proven at the shapes of the inputs, for all real inputs at which both are defined; NaN, infinities and
     the sign of zero are not compared unless the models are the same node for node. Inputs that have a default have it;
@@ -117,7 +118,7 @@ def _compare_models(
     exact: bool,
     report: Progress,
 ) -> Comparison:
-    """Return the comparison; `near` is (eps, low, high, box) as `compare` takes them.
+    """Return the comparison of models a and b; `near` is (eps, low, high, box) as `compare` takes them, `inputs` too.
 
     With `exact`, what is the same within rounding alone is searched for a difference; `report` is told the progress.
     """
@@ -147,6 +148,9 @@ def _compare_functions(
 ) -> Comparison:
     """Return the comparison of two networks of one interface: by structure, at inputs, over the boxes.
 
+    run      the search for witnesses, with both networks
+    declared what both models declare of their interfaces
+    boxes    one per input, over which the difference is bounded; None: it is not
     rounds   the class of executions; None: the models compute in several formats, and executions are not compared
     exact    what is the same within rounding alone is searched for a difference
     """
@@ -194,6 +198,8 @@ def _matched_graphs(
     a: Model, b: Model, inputs: tuple[Any, ...], arithmetic: Arithmetic
 ) -> tuple[Graph, Graph, tuple[Array, ...], list[Mapping[str, str]], list[str]]:
     """Return both models as graphs, b's inputs in a's order; the inputs; formats besides float32; what was matched.
+
+    `inputs` are a's, none: drawn ones; `arithmetic` says which formats count as fewer digits.
 
     ShapeError or ParameterError if b does not take what a takes, or if inputs are structures.
     """
@@ -254,7 +260,10 @@ def _declared_interface(model: Model, graph: Graph) -> Interface | None:
 
 
 def _with_interfaces(done: Comparison, declared: Declared) -> Comparison:
-    """Return the comparison with differences of the interfaces; an input that only one model takes is "differs"."""
+    """Return the comparison `done` with differences of the interfaces `declared` (a's, b's).
+
+    An input that only one model takes is "differs".
+    """
     first, second = declared
     if first is None or second is None:
         return done
@@ -266,7 +275,7 @@ def _with_interfaces(done: Comparison, declared: Declared) -> Comparison:
 
 
 def _caller_choices(declared: Declared, graph: Graph) -> str:
-    """Return which defaults and sizes the models leave to their callers, as compared; "" if none.
+    """Return in words which defaults and sizes the models leave to their callers, by what they `declared`; "" if none.
 
     An imported graph is that of its defaults and of its sizes: an operator may have read them as plain numbers.
     """
@@ -324,7 +333,9 @@ def compare_terms(forms: Forms, at: str = "") -> Comparison:
 
 
 def _format_notes(a: Graph, b: Graph, formats: Sequence[Mapping[str, str]], declared: Declared) -> tuple[str, ...]:
-    """Return notes on defaults, and on formats other than float32."""
+    """Return notes on defaults, by what the models `declared`, and on formats other than float32, if both have not the
+    same ones.
+    """
     notes = []
     if names := sorted({str(name) for each in declared if each is not None for name in each.defaults}):
         notes.append(f"{', '.join(names)} may be given or left out: what is said holds at the defaults")

@@ -16,7 +16,7 @@ Constants = dict[Any, Var]
 
 
 def record_inputs(builder: GraphBuilder, graph: Graph) -> list[Var]:
-    """Record the inputs of a graph under their names, and return them."""
+    """Record the inputs of a graph in the builder under their names, and return their variables in order."""
     pairs = zip(graph.names, graph.inputs, strict=True)
     return leaves(
         [builder.input(name, transform(lambda _, p: example_of(graph.nodes[p]), tree)) for name, tree in pairs]
@@ -31,7 +31,11 @@ def example_of(node: Node) -> Any:
 def copy_node(
     builder: GraphBuilder, constants: Constants, graph: Graph, i: int, inputs: Sequence[Var], values: Sequence[Var]
 ) -> Var:
-    """Return node i of `graph` recorded in the builder; `values` are its copies of the nodes before it."""
+    """Return node i of `graph` recorded in the builder.
+
+    `values` are its copies of the nodes before it, `inputs` those of the graph's inputs. Constants of equal content are
+    recorded once, by `constants`, which is extended.
+    """
     node = graph.nodes[i]
     if node.op is INPUT:
         return inputs[graph.input_positions.index(i)]
@@ -41,7 +45,7 @@ def copy_node(
 
 
 def record_node(builder: GraphBuilder, node: Node, args: Sequence[Any]) -> Var:
-    """Return `node` recorded on other arguments, under its name."""
+    """Return `node` recorded in the builder on the arguments `args`, under its own name."""
     return builder.record(node.op, args, node.params, name=node.name, group=node.group)
 
 

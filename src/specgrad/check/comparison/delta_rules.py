@@ -82,7 +82,7 @@ class DeltaBuilder:
         return add(down, select(self.gate(down.shape), sub(up, down), 0))
 
     def gate(self, shape: tuple[int, ...]) -> Var:
-        """Return a new input t of the graph, in 0..1 per cell."""
+        """Return a new input t of the graph, of this shape, in 0..1 per cell; its box is added to `boxes`."""
         return self.unconstrained(np.zeros(shape), np.ones(shape))
 
     def unconstrained(self, low: Array, high: Array) -> Var:
@@ -150,7 +150,9 @@ def _piecewise_slopes(op: Op, params: Params, kinks: list[Fraction], low: Array,
 
 
 def _piece_slope(op: Op, params: Params, left: Fraction | None, right: Fraction | None) -> Fraction:
-    """Return the exact slope of the linear piece between two breakpoints (None: unbounded), from two points of it."""
+    """Return the exact slope of the linear piece between the breakpoints `left` and `right` (None: unbounded), from two
+    points of it.
+    """
     if left is None:
         first = Fraction(0) if right is None else right - 1
         second = first + 1

@@ -132,7 +132,7 @@ def nan_to_unbounded(low: tuple[Array, ...], high: tuple[Array, ...]) -> tuple[t
 
 
 def _exact_bounds(graph: Graph, inputs: tuple[Array, ...]) -> list[tuple[Array, Array]]:
-    """Return (low, high) of every real output in exact arithmetic, rounding of our float64 included."""
+    """Return float64 arrays low <= y <= high of every real output y, in exact arithmetic, at `inputs`."""
     given = iter(inputs)
     args = tuple(transform(lambda _, p: next(given), tree) for tree in graph.inputs)
     report = radius(graph, *args, arithmetic=REAL, backend="torch")

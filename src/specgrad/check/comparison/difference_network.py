@@ -137,7 +137,7 @@ class _DifferenceBuilder:
                 self.node_with_form.setdefault(a.values[i], i)
 
     def plain(self, graph: Graph, i: int, values: Sequence[Var]) -> Var:
-        """Return node i recorded as it is."""
+        """Return node i of `graph` recorded as it is, on `values`, the copies of the nodes before it."""
         return copy_node(self.builder, self.constants, graph, i, self.inputs, values)
 
     def run(self) -> DifferenceNetwork:
@@ -216,7 +216,7 @@ class _DifferenceBuilder:
         return low, high
 
     def _output_difference(self, mine: Var, other: BasePlusDelta) -> Any:
-        """Return a - b of one output."""
+        """Return a - b of one output: a's is `mine`, b's is `other`; zeros if they are one value."""
         with scope("gap"):
             parts = [] if other.base.id == mine.id else [sub(mine, other.base)]
             parts += [] if other.delta is None else [neg(other.delta)]

@@ -33,7 +33,9 @@ Deviations = tuple[Array, ...]
 def bound_executions(
     graph: Graph, boxes: tuple[Any, ...], arithmetic: Arithmetic, seconds: float | None = None
 ) -> tuple[Bounds, Any]:
-    """Return bounds of every execution (by node or fused) over the boxes, and the forward pass behind them."""
+    """Return bounds of every execution of `arithmetic` (by node or fused) over the boxes, and the ForwardPass behind
+    them.
+    """
     seen: list[Any] = []
     fused = replace(arithmetic, execution="fused")
     return crown(graph, boxes, arithmetic=fused, on_forward=seen.append, seconds=seconds), seen[0]

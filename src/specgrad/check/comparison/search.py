@@ -22,7 +22,10 @@ Clock = Callable[[], float | None]
 
 
 def search_witness(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> tuple[float, tuple[Array, ...]]:
-    """Return a proven lower bound of the difference at an input of the box, and that input; (0, ()) if none."""
+    """Return a proven lower bound of the difference at an input in `boxes`, and that input; (0, ()) if none.
+
+    `clock` gives the seconds that are left, None: no limit.
+    """
     need("torch", "a search by gradients needs")
     try:
         _, inputs = max(_candidate_inputs(a, b, boxes, clock), key=lambda pair: pair[0])
@@ -35,8 +38,8 @@ def search_witness(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> 
 def _candidate_inputs(
     a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock
 ) -> Iterator[tuple[float, tuple[Array, ...]]]:
-    """Yield (difference of a and b, input) in the boxes: from the middle and from corners, steps along signs of the
-    gradient.
+    """Yield (difference of a and b in float64, input) in the boxes until `clock` says that no time is left: from the
+    middle and from corners, steps along signs of the gradient.
     """
     import torch
 

@@ -62,7 +62,7 @@ class WitnessSearch:
         return work(self.a) + work(self.b) <= WORK
 
     def points(self, so_far: Comparison) -> Comparison:
-        """Return the comparison with the inputs that were tried, and "differs" if one shows a difference."""
+        """Return the comparison `so_far` with the inputs that were tried, and "differs" if one shows a difference."""
         points: list[PointDifference] = []
         notes: tuple[str, ...] = ()
         if not self.a.real_outputs:
@@ -82,7 +82,10 @@ class WitnessSearch:
         return replace(so_far, method=text, points=tuple(points), notes=(*so_far.notes, *notes))
 
     def with_box(self, so_far: Comparison, far: BoxDifference) -> Comparison:
-        """Return the comparison with the box; an input of the box may show a difference."""
+        """Return the comparison `so_far` with what is known over the box, `far`.
+
+        "differs" if an input of the box shows it.
+        """
         if so_far.verdict != UNKNOWN or not far.witness_difference:
             return replace(so_far, box=far)
         point = self._point_difference("an input of the box", far.inputs, difference_at(self.a, self.b, far.inputs))
@@ -147,7 +150,10 @@ class WitnessSearch:
         return replace(point, within_rounding=within if within or beyond else None, allowed=float(allowed[k][place]))
 
     def _tolerances(self, inputs: tuple[Array, ...]) -> list[Sequence[Array]] | None:
-        """Return how far executions of each network may be off, per output; None: not known, or not in the time."""
+        """Return how far executions of each network may be off at `inputs`, per output.
+
+        None: not known, or not in the time.
+        """
         if is_over() or multiply_adds(self.a) + multiply_adds(self.b) > MAX_MULTIPLY_ADDS:
             return None
         seconds = min(ROUNDING_SECONDS, time_left())
@@ -176,12 +182,15 @@ class WitnessSearch:
         return None if both is None else _largest_beyond_tolerance(about, values, both)
 
     def _emulated_outputs(self, graph: Graph, inputs: tuple[Array, ...]) -> list[Array]:
-        """Return the real outputs of an emulated execution."""
+        """Return the real outputs of one emulated execution of the graph on `inputs`."""
         outputs = Executor(graph, self.arithmetic).run(inputs, {})
         return [y for p, y in zip(graph.output_positions, outputs, strict=True) if p in graph.real_outputs]
 
     def by_value(self, done: Comparison) -> str | None:
-        """Return the first layer whose values the other network has nowhere; None if there is none."""
+        """Return the first layer of a whose values b has nowhere, at the input that `done` shows a difference at.
+
+        None if there is none.
+        """
         witness = done.witness
         if witness is None or is_over() or multiply_adds(self.a) + multiply_adds(self.b) > MAX_MULTIPLY_ADDS:
             return None

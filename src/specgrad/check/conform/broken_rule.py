@@ -47,7 +47,10 @@ def rule(question: OpCase, verdict: Verdict) -> str:
 
 
 def _rule_of_attributes(question: OpCase, verdict: Verdict) -> str:
-    """Return the rule, a key of TEXT, that the attributes of a shrunk case point to; "value" if they point to none."""
+    """Return the rule, a key of TEXT, that the attributes of a shrunk case, and the fault in its verdict, point to.
+
+    "value" if they point to none.
+    """
     a = question.attributes
     if verdict.fault == "index" or (question.operator == "max_pool" and question.gradient is not None):
         return "first"

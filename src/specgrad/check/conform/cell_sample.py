@@ -97,7 +97,9 @@ class CellSampler:
         return Selection(positions, 1 if neighbours or "free" not in self.sorts else width, placed)
 
     def _drawn_positions(self, n: int, sort: Sort, width: int) -> Array:
-        """Return positions along an axis of n cells: all, a block, or `width` independent ones."""
+        """Return positions along an axis of n cells: all (`sort` "whole"), a block ("interval"), or at most `width`
+        independent ones ("free").
+        """
         if sort == "whole":
             return np.arange(n)
         if sort == "free":
@@ -106,7 +108,9 @@ class CellSampler:
         return np.arange(at, min(at + BLOCK, n))
 
     def _ends(self, n: int, sort: Sort) -> list[Array]:
-        """Return the parts of an axis that hold its first and its last cell."""
+        """Return the parts of an axis of n cells that hold its first and its last cell, as the `sort` of axis allows
+        parts.
+        """
         if sort == "whole":
             return [np.arange(n)]
         if sort == "free":
@@ -114,7 +118,9 @@ class CellSampler:
         return [np.arange(min(BLOCK, n)), np.arange(max(0, n - BLOCK), n)] if n > BLOCK else [np.arange(n)]
 
     def _edge_parts(self, n: int, sort: Sort) -> list[Array]:
-        """Return parts of an axis that hold its edges: one of free positions, several intervals, or none."""
+        """Return parts of an axis of n cells that hold its edges: one ("free"), several intervals, or none
+        ("whole").
+        """
         if sort == "whole" or n == 1:
             return []
         if sort == "free":
@@ -123,7 +129,10 @@ class CellSampler:
         return np.split(at, np.flatnonzero(np.diff(at) > 1) + 1)
 
     def _beside(self, axis: int, how: str) -> Array:
-        """Return positions along an axis beside one that has its edges: the first, the last, or drawn ones."""
+        """Return positions along an axis beside one that has its edges, `how`: "first", "last" or "drawn".
+
+        They are single cells, blocks, or the whole axis, as its sort allows.
+        """
         n, sort = self.shape[axis], self.sorts[axis]
         if sort == "whole" or how == "drawn":
             return self._drawn_positions(n, sort, BESIDE)

@@ -114,7 +114,8 @@ class Conformance:
 
 
 def cases_for(operator: str, target: Runtime, count: int, seed: int, gradients: bool) -> Iterator[OpCase]:
-    """Yield test cases of an operator: every value, and the gradient if data are finite and the runtime has gradients.
+    """Yield test cases of an operator: every value, and the gradient if data are finite and the runtime `target` has
+    gradients.
 
     There are `count` values, fewer where each must be compiled. `seed` decides which; `gradients` asks for gradients at
     all.
@@ -153,7 +154,10 @@ class _OperatorTally:
 
 
 def shrink_to_finding(question: OpCase, verdict: Verdict, examiner: CaseRunner, target: Runtime) -> Finding:
-    """Return the smallest case that shows the same fault, with its script for the runtime `target`."""
+    """Return the smallest case found that shows the fault of `verdict`, with its script for the runtime `target`.
+
+    `examiner` asks smaller cases.
+    """
     small = shrink(question, lambda q: examiner.ask(q).same_sort(verdict))
     again = examiner.ask(small)
     return Finding(question.operator, rule(small, again), small, again, reproduction(small, target, again))

@@ -91,8 +91,10 @@ class SampleTally:
             self.sums += [known.sum(), e.sum(), (e * y).sum(), (y * y).sum()]
 
     def add_usual(self, graph: Graph, arrays: Sequence[Any], got: Array, backend: str) -> None:
-        """Add what errors of a selection, computed by `graph` from `arrays`, usually are, if there is room and that is
-        known.
+        """Add what errors of the cells `got`, computed by `graph` from `arrays`, usually are, if there is room and that
+        is known.
+
+        `backend` ("numpy" or "torch") computes the estimate; only float32 has one.
         """
         room = MAX_USUAL - sum(part[0].size for part in self.beside)
         if got.dtype != np.float32 or got.size > room or not is_estimated(graph):

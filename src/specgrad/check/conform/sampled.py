@@ -134,8 +134,8 @@ class SampledReference:
     ) -> None:
         """Add to the tally what is found in a sample of one output, `got`.
 
-        `given` are inputs and constants by position. UnsupportedError for a selection that needs too many cells of the
-        reference at once.
+        `given` are inputs and constants by position; about `cells` cells are drawn by `seed` (None: all).
+        UnsupportedError for a selection that needs too many cells of the reference at once.
         """
         if shape_of(got) != one.shape:
             text = f"{tally.name} has shape {shape_of(got)}, must have {one.shape}"
@@ -153,7 +153,10 @@ class SampledReference:
     def _judge_selection(
         self, tally: SampleTally, selection: Selection, cropped: CroppedReference, given: Mapping[int, Any], got: Array
     ) -> None:
-        """Add to the tally what is found in one selection of cells, of which the kernel wrote `got`."""
+        """Add to the tally what is found in one selection of cells, of which the kernel wrote `got`.
+
+        `cropped` computes these cells from `given`, inputs and constants by position.
+        """
         read = {p: read_cells(given[p], positions) for p, positions in cropped.positions.items()}
         graph = cropped.cut.graph_with_constants({p: read[p] for p in cropped.constants})
         arrays = [read[p] for p in cropped.inputs]
@@ -165,7 +168,7 @@ class SampledReference:
 
 
 def _verdict_of(tallies: Sequence[SampleTally], seed: int) -> SampledVerdict:
-    """Return the verdict on all outputs, sampled with this seed."""
+    """Return the verdict on all outputs, whose `tallies` were sampled with this seed: the worst of them."""
     top = max(tallies, key=lambda t: t.verdict.ratio, default=SampleTally("", 0))
     return SampledVerdict(
         verdict=worst([t.verdict for t in tallies]) if tallies else Verdict("exact"),

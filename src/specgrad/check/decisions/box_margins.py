@@ -32,6 +32,7 @@ def margins_over_box(
     """Return the margins over the box, and executions of an input in it that is decided differently, if found.
 
     question  the model and its decision
+    seconds   for `certify`
 
     The box is `inputs` +- eps, cut at `limits`: (least, most), each may be None.
 
@@ -78,7 +79,8 @@ def _certify_open(
     whole: bool,
     source: Any,
 ) -> tuple[DecisionMargins, list[dict[str, Any]]]:
-    """Return the margins after `certify` on the open comparisons, and executions that it shows to differ.
+    """Return the margins after `certify`, for `seconds`, on the open comparisons of `margins`, and executions that it
+    shows to differ.
 
     `cells` is the exact box of the sample x, low and high; `whole` and `source` as in `margins_over_box`. `question` is
     the model and its decision.

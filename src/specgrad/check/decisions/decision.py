@@ -152,7 +152,9 @@ class Decision:
         return Comparisons(index[b, p], index[w, p], np.ones(b.size), w < b, p)
 
     def _is_by_level(self, shape: Shape) -> bool:
-        """Return whether cells are compared with a threshold, not with each other."""
+        """Return whether, in outputs of this shape, cells are compared with the threshold `level`, not with each
+        other.
+        """
         one = len(shape) < 2 or shape[self._class_axis(shape)] == 1
         return self.kind == "threshold" or (self.kind == "mask" and one)
 

@@ -53,9 +53,9 @@ class FlipSearch:
         self.question, self.executor, self.runtimes = question, executor, runtimes
 
     def search(self, inputs: Sequence[Array], margins: DecisionMargins) -> tuple[list[Execution], list[str]]:
-        """Return two executions of the class that differ, or []; and runtimes whose outputs are outside the class.
+        """Return two executions of the class, at one sample (`inputs`), that decide differently, or [].
 
-        ContradictionError if our own outputs are.
+        And runtimes whose outputs are outside the class. ContradictionError if our own outputs are.
         """
         runs: list[Execution] = []
         outside: list[str] = []
@@ -85,7 +85,11 @@ class FlipSearch:
                 yield self._execution(name, outputs, name.partition(" ")[0] in OWN_ENGINES)
 
     def _emulated_executions(self, inputs: Sequence[Array], margins: DecisionMargins) -> Iterator[Execution]:
-        """Yield executions that push the open comparisons, the nearest first, one way and the other."""
+        """Yield emulated executions of one sample that push the comparisons that `margins` leave open, one way and the
+        other.
+
+        Those with the least margin come first, at most MAX_TARGETS.
+        """
         if self.executor is None:
             return
         start, outputs = self.question.offset()
@@ -105,13 +109,13 @@ class FlipSearch:
 
 
 def _comparison_text(aim: Comparisons) -> str:
-    """Return a comparison in words: "output 3 over output 5"."""
+    """Return the first comparison of `aim` in words: "output 3 over output 5"; "output 3" against a threshold."""
     first, second = int(aim.larger[0]), int(aim.smaller[0])
     return f"output {first}" + (f" over output {second}" if second >= 0 else "")
 
 
 def violates_bounds(margins: DecisionMargins, outputs: Array) -> bool:
-    """Return whether outputs lie outside the proven bounds of some comparison."""
+    """Return whether outputs lie outside the bounds that `margins` prove of some comparison."""
     c, y = margins.comparisons, outputs.ravel()
     rows = c.sign * y[c.larger] - np.where(c.smaller >= 0, y[np.maximum(c.smaller, 0)], 0.0)
     slack = 4 * np.spacing(np.abs(rows))

@@ -37,7 +37,7 @@ def preserved_page(result: PreserveResult) -> str:
 
 
 def _eps_text(result: PreserveResult) -> str:
-    """Return the words for the box around a sample; "" without one."""
+    """Return the words for the box around a sample, its eps; "" if the result has none."""
     return "" if result.eps is None else f", on every input within {escape(str(result.eps))} of the sample"
 
 

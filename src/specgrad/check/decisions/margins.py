@@ -114,8 +114,8 @@ class DecisionMargins:
 
 
 def margins_at(question: DecisionProblem, inputs: Sequence[Array]) -> DecisionMargins:
-    """Return the margins of the decision at one sample, by forward balls, then by crown where those leave something
-    open.
+    """Return the margins of the decision at one sample, `inputs`, by forward balls, then by crown where those leave
+    something open.
     """
     ball = output_ball(question, inputs)
     shape = ball.shape

@@ -347,7 +347,10 @@ class _SampleRunner:
 
 
 def _differing_pair(pair: list[Any], margins: DecisionMargins) -> list[dict[str, Any]]:
-    """Return a pair of executions as JSON, at a decision where they differ; [] for no pair."""
+    """Return a pair of executions as JSON, at the first decision where they differ, with the outputs compared there.
+
+    `margins` has the comparisons. [] for no pair.
+    """
     if not pair:
         return []
     differs = pair[0].decision != pair[1].decision

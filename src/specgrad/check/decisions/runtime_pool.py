@@ -43,7 +43,10 @@ VARIANTS = {"onnxruntime": ("", " without optimisation"), "openvino-f32": ("",)}
 
 
 def installed(names: Collection[str] | None = None) -> tuple[str, ...]:
-    """Return the runtimes to run: those installed, or those named; raise ParameterError for others."""
+    """Return the runtimes to run: all that are installed, or those in `names`.
+
+    ParameterError if one is unknown or missing.
+    """
     for name in names or ():
         if name not in KNOWN_RUNTIMES:
             raise ParameterError(
@@ -78,7 +81,7 @@ class Runtimes:
     _processes: dict[str, Process] = field(default_factory=dict)
 
     def run(self, inputs: Sequence[Array]) -> dict[str, list[Array]]:
-        """Return {runtime and version: outputs} of one sample."""
+        """Return {runtime, version and variant: outputs} of one sample, `inputs`; runtimes that fail are left out."""
         results: dict[str, list[Array]] = {}
         for name in self.names:
             title = f"{name} {version(RUNTIMES[name].packages[0])}"

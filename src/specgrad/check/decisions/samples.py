@@ -81,7 +81,10 @@ def samples_of(model: Any, data: Any, arithmetic: Arithmetic) -> Samples:
 
 
 def _declared_sizes(model: Model, data: Any) -> dict[str, Dims]:
-    """Return {input: sizes} (None: open or unknown); of a module, the names that the data have."""
+    """Return {input: sizes} of the model (None: open or unknown).
+
+    Of a module, which declares none, by the names of `data`.
+    """
     if model.kind == "torch":
         return dict.fromkeys(data if isinstance(data, Mapping) else ("input",))
     return {i.name: i.dims for i in model.inputs}
@@ -156,7 +159,9 @@ def _is_batched(name: str, dims: Dims, shape: tuple[int, ...]) -> bool:
 
 
 def _constants_in_float32(graph: Graph, arithmetic: Arithmetic) -> Graph:
-    """Return the graph with constants rounded to float32: that is the network which is meant."""
+    """Return the graph with constants rounded to float32, if that is the format of `arithmetic`; else the graph
+    itself.
+    """
     if arithmetic.dtype != "float32":
         return graph
     constants = {i: a.astype(np.float32) if a.dtype.kind in "fO" else a for i, a in graph.constants.items()}

@@ -65,7 +65,7 @@ def giver(arrays: str) -> Give:
 
 
 def type_name(given: Any) -> str:
-    """Return the name of an array's type, whosever it is: float32, bfloat16; "" of what is no array."""
+    """Return the name of the type of the array `given`, whosever it is: float32, bfloat16; "" of what is no array."""
     return str(getattr(given, "dtype", "")).removeprefix("torch.")
 
 
@@ -129,7 +129,7 @@ def hand_out(a: Array, layout: str, give: Give, dtype: str) -> HandedOut:
 
 
 def _bytes_of(base: Any) -> bytes:
-    """Return the bytes of an array or tensor; none of a JAX array, which nobody can change."""
+    """Return a copy of the bytes of `base`, an array or tensor; none of a JAX array, which nobody can change."""
     if isinstance(base, np.ndarray):
         return base.tobytes()
     if not hasattr(base, "untyped_storage"):

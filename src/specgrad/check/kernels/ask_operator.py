@@ -74,7 +74,7 @@ def attributes_of(question: OpCase) -> dict[str, Any]:
 def _failure_text(question: OpCase, verdict: Verdict, answer: ProcessResult, examiner: KernelExaminer) -> str:
     """Return the error text: what went wrong, on which case, and what must come out.
 
-    `answer` is what the kernel gave.
+    `answer` is what the kernel gave, `verdict` what `examiner` says of it.
     """
     if verdict.kind == "crashes":
         head, must = f"{question.operator}: the kernel raises {answer.reason}", []
@@ -103,7 +103,9 @@ def check_operator_kernel(
     seed: int,
     may_refuse: bool,
 ) -> ConformanceSummary:
-    """Return how many questions on an operator a kernel answered; raise ConformanceError for a wrong answer.
+    """Return how many questions on an operator a kernel answered.
+
+    Raise ConformanceError for a wrong answer, or none judged. ParameterError for `count` below 1.
 
     The parameters are those of `assert_conforms`, `accept` says which attributes and shapes are asked.
     """
@@ -125,7 +127,7 @@ def check_operator_kernel(
 def _judged_or_raised(examiner: KernelExaminer, question: OpCase, may_refuse: bool) -> Verdict:
     """Return the verdict on a case; raise ConformanceError with a shrunk case if it is a failure.
 
-    `may_refuse` says whether a refusal is no failure.
+    `may_refuse` says whether a refusal is no failure; `examiner` asks the kernel.
     """
     verdict = examiner.ask(question)
     if verdict.kind in ("exact", "rounding", "cannot tell") or (may_refuse and verdict.kind == "refuses"):

@@ -57,7 +57,10 @@ class KernelTest:
             self._ask_of(self.gradient, self._with_cotangent(case), shrink)
 
     def _ask_of(self, examiner: ReferenceExaminer, case: KernelCase, shrink: bool) -> None:
-        """Judge what one examiner finds of a case; raise ConformanceError where the kernel fails it."""
+        """Add to `done` what one examiner finds of a case.
+
+        Raise ConformanceError, if `shrink` with a smaller case, if it fails.
+        """
         answer = examiner.examine(case)
         if answer.passes or (self.may_refuse and answer.verdict.kind == "refuses"):
             self.done.add(answer.verdict)
@@ -131,7 +134,7 @@ def named_inputs(inputs: Any) -> dict[str, Any]:
 
 
 def shapes_of(named: Mapping[str, Any]) -> dict[str, tuple[int | str, ...]] | None:
-    """Return the shapes if shapes were given; None if arrays were; ParameterError for both in one call."""
+    """Return the inputs `named` if they are shapes; None if they are arrays; ParameterError for both in one call."""
     shapes = {name: is_shape(value) for name, value in named.items()}
     if all(shapes.values()) and named:
         return dict(named)
@@ -149,7 +152,7 @@ def given_case(inputs: Any) -> KernelCase:
 
 
 def given_library(inputs: Any) -> str:
-    """Return whose arrays were given: the first that is not NumPy's decides."""
+    """Return whose arrays `inputs` are, a key of ARRAYS: the first that is not NumPy's decides."""
     libraries = [library_of(value) for value in named_inputs(inputs).values()]
     return next((name for name in libraries if name != "numpy"), "numpy")
 

@@ -88,7 +88,10 @@ class InputShapes:
         return {name: drawn.choice(OPEN_SIZES) for name in self.open_sizes}
 
     def draw(self, kind: str, seed: int, sizes: Mapping[str, int], layout: str = "contiguous") -> KernelCase:
-        """Return the case of that number, with numbers of one kind, a key of KINDS, where open sizes are these."""
+        """Return the case that `seed` draws, with numbers of one kind, a key of KINDS, where open sizes are these.
+
+        `layout` is one of LAYOUTS.
+        """
         arrays = {}
         for name, shape in self.at(sizes).items():
             rng = np.random.default_rng([crc32(f"{name} {kind}".encode()), seed])
@@ -101,7 +104,10 @@ class InputShapes:
 def drawn_cases(
     inputs: InputShapes, count: int, seed: int, layouts: Sequence[str], most_sizes: int | None
 ) -> Iterator[KernelCase]:
-    """Yield `count` cases: the kinds of numbers in turn, then usual numbers in the other layouts, and so on again.
+    """Yield `count` cases: the kinds of numbers in turn, in the first layout, then usual numbers in the others; and
+    anew.
+
+    `seed` decides numbers and sizes.
 
     Open sizes are drawn for every case, or for no more than `most_sizes`, which others repeat. Of inputs with more than
     MANY_CELLS cells only KINDS_OF_MANY are drawn, in the first layout.
@@ -118,13 +124,16 @@ def drawn_cases(
 
 
 def usual_count(inputs: InputShapes, layouts: Sequence[str]) -> int:
-    """Return how many cases are asked where nobody says: each once, three times where a size is open."""
+    """Return how many cases are asked where nobody says: each kind and layout once, three times where a size is
+    open.
+    """
     return (len(KINDS) + len(layouts) - 1) * (3 if inputs.open_sizes else 1)
 
 
 def to_format(x: Array, name: str) -> Array:
-    """Return float32 numbers rounded to a format, ties to even; numbers outside its range are first scaled near its
-    ends. An infinity is NaN in a format that has none.
+    """Return float32 numbers rounded to the format `name`, ties to even.
+
+    Numbers outside its range are first scaled near its ends. An infinity is NaN in a format that has none.
 
     >>> to_format(np.float32([1.001, 1e6, 1e-9]), "float16")
     array([1.0009766e+00, 1.9530000e+03, 5.9604645e-08], dtype=float32)

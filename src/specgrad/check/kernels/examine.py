@@ -137,7 +137,10 @@ class ReferenceExaminer:
             return self.kernel(*arrays)
 
     def _named(self, returned: Any, graph: Graph, case: KernelCase) -> list[tuple[str, Array]] | Verdict:
-        """Return the results as (name, numbers); the verdict on results that are none, too few, or of another type."""
+        """Return what the kernel `returned` as (name, numbers) per result of the graph.
+
+        The verdict on results that are none, too few, or of another type.
+        """
         wanted = _outputs(graph, case.gradient)
         parts = leaves(returned) if _are_several(returned) else [returned]
         if len(parts) != len(wanted):
@@ -157,9 +160,10 @@ class ReferenceExaminer:
         return answer
 
     def _type_fault(self, name: str, part: Any, kind: str) -> str:
-        """Return what is wrong with the type of a result; "" if nothing is, or it is a number of Python's.
+        """Return in words what is wrong with the type of the result `part`, called `name`.
 
-        `kind` is "index" or "real". Positions are integers of any size. A result of truth values may stand for 0 and 1.
+        "" if nothing is, or it is a number of Python's. `kind` is "index" or "real". Positions are integers of any
+        size. A result of truth values may stand for 0 and 1.
         """
         got = type_name(part)
         if not got or got == "bool":
@@ -170,7 +174,7 @@ class ReferenceExaminer:
         return "" if got == must else f"{name} is of {got}, must be of {must} (check_dtype=False lets it pass)"
 
     def _judged(self, named: Sequence[tuple[str, Array]], graph: Graph, case: KernelCase) -> list[JudgedResult]:
-        """Return the results, each beside its ball, with its verdict."""
+        """Return the results `named`, each beside its ball, with its verdict."""
         inputs, formats = case.numbers(graph), self.reference.formats(graph)
         with np.errstate(all="ignore"):
             balls = allowed_balls(graph, inputs, self.arithmetic, self._backend(graph), formats)
@@ -225,7 +229,7 @@ def _outputs(graph: Graph, gradient: bool) -> list[int]:
 
 
 def _result_names(count: int) -> list[str]:
-    """Return the names of so many results."""
+    """Return the names of `count` results: ["y"], or ["y0", "y1", ...]."""
     return ["y"] if count == 1 else [f"y{k}" for k in range(count)]
 
 

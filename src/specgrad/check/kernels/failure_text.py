@@ -40,7 +40,9 @@ def _head(verdict: Verdict) -> str:
 
 
 def _comparison(failure: Examination) -> list[str]:
-    """Return lines as torch.testing has them, per result: cells that mismatch, and the greatest difference."""
+    """Return lines as torch.testing has them, per result of `failure` with wrong cells: cells that mismatch, and the
+    greatest difference.
+    """
     lines = []
     for result in failure.results:
         if result.got.shape != result.ball.value.shape:
@@ -70,7 +72,7 @@ def _greatest(result: JudgedResult, wrong: Array) -> list[str]:
 
 
 def _place(result: JudgedResult, index: Sequence[Any]) -> str:
-    """Return a cell of a result as it is indexed: y[0, 3]."""
+    """Return the cell `index` of a result as it is written: y[0, 3]; y if it has no axes."""
     return f"{result.name}[{', '.join(map(str, index))}]" if len(index) else result.name
 
 
@@ -143,8 +145,8 @@ def _input_lines(case: KernelCase, name: str, arrays: str) -> list[str]:
 
 
 def _number_lines(a: Array, name: str, dtype: str) -> list[str]:
-    """Return lines of source text that make an array of NumPy: constant, by its cells, by the few that are not 0, or
-    read from a file.
+    """Return lines of source text that make the array a, of type `dtype`, under `name`: constant, by its cells, by the
+    few that are not 0, or read from a file.
     """
     if a.size > 1 and (a == a.flat[0]).all():
         return [f"{name} = np.full({a.shape}, {_number(a.flat[0])}, {dtype})"]
@@ -159,7 +161,7 @@ def _number_lines(a: Array, name: str, dtype: str) -> list[str]:
 
 
 def _number(value: Any) -> str:
-    """Return a number as source text that restores it: 3, 0.5, nan."""
+    """Return `value`, a NumPy scalar, as source text that restores it: 3, 0.5, nan."""
     if value.dtype.kind != "f" or not np.isfinite(value):
         return str(value.item())
     whole = value == np.rint(value) and abs(value) < 2**24 and not (value == 0 and np.signbit(value))

@@ -31,7 +31,7 @@ class ConformanceError(AssertionError):
         return self.question
 
     def save_inputs(self, folder: str | Path = ".") -> None:
-        """Write the inputs of the smallest case as NAME.npy, as the script reads them."""
+        """Write the inputs of the smallest case into `folder` as NAME.npy, as the script reads them."""
         for name, a in self.question.arrays.items():
             np.save(Path(folder) / f"{name}.npy", a)
 
@@ -53,7 +53,7 @@ class ConformanceSummary:
     nearest_limit: list[Verdict] = field(default_factory=list, compare=False)
 
     def add(self, verdict: Verdict) -> None:
-        """Count a verdict."""
+        """Count a verdict in `counts`; keep it in `nearest_limit` if it is the one."""
         self.counts[verdict.kind] += 1
         if verdict.kind == "rounding" and verdict.ratio > self.ratio:
             self.nearest_limit[:] = [verdict]

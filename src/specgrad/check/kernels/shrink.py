@@ -74,7 +74,7 @@ class _Shrinker:
                 any(self._set(name, np.array([at]), value) for value in _rounder(a.flat[at]))
 
     def _fewer_in(self, name: str) -> None:
-        """Set parts of one array to 0."""
+        """Set parts of the array `name` to 0, as long as the fault stays and there is time."""
         places = np.flatnonzero(self.best.case.arrays[name] != 0)
         chunk = places.size
         while chunk and time.monotonic() < self.deadline:
@@ -91,8 +91,9 @@ class _Shrinker:
 
 
 def _rounder(value: float) -> Iterator[float]:
-    """Yield numbers in the place of one, the roundest first, until it is reached: numbers of a few binary digits, which
-    every format holds.
+    """Yield numbers in the place of `value`, the roundest first, until it is reached.
+
+    None for NaN and infinities: numbers of a few binary digits, which every format holds.
     """
     if not np.isfinite(value):
         return

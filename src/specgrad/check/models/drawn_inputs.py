@@ -126,7 +126,9 @@ def _has_rate(inputs: list[_KnownInput]) -> bool:
 
 
 def _closed_shapes(model: Model, inputs: list[_KnownInput], asked: Mapping[str, Shape]) -> dict[str, Shape]:
-    """Return one shape per input: as asked, as declared, or those assumed at which most nodes have a meaning."""
+    """Return {input: shape}: as `asked`, as declared, or those assumed at which most nodes of the model have a
+    meaning.
+    """
     if all(i.name in asked or (i.dims is not None and None not in i.dims) for i in inputs):
         return {i.name: asked[i.name] if i.name in asked else tuple(d or 0 for d in i.dims or ()) for i in inputs}
     best: tuple[int, dict[str, Shape]] | None = None
@@ -205,7 +207,7 @@ def _assumed_size(i: _KnownInput, axis: int, symbol: str, height: int, has_rate:
 
 
 def _nodes_refused(model: Model, shapes: Mapping[str, Shape]) -> int:
-    """Return how many nodes of the file have no meaning at these input shapes; very many if the file has none."""
+    """Return how many nodes of the model have no meaning at these input shapes; 2**30 if the whole has none."""
     try:
         return len(model.part(shapes).unexamined)
     except SpecgradError:

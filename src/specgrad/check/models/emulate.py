@@ -44,7 +44,10 @@ class Executor:
         self.constant = constant_nodes(graph)
 
     def run(self, inputs: Sequence[Array], directions: Mapping[int, Array]) -> list[Array]:
-        """Return the outputs, as float64 arrays of numbers of the format; `directions`: node -> sign per cell."""
+        """Return the outputs for `inputs`, in order, as float64 arrays of numbers of the format.
+
+        `directions`: node -> sign per cell.
+        """
         with np.errstate(all="ignore"):  # what overflows is infinite, and nobody's proof rests on it
             return self._run_nodes(inputs, directions)
 
@@ -126,7 +129,9 @@ def _choose_by_sign(options: list[Array], sign: Array) -> Array:
 
 
 def slopes(graph: Graph, inputs: Sequence[Array], row: Array) -> dict[int, Array]:
-    """Return d(row . outputs)/d(node) for every node that has one, in float64, by PyTorch's autograd."""
+    """Return d(row . outputs)/d(node) at `inputs` for every node that has one, by position, in float64, by PyTorch's
+    autograd.
+    """
     import torch
 
     kinds = [n.kind for n in graph.nodes]

@@ -35,7 +35,7 @@ def at_points(model: Any, inputs: Sequence[Any], who: str, arithmetic: Arithmeti
     """Return the model at one point, or at as many as the inputs' first axis counts (`points`).
 
     Refused beside what `graph_of` refuses: no point, numbers that are not finite, and outputs of positions alone. `who`
-    names the caller in errors.
+    names the caller in errors; `arithmetic` is what the model is read for.
     """
     opened = open_model(model, who)
     given = opened.arrays(inputs, who)
@@ -63,6 +63,7 @@ def graph_of(model: Any, inputs: Sequence[Any], who: str, arithmetic: Arithmetic
     model   whatever `open_model` takes. Operators without a meaning here are refused by name, and so are graphs from
             which a partial import left them out
     who     names the caller in errors
+    arithmetic   whose digits are counted against
     """
     given = open_model(model, who)
     graph = given.graph_for(inputs, who)

@@ -82,6 +82,7 @@ def record(
     run_seconds  the time for one run
     shard_bytes  a file of the recording is at most as large, unless one tensor is larger
     force        whether to write into a folder whose index.json is not ours
+    progress     is told (what, done, total)
     """
     given = open_model(model, "record")
     if given.kind != "onnx":
@@ -110,9 +111,9 @@ def record(
 
 
 def _add_run(writer: RecordingWriter, model: Model, observed: ObservedRun, about: str) -> None:
-    """Add one run: its inputs, its outputs as it is, and what was exposed. Points are sequences of one step.
+    """Add the run `observed` of the model to the writer: its inputs, its outputs as it is, and what was exposed.
 
-    `about` says how its inputs came about.
+    Points are sequences of one step. `about` says how its inputs came about.
     """
     run = writer.add_run(about, observed.notes, len(writer.runs), 0)
     outputs = [o.name for o in model.proto.graph.output]

@@ -58,7 +58,7 @@ def recorded_of(name: str | None) -> Runtime:
 
 
 def known_faults(device: Runtime, graph: Graph) -> tuple[str, ...]:
-    """Return what the runtime is known to get wrong of the functions in the graph, a sentence each."""
+    """Return what the runtime `device` is known to get wrong of the functions in the graph, a sentence each."""
     computed = {n.op.name for n in graph.nodes if isinstance(n.op, Op)}
     faults = [(f, text) for (name, f), text in WRONG.items() if name == device.functions and f in computed]
     return tuple(f"{f} is known to be wrong in {MEASURED[str(device.functions)][0]}: {text}" for f, text in faults)
@@ -69,9 +69,10 @@ Recorded = Mapping[str, Array] | ModelRecording
 
 
 def runtime_of(recorded: Recorded, of: str | None) -> str | None:
-    """Return the runtime whose errors of functions count: that of a recording, else `of`; None: nobody knows which.
+    """Return the runtime whose errors of functions count: that of `recorded` if it is a recording, else `of`.
 
-    ParameterError if a recording says another than `of`. A runtime that nobody here has measured is not known.
+    None: nobody knows which. ParameterError if a recording says another than `of`. A runtime that nobody here has
+    measured is not known.
     """
     if not isinstance(recorded, ModelRecording):
         return of

@@ -123,10 +123,10 @@ class RecordingWriter:
         return len(self.runs) - 1
 
     def add(self, run: int, role: Role, name: str, array: Array, computed_in: str | None = None) -> None:
-        """Add the tensor `name` of a run.
+        """Add the tensor `name` of a run, in the `role` "input", "output", "value" or "quantised".
 
-        `computed_in` is the format that the model computes it in, if the array's is wider. ParameterError for a type
-        that recordings do not hold.
+        Full shards are written. `computed_in` is the format that the model computes it in, if the array's is wider.
+        ParameterError for a type that recordings do not hold.
         """
         if array.dtype.name not in TYPES.values():
             raise refuse(f"{name} is of type {array.dtype}, which recordings do not hold")
@@ -156,7 +156,9 @@ class RecordingWriter:
     def close(self, model: Mapping[str, Any], runtime: Mapping[str, Any], ends: tuple[list[str], list[str]]) -> None:
         """Write the index, which makes it a recording, and remove shards of the one that was there before.
 
-        ends   names of the model's inputs and outputs
+        model     as of `model_digest`
+        runtime   {name, versions}
+        ends      names of the model's inputs and outputs
         """
         self._flush()
         writer = {"specgrad": version("specgrad"), "Python": platform.python_version()}
@@ -323,7 +325,7 @@ def open_recording(folder: str | Path) -> ModelRecording:
 
 
 def _check_index(folder: Path, index: Mapping[str, Any]) -> None:
-    """Raise ParameterError unless every part of an index is there and names what is there."""
+    """Raise ParameterError unless every part of an index is there and names files that are in `folder`."""
 
     def holds(condition: bool, what: str) -> None:
         if not condition:

@@ -24,6 +24,8 @@ from .model_run import ModelRun, UnsupportedLayer, as_declared, check_floats
 def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float) -> ModelRun:
     """Run a model on a runtime and return the values that it showed; a module is exported to ONNX where needed.
 
+    `inputs` are one array per input; one run may take `seconds`.
+
     ParameterError if the runtime runs no models.
     """
     given = open_model(model, "audit")
@@ -126,8 +128,9 @@ def observe(model: Model, runtime: Runtime, inputs: Sequence[Array], seconds: fl
 def _run_exposing(
     process: Process, runtime: Runtime, file: Any, feeds: Mapping[str, Array], values: Sequence[str]
 ) -> tuple[ProcessResult, dict[str, Array]]:
-    """Run the file on the inputs `feeds` with `values` as further outputs; return the outcome and the arrays by
-    name.
+    """Run the file on the inputs `feeds` with `values` as further outputs; return the outcome and the arrays by name.
+
+    It "times out" without a run if no time is left; the limit of `process` is lowered to what is left.
     """
     if is_over():
         return ProcessResult("times out", reason="no time was left to run the model"), {}
@@ -187,7 +190,10 @@ def known_values(graph: Any, arrays: Mapping[str, Array]) -> dict[int, Array]:
 
 
 def _module_meaning(module: Model, inputs: Sequence[Array]) -> tuple[Graph | None, str]:
-    """Return the module as a graph and ""; or None, and why the export cannot be compared with it."""
+    """Return the module, at the shapes of `inputs`, as a graph and "".
+
+    Or None, and why the export cannot be compared with it.
+    """
     try:
         return module.graph_for(inputs, "audit"), ""
     except SpecgradError as error:

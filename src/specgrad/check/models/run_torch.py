@@ -36,7 +36,10 @@ def _silenced(name: str) -> Iterator[None]:
 
 
 def export_onnx(module: torch.nn.Module, inputs: Sequence[Array]) -> bytes:
-    """Return the bytes of the ONNX file that torch.onnx writes for the module; ParameterError if it writes none."""
+    """Return the bytes of the ONNX file that torch.onnx writes for the module, called with `inputs`.
+
+    ParameterError if it writes none.
+    """
     need("onnx", "torch.onnx needs")
     need("onnxscript", "torch.onnx needs")
     tensors = tuple(tensors_of(inputs, half_type(module)))
@@ -52,7 +55,7 @@ def export_onnx(module: torch.nn.Module, inputs: Sequence[Array]) -> bytes:
 
 
 def run_module(model: Model, inputs: Sequence[Array]) -> ModelRun:
-    """Run a PyTorch module in this process and return its layers' outputs, observed by forward hooks."""
+    """Run a PyTorch module on `inputs` in this process and return its layers' outputs, observed by forward hooks."""
     module: torch.nn.Module = model.source
     graph, half = model.graph_for(inputs, "audit"), half_type(module)
     given = numbers_of(tensors_of(inputs, half))

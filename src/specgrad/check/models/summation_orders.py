@@ -53,6 +53,7 @@ def _round_to_type(x: Array, name: str) -> Array:
 def candidate_sums(terms: Array, rounded: Rounding, extra_roundings: int, depth: int | None) -> Iterator[Array]:
     """Yield the sum over the first axis by different trees, none with more than `depth` roundings of a term.
 
+    rounded           rounds an array to the format
     extra_roundings   roundings of a term before or after the sum: its product, or the division of an average
     """
     yield rounded(terms.sum(0))  # accumulators of float64
@@ -94,7 +95,9 @@ def longest_run(count: int, depth: int | None, extra_roundings: int) -> int:
 
 
 def sum_in_runs(terms: Array, length: int, rounded: Rounding) -> Array:
-    """Return the sum: runs of `length` terms added one by one, then all runs in pairs; added zeros change nothing."""
+    """Return the sum over the first axis, `rounded` after each addition: runs of `length` terms added one by one, then
+    all runs in pairs; added zeros change nothing.
+    """
     runs = math.ceil(len(terms) / length)
     short = runs * length - len(terms)
     filled = np.concatenate([terms, np.zeros((short, *terms.shape[1:]))]) if short else terms
@@ -112,7 +115,10 @@ def sum_in_runs(terms: Array, length: int, rounded: Rounding) -> Array:
 
 
 def sum_terms(node: Node, args: list[Array], rounded: Rounding) -> Iterator[Block] | None:
-    """Return (cells, terms) blocks of a node that sums; None if it is no sum, or too large to be taken apart."""
+    """Yield (cells, terms) of a node that sums, block by block: cells index its result, terms are stacked before them.
+
+    None if it is no sum, or too large to be taken apart.
+    """
     if node.op.name in ("conv", "conv_transpose"):
         return _convolution_terms(node, args, rounded)
     if node.op.name == "contract":

@@ -23,7 +23,9 @@ AUTO_PAD = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VA
 
 
 def _padding_attributes(padding: Any, rank: int) -> dict[str, Any]:
-    """Return the ONNX attributes of padding: all begins, then all ends; or auto_pad."""
+    """Return the ONNX attributes of padding over `rank` axes (0, a pair per axis, or a word): all begins, then all
+    ends; or auto_pad.
+    """
     if isinstance(padding, str):
         return {"auto_pad": AUTO_PAD[padding]}
     pairs = ((0, 0),) * rank if padding == 0 else padding

@@ -24,7 +24,10 @@ def _rank(question: OpCase) -> int:
 
 
 def _symmetric_padding(padding: Any, rank: int) -> tuple[int, ...]:
-    """Return one padding number per axis; raise NotOffered for padding by side, which torch does not have."""
+    """Return one padding number for each of `rank` axes.
+
+    Raise NotOffered for padding by side, which torch does not have.
+    """
     if padding == "valid" or padding == 0:
         return (0,) * rank
     if isinstance(padding, str) or any(lo != hi for lo, hi in padding):

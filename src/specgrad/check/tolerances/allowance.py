@@ -108,7 +108,10 @@ def allowance(
 
 
 def _is_tight(ball: Ball, share: float) -> bool:
-    """Return whether all radii are at most `share` of the largest value; true for integers and positions."""
+    """Return whether all radii of the ball are at most `share` of its largest absolute value.
+
+    True for integers and positions.
+    """
     if ball.whole or ball.value.dtype.kind != "f":
         return True  # whole numbers and positions are as narrow as they can be
     return bool((ball.radius <= share * np.abs(ball.value).max(initial=0.0)).all())
@@ -133,7 +136,7 @@ def _intersect_tolerance(
 ) -> list[Ball]:
     """Return, per cell, the smaller of the forward ball and the tolerance, each around its own centre.
 
-    `given` are the inputs, `forwards` the forward balls; the proof may take `seconds`.
+    `given` are the inputs, `arithmetic` the executions, `forwards` the forward balls; the proof may take `seconds`.
     """
     from .tolerance import tolerance
 

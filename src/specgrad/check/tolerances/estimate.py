@@ -138,8 +138,9 @@ def estimate_at(at: ModelAtPoints, arithmetic: Arithmetic) -> EstimatedTolerance
 def _usual_at_point(
     graph: Graph, inputs: Sequence[Any], formats: Any, arithmetic: Arithmetic
 ) -> tuple[list[float], list[float]]:
-    """Return the largest usual deviation and the spread of every output at one input; `formats` are of nodes in other
-    formats.
+    """Return the largest usual deviation and the spread of every output at one input.
+
+    `formats` are of nodes in other formats than that of `arithmetic`.
     """
     arrays = bind_inputs(graph, tuple(inputs))
     estimate = usual_error(graph, [arrays[p] for p in graph.input_positions], "torch", formats, arithmetic.dtype)

@@ -117,7 +117,8 @@ def labelled_tolerance(
 def _try_proof(
     at: ModelAtPoints, arithmetic: Arithmetic, stored: Collection[str], points: bool, progress: Progress | None
 ) -> tuple[Tolerance | None, str]:
-    """Return the proof for a model if there is one, and why it is of no use; "" if it is.
+    """Return the proof for the model `at` its points, in `arithmetic`, if there is one, and why it is of no use; "" if
+    it is.
 
     `stored` and `points` are those of `tolerance`; `progress` is told (what, done, total).
     """

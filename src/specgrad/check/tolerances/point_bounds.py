@@ -46,7 +46,7 @@ class OutputBounds:
     high: list[Array]
 
     def intersect(self, other: OutputBounds) -> OutputBounds:
-        """Return the intersection of two bounds that both hold; NaN counts as unknown."""
+        """Return the intersection with `other`, bounds that hold as well; NaN counts as unknown."""
         low = [np.fmax(a, b) for a, b in zip(self.low, other.low, strict=True)]
         return OutputBounds(low, [np.fmin(a, b) for a, b in zip(self.high, other.high, strict=True)])
 
@@ -96,6 +96,7 @@ def bound_point(
 ) -> Point:
     """Return what is proven of the outputs at one input; the graph must have a real output.
 
+    arithmetic   the executions
     formats   nodes that are computed in another format: only radii know them, so nothing is carried backwards
     seconds   after which nothing more is carried backwards; nothing is at all where that would take longer
     stored    names of nodes whose results the runtime is known to store
@@ -169,7 +170,7 @@ def _backward_bounds(
 ) -> tuple[OutputBounds, Bounds, Any]:
     """Return backward bounds of every output, intersected with forward ones; the crown result; its forward pass.
 
-    `options` are of crown.
+    `options` are of crown, which is cut short at the `deadline` (time.monotonic; inf: none). `inputs` are one point.
     """
     from specgrad.bounds.linear.intermediate.tighten import output_bounds
 

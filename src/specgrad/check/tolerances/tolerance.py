@@ -282,7 +282,7 @@ def tolerance_at(
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Tolerance:
-    """Return the tolerance of a model that was read already.
+    """Return the tolerance of a model that was read already, `at` its points.
 
     arithmetic, stored, points, seconds, progress   those of `tolerance`
     """
@@ -333,7 +333,7 @@ def _merge_points(
 
 
 def _tolerance_notes(graph: Graph, formats: Mapping[str, str], arithmetic: Arithmetic) -> tuple[str, ...]:
-    """Return notes on what the tolerance rests on or leaves out.
+    """Return notes on what the tolerance in `arithmetic` rests on or leaves out.
 
     `formats` are those of nodes in other formats.
     """

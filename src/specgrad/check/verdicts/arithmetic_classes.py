@@ -196,7 +196,7 @@ reader, and half sums may be wider ones."""
 
 
 def model_arithmetic(float32: Arithmetic, names: Collection[str]) -> Arithmetic | None:
-    """Return the arithmetic of a model with layers of the named classes and of float32; None if none is known.
+    """Return the arithmetic of a model with layers of the classes `names` and of `float32`; None if none is known.
 
     >>> model_arithmetic(Arithmetic(), ["tf32", "bfloat16"]).dtype, model_arithmetic(Arithmetic(), ["winograd-f4"])
     ('bfloat16', None)
@@ -222,10 +222,9 @@ Probe = Callable[[ArithmeticVariant], str | None]
 
 
 def explain(observed: Observation, arithmetic: Arithmetic, probe: Probe | None = None) -> ArithmeticExplanation | None:
-    """Return the narrowest class that explains the results in `observed`, which float32 does not; None if no class
-    does.
+    """Return the narrowest class that explains the results in `observed`, which float32 does not.
 
-    `probe` can ask the runtime again.
+    None if no class does. `arithmetic` is that of float32; `probe` can ask the runtime for variations.
     """
     for c in CLASSES:
         for words, way in c.ways if _is_possible(c, observed, arithmetic) else ():
@@ -240,7 +239,10 @@ def explain(observed: Observation, arithmetic: Arithmetic, probe: Probe | None =
 
 
 def _is_possible(c: ArithmeticClass, observed: Observation, arithmetic: Arithmetic) -> bool:
-    """Return whether class c may explain the results in `observed`: a cheap test before its balls are computed."""
+    """Return whether class c may explain the results in `observed`: a cheap test before its balls are computed.
+
+    `arithmetic` is that of float32, which does not explain them.
+    """
     if c.evidence == "results":
         return c.form is not None and _are_half_numbers(c.form, observed)
     if c.evidence == "factors":
@@ -283,6 +285,8 @@ def _shows_half_precision(form: Format, observed: Observation) -> bool:
 def class_balls(way: ArithmeticVariant, observed: Observation, arithmetic: Arithmetic) -> Iterator[list[Ball]]:
     """Yield the balls of what was observed by the variant `way` of a class: with constants as they are, and for half
     results with rounded ones too.
+
+    `arithmetic` is that of float32, which the variant changes.
     """
     graphs = [(observed.graph, observed.inputs)]
     if isinstance(way, ReducedResults):

@@ -26,7 +26,7 @@ def _is_computed(node: Node) -> bool:
 
 
 def _values_by_shape(graph: Graph, inputs: Sequence[Array]) -> tuple[dict[Shape, list[Array]], list[Array]]:
-    """Return every value of the file's graph in float64, by shape, and its outputs."""
+    """Return every computed value of the graph at `inputs`, by shape, and its outputs; nothing is converted."""
     by_shape: dict[Shape, list[Array]] = defaultdict(list)
     outputs = evaluate(graph, bind_inputs(graph, tuple(inputs)), lambda node, value: by_shape[node.shape].append(value))
     return by_shape, [outputs[p] for p in graph.output_positions]
@@ -53,7 +53,7 @@ def _dependents(graph: Graph, position: int) -> set[int]:
 def first_difference(module: Graph, file: Graph, inputs: Sequence[Array], backend: str) -> tuple[int, Verdict] | None:
     """Return (position, verdict) of the module's first layer whose value, and all that depend on it, the file lacks.
 
-    None if the outputs agree. `backend` ("numpy" or "torch") computes radii.
+    None if the outputs agree. `inputs` are one array per input of both; `backend` ("numpy" or "torch") computes radii.
     """
     values, outputs = _values_by_shape(file, inputs)
     known = dict(zip(module.input_positions, inputs, strict=True))

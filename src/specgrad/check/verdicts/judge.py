@@ -171,8 +171,8 @@ def expected_balls(
     """Return the exact value and the allowance (radius) of every result, one ball each.
 
     Non-finite inputs: values are those of the specification, radii those for finite numbers in their place. Where those
-    give another value, the radius is infinite. `given` are the inputs; `backend` ("numpy" or "torch") computes;
-    `formats` are of nodes in other formats.
+    give another value, the radius is infinite. `given` are the inputs, `arithmetic` the executions; `backend` ("numpy"
+    or "torch") computes; `formats` are of nodes in other formats.
     """
     finite = [replace_nonfinite(a) for a in given]
     report = radius(graph, *finite, arithmetic=arithmetic, backend=backend, formats=formats)
@@ -215,8 +215,8 @@ def allowed_balls(
     backend: str = "numpy",
     formats: Mapping[str, str] | None = None,
 ) -> list[Ball]:
-    """Return one ball per result of a graph that was asked for by itself: as `expected_balls`, of radius 0 where every
-    execution is exact.
+    """Return one ball per result of a graph that was asked for by itself: those of `expected_balls`, which has the same
+    parameters, or of radius 0 if every execution is exact.
     """
     balls = expected_balls(graph, given, arithmetic, backend, formats)
     if formats or not is_exact_on_integers(graph, given, arithmetic):
@@ -225,7 +225,9 @@ def allowed_balls(
 
 
 def expected(question: OpCase, arithmetic: Arithmetic) -> list[Ball]:
-    """Return one ball per answer of a test case; radius 0 if every execution is exact."""
+    """Return one ball per answer of a test case, for the executions `arithmetic`; radius 0 if every execution is
+    exact.
+    """
     return allowed_balls(question.meaning(), question.arguments(), arithmetic)[-len(question.answers()) :]
 
 
@@ -279,8 +281,8 @@ def _with_cell(verdict: Verdict, i: tuple[int, ...], got: Array, ball: Ball) -> 
 
 
 def _judge_errors(result: str, got: Array, ball: Ball, known: Array) -> Verdict:
-    """Return the verdict on `got`, called `result`, by the largest error over its allowance, among the `known`
-    cells.
+    """Return the verdict on `got`, called `result`, by the largest error over its allowance, the radius of `ball`,
+    among the `known` cells.
     """
     with np.errstate(all="ignore"):
         error = np.where(known & np.isfinite(got) & np.isfinite(ball.value), np.abs(got - ball.value), 0.0)
@@ -293,7 +295,7 @@ def _judge_errors(result: str, got: Array, ball: Ball, known: Array) -> Verdict:
 
 
 def _cannot_tell(verdict: Verdict, known: Array) -> Verdict:
-    """Return "cannot tell" for cells of infinite radius; the known cells are "exact" or "rounding"."""
+    """Return `verdict`, that on the `known` cells, as "cannot tell": the other cells have an infinite radius."""
     count = f"{np.count_nonzero(~known)} of {known.size} cells are open"
     others = f"; the others: {verdict.kind}" if known.any() else ""
     text = f"{count}: overflow, or a choice that rounding decides{others}"
@@ -301,7 +303,10 @@ def _cannot_tell(verdict: Verdict, known: Array) -> Verdict:
 
 
 def judge(question: OpCase, answer: ProcessResult, arithmetic: Arithmetic) -> Verdict:
-    """Return the worst verdict over all results of one test case."""
+    """Return the worst verdict over all results in a runtime's `answer` to one test case, in `arithmetic`.
+
+    An answer without results has its outcome as the verdict.
+    """
     if answer.outcome != "answers":
         return Verdict(answer.outcome, detail=answer.reason)
     names, wanted = question.answers(), expected(question, arithmetic)

@@ -42,7 +42,10 @@ class LayerProbe:
     answers: dict[str, tuple[OpCase, ProcessResult]] = field(default_factory=dict)
 
     def __call__(self, way: ArithmeticVariant) -> str | None:
-        """Return "" if the class is confirmed, or why it is not; None if the layer is too small to tell."""
+        """Return "" if the class, in its variant `way`, is confirmed by asking the runtime, or why it is not.
+
+        None if the layer is too small to tell.
+        """
         if self.layer_output is not None and not self._agrees_with_layer(self.layer_output):
             return "the layer alone gives other numbers"
         asked, answer = self._ask_once("integers", small_integers)
@@ -133,7 +136,7 @@ def small_integers(question: OpCase) -> OpCase:
 
 
 def _integers(rng: np.random.Generator, shape: tuple[int, ...], density: float) -> Array:
-    """Draw an array of -1 and 1, each cell with probability `density`, and 0 elsewhere."""
+    """Draw a float32 array of this shape: each cell is -1 or 1 with probability `density` in all, else 0."""
     drawn: Array = rng.choice((-1.0, 1.0), shape) * (rng.random(shape) < density)
     return drawn.astype(np.float32)
 

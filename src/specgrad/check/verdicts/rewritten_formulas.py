@@ -42,7 +42,9 @@ HOMOGENEOUS = ("relu", "clamp", "maximum", "minimum", "add", "sub", "max_pool", 
 
 
 def rewritings(part: Graph) -> Iterator[tuple[str, str, Graph]]:
-    """Yield (name of the rewriting, what was done in words, the rewritten graph)."""
+    """Yield (name of the rewriting, what was done in words, the rewritten graph) for each rewriting of `part` that
+    fits.
+    """
     for i, number in _near_reciprocals(part):
         words = f"1/{number} in place of {float(part.constants[i].flat[0]):.8g}"
         other = np.full(part.constants[i].shape, Fraction(1, number), dtype=object)
@@ -108,8 +110,8 @@ Made = Callable[[Mapping[int, Any]], Any]
 
 
 def _kernel_of(match: Found) -> Made:
-    """Return the function that computes the end of a matched formula by its kernel, such as softplus for log(exp(x) +
-    1); the formula must have one.
+    """Return the function of {position: value} that computes the end of `match`, a formula, by its kernel, such as
+    softplus for log(exp(x) + 1); the formula must have one.
     """
     kernel = match.formula.kernel
     assert kernel is not None

@@ -136,9 +136,9 @@ class RunEstimate:
 
 
 def compare_run(outputs: Sequence[Array], estimate: UsualError) -> RunEstimate | None:
-    """Return the outputs of a run beside what is usual, of the worst output; None where nothing is estimated.
+    """Return how far the outputs of a run are off, beside what is usual by `estimate`, of the worst output.
 
-    Cells of which nothing is estimated, and outputs that hold positions, are left out.
+    None where nothing is estimated. Cells of which nothing is estimated, and outputs that hold positions, are left out.
     """
     each = []
     for got, y, s in zip(outputs, estimate.values, estimate.deviations, strict=False):

@@ -425,8 +425,8 @@ def _open_node(row: dict[str, Any], position: int, reader: SymbolicReader) -> No
 
 
 def _open_arg(data: Any, position: int, reader: SymbolicReader) -> int | NumberArg:
-    """Return the argument of the node at `position` over symbolic sizes that JSON `data` state; FileError if it refers
-    to no earlier node.
+    """Return the argument of the node at `position` over symbolic sizes that JSON `data` state, symbolic sizes read by
+    `reader`; FileError if it refers to no earlier node.
     """
     if isinstance(data, dict) and isinstance(data.get("number"), dict) and "size" in data["number"]:
         return NumberArg(reader.size(data["number"]))

@@ -25,7 +25,9 @@ def encode_size(size: SymbolicSize | int) -> Any:
 
 
 def _encode_atom(atom: Atom) -> Any:
-    """Return one factor as JSON data: a name, a quotient, or the smaller of two sizes."""
+    """Return one factor as JSON data: a name, {"quotient": [a, b]}, or {"smaller": [a, b]}, a and b as of
+    `encode_size`.
+    """
     if isinstance(atom, Symbol):
         return atom.name
     if isinstance(atom, Quotient):

@@ -148,7 +148,7 @@ def _compute(node: Node, args: tuple[Value, ...]) -> Value:
 
 
 def evaluate(graph: Program, inputs: dict[int, Value], observe: Observer | None = None) -> dict[int, Value]:
-    """Return the values of the outputs, by position; each value is released after its last use.
+    """Return the values of the outputs, by position, from `inputs` by position; each is released after its last use.
 
     `observe(node, value)` sees every computed node in order.
     """

@@ -117,7 +117,9 @@ class SymbolicProgram:
 
 
 def instantiate(opened: SymbolicProgram, sizes: Mapping[str, int]) -> Any:
-    """Return the program at these sizes, before derivatives; raise ShapeError if a guard does not hold there."""
+    """Return the program at these sizes, by name, before derivatives; raise ShapeError if a guard does not hold
+    there.
+    """
     if opened.reimport is not None:
         return opened.reimport(sizes)
     for guard in opened.guards:

@@ -386,7 +386,7 @@ def _read_only(a: Any) -> Array:
 
 
 def _array(shape: Shape, cell: Callable[[Shape], Any]) -> Array:
-    """Return an object array with cell(index) in every cell."""
+    """Return an object array of this shape with cell(index) in every cell."""
     array = np.empty(shape, dtype=object)
     for k in np.ndindex(shape):
         array[k] = cell(k)

@@ -125,7 +125,9 @@ def _new_inputs(t: GraphBuilder, graph: Graph, tree: Tree, prefix: str) -> tuple
 
 
 def _replay(t: GraphBuilder, graph: Graph, inputs: dict[int, Var]) -> list[Value]:
-    """Record the primal computation into `t`; return all values by position."""
+    """Record the computation of `graph` from `inputs` (by position) into `t`; return the values of all nodes in
+    order.
+    """
     layers = _layer_names(graph, [node.name for node in t.nodes])
     values: list[Value] = []
     for i, node in enumerate(graph.nodes):

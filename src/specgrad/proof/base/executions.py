@@ -172,7 +172,9 @@ def _validated_functions(data: Any) -> Functions:
 
 
 def optimistic(meant: Executions) -> str:
-    """Return a sentence about functions whose declared error is below the measured one; "" if there are none.
+    """Return a sentence about functions of the executions `meant` whose declared error is below the measured one.
+
+    "" if there are none.
 
     >>> optimistic(Executions(functions={"tanh": (Fraction(5, 2), "y"), "exp": (Fraction(12), "y")}))
     'tanh is declared off by at most 5/2 u of the result, and was measured with 11 u of the result'
@@ -216,7 +218,7 @@ def deployment(given: Any = None) -> dict[str, str]:
 
 
 def assumed(meant: Executions) -> str:
-    """Return the sentence that states what is assumed of functions such as tanh.
+    """Return the sentence that states what the executions `meant` assume of functions such as tanh.
 
     >>> assumed(Executions(functions={"tanh": (Fraction(8), "y")}))
     'assumed, measured and not proven: a computed tanh is off by at most 8 u of the result, u = 2**-24'

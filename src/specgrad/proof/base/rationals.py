@@ -58,7 +58,7 @@ def objects(cells: Sequence[Any], shape: tuple[int, ...]) -> Array:
 
 
 def zeros(shape: tuple[int, ...]) -> Array:
-    """Return an object array of rational zeros."""
+    """Return an object array of this shape whose cells are the rational 0."""
     array = np.empty(shape, dtype=object)
     array[...] = rational(0)
     return array
@@ -270,7 +270,10 @@ def sum_coefficients(parts: list[Coefficients], bound: Bound, size: Array, frac_
 
 
 def shortened(given: Coefficients, bound: Bound, size: Array, frac_bits: int) -> Coefficients:
-    """Return coefficients rounded to 26 bits; their error times size / 2**frac_bits is subtracted from the bound."""
+    """Return coefficients rounded to 26 bits, `given` itself if they have no more.
+
+    Their error times size / 2**frac_bits is subtracted from the bound.
+    """
     extra = np.maximum(bits(np.abs(given.a).max(1, initial=0)) - COEFFICIENT_BITS, 0)
     if not extra.any():
         return given

@@ -71,7 +71,10 @@ class Tree:
     firsts: dict[int, int] = field(default_factory=dict)
 
     def divide(self, part: int, cut: Split) -> tuple[int, int]:
-        """Split a leaf and return the numbers of its two parts: side 0, then side 1; ValueError if it is no leaf."""
+        """Split the leaf `part` by `cut` and return the numbers of its two parts: side 0, then side 1.
+
+        ValueError if it is no leaf.
+        """
         if self.cuts[part] is not None:
             raise ValueError(f"part {part} is cut already")
         first = self.firsts[part] = len(self.cuts)

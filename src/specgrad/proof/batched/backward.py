@@ -201,7 +201,7 @@ class Ranges:
         self._ends[i] = low, high
 
     def ends(self, i: int) -> tuple[Array, Array]:
-        """Return (low, high) of node `i`'s reference."""
+        """Return (low, high) of node `i`'s reference, (leaves or 1, cells), over the node's 2**frac_bits."""
         if i in self._ends:
             return self._ends[i]
         return self.layers[i].low, self.layers[i].high
@@ -358,7 +358,10 @@ class BackwardPass:
         (self.inner if inside else self.outer).setdefault(i, []).append(coefficients)
 
     def on(self, rows: Array, leaf: Array, ranges: Ranges) -> BackwardPass:
-        """Return a pass over some of the rows, perhaps several times, each on a leaf of its own."""
+        """Return a new pass over the rows that the index `rows` selects (also repeatedly), with what is pending.
+
+        Row k is bounded on leaf leaf[k] of `ranges`. This pass stays as it is.
+        """
         walk = BackwardPass(self.layers, ranges, leaf, self.bound.select_rows(rows))
         for given, kept in ((self.outer, walk.outer), (self.inner, walk.inner)):
             kept.update({i: [p.select_rows(rows) for p in parts] for i, parts in given.items()})
@@ -408,7 +411,10 @@ class BackwardPass:
         self.bound.add(products(y.a, np.where(y.a > 0, low, high)), y.frac_bits + self.layers[i].frac_bits)
 
     def _through_node(self, i: int, here: FixedPointNode, y: Coefficients) -> None:
-        """Replace node `i`, with coefficients y, by its arguments; inputs and constants are bounded by their ranges."""
+        """Replace node `i`, with coefficients y, by its arguments, whose coefficients become pending.
+
+        `here` is node `i`. Inputs and constants are bounded by their ranges. What is constant goes into `bound`.
+        """
         if here.affine is None and here.node.op.name not in NONLINEAR:
             self._bound_node_by_range(i, y)
         elif here.affine is not None:
@@ -422,7 +428,10 @@ class BackwardPass:
                 self.put(source, coefficients)
 
     def _through_nonlinear(self, i: int, here: FixedPointNode, source: int, y: Coefficients) -> Sequence[Coefficients]:
-        """Return coefficients of what nonlinear node `i` reads, the node `source`, from coefficients y of its own."""
+        """Return coefficients of `source`, which nonlinear node `i` reads, from coefficients y of its own.
+
+        `here` is node `i`. Constants, and what shortening may change, go into `bound`.
+        """
         size, read = rows_of_leaves(self.ranges.span(source), self.leaf), self.layers[source].frac_bits
         if here.node.op.name == "max_pool":
             return (

@@ -166,7 +166,7 @@ class Root(Replay):
         return LeafMargins(tuple(zip(*columns, strict=True)), batch.empty)
 
     def ranged(self, leaves: Leaves, narrow: bool = True) -> Batch:
-        """Return the leaves as a batch with its ranges narrowed."""
+        """Return the leaves as a batch with its ranges narrowed: by splits, and if `narrow` those of `tighten` too."""
         batch = Batch(self, len(leaves))
         batch.set_input_box(leaves)
         pools = {i: self.graph.nodes[i].operands()[0] for i in leaves.winners}
@@ -277,7 +277,10 @@ class Batch:
         self._intersect_range(i, *sides)
 
     def restrict_winners(self, i: int, may_win: Array) -> None:
-        """Narrow what max_pool `i` reads, given which taps may win; a leaf with a window that none may win is empty."""
+        """Narrow what max_pool `i` reads, given which taps may win; a leaf with a window that none may win is empty.
+
+        `may_win` is a bool mask (taps, leaves, *shape).
+        """
         inside = self._taps_inside(i)
         may_win = may_win & inside
         none = ~may_win.any(0)
@@ -360,7 +363,8 @@ class Batch:
     def margins(self, leaves: Leaves, k: int, rows: Any, limits: Sequence[Fraction]) -> list[Fraction]:
         """Return, per leaf, by how much the weighted rows of alternative k exceed their limits at least.
 
-        `rows` and `limits` are the alternative's; a leaf has its own weights, slopes and multipliers.
+        `rows` and `limits` are the alternative's; `leaves`, those of this batch, have weights, slopes and multipliers
+        of their own.
         """
         weights = leaves.weights.get(k, np.ones((self.count, 1), dtype=np.int64)).tolist()
         walk = self._output_objectives(

@@ -126,7 +126,9 @@ class Leaf:
 
 
 def _describe_side(graph: Graph, cut: Split, side: int) -> str:
-    """Return one side of a split as text."""
+    """Return side 0 or 1 of the split `cut` as text: which cell lies on which side of the point, or whether the tap
+    wins.
+    """
     node = graph.nodes[cut.node]
     if cut.tap is not None:
         text = f"node {cut.node} ({node.name}), window {cut.cell}: tap {cut.tap}"
@@ -414,7 +416,10 @@ def _check_slopes(graph: Graph, proof: TreeProof, alternatives: int) -> None:
 
 
 def _columns_by_alternative(weights: Array, rows: Sequence[Alternative]) -> dict[int, Array]:
-    """Return the columns of `weights` that belong to each alternative."""
+    """Return {alternative: the columns of `weights` (leaves, rows of all) that belong to it}.
+
+    `rows` are the alternatives.
+    """
     ends = np.cumsum([len(limits) for _, limits in rows])[:-1]
     return dict(enumerate(np.split(weights, ends, axis=1)))
 

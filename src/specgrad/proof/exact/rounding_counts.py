@@ -27,8 +27,8 @@ KERNELS = {"conv", "conv_transpose", "contract"}  # computed once, however many 
 
 
 def _contract_roundings(shapes: Shapes, p: Mapping[str, Any]) -> int:
-    """Return how many products a contraction with parameters p adds up per cell: the extents of the letters that the
-    result lacks.
+    """Return how many products a contraction of arguments of these shapes, with parameters p, adds up per cell: the
+    extents of the letters that the result lacks.
     """
     left, out = p["spec"].replace(" ", "").split("->")
     extents = {c: n for word, s in zip(left.split(","), shapes, strict=True) for c, n in zip(word, s, strict=True)}
@@ -68,8 +68,10 @@ CELLWISE = {"add", "sub", "mul", "div", "neg"}
 
 
 def roundings(node: Node, shapes: Shapes) -> int:
-    """Return the most roundings that one term meets in linear node `node`, in any order of its sum; else
-    UnsupportedError."""
+    """Return the most roundings that one term meets in linear node `node`, in any order of its sum.
+
+    `shapes` are those of its arguments. UnsupportedError for an operator without a rule.
+    """
     rule = ROUNDINGS.get(node.op.name)
     if rule is None:
         raise UnsupportedError(node.op.name, no_rule(node))

@@ -89,8 +89,9 @@ def _digest(path: Path) -> str:
 
 
 def ask(questions: Sequence[CheckerInput], seconds: float = 60.0) -> list[bool]:
-    """Run the checker on all inputs, `questions`, and return whether it accepts each; raise NoCheckerAnswerError if it
-    does not answer.
+    """Run the checker on all inputs, `questions`, and return whether it accepts each.
+
+    Raise NoCheckerAnswerError if it does not answer, OutOfTimeError if not within `seconds`.
     """
     command, text = [str(program())], "".join(q.text for q in questions)
     try:
@@ -109,7 +110,8 @@ def check_proven(
 ) -> CheckerProgram:
     """Return the program that accepted the certificate; raise ReplayError if the proven checker does not accept it.
 
-    `text` and `packed` are the bytes of its files; `statement` is the property, None: whatever it states.
+    `text` and `packed` are the bytes of its files; `statement` is the property, None: whatever it states. `seconds` is
+    the limit for all cases together.
     """
     who = current_program()
     arithmetic, cases = read_certificate(text, packed, graph, statement)

@@ -611,7 +611,7 @@ def _excluded_by_tree(
 
 def roots_of(graph: Graph, box: tuple[Array, Array], arithmetic: Executions, deadline: Callable[[], None]) -> Roots:
     """Return the cache that a prover keeps from one call of `proven_leaves` to the next, for one graph, box and
-    executions.
+    executions (`arithmetic`); `deadline` is called now and then and raises when time is over.
     """
     return Roots(graph, box, _execution_model(arithmetic), deadline)
 
@@ -647,8 +647,9 @@ def proven_leaves(
 def _replay_case(
     graph: Graph, case: CaseProof, proof: Proof, arithmetic: Executions, deadline: Callable[[], None]
 ) -> Replay:
-    """Return the replay of a proof on a case's whole box for the executions `arithmetic`; all that is wrong with it is
-    a ReplayError.
+    """Return the replay of a proof on a case's whole box for the executions `arithmetic`.
+
+    All that is wrong with it is a ReplayError. `deadline` is called now and then and raises when time is over.
     """
     try:
         return Replay(graph, case.low, case.high, proof.slopes, proof.tighten, _execution_model(arithmetic), deadline)

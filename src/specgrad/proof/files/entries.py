@@ -193,7 +193,7 @@ def _are_sizes(data: Any, least: int) -> bool:
 
 
 def array_named(arrays: Mapping[str, Array], name: Any, dtype: Any, shape: tuple[int, ...] | None = None) -> Array:
-    """Return the array of that name if it has this type and shape (None: any), else raise ReplayError."""
+    """Return the array of that name; raise ReplayError unless it has exactly `dtype` and `shape` (None: any shape)."""
     array = arrays.get(name) if isinstance(name, str) else None
     if array is None or array.dtype != dtype or (shape is not None and array.shape != shape):
         raise ReplayError(f"array {excerpt(name)} is missing, or not of {np.dtype(dtype)} and shape {shape}")

@@ -56,13 +56,17 @@ def sum_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> 
 
 
 def _size_with_roundings(context: Context, ball: Ball, arg: Ball, k: int) -> Array:
-    """Return the sum of absolute values of the terms of argument k, each with all roundings of the node's `ball`."""
+    """Return the sum of absolute values of the terms of argument k, the ball `arg`, with all roundings of the node's
+    `ball`.
+    """
     part = context.expansion_of(arg, k, context.arithmetic.fused)
     return np.asarray((part.size + part.carried) * (1 + growth(_roundings(ball), context.arithmetic.inner.u)) * SLACK)
 
 
 def _by_cores(ball: Ball) -> bool:
-    """Return whether a tensor core may have added the mask: it cuts a summand that swallows the others, too."""
+    """Return whether a tensor core may have added the mask to give `ball`: it cuts a summand that swallows the others,
+    too.
+    """
     return ball.expansion is not None and ball.expansion.count.cores > 0
 
 

@@ -346,7 +346,10 @@ SCALES = {
 
 
 def _function_sheet(op: Op, text: SheetText, scale: str) -> Sheet:
-    """Return the sheet of a function of one cell, whose declared error has this scale."""
+    """Return the sheet of the function of one cell `op`, with the words `text`.
+
+    Its declared error has this `scale`, a key of SCALES.
+    """
     ends = (F(X - E_X), F(X + E_X)) if not text.turning else (None, None)
     at = f" or at its turning point {text.turning}" if text.turning else ""
     steps = (

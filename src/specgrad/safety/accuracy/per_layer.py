@@ -229,7 +229,9 @@ class ErrorPropagation:
         self.before[i] = np.fmin(np.where(np.isnan(before), np.inf, before), self.total[i])
 
     def _set_softmax_error(self, i: int, d: int, axes: tuple[int, ...]) -> None:
-        """Set the errors of the softmax node i from the error of its shifted argument d alone."""
+        """Set `total` and `before` of node i, a softmax over `axes`, from the error of its shifted argument, node d,
+        alone.
+        """
         a = self.walked.rules.arithmetic
         self.total[i] = quotient_error(self.total[d], axes, a, rounds=True)
         own_layer = self.graph.nodes[d].group == self.graph.nodes[i].group

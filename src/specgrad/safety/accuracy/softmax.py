@@ -58,7 +58,10 @@ def _reduced_axes(graph: Graph, i: int, source: int, op: Op) -> tuple[int, ...] 
 
 
 def quotient_error(error: Array, axes: tuple[int, ...], arithmetic: Arithmetic, rounds: bool) -> Array:
-    """Return G - 1 plus underflow (module docstring), from the errors of d; without `rounds`, exp(E + T) - 1."""
+    """Return G - 1 plus underflow (module docstring), from the errors of d, over `axes`.
+
+    Without `rounds`, exp(E + T) - 1. Inf where `arithmetic` declares no relative error of exp.
+    """
     cells = int(np.prod([error.shape[a] for a in axes]))
     far = error + np.max(error, axis=axes, keepdims=True, initial=0.0)
     if not rounds:

@@ -50,7 +50,7 @@ def gather(model: Any, recorded: Recorded, *, files: Mapping[str, Path] | None =
 
 
 def _answer_in_time(step: Callable[[EvidenceRequest], Item], request: EvidenceRequest) -> Item:
-    """Return the answer of one check `step`; "cannot tell" if the time is over."""
+    """Return the answer of one check `step` to the request; "cannot tell" if the time is over."""
     try:
         check_time("evidence")
         return step(request)

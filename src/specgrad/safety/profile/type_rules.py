@@ -56,7 +56,7 @@ def typed(view: ModelView) -> Iterator[Spot]:
 
 
 def _open_sizes(info: ValueInfoProto) -> list[int]:
-    """Return the axes without a size above 0; [-1] if no shape is written."""
+    """Return the axes of a declared value without a size above 0; [-1] if no shape is written."""
     kind = info.type.tensor_type
     return [i for i, d in enumerate(kind.shape.dim) if d.dim_value < 1] if kind.HasField("shape") else [-1]
 
@@ -67,7 +67,7 @@ def _dimensions(info: ValueInfoProto) -> list[Any]:
 
 
 def _is_open_batch(info: ValueInfoProto, axes: list[int]) -> bool:
-    """Return whether the only open size is a symbol on axis 0."""
+    """Return whether `axes`, the open ones of a declared value, are axis 0 alone, and its size is a symbol."""
     return axes == [0] and bool(info.type.tensor_type.shape.dim[0].dim_param)
 
 

@@ -39,7 +39,9 @@ def convolutions(view: ModelView) -> Iterator[Spot]:
 
 
 def _padding_spots(node: NodeView, rank: int | None) -> Iterator[Spot]:
-    """Yield auto_pad, negative pads, and a wrong number of pads."""
+    """Yield a spot for auto_pad, for negative pads, and for a number of pads that does not fit `rank` (None:
+    unknown).
+    """
     auto = node.text_attribute("auto_pad", "NOTSET")
     if auto != "NOTSET":
         yield Spot(f"auto_pad is {auto[:40]}", node.at(), cure=WRITES)
@@ -130,7 +132,7 @@ def _guard_spots(node: NodeView, win: Window) -> Iterator[Spot]:
 
 
 def padding_of(node: NodeView, rank: int) -> Padding:
-    """Return auto_pad as a padding of specgrad.window, or pads as (low, high) pairs."""
+    """Return auto_pad as a padding of specgrad.window, or pads as a (low, high) pair for each of `rank` axes."""
     pads = node.attributes.get("pads", [0] * 2 * rank)
     word = AUTO_PADS.get(node.text_attribute("auto_pad", "NOTSET"))
     return word if word is not None else tuple(zip(pads[:rank], pads[rank:], strict=False))

@@ -178,7 +178,7 @@ def _binary_classes(operator: str) -> OperatorClasses:
 
 
 def _max_counts(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield cases of Max with one to five arguments."""
+    """Yield cases of Max with one to five arguments. Their numbers are of type `dtype`."""
     for count in (1, 2, 3, 5):
         yield VectorCase("Max", {f"x{i}": numbers(rng, "gaussian", (2, 3), dtype) for i in range(count)})
 
@@ -455,7 +455,7 @@ POW = _unary_classes(
 
 
 def _where_cases(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield cases of Where with random conditions."""
+    """Yield cases of Where with random conditions. Their numbers are of type `dtype`."""
     for shape in ((4,), (2, 3), (2, 2, 3)):
         a, b = (numbers(rng, "gaussian", shape, dtype) for _ in range(2))
         yield _where_case(rng.random(shape) < 0.5, a, b)
@@ -467,13 +467,13 @@ def _where_case(test: Array, a: Array, b: Array, note: str = "") -> VectorCase:
 
 
 def _where_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a case of Where with NaN, infinities and zeros."""
+    """Yield a case of Where with NaN, infinities and zeros. Its numbers are of type `dtype`."""
     a, b = pairs((NAN, INF, -INF, 1.0), (NAN, 2.0, -0.0), dtype)
     yield _where_case(np.arange(a.size) % 2 == 0, a, b)
 
 
 def _where_stretched(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield cases of Where with broadcast arguments."""
+    """Yield cases of Where with broadcast arguments. Their numbers are of type `dtype`."""
     shapes: list[list[tuple[int, ...]]] = [[(2, 1), (1, 3), (2, 3)], [(3,), (), (2, 3)]]
     for test, *others in shapes:
         a, b = (numbers(rng, "gaussian", s, dtype) for s in others)

@@ -62,7 +62,7 @@ class ExpectedOutput:
 
 
 def answers(case: VectorCase, arithmetic: Arithmetic = NO_FLUSH) -> dict[str, ExpectedOutput]:
-    """Return the expected value and radius of every output, by name."""
+    """Return the expected value and radius of every output of the case, by name, for the executions `arithmetic`."""
     graph = from_onnx(model(case))
     given = [_as_float64(case.fed[name], graph, p) for name, p in zip(graph.names, graph.input_positions, strict=True)]
     finite = [a if a.dtype.kind != "f" else _replace_nonfinite(a) for a in given]
@@ -139,8 +139,8 @@ def _run_over(graph: Graph, given: Sequence[Array], scalars: Any) -> list[Any]:
 def _round_cells(
     operator: str, real: Any, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> tuple[Array, list[str | None]]:
-    """Return every cell of the exact results `real` rounded once (NaN if undefined), and each exact value as text, None
-    if it is long.
+    """Return every cell of the exact results `real` rounded once to `dtype` (NaN if undefined), in `shape`, and each
+    exact value as text, None if it is long.
 
     ScalarError if the precision does not decide a rounding.
     """
@@ -172,7 +172,8 @@ def _short_text(q: Fraction) -> str | None:
 def _expected_output(
     case: VectorCase, graph: Graph, given: Sequence[Array], dtype: np.dtype[Any], ball: Ball, real: Any, ieee: Array
 ) -> ExpectedOutput:
-    """Combine exact results, IEEE 754 results beside NaN and infinities, and radii into one expected output of a case.
+    """Combine exact results, IEEE 754 results beside NaN and infinities, and radii into one expected output of a case,
+    of type `dtype`.
 
     `given` are its inputs, `real` the exact results, `ball` their radii, `ieee` what float arithmetic gives.
     UnsupportedError if what infinities give is not known.
@@ -262,7 +263,10 @@ def _radius_at_overflow(operator: str, real: Any, value: Array, allowed: Array, 
 
 
 def _empty_windows(graph: Graph, shape: tuple[int, ...]) -> Array:
-    """Return which cells of a max pool have no tap inside the input."""
+    """Return a mask of the cells of the graph's max pool that have no tap inside the input.
+
+    All False, of `shape`, without one.
+    """
     for node in graph.nodes:
         if node.op is MAX_POOL:
             inside = np.ones(graph.nodes[node.operands()[0]].shape)

@@ -23,8 +23,8 @@ AXES = "the profile allows axes from 0 on only (S27)"
 
 
 def distinct_cells(shape: tuple[int, ...], dtype: Type, first: int = 0) -> Array:
-    """Return an array of consecutive numbers from `first` on, modulo 127: each output cell tells where it comes
-    from.
+    """Return an array of this shape and type of consecutive numbers from `first` on, modulo 127: each output cell tells
+    where it comes from.
     """
     return (np.arange(first, first + int(np.prod(shape))).reshape(shape) % 127).astype(dtype)
 
@@ -44,7 +44,7 @@ def _concat_case(parts: Iterable[Array], axis: int, note: str = "", signs: bool 
 
 
 def _concat_axes(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield cases of Concat along every axis."""
+    """Yield cases of Concat along every axis. Their numbers are of type `dtype`."""
     for axis in range(3):
         other = [2, 3, 2]
         other[axis] = 4
@@ -52,13 +52,13 @@ def _concat_axes(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _concat_several(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield cases of Concat with one to five parts."""
+    """Yield cases of Concat with one to five parts. Their numbers are of type `dtype`."""
     for count in (1, 2, 3, 5):
         yield _concat_case([distinct_cells((2, i + 1), dtype, 20 * i) for i in range(count)], 1)
 
 
 def _concat_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a case of Concat with special values."""
+    """Yield a case of Concat with special values. Its numbers are of type `dtype`."""
     yield _concat_case([_special_values(dtype), _special_values(dtype)[::-1].copy()], 0, signs=dtype.kind == "f")
 
 
@@ -232,7 +232,7 @@ MODES = [w for w in WHERE if w not in ("half_pixel_symmetric", "tf_half_pixel_fo
 
 
 def _resize_nearest(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield nearest Resize cases with every coordinate formula and rounding."""
+    """Yield nearest Resize cases with every coordinate formula and rounding. Their numbers are of type `dtype`."""
     for where in MODES:
         for how in NEAREST:
             named = {"mode": "nearest", "coordinate_transformation_mode": where, "nearest_mode": how}
@@ -240,7 +240,9 @@ def _resize_nearest(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _resize_linear(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield linear Resize cases with every coordinate formula, larger and smaller."""
+    """Yield linear Resize cases with every coordinate formula, larger and smaller. Their numbers are of type
+    `dtype`.
+    """
     for where in MODES:
         for sizes in ([1, 1, 5, 3], [1, 1, 2, 8]):
             named = {"mode": "linear", "coordinate_transformation_mode": where}
@@ -252,14 +254,14 @@ HALF = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
 
 
 def _resize_scales(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield Resize cases with scales in place of sizes."""
+    """Yield Resize cases with scales in place of sizes. Their numbers are of type `dtype`."""
     for scales in ([1, 1, 2, 2], [1, 1, 3, 1], [1, 1, 0.5, 0.5]):
         yield _resize_case(distinct_cells((1, 2, 4, 4), dtype), NAMED, scales=scales)
     yield _resize_case(numbers(rng, "gaussian", (1, 1, 4, 4), dtype), HALF, scales=[1, 1, 2, 0.5])
 
 
 def _resize_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield Resize cases with NaN and infinities."""
+    """Yield Resize cases with NaN and infinities. Their numbers are of type `dtype`."""
     row = np.array([1, np.nan, 2, np.inf, -np.inf, 3], dtype).reshape(1, 1, 6)
     yield _resize_case(row, NAMED, scales=[1, 1, 2])
     yield _resize_case(row, HALF, sizes=[1, 1, 12], note="cells of weight 0 may be multiplied or not: open")

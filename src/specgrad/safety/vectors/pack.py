@@ -93,7 +93,7 @@ def chosen(names: Sequence[str] | None) -> list[OperatorClasses]:
 
 
 def vectors(classes: OperatorClasses, seed: int = 0, arithmetic: Arithmetic = NO_FLUSH) -> Iterator[Vector]:
-    """Yield every case of an operator with its expected outputs; equal for equal seeds.
+    """Yield every case of an operator's `classes` with its expected outputs, for `arithmetic`; equal for equal seeds.
 
     >>> [v.tag for v in vectors(OPERATORS["ConvInteger"])][:2]
     ['E_CONVINTEGER_UINT8_FUNC_0001', 'E_CONVINTEGER_UINT8_FUNC_0002']

@@ -40,14 +40,17 @@ def _random_matmuls(kind: str, *shapes: tuple[tuple[int, ...], tuple[int, ...]],
 
 
 def _matmul_cancelling(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a MatMul case in which large terms of both signs cancel."""
+    """Yield a MatMul case in which large terms of both signs cancel. Its numbers are of type `dtype`."""
     a = np.array([[1.0, 1.0, 1.0], [1.0, -1.0, 0.0]])
     big = 2.0 ** (np.finfo(dtype).nmant + 2)
     yield _matmul_case(a.astype(dtype), np.array([[big], [-big], [1.0]], dtype))
 
 
 def _matmul_near_one(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield the product (1 + eps)^2: the bound that the profile prints, with 1 + u^2, does not hold here."""
+    """Yield the product (1 + eps)^2: the bound that the profile prints, with 1 + u^2, does not hold here.
+
+    Its numbers are of type `dtype`.
+    """
     one = np.array([[1 + np.finfo(dtype).eps]], dtype)
     yield _matmul_case(one, one, "matmul_acc.md prints (1+u^2) for (1+u)^2")
 
@@ -114,7 +117,10 @@ def _gemm_case(
 
 
 def _gemm_transposed(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a Gemm case for each pair (transA, transB): neither factor transposed, the second, the first, both."""
+    """Yield a Gemm case for each pair (transA, transB): neither factor transposed, the second, the first, both.
+
+    Its numbers are of type `dtype`.
+    """
     for first in (0, 1):
         for second in (0, 1):
             note = "the profile refuses transA and transB" if first or second else ""
@@ -122,7 +128,7 @@ def _gemm_transposed(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _gemm_factors(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield Gemm cases with several alpha and beta."""
+    """Yield Gemm cases with several alpha and beta. Their numbers are of type `dtype`."""
     for alpha, beta in ((0.5, 1.0), (1.0, 0.25), (0.1, -2.0), (0.0, 1.0)):
         yield _gemm_case(rng, dtype, (3, 2), alpha=alpha, beta=beta, note="the profile refuses alpha and beta")
 
@@ -223,19 +229,24 @@ def _softmax_case(x: Array, axis: int = -1, note: str = "") -> VectorCase:
 
 
 def _softmax_axes(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield Softmax cases along every axis."""
+    """Yield Softmax cases along every axis. Their numbers are of type `dtype`."""
     for axis in (0, 1, 2, -1):
         yield _softmax_case(numbers(rng, "gaussian", (2, 3, 4), dtype), axis)
 
 
 def _softmax_large(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a Softmax case that overflows unless the largest cell is subtracted first."""
+    """Yield a Softmax case that overflows unless the largest cell is subtracted first. Its numbers are of type
+    `dtype`.
+    """
     step = 8.0 if dtype.itemsize == 2 else 1.0
     yield _softmax_case(np.array([[1000, 1001, 1002], [-1000, -1001, -1000], [0, 40, -40]], dtype) * dtype.type(step))
 
 
 def _softmax_infinite(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield Softmax cases with infinities of both signs, some of which contradict the profile's text."""
+    """Yield Softmax cases with infinities of both signs, some of which contradict the profile's text.
+
+    Their numbers are of type `dtype`.
+    """
     yield _softmax_case(np.array([[1, -INF, 2], [-INF, 0, -INF]], dtype))
     yield _softmax_case(np.array([[-INF, -INF, -INF]], dtype), note=CONTRADICTS)
     yield _softmax_case(np.array([[INF, 0, 1], [INF, INF, 1]], dtype), note=CONTRADICTS)

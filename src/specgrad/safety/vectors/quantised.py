@@ -24,7 +24,7 @@ PADDED = (
 
 
 def random_integers(rng: Draw, dtype: Type, shape: tuple[int, ...] = ()) -> Array:
-    """Return random numbers over the whole range of an integer type."""
+    """Return random numbers of this shape over the whole range of the integer type `dtype`."""
     return np.asarray(numbers(rng, "gaussian", shape, dtype), dtype)
 
 
@@ -43,13 +43,16 @@ def _quantize_case(x: Array, scale: Any, zero: Array | None, axis: int | None = 
 
 
 def _quantize_random(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield QuantizeLinear cases of random numbers."""
+    """Yield QuantizeLinear cases of random numbers. Their quantised data are of the integer type `dtype`."""
     for scale, zero in ((0.03, random_integers(rng, dtype)), (0.5, np.zeros((), dtype))):
         yield _quantize_case(rng.normal(size=(3, 5)).astype(FLOAT), scale, zero)
 
 
 def _quantize_ties(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield cases in which x/scale is exactly a half: it rounds to even, before the zero point is added."""
+    """Yield cases in which x/scale is exactly a half: it rounds to even, before the zero point is added.
+
+    Their quantised data are of the integer type `dtype`.
+    """
     halves = (np.arange(-6, 7) + 0.5).astype(FLOAT)
     for zero in (0, 3):
         yield _quantize_case(np.abs(halves) if dtype.kind == "u" else halves, 1.0, np.array(zero, dtype))
@@ -57,7 +60,10 @@ def _quantize_ties(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _quantize_saturating(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield cases next to both limits of the type, and far beyond them."""
+    """Yield cases next to both limits of the type, and far beyond them.
+
+    Their quantised data are of the integer type `dtype`.
+    """
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     near = np.array([low - 1.25, low - 0.75, low - 0.25, low, high, high + 0.25, high + 0.75, high + 1.25])
     yield _quantize_case(near.astype(FLOAT), 1.0, np.zeros((), dtype))
@@ -65,7 +71,10 @@ def _quantize_saturating(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _quantize_per_axis(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield cases with scales and zero points per entry of each axis."""
+    """Yield cases with scales and zero points per entry of each axis.
+
+    Their quantised data are of the integer type `dtype`.
+    """
     for axis in (0, 1, 2, -1):
         count = (2, 3, 4)[axis]
         scales, zeros = rng.uniform(0.01, 0.1, count), random_integers(rng, dtype, (count,))
@@ -73,19 +82,22 @@ def _quantize_per_axis(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _quantize_subnormal(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield QuantizeLinear cases with subnormal numbers, or scales next to them."""
+    """Yield QuantizeLinear cases with subnormal numbers, or scales next to them.
+
+    Their quantised data are of the integer type `dtype`.
+    """
     yield _quantize_case(np.array([1e-40, -1e-40, 3e-39, 0.0, -0.0], FLOAT), 1.0, np.array(1, dtype))
     yield _quantize_case(np.array([2e-38, -5e-38, 1e-37, 0.0], FLOAT), 2.0**-126, np.array(1, dtype))
 
 
 def _quantize_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield QuantizeLinear cases with NaN and infinities."""
+    """Yield QuantizeLinear cases with NaN and infinities. Their quantised data are of the integer type `dtype`."""
     for form in (FLOAT, HALF):
         yield _quantize_case(np.array([np.nan, np.inf, -np.inf, 0.5], form), 0.25, np.array(3, dtype), note=SPECIAL)
 
 
 def _quantize_half(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a QuantizeLinear case with float16 data and scale."""
+    """Yield a QuantizeLinear case with float16 data and scale. Its quantised data are of the integer type `dtype`."""
     yield _quantize_case(rng.normal(size=(3, 5)).astype(HALF), 0.03, random_integers(rng, dtype))
 
 
@@ -130,14 +142,17 @@ def _dequantize_case(
 
 
 def _dequantize_random(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield DequantizeLinear cases of random numbers."""
+    """Yield DequantizeLinear cases of random numbers. Their quantised data are of the integer type `dtype`."""
     zero = None if dtype == INT32 else random_integers(rng, dtype)
     for scale in (0.03, 0.5):
         yield _dequantize_case(random_integers(rng, dtype, (3, 5)), scale, zero)
 
 
 def _dequantize_limits(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield cases at the limits of the type, with zero points there."""
+    """Yield cases at the limits of the type, with zero points there.
+
+    Their quantised data are of the integer type `dtype`.
+    """
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     row = np.array([low, low + 1, 0, high - 1, high], dtype)
     for zero in (None,) if dtype == INT32 else (None, low, high):
@@ -145,7 +160,10 @@ def _dequantize_limits(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _dequantize_per_axis(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield cases with scales and zero points per entry of each axis."""
+    """Yield cases with scales and zero points per entry of each axis.
+
+    Their quantised data are of the integer type `dtype`.
+    """
     for axis in (0, 1, 2, -1):
         count = (2, 3, 4)[axis]
         yield _dequantize_case(
@@ -157,20 +175,26 @@ def _dequantize_per_axis(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _dequantize_long(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield cases of int32 beyond 2^24, which are rounded to float32 first."""
+    """Yield cases of int32 beyond 2^24, which are rounded to float32 first.
+
+    Their quantised data are of the integer type `dtype`.
+    """
     row = np.array([2**24, 2**24 + 1, 2**24 + 3, 2**31 - 1, -(2**31) + 1, 7], dtype)
     for scale in (1.0, 0.5, 0.1):
         yield _dequantize_case(row, scale, None)
 
 
 def _dequantize_scales(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield cases with a subnormal scale, and one next to the largest number."""
+    """Yield cases with a subnormal scale, and one next to the largest number.
+
+    Their quantised data are of the integer type `dtype`.
+    """
     yield _dequantize_case(np.arange(5).astype(dtype), 1e-40, None)
     yield _dequantize_case(np.array([0, 1, 100], dtype), 3e38, None, note="products beyond the largest number overflow")
 
 
 def _dequantize_half(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a DequantizeLinear case with a float16 scale."""
+    """Yield a DequantizeLinear case with a float16 scale. Its quantised data are of the integer type `dtype`."""
     yield _dequantize_case(random_integers(rng, dtype, (3, 5)), 0.03, random_integers(rng, dtype), form=HALF)
 
 
@@ -209,7 +233,10 @@ def _conv_case(
 
 
 def _conv_random(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield ConvInteger cases of random numbers, with weights of both types."""
+    """Yield ConvInteger cases of random numbers, with weights of both types.
+
+    Their quantised data are of the integer type `dtype`.
+    """
     for other in (np.dtype(np.uint8), np.dtype(np.int8)):
         yield _conv_case(
             random_integers(rng, dtype, (1, 2, 4, 4)), random_integers(rng, other, (3, 2, 2, 2)), None, None
@@ -223,7 +250,9 @@ def _conv_random(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _conv_padded(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield padded ConvInteger cases; padding is the zero point."""
+    """Yield padded ConvInteger cases; padding is the zero point. Their quantised data are of the integer type
+    `dtype`.
+    """
     five, ones = np.full((1, 1, 1, 1), 5, dtype), np.ones((1, 1, 3, 3), dtype)
     yield _conv_case(five, ones, np.array(3, dtype), None, PADDED, pads=[1, 1, 1, 1])
     for pads in ([1, 1, 1, 1], [2, 0, 1, 1], [0, 2, 0, 0]):
@@ -232,7 +261,7 @@ def _conv_padded(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _conv_dilated(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield ConvInteger cases with dilation 2 and more."""
+    """Yield ConvInteger cases with dilation 2 and more. Their quantised data are of the integer type `dtype`."""
     note = "holes between taps are no taps; the profile's text counts them as 0 - w_zero_point"
     x, w = np.arange(25).astype(dtype).reshape(1, 1, 5, 5), np.full((1, 1, 2, 2), 2, dtype)
     yield _conv_case(x, w, None, np.array(1, dtype), note, dilations=[2, 2])
@@ -248,7 +277,7 @@ def _conv_dilated(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _conv_strided(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a ConvInteger case with strides 2 and 3."""
+    """Yield a ConvInteger case with strides 2 and 3. Its quantised data are of the integer type `dtype`."""
     yield _conv_case(
         random_integers(rng, dtype, (1, 2, 5, 6)),
         random_integers(rng, dtype, (2, 2, 2, 2)),
@@ -259,13 +288,16 @@ def _conv_strided(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _conv_grouped(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a ConvInteger case with two groups."""
+    """Yield a ConvInteger case with two groups. Its quantised data are of the integer type `dtype`."""
     x, w = random_integers(rng, dtype, (1, 4, 4, 4)), random_integers(rng, dtype, (4, 2, 2, 2))
     yield _conv_case(x, w, random_integers(rng, dtype), random_integers(rng, dtype), group=2)
 
 
 def _conv_channels(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a ConvInteger case with a zero point per output channel."""
+    """Yield a ConvInteger case with a zero point per output channel.
+
+    Its quantised data are of the integer type `dtype`.
+    """
     x, w = random_integers(rng, dtype, (1, 2, 4, 4)), random_integers(rng, dtype, (3, 2, 2, 2))
     yield _conv_case(
         x, w, random_integers(rng, dtype), random_integers(rng, dtype, (3,)), "a zero point per output channel of w"
@@ -273,7 +305,7 @@ def _conv_channels(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _conv_limits(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a ConvInteger case at the limits of the type."""
+    """Yield a ConvInteger case at the limits of the type. Its quantised data are of the integer type `dtype`."""
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     x, w = np.full((1, 4, 3, 3), high, dtype), np.full((1, 4, 3, 3), low, dtype)
     yield _conv_case(x, w, np.array(low, dtype), np.array(high, dtype), "no sum of this size leaves int32")

@@ -20,7 +20,7 @@ MAX_CASE_SIZE = 400  # cells and products of one case: rationals are slow
 
 
 def numbers(rng: Draw, kind: str, shape: Shape, dtype: Type) -> Array:
-    """Return a random array by `kind` of data, a key of DATA, or "subnormal".
+    """Return a random array of this shape and type by `kind` of data, a key of DATA, or "subnormal".
 
     Integers take their whole range unless the kind is "ties" or "integers".
     """
@@ -58,7 +58,9 @@ def pairs(a: Iterable[float], b: Iterable[float], dtype: Type) -> tuple[Array, A
 
 
 def gaussian_with(rng: Draw, values: Iterable[float], shape: Shape, dtype: Type) -> Array:
-    """Return Gaussian numbers of which about a third are replaced by `values` in turn."""
+    """Return Gaussian numbers of this shape and type of which about a third, at random, are replaced by `values` in
+    turn.
+    """
     x = rng.normal(size=shape).astype(dtype)
     some = [*values]
     at = rng.permutation(x.size)[: max(len(some), x.size // 3)]

@@ -199,7 +199,10 @@ def _same_padding_class(operator: str, asks: str, types: tuple[str, ...]) -> Equ
 
 
 def _conv_one_hot(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield convolutions whose filters have a single 1, over distinct cells: outputs tell which cell was read."""
+    """Yield convolutions whose filters have a single 1, over distinct cells: outputs tell which cell was read.
+
+    Their numbers are of type `dtype`.
+    """
     for q in generated_cases(
         rng, "conv", "gaussian", 4, dtype, lambda a, s: "b" not in s and not isinstance(a["padding"], str)
     ):
@@ -210,7 +213,9 @@ def _conv_one_hot(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _conv_overflow(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield convolutions in which the order of the sum decides whether it overflows."""
+    """Yield convolutions in which the order of the sum decides whether it overflows. Their numbers are of type
+    `dtype`.
+    """
     x = np.full((1, 1, 4), np.finfo(dtype).max / 2, dtype)
     yield VectorCase("Conv", {"x": x, "w": np.array([[[1, 1, 1, -1]]], dtype)}, {"kernel_shape": [4]})
     yield VectorCase("Conv", {"x": x, "w": np.array([[[1, 1, 1, 1]]], dtype)}, {"kernel_shape": [4]})
@@ -248,13 +253,13 @@ CONV = OperatorClasses(
 
 
 def _max_ties(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield max pools with equal cells, with indices."""
+    """Yield max pools with equal cells, with indices. Their numbers are of type `dtype`."""
     for q in generated_cases(rng, "max_pool_indices", "ties", 3, dtype, _is_plain):
         yield case_of(q, outputs={"y": dtype, "indices": np.dtype(np.int64)}, note="the first of equal cells wins")
 
 
 def _max_indices(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield max pools with indices, row and column major."""
+    """Yield max pools with indices, row and column major. Their numbers are of type `dtype`."""
     for q in generated_cases(rng, "max_pool_indices", "gaussian", 2, dtype, _is_plain):
         both = case_of(q, outputs={"y": dtype, "indices": np.dtype(np.int64)})
         note = "indices count batch and channel too; the profile's text gives h*W+w"
@@ -270,14 +275,14 @@ EMPTY = (
 
 
 def _max_empty_windows(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield max pools with windows that read only padding."""
+    """Yield max pools with windows that read only padding. Their numbers are of type `dtype`."""
     for shape, attributes in EMPTY:
         x = numbers(rng, "gaussian", shape, dtype)
         yield VectorCase("MaxPool", {"x": x}, attributes, note=EMPTY_SAYS)
 
 
 def _max_extremes(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield max pools of the extreme values of a type."""
+    """Yield max pools of the extreme values of a type. Their numbers are of type `dtype`."""
     row = extreme_values(dtype)
     yield VectorCase("MaxPool", {"x": row.reshape(1, 1, -1)}, {"kernel_shape": [2], "strides": [1]})
     least = np.full((1, 1, 3), np.iinfo(dtype).min if dtype.kind in "iu" else -np.finfo(dtype).max, dtype)
@@ -285,7 +290,7 @@ def _max_extremes(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
 
 
 def _max_zeros(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
-    """Yield a max pool of zeros of both signs."""
+    """Yield a max pool of zeros of both signs. Its numbers are of type `dtype`."""
     x = np.array([0.0, -0.0, -0.0, 0.0, -1.0, -0.0], dtype).reshape(1, 1, 6)
     yield VectorCase("MaxPool", {"x": x}, {"kernel_shape": [2], "strides": [1]}, note="the sign of a zero is free")
 

@@ -70,7 +70,10 @@ class Estimate:
 
 
 def estimate(spec: Spec, progress: Progress | None = None) -> Estimate:
-    """Time the first, the middle and the last shard of a campaign; `progress` is told (what, done, total)."""
+    """Run the first, the middle and the last shard of a campaign, without records, and return what all may take.
+
+    `progress` is told (what, done, total).
+    """
     recipe = json.dumps(spec.recipe(), sort_keys=True)
     count = spec.job().count
     seconds: dict[int, float] = {}

@@ -452,7 +452,9 @@ class ForwardPass:
             return quotient_error(self.rules.arithmetic, self._exp_error(parts), taps, most[0].numpy(), least)
 
     def _exp_error(self, parts: SoftmaxNodes) -> Array:
-        """Relative error bound of the exponentials of a softmax, against those of its source's reference."""
+        """Return a bound of the relative error of the exponentials of the softmax `parts`, against those of its
+        source's reference.
+        """
         z = parts.exponent
         moved = self.deviation[z] if z in self.layers else self.balls[z].radius
         if parts.shift:
@@ -473,8 +475,8 @@ class ForwardPass:
         return self.deviation[p] + self.state.errors[p][0].numpy() if p in self.layers else self.balls[p].radius
 
     def _narrow_softmax(self, i: int, layer: BoundLayer) -> None:
-        """Narrow node i if it is part of a softmax: its result lies in the softmax's interval, x - max x is at most 0,
-        the sum of exponentials at least 1.
+        """Narrow the interval of node i, whose bound layer is `layer`, if it is part of a softmax: its result lies in
+        the softmax's interval, x - max x is at most 0, the sum of exponentials at least 1.
         """
         low, high = self.interval(i)
         error = self.state.errors[i][0].numpy() * SLACK

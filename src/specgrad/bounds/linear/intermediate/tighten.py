@@ -105,7 +105,9 @@ def narrow(forward: ForwardPass, i: int, readers: Sequence[Node]) -> None:
 
 
 def narrow_cells(state: State, i: int, cells: Array, low: Array, high: Array) -> None:
-    """Narrow low and high of node i at the chosen cells, in place, by patches or else by dense rows."""
+    """Narrow low and high of node i (*shape) in place where the mask `cells` is true, by patches or else by dense
+    rows.
+    """
     if not cells.any():
         return
     if not narrow_by_patches(state, i, cells, low, high):
@@ -113,8 +115,8 @@ def narrow_cells(state: State, i: int, cells: Array, low: Array, high: Array) ->
 
 
 def dense_narrow(state: State, i: int, cells: Array, low: Array, high: Array) -> None:
-    """Narrow low and high of node i, flat, in place at `cells`, by dense backward passes in chunks while the budget
-    lasts.
+    """Narrow low and high of node i, flat, in place at `cells`, flat numbers, by dense backward passes in chunks while
+    the budget lasts.
     """
     shape = state.layers[i].node.shape
     widest = max(math.prod(layer.node.shape) for layer in state.layers.values())

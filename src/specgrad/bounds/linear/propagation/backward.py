@@ -221,8 +221,8 @@ class State:
         return "kernel_inner" if isinstance(layer, BoundLinear) and (source, user) in self.merged else "kernel_output"
 
     def rounding_loss(self, i: int, part: ObjectiveParts) -> Tensor | float:
-        """Loss (boxes, rows) to the rounding of node i: abs(A).(E + M*own) of what is unabsorbed, without E inside a
-        kernel.
+        """Return what the objective `part` loses, (boxes, rows), to the rounding of node i: abs(A).(E + M*own) of what
+        is unabsorbed, without E inside a kernel.
         """
         layer = self.layers[i]
         if isinstance(layer, BoundOpaque):
@@ -326,7 +326,10 @@ class State:
         return replace(self, intervals={**self.intervals, **ends}, cached_relaxations=kept, slopes=slopes)
 
     def _with_alpha(self, i: int, lines: LinearRelaxation) -> LinearRelaxation:
-        """Return the relaxation of relu i with its lower slopes replaced by `slopes[i]` where the relu is unstable."""
+        """Return `lines`, the relaxation of relu i, with its lower slopes replaced by `slopes[i]`, clamped to 0..1.
+
+        That is where the relu is unstable; `lines` itself without such slopes.
+        """
         if i not in self.slopes:
             return lines
         low, high = self.intervals[self.layers[i].sources[0]]
@@ -392,8 +395,10 @@ def backward(state: State, seeds: Mapping[int, Tensor], on_layer: OnLayer | None
 
 
 def lower_and_upper(state: State, rows: Tensor, run: Callable[[Tensor], Interval]) -> Interval:
-    """Lower and upper bounds of objectives (boxes, rows, ...) by `run`, which is given the negatives too if lines are
-    not parallel.
+    """Return (lower, upper) bounds, (boxes, rows) each, of objectives `rows` (boxes, rows, ...).
+
+    `run` bounds objectives; unless the state's lines are parallel it is given the negatives too, and its lower bounds
+    alone are used.
     """
     if state.parallel:
         return run(rows)

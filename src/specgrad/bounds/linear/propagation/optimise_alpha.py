@@ -18,7 +18,7 @@ RATE, DECAY = 0.2, 0.95
 
 
 def unstable_relus(state: State) -> list[int]:
-    """Positions of relus with a cell whose input may be negative and positive."""
+    """Return the positions of relus with a cell whose input may be negative and positive by the state's intervals."""
     positions = []
     for i, layer in state.layers.items():
         if isinstance(layer, BoundUnary) and layer.node.op.name == "relu":

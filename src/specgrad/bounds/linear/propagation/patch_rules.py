@@ -49,12 +49,14 @@ def spatial_rank(state: State, i: int) -> int | None:
 
 
 def is_elementwise(layer: BoundLayer) -> bool:
-    """Whether every cell of the layer reads only the same cell of its arguments."""
+    """Return whether every cell of the layer reads only the cell in its own place of its arguments."""
     return layer.node.op.receptive_field is cellwise or isinstance(layer, BoundIdentity)
 
 
 def is_local(state: State, rank: int, j: int, patch: Patch) -> bool:
-    """Whether layer j can be propagated patch by patch, and whether that is cheaper than whole rows."""
+    """Return whether layer j, with `rank` spatial axes, can be propagated by patches like `patch`, more cheaply than by
+    whole rows.
+    """
     layer = state.layers[j]
     shape = layer.node.shape
     if isinstance(layer, BoundJoint) or len(shape) <= rank:
@@ -88,7 +90,7 @@ def is_transposed(layer: BoundLayer) -> bool:
 
 
 def is_channel_concat(layer: BoundLayer, rank: int) -> bool:
-    """Whether the layer is a concatenation along the channel axis."""
+    """Return whether the layer is a concatenation along the channel axis, the one before the `rank` spatial axes."""
     return layer.node.op is CONCAT and layer.node.params["axis"] == len(layer.node.shape) - rank - 1
 
 
@@ -128,7 +130,9 @@ def _blocking_stride(state: State, rank: int, i: int, speed: int) -> int:
 
 
 def _patches_below(state: State, i: int, seed: Patch) -> Iterator[tuple[int, Patch | None]]:
-    """Yield (node, its patch) for everything a patch of node i depends on, downwards; a patch of None ends the walk."""
+    """Yield (node, its patch) for everything that the patch `seed` of node i depends on, downwards; a patch of None
+    ends the walk.
+    """
     patches: dict[int, Patch | None] = {i: seed}
     for j in sorted(state.layers, reverse=True):
         if j not in patches:
@@ -145,7 +149,10 @@ def _patches_below(state: State, i: int, seed: Patch) -> Iterator[tuple[int, Pat
 
 
 def cells_per_row(state: State, i: int, seed: Patch) -> int:
-    """Largest number of cells that one objective row of node i has at any layer below it, as a patch or densely."""
+    """Return the largest number of cells that one objective row of node i has at any layer below it.
+
+    `seed` is its patch at node i; where patches end, whole layers count.
+    """
     most, rank = 1, len(seed.size)
     for j, patch in _patches_below(state, i, seed):
         if patch is None:

@@ -222,6 +222,8 @@ class Cone:
     def _is_composition_faster(self, taps: BoundMaxPool, source: BoundConv, patch: Patch, a: Tensor) -> bool:
         """Whether one matrix for a max pool `taps` and the convolution `source` below it is estimated to be faster than
         two steps.
+
+        `a` are the coefficients at the pool, `patch` the cells of the convolution that they read.
         """
         through = self.convolution(source.position, patch)
         read, cells, rows = through.outputs * math.prod(patch.size), math.prod(a.shape[2:]), a.shape[1]
@@ -405,7 +407,10 @@ def _composed_adjoint(a: Tensor, slope: Tensor, rows: Tensor) -> Tensor:
 
 
 def _split_channels(layer: BoundLinear, a: Tensor, rank: int) -> list[Tensor]:
-    """Split coefficients `a` of `layer`, a concatenation of channels, into those of its varying arguments."""
+    """Split coefficients `a` of `layer`, a concatenation of channels, into those of its varying arguments.
+
+    The channels are axis 2 of `a`; `rank` counts the spatial axes behind them.
+    """
     sizes = [(a if isinstance(a, tuple) else tuple(a.shape))[-rank - 1] for a in layer.args]
     return [part for k, part in enumerate(a.split(sizes, 2)) if k in layer.varying]
 
@@ -441,7 +446,10 @@ def _pad_to_patch(a: Tensor, patch: Patch, within: Patch) -> Tensor:
 
 
 def narrow_by_patches(state: State, i: int, open_: Array, low: Array, high: Array) -> bool:
-    """Narrow low and high of node i at its open cells, in place; return False if patches do not fit this layer."""
+    """Narrow low and high of node i in place where the mask `open_` is true.
+
+    Return False if patches do not fit this layer.
+    """
     rank = spatial_rank(state, i)
     shape = state.layers[i].node.shape
     if rank is None or len(shape) <= rank:

@@ -24,8 +24,9 @@ from .patches import MAX_OBJECTIVE_CELLS, Cone, Objective
 
 
 def find_gaps(state: State, taps: BoundMaxPool) -> Gaps | None:
-    """Bounds of x_t - x_r inside every window of a max pool over a convolution; None for any other source
-    or pooling.
+    """Return bounds of x_t - x_r inside every window of the max pool `taps` over a convolution; None for any other.
+
+    r is the window's tap with the largest middle.
     """
     source = state.layers[taps.sources[0]]
     if (
@@ -90,7 +91,7 @@ def _narrow_gaps(
 
 
 def unit_patch(rank: int) -> Patch:
-    """Patch of one cell: the position itself."""
+    """Return the patch of one cell, over `rank` axes: the position itself."""
     return Patch((1,) * rank, (0,) * rank, (1,) * rank)
 
 

@@ -241,7 +241,9 @@ def _upper_plane(middle: Tensor, least: Tensor, most: Tensor) -> tuple[Tensor, T
 
 
 def exp_relative_error(arithmetic: Arithmetic, moved: Array, axis: int) -> Array:
-    """Relative error bound of a computed exponential, and so of a sum of them before its own roundings.
+    """Return a bound of the relative error of a computed exponential, and so of a sum of them before its own roundings.
+
+    It has size 1 along `axis`, the softmax's.
 
     moved    how far an exponent may be from the exact one: exp(z + d) = exp(z)*exp(d). The worst of all cells counts.
     """
@@ -253,7 +255,10 @@ def exp_relative_error(arithmetic: Arithmetic, moved: Array, axis: int) -> Array
 
 
 def exp_sum_error(arithmetic: Arithmetic, relative: Array, taps: int) -> tuple[Array, float]:
-    """(relative error, underflow) bounds of the sum of `taps` computed exponentials in any order."""
+    """Return bounds (relative error, underflow) of the sum of `taps` computed exponentials in any order.
+
+    `relative` is that of one of them.
+    """
     u = max(arithmetic.u, slack_constants.U)
     return np.asarray((1 + relative) * (1 + growth(taps + 2, u)) - 1), 4 * (taps + 1) * arithmetic.format.tiny
 

@@ -117,6 +117,7 @@ def _case_by_trees(
     given    pairs of numbers of alternatives and the tree that covers them; unused where no input varies
     refine   cut further where an alternative stays open; else that is an OpenAlternativeError
     step     is told the progress
+    deadline   is called now and then, and raises when the time is over
     arithmetic  the executions meant
     """
     low, high, forward = _forward_over_box(graph, case, _options(arithmetic))
@@ -164,8 +165,9 @@ def _case_by_trees(
 def _integer_proofs(
     forward: ForwardPass, case: Case, numbers: Sequence[int], arithmetic: Any, deadline: Callable[[], None]
 ) -> Iterator[tuple[list[int], TreeProof, list[ExcludedAlternative]]]:
-    """Yield integer-arithmetic proofs of the alternatives with these `numbers` on the whole box; none if some node has
-    no integer rule.
+    """Yield (numbers of alternatives, proof, what it proves) of those among `numbers`, by integers on the whole box.
+
+    None if some node has no integer rule.
     """
     if numbers and forward.varies:
         with suppress(ReplayError):

@@ -84,6 +84,7 @@ class TreeProver:
 
         refine   cut leaves further that the tree leaves open
         step     is told (what, done, total)
+        deadline   is called now and then, and raises when the time is over
 
         An OpenLeafError names the worst leaf of the tree as it was given, where the proof does not come to an end.
         """
@@ -155,7 +156,9 @@ class TreeProver:
         return replace(proof, weights=proof.weights[:, columns], slopes=slopes)
 
     def _open_leaf_error(self, each: ProvenLeaf) -> OpenLeafError:
-        """Return the OpenLeafError of a leaf, with its alternative of the least margin."""
+        """Return the OpenLeafError of the leaf that `each` was computed of, with its alternative of the least
+        margin.
+        """
         assert each.margins is not None
         least = min(each.margins)
         return OpenLeafError(self.graph, each.leaf, self.numbers[each.margins.index(least)], least)
@@ -217,7 +220,9 @@ class TreeProver:
         )
 
     def _hint_without_slopes(self, leaf: Leaf, chosen: Sequence[int] | None = None) -> LeafHint:
-        """Return a hint with weights only: of all rows, or of the chosen row of every alternative."""
+        """Return a hint for `leaf` with weights alone: 1 for all rows (`chosen` None), or for the chosen row of every
+        alternative.
+        """
         each = [np.ones(len(limits), np.int64) for _, limits in self.rows]
         weights = np.concatenate(each) if chosen is None else self._weights_of_chosen(chosen)
         none = (

@@ -99,11 +99,11 @@ def _certifiable(model: Any, statement: Any, **limits: Any) -> tuple[Any, Any]:
 
 
 def _split_trees(graph: Any, question: Any, arithmetic: Any, seconds: float, progress: Any, error: Exception) -> Any:
-    """Return the split trees that `certify` finds; raise NoCertificateError if it does not prove the property
-    `question`.
+    """Return the split trees that `certify` finds.
 
-    `error` says why linear bounds of the whole box did not; `progress` is told how far the search is. `arithmetic` says
-    the executions meant.
+    Raise NoCertificateError if it does not prove the property `question`. `error` says why linear bounds of the whole
+    box did not; `progress` is told how far the search is, which may take `seconds`. `arithmetic` says the executions
+    meant.
     """
     from ..certify import certify
 

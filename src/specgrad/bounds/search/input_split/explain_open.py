@@ -29,7 +29,10 @@ MAX_INPUTS_TO_REBOUND = 16  # inputs, up to which every layer is bounded again o
 
 @torch.no_grad()
 def explained(boxes: Boxes, part: OpenPart) -> tuple[bool, tuple[str, float] | None]:
-    """Whether the part would be excluded without rounding; and (layer, share) of the largest loss there, or None."""
+    """Return whether the open `part` would be excluded without rounding, by the bounds of `boxes`.
+
+    And (layer, share) of the largest loss there, or None.
+    """
     low, high = (torch.tensor([end], dtype=torch.float64) for end in (part.low, part.high))
     if low.shape[1] <= MAX_INPUTS_TO_REBOUND:
         margins, _, _, state, *_ = boxes.bounds(low, high)

@@ -297,7 +297,10 @@ def split_inputs(
     progress: Progress | None = None,
     rooted: Callable[[Tensor, Tensor], Boxes | None] | None = None,
 ) -> InputSplitResult:
-    """Split the box of a case until every part is excluded, a counterexample is found, or the deadline.
+    """Split the box of a case until every part is excluded, a counterexample is found, or the deadline
+    (time.monotonic).
+
+    boxes    bounds many boxes of inputs at once
 
     rooted   bounds of the parts of another box, whose rounding is that of its own, smaller values; None: not there
     progress   is told (what, done, total)
@@ -361,7 +364,9 @@ def split_inputs(
 
 
 def _store_coefficients(slopes: dict[int, Tensor], node: int, i: int, part: ObjectiveParts, *_: Any) -> None:
-    """Callback of `backward`: store the coefficients of node `node` in `slopes`."""
+    """Callback of `backward` at node `i`: if it is `node`, store the coefficients of the objective `part` in
+    `slopes`.
+    """
     if i == node:
         slopes[i] = part.total
 

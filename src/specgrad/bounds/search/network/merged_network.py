@@ -197,7 +197,10 @@ def check_cells(networks: Sequence[NamedNetwork], question: Property) -> None:
 
 
 def outputs_of(networks: Sequence[NamedNetwork], interface: PropertyInterface, x: Array, run: Any) -> Array:
-    """Values at variables x; run(network, inputs) gives each network's outputs in order."""
+    """Return the values of the property's `interface` at its variables x, flat, then the inputs that it names.
+
+    run(network, inputs) gives each network's outputs in order.
+    """
     flat, values, start = x.reshape(-1), [], 0
     for network in networks:
         count = sum(math.prod(s) for s in network.inputs)

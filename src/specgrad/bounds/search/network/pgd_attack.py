@@ -221,10 +221,10 @@ def _starting_points(low: Any, high: Any, count: int, number: int, generator: An
 def _descend_from(
     network: DeployedNetwork, case: Case, aims: _Aims, x: Any, box: Any, paces: list[float], deadline: float
 ) -> Counterexample | None:
-    """Take signed gradient steps from x inside `box`, one for each of `paces`, that share of the box wide; return a
-    confirmed candidate or None.
+    """Take signed gradient steps from x inside `box`, one for each of `paces`, that share of the box wide.
 
-    `aims` are the alternatives that the rows of x are to meet.
+    Return a confirmed candidate or None. `aims` are the alternatives that the rows of x are to meet. After the
+    `deadline` (time.monotonic) no step is taken.
     """
     import torch
 

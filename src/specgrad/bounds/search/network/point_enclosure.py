@@ -107,7 +107,7 @@ def enclosed(graph: Graph, x: Array, arithmetic: Arithmetic | None = None, rows:
 
 
 def _linear_row_bounds(graph: Graph, x: Array, arithmetic: Arithmetic, rows: Array) -> tuple[Array, Array]:
-    """(lower, upper) of rows by linear bounds at the point; infinite if they fail."""
+    """Return (lower, upper) of `rows` times the outputs at the point x, by linear bounds; infinite if they fail."""
     nothing = np.full(len(rows), np.inf)
     if not len(rows):
         return -nothing, nothing

@@ -114,7 +114,8 @@ def _run_networks(
 ) -> Run:
     """Run all networks at `point` on one runtime, called `who`; the Run says why if there are no outputs.
 
-    It also says whether the outputs lie in `case`, that is, break the property.
+    It also says whether the outputs lie in `case`, that is, break the property. `runner` runs one network; `interface`
+    says which cells are whose.
     """
     try:
         y = outputs_of(networks, interface, point.x, partial(_checked_outputs, runner))
@@ -124,7 +125,7 @@ def _run_networks(
 
 
 def _checked_outputs(runner: Runner, network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
-    """Return a runner's outputs; raise NoAnswerError if their sizes are not the network's."""
+    """Return a runner's outputs for `inputs`; raise NoAnswerError if their sizes are not the network's."""
     outputs = runner(network, inputs)
     if [y.size for y in outputs] != [int(np.prod(s)) for s in network.outputs]:
         text = f"{[y.shape for y in outputs]}, where the network has {network.outputs}"
@@ -133,12 +134,15 @@ def _checked_outputs(runner: Runner, network: NamedNetwork, inputs: Sequence[Arr
 
 
 def _run_as_given(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
-    """Run a network as it was given: the module, or else ONNX Runtime."""
+    """Return the outputs of a network as it was given, for `inputs`: of the PyTorch module, or else by ONNX Runtime.
+
+    NoAnswerError if there are none.
+    """
     return (_run_module if network.is_module else _run_onnxruntime)(network, inputs)
 
 
 def _run_module(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
-    """Outputs of the PyTorch module in float32; raise NoAnswerError if it fails."""
+    """Return the outputs of the PyTorch module for `inputs`, in float32; raise NoAnswerError if it fails."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -153,7 +157,8 @@ def _run_module(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
 
 
 def _run_onnxruntime(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
-    """Outputs of ONNX Runtime in a process of its own, on the given file or on the graph written as ONNX.
+    """Return the outputs of ONNX Runtime for `inputs` in a process of its own, on the given file or on the graph
+    written as ONNX.
 
     NoAnswerError if it is not installed, or gives none.
     """

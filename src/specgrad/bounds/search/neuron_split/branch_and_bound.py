@@ -127,9 +127,9 @@ class Splitter:
         return problems
 
     def renewed(self, problems: Problems, number: Tensor) -> tuple[Problems, Tensor]:
-        """Recompute all layers of subproblems whose input was split; and a mask of those that hold an execution.
+        """Return the subproblems, with all layers of those whose input was split computed anew.
 
-        `number` says by which candidates each was split.
+        And a mask of those that may hold an execution. `number` says by which candidates each was split.
         """
         alive, mine = torch.ones(len(problems), dtype=torch.bool), number == self.axis
         if not bool(mine.any()):
@@ -176,7 +176,9 @@ def branch(
     most: int = 1 << 30,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Prove row.y >= target for every row by splitting open subproblems, until all are proven or the time is over.
+    """Prove row.y >= target for every row by splitting open subproblems, until all are proven or `seconds` are over.
+
+    `bounder` bounds the network; rows are (rows, outputs), targets (rows,).
 
     most   how many subproblems may be bounded
     progress   is told (what, done, total)
@@ -282,9 +284,9 @@ def _enter_splits(trees: list[Tree], batch: OpenSubproblems, cuts: list[Split]) 
 
 
 def _worst_open(left: OpenSubproblems, row: int, target: float) -> tuple[int, float] | None:
-    """(part number, margin) of the row's open subproblem with the least bound; None if none is open.
+    """Return (part number, margin) of the open subproblem of `row` with the least bound in `left`.
 
-    A margin is the bound minus `target`.
+    None if none is open. A margin is the bound minus `target`.
     """
     mine = left.chosen(left.row == row)
     if not len(mine.row):

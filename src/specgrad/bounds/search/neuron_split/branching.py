@@ -110,7 +110,7 @@ class Kink:
         return problems.cut(self.z, boxes, cells, self.point, side)
 
     def cut(self, problems: Problems, box: int, cell: int) -> Split:
-        """Return the split of `cell` at the kink as an entry of a split tree; the same in every `box`."""
+        """Return the split of `cell` at the kink as an entry of a split tree; it does not depend on `box`."""
         return Split(self.z, cell, self.point)
 
 
@@ -243,7 +243,9 @@ class Axis:
 
 
 def choices(bounder: Bounder) -> list[SplitCandidates]:
-    """All split candidates: undecided maxima, kinks inside intervals, and inputs if there are any of these."""
+    """Return all split candidates of a network: undecided maxima, kinks inside intervals, and inputs if there are any
+    of these.
+    """
     every: list[SplitCandidates] = [Winner(bounder, i) for i in bounder.maxima]
     for i, z in bounder.kinked.items():
         layer = bounder.state.layers[i]

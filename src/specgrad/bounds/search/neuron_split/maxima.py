@@ -122,7 +122,7 @@ def quantised(pulls: Mapping[int, Tensor]) -> dict[int, Tensor]:
 
 
 def maxima(state: State) -> dict[int, Maximum]:
-    """Every maximum with a window that more than one tap may win, by position."""
+    """Return every maximum with a window that more than one tap may win by the state's intervals, by position."""
     every = {i: _as_maximum(layer) for i, layer in state.layers.items()}
     known = {i: m for i, m in every.items() if m is not None and m.index.numel()}
     return {i: m for i, m in known.items() if bool((m.room(*m.ends(state.intervals), m.inside[None]) > 0).any())}

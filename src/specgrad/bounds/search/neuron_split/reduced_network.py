@@ -40,7 +40,9 @@ KEPT = 0.9  # problems that are done leave a batch when this share of it is left
 
 
 def can_fold(state: State) -> bool:
-    """Whether relus are the only nonlinear layers, no two read one node, and few enough cells are unstable."""
+    """Return whether relus are the only nonlinear layers, no two read one node, and few enough cells are unstable, but
+    some.
+    """
     relus = [layer for layer in state.layers.values() if isinstance(layer, BoundUnary) and layer.node.op.name == "relu"]
     rest = [layer for layer in state.layers.values() if layer not in relus]
     plain = all(isinstance(layer, BoundLinear) or (type(layer) is BoundOpaque and not layer.sources) for layer in rest)
@@ -52,7 +54,7 @@ def can_fold(state: State) -> bool:
 
 
 def open_cells(state: State, z: int) -> Tensor:
-    """Flat cells of node z whose interval holds both signs."""
+    """Return the flat numbers of the cells of node z whose interval in the state holds both signs."""
     low, high = (end[0].flatten() for end in state.intervals[z])
     return torch.nonzero((low < 0) & (high > 0))[:, 0]
 
@@ -169,7 +171,11 @@ class ReducedNetwork:
     # --- bounds -----------------------------------------------------------------------------------------------------
 
     def bound(self, objectives: Objectives, sign: Tensor, chosen: Tensor) -> BoundWithArgmin:
-        """Float32 bound of every subproblem; `sign` is -1, 0 or 1 per cell (float32), `chosen` is t."""
+        """Return a float32 bound of every subproblem, which is not rigorous, and where it is attained.
+
+        `objectives` are the subproblems' rows; `sign` is -1, 0 (open) or 1 per cell, `chosen` is t: slopes and
+        multipliers.
+        """
         is_open = sign == 0
         down, multiplier = torch.where(is_open, chosen, sign.clamp(min=0)), sign * chosen
         up, offset = torch.where(is_open, self.chord, down), is_open * self.offset

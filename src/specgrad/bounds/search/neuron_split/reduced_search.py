@@ -35,7 +35,10 @@ def search(
     most: int = 1 << 30,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Prove row.y >= target for every row, by the reduced network if the network allows it, else by `branch`.
+    """Prove row.y >= target for every row, by the reduced network if the network allows it, else by `branch`, in at
+    most `seconds`.
+
+    `bounder` bounds the network; rows are (rows, outputs), targets (rows,).
 
     most   how many subproblems may be bounded
     progress   is told (what, done, total)
@@ -160,7 +163,7 @@ class _ReducedSearch:
         return self._improve_parameters(whole, FIRST_STEPS)
 
     def _objectives(self, problems: OpenReduced) -> Objectives:
-        """Objectives of the subproblems' rows in the reduced network."""
+        """Return the objectives of the rows of `problems` in the reduced network, one per subproblem."""
         return self.objectives.chosen(problems.row)
 
     def _improve_parameters(self, problems: OpenReduced, steps: int) -> OpenReduced:

@@ -75,7 +75,7 @@ class OpenReport:
         return "; ".join(parts)
 
     def _split_texts(self, part: OpenPart) -> list[str]:
-        """Texts on the inputs that were split most, and on how many other cells were."""
+        """Return texts on the inputs that were split most to reach `part`, and on how many other cells were."""
         cut = Counter(c.cell for c, _ in part.cuts if c.node == self.inside)
         most = sorted(cell for cell, _ in cut.most_common(CELLS))
         said = [f"input {cell} from {part.low[cell]:.4g} to {part.high[cell]:.4g}" for cell in most]

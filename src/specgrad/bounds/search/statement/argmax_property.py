@@ -174,7 +174,7 @@ def _satisfies(alternative: Alternative, spoken: Array, fallen: Sequence[int]) -
 
 
 def at_positions(question: Any, point: Counterexample, arithmetic: Any) -> Counterexample:
-    """Return a counterexample of the scores as one of the positions, run again by every runtime.
+    """Return `point`, a counterexample of the scores, as one of the positions, run by every runtime.
 
     ContradictionError if the positions do not break the property.
 

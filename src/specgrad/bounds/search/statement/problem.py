@@ -238,7 +238,7 @@ def _shapes_of(stated: Any, name: str, inputs: list[str]) -> dict[str, Sequence[
 
 
 def _with_interface(stated: Property, networks: Sequence[NamedNetwork]) -> Property:
-    """Return the property with an interface if the network has several inputs or outputs."""
+    """Return the property `stated` with an interface, of the first network's inputs and outputs, if it has several."""
     graph, interface = networks[0].graph, stated.interface
     if interface is None:
         return stated if is_plain(graph) else replace(stated, interface=interface_of(graph))
@@ -261,7 +261,7 @@ def _empty_note(stated: Property) -> tuple[str, ...]:
 def check_cases(stated: Property) -> None:
     """Raise ParameterError if a property, case or box is empty, so that it would hold vacuously.
 
-    ShapeError: wrong shapes.
+    ShapeError if the box or the rows of a case have another size than the property's inputs and outputs.
     """
     if not stated.cases:
         raise ParameterError("certify", "the property has no cases, so there is nothing to prove")

@@ -88,7 +88,10 @@ def normalise(
 
 
 def _normalise_view(view: ModelView, process: Process) -> Normalised:
-    """Run all passes on a copy of the model, and prove that it means the same."""
+    """Return a copy of the model after all passes, proven to mean the same, with its digests and changes.
+
+    UnsupportedError where it cannot be normalised; `process` runs ONNX's own code.
+    """
     _check_supported(view)
     source = with_external_data(view.expanded, view.folder)
     draft = Draft(view, source)
