@@ -98,9 +98,9 @@ def _note(item: pytest.Item, text: str, done: Any) -> None:
     """Put what became of a call into the test's report; `done` is its ConformanceSummary, None of a failure."""
     row: dict[str, Any] = {"text": text, "test": item.nodeid, "ratio": None}
     if done is not None:
-        closest = done.closest[0] if done.closest else None
-        seen = abs(closest.actual - closest.expected) if closest else 0.0
-        row |= {"ratio": done.ratio, "seen": seen, "allowed": closest.allowed if closest else 0.0}
+        nearest = done.nearest_limit[0] if done.nearest_limit else None
+        seen = abs(nearest.actual - nearest.expected) if nearest else 0.0
+        row |= {"ratio": done.ratio, "seen": seen, "allowed": nearest.allowed if nearest else 0.0}
     item.user_properties.append((PROPERTY, json.dumps(row)))
 
 
