@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
-from claims import arithmetic, replayed
+from claims import arithmetic, proof_number, replayed
 from executor import Setting
 from optimisers import jax_jit, onnxruntime_session, openvino_model
 from specgrad.bounds import Box, certify, ibp
@@ -261,3 +261,29 @@ def test_an_average_that_overflows_is_not_replayed() -> None:
     graph = sg.trace(lambda x: sg.reshape(sg.avg_pool(x, (2, 2)), (1, 1)), low.shape)
     with pytest.raises(ReplayError, match="overflow"):
         replayed(graph, low, high, Setting())
+
+
+def test_sums_laid_side_by_side_are_one_sum() -> None:
+    """Relus of 100 cells each, added up, laid side by side, added: 199 additions in a row, each of which loses all that
+    it adds. A region was said to have 101 roundings.
+    """
+    n, lost = 100, np.float32(2.0**-24 * (1 - 2.0**-10))
+    x = np.full(2 * n, lost)
+    x[0] = 1
+
+    def net(x: Any) -> Any:
+        y = sg.relu(x)
+        return sg.sum(sg.concat([sg.sum(y[:n], (0,), keepdims=True), sg.sum(sg.relu(y[n:]), (0,), keepdims=True)], 0))
+
+    graph = sg.trace(net, (2 * n,))
+    total = np.float32(0)
+    for v in x:
+        total = total + v
+    assert total == 1
+    report = radius(graph, x)
+    assert report.roundings >= 2 * n - 1
+    assert report.outputs.contains(float(total))
+    box = ibp(graph, Box(x, x)).outputs
+    assert box.low <= float(total) <= box.high
+    limit = replayed(graph, x, x, Setting(model="fused")).lower(np.array(proof_number(1), dtype=object))
+    assert Fraction(int(limit.p), int(limit.q)) <= Fraction(float(total))

@@ -22,7 +22,9 @@ from specgrad.rounding.fusion_region import RegionNode, RoundingCount, count_aft
 
 @dataclass(frozen=True)
 class Step:
-    """A node of a region: a map (cells, cells) of each argument, 0 where a cell is not read; roundings of one cell."""
+    """A node of a region: a map (cells, cells) of each argument, 0 where a cell is not read; roundings of one cell.
+    Without any it lays cells of its arguments side by side.
+    """
 
     args: tuple[int, ...]
     maps: tuple[np.ndarray, ...]
@@ -32,14 +34,21 @@ class Step:
     spread: int
 
 
-def region(rng: np.random.Generator, cells: int, length: int) -> list[Step]:
-    """Sums, products with constants, matrices full or thin; node 0 is what the region reads."""
+def region(rng: np.random.Generator, cells: int, length: int, inputs: int) -> list[Step]:
+    """Sums, products with constants, matrices full or thin, concatenations; the first nodes, `inputs` of them, are what
+    the region reads.
+    """
     steps: list[Step] = []
-    for i in range(1, length + 1):
+    kinds = ["add", "bias", "mul", "matrix", "thin"] + ["beside", "matrix", "thin"] * 2 * (inputs > 1)
+    for i in range(inputs, inputs + length):
         one = np.eye(cells, dtype=bool)
         first, other = (int(k) for k in rng.integers(0, i, 2))
-        kind = rng.choice(["add", "bias", "mul", "matrix", "thin"])
-        if kind == "add":
+        kind = rng.choice(kinds)
+        if kind == "beside":
+            args = tuple(dict.fromkeys(int(k) for k in rng.integers(0, i, 3)))
+            whose = rng.integers(0, len(args), cells)
+            steps.append(Step(args, tuple(one & (whose == k)[:, None] for k in range(len(args))), False, 0, True, 1))
+        elif kind == "add":
             steps.append(Step((first, other), (one, one), False, 1, True, 1))
         elif kind == "bias":
             steps.append(Step((first,), (one,), True, 1, True, 1))
@@ -54,62 +63,77 @@ def region(rng: np.random.Generator, cells: int, length: int) -> list[Step]:
 # --- our counts -------------------------------------------------------------------------------------------------
 
 
-def by_rounding(steps: list[Step], cells: int) -> list[int]:
-    counts: list[RoundingCount] = [region_input(0, cells)]
-    for i, s in enumerate(steps, 1):
+def by_rounding(steps: list[Step], cells: int, inputs: int) -> list[int]:
+    counts: list[RoundingCount] = [region_input(k, cells) for k in range(inputs)]
+    for i, s in enumerate(steps, inputs):
         parts = [counts[a] for a in s.args] + [RoundingCount()] * s.constant
         reads = 1 if s.cellwise else s.own + 1
         counts.append(count_after_node(parts, s.own, node=RegionNode(i, cells, reads, s.spread), depth=None))
-    return [c.total for c in counts[1:]]
+    return [c.total for c in counts[inputs:]]
 
 
-def by_checker(steps: list[Step], cells: int) -> list[int]:
-    found: list[CheckerCount] = [checker_region_input(0, cells)]
-    for i, s in enumerate(steps, 1):
+def by_checker(steps: list[Step], cells: int, inputs: int) -> list[int]:
+    found: list[CheckerCount] = [checker_region_input(k, cells) for k in range(inputs)]
+    for i, s in enumerate(steps, inputs):
         args = {a: found[a] for a in s.args} | ({-1: CONSTANT} if s.constant else {})
         found.append(checker_count_after_node(args, s.own, s.cellwise, i, cells, s.spread))
-    return [m.total for m in found[1:]]
+    return [m.total for m in found[inputs:]]
 
 
 # --- every way of merging, by brute force -----------------------------------------------------------------------
 
 
-def worst(steps: list[Step], cells: int, kept: frozenset[int]) -> int:
+def worst(steps: list[Step], cells: int, kept: frozenset[int], inputs: int) -> int:
     """The most roundings of a term of the last node, where the nodes `kept` and the last are computed, each as one sum.
 
     Of a part: coefficients[k] is (cells, cells of node k) with the roundings of each coefficient, -1 for none.
     """
-    met = {0: 0}
-    for end in sorted(kept | {len(steps)}):
-        coefficients, units, constants, nodes = _expanded(steps, cells, end, kept)
-        inputs = sum((c >= 0).sum(1) for c in coefficients.values())
-        terms = int((inputs + constants).max())
-        products = {k: int(((c >= 0) & ~units[k]).any()) for k, c in coefficients.items()}
-        each = {k: met[k] + int(c.max()) + terms - 1 + products[k] for k, c in coefficients.items()}
-        alone = {k: met[k] + steps[end - 1].own for k in coefficients}  # one node: its constants as they are
-        met[end] = max((alone if nodes == 1 else each).values())
-    return met[len(steps)]
+    met, last = dict.fromkeys(range(inputs), 0), len(steps) + inputs - 1
+    for end in sorted(kept | {last}):
+        met[end] = _met_of(steps, cells, end, kept, inputs, met)
+    return met[last]
+
+
+def _met_of(steps: list[Step], cells: int, end: int, kept: frozenset[int], inputs: int, met: dict[int, int]) -> int:
+    """The most roundings that a term of node `end` meets, given those of the kept nodes before."""
+    step = steps[end - inputs]
+    if step.own == 0:  # a cell of one of its arguments
+        read = [a for a, pattern in zip(step.args, step.maps, strict=True) if pattern.any()]
+        return max(met[a] if a in met else _met_of(steps, cells, a, kept, inputs, met) for a in read)
+    coefficients, units, constants, merged = _expanded(steps, cells, end, kept, inputs)
+    if len(merged) == 1:  # its constants as they are
+        return max(met[k] for k in coefficients) + step.own
+    terms = sum((c >= 0).sum(1) for c in coefficients.values()) + constants
+    each = {k: met[k] + c.max(1) + terms - 1 + ((c >= 0) & ~units[k]).any(1) for k, c in coefficients.items()}
+    return max(int(each[k][(c >= 0).any(1)].max(initial=0)) for k, c in coefficients.items())
 
 
 Arrays = dict[int, np.ndarray]
 
 
-def _expanded(steps: list[Step], cells: int, end: int, kept: frozenset[int]) -> tuple[Arrays, Arrays, int, int]:
-    """The node `end` over kept nodes: coefficients' roundings, which ones are 1, additive constants, nodes merged."""
-    units = {end: np.eye(cells, dtype=bool)}  # by 1 nothing is multiplied
-    coefficients, constants, nodes = {end: np.where(units[end], 0, -1)}, 0, 0
-    for i in range(end, 0, -1):
+def _expanded(
+    steps: list[Step], cells: int, end: int, kept: frozenset[int], inputs: int
+) -> tuple[Arrays, Arrays, np.ndarray, list[int]]:
+    """The node `end` over kept nodes: coefficients' roundings, which ones are 1, additive constants, and the roundings
+    of the nodes that were merged, layout apart.
+    """
+    units: Arrays = {end: np.eye(cells, dtype=bool)}  # by 1 nothing is multiplied
+    coefficients: Arrays = {end: np.where(units[end], 0, -1)}
+    constants, merged = np.zeros(cells, int), []
+    for i in range(end, inputs - 1, -1):
         if i not in coefficients or (i != end and i in kept):
             continue
-        step, outer, unit, nodes = steps[i - 1], coefficients.pop(i), units.pop(i), nodes + 1
-        constants += int(step.constant) * int((outer >= 0).sum(1).max())
-        ones = step.cellwise and (step.constant or len(step.args) == 2)
+        step, outer, unit = steps[i - inputs], coefficients.pop(i), units.pop(i)
+        merged += [step.own] * (step.own > 0)
+        constants = constants + step.constant * (outer >= 0).sum(1)
+        ones = step.cellwise and (step.constant or len(step.args) == 2 or step.own == 0)
         for a, pattern in dict(zip(step.args, step.maps, strict=True)).items():  # y + y doubles, which is exact
             part, one = _times(outer, unit, pattern, ones)
             if a in coefficients:
-                part, one = _plus(coefficients[a], part), np.zeros_like(one)
+                one = np.where(part < 0, units[a], one) & ~((part >= 0) & (coefficients[a] >= 0))
+                part = _plus(coefficients[a], part)
             coefficients[a], units[a] = part, one
-    return coefficients, units, constants, nodes
+    return coefficients, units, constants, merged
 
 
 def _times(outer: np.ndarray, unit: np.ndarray, pattern: np.ndarray, ones: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -125,15 +149,16 @@ def _plus(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(both, np.maximum(a, b) + 1, np.maximum(a, b))
 
 
-def left_over(seed: int) -> int:
+def left_over(seed: int, inputs: int = 1) -> int:
     """R less the most that any way of merging meets; the checker must count the same R."""
     rng = np.random.default_rng(seed)
     cells, length = int(rng.integers(1, 5)), int(rng.integers(1, 7))
-    steps = region(rng, cells, length)
-    ours = by_rounding(steps, cells)
-    assert ours == by_checker(steps, cells)
-    ways = (k for count in range(length) for k in itertools.combinations(range(1, length), count))
-    return ours[-1] - max(worst(steps, cells, frozenset(kept)) for kept in ways)
+    steps = region(rng, cells, length, inputs)
+    ours = by_rounding(steps, cells, inputs)
+    assert ours == by_checker(steps, cells, inputs)
+    middle = range(inputs, inputs + length - 1)
+    ways = (k for count in range(length) for k in itertools.combinations(middle, count))
+    return ours[-1] - max(worst(steps, cells, frozenset(kept), inputs) for kept in ways)
 
 
 def test_no_way_of_merging_meets_more() -> None:
@@ -143,9 +168,26 @@ def test_no_way_of_merging_meets_more() -> None:
     assert found.count(0) > len(found) / 3
 
 
+@pytest.mark.parametrize("inputs", [2, 3])
+def test_values_side_by_side_add_up(inputs: int) -> None:
+    """What reads several cells of a concatenation adds the terms of all of them up."""
+    found = [left_over(seed, inputs) for seed in range(150)]
+    assert min(found) >= 0
+    assert found.count(0) > len(found) / 5
+
+
+def test_sums_side_by_side_that_are_added() -> None:
+    """Two sums of 100 numbers are one of 200."""
+    sums = [count_after_node([region_input(k, 100)], 99, node=RegionNode(k + 2, 1, 100), depth=None) for k in (0, 1)]
+    both = count_after_node(sums, 0, node=RegionNode(4, 2), depth=None)
+    assert both.total == 99
+    assert count_after_node([both], 1, node=RegionNode(5, 1, 2), depth=None).total >= 199
+
+
 @pytest.mark.slow
 def test_no_way_of_many_meets_more() -> None:
     assert min(map(left_over, range(20_000))) >= 0
+    assert min(left_over(seed, inputs) for inputs in (2, 3) for seed in range(10_000)) >= 0
 
 
 def test_one_sum_may_be_added_onto_another() -> None:

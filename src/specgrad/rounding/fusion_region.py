@@ -11,12 +11,15 @@ of the region as one sum over what that part reads. Then a monomial meets, in th
 
 and before the part whatever it met in the parts below. R, the largest such total, is `RoundingCount.total`. A
 `RegionPart` is a set of values at which such a part may begin.
+
+Where arguments are laid side by side, each cell has the terms of one of them; what reads several cells adds terms of
+all of them up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 MAX_FRONTS = 12  # a longer list is shortened to one that counts more
 
@@ -31,6 +34,8 @@ class RegionPart:
     inputs   cells of `key` that one cell of the node at hand reads; of all `cells` that there are
     others   terms that come from elsewhere: additive constants, the rest of the region
     nodes    behind `key`, up to the current one
+    reach    cells of a concatenation that one cell of the current node reads, where cells beside hold terms from
+             elsewhere: so many `beside` per cell, of `beside_cells` that there are, and `constants_beside` per cell
     """
 
     key: int
@@ -41,11 +46,24 @@ class RegionPart:
     spread: int = 1
     others: int = 0
     nodes: int = 0
+    reach: int = 1
+    beside: int = 0
+    beside_cells: int = 0
+    constants_beside: int = 0
 
     @property
     def terms(self) -> int:
         """Return n: how many terms one cell of the current node adds up."""
-        return min(self.inputs, self.cells) + self.others
+        return self.terms_of(1)
+
+    def terms_of(self, often: int) -> int:
+        """Return how many terms so many cells of the current node add up together."""
+        return min(self.inputs * often, self.cells) + self.others_of(often)
+
+    def others_of(self, often: int) -> int:
+        """Return how many of these come from elsewhere."""
+        more = self.reach * often - 1
+        return self.others * often + min(more * self.beside, self.beside_cells) + more * self.constants_beside
 
     def total(self, depth: int | None) -> int:
         """Return the roundings of a term if the part is one sum whose tree is no deeper than `depth` (None: any)."""
@@ -57,9 +75,28 @@ class RegionPart:
         inputs, others   what other arguments of the node add
         """
         folded = self.folded + (min(own, self.spread + 2) if self.nodes else 0)
-        inputs, others = min(self.inputs * often + inputs, self.cells), self.others * often + others
-        return RegionPart(
-            self.key, self.before, inputs, self.cells, folded, self.spread * node.spread, others, self.nodes + 1
+        return replace(
+            self,
+            inputs=min(self.inputs * often + inputs, self.cells),
+            folded=folded,
+            spread=self.spread * node.spread,
+            others=self.others * often + others,
+            nodes=self.nodes + 1,
+            reach=self.reach * often,
+        )
+
+    def joined(self, others: Sequence[RoundingCount]) -> RegionPart:
+        """Return the part after its values were laid beside those of `others`, whose terms other cells hold."""
+        each = [(f, f.key != self.key) for p in others for f in p.fronts]
+        inputs = max((f.inputs * apart + f.reach * f.beside for f, apart in each), default=0)
+        cells = sum(max((f.cells + f.beside_cells for f in p.fronts), default=0) for p in others)
+        constants = [f.others + f.reach * f.constants_beside for f, _ in each] + [1 for p in others if not p.fronts]
+        return replace(
+            self,
+            reach=self.reach if self.beside or self.constants_beside else 1,
+            beside=self.beside + inputs,
+            beside_cells=self.beside_cells + cells,
+            constants_beside=self.constants_beside + max(constants, default=0),
         )
 
 
@@ -85,10 +122,9 @@ class RoundingCount:
         its depth."""
         return max(self.total, self.ordered)
 
-    @property
-    def terms(self) -> int:
-        """Return the most terms that one cell has, whichever part of the region is taken as one sum."""
-        return max((f.terms for f in self.fronts), default=1)
+    def terms_of(self, often: int) -> int:
+        """Return the most terms that so many cells have, whichever part of the region is taken as one sum."""
+        return max((f.terms_of(often) for f in self.fronts), default=often)
 
     def beside(self, key: int, often: int) -> tuple[int, int]:
         """Return (inputs, other terms) that this argument, read `often`, adds to a part that begins at `key` elsewhere.
@@ -97,9 +133,9 @@ class RoundingCount:
         """
         same = [f for f in self.fronts if f.key == key]
         if not same:
-            return 0, self.terms * often
-        other = max((f.terms for f in self.fronts if f.key != key), default=0)
-        return max(f.inputs for f in same) * often, max(other, *(f.others for f in same)) * often
+            return 0, self.terms_of(often)
+        other = max((f.terms_of(often) for f in self.fronts if f.key != key), default=0)
+        return max(f.inputs for f in same) * often, max(other, *(f.others_of(often) for f in same))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +187,11 @@ def count_after_node(
     total, stores, operands, ordered = _largest_counts(parts)
     cores = sum(p.cores for p in parts) + node.cores
     if own == 0:
-        fronts = [replace(f, spread=f.spread * node.spread) for p in parts for f in p.fronts]
+        fronts = [
+            replace(f.joined([q for q in parts if q is not p]), spread=f.spread * node.spread)
+            for p in parts
+            for f in p.fronts
+        ]
         return _limit_fronts(RoundingCount(total, stores, operands, tuple(fronts), ordered, cores))
     steps, fronts = node.capped_roundings(own, depth) + extra, []
     often = [node.reads] + [1] * (len(parts) - 1)
@@ -202,5 +242,5 @@ def _limit_fronts(count: RoundingCount) -> RoundingCount:
 
 def _larger_of_both(a: RegionPart, b: RegionPart) -> RegionPart:
     """Return a part whose every count is the larger of those of parts a and b, under the key of b."""
-    names = ("before", "inputs", "cells", "folded", "spread", "others", "nodes")
-    return RegionPart(b.key, *(max(getattr(a, n), getattr(b, n)) for n in names))
+    larger = {f.name: max(getattr(a, f.name), getattr(b, f.name)) for f in fields(RegionPart)}
+    return RegionPart(**{**larger, "key": b.key})

@@ -159,6 +159,8 @@ class RegionPart:
     cells         cells of the start node, in all
     others        terms from elsewhere
     nodes         nodes of the part that round
+    width         cells of a concatenation that one cell here reads; of each such cell but one, whose terms are those
+                  above, up to `aside` cells from elsewhere (of `aside_cells` in all) and `aside_numbers` numbers
     """
 
     before: int
@@ -168,16 +170,24 @@ class RegionPart:
     cells: int
     others: int
     nodes: int
+    width: int = 1
+    aside: int = 0
+    aside_cells: int = 0
+    aside_numbers: int = 0
 
-    @property
-    def terms(self) -> int:
-        """Return n: how many terms one cell adds up."""
-        return min(self.inputs, self.cells) + self.others
+    def foreign(self, often: int) -> int:
+        """Return how many terms from elsewhere `often` cells here add up."""
+        aside = self.width * often - 1
+        return often * self.others + min(aside * self.aside, self.aside_cells) + aside * self.aside_numbers
+
+    def terms(self, often: int = 1) -> int:
+        """Return n: how many terms `often` cells here add up."""
+        return min(often * self.inputs, self.cells) + self.foreign(often)
 
     @property
     def roundings(self) -> int:
         """Return the roundings that a term meets if the part is computed as one sum."""
-        return self.before + self.coefficient + self.terms
+        return self.before + self.coefficient + self.terms()
 
 
 @dataclass(frozen=True)
@@ -187,19 +197,14 @@ class RoundingCount:
     total: int
     parts: Mapping[int, RegionPart]
 
-    @property
-    def terms(self) -> int:
-        """Return the most terms that one cell adds up in any part; 1 without parts."""
-        return max((p.terms for p in self.parts.values()), default=1)
-
-    def besides(self, start: int) -> tuple[int, int]:
-        """Return what another argument with this count adds to a part that begins at node `start`: (how many cells of
-        `start` it reads, how many terms from elsewhere it has).
+    def besides(self, start: int, often: int) -> tuple[int, int]:
+        """Return what `often` cells of another argument with this count add to a part that begins at node `start`: (how
+        many cells of `start` they read, how many terms from elsewhere they have).
         """
         if start not in self.parts:
-            return 0, self.terms
-        other = max((p.terms for s, p in self.parts.items() if s != start), default=0)
-        return self.parts[start].inputs, max(other, self.parts[start].others)
+            return 0, max((p.terms(often) for p in self.parts.values()), default=often)
+        other = max((p.terms(often) for s, p in self.parts.items() if s != start), default=0)
+        return often * self.parts[start].inputs, max(other, self.parts[start].foreign(often))
 
 
 def region_input(position: int, cells: int) -> RoundingCount:
@@ -237,8 +242,9 @@ def count_after_node(
     parts: dict[int, RegionPart] = {}
     most = max(m.total for m in args.values())
     if own == 0:
-        for arg_count in args.values():
+        for here, arg_count in args.items():
             for start, p in arg_count.parts.items():
+                p = _laid_beside(start, p, [m for there, m in args.items() if there != here])
                 _merge_part(parts, start, replace(p, ways=p.ways * ways))
         return RoundingCount(most, parts)
     whole, often = most + own, {p: 1 if cellwise or k else own + 1 for k, p in enumerate(args)}
@@ -246,10 +252,18 @@ def count_after_node(
         for start, p in arg_count.parts.items():
             inputs, others = p.inputs * often[here], p.others * often[here]
             for there in args.keys() - {here}:
-                shared, rest = args[there].besides(start)
-                inputs, others = inputs + shared * often[there], others + rest * often[there]
+                shared, rest = args[there].besides(start, often[there])
+                inputs, others = inputs + shared, others + rest
             formed = p.coefficient + (min(own, p.ways + 2) if p.nodes else 0)
-            part = RegionPart(p.before, formed, p.ways * ways, min(inputs, p.cells), p.cells, others, p.nodes + 1)
+            part = replace(
+                p,
+                coefficient=formed,
+                ways=p.ways * ways,
+                inputs=min(inputs, p.cells),
+                others=others,
+                nodes=p.nodes + 1,
+                width=p.width * often[here],
+            )
             others_merge = any(q.nodes for there, m in args.items() if there != here for q in m.parts.values())
             whole = max(whole, part.roundings if part.nodes > 1 or others_merge else 0)
             _merge_part(parts, start, part)
@@ -258,6 +272,26 @@ def count_after_node(
     if len(parts) > 64 or whole >= 1 << 22:
         raise ReplayError("a region of merged nodes is too long: nothing is proven of so many roundings")
     return RoundingCount(whole, parts)
+
+
+def _laid_beside(start: int, p: RegionPart, others: Sequence[RoundingCount]) -> RegionPart:
+    """Return the part p, which begins at `start`, in a concatenation with values of the counts `others`."""
+    cells, numbers, limit = 0, 0, 0
+    for m in others:
+        if not m.parts:
+            numbers = max(numbers, 1)
+        for s, q in m.parts.items():
+            cells = max(cells, q.width * q.aside + (0 if s == start else q.inputs))
+            numbers = max(numbers, q.others + q.width * q.aside_numbers)
+        limit += max((q.cells + q.aside_cells for q in m.parts.values()), default=0)
+    width = p.width if p.aside or p.aside_numbers else 1
+    return replace(
+        p,
+        width=width,
+        aside=p.aside + cells,
+        aside_cells=p.aside_cells + limit,
+        aside_numbers=p.aside_numbers + numbers,
+    )
 
 
 def _merge_part(parts: dict[int, RegionPart], start: int, part: RegionPart) -> None:
