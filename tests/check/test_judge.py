@@ -13,7 +13,7 @@ from slices import counts
 from specgrad.check import ConformanceError, assert_conforms
 from specgrad.check.cases.op_case import OPERATORS
 from specgrad.check.conform.conformance import GRADIENTS
-from specgrad.check.verdicts.judge import expected_balls, judge_array
+from specgrad.check.verdicts.judge import allowed_balls, expected_balls, judge_array
 from specgrad.rounding import Arithmetic, Ball
 
 OPEN = Ball(np.array([1.0, 2.0, 3.0]), np.array([np.inf, 1e-7, np.inf]))
@@ -64,6 +64,37 @@ def test_an_allowance_is_that_of_the_number_which_it_is_about() -> None:
         (ball,) = expected_balls(graph, inputs, Arithmetic(execution="node"))
         assert judge_array("y", np.float32([high, 0, 0.5]), ball).kind == kind
         assert judge_array("y", np.float32([high, 0, 0.6]), ball).kind == "differs"
+
+
+def test_integers_are_exact_but_where_a_folded_constant_overflows() -> None:
+    """2000*2000 is no float16, and 0 times an infinity is NaN; beside it, 1*1 is exact in any order."""
+    first, second = np.array([[2000.0]]), np.array([[2000.0]])
+    graph = sg.trace(lambda x: sg.linear(second, None, sg.linear(first, None, x)), (1, 1))
+    half = Arithmetic("float16", flush=False)
+    with np.errstate(all="ignore"):
+        folded = np.float16(0) * (np.float16(2000) * np.float16(2000))
+    assert np.isnan(folded)
+    (ball,) = allowed_balls(graph, [np.zeros((1, 1))], half)
+    assert judge_array("y", np.array([[float(folded)]]), ball).kind == "cannot tell"
+    (ball,) = allowed_balls(sg.trace(lambda x: sg.linear(first / 2000, None, x), (1, 1)), [np.ones((1, 1))], half)
+    assert (ball.radius == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("small", "meant", "kind"),
+    [
+        (1e-40, Arithmetic(), "cannot tell"),
+        (1e-40, Arithmetic(flush=False), "differs"),
+        (1e-30, Arithmetic(), "differs"),
+        (1e-9, Arithmetic(operands="float16"), "cannot tell"),
+    ],
+)
+def test_an_infinity_times_what_may_count_as_zero_is_open(small: float, meant: Arithmetic, kind: str) -> None:
+    """inf*1e-40 is inf; where subnormal numbers count as zero, and where factors are halves, it is NaN."""
+    graph = sg.trace(lambda x, w: sg.matmul(x, w), (1, 1), (1, 1))
+    (ball,) = expected_balls(graph, [np.array([[np.inf]]), np.array([[small]])], meant)
+    assert judge_array("y", np.array([[np.inf]]), ball).kind in ("exact", "cannot tell")
+    assert judge_array("y", np.array([[np.nan]]), ball).kind == kind
 
 
 def test_an_open_position_excuses_itself_alone() -> None:

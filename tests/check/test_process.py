@@ -85,6 +85,16 @@ def test_a_crash_that_an_earlier_program_left_is_not_blamed_on_the_one_that_runs
         assert process.run("import os\ndef run(): os.abort()", {}).outcome == "crashes"
 
 
+def test_a_time_that_an_earlier_program_took_is_not_blamed_on_the_one_that_runs() -> None:
+    """A thread that keeps the interpreter; asked alone, the second program answers at once."""
+    with Process(seconds=stretched(3)) as process:
+        busy = "sys.setswitchinterval(1000); threading.Thread(target=spin, daemon=True).start()"
+        spin = "def spin():\n    time.sleep(0.2)\n    while True: pass"
+        process.run(f"import sys, threading, time\n{spin}\ndef run():\n    {busy}\n    return [5]", {})
+        assert process.run("import time\ndef run():\n    time.sleep(0.5)\n    return [7]", {}).arrays[0] == 7
+        assert process.run("def run():\n    while True: pass", {}).outcome == "times out"
+
+
 def test_a_program_has_no_part_in_the_questions() -> None:
     """What it reads from its standard input is nothing, at once; the next question is there for the worker."""
     with Process(seconds=stretched(5)) as process:

@@ -18,7 +18,8 @@ import specgrad as sg
 from specgrad.check import ConformanceError, assert_conforms
 from specgrad.check.kernels.arrays import ARRAYS, GUARD, hand_out
 from specgrad.check.kernels.draw_inputs import KINDS, InputShapes
-from specgrad.check.kernels.reference import Reference, defines_infinities, defines_nan
+from specgrad.check.kernels.reference import Reference
+from specgrad.check.verdicts.defined_values import defines_infinities, defines_nan
 from specgrad.check.verdicts.judge import is_exact_on_integers
 from specgrad.rounding import Arithmetic
 

@@ -230,6 +230,29 @@ def test_cells_of_memory_mapped_arrays_and_of_tensors(tmp_path: Path) -> None:
     assert np.array_equal(read_cells(short, positions), short.float().numpy()[np.ix_(*positions)])
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_cells_of_short_floats_are_read_as_float32(dtype: str) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    a = normal(20, 30)
+    positions = np.array([3, 7, 19]), np.arange(10, 20)
+    short = a.astype(getattr(ml_dtypes, dtype))
+    wanted = short.astype(np.float32)[np.ix_(*positions)]
+    for given in (short, torch.from_numpy(a).to(getattr(torch, dtype))):
+        found = read_cells(given, positions)
+        assert found.dtype == np.float32
+        assert np.array_equal(found, wanted)
+
+
+def test_infinities_of_which_merged_nodes_make_something_else_are_open() -> None:
+    """Two products whose sum is inf - inf, or, folded, inf: PyTorch compiled may do either."""
+    first, second = np.float32([[2.0, 1.0]]), np.float32([[1.0], [-1.0]])
+    graph = sg.trace(lambda x: sg.matmul(sg.matmul(x, first), second), (2, 1))
+    x = np.float32([[np.inf], [3.0]])
+    for y in ([[np.nan], [3.0]], [[np.inf], [3.0]]):
+        assert SampledReference(graph).judge([x], [np.float32(y)]).verdict.kind == "cannot tell"
+    assert SampledReference(graph).judge([x], [np.float32([[np.nan], [4.0]])]).verdict.kind == "differs"
+
+
 def test_bfloat16_is_judged_as_bfloat16() -> None:
     x, w = (torch.from_numpy(a).bfloat16() for a in CASES["matmul"][1])
     graph = CASES["matmul"][0]

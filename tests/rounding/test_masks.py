@@ -75,6 +75,23 @@ def test_what_may_overflow_is_open() -> None:
     assert np.isinf(either.radius).all()
 
 
+@pytest.mark.parametrize(
+    "meant",
+    [
+        Arithmetic("float8_e4m3fn", accumulate="float32"),
+        Arithmetic("float8_e4m3fn"),
+        Arithmetic("float16", overflow="saturate"),
+        Arithmetic("float8_e5m2", accumulate="float32", overflow="saturate"),
+    ],
+)
+def test_where_no_infinity_can_be_stored_a_mask_of_it_is_open(meant: Arithmetic) -> None:
+    """float8_e4m3fn has none, and makes NaN of it (ml_dtypes); a saturating store makes the largest number."""
+    ball = local_radius("add", np.array([1.0, 2.0]), np.array([-np.inf, -np.inf]), arithmetic=meant)
+    assert np.isinf(ball.radius).all()
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    assert np.isnan(np.array(-np.inf).astype(ml_dtypes.float8_e4m3fn))
+
+
 def test_two_infinities_are_not_swallowed() -> None:
     inf = np.array([np.inf, -np.inf])
     assert np.isinf(local_radius("add", inf, -inf).radius).all()

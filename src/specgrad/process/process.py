@@ -107,7 +107,7 @@ class Process:
             when = AFTER_RETURN
             header, results = self._next_frame(PROTOCOL_SECONDS, None)
         except _SilenceError as silence:
-            if not alone and (when == AFTER_RETURN or silence.outcome != "times out"):
+            if not alone:
                 self.close()
                 return self.run(program, arrays, first)
             if silence.outcome is None or when == AFTER_RETURN:

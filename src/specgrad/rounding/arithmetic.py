@@ -167,6 +167,16 @@ class Arithmetic:
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "ulps"}
         return sentences(**{**given, "cores": None if self.cores is None else str(self.cores)})
 
+    @property
+    def keeps_infinities(self) -> bool:
+        """Return whether an infinite result is stored as one; where results saturate, or codes lack, it is not."""
+        return self.overflow == "open" and not self.format.finite
+
+    @property
+    def may_vanish(self) -> float:
+        """Return the size below which a number may count as zero before it is multiplied; 0 if none may."""
+        return max(self.tiny if self.flush else 0.0, 0.0 if self.factor is None else self.factor.tiny)
+
     def grown(self, total: Any, sums: int = 0) -> Any:
         """Return the largest relative change of a term by `total` operations, with `sums` sums by tensor cores."""
         return self.cores.growth(total, sums, self.inner.u) if self.cores and sums else growth(total, self.inner.u)

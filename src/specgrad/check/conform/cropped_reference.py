@@ -12,6 +12,7 @@ import numpy as np
 from specgrad.graph.graph import CONSTANT, Graph
 from specgrad.partition.cell_lines import CellLine, cell_line
 from specgrad.partition.cropped_graph import CroppedGraph, crop_to_boxes
+from specgrad.rounding.formats.number_format import SHORT
 from specgrad.scalar import Array
 from specgrad.window.footprint import Box, BoxRule, lengths, whole
 
@@ -145,14 +146,13 @@ class OutputReference:
 def read_cells(array: Any, positions: tuple[Array, ...]) -> Array:
     """Return the cells of an array at all combinations of positions, one sorted list per axis.
 
-    Of a memory-mapped array only those are read. A PyTorch tensor is not copied whole; bfloat16 becomes float32.
+    Of a memory-mapped array only those are read. A PyTorch tensor is not copied whole; bfloat16 and 8-bit floats become
+    float32, which holds them.
     """
-    short = str(getattr(array, "dtype", "")) == "torch.bfloat16"
+    given = array
     if hasattr(array, "detach"):
         array = array.detach()
-        import torch
-
-        array = (array.view(torch.int16) if short else array).numpy()
+        array = (array.view(_torch_integers(array)) if _is_short(array) else array).numpy()
     array = np.asanyarray(array)
     boxes = tuple(slice(int(p[0]), int(p[-1]) + 1) if len(p) else slice(0, 0) for p in positions)
     inside = array[boxes]
@@ -161,9 +161,26 @@ def read_cells(array: Any, positions: tuple[Array, ...]) -> Array:
         inside = np.take(inside, positions[apart[0]] - positions[apart[0]][0], axis=apart[0])
     elif apart:
         inside = inside[np.ix_(*(p - p[0] if len(p) else p for p in positions))]
-    return _as_float32(np.asarray(inside)) if short else np.asarray(inside)
+    return _as_float32(np.asarray(inside), given) if _is_short(given) else np.asarray(inside)
 
 
-def _as_float32(bits: Array) -> Array:
-    """Return bfloat16 numbers, given as 16-bit integers, as float32."""
-    return np.ascontiguousarray(bits.astype(np.int32) << 16).view(np.float32)
+def _is_short(array: Any) -> bool:
+    """Return whether an array or tensor is of a float type that NumPy lacks."""
+    return str(getattr(array, "dtype", "")).removeprefix("torch.") in SHORT
+
+
+def _torch_integers(tensor: Any) -> Any:
+    """Return PyTorch's type of integers of the same size as a tensor's cells."""
+    import torch
+
+    return torch.int16 if tensor.element_size() == 2 else torch.uint8
+
+
+def _as_float32(cells: Array, like: Any) -> Array:
+    """Return short floats as float32: cells of NumPy's, or the integers that stand for those of the tensor `like`."""
+    if not hasattr(like, "detach"):
+        return cells.astype(np.float32)
+    import torch
+
+    numbers: Array = torch.from_numpy(np.ascontiguousarray(cells)).view(like.dtype).float().numpy()
+    return numbers

@@ -20,6 +20,7 @@ from specgrad.op import shape_of
 from specgrad.rounding import Arithmetic
 from specgrad.scalar import Array
 
+from ..verdicts.defined_values import as_far_as_defined
 from ..verdicts.judge import Verdict, expected_balls, worst
 from .cell_sample import Selection
 from .cropped_reference import CroppedReference, OutputReference, read_cells
@@ -161,7 +162,7 @@ class SampledReference:
         graph = cropped.cut.graph_with_constants({p: read[p] for p in cropped.constants})
         arrays = [read[p] for p in cropped.inputs]
         (ball,) = expected_balls(graph, arrays, self.arithmetic, self.backend, self.formats)
-        tally.add(selection, got, ball)
+        tally.add(selection, got, as_far_as_defined(ball, graph, arrays))
         a = self.arithmetic
         if (a.dtype, a.operands, a.accumulate) == ("float32", None, None) and not self.formats:
             tally.add_usual(graph, arrays, got, self.backend)

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from specgrad.errors import ParameterError, need
-from specgrad.rounding.formats.number_format import FLOAT8
+from specgrad.rounding.formats.number_format import SHORT
 from specgrad.scalar import Array
 
 GUARD = 64  # cells before and behind a contiguous array, which no kernel may read or write
 LAYOUTS = ("contiguous", "strided", "transposed")
-SHORT = ("bfloat16", *FLOAT8)  # types that NumPy has not
 Give = Callable[[Array, str], Any]  # an array of numbers of that format, as the kernel takes them
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from specgrad.errors import ParameterError
 from specgrad.process import ProcessResult
 from specgrad.rounding import Arithmetic
+from specgrad.rounding.formats.number_format import SHORT
 
 from ..cases.generate import FINITE, Accept, draw_cases
 from ..cases.op_case import OpCase
@@ -21,7 +22,7 @@ from ..conform.repro_script import literal
 from ..runtimes import NotOffered
 from ..verdicts.judge import Verdict, expected
 from ..verdicts.run_case import CaseRunner, with_gradient
-from .arrays import SHORT, giver, to_numpy
+from .arrays import giver, to_numpy
 from .draw_inputs import to_format
 from .examine import Kernel
 from .result import ConformanceError, ConformanceSummary

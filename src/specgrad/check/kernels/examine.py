@@ -18,11 +18,12 @@ from specgrad.scalar import Array
 
 from ..runtimes import NotOffered
 from ..verdicts.arithmetic_classes import reclassify
+from ..verdicts.defined_values import as_far_as_defined, defines_nan
 from ..verdicts.judge import SEVERITY, Verdict, allowed_balls, judge_array, mismatches, worst
 from ..verdicts.observation import Observation
 from .arrays import giver, hand_out, to_numpy, type_name
 from .case import KernelCase
-from .reference import Reference, defines_infinities, defines_nan
+from .reference import Reference
 
 Kernel = Callable[..., Any]
 MANY_MULTIPLY_ADDS = 2**24  # beyond, PyTorch computes the reference where it is installed
@@ -178,7 +179,7 @@ class ReferenceExaminer:
         inputs, formats = case.numbers(graph), self.reference.formats(graph)
         with np.errstate(all="ignore"):
             balls = allowed_balls(graph, inputs, self.arithmetic, self._backend(graph), formats)
-        balls = [_as_far_as_defined(ball, graph, case) for ball in balls[-len(named) :]]
+        balls = [as_far_as_defined(ball, graph, list(case.arrays.values())) for ball in balls[-len(named) :]]
         pairs = zip(named, balls, strict=True)
         return [JudgedResult(name, got, ball, judge_array(name, got, ball)) for (name, got), ball in pairs]
 
@@ -212,15 +213,6 @@ class ReferenceExaminer:
         name = f"{self.arithmetic.dtype}-sums"
         text = f"explained by sums in {self.arithmetic.dtype}, not by sums in {self.arithmetic.accumulate}"
         return replace(answer.verdict, kind="other arithmetic", arithmetic=name, detail=text)
-
-
-def _as_far_as_defined(ball: Ball, graph: Graph, case: KernelCase) -> Ball:
-    """Return the ball, open in cells of which the reference does not say what NaN and infinities of the inputs make."""
-    if case.holds(np.isnan) and not defines_nan(graph):
-        return replace(ball, radius=np.full(ball.value.shape, np.inf))
-    if case.holds(np.isinf) and not defines_infinities(graph):
-        return replace(ball, radius=np.where(np.isfinite(ball.value), ball.radius, np.inf))
-    return ball
 
 
 def _outputs(graph: Graph, gradient: bool) -> list[int]:

@@ -9,10 +9,9 @@ from typing import Any
 
 from specgrad.errors import ParameterError, SpecgradError, need
 from specgrad.graph.builder import trace
-from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node
+from specgrad.graph.graph import Graph
 from specgrad.graph.transforms.autodiff import vjp
 from specgrad.interop.model import Model, open_model
-from specgrad.ops.elementwise import SELECT
 from specgrad.scalar import Array
 from specgrad.window import Shape
 
@@ -134,39 +133,3 @@ def _as_module(function: Callable[..., Any]) -> Any:
 def _one_line(error: Exception) -> str:
     """Return type and text of an error on one line of at most 300 characters."""
     return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
-
-
-# --- what it says of NaN and infinities -------------------------------------------------------------------------------
-
-
-def defines_nan(graph: Graph) -> bool:
-    """Return whether the graph says what a NaN becomes: nothing in it compares, chooses or jumps, and beside a matrix
-    product or convolution it looks for no largest cell.
-
-    A comparison may as well be written the other way round; and kernels of several layers, such as attention, look for
-    maxima by instructions that pass over a NaN.
-
-    >>> [defines_nan(trace(f, (3,))) for f in (lambda x: np.exp(x), lambda x: np.where(x > 0, x, 0))]
-    [True, False]
-    """
-    computed = _computed(graph)
-    merged = any(n.op.kernel for n in computed) and any(n.op.largest for n in computed)
-    return not merged and all(n.kind == "real" and not n.op.jumps and n.op is not SELECT for n in computed)
-
-
-def defines_infinities(graph: Graph) -> bool:
-    """Return whether the graph says what an infinity becomes: it defines NaN, and has at most one operator that rounds,
-    which is no exponential or its kin.
-
-    What merges two may compute inf - inf where the graph, as written, does not, and so may formulas of functions.
-
-    >>> [defines_infinities(trace(f, (3,))) for f in (lambda x: x * 2, lambda x: x * 2 + 1, lambda x: np.exp(x))]
-    [True, False, False]
-    """
-    rounding = [n.op for n in _computed(graph) if not n.op.exact]
-    return len(rounding) <= 1 and defines_nan(graph) and not any(op.transcendental for op in rounding)
-
-
-def _computed(graph: Graph) -> list[Node]:
-    """Return the nodes that are neither inputs nor constants."""
-    return [n for n in graph.nodes if n.op not in (INPUT, CONSTANT)]

@@ -171,8 +171,8 @@ def expected_balls(
     """Return the exact value and the allowance (radius) of every result, one ball each.
 
     Non-finite inputs: values are those of the specification, radii those for finite numbers in their place. Where those
-    give another value, the radius is infinite. `given` are the inputs, `arithmetic` the executions; `backend` ("numpy"
-    or "torch") computes; `formats` are of nodes in other formats.
+    give another value, or small numbers that count as zero do, the radius is infinite. `given` are the inputs,
+    `arithmetic` the executions; `backend` ("numpy" or "torch") computes; `formats` are of nodes in other formats.
     """
     finite = [replace_nonfinite(a) for a in given]
     report = radius(graph, *finite, arithmetic=arithmetic, backend=backend, formats=formats)
@@ -180,8 +180,32 @@ def expected_balls(
     if any((a != f).any() for a, f in zip(given, finite, strict=True)):
         values = leaves(in_float64(graph)(*given))
         open_ = _may_read_nonfinite(graph, given)
-        per_result = [_with_exact_value(ball, v, open_) for ball, v in zip(per_result, values, strict=True)]
+        others = _values_without_small(graph, given, arithmetic.may_vanish) or values
+        triples = zip(per_result, values, others, strict=True)
+        per_result = [_with_exact_value(ball, v, open_ | _differs(v, other)) for ball, v, other in triples]
     return per_result
+
+
+def _values_without_small(graph: Graph, given: Sequence[Array], below: float) -> list[Array] | None:
+    """Return the results if numbers below a size count as zero, which times an infinity is NaN; None if none are."""
+    wide = in_float64(graph)
+
+    def small(a: Array) -> Array:
+        return np.asarray((np.abs(a) < below) & (a != 0) & (a.dtype.kind == "f"))
+
+    def without(a: Array) -> Array:
+        return np.where(small(a), np.copysign(0.0, a), a) if small(a).any() else a
+
+    if not any(small(a).any() for a in (*given, *wide.constants.values())):
+        return None
+    few = replace(wide, constants={p: without(a) for p, a in wide.constants.items()})
+    return leaves(few(*map(without, given)))
+
+
+def _differs(value: Array, other: Array) -> Array:
+    """Return the mask of cells that are not finite in one array, and something else in the other."""
+    same = (value == other) | (np.isnan(value) & np.isnan(other))
+    return np.asarray(~same & ~(np.isfinite(value) & np.isfinite(other)))
 
 
 def replace_nonfinite(x: Array) -> Array:
@@ -216,12 +240,13 @@ def allowed_balls(
     formats: Mapping[str, str] | None = None,
 ) -> list[Ball]:
     """Return one ball per result of a graph that was asked for by itself: those of `expected_balls`, which has the same
-    parameters, or of radius 0 if every execution is exact.
+    parameters, or of radius 0 if every execution is exact. Open cells stay open: constants that are multiplied
+    beforehand may overflow beside a 0.
     """
     balls = expected_balls(graph, given, arithmetic, backend, formats)
     if formats or not is_exact_on_integers(graph, given, arithmetic):
         return balls
-    return [replace(ball, radius=np.zeros(ball.value.shape)) for ball in balls]
+    return [replace(ball, radius=np.where(np.isinf(ball.radius), np.inf, 0.0)) for ball in balls]
 
 
 def expected(question: OpCase, arithmetic: Arithmetic) -> list[Ball]:

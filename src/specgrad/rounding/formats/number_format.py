@@ -56,19 +56,19 @@ class Format:
         return float((2.0 - (1 + self.finite) * 2.0 ** (1 - self.digits)) * 2.0**self.highest)
 
     def holds(self, x: Array) -> Array:
-        """Return, elementwise, whether x (float64) is a number of this format; infinities and NaN are.
+        """Return, elementwise, whether x (float64) is a number of this format; NaN is, infinities where it has them.
 
         >>> FORMATS["bfloat16"].holds(np.array([1.0, 1.00390625, 257.0, 256.0]))
         array([ True, False, False,  True])
-        >>> FORMATS["float8_e4m3fn"].holds(np.array([448.0, 480.0, 2.0**-9, 2.0**-10]))
-        array([ True, False,  True, False])
+        >>> FORMATS["float8_e4m3fn"].holds(np.array([448.0, 480.0, 2.0**-9, 2.0**-10, np.inf]))
+        array([ True, False,  True, False, False])
         """
         exponent = np.maximum(np.frexp(x)[1] - 1, self.lowest)
         step = np.ldexp(1.0, exponent - (self.digits - 1))
         with np.errstate(all="ignore"):
             whole = np.ldexp(x, -(exponent - (self.digits - 1)))
         fits = (whole == np.rint(whole)) & (np.abs(x) <= self.largest) & (step > 0)
-        return np.asarray(fits | ~np.isfinite(x))
+        return np.asarray(fits | np.isnan(x) | (np.isinf(x) & (not self.finite)))
 
 
 FLOAT8 = {
@@ -85,6 +85,8 @@ FORMATS = FLOAT8 | {
 }
 OPERANDS = {"tf32": Format("tf32", 11, -126, 127)} | {name: FORMATS[name] for name in ("float16", "bfloat16", *FLOAT8)}
 REFERENCE = FORMATS["float64"]
+SHORT = ("bfloat16", *FLOAT8)
+"""Formats of which NumPy has no type; float32 holds their numbers."""
 FLUSHED = ("bfloat16", "float32", "float64")
 """Formats whose subnormal numbers may count as zero unless somebody says no; conversions to the others keep them."""
 

@@ -59,8 +59,12 @@ def _size_with_roundings(context: Context, ball: Ball, arg: Ball, k: int) -> Arr
     """Return the sum of absolute values of the terms of argument k, the ball `arg`, with all roundings of the node's
     `ball`.
     """
-    part = context.expansion_of(arg, k, context.arithmetic.fused)
-    return np.asarray((part.size + part.carried) * (1 + growth(_roundings(ball), context.arithmetic.inner.u)) * SLACK)
+    part, a = context.expansion_of(arg, k, context.arithmetic.fused), context.arithmetic
+    grown = 1 + growth(_roundings(ball), a.inner.u)
+    if ball.expansion is not None:
+        met = ball.expansion.count
+        grown *= (1 + growth(met.stores, a.u)) * (1 + growth(met.operands, a.factor.u if a.factor else 0.0))
+    return np.asarray((part.size + part.carried) * grown * SLACK)
 
 
 def _by_cores(ball: Ball) -> bool:
@@ -102,10 +106,10 @@ def _nearest(m: Array, form: Format) -> Array:
 def _with_infinities(context: Context, ball: Ball, args: Sequence[Ball], sizes: Sequence[Array]) -> Ball:
     """Return the ball with radius 0 where a summand is an infinity, and the other one the same or far from overflow.
 
-    `sizes` are those of the arguments.
+    `sizes` are those of the arguments. Nothing is said where infinities cannot be stored.
     """
     far = FAR_BELOW * context.arithmetic.largest
-    known = np.isinf(ball.value)
+    known = np.isinf(ball.value) & context.arithmetic.keeps_infinities
     for a, size in zip(args, sizes, strict=True):
         known = known & (is_exact_infinity(a) | (size <= far))
     return replace(ball, radius=np.where(known, 0.0, ball.radius)) if known.any() else ball
