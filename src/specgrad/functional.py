@@ -151,7 +151,7 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = _conv_transpose(1), _conv
 
 
 def _stride(stride: Size | None, rank: int) -> Any:
-    """Return a stride per axis; None, as for an empty one, if it is to be the kernel."""
+    """Return a stride for each of `rank` axes; None for None and for an empty one: it is to be the kernel."""
     return None if stride is None or stride == () or stride == [] else _tuple(stride, rank)
 
 

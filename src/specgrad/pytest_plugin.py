@@ -95,7 +95,10 @@ def _as_options(marked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _note(item: pytest.Item, text: str, done: Any) -> None:
-    """Put what became of a call into the test's report; `done` is its ConformanceSummary, None of a failure."""
+    """Put what became of a call, `text`, into the report of the test `item`.
+
+    `done` is its ConformanceSummary, None of a failure.
+    """
     row: dict[str, Any] = {"text": text, "test": item.nodeid, "ratio": None}
     if done is not None:
         nearest = done.nearest_limit[0] if done.nearest_limit else None

@@ -298,12 +298,12 @@ def check_same_kind(operator: str, arrays: Sequence[Array], given: Sequence[np.d
 
 
 def zeros(shape: tuple[int, ...], like: Array) -> Array:
-    """Return zeros of the scalar type of `like`."""
+    """Return an array of this shape of zeros of the scalar type of `like`."""
     return full(shape, 0, like)
 
 
 def full(shape: tuple[int, ...], value: Number, like: Array) -> Array:
-    """Return an array of `value` in the scalar type of `like`."""
+    """Return an array of this shape whose cells are `value` in the scalar type of `like`."""
     out = np.empty(shape, dtype=like.dtype)
     out[...] = literal(value, like)
     return out

@@ -103,7 +103,7 @@ class Constant:
         return unit if self.factors is None else unit * _foldings_of_cells(self.factors)[0]
 
     def folded_like(self, other: Constant) -> bool:
-        """Return whether every cell is rounded as often as that of an equal constant."""
+        """Return whether every cell is rounded as often as that of `other`, a constant of equal value."""
         if all(each.array.dtype != object and each.factors is None for each in (self, other)):
             return self.roundings == other.roundings
         return bool(np.array_equal(self.foldings()[1], other.foldings()[1]))

@@ -20,7 +20,7 @@ Layout = tuple[str, tuple[Any, ...], Shape]  # permute or reshape, its attribute
 
 
 def reshape_to(table: TermTable, x: int, shape: Shape) -> int:
-    """Return the value number of reshape(x), merged with a reshape inside."""
+    """Return the value number of x reshaped to `shape`, merged with a reshape inside."""
     if table.values[x].shape == shape:
         return x
     inner = table.single_atom(x)

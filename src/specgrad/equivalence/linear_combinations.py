@@ -34,7 +34,10 @@ def terms_of(table: TermTable, number: int) -> dict[int, Array]:
 
 
 def affine_value(table: TermTable, shape: Shape, terms: Terms, shift: Array) -> int:
-    """Return the number of the value sum of scale * atom + shift, in normal form."""
+    """Return the number of the value sum of scale * atom + shift, of this shape, in normal form.
+
+    `terms` are {atom number: scale}; scales and shift are exact and have one cell along axes on which they repeat.
+    """
     kept = {a: s for a, s in terms.items() if not all(v == 0 for v in s.flat)}
     if not kept:
         return table.value_of_constant(shape, shift)
@@ -223,7 +226,10 @@ def apply_layout(op: str, params: tuple[Any, ...], cells: Array, old: Shape, new
 
 
 def inverse_layout(atom: Atom, inner: Shape, cells: Array) -> Array:
-    """Return an array that repeats along axes of one cell, after the inverse of a permutation or reshape."""
+    """Return `cells`, which repeat along axes of one cell, after the inverse of `atom`, a permutation or reshape.
+
+    `inner` is the shape before it.
+    """
     if atom.op == "permute":
         return cells.transpose(np.argsort(atom.params[0]))
     return _reshape_repeated(cells, atom.shape, inner)
@@ -242,7 +248,8 @@ def _reshape_repeated(cells: Array, old: Shape, new: Shape) -> Array:
 
 
 def _common_blocks(old: Shape, new: Shape) -> list[tuple[range, range]]:
-    """Return axes of two shapes of as many cells, in the smallest blocks that have as many cells as each other.
+    """Return axes of `old` and `new`, two shapes of as many cells, in the smallest blocks that have as many cells as
+    each other.
 
     >>> _common_blocks((2, 3, 4), (6, 1, 4))
     [(range(0, 2), range(0, 1)), (range(2, 2), range(1, 2)), (range(2, 3), range(2, 3))]

@@ -82,7 +82,10 @@ def conv(c: TermApplication) -> int | None:
 
 
 def _absorb_channel_scale(table: TermTable, x: int, w: Constant, rank: int, groups: int) -> tuple[int, Constant]:
-    """Return (t, s*w) for conv(s*t, w) = conv(t, s*w) if s is one number per channel; else (x, w)."""
+    """Return (t, s*w) for conv(s*t, w) = conv(t, s*w) if s is one number per channel; else (x, w).
+
+    x has `rank` spatial axes; the convolution has `groups`.
+    """
     ndim = len(table.values[x].shape)
     parts = factor_out_scale(table, x, [a for a in range(ndim) if a != ndim - rank - 1])
     if parts is None:
@@ -120,7 +123,7 @@ def _apply_without_shift(c: TermApplication, atom: Atom, x: int) -> int:
 
 
 def _zero(rank: int) -> Array:
-    """Return the exact number 0 as an array of one cell."""
+    """Return the exact number 0 as an object array of one cell with `rank` axes."""
     return np.full((1,) * rank, Fraction(0), dtype=object)
 
 
@@ -136,8 +139,8 @@ def _map_constant_value(c: TermApplication, atom: Atom) -> int:
 
 
 def _map_constant(c: TermApplication, atom: Atom, cells: Array, shape: Shape) -> Array:
-    """Return W on a constant, `cells` broadcast to `shape`, by the operator's specification over exact numbers; raise
-    TooManyError if too large.
+    """Return what `atom`, a linear operator with weights W, makes of a constant, `cells` broadcast to `shape`, by the
+    operator's specification over exact numbers; raise TooManyError if too large.
     """
     assert atom.weights is not None
     w = c.table.constants[atom.weights]
@@ -175,8 +178,8 @@ def contract(c: TermApplication) -> int | None:
 
 
 def _flatten_leading(c: TermApplication, x: str, w: str, out: str) -> TermApplication:
-    """Return the call with its leading axes that the weights do not have merged into one; as it is if there are not
-    several.
+    """Return the call of x,w->`out` (letters of axes) with its leading axes that the weights do not have merged into
+    one; as it is if there are not several.
     """
     batch = [a for a in x if a not in w]
     if len(batch) < 2 or not x.startswith("".join(batch)) or not out.startswith("".join(batch)) or 0 in c.shape:
@@ -226,8 +229,8 @@ def avg_pool(c: TermApplication) -> int:
 
 
 def _window_sum(table: TermTable, x: int, window: Window, shape: Shape) -> int:
-    """Return the value number of the sum over each window of x, with padding as a node of its own; a window that covers
-    everything is a sum over axes.
+    """Return the value number, of this shape, of the sum over each window of x, with padding as a node of its own; a
+    window that covers everything is a sum over axes.
     """
     x = pad_for_window(table, x, window)
     window = window.unpadded()

@@ -138,8 +138,8 @@ def _constant_argument(
 
 
 def _track_constant(call: TermApplication, node: Node, given: dict[int, Constant], position: int) -> None:
-    """Record in `given` the constant at `position` if it is one permuted, reshaped or multiplied by few numbers: large
-    weights stay as they are.
+    """Record in `given` the constant that `node`, which is `call`, makes at `position` if it is one permuted, reshaped
+    or multiplied by few numbers: large weights stay as they are.
     """
     large = [k for k, a in enumerate(node.args) if isinstance(a, int) and a in given]
     if not large:
@@ -155,7 +155,11 @@ def _track_constant(call: TermApplication, node: Node, given: dict[int, Constant
 
 
 def _track_product(call: TermApplication, node: Node, given: dict[int, Constant], position: int) -> None:
-    """Record in `given`, at `position`, the product or quotient of a large constant and one of few numbers."""
+    """Record in `given`, at `position`, the product or quotient that `node` makes of a large constant and one of few
+    numbers.
+
+    Nothing is recorded for others.
+    """
     if math.prod(node.shape) <= MAX_EXACT_CELLS:
         return  # a constant as any other
     for k in (0, 1) if node.op is MUL else (0,):
@@ -174,7 +178,10 @@ def _track_product(call: TermApplication, node: Node, given: dict[int, Constant]
 
 
 def _fold_constants(call: TermApplication, node: Node) -> int | None:
-    """Return the constant value of a node whose arguments are all constant; None if it is not exact or too large."""
+    """Return the number of the constant value of a node whose arguments are all constant.
+
+    None if it is not exact or too large.
+    """
     if any(g is None for g in call.weights) or node.kind != "real" or node.op.index_args or node.op is SQRT:
         return None
     if (

@@ -32,8 +32,8 @@ def pad_for_window(table: TermTable, x: int, window: Window) -> int:
 
 
 def pad_value(table: TermTable, x: int, widths: Widths) -> int:
-    """Return the value number of pad(x), merged with a padding inside; a scale that is constant along the padded axes
-    is factored out.
+    """Return the value number of x padded with zeros by `widths` (before, after, gap per axis), merged with a padding
+    inside; a scale that is constant along the padded axes is factored out.
     """
     value = table.values[x]
     if not any(map(any, widths)):
@@ -53,13 +53,14 @@ def pad_value(table: TermTable, x: int, widths: Widths) -> int:
 
 
 def _has_no_gaps(widths: Widths) -> bool:
-    """Return whether no zeros are inserted between cells."""
+    """Return whether padding by `widths` inserts no zeros between cells."""
     return all(gap == 0 for _, _, gap in widths)
 
 
 def slice_value(table: TermTable, x: int, ranges: Ranges) -> int:
-    """Return the value number of slice(x), atom by atom; merged with a slice inside, or with a padding if steps are
-    1.
+    """Return the value number of x sliced by `ranges` (start, stop, step per axis), atom by atom.
+
+    Merged with a slice inside, or with a padding if steps are 1.
     """
     value = table.values[x]
     shape, ranges = value.shape, tuple(_shortest_range(*r) for r in ranges)
@@ -108,12 +109,15 @@ def _slice_terms(table: TermTable, value: AffineTerm, ranges: Ranges) -> int:
 
 
 def _slice_repeated(cells: Array, ranges: Ranges) -> Array:
-    """Return a slice of an array that repeats along its axes of one cell: those stay."""
+    """Return `cells`, which repeat along axes of one cell, sliced by `ranges`: those axes stay."""
     return cells[tuple(slice(None) if n == 1 else slice(*r) for n, r in zip(cells.shape, ranges, strict=True))]
 
 
 def _crop_of_pad(table: TermTable, pad: Atom, ranges: Ranges) -> int | None:
-    """Return the value number of crop(pad(x)) as pad(crop(x)); None if no cell of x remains on some axis."""
+    """Return the value number of the atom `pad`, of x, cropped to `ranges` (steps 1), written as pad(crop(x)).
+
+    None if no cell of x remains on some axis.
+    """
     x = pad.args[0]
     widths, inside = [], []
     for n, (before, _, _), (start, stop, _) in zip(table.values[x].shape, pad.params[0], ranges, strict=True):

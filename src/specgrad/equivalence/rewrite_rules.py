@@ -159,7 +159,7 @@ def _slice(c: TermApplication) -> int | None:
 
 @rule("concat")
 def _concat(c: TermApplication) -> int:
-    """Return the value number of a concatenation, with concatenations inside along the same axis written out."""
+    """Return the value number of a concatenation, with concatenations inside it along its own axis written out."""
     axis = c.params["axis"] % len(c.shape)
     args: list[int] = []
     for number in c.args:

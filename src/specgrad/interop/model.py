@@ -368,7 +368,7 @@ def refuse_other_formats(model: Any) -> None:
 
 
 def _onnx_types(model: Model) -> Iterator[tuple[str, str]]:
-    """Yield (what, type) of inputs, weights, constants and casts that are not float32.
+    """Yield (what, type) of inputs, weights, constants and casts of the model's file that are not float32.
 
     ParameterError for inputs of whole numbers.
     """

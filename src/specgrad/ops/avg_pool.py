@@ -171,7 +171,8 @@ def adaptive_output(name: str, x: Shape, output: Any, rank: int | None) -> Shape
 def adaptive_avg_pool(x: Value, output: PerAxis, *, rank: int | None = None) -> Value:
     """The mean over `output` cells: cell o is [floor(o*n/out), ceil((o+1)*n/out)) per axis.
 
-    Where out divides n this is avg_pool; sizes need not divide, and out may exceed n. PyTorch's adaptive_avg_pool.
+    Where out divides n this is avg_pool; sizes need not divide, and out may exceed n. PyTorch's adaptive_avg_pool. An
+    int `output` needs rank=. ShapeError for empty axes, and for more entries than x has axes.
 
     >>> adaptive_avg_pool(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), (2,))
     array([2., 4.])
@@ -220,7 +221,8 @@ def lp_pool(
     PyTorch's lp_pool1d/2d/3d for whole windows. Under `ceil` PyTorch multiplies the mean of the clipped window by the
     whole kernel; we sum what is there. ONNX defines it on absolute values: write lp_pool(specgrad.abs(x), ...). For p >
     1 the derivative of an all-zero window, and of one without a tap inside, is 0 ([K1]): its cotangent as in PyTorch,
-    its tangent too (PyTorch: NaN). ParameterError unless p > 0.
+    its tangent too (PyTorch: NaN). Stride defaults to the kernel; an int kernel needs rank=. ParameterError unless p >
+    0.
 
     >>> lp_pool(np.array([3.0, 4.0, 6.0, 8.0]), (2,))
     array([ 5., 10.])

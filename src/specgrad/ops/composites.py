@@ -66,7 +66,7 @@ def _pad_from_x(x: Value, pairs: Sequence[tuple[int, int]], mode: str, value: Nu
 def upsample_nearest(x: Value, factor: int | Sequence[int], *, rank: int | None = None) -> Value:
     """Repeat every cell `factor` times along the last axes: y[p] = x[floor(p / factor)].
 
-    ShapeError if the factors do not fit.
+    An int factor needs rank=. ShapeError if factors are below 1, or more than x has axes.
 
     >>> upsample_nearest(np.array([1.0, 2.0]), (2,))
     array([1., 1., 2., 2.])
@@ -257,8 +257,8 @@ def _reduce(operator: str, x: Value, reduction: Reduction) -> Value:
 def cross_entropy(x: Value, labels: Value, *, reduction: Reduction = "mean") -> Value:
     """-log_softmax(x)[label] with classes on axis 1 (axis 0 for one sample); labels are integer classes.
 
-    x is (C), (N, C) or (N, C, *spatial); labels have the same shape without the class axis. A label outside 0..C-1 is
-    refused; inside jax.jit, where nothing can be, its loss is NaN.
+    reduction is "mean", "sum" or "none". x is (C), (N, C) or (N, C, *spatial); labels have the same shape without the
+    class axis. A label outside 0..C-1 is refused; inside jax.jit, where nothing can be, its loss is NaN.
 
     >>> cross_entropy(np.zeros((1, 4)), np.array([2]))
     array(1.38629436)

@@ -33,7 +33,7 @@ from .layout import broadcast, reshape, sum_
 
 
 def _split_groups(x: Array, groups: int, rank: int) -> Array:
-    """Reshape (*batch, C, *spatial) to (batch, groups, C/groups, *spatial)."""
+    """Reshape (*batch, C, *spatial), with `rank` spatial axes, to (batch, groups, C/groups, *spatial)."""
     channel = x.ndim - rank - 1
     c = x.shape[channel]
     return x.reshape((math.prod(x.shape[:channel]), groups, c // groups, *x.shape[channel + 1 :]))
@@ -56,7 +56,7 @@ def at(w: Array, position: Shape) -> Array:
 
 
 def _biased(y: Array, b: Array | None, rank: int) -> Array:
-    """Return y plus the bias b per channel, if there is one."""
+    """Return y, with `rank` spatial axes, plus the bias b per channel; y itself if b is None."""
     return y if b is None else y + b.reshape(b.shape + (1,) * rank)
 
 
@@ -144,12 +144,14 @@ def _bilinear_jvp(op: Op, args: Any, dargs: Any, params: Any) -> Value | None:
 
 
 def _spread_bias(b: Value, shape: Shape, rank: int) -> Value:
-    """Broadcast b, a number per channel, to the output shape."""
+    """Return b, a number per channel, broadcast to the output shape, whose last `rank` axes are spatial."""
     return broadcast(reshape(b, shape_of(b) + (1,) * rank), shape)
 
 
 def _bias_cotangent(gy: Value, rank: int) -> Value:
-    """Return the cotangent of the bias: gy summed over all axes but the channels."""
+    """Return the cotangent of the bias: gy summed over all axes but the channels, which stand before `rank` spatial
+    ones.
+    """
     ndim = len(shape_of(gy))
     return sum_(gy, [a for a in range(ndim) if a != ndim - rank - 1])
 

@@ -338,7 +338,8 @@ def _max_and_index(x: Value, win: Window, return_indices: bool) -> Value:
 def adaptive_max_pool(x: Value, output: PerAxis, *, return_indices: bool = False, rank: int | None = None) -> Value:
     """The maximum over `output` cells: cell o is [floor(o*n/out), ceil((o+1)*n/out)) per axis.
 
-    return_indices=True also gives the flat position of each winner.
+    return_indices=True also gives the flat position of each winner. An int `output` needs rank=. ShapeError for empty
+    axes, and for more entries than x has axes.
 
     >>> adaptive_max_pool(np.array([1.0, 5.0, 3.0, 4.0, 2.0]), (2,))
     array([5., 4.])
@@ -406,7 +407,8 @@ def max_unpool(
     """Put every x[p] back at indices[p], zeros elsewhere; where an index comes twice the last one stays.
 
     The size is `output`, or (n-1)*s - lo - hi + k. PyTorch's max_unpool1d/2d/3d; its cotangent for an overwritten value
-    is not zero (it is not the adjoint of what it computes), ours is. ShapeError if the kernel has more axes than x.
+    is not zero (it is not the adjoint of what it computes), ours is. Stride defaults to the kernel; an int kernel needs
+    rank=. ShapeError if the kernel has more axes than x.
 
     >>> y, i = max_pool(np.array([1.0, 9.0, 3.0, 4.0]), (2,), return_indices=True)
     >>> max_unpool(y, i, (2,))
@@ -453,7 +455,9 @@ def _amax_spec(x: Array, *, axes: Shape, ties: str) -> Array:
 
 
 def _winners(x: Value, y: Value, axes: Shape) -> Value:
-    """Return 1 at every maximiser and 0 elsewhere; a NaN is one, since it is the maximum ([P1])."""
+    """Return 1 at every cell of x that equals y, the maximum over `axes`, and 0 elsewhere; a NaN is one, since it is
+    the maximum ([P1]).
+    """
     largest = broadcast(keep_axes(y, shape_of(x), axes), shape_of(x))
     return select(equal(x, x), equal(x, largest), 1)
 

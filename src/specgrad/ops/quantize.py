@@ -65,10 +65,9 @@ def _not_saturated(args: Any, t: Value, low: int | None, high: int | None) -> Va
 
 
 def _quantize_jvp(y: Value, args: Any, dargs: Any, *, low: int | None, high: int | None) -> Value | None:
-    """Return the tangent of quantize from `dargs`: that of the zero point where nothing is saturated; zero in x and
-    scale.
+    """Return the tangent of quantize from `dargs`: that of the zero point where nothing is saturated.
 
-    None if it is zero.
+    Zero in x and scale. None if it is zero. `low` and `high` are where it saturates.
     """
     return None if dargs[2] is None else _not_saturated(args, dargs[2], low, high)
 

@@ -139,7 +139,7 @@ def _spread_roundings(gy: Shape, *, cells: Shape, **params: Any) -> int:
 
 
 def max_readers(line: Resized) -> int:
-    """Return the largest number of taps of a resized axis that read one cell."""
+    """Return the largest number of taps of the resized axis `line` that read one cell."""
     return int(np.bincount(line.cells.reshape(-1), minlength=1).max())
 
 

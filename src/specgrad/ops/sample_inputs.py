@@ -13,7 +13,7 @@ from ..window import Shape, Window, adaptive, strided
 
 
 def sizes(rng: Random, rank: int, low: int = 1) -> Shape:
-    """Draw axis sizes that keep the number of cells small at every rank."""
+    """Draw `rank` axis sizes of at least `low`, which keep the number of cells small at every rank."""
     high = {0: 1, 1: 9, 2: 6, 3: 4}.get(rank, 3)
     return tuple(rng.randint(low, max(low, high)) for _ in range(rank))
 
@@ -24,7 +24,7 @@ def lead(rng: Random) -> Shape:
 
 
 def numbers(rng: Random, shape: Shape, *, low: int = -3, denominators: tuple[int, ...] = (1, 1, 1, 2, 3)) -> Array:
-    """Draw exact numbers from a small range, so that ties are common; an object array of Fractions.
+    """Draw an object array of Fractions, of this shape, from a small range, so that ties are common.
 
     Numerators lie in low..3, denominators are chosen from `denominators`.
     """
@@ -34,7 +34,7 @@ def numbers(rng: Random, shape: Shape, *, low: int = -3, denominators: tuple[int
 
 
 def positive(rng: Random, shape: Shape) -> Array:
-    """Draw positive exact numbers, an object array of Fractions."""
+    """Draw an object array of positive Fractions, of this shape."""
     return numbers(rng, shape, low=1)
 
 

@@ -52,7 +52,10 @@ def _pivot(z: Array, win: Window, padded: Padded) -> Array:
 
 
 def _smooth_spec(x: Array, *, window: Window, beta: Number, padded: Padded) -> Array:
-    """Compute smooth_max_pool: log(sum over taps of exp(beta*x)) / beta, over any scalar type."""
+    """Return smooth_max_pool: log(sum over taps of exp(beta*x)) / beta, over any scalar type.
+
+    A padded tap is x = 0 (`padded` "zero"), or left out ("ignore"; then 0 for a window without a tap inside).
+    """
     b = scalar.literal(beta, x)
     z = x * b
     m = _pivot(z, window, padded)

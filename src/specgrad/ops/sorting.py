@@ -374,7 +374,9 @@ def cumprod(x: Value, axis: int, *, exclusive: bool = False, reverse: bool = Fal
 
 @composite
 def prod(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
-    """The product over axes (None: all), 1 over no cells: the last cell of a running one, in row-major order.
+    """The product over axes (None: all.
+
+    Kept with size 1 by keepdims), 1 over no cells: the last cell of a running one, in row-major order.
 
     >>> prod(np.array([[1.0, 2.0], [3.0, 4.0]]), 1)
     array([ 2., 12.])
@@ -419,7 +421,7 @@ def _taps(x: Array, window: Window, cells: Array) -> tuple[Array, Array]:
 
 
 def _beside(cells: Array, lead: Shape) -> Array:
-    """Return the positions `cells` (taps, *out) with axes of length 1 for the leading ones, after that of the taps."""
+    """Return the positions `cells` (taps, *out) with an axis of length 1 for each of `lead`, after that of the taps."""
     return cells.reshape((len(cells), *[1] * len(lead), *cells.shape[1:]))
 
 

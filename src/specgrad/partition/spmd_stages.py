@@ -242,7 +242,7 @@ class Stages:
         return any(self.exchange(a, name) for name in self.axes[a].values())
 
     def number(self, at: At, names: tuple[str, ...]) -> int:
-        """Return the number of the device `at` among those that differ along the named axes."""
+        """Return the number of the device `at` among those that differ along the axes `names` of the mesh."""
         number = 0
         for name, count, k in zip(self.names, self.counts, at, strict=True):
             number = number * count + k if name in names else number

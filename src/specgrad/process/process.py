@@ -141,7 +141,10 @@ class Process:
             raise self._worker_error(when, silence.reason) from None
 
     def _next_frame(self, seconds: float, stage: str | None, request: bytes | memoryview = b"") -> Frame:
-        """Write `request`, then return the next frame; _SilenceError if it is late, missing or not of `stage`."""
+        """Write `request`, then return the next frame.
+
+        _SilenceError if it is missing, not of `stage`, or not there within `seconds`.
+        """
         worker = self._worker
         with _killed_after(worker, seconds) as over:
             frame = _exchange(worker, request)

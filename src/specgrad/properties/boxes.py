@@ -21,7 +21,8 @@ from .vnnlib1 import LinearExpression, Parsed, combine
 
 
 def merge_equal_cells(parsed: Parsed) -> tuple[Parsed, tuple[int, ...]]:
-    """Return the property over merged variables, and the variable index of every input cell.
+    """Return the property `parsed` over merged variables, of which assertions say that they are equal, and the variable
+    index of every input cell.
 
     >>> from .vnnlib1 import parse
     >>> text = "".join(f"(declare-const {n} Real)" for n in ("X_0", "X_1", "X_2", "Y_0"))

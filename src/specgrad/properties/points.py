@@ -74,7 +74,9 @@ def _preimage_bounds(case: Case, x: Array) -> tuple[list[tuple[Fraction, Fractio
 
 
 def _move_onto_inequalities(case: Case, alternative: Alternative, y: Array, points: Cells, x: Array) -> Cells:
-    """Return `points` moved, while they still round to x, until they satisfy the rows that name inputs."""
+    """Return `points` moved, while they still round to x, until they satisfy the rows of the alternative that name
+    inputs, as far as MOVE_ROUNDS rounds get; y are the outputs.
+    """
     lows, highs = _preimage_bounds(case, x)
     low, high = [max(pair) for pair in lows], [min(pair) for pair in highs]
     points = list(points)

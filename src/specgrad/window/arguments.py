@@ -19,7 +19,9 @@ from .window import Window
 
 
 def per_axis(operator: str, name: str, value: PerAxis, rank: int) -> Shape:
-    """Return one int per axis from the argument `name`, an int for all axes or a tuple of the right length; else raise.
+    """Return one int per axis from the argument `name`, an int for all `rank` axes, or a tuple of as many.
+
+    ShapeError for another length, ParameterError for what are no ints.
 
     >>> per_axis("conv", "stride", 2, 3)
     (2, 2, 2)
@@ -78,7 +80,7 @@ def kernel_of(operator: str, kernel: PerAxis, rank: int | None) -> Shape:
 
 
 def _pairs(operator: str, padding: Any, rank: int) -> tuple[tuple[int, int], ...]:
-    """Return padding as one (lo, hi) pair per axis.
+    """Return padding as one (lo, hi) pair for each of `rank` axes.
 
     ShapeError for another number of entries than axes, ParameterError for others.
     """
@@ -247,7 +249,8 @@ def pooling(
 ) -> Window:
     """Return the window of a pooling call: stride defaults to the kernel, an int kernel needs its rank.
 
-    `ceil` rounds output sizes up.
+    It lies over the last axes of `shape`. `ceil` rounds output sizes up. ShapeError for what does not fit,
+    ParameterError for an int kernel without rank.
     """
     return _cached_pooling(operator, shape, kernel, rank, stride, padding, dilation, ceil)
 
@@ -277,8 +280,9 @@ def refuse_adaptive(operator: str, window: Window | OpenWindow, why: str) -> Non
 
 
 def mapped(operator: str, shape: Shape, spatial: Shape) -> Shape:
-    """Return the leading axes of a value whose last axes must have the sizes `spatial`; else raise
-    ShapeError ([P4])."""
+    """Return the leading axes of `shape`, whose last axes must have the sizes `spatial`; else raise ShapeError
+    ([P4]).
+    """
     lead = shape[: max(0, len(shape) - len(spatial))]
     if shape != lead + spatial:
         raise ShapeError(operator, f"spatial sizes must be {spatial}; got shape {shape}", rule="W1")

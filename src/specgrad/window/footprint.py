@@ -38,7 +38,7 @@ Params = dict[str, Any]
 
 
 def whole(shape: Sequence[int]) -> Box:
-    """Return the box of all cells of an array."""
+    """Return the box of all cells of an array of this shape."""
     return tuple((0, n) for n in shape)
 
 

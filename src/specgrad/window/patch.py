@@ -90,7 +90,7 @@ class Patch:
         return np.where(outside, math.prod(sizes), flat)
 
     def union(self, other: Patch) -> Patch | None:
-        """Return the smallest patch around both; None if they move at different speeds."""
+        """Return the smallest patch around this and `other`; None if they move at different speeds."""
         if self.speed != other.speed:
             return None
         start = tuple(map(min, self.start, other.start))
@@ -98,6 +98,6 @@ class Patch:
         return Patch(self.speed, start, tuple(end - s for end, s in zip(ends, start, strict=True)))
 
     def margins(self, within: Patch) -> tuple[tuple[int, int], ...]:
-        """Return the cells before and after this patch in a larger one, per axis."""
+        """Return the cells before and after this patch in `within`, a larger one, per axis."""
         before = [s - t for s, t in zip(self.start, within.start, strict=True)]
         return tuple((b, m - n - b) for b, n, m in zip(before, self.size, within.size, strict=True))

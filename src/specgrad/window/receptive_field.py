@@ -86,7 +86,7 @@ def through(outer: ReceptiveField, inner: ReceptiveField) -> ReceptiveField | No
 
 
 def _inputs_of_span(span: Span, inner: ReceptiveField) -> Span:
-    """Return the inputs that an interval of inner outputs depends on."""
+    """Return the span of inputs that the span of inner outputs depends on; None: none."""
     if span is None:
         return None
     low, high = span

@@ -74,7 +74,7 @@ def phase(axis: Strided, residue: int) -> Phase | None:
 
 
 def residues(axis: Strided) -> list[tuple[int, int]]:
-    """Return (start, residue) of every tap in the padded input, split by the residues of the stride.
+    """Return (start, residue) of every tap of the axis in the padded input, split by the residues of the stride.
 
     >>> residues(Strided(9, 3, 2, 1, 0, 0, 4))
     [(0, 0), (0, 1), (1, 0)]
@@ -83,7 +83,9 @@ def residues(axis: Strided) -> list[tuple[int, int]]:
 
 
 def folded(axis: Strided, cells: int) -> tuple[int, int]:
-    """Return how many cells to add so that the stride divides them all, and how many strides they are then."""
+    """Return how many cells to add to `cells` so that the axis' stride divides them, and how many strides they are
+    then.
+    """
     more = -cells % axis.stride
     return more, (cells + more) // axis.stride
 
@@ -154,12 +156,13 @@ class ResidueClass(NamedTuple):
 
 
 def whole_tap(axis: Strided) -> int | None:
-    """Return the first tap that every output reads inside the input; None if there is none."""
+    """Return the first tap of the axis that every output reads inside the input; None if there is none."""
     return next((t for t in range(axis.kernel) if axis.tap(t)[0] == slice(0, axis.out)), None)
 
 
 def written(axis: Strided) -> list[ResidueClass]:
-    """Return the adjoint of reading taps, one residue class of the stride after the other.
+    """Return the adjoint of reading taps of the axis: where outputs add to cells, one residue class of the stride after
+    the other.
 
     >>> [(c.where, [w.tap for w in c.writes]) for c in written(Strided(8, 3, 2, 1, 1, 1, 4))]
     [(slice(0, 8, 2), [1]), (slice(1, 8, 2), [0, 2])]

@@ -46,12 +46,14 @@ def _materialised(x: Array, how: Sequence[AxisStep]) -> Array:
 
 
 def _unpadded(how: Sequence[AxisStep]) -> list[AxisStep]:
-    """Return the steps with padding 0, for an array that is padded already."""
+    """Return the steps `how` with padding 0, for an array that is padded already."""
     return [AxisStep(s.stride, s.dilation, 0, 0) for s in how]
 
 
 def _output_sizes(x: Shape, kernel: Shape, how: Sequence[AxisStep]) -> Shape:
-    """Return the output sizes for spatial sizes of x, a kernel and steps."""
+    """Return the output sizes for an input of shape x, whose last axes are spatial, a kernel and the steps `how` per
+    axis.
+    """
     return tuple(s.out(n, k) for n, k, s in zip(x[len(x) - len(how) :], kernel, how, strict=True))
 
 
@@ -214,7 +216,11 @@ def _by_columns(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Arr
 
 
 def _fold_first_axis(x: Array, kernel: int, first: AxisStep, rank: int) -> Array:
-    """Return x without its first spatial axis: outputs join the batch, taps the channels."""
+    """Return x (N, C, *spatial), `rank` spatial axes, without the first of them: outputs join the batch, taps the
+    channels.
+
+    That axis is read by `kernel` taps with the step `first`.
+    """
     still = [AxisStep(1, 1, 0, 0)] * (rank - 1)
     taps = _taps(x, (kernel,) + (1,) * (rank - 1), [first, *still])
     planes = jnp.moveaxis(jnp.concatenate([v for _, v in taps], axis=1), 2, 1)
@@ -298,13 +304,13 @@ def correlate(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array
 
 
 def _flat_batch(x: Array, rank: int) -> Array:
-    """Reshape (*batch, C, *spatial) to one batch axis."""
+    """Reshape (*batch, C, *spatial), with `rank` spatial axes, to one batch axis."""
     channel = x.ndim - rank - 1
     return x.reshape((math.prod(x.shape[:channel]), *x.shape[channel:]))
 
 
 def _add_bias(y: Array, b: tuple[Array, ...], rank: int) -> Array:
-    """Return y plus b[0], the bias per channel; y itself if b is empty."""
+    """Return y, with `rank` spatial axes, plus b[0], the bias per channel; y itself if b is empty."""
     return y + b[0].reshape(b[0].shape + (1,) * rank) if b else y
 
 
@@ -425,7 +431,10 @@ def conv_weight(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
 
 
 def _weight_gradient(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep], groups: int) -> Array:
-    """Return the gradient of a convolution in its weight by the fastest way; one batch axis."""
+    """Return the gradient of a convolution in its weight from x and gy, of one batch axis each, by the fastest way.
+
+    `how` has the step per axis.
+    """
     each = x.shape[1] // groups
     if on_cpu() and _shifted_is_faster((gy.shape[1], each, *kernel), groups, how, x.shape[-1]):
         return _weight_shifted(x, gy, kernel, how, groups)

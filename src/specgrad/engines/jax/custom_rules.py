@@ -192,7 +192,7 @@ def _jitted(call: LinearPrimitive) -> Callable[..., Array]:
 
 
 def _run_primitive(*args: Array, call: LinearPrimitive) -> Array:
-    """Run the primitive eagerly on arrays, as a jitted function."""
+    """Return the result of the primitive `call` on arrays, run eagerly as a jitted function."""
     return _jitted(call)(*args)
 
 
@@ -211,14 +211,14 @@ def _abstract_result(*args: Any, call: LinearPrimitive) -> Any:
 
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, call: LinearPrimitive) -> tuple[Array, Any]:
-    """Return value and tangent of the primitive at `primals` along `tangents`, by the operator's rule."""
+    """Return value and tangent of the primitive `call` at `primals` along `tangents`, by the operator's rule."""
     y = _call.bind(*primals, call=call)
     dy = call.tangent(y, _as_jax_arrays(primals), [None if type(t) is ad.Zero else t for t in _as_jax_arrays(tangents)])
     return y, ad.Zero(jax.typeof(y).to_tangent_aval()) if dy is None else dy
 
 
 def _transpose(gy: Any, *args: Any, call: LinearPrimitive) -> list[Any]:
-    """Return the cotangents of the undefined arguments of the primitive; None for the others."""
+    """Return the cotangents of the undefined arguments of the primitive `call`, from gy; None for the others."""
     missing = [i for i, a in enumerate(args) if ad.is_undefined_primal(a)]
     if type(gy) is ad.Zero:
         return [ad.Zero(a.aval) if ad.is_undefined_primal(a) else None for a in args]

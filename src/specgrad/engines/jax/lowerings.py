@@ -256,8 +256,8 @@ MAX_READERS_GATHERED = 8  # of one cell: takes instead of scatters; benchmarks/l
 
 
 def _reader_table(line: Resized) -> tuple[Any, Any, Any]:
-    """Return three arrays (rounds, cells) of a resized axis: an output that reads the cell, its weight, and whether
-    there is one.
+    """Return three arrays (rounds, cells) of the resized axis `line`: an output that reads the cell, its weight, and
+    whether there is one.
     """
     linear_taps = line.how == "linear"
     cells = np.concatenate(line.cells if linear_taps else line.cells[:1])
@@ -271,7 +271,8 @@ def _reader_table(line: Resized) -> tuple[Any, Any, Any]:
 
 
 def _spread_axis(gy: Array, axis: int, line: Resized) -> Array:
-    """Return the adjoint of resizing along one axis: each cell gathers from its readers, or outputs scatter.
+    """Return the adjoint of resizing along `axis`, by `line`, applied to gy: each cell gathers from its readers, or
+    outputs scatter.
 
     Cells gather if each has at most MAX_READERS_GATHERED readers.
     """

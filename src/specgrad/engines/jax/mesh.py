@@ -36,7 +36,9 @@ def cast_varying(x: Array, names: Iterable[str]) -> Array:
 
 
 def aval_like(aval: Any, shape: Shape, dtype: Any) -> Any:
-    """Return the abstract value of a result that varies as `aval`, split along axes that keep their size."""
+    """Return the abstract value of a result of this shape and type that varies as `aval`, split along axes that keep
+    their size.
+    """
     spec: list[Any] = [None] * len(shape)
     if len(shape) == len(aval.shape):
         spec = [s if n == m else None for s, n, m in zip(_mesh_axes(aval), shape, aval.shape, strict=True)]

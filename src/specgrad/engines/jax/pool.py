@@ -171,7 +171,7 @@ def _wins(b: Array, a: Array, b_inside: Mask, a_inside: Mask, at: int) -> Array:
 
 
 def _max_by_taps(line: WindowAxis, x: Array) -> tuple[Array, Route]:
-    """Return the maximum along one axis, tap after tap, and its route: v -> v at the first winner."""
+    """Return the maximum of x along the axis of `line`, tap after tap, and its route: v -> v at the first winner."""
     first, *others = line.read_strided(x, -math.inf)
     best, seen = first, line.inside(0)
     offset = jnp.zeros(best.shape, jnp.int8 if line.axis.kernel <= 127 else jnp.int32)
@@ -189,7 +189,8 @@ def _max_by_taps(line: WindowAxis, x: Array) -> tuple[Array, Route]:
 
 
 def _max_by_doubling(line: WindowAxis, x: Array) -> tuple[Array, Route]:
-    """Return the maximum along one axis in log2(k) steps, and its route: v -> v at the first winner.
+    """Return the maximum of x along the strided axis of `line` in log2(k) steps, and its route: v -> v at the first
+    winner.
 
     Each step joins windows of w cells that start w apart; its mask tells which half won.
     """
@@ -229,7 +230,9 @@ def _every_stride(x: Array, stride: int, at: int) -> Array:
 # benchmarks/jax_ops.py, rows max_pool: doubling wins at stride 1 from k = 4, taps below and at strides 2 and 3.
 # `few_jumps` (large kernels, small strides) is an operation count, not measured.
 def _axis_max_with_route(line: WindowAxis, x: Array) -> tuple[Array, Route]:
-    """Return the maximum along one axis and its route, by taps or by doubling, whichever is faster."""
+    """Return the maximum of x along the axis of `line` and its route (v -> v at the first winner), by taps or by
+    doubling, whichever is faster.
+    """
     axis = line.axis
     if isinstance(axis, Adaptive) or axis.kernel <= 3:
         return _max_by_taps(line, x)
@@ -261,7 +264,10 @@ def routed_max(x: Array, window: Window) -> MaxRoute:
 
 
 def winner_of(route: Route, shape: Shape, window: Window) -> Array:
-    """Return the flat position of every winner, -1 for an empty window: the route applied to the positions."""
+    """Return the flat position of every winner, -1 for an empty window: the route applied to the positions.
+
+    `shape` is that of the input.
+    """
     cells = np.arange(math.prod(window.size), dtype=np.int32).reshape(window.size)
     return zero_if_empty(route(jnp.broadcast_to(cells, shape)), window, -1)
 
@@ -291,12 +297,15 @@ def _reduce_window(x: Array, start: float, join: Any, axes: Sequence[tuple[int, 
 
 
 def _needs_padded_copy(axis: Strided) -> bool:
-    """Return whether XLA would materialise the padding for strided slices, which costs more than the maximum."""
+    """Return whether XLA would materialise the padding of this axis for strided slices, which costs more than the
+    maximum.
+    """
     return axis.stride > 1 and max(axis.pads) > 0
 
 
 def _max_along(line: WindowAxis, x: Array) -> Array:
-    """Return the maximum along one axis: slices for small kernels, reduce_window for others.
+    """Return the maximum of x over the windows along the axis of `line`: slices for small kernels, reduce_window for
+    others.
 
     Measured in benchmarks/jax_ops.py, rows max_pool.
     """
@@ -345,12 +354,13 @@ max_pool = jax.jit(_max_pool, static_argnames="window")
 
 
 def _sum_taps(line: WindowAxis, x: Array) -> Array:
-    """Return the sum along one axis, tap by tap, in a form that transposes well."""
+    """Return the sum of x over the windows along the axis of `line`, tap by tap, in a form that transposes well."""
     return functools.reduce(jnp.add, line.read(x, 0))
 
 
 def _sum_along(line: WindowAxis, x: Array) -> Array:
-    """Return the sum along one axis: slices for small kernels, reduce_window for others.
+    """Return the sum of x over the windows along the axis of `line`: slices for small kernels, reduce_window for
+    others.
 
     Measured in benchmarks/jax_ops.py, rows avg_pool.
     """
@@ -369,7 +379,7 @@ def window_sum(x: Array, window: Window) -> Array:
 
 
 def _spread_along(line: WindowAxis, gy: Array) -> Array:
-    """Return the adjoint of the sum along one axis.
+    """Return the adjoint of the sum over the windows along the axis of `line`, applied to gy.
 
     By transposed slices, or for many taps by window sums of gy spaced out.
     """
@@ -408,7 +418,9 @@ def avg_pool(x: Array, window: Window, divisor: Divisor) -> Array:
 
 @rounded_once
 def avg_spread(gy: Array, window: Window, divisor: Divisor) -> Array:
-    """Return the adjoint of avg_pool: gy, divided, added to every cell of its window."""
+    """Return the adjoint of avg_pool: gy, divided by `divisor` (a number, "padded" or "inside"), added to every cell of
+    its window.
+    """
     return window_spread(_divide(gy, window, divisor), window)
 
 
@@ -437,7 +449,7 @@ def _finite_or_zero(m: Array) -> Array:
 def _weighted_sum_along(
     line: WindowAxis, b: Array, m: Array, s: Array | None, pivot: Array | None, fill: tuple[float, float]
 ) -> tuple[Array, Array]:
-    """Return the largest m and sum_t s_t * exp(b*(m_t - pivot)) along one axis.
+    """Return the largest m and sum_t s_t * exp(b*(m_t - pivot)) along the axis of `line`.
 
     The pivot is the largest m unless given; s is 1 if None; `fill` is m and s of a padded tap.
     """

@@ -125,7 +125,7 @@ def _split_arguments(graph: Graph, derived: Graph, args: tuple[Any, ...]) -> tup
 
 
 def _function_of_wrt(forward: ShardedForward, wrt: Wrt, given: Values) -> tuple[Any, list[int], list[Array]]:
-    """Return the real outputs as a function of the inputs in `wrt`, their positions, and their values.
+    """Return the real outputs as a function of the inputs in `wrt`, their positions, and their values in `given`.
 
     The function returns all outputs as auxiliary values.
     """
@@ -149,8 +149,9 @@ def _forward(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> l
 
 
 def _jvp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
-    """Return outputs and tangents, flat, for arguments of specgrad.jvp; the graph `derived` says how they are
-    structured.
+    """Return outputs and tangents along the inputs `wrt`, flat, for arguments of specgrad.jvp.
+
+    The graph `derived` says how they are structured.
     """
     given, tangents = _split_arguments(forward.graph, derived, args)
     function, where, chosen = _function_of_wrt(forward, wrt, given)
@@ -161,8 +162,9 @@ def _jvp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[
 
 
 def _vjp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
-    """Return outputs and cotangents, flat, for arguments of specgrad.vjp; the graph `derived` says how they are
-    structured.
+    """Return outputs and cotangents of the inputs `wrt`, flat, for arguments of specgrad.vjp.
+
+    The graph `derived` says how they are structured.
     """
     given, cotangents = _split_arguments(forward.graph, derived, args)
     function, where, chosen = _function_of_wrt(forward, wrt, given)
@@ -171,7 +173,10 @@ def _vjp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[
 
 
 def _grad(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
-    """Return the gradients, flat, for arguments of specgrad.grad; the graph `derived` says how they are structured."""
+    """Return the gradients in the inputs `wrt`, flat, for arguments of specgrad.grad.
+
+    The graph `derived` says how they are structured.
+    """
     given, _ = _split_arguments(forward.graph, derived, args)
     function, where, chosen = _function_of_wrt(forward, wrt, given)
     (y,), pull, _ = jax.vjp(function, chosen, has_aux=True)

@@ -227,7 +227,10 @@ def pad_to_block(x: Array, shape: Shape) -> Array:
 
 
 def with_halo(x: Array, axis: int, name: str, exchange: AxisExchange) -> Array:
-    """Return a block x with the cells that its device reads of others, along the mesh axis `name` that cuts `axis`."""
+    """Return a block x with the cells that its device reads of others, along the mesh axis `name` that cuts `axis`.
+
+    `exchange` says which. Cells that are in no block are 0.
+    """
     x, here = cast_varying(x, (name,)), lax.axis_index(name)
     pieces = [x]
     for piece in exchange.pieces:

@@ -213,10 +213,10 @@ def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps:
 
 
 def _layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Tensor:
-    """Return F.layer_norm; for half types in float32 if weight or bias need a gradient, since PyTorch would sum that in
-    half.
+    """Return F.layer_norm.
 
-    `eps` is added to the variance.
+    For half types in float32 if weight or bias need a gradient, since PyTorch would sum that in half. The last axes of
+    x have `shape`; `eps` is added to the variance.
     """
     if x.dtype in HALF_TYPES and needs_grad(*(v for v in (weight, bias) if v is not None)):
         wide: Tensor = _layer_norm_in_float32(x, shape, weight, bias, eps)

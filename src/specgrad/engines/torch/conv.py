@@ -27,7 +27,7 @@ def split_first_axis(win: Window) -> tuple[Window, Window]:
 
 
 def one_batch_axis(x: Tensor, rank: int) -> Tensor:
-    """(*batch, C, *spatial) as (N, C, *spatial)."""
+    """Reshape (*batch, C, *spatial), with `rank` spatial axes, to (N, C, *spatial)."""
     return x.reshape((math.prod(x.shape[: x.ndim - rank - 1]), *x.shape[x.ndim - rank - 1 :]))
 
 

@@ -51,7 +51,9 @@ def planes(x: Tensor, rank: int) -> Tensor:
 
 
 def on_planes(shape: Shape, rank: int, f: Unary) -> Unary:
-    """Return f, a function of (N, C, *spatial), as one of tensors with the leading axes of `shape`."""
+    """Return f, a function of (N, C, *spatial), as one of tensors with the leading axes of `shape`, before `rank`
+    spatial ones.
+    """
     lead = shape[: len(shape) - rank]
     if len(lead) == 2 and 0 not in lead:
         return f

@@ -64,7 +64,10 @@ def _as_rank_2(window: Window, native: tuple[Any, ...]) -> tuple[int, Shape, Sha
 
 
 def _fill_by_channels(rank: int, args: tuple[Any, ...], x: Tensor, y: Tensor, index: Tensor) -> None:
-    """Write maximum and argmax of x, (groups, channels, *spatial), to y and index, chunk by chunk."""
+    """Write maximum and argmax of x, (groups, channels, *spatial), to y and index, chunk by chunk.
+
+    `args` are those of the native operator over `rank` axes.
+    """
     step = min(len(x), max(1, CHUNK_BYTES // (x[0].numel() * x.element_size())))
     scratch = x.new_empty((step, *x.shape[1:])).contiguous(memory_format=LAYOUT[rank])
     for start in range(0, len(x), step):

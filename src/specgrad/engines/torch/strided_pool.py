@@ -97,7 +97,10 @@ class StridedAxis:
         return out
 
     def spread(self, g: Tensor, out: Tensor, scratch: Scratch) -> Tensor:
-        """Write to `out`, for every input cell, the sum of g over the windows that read it."""
+        """Write to `out`, for every input cell, the sum of g over the windows that read it, and return `out`.
+
+        `scratch` lends buffers.
+        """
         totals = (self._sum_of_readers(g, n, scratch) for n in range(len(self.cells)))
         if self.pairs and out.is_contiguous():
             torch.complex(*totals, out=torch.view_as_complex(out.unflatten(-1, (-1, 2))))  # both in one pass
@@ -107,7 +110,11 @@ class StridedAxis:
         return out
 
     def _sum_of_readers(self, g: Tensor, residue: int, scratch: Scratch) -> Tensor:
-        """Return the sum of g over the windows that read the cells of one residue modulo the stride."""
+        """Return the sum of g over the windows that read the cells of one residue modulo the stride: g itself, or a
+        buffer.
+
+        The buffer is one of `scratch`, overwritten by the next call.
+        """
         _, count, writes = self.cells[residue]
         here = g.ndim + self.axis
         if len(writes) == 1 and count == g.shape[here] and self.taps[writes[0].tap].whole:
@@ -181,7 +188,10 @@ class SlicedPool:
         return y
 
     def _first_maximum(self, x: Tensor, out: Tensor, scratch: Scratch) -> None:
-        """Write the maximum of every window to `out`, last axis first; of equal zeros the first in its window."""
+        """Write the maximum of every window of x to `out`, by buffers of `scratch`, last axis first.
+
+        Of equal zeros the first in its window.
+        """
         for line, shape in zip(self.lines[:0:-1], self.last_first, strict=False):
             to = scratch(line.axis, (len(x), *shape), x.dtype)
             x = line.reduce_taps(line.views(x), to, first_maximum)

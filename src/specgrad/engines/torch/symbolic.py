@@ -29,7 +29,7 @@ class OpenCompiled(Compiled):
         return PerSize(self.graph, self._program_at, first=1 if self._owns else 0)
 
     def _program_at(self, bound: Graph) -> Compiled:
-        """Return the program of the graph at certain sizes, without parameters of its own."""
+        """Return the program of `bound`, the graph at certain sizes, without parameters of its own."""
         other = Compiled(bound)
         other._owns = self._owns
         other._prepare_call()

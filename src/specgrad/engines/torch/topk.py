@@ -45,8 +45,9 @@ def lower_top(x: Shape, *, axis: int, k: int, largest: bool) -> Kernel:
 
 
 def topk(x: Any, k: Any, *, axis: int, largest: bool) -> Kernel | None:
-    """Return a kernel for (values, positions) of the k largest (or smallest) cells; None for invalid k or types, so
-    that the operators raise their error.
+    """Return a kernel for (values, positions) of the k largest (or smallest) cells along `axis`.
+
+    None for invalid k or types, so that the operators raise their error.
     """
     if not x.is_floating_point() or not 0 <= k <= x.shape[axis]:
         return None
@@ -60,8 +61,9 @@ def topk(x: Any, k: Any, *, axis: int, largest: bool) -> Kernel | None:
 
 
 def _by_stable_sort(t: Tensor, axis: int, k: int, largest: bool, last: bool) -> Tensor:
-    """Return positions of the k largest (or smallest) cells of t by a stable sort; of equal cells the first, or with
-    `last` the last.
+    """Return positions of the k largest (or smallest) cells of t along `axis` by a stable sort.
+
+    Of equal cells the first, or with `last` the last.
     """
     t = t.flip(axis) if last else t
     order = t.sort(dim=axis, descending=largest, stable=True).indices.narrow(axis, 0, k)
@@ -69,10 +71,9 @@ def _by_stable_sort(t: Tensor, axis: int, k: int, largest: bool, last: bool) -> 
 
 
 def _by_topk_if_distinct(t: Tensor, axis: int, k: int, largest: bool) -> Tensor | None:
-    """Return positions of the k largest (or smallest) cells of t by torch.topk; None if two of the first k+1 cells are
-    equal.
+    """Return positions of the k largest (or smallest) cells of t along `axis` by torch.topk.
 
-    torch.topk leaves the order of equal cells open.
+    None if two of the first k+1 cells are equal. torch.topk leaves the order of equal cells open.
     """
     more = min(k + 1, t.shape[axis])
     values, i = torch.topk(t, more, axis, largest)

@@ -211,7 +211,7 @@ def _field_extent(data: bytes, at: int, wire: int) -> tuple[int, int]:
 
 
 def extent(shape: Shape) -> int:
-    """Return the number of cells, with empty axes counted as one, as NumPy counts before it allocates."""
+    """Return the number of cells of a shape, with empty axes counted as one, as NumPy counts before it allocates."""
     return math.prod(n for n in shape if n)
 
 
@@ -272,7 +272,7 @@ def tensor(proto: TensorProto, folder: Path | None, budget: ByteBudget, name: st
 
     `name` replaces its own in errors.
 
-    ModelError for other element types that are not read, and for segments.
+    ModelError for other element types, segments, and data that do not fit; their size is charged to `budget`.
     """
     what = f"tensor {shown(name if name is not None else proto.name)}"
     dtype = DTYPES.get(proto.data_type)
@@ -305,7 +305,7 @@ def _check_length(what: str, declared: int, held: int, unit: str) -> None:
 
 
 def _from_typed_field(proto: TensorProto, what: str, cells: int, dtype: np.dtype[Any]) -> Array:
-    """Return the numbers of a tensor's typed data field; half floats stand there as their bits.
+    """Return the numbers of a tensor's typed data field, flat, in `dtype`; half floats stand there as their bits.
 
     ModelError, with `what` as the tensor's name, unless there are as many as `cells` and all fit the type.
     """

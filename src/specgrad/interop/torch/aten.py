@@ -321,7 +321,7 @@ def _unchanged(self: Value) -> Value:
 
 
 def _dropout(input: Value, p: float, train: bool) -> Value:
-    """Convert aten.dropout with rate p in inference: the value itself; ParameterError in training."""
+    """Convert aten.dropout with rate p in inference: `input` itself; ParameterError if `train`."""
     if train:
         raise ParameterError("dropout", "train=True draws random numbers; call module.eval() first", rule="P5")
     return input
@@ -380,7 +380,7 @@ def _pool_with_indices(pool: Converter) -> Converter:
 
 
 def _adaptive_max(rank: int) -> Converter:
-    """Return the converter of adaptive_max_pool, whose overload always returns indices, too."""
+    """Return the converter of adaptive_max_pool over `rank` axes, to (maxima, indices): its overload returns both."""
     pool = getattr(F, f"adaptive_max_pool{rank}d")
     return lambda self, output_size: pool(self, output_size, True)
 

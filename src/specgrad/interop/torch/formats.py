@@ -35,13 +35,13 @@ def float_type(module: torch.nn.Module) -> str:
 
 
 def tensors_of(inputs: Sequence[Any], dtype: torch.dtype | None = None) -> list[torch.Tensor]:
-    """Arrays or tensors as tensors; floats in the given type, unless it is None."""
+    """Return arrays or tensors, `inputs`, as tensors; floats in the type `dtype`, unless it is None."""
     tensors = [a if isinstance(a, torch.Tensor) else torch.from_numpy(np.array(a)) for a in inputs]
     return [t.to(dtype) if dtype is not None and t.is_floating_point() else t for t in tensors]
 
 
 def numbers_of(tensors: Sequence[torch.Tensor]) -> list[Array]:
-    """Arrays of the same numbers as `tensors`, halves as float32; NumPy has no bfloat16."""
+    """Return NumPy arrays of the numbers of `tensors`, halves as float32; NumPy has no bfloat16."""
     return [(t.float() if t.dtype in HALVES else t).detach().numpy().copy() for t in tensors]
 
 

@@ -79,7 +79,7 @@ def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
 
 
 def _constant_node(value: TensorProto | Array, name: str) -> NodeProto:
-    """Return a node that holds a tensor."""
+    """Return a node Constant that holds `value` and gives it the name `name`."""
     tensor = value if isinstance(value, TensorProto) else numpy_helper.from_array(value)
     return helper.make_node("Constant", [], [name], value=tensor)
 
@@ -153,7 +153,7 @@ def _loop(c: OnnxNode) -> Iterator[list[NodeProto]]:
 
 
 def _keeps_condition(body: onnx.GraphProto) -> bool:
-    """Return whether a loop's condition is handed on as it came, so that only the count ends it."""
+    """Return whether the `body` of a loop hands its condition on as it came, so that only the count ends it."""
     same = {node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity" and node.input}
     name = body.output[0].name
     for _ in range(len(same)):

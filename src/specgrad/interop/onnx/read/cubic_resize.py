@@ -88,7 +88,10 @@ def _coordinates(c: OnnxNode, n: int, out: int, scale: Fraction, where: str) -> 
 
 
 def _weighted_cells(n: int, out: int, scale: Fraction, where: str, exclude: bool) -> Array:
-    """Return 1 for cells from -2 to n + 1 that may have a weight for an output, (out, n + 4), else 0."""
+    """Return a float32 array (out, n + 4): 1 where a cell from -2 to n + 1 may have a weight for an output, else 0.
+
+    `scale`, `where` and `exclude` are those of `cubic_resize`.
+    """
     line = resized(n, out, 1 / scale, where, "linear")
     sources = [line.source(o) for o in range(out)]
     near = [[abs(s - i) < REACH and (not exclude or 0 <= i < n) for i in range(-2, n + 2)] for s in sources]

@@ -182,7 +182,10 @@ def open_shapes(model: onnx.ModelProto, given: Given) -> dict[str, tuple[Any, ..
 
 
 def _symbolic_shape(info: onnx.ValueInfoProto, given: Given, symbols: dict[str, SymbolicSize]) -> tuple[Any, ...]:
-    """Return the shape of an input, with symbolic sizes for names in `given` and for an open batch axis."""
+    """Return the shape of the input `info`: as in `given`, where names are symbolic sizes, else as declared.
+
+    An open batch axis becomes a symbolic size. New ones are entered in `symbols`; None for another open size.
+    """
     if info.name in given:
         return tuple(_symbolic_size(n, symbols) if isinstance(n, str) else n for n in given[info.name])
     dims = list(info.type.tensor_type.shape.dim)

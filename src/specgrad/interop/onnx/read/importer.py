@@ -178,7 +178,7 @@ class Importer:
         return self.recorded[name]
 
     def integer_variable(self, name: str) -> Var:
-        """Return an integer value as a variable.
+        """Return the integer value `name` as a variable.
 
         Constants become floats that hold them exactly, recorded at the first call.
         """
@@ -192,7 +192,9 @@ class Importer:
         return self.recorded[name]
 
     def _mark_format(self, var: Var, name: str) -> Var:
-        """Note the number format in which a runtime computes the variable, and return it."""
+        """Note in `formats` the number format in which a runtime computes the value `name`, and return `var`, its
+        variable.
+        """
         if self.types[name] in FORMATS:
             self.formats[var.id] = FORMATS[self.types[name]]
         return var
@@ -211,7 +213,7 @@ class Importer:
     # --- values that are known while importing ------------------------------------------------------------------
 
     def constant_value(self, name: str) -> Array | None:
-        """Return the array of a value that depends on constants only, cached.
+        """Return the array of the value `name` if it depends on constants only, cached.
 
         None if it depends on an input or is large.
         """
@@ -223,7 +225,7 @@ class Importer:
         return self._known[value.id]
 
     def repeated_number(self, name: str) -> Any:
-        """Return the number of a value that is one constant cell, reshaped and broadcast; else None."""
+        """Return the number of the value `name` if it is one constant cell, reshaped and broadcast; else None."""
         value = self.values[name]
         if not isinstance(value, Var):
             return None
@@ -235,7 +237,7 @@ class Importer:
         return array.reshape(-1)[0].item() if array is not None and array.size == 1 and array.dtype != object else None
 
     def repeated_row(self, name: str) -> Var | None:
-        """Return the row that a matrix repeats by broadcasting (or is, by a reshape to one row); else None."""
+        """Return the row that the matrix `name` repeats by broadcasting (or is, by a reshape to one row); else None."""
         value = self.values[name]
         if not isinstance(value, Var) or len(value.shape) != 2:
             return None

@@ -74,7 +74,7 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 def _use_of_input(
     info: onnx.ValueInfoProto, readers: Mapping[str, list[tuple[Any, int]]], tensors: Mapping[str, onnx.TensorProto]
 ) -> InputUse:
-    """Return what is done with one input, and with values that are its cells moved.
+    """Return what is done with the input `info`, and with values that are its cells moved.
 
     `readers` has, by value, the nodes that read it and as which input; `tensors` are the initializers by name.
     """

@@ -51,7 +51,8 @@ def _depends_on_inputs(c: OnnxNode, var: Var) -> bool:
 
 
 def _numbers_of_positions(c: OnnxNode, i: int, var: Var) -> Var:
-    """Return computed positions as numbers: each reads its own number from a row of all of them.
+    """Return `var`, input i, which holds computed positions, as numbers: each reads its own number from a row of all of
+    them.
 
     Refused: positions other than those of a top_index, of which it is not known how far they go.
     """

@@ -307,7 +307,10 @@ def _pad(c: OnnxNode) -> Value:
 
 
 def _pad_constant(c: OnnxNode, x: Value, widths: list[tuple[int, int]], value: Any) -> Value:
-    """Pad with a constant; negative widths crop. ShapeError if they crop more than there is."""
+    """Return x padded with `value`, (low, high) cells per axis; negative widths crop.
+
+    ShapeError if they crop more than there is.
+    """
     shape = shape_of(x)
     if any(n + min(lo, 0) + min(hi, 0) < 0 for n, (lo, hi) in zip(shape, widths, strict=True)):
         c.refuse(f"pads {widths} crop more than shape {shape} has", None, ShapeError)
@@ -567,7 +570,10 @@ def _cast_to(c: OnnxNode, target: int) -> Value:
 
 
 def _cast_known(c: OnnxNode, x: Array, target: int) -> Array:
-    """Return known numbers in another type; refused are floats beyond an integer type, of which ONNX says nothing."""
+    """Return known numbers x in the ONNX type `target`, floats cut off to integers.
+
+    Refused are floats beyond an integer type, of which ONNX says nothing.
+    """
     dtype = DTYPES[target]
     if x.dtype.kind == "f" and dtype.kind in "iu":
         whole, limits = np.trunc(x.astype(np.float64)), np.iinfo(dtype)

@@ -389,7 +389,10 @@ def _register_reduction(
 
 
 def _log_sum_exp(x: Value, axes: Any, keepdims: bool) -> Value:
-    """Return log(sum(exp(x))) over axes, shifted by the largest cell."""
+    """Return log(sum(exp(x))) over `axes`, none of them negative, shifted by the largest cell.
+
+    With `keepdims` these axes stay with size 1.
+    """
     largest = amax(x, axes, keepdims=True)
     shifted = log(sum_(exp(sub(x, largest)), axes, keepdims=True))
     y = add(shifted, largest)

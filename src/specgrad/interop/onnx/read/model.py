@@ -183,7 +183,7 @@ def _graph_outputs(importer: Importer, graph: onnx.GraphProto) -> tuple[Var, ...
 
 
 def _output_variable(importer: Importer, name: str) -> Var:
-    """Return an output as a variable; known integers become an int64 constant."""
+    """Return the output `name` as a variable; known integers become an int64 constant, which is recorded."""
     value = importer.values[name]
     if isinstance(value, Var) or value.dtype.kind not in "iub":
         return importer.variable(name)
@@ -199,8 +199,9 @@ def run_model(
 ) -> tuple[Importer, list[str], list[UnsupportedNode]]:
     """Convert every node that can be; return the importer, the names of the inputs, and the nodes that were skipped.
 
-    `input_shapes` closes open sizes, by input. `skipped_types` has shape and element type of values that skipped nodes
-    compute: they become inputs, and reading goes on behind them. ModelError for a model that cannot be read at all.
+    `folder` has external data, `budget` limits bytes. `input_shapes` closes open sizes, by input. `skipped_types` has
+    shape and element type of values that skipped nodes compute: they become inputs, and reading goes on behind them.
+    ModelError for a model that cannot be read at all.
     """
     _check_model(model)
     importer = Importer(folder, budget, model.graph, _opset(model))
@@ -231,8 +232,9 @@ def import_model(
 ) -> OnnxGraph:
     """Import a plain model as a graph; unless `partial`, raise the error of nodes that were skipped.
 
-    `input_shapes` closes open sizes, by input; `notes` say what was done to the file before. `skipped_types` has shape
-    and element type of values that skipped nodes compute: they become inputs.
+    `folder` has external data, `budget` limits bytes. `input_shapes` closes open sizes, by input; `notes` say what was
+    done to the file before. `skipped_types` has shape and element type of values that skipped nodes compute: they
+    become inputs.
     """
     importer, names, passed = run_model(model, folder, budget, input_shapes, skipped_types)
     if not partial:

@@ -83,7 +83,7 @@ class OnnxNode:
         return self.attribute(name, "ints", default)
 
     def floating(self, name: str, default: Any = REQUIRED) -> float:
-        """Return a float attribute at its exact float32 value, the default rounded to float32.
+        """Return the float attribute `name` at its exact float32 value, the default rounded to float32.
 
         Refused: numbers that float32 does not hold.
         """
@@ -112,7 +112,7 @@ class OnnxNode:
         return tensor(proto, self.importer.folder, self.importer.budget, self.name)
 
     def graph(self, name: str) -> GraphProto:
-        """Return an attribute that is a graph."""
+        """Return the attribute `name`, which must be a graph; refused otherwise."""
         graph: GraphProto = self.attribute(name, "graph")
         return graph
 
@@ -340,6 +340,10 @@ def register_unary(op: Op) -> Operator:
 
 
 def later_operator(name: str) -> Operator | None:
-    """Return the converter of an ONNX operator whose record was registered after the table was made, or None."""
+    """Return the converter of the ONNX operator `name` if its record was registered after the table was made, else
+    None.
+
+    It is registered here.
+    """
     named = (op for op in REGISTRY.values() if op.names.onnx == name and op.names.opsets)
     return next(map(register_unary, named), None)

@@ -43,7 +43,8 @@ def _whole_numbers(c: OnnxNode, i: int) -> Value:
 
 
 def _broadcast_parameter(c: OnnxNode, i: int, value: Value, shape: Shape, axis: int) -> Value:
-    """Return a scale or zero point broadcast to `shape`: one number, or one per entry of `axis`.
+    """Return `value`, a scale or zero point, which is input i, broadcast to `shape`: one number, or one per entry of
+    `axis`.
 
     ShapeError for other shapes.
     """
@@ -61,7 +62,10 @@ def _broadcast_parameter(c: OnnxNode, i: int, value: Value, shape: Shape, axis: 
 
 
 def _minus_zero_point(c: OnnxNode, i: int, zero: int, axis: int = 0) -> Value:
-    """Return input i minus its zero point, exact in integers."""
+    """Return input i minus its zero point, input `zero` (one number, or one per entry of `axis`), exact in integers.
+
+    Without a zero point it is input i.
+    """
     q = _whole_numbers(c, i)
     if not c.has(zero):
         return q
@@ -79,7 +83,8 @@ def _times_scales(c: OnnxNode, q: Value, *scales: tuple[int, int]) -> Value:
 
 
 def _requantize(c: OnnxNode, y: Value, scale: int, zero: int, axis: int = 0) -> Value:
-    """Return quantize(y) with scale and zero point from inputs.
+    """Return quantize(y) with scale and zero point from the inputs of these numbers, one each or one per entry of
+    `axis`.
 
     The result has the type of the zero point, to which the node's `result_type` is set; one that is not in INTEGERS is
     refused.

@@ -72,7 +72,7 @@ class Direction:
     peepholes: tuple[Value, ...] = ()
 
     def gate(self, rows: Value, i: int) -> Value:
-        """Return the columns of gate i."""
+        """Return the columns of gate i of `rows` (batch, gates * hidden)."""
         hidden = self.sizes.hidden
         return slice_(rows, None, slice(i * hidden, (i + 1) * hidden))
 
@@ -272,7 +272,8 @@ def _unroll_sequences(
 ) -> tuple[Value, State]:
     """Return Y of one direction, (steps, 1, batch, hidden), and its last state; behind a sequence's end Y is 0.
 
-    `lengths` are those of the batch's sequences; if `backwards`, each is read from its end.
+    `lengths` are those of the batch's sequences; if `backwards`, each is read from its end. The direction `way` begins
+    in `start`; `place` says which cells of Y a part of the batch fills at a step.
     """
     steps, hidden = way.sizes.steps, way.sizes.hidden
     ys, lasts = [], []
@@ -312,6 +313,7 @@ def recurrent(
 ) -> tuple[Value, ...]:
     """Return Y, Y_h and, of an LSTM, Y_c, after setting the node's `result_types`.
 
+    sizes      of the layer
     functions  the activations that are meant if none are named
     step       the next state from one step's products and the state before
     states     1, or 2 with a cell
@@ -341,7 +343,9 @@ def recurrent(
 def _float_layer(
     c: OnnxNode, gates: int, functions: Sequence[str], step: Step, states: int = 1, apart: bool = False
 ) -> tuple[Value, ...]:
-    """Return the results of a layer in floats; see `recurrent`, and `apart` in `_float_direction`.
+    """Return Y, Y_h and, with two states, Y_c of a layer in floats, of which `step` computes one step.
+
+    `apart`: the last gate's recurrent bias goes with its product.
 
     `gates` is their number, `functions` are the default activations, `states` is 1, or 2 with a cell. ShapeError for
     weights whose shapes do not fit.

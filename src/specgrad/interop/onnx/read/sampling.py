@@ -25,7 +25,7 @@ from .node import OnnxNode, operator
 
 
 def _beside_cells(s: Value, cells: int) -> tuple[Value, Value]:
-    """Return coordinates with an axis of length 1 behind, and the positions of an axis of `cells` cells."""
+    """Return coordinates s with an axis of length 1 behind, and the positions 0..cells-1 as float32."""
     return reshape(s, (*s.shape, 1)), np.arange(cells, dtype=np.float32)
 
 

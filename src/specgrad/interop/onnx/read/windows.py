@@ -43,7 +43,7 @@ def spatial(c: OnnxNode, shape: Shape | None = None) -> Shape:
 
 
 def _steps(c: OnnxNode, name: str, rank: int) -> Shape:
-    """Return strides or dilations, one per axis; 1 if they are left out.
+    """Return the attribute `name`, strides or dilations, one for each of `rank` axes; 1 if they are left out.
 
     ShapeError for another number of them, and outside 1..MAX_STEP.
     """
@@ -63,7 +63,9 @@ def _pairs(c: OnnxNode, pads: list[int], rank: int) -> tuple[tuple[int, int], ..
 
 
 def _padding(c: OnnxNode, rank: int) -> Padding:
-    """Return the padding of auto_pad or pads; refused if both are given."""
+    """Return the padding over `rank` axes: (low, high) pairs of pads, or a word of auto_pad; refused if both are
+    given.
+    """
     auto = c.string("auto_pad", "NOTSET")
     pads = c.ints("pads", None)
     if auto not in AUTO_PADS:
@@ -84,7 +86,7 @@ def _refuse_negative_same_padding(
 ) -> None:
     """Refuse the node if SAME would pad by less than `least` cells in all, where runtimes disagree.
 
-    `given` holds padding, stride and dilation. Down to `least` all runtimes pad by 0.
+    `sizes` are spatial, `given` holds padding, stride and dilation. Down to `least` all runtimes pad by 0.
     """
     if given["padding"] not in ("same_upper", "same_lower"):
         return

@@ -51,7 +51,10 @@ def _crop_to_windows(w: Writer, x: str, window: Window, value: float = 0) -> tup
 
 
 def _merge_batch(w: Writer, x: str, shape: Shape, rank: int) -> str:
-    """Merge all batch axes of the value x into one, and return the name of the result."""
+    """Reshape the value x, of this shape, to (batch, C, *spatial) with `rank` spatial axes.
+
+    Return the name of the result.
+    """
     return w.reshape(x, shape, (math.prod(shape[: len(shape) - rank - 1]), *shape[len(shape) - rank - 1 :]))
 
 
