@@ -122,9 +122,10 @@ class Engine:
         return compute
 
     def run(self, op: Op, args: Sequence[Any], params: Params) -> Any:
-        """Compute one eager call. It is written out flat: this is the entire cost of a call beyond the engine's own.
+        """Return the result of one eager call of `op` on tensors.
 
-        ScalarError for integer tensors that are neither indices nor masks nor only moved.
+        It is written out flat: this is the entire cost of a call beyond the engine's own. ScalarError for integer
+        tensors that are neither indices nor masks nor only moved.
         """
         tensor = self.tensor
         shapes = []
@@ -141,7 +142,7 @@ class Engine:
         return record_call(compute or self.kernel_for(op, shapes, params), *args)
 
     def _run_with_numbers(self, op: Op, args: Sequence[Any], params: Params) -> Any:
-        """Compute one eager call with arguments that are not tensors: Python numbers, NumPy indices.
+        """Return the result of one eager call with arguments that are not tensors: Python numbers, NumPy indices.
 
         ScalarError for integer tensors that are neither indices nor masks nor only moved.
         """

@@ -65,7 +65,7 @@ def relu(x: Value) -> Value:
 
 
 def _leaky_spec(x: Array, *, slope: Number) -> Array:
-    """Compute leaky_relu: x where x > 0, else slope*x, over any scalar type."""
+    """Return leaky_relu: x where x > 0, else slope*x, over any scalar type."""
     above = scalar.compare("leaky_relu", operator.gt, x, scalar.zeros(x.shape, x))
     return np.where(above, x, x * scalar.literal(slope, x))
 
@@ -311,7 +311,7 @@ def _pi(x: Array) -> Any:
 
 
 def _pdf_spec(x: Array) -> Array:
-    """Compute the density of the standard normal distribution, exp(-x*x/2) / sqrt(2*pi), over any scalar type."""
+    """Return the density of the standard normal distribution, exp(-x*x/2) / sqrt(2*pi), over any scalar type."""
     two = scalar.literal(2, x)
     root = scalar.apply("sqrt", np.asarray(_pi(x) * two, dtype=x.dtype)) if x.size else x
     return np.asarray(scalar.apply("exp", -(x * x) / two) / root)

@@ -47,7 +47,7 @@ def _divide(x: Array, win: Window, divisor: Divisor) -> Array:
 
 
 def _avg_spec(x: Array, *, window: Window, divisor: Divisor) -> Array:
-    """Compute avg_pool: the sum of x over every window, divided as `divisor` says, over any scalar type."""
+    """Return avg_pool: the sum of x over every window, divided as `divisor` says, over any scalar type."""
     y = scalar.zeros(x.shape[: x.ndim - window.rank] + window.out, x)
     for tap in window.taps():
         tap.add_to_outputs(y, tap.read_inputs(x))
@@ -55,7 +55,7 @@ def _avg_spec(x: Array, *, window: Window, divisor: Divisor) -> Array:
 
 
 def _spread_spec(gy: Array, *, window: Window, divisor: Divisor) -> Array:
-    """Compute avg_spread, the adjoint of avg_pool: every cell of gy, divided as `divisor` says, added to all cells of
+    """Return avg_spread, the adjoint of avg_pool: every cell of gy, divided as `divisor` says, added to all cells of
     its window.
     """
     share = _divide(gy, window, divisor)
@@ -66,7 +66,9 @@ def _spread_spec(gy: Array, *, window: Window, divisor: Divisor) -> Array:
 
 
 def _case(rng: Random, transpose: bool) -> Case:
-    """Draw random arguments and parameters of avg_pool, or of its adjoint (`transpose`), for the law tests."""
+    """Return random arguments and parameters of avg_pool, or of its adjoint (`transpose`), drawn by `rng`, for the law
+    tests.
+    """
     win = sample_inputs.window(rng, ceil=True, any_axis=True)
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + (win.out if transpose else win.size))
     return (x,), {"window": win, "divisor": rng.choice(("padded", "inside", 3, -2))}

@@ -162,7 +162,7 @@ def softmax(x: Value, axis: int = -1) -> Value:
 
 
 def _per_channel(v: Value, rank: int) -> Value:
-    """Reshape v, a vector of one number per channel, to broadcast before `rank` axes."""
+    """Return v, a vector of one number per channel, reshaped to broadcast before `rank` axes."""
     return reshape(v, shape_of(v) + (1,) * rank)
 
 

@@ -64,7 +64,7 @@ def _shape(x: Shape, z: Shape, *, spec: str) -> Shape:
 
 
 def _spec(x: Array, z: Array, *, spec: str) -> Array:
-    """Compute contract: the einsum `spec` of x and z, over any scalar type."""
+    """Return contract: the einsum `spec` of x and z, over any scalar type."""
     if x.dtype == object and 0 in x.shape + z.shape:
         return scalar.zeros(_shape(x.shape, z.shape, spec=spec), x)
     return np.asarray(np.einsum(spec, x, z, optimize=x.dtype != object), dtype=np.result_type(x, z))
@@ -101,7 +101,7 @@ def _roundings(x: Shape, z: Shape, *, spec: str) -> int:
 
 
 def _case(rng: Random) -> Case:
-    """Draw random arguments and parameters of contract for the law tests."""
+    """Return random arguments and parameters of contract, drawn by `rng`, for the law tests."""
     spec = rng.choice(("ab,bc->ac", "abc,abd->acd", "a,a->", "ab,ab->ab", "a,b->ab", "abc,cd->abd", "ab,ab->b"))
     x, z, _ = _parse(spec)
     extent = {c: rng.choice((1, 2, 3, 0) if rng.random() < 0.2 else (1, 2, 3)) for c in x + z}

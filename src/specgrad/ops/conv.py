@@ -33,19 +33,19 @@ from .layout import broadcast, reshape, sum_
 
 
 def _split_groups(x: Array, groups: int, rank: int) -> Array:
-    """Reshape (*batch, C, *spatial), with `rank` spatial axes, to (batch, groups, C/groups, *spatial)."""
+    """Return (*batch, C, *spatial), with `rank` spatial axes, reshaped to (batch, groups, C/groups, *spatial)."""
     channel = x.ndim - rank - 1
     c = x.shape[channel]
     return x.reshape((math.prod(x.shape[:channel]), groups, c // groups, *x.shape[channel + 1 :]))
 
 
 def _flatten_spatial(x: Array) -> Array:
-    """Reshape (batch, groups, channels, *spatial) to one spatial axis, for a matrix product."""
+    """Return (batch, groups, channels, *spatial) reshaped to one spatial axis, for a matrix product."""
     return x.reshape((*x.shape[:3], math.prod(x.shape[3:])))
 
 
 def _split_weight_groups(w: Array, groups: int) -> Array:
-    """Reshape (A, B, *kernel) to (groups, A/groups, B, *kernel)."""
+    """Return (A, B, *kernel) reshaped to (groups, A/groups, B, *kernel)."""
     return w.reshape((groups, w.shape[0] // groups, *w.shape[1:]))
 
 
@@ -118,7 +118,7 @@ def _conv_shape(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> S
 
 
 def _conv_spec(x: Array, w: Array, b: Array | None = None, *, window: Window, groups: int) -> Array:
-    """Compute conv of x with w plus b: the sum over taps of weights times the cells read, over any scalar type."""
+    """Return conv of x with w plus b: the sum over taps of weights times the cells read, over any scalar type."""
     shape = _conv_shape(x.shape, w.shape, window=window, groups=groups)
     cells = _split_groups(x, groups, window.rank)
     y = scalar.zeros((cells.shape[0], groups, w.shape[0] // groups, *window.out), x)
@@ -173,7 +173,7 @@ def _multiply_adds(x: Shape, w: Shape, *_: Shape, window: Window, groups: int) -
 
 
 def _channels_case(rng: Random) -> tuple[Window, int, int, int, Shape]:
-    """Draw (window, groups, input channels, output channels, batch shape)."""
+    """Return (window, groups, input channels, output channels, batch shape), drawn by `rng`."""
     win = sample_inputs.window(rng)
     groups = rng.choice((1, 1, 2, 3))
     batch = sample_inputs.lead(rng) if win.rank < 3 else rng.choice(((), (2,)))
@@ -181,7 +181,7 @@ def _channels_case(rng: Random) -> tuple[Window, int, int, int, Shape]:
 
 
 def _conv_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of conv for the law tests."""
+    """Return random arguments and parameters of conv, drawn by `rng`, for the law tests."""
     win, groups, c_in, c_out, batch = _channels_case(rng)
     x = sample_inputs.numbers(rng, (*batch, c_in, *win.size))
     w = sample_inputs.numbers(rng, (c_out, c_in // groups, *win.kernel))
@@ -247,7 +247,7 @@ def _transpose_shape(x: Shape, w: Shape, *b: Shape, window: Window, groups: int)
 
 
 def _transpose_spec(x: Array, w: Array, b: Array | None = None, *, window: Window, groups: int) -> Array:
-    """Compute conv_transpose of x with w plus b: weights times x added where each tap reads, over any scalar type."""
+    """Return conv_transpose of x with w plus b: weights times x added where each tap reads, over any scalar type."""
     shape = _transpose_shape(x.shape, w.shape, window=window, groups=groups)
     cells = _split_groups(x, groups, window.rank)
     y = scalar.zeros((cells.shape[0], groups, w.shape[1], *window.size), x)
@@ -268,7 +268,7 @@ def _transpose_vjp(gy: Value, y: Value, args: Any, *, window: Window, groups: in
 
 
 def _transpose_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of conv_transpose for the law tests."""
+    """Return random arguments and parameters of conv_transpose, drawn by `rng`, for the law tests."""
     win, groups, c_out, c_in, batch = _channels_case(rng)
     x = sample_inputs.numbers(rng, (*batch, c_in, *win.out))
     w = sample_inputs.numbers(rng, (c_in, c_out // groups, *win.kernel))
@@ -337,9 +337,7 @@ def _weight_shape(x: Shape, gy: Shape, *, window: Window, groups: int) -> Shape:
 
 
 def _weight_spec(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
-    """Compute conv_weight, the gradient of conv in its weight: per tap, products of x and gy summed over all
-    outputs.
-    """
+    """Return conv_weight, the gradient of conv in its weight: per tap, products of x and gy summed over all outputs."""
     shape = _weight_shape(x.shape, gy.shape, window=window, groups=groups)
     cells, cotangents = _split_groups(x, groups, window.rank), _split_groups(gy, groups, window.rank)
     gw = scalar.zeros((groups, shape[0] // groups, *shape[1:]), x)
@@ -371,7 +369,7 @@ def _weight_vjp(gw: Value, y: Value, args: Any, **params: Any) -> tuple[Value, V
 
 
 def _weight_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of conv_weight for the law tests."""
+    """Return random arguments and parameters of conv_weight, drawn by `rng`, for the law tests."""
     win, groups, c_in, c_out, batch = _channels_case(rng)
     x, gy = sample_inputs.numbers(rng, (*batch, c_in, *win.size)), sample_inputs.numbers(rng, (*batch, c_out, *win.out))
     return (x, gy), {"window": win, "groups": groups}

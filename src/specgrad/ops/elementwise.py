@@ -87,7 +87,7 @@ def _div_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
 
 
 def _quotient_case(rng: Random) -> Case:
-    """Draw random arguments of div for the law tests; divisors are positive."""
+    """Return random arguments of div, drawn by `rng` for the law tests; divisors are positive."""
     (x,), _ = number_cases(1)(rng)
     return (x, cases.positive(rng, x.shape)), {}
 
@@ -266,7 +266,7 @@ def equal(x: Value, y: Value) -> Value:
 
 
 def _select_spec(c: Array, a: Array, b: Array) -> Array:
-    """Compute select: a where c is not 0, else b, over any scalar type."""
+    """Return select: a where c is not 0, else b, over any scalar type."""
     return np.asarray(np.where(c != 0, a, b))
 
 
@@ -288,7 +288,7 @@ def _select_vjp(gy: Value, y: Value, args: Any) -> tuple[None, Value, Value]:
 
 
 def _select_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of select for the law tests."""
+    """Return random arguments and parameters of select, drawn by `rng`, for the law tests."""
     (a, b), _ = number_cases(2)(rng)
     return (cases.numbers(rng, a.shape, low=0, denominators=(3,)), a, b), {}
 
@@ -353,7 +353,7 @@ _POSITIVE = number_cases(1, cases.positive)
 
 
 def _perfect_squares(rng: Random) -> Case:
-    """Draw squares of random positive numbers, whose roots are rational."""
+    """Return squares of random positive numbers, whose roots are rational, drawn by `rng`."""
     (x,), _ = _POSITIVE(rng)
     return (x * x,), {}
 
@@ -452,7 +452,7 @@ SQRT = unary(
 
 
 def _sign_spec(x: Array) -> Array:
-    """Compute the sign of x: 1 above 0, -1 below, 0 at 0, NaN for NaN; over any scalar type."""
+    """Return the sign of x: 1 above 0, -1 below, 0 at 0, NaN for NaN; over any scalar type."""
     zero, one = scalar.zeros(x.shape, x), scalar.literal(1, x)
     above, below = (scalar.compare("sign", test, x, zero) for test in (operator.gt, operator.lt))
     signs = np.where(above, one, np.where(below, -one, zero))
@@ -518,7 +518,7 @@ def abs_(x: Value) -> Value:
 
 
 def _power_spec(x: Array, *, exponent: Number) -> Array:
-    """Compute x**exponent, over any scalar type: by products and roots where it is a multiple of 1/2, else by exp and
+    """Return x**exponent, over any scalar type: by products and roots where it is a multiple of 1/2, else by exp and
     log.
     """
     if exponent == int(exponent):

@@ -55,12 +55,12 @@ def positions(name: str, i: Array, cells: int) -> Array:
 
 
 def _gather_spec(x: Array, i: Array, *, axis: int) -> Array:
-    """Compute gather: the cells of x at positions i along `axis`, over any scalar type."""
+    """Return gather: the cells of x at positions i along `axis`, over any scalar type."""
     return np.take(x, positions("gather", i, x.shape[axis]), axis=axis)
 
 
 def _scatter_spec(gy: Array, i: Array, *, axis: int, size: int) -> Array:
-    """Compute scatter by its definition, over any scalar type: cells i of an axis of `size` collect gy."""
+    """Return scatter by its definition, over any scalar type: cells i of an axis of `size` collect gy."""
     at = positions("scatter", i, size).reshape(-1)
     y = scalar.zeros(_scatter_shape(gy.shape, i.shape, axis=axis, size=size), gy)
     values = gy.reshape(*gy.shape[:axis], at.size, *gy.shape[axis + i.ndim :])
@@ -69,21 +69,23 @@ def _scatter_spec(gy: Array, i: Array, *, axis: int, size: int) -> Array:
 
 
 def _index(rng: Random, cells: int) -> Array:
-    """Draw positions among so many cells, of rank 0 to 2, some repeated, some from the end, now and then none."""
+    """Return positions among so many cells, of rank 0 to 2, some repeated, some from the end, now and then none, drawn
+    by `rng`.
+    """
     shape = tuple(rng.choice((1, 2, 3, 0)) for _ in range(rng.randint(0, 2))) if cells else (0,)
     count = math.prod(shape)
     return np.array([rng.randint(-cells, cells - 1) for _ in range(count)], dtype=np.int64).reshape(shape)
 
 
 def _gather_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of gather for the law tests."""
+    """Return random arguments and parameters of gather, drawn by `rng`, for the law tests."""
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2))
     axis = rng.randrange(x.ndim)
     return (x, _index(rng, x.shape[axis])), {"axis": axis}
 
 
 def _scatter_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of scatter for the law tests."""
+    """Return random arguments and parameters of scatter, drawn by `rng`, for the law tests."""
     (x, i), params = _gather_case(rng)
     axis = params["axis"]
     gy = sample_inputs.numbers(rng, x.shape[:axis] + i.shape + x.shape[axis + 1 :])

@@ -125,7 +125,7 @@ def _fmod_jvp(y: Value, args: Any, dargs: Any) -> Value:
 
 
 def _fmod_case(rng: Random) -> Case:
-    """Draw random arguments of fmod for the law tests; divisors are not 0."""
+    """Return random arguments of fmod, drawn by `rng` for the law tests; divisors are not 0."""
     (a,), _ = number_cases(1)(rng)
     return (a, sample_inputs.positive(rng, a.shape) * rng.choice((1, -1))), {}
 

@@ -105,7 +105,7 @@ def _reshape_shape(x: Shape, *, shape: Shape) -> Shape:
 
 
 def _reshape_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of reshape for the law tests."""
+    """Return random arguments and parameters of reshape, drawn by `rng`, for the law tests."""
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2))
     shape = list(x.shape)
     rng.shuffle(shape)
@@ -183,7 +183,7 @@ def _permute_shape(x: Shape, *, order: Shape) -> Shape:
 
 
 def _permute_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of permute for the law tests."""
+    """Return random arguments and parameters of permute, drawn by `rng`, for the law tests."""
     x = sample_inputs.numbers(rng, sample_inputs.sizes(rng, rng.randint(1, 4)))
     order = list(range(x.ndim))
     rng.shuffle(order)
@@ -262,7 +262,7 @@ def _slice_vjp(gy: Value, y: Value, args: Any, *, ranges: tuple[Triple, ...]) ->
 
 
 def _slice_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of slice for the law tests."""
+    """Return random arguments and parameters of slice, drawn by `rng`, for the law tests."""
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2))
     ranges = []
     for n in x.shape:
@@ -334,7 +334,7 @@ def _pad_inside(shape: Shape, widths: tuple[Triple, ...]) -> tuple[slice, ...]:
 
 
 def _pad_spec(x: Array, *, widths: tuple[Triple, ...]) -> Array:
-    """Compute pad of x by `widths`, (lo, hi, gap) zeros per axis before, behind and between cells, over any scalar
+    """Return pad of x by `widths`, (lo, hi, gap) zeros per axis before, behind and between cells, over any scalar
     type.
     """
     y = scalar.zeros(_pad_shape(x.shape, widths=widths), x)
@@ -353,7 +353,7 @@ def _pad_reach(x: Shape, *, widths: tuple[Triple, ...]) -> tuple[ReceptiveField 
 
 
 def _pad_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of pad for the law tests."""
+    """Return random arguments and parameters of pad, drawn by `rng`, for the law tests."""
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2))
     return (x,), {"widths": tuple((rng.randint(0, 2), rng.randint(0, 2), rng.choice((0, 0, 1, 2))) for _ in x.shape)}
 
@@ -432,7 +432,7 @@ def _concat_vjp(gy: Value, y: Value, args: Any, *, axis: int) -> tuple[Value, ..
 
 
 def _concat_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of concat for the law tests."""
+    """Return random arguments and parameters of concat, drawn by `rng`, for the law tests."""
     shape = sample_inputs.sizes(rng, rng.randint(1, 3))
     axis = rng.randrange(len(shape))
     parts = [(*shape[:axis], rng.randint(0, 3), *shape[axis + 1 :]) for _ in range(rng.randint(1, 3))]
@@ -507,7 +507,7 @@ def _broadcast_vjp(gy: Value, y: Value, args: Any, *, shape: Shape) -> tuple[Val
 
 
 def _broadcast_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of broadcast for the law tests."""
+    """Return random arguments and parameters of broadcast, drawn by `rng`, for the law tests."""
     shape = sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2)
     return (sample_inputs.numbers(rng, tuple(rng.choice((1, n)) for n in shape)),), {"shape": shape}
 
@@ -588,14 +588,14 @@ def _sum_vjp(gy: Value, y: Value, args: Any, *, axes: Shape) -> tuple[Value]:
 
 
 def _sum_spec(x: Array, *, axes: Shape) -> Array:
-    """Compute the sum of x over `axes`, in the scalar type of x."""
+    """Return the sum of x over `axes`, in the scalar type of x."""
     if x.dtype == object and x.size == 0:
         return scalar.zeros(_sum_shape(x.shape, axes=axes), x)  # NumPy would answer with the integer 0
     return np.asarray(np.sum(x, axis=axes), dtype=x.dtype)
 
 
 def _sum_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of sum for the law tests."""
+    """Return random arguments and parameters of sum, drawn by `rng`, for the law tests."""
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2))
     return (x,), {"axes": tuple(a for a in range(x.ndim) if rng.random() < 0.5)}
 
@@ -632,5 +632,5 @@ def sum_(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = 
 
 
 def keep_axes(y: Value, shape: Shape, axes: Shape) -> Value:
-    """Reshape a reduced y so that the reduced axes of `shape` are back, with size 1."""
+    """Return a reduced y reshaped so that the reduced axes of `shape` are back, with size 1."""
     return reshape(y, tuple(1 if a in axes else n for a, n in enumerate(shape)))

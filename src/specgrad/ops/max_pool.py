@@ -40,7 +40,7 @@ def _window_shape(name: str) -> Callable[..., Shape]:
 
 
 def _case(rng: Random) -> Case:
-    """Draw a random array and window for the law tests."""
+    """Return a random array and window, drawn by `rng`, for the law tests."""
     win = sample_inputs.window(rng, ceil=True, any_axis=True)
     return (sample_inputs.numbers(rng, sample_inputs.lead(rng) + win.size, denominators=(1,)),), {"window": win}
 
@@ -55,8 +55,9 @@ def _beats(v: Array, best: Array) -> Array:
 
 
 def _winner_spec(x: Array, *, window: Window) -> Array:
-    """Compute winner of x: the flat position of the first largest cell of every window, -1 if it is empty; over any
-    scalar type.
+    """Return winner of x: the flat position of the first largest cell of every window, -1 if it is empty.
+
+    Over any scalar type.
     """
     lead = x.shape[: x.ndim - window.rank]
     position = np.arange(math.prod(window.size)).reshape(window.size)
@@ -99,7 +100,7 @@ def _take_shape(x: Shape, i: Shape, *, rank: int, empty: bool) -> Shape:
 
 
 def _flatten_last(x: Array, rank: int) -> Array:
-    """Reshape x so that its last `rank` axes are one."""
+    """Return x reshaped so that its last `rank` axes are one."""
     return x.reshape((*x.shape[: x.ndim - rank], math.prod(x.shape[x.ndim - rank :])))
 
 
@@ -156,7 +157,7 @@ def _put_spec(gy: Array, i: Array, *, size: Shape, empty: bool) -> Array:
 
 
 def _index_case(rng: Random, transpose: bool) -> Case:
-    """Draw a random array and winners in it, as arguments of take or (`transpose`) of put."""
+    """Return a random array and winners in it, as arguments of take or (`transpose`) of put, drawn by `rng`."""
     (x,), params = _case(rng)
     win = params["window"]
     i = _winner_spec(x, window=win)
@@ -372,7 +373,7 @@ def _last_spec(i: Array, *, rank: int, cells: int) -> Array:
 
 
 def _last_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of last_writer for the law tests."""
+    """Return random arguments and parameters of last_writer, drawn by `rng`, for the law tests."""
     shape = sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2)
     cells = [rng.randint(-1, 3) for _ in range(math.prod(shape))]
     return (np.array(cells, dtype=np.int64).reshape(shape),), {"rank": 2, "cells": 4}
@@ -447,7 +448,7 @@ def _amax_shape(x: Shape, *, axes: Shape, ties: str) -> Shape:
 
 
 def _amax_spec(x: Array, *, axes: Shape, ties: str) -> Array:
-    """Compute amax: the maximum of x over `axes`, over any scalar type. `ties` decides derivatives alone."""
+    """Return amax: the maximum of x over `axes`, over any scalar type. `ties` decides derivatives alone."""
     moved = _flatten_last(np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)), len(axes))
     if x.dtype != object:
         return np.asarray(np.max(moved, axis=-1))
@@ -482,7 +483,7 @@ def _amax_vjp(gy: Value, y: Value, args: Any, *, axes: Shape, ties: str) -> tupl
 
 
 def _amax_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of amax for the law tests."""
+    """Return random arguments and parameters of amax, drawn by `rng`, for the law tests."""
     x = sample_inputs.numbers(
         rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, rng.randint(1, 3)), denominators=(1,)
     )

@@ -45,7 +45,7 @@ def _quantize_spec(x: Array, scale: Array, zero: Array, *, low: int | None, high
 
 
 def _quantize_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of quantize for the law tests."""
+    """Return random arguments and parameters of quantize, drawn by `rng`, for the law tests."""
     shape = sample_inputs.lead(rng) + sample_inputs.sizes(rng, 1)
     scale = sample_inputs.numbers(rng, shape, low=1, denominators=(1, 2, 4))
     zero = sample_inputs.numbers(rng, shape, denominators=(1,))
@@ -153,7 +153,7 @@ def _cast_shape(x: Shape, *, dtype: str) -> Shape:
 
 
 def _cast_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of cast for the law tests."""
+    """Return random arguments and parameters of cast, drawn by `rng`, for the law tests."""
     shape = sample_inputs.lead(rng) + sample_inputs.sizes(rng, 1)
     return (sample_inputs.numbers(rng, shape),), {"dtype": rng.choice(FLOAT_FORMATS)}
 

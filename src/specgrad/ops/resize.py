@@ -101,7 +101,7 @@ def _denominator(w: Fraction) -> int:
 
 
 def _resize_spec(x: Array, **params: Any) -> Array:
-    """Compute resize of x, axis by axis: weighted sums of the one or two cells that every output reads, over any scalar
+    """Return resize of x, axis by axis: weighted sums of the one or two cells that every output reads, over any scalar
     type.
     """
     for axis, line in axes_resized([x.shape[a] for a in params["axes"]], **params):
@@ -111,7 +111,7 @@ def _resize_spec(x: Array, **params: Any) -> Array:
 
 
 def _spread_spec(gy: Array, *, cells: Shape, **params: Any) -> Array:
-    """Compute resize_spread, the adjoint of resize: gy times weights added at the cells read, over any scalar type.
+    """Return resize_spread, the adjoint of resize: gy times weights added at the cells read, over any scalar type.
 
     `cells` is the shape of the resized value.
     """
@@ -144,7 +144,7 @@ def max_readers(line: Resized) -> int:
 
 
 def _params(rng: Random, cells: Shape, first: int) -> dict[str, Any]:
-    """Draw random parameters of resize for these cells, on axes from `first` on."""
+    """Return random parameters of resize, drawn by `rng`, for these cells, on axes from `first` on."""
     sizes = tuple(rng.randint(1, 7) for _ in cells)
     given = rng.random() < 0.5
     steps = tuple(
@@ -156,13 +156,13 @@ def _params(rng: Random, cells: Shape, first: int) -> dict[str, Any]:
 
 
 def _resize_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of resize for the law tests."""
+    """Return random arguments and parameters of resize, drawn by `rng`, for the law tests."""
     lead, cells = sample_inputs.lead(rng), sample_inputs.sizes(rng, rng.choice((1, 1, 2)))
     return (sample_inputs.numbers(rng, lead + cells),), _params(rng, cells, len(lead))
 
 
 def _spread_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of resize_spread for the law tests."""
+    """Return random arguments and parameters of resize_spread, drawn by `rng`, for the law tests."""
     lead, cells = sample_inputs.lead(rng), sample_inputs.sizes(rng, rng.choice((1, 1, 2)))
     params = _params(rng, cells, len(lead))
     return (sample_inputs.numbers(rng, lead + params["sizes"]),), {"cells": cells, **params}

@@ -13,18 +13,18 @@ from ..window import Shape, Window, adaptive, strided
 
 
 def sizes(rng: Random, rank: int, low: int = 1) -> Shape:
-    """Draw `rank` axis sizes of at least `low`, which keep the number of cells small at every rank."""
+    """Return `rank` random axis sizes of at least `low`, which keep the number of cells small at every rank."""
     high = {0: 1, 1: 9, 2: 6, 3: 4}.get(rank, 3)
     return tuple(rng.randint(low, max(low, high)) for _ in range(rank))
 
 
 def lead(rng: Random) -> Shape:
-    """Draw zero to two leading axes, now and then an empty one ([P4])."""
+    """Return zero to two leading axes, now and then an empty one ([P4]), drawn by `rng`."""
     return tuple(rng.choice((1, 2, 2, 3, 0)) for _ in range(rng.choice((0, 0, 1, 1, 2))))
 
 
 def numbers(rng: Random, shape: Shape, *, low: int = -3, denominators: tuple[int, ...] = (1, 1, 1, 2, 3)) -> Array:
-    """Draw an object array of Fractions, of this shape, from a small range, so that ties are common.
+    """Return an object array of random Fractions, of this shape, from a small range, so that ties are common.
 
     Numerators lie in low..3, denominators are chosen from `denominators`.
     """
@@ -34,17 +34,17 @@ def numbers(rng: Random, shape: Shape, *, low: int = -3, denominators: tuple[int
 
 
 def positive(rng: Random, shape: Shape) -> Array:
-    """Draw an object array of positive Fractions, of this shape."""
+    """Return an object array of random positive Fractions, of this shape."""
     return numbers(rng, shape, low=1)
 
 
 def like(rng: Random, x: Any) -> Array:
-    """Draw exact numbers in the shape of x."""
+    """Return exact numbers in the shape of x, drawn by `rng`."""
     return numbers(rng, np.shape(x))
 
 
 def window(rng: Random, rank: int | None = None, *, ceil: bool = False, any_axis: bool = False) -> Window:
-    """Draw a window of rank 1 to 4; padding may exceed the kernel, so some windows are empty.
+    """Return a window of rank 1 to 4, drawn by `rng`; padding may exceed the kernel, so some windows are empty.
 
     `ceil` allows sizes rounded up, `any_axis` adaptive windows.
     """

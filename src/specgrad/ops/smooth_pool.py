@@ -82,7 +82,7 @@ def _pull_shape(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -
 
 
 def _pull_spec(x: Array, y: Array, v: Array, *, window: Window, beta: Number) -> Array:
-    """Compute smooth_pull of x, y and v: the sum over taps of exp(beta*(x_t - y)) * v_t, over any scalar type."""
+    """Return smooth_pull of x, y and v: the sum over taps of exp(beta*(x_t - y)) * v_t, over any scalar type."""
     b = scalar.literal(beta, x)
     total = scalar.zeros(y.shape, x)
     for tap in window.taps():
@@ -102,7 +102,7 @@ def _push_shape(x: Shape, y: Shape, g: Shape, *, window: Window, beta: Number) -
 
 
 def _push_spec(x: Array, y: Array, g: Array, *, window: Window, beta: Number) -> Array:
-    """Compute smooth_push: exp(beta*(x_t - y)) * g added at every cell x_t, over any scalar type."""
+    """Return smooth_push: exp(beta*(x_t - y)) * g added at every cell x_t, over any scalar type."""
     b = scalar.literal(beta, x)
     gx = scalar.zeros(x.shape, x)
     for tap in window.taps():
@@ -161,20 +161,22 @@ def _push_vjp(h: Value, gx: Value, args: Any, **params: Any) -> tuple[Value, ...
 
 
 def _case(rng: Random) -> Case:
-    """Draw a random array, window and beta for the law tests."""
+    """Return a random array, window and beta, drawn by `rng`, for the law tests."""
     win = sample_inputs.window(rng)
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + win.size)
     return (x,), {"window": win, "beta": rng.choice((1, 2, -1, 0.5))}
 
 
 def _smooth_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of smooth_max_pool for the law tests."""
+    """Return random arguments and parameters of smooth_max_pool, drawn by `rng`, for the law tests."""
     args, params = _case(rng)
     return args, {**params, "padded": rng.choice(("zero", "ignore"))}
 
 
 def _family_case(rng: Random, third: str) -> Case:
-    """Draw random arguments of smooth_pull (third="v") or smooth_push (third="g") for the law tests."""
+    """Return random arguments of smooth_pull (third="v") or smooth_push (third="g"), drawn by `rng`, for the law
+    tests.
+    """
     (x,), params = _case(rng)
     y = sample_inputs.numbers(rng, x.shape[: x.ndim - params["window"].rank] + params["window"].out)
     return (x, y, sample_inputs.like(rng, x if third == "v" else y)), params

@@ -71,7 +71,7 @@ def ranking(x: Array, axis: int, largest: bool) -> Array:
 
 
 def _top_index_spec(x: Array, *, axis: int, k: int, largest: bool, last: bool) -> Array:
-    """Compute top_index by its definition, over any scalar type: positions of the k largest (or smallest) cells.
+    """Return top_index by its definition, over any scalar type: positions of the k largest (or smallest) cells.
 
     Of equal ones the first, or the last.
     """
@@ -81,19 +81,19 @@ def _top_index_spec(x: Array, *, axis: int, k: int, largest: bool, last: bool) -
 
 
 def _top_spec(x: Array, *, axis: int, k: int, largest: bool) -> Array:
-    """Compute top: the k largest (or smallest) cells of x along `axis`, in order, over any scalar type."""
+    """Return top: the k largest (or smallest) cells of x along `axis`, in order, over any scalar type."""
     return np.take_along_axis(x, _top_index_spec(x, axis=axis, k=k, largest=largest, last=False), axis=axis)
 
 
 def _case(rng: Random) -> Case:
-    """Draw random arguments and parameters of top for the law tests."""
+    """Return random arguments and parameters of top, drawn by `rng`, for the law tests."""
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, rng.randint(1, 2)))
     axis = rng.randrange(x.ndim)
     return (x,), {"axis": axis, "k": rng.randint(0, x.shape[axis]), "largest": rng.random() < 0.5}
 
 
 def _index_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of top_index for the law tests."""
+    """Return random arguments and parameters of top_index, drawn by `rng`, for the law tests."""
     args, params = _case(rng)
     return args, {**params, "last": rng.random() < 0.5}
 
@@ -242,7 +242,7 @@ def running_sum(
 
 
 def _cumsum_spec(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
-    """Compute cumsum: the running sum of x along `axis`, without the cell itself if `exclusive`, from the end if
+    """Return cumsum: the running sum of x along `axis`, without the cell itself if `exclusive`, from the end if
     `reverse`, over any scalar type.
     """
     zeros: Callable[[Array], Array] = lambda part: scalar.zeros(part.shape, x)
@@ -251,7 +251,7 @@ def _cumsum_spec(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Arra
 
 
 def _cumsum_case(rng: Random) -> Case:
-    """Draw random arguments and parameters of cumsum for the law tests."""
+    """Return random arguments and parameters of cumsum, drawn by `rng`, for the law tests."""
     x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, rng.randint(1, 2)))
     return (x,), {
         "axis": rng.randrange(x.ndim),
@@ -293,7 +293,7 @@ def cumsum(x: Value, axis: int, *, exclusive: bool = False, reverse: bool = Fals
 
 
 def _cumprod_spec(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
-    """Compute cumprod: products of the cells of x so far along `axis`, from the end if `reverse`, without its own cell
+    """Return cumprod: products of the cells of x so far along `axis`, from the end if `reverse`, without its own cell
     if `exclusive`.
     """
     ones: Callable[[Array], Array] = lambda part: scalar.zeros(part.shape, x) + scalar.literal(1, x)
@@ -443,7 +443,7 @@ def _median_shape(name: str, x: Shape, window: Window) -> Shape:
 
 
 def _median_spec(x: Array, *, window: Window) -> Array:
-    """Compute median_pool: the lower median of the cells of x in every window, over any scalar type; NaN if one is."""
+    """Return median_pool: the lower median of the cells of x in every window, over any scalar type; NaN if one is."""
     cells, rank = tap_cells(window)
     values, most = _taps(x, window, cells)
     y = np.take_along_axis(_in_order(values), np.broadcast_to(rank, (1, *most.shape)), axis=0)[0]
@@ -451,7 +451,7 @@ def _median_spec(x: Array, *, window: Window) -> Array:
 
 
 def _median_index_spec(x: Array, *, window: Window) -> Array:
-    """Compute median_index: the flat position of the first cell of every window of x that equals its median, over any
+    """Return median_index: the flat position of the first cell of every window of x that equals its median, over any
     scalar type.
     """
     cells, _ = tap_cells(window)
@@ -464,7 +464,7 @@ def _median_index_spec(x: Array, *, window: Window) -> Array:
 
 
 def _median_case(rng: Random) -> Case:
-    """Draw a random array and window for the law tests."""
+    """Return a random array and window, drawn by `rng`, for the law tests."""
     win = sample_inputs.window(rng, ceil=True, any_axis=True)
     return (sample_inputs.numbers(rng, sample_inputs.lead(rng) + win.size, denominators=(1,)),), {"window": win}
 

@@ -104,7 +104,7 @@ def _float_toward(value: Fraction | None, *, up: bool = False) -> float | None:
 
 
 def _few_digits(value: Fraction) -> Fraction:
-    """Round `value` down to DIGITS significant digits, as a fraction."""
+    """Return `value` rounded down to DIGITS significant digits, as a fraction."""
     context = Context(prec=DIGITS, rounding=ROUND_DOWN)
     return Fraction(context.divide(Decimal(value.numerator), Decimal(value.denominator)))
 

@@ -24,12 +24,12 @@ Shapes = tuple[dict[str, Any], dict[str, Shape]]  # attributes, and the shape of
 
 
 def _sizes(rng: Random, rank: int, high: int = 9) -> Shape:
-    """Draw the sizes of `rank` spatial axes: 1 to `high`, from three axes on 1 to 5."""
+    """Return the sizes of `rank` spatial axes, drawn by `rng`: 1 to `high`, from three axes on 1 to 5."""
     return tuple(rng.randint(1, high if rank < 3 else 5) for _ in range(rank))
 
 
 def _per_axis(rng: Random, rank: int, choices: tuple[int, ...]) -> Shape:
-    """Draw one of `choices` for each of `rank` axes.
+    """Return one of `choices` for each of `rank` axes, drawn by `rng`.
 
     Half of the time the same on all, for which runtimes have paths of their own.
     """
@@ -38,7 +38,7 @@ def _per_axis(rng: Random, rank: int, choices: tuple[int, ...]) -> Shape:
 
 
 def _padding(rng: Random, rank: int, kernel: Shape, strings: tuple[str, ...] = ()) -> Any:
-    """Draw padding: none, the same on both sides, different per side, or one of the names `strings`.
+    """Return padding, drawn by `rng`: none, the same on both sides, different per side, or one of the names `strings`.
 
     It is 0, a pair per axis of the `kernel`, smaller than it, or the name.
     """
@@ -56,7 +56,7 @@ SAME = ("same_upper", "same_lower", "valid")
 
 
 def _pool(rng: Random, *options: str) -> Shapes:
-    """Draw attributes and shape of a pooling; `options` may allow "dilation" and "ceil"."""
+    """Return attributes and shape of a pooling, drawn by `rng`; `options` may allow "dilation" and "ceil"."""
     rank = rng.choice((1, 1, 2, 2, 2, 3))
     kernel = _per_axis(rng, rank, (1, 2, 2, 3, 3, 4))
     a: dict[str, Any] = {"kernel": kernel, "stride": _per_axis(rng, rank, (1, 1, 2, 2, 3, 4))}
@@ -70,12 +70,12 @@ def _pool(rng: Random, *options: str) -> Shapes:
 
 
 def _max_pool(rng: Random) -> Shapes:
-    """Draw attributes and array shapes of a max pooling."""
+    """Return attributes and array shapes of a max pooling, drawn by `rng`."""
     return _pool(rng, "dilation", "ceil")
 
 
 def _avg_pool(rng: Random) -> Shapes:
-    """Draw attributes and array shapes of an average pooling."""
+    """Return attributes and array shapes of an average pooling, drawn by `rng`."""
     a, shapes = _pool(rng, "ceil")
     rule = rng.choice(("", "", "", "inside", "inside", "divisor"))
     if rule:
@@ -84,32 +84,34 @@ def _avg_pool(rng: Random) -> Shapes:
 
 
 def _lp_pool(rng: Random) -> Shapes:
-    """Draw attributes and array shapes of an Lp pooling."""
+    """Return attributes and array shapes of an Lp pooling, drawn by `rng`."""
     a, shapes = _pool(rng, "dilation", "ceil")
     return a | {"p": rng.choice((1, 2, 3))}, shapes
 
 
 def _smooth_max_pool(rng: Random) -> Shapes:
-    """Draw attributes and array shapes of a smooth maximum pooling."""
+    """Return attributes and array shapes of a smooth maximum pooling, drawn by `rng`."""
     a, shapes = _pool(rng)
     return a | {"beta": rng.choice((0.5, 1.0, 4.0, -2.0)), "padded": rng.choice(("zero", "ignore"))}, shapes
 
 
 def _channels(rng: Random) -> tuple[int, int, int]:
-    """Draw (groups, input channels, output channels)."""
+    """Return (groups, input channels, output channels), drawn by `rng`."""
     groups = rng.choice((1, 1, 1, 2, 3))
     return groups, groups * rng.choice((1, 2, 3)), groups * rng.choice((1, 2, 3))
 
 
 def _winograd_conv(rng: Random) -> Shapes:
-    """Draw a 3 x 3 convolution of stride 1 and padding 1, for which runtimes have algorithms such as Winograd's."""
+    """Return a 3 x 3 convolution of stride 1 and padding 1, drawn by `rng`, for which runtimes have algorithms such as
+    Winograd's.
+    """
     cin, cout, size = rng.choice((4, 8, 16)), rng.choice((4, 8, 16)), rng.choice((6, 8, 12))
     a = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
     return a, {"x": (rng.choice((1, 2)), cin, size, size), "w": (cout, cin, 3, 3)}
 
 
 def _conv(rng: Random) -> Shapes:
-    """Draw attributes and array shapes of a convolution."""
+    """Return attributes and array shapes of a convolution, drawn by `rng`."""
     if rng.random() < 0.2:
         return _winograd_conv(rng)
     rank = rng.choice((1, 2, 2, 2, 3))
@@ -126,7 +128,7 @@ def _conv(rng: Random) -> Shapes:
 
 
 def _conv_transpose(rng: Random) -> Shapes:
-    """Draw attributes and array shapes of a transposed convolution."""
+    """Return attributes and array shapes of a transposed convolution, drawn by `rng`."""
     rank = rng.choice((1, 2, 2, 2, 3))
     groups, cin, cout = _channels(rng)
     kernel = _per_axis(rng, rank, (1, 2, 3, 3, 4))
@@ -145,38 +147,40 @@ def _conv_transpose(rng: Random) -> Shapes:
 
 
 def _adaptive(rng: Random) -> Shapes:
-    """Draw attributes and array shapes of an adaptive pooling."""
+    """Return attributes and array shapes of an adaptive pooling, drawn by `rng`."""
     rank = rng.choice((1, 2, 2, 3))
     return {"output": _per_axis(rng, rank, (1, 2, 3, 4, 5))}, {"x": (1, rng.choice((1, 2)), *_sizes(rng, rank))}
 
 
 def _global(rng: Random) -> Shapes:
-    """Draw attributes and array shapes of a global pooling."""
+    """Return attributes and array shapes of a global pooling, drawn by `rng`."""
     rank = rng.choice((1, 2, 2, 3))
     return {"rank": rank}, {"x": (rng.choice((1, 2)), rng.choice((1, 2, 3)), *_sizes(rng, rank))}
 
 
 def _linear(rng: Random) -> Shapes:
-    """Draw attributes and array shapes of a linear layer."""
+    """Return attributes and array shapes of a linear layer, drawn by `rng`."""
     n, cin, cout = rng.choice((1, 2, 5)), rng.choice((1, 7, 64)), rng.choice((1, 3, 10))
     return {}, {"x": (n, cin), "w": (cout, cin)} | ({"b": (cout,)} if rng.random() < 0.6 else {})
 
 
 def _batch_norm(rng: Random) -> Shapes:
-    """Draw attributes and array shapes of a batch normalisation."""
+    """Return attributes and array shapes of a batch normalisation, drawn by `rng`."""
     rank, c = rng.choice((1, 2, 3)), rng.choice((1, 2, 3))
     per_channel = dict.fromkeys(("mean", "var", "weight", "bias"), (c,))
     return {"eps": rng.choice((1e-5, 1e-3, 0.125))}, {"x": (rng.choice((1, 2)), c, *_sizes(rng, rank)), **per_channel}
 
 
 def _upsample(rng: Random) -> Shapes:
-    """Draw attributes and array shapes of a nearest upsampling."""
+    """Return attributes and array shapes of a nearest upsampling, drawn by `rng`."""
     rank = rng.choice((1, 2, 2, 3))
     return {"factor": _per_axis(rng, rank, (1, 2, 3))}, {"x": (1, rng.choice((1, 2)), *_sizes(rng, rank, 5))}
 
 
 def _resize(rng: Random) -> Shapes:
-    """Draw a resize that changes the size of every axis: runtimes copy an axis that keeps its size."""
+    """Return a resize that changes the size of every axis, drawn by `rng`: runtimes copy an axis that keeps its
+    size.
+    """
     rank = rng.choice((1, 2, 2, 3))
     cells = _sizes(rng, rank)
     sizes = tuple(rng.choice([m for m in range(1, 12) if m != n]) for n in cells)
@@ -186,7 +190,7 @@ def _resize(rng: Random) -> Shapes:
 
 
 def _cells(rng: Random) -> Shape:
-    """Draw the shape of an array for an elementwise operator."""
+    """Return the shape of an array for an elementwise operator, drawn by `rng`."""
     return (rng.choice((1, 2)), rng.choice((1, 3)), *_sizes(rng, rng.choice((1, 2))))
 
 
@@ -244,7 +248,9 @@ Draw = np.random.Generator
 
 
 def _spikes(rng: Draw, shape: Shape) -> Array:
-    """Draw normal numbers, 1 % of them (at least one) times 2**20: shows cancellation in Winograd transforms."""
+    """Return normal numbers, 1 % of them (at least one) times 2**20, drawn by `rng`: shows cancellation in Winograd
+    transforms.
+    """
     x = rng.normal(size=shape)
     flat = x.reshape(-1)
     flat[rng.choice(flat.size, max(1, flat.size // 100), replace=False)] *= 2.0**20
@@ -252,7 +258,9 @@ def _spikes(rng: Draw, shape: Shape) -> Array:
 
 
 def _wide(rng: Draw, shape: Shape) -> Array:
-    """Draw numbers of sizes 2**-20 to 2**7, log-uniform: shows wrong tails of functions and sums that lose terms."""
+    """Return numbers of sizes 2**-20 to 2**7, log-uniform, drawn by `rng`: shows wrong tails of functions and sums that
+    lose terms.
+    """
     return rng.choice((-1.0, 1.0), size=shape) * np.exp2(rng.uniform(-20, 7, size=shape))
 
 
@@ -289,16 +297,17 @@ FINITE = tuple(kind for kind in DATA if kind not in ("nan", "-inf"))
 
 
 def _one_hot_weight(rng: Draw, shape: Shape) -> Array:
-    """Draw weights of this shape, filters first, with a single 1 per filter and 0 elsewhere."""
+    """Return weights of this shape, filters first, with a single 1 per filter and 0 elsewhere, drawn by `rng`."""
     w = np.zeros((shape[0], int(np.prod(shape[1:]))))
     w[np.arange(shape[0]), rng.integers(0, w.shape[1], shape[0])] = 1
     return w.reshape(shape)
 
 
 def draw(rng: Draw, kind: str, name: str, shape: Shape) -> Array:
-    """Draw one float32 array of a shape and a `kind` of data, a key of DATA.
+    """Return one float32 array of a shape and a `kind` of data, a key of DATA, drawn by `rng`.
 
-    Its `name` in the case decides: only data (x, z, g) hold NaN and -inf, and a variance (var) is positive.
+    Its `name` in the case decides: only data (x, z, g) hold NaN and -inf, a variance (var) is positive, and a weight
+    (w) of kind "one-hot" has a single 1 per filter.
     """
     if name not in ("x", "z", "g") and kind in ("nan", "-inf"):
         kind = "gaussian"

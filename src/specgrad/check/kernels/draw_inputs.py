@@ -26,22 +26,25 @@ KINDS_OF_MANY = ("gaussian", "integers")
 
 
 def _sparse(rng: np.random.Generator, shape: Shape) -> Array:
-    """Draw normal numbers, seven of eight replaced by 0: short sums, whose allowance is small."""
+    """Return normal numbers, seven of eight replaced by 0, drawn by `rng`: short sums, whose allowance is small.
+
+    The result has this shape.
+    """
     return rng.normal(size=shape) * (rng.random(shape) < 0.125)
 
 
 def _zeros(rng: np.random.Generator, shape: Shape) -> Array:
-    """Draw -0.0, 0.0, -1 and 1."""
+    """Return -0.0, 0.0, -1 and 1, drawn by `rng`. The result has this shape."""
     return rng.choice((-0.0, 0.0, -1.0, 1.0), size=shape)
 
 
 def _large(rng: np.random.Generator, shape: Shape) -> Array:
-    """Draw numbers of sizes 2**10 to 2**60, log-uniform."""
+    """Return numbers of sizes 2**10 to 2**60, log-uniform, drawn by `rng`. The result has this shape."""
     return rng.choice((-1.0, 1.0), size=shape) * np.exp2(rng.uniform(10, 60, size=shape))
 
 
 def _with_infinities(rng: np.random.Generator, shape: Shape) -> Array:
-    """Draw normal numbers, a quarter of them infinite, of both signs."""
+    """Return normal numbers, a quarter of them infinite, of both signs, drawn by `rng`. The result has this shape."""
     x = rng.normal(size=shape)
     return np.where(rng.random(shape) < 0.25, np.copysign(np.inf, x), x)
 

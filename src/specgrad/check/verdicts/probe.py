@@ -136,7 +136,9 @@ def small_integers(question: OpCase) -> OpCase:
 
 
 def _integers(rng: np.random.Generator, shape: tuple[int, ...], density: float) -> Array:
-    """Draw a float32 array of this shape: each cell is -1 or 1 with probability `density` in all, else 0."""
+    """Return a float32 array of this shape, drawn by `rng`: each cell is -1 or 1 with probability `density` in all,
+    else 0.
+    """
     drawn: Array = rng.choice((-1.0, 1.0), shape) * (rng.random(shape) < density)
     return drawn.astype(np.float32)
 

@@ -195,7 +195,7 @@ def _column_matrix(x: Array, kernel: Shape, how: Sequence[AxisStep]) -> Array:
 
 
 def _cells_as_rows(y: Array) -> Array:
-    """Reshape (N, C, *cells) to (N * cells, C)."""
+    """Return (N, C, *cells) reshaped to (N * cells, C)."""
     n, c, *cells = y.shape
     return y.reshape((n, c, math.prod(cells))).transpose((0, 2, 1)).reshape((n * math.prod(cells), c))
 
@@ -304,7 +304,7 @@ def correlate(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array
 
 
 def _flat_batch(x: Array, rank: int) -> Array:
-    """Reshape (*batch, C, *spatial), with `rank` spatial axes, to one batch axis."""
+    """Return (*batch, C, *spatial), with `rank` spatial axes, reshaped to one batch axis."""
     channel = x.ndim - rank - 1
     return x.reshape((math.prod(x.shape[:channel]), *x.shape[channel:]))
 
@@ -370,7 +370,7 @@ def _transpose_by_dilation(x: Array, w: Array, window: Window, groups: int) -> A
 
 
 def _swap_channels(w: Array, groups: int) -> Array:
-    """Reshape a weight (Cin, Cout/groups, *kernel) to (Cout, Cin/groups, *kernel)."""
+    """Return a weight (Cin, Cout/groups, *kernel) reshaped to (Cout, Cin/groups, *kernel)."""
     grouped = w.reshape((groups, w.shape[0] // groups, *w.shape[1:]))
     return jnp.swapaxes(grouped, 1, 2).reshape((groups * w.shape[1], w.shape[0] // groups, *w.shape[2:]))
 

@@ -135,7 +135,7 @@ def _normal_cdf(x: Array) -> Array:
 
 
 def _as_planes(x: Array, rank: int) -> Array:
-    """Reshape x to (planes, cells): the last `rank` axes as one, all others as another."""
+    """Return x reshaped to (planes, cells): the last `rank` axes as one, all others as another."""
     lead = x.shape[: x.ndim - rank]
     return x.reshape((math.prod(lead), math.prod(x.shape[x.ndim - rank :])))
 
@@ -383,7 +383,9 @@ def _pad(x: Array, *, widths: Sequence[tuple[int, int, int]]) -> Array:
 
 
 def _smooth_max_pool(x: Shape, **params: Any) -> Kernel:
-    """Lower smooth_max_pool, rounded outside of its derivatives: exp(beta*(x - y)) needs the unrounded y."""
+    """Return the kernel of smooth_max_pool, rounded outside of its derivatives: exp(beta*(x - y)) needs the unrounded
+    y.
+    """
     return rounded_once(ours("smooth_max_pool", jax_pool.smooth_max)(x, **params))
 
 

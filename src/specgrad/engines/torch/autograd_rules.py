@@ -92,7 +92,9 @@ class _OperatorRules(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, name: str, params: Any, compute: Kernel, *args: Any) -> Any:
-        """Compute the operator `name` by `compute`, and save in `ctx` what its own derivative rules read."""
+        """Return the result of the operator `name` by `compute`, and save in `ctx` what its own derivative rules
+        read.
+        """
         y = compute(*args)
         ctx.name, ctx.params = name, params
         if REGISTRY[name].linear != "all":  # the rules of a linear map read no values

@@ -128,15 +128,17 @@ def _summed_in_float32(window: Window, compute: Kernel) -> Kernel:
 
 
 def lower_avg_pool(x: Shape, *, window: Window, divisor: Any) -> Kernel:
-    """Lower avg_pool, sums over `divisor` ("padded", "inside" or a number); half types by float32 if many windows read
-    a cell.
+    """Return the kernel of avg_pool, sums over `divisor` ("padded", "inside" or a number).
+
+    Half types by float32 if many windows read a cell.
     """
     return _summed_in_float32(window, _avg_pool(x, window, divisor))
 
 
 def lower_avg_spread(gy: Shape, *, window: Window, divisor: Any) -> Kernel:
-    """Lower avg_spread, the adjoint of avg_pool with this divisor; half types by float32 if many windows read a
-    cell.
+    """Return the kernel of avg_spread, the adjoint of avg_pool with this divisor.
+
+    Half types by float32 if many windows read a cell.
     """
     return _summed_in_float32(window, _avg_spread(gy, window, divisor))
 

@@ -27,7 +27,7 @@ def split_first_axis(win: Window) -> tuple[Window, Window]:
 
 
 def one_batch_axis(x: Tensor, rank: int) -> Tensor:
-    """Reshape (*batch, C, *spatial), with `rank` spatial axes, to (N, C, *spatial)."""
+    """Return (*batch, C, *spatial), with `rank` spatial axes, reshaped to (N, C, *spatial)."""
     return x.reshape((math.prod(x.shape[: x.ndim - rank - 1]), *x.shape[x.ndim - rank - 1 :]))
 
 
@@ -147,8 +147,8 @@ def _folded_weight(x: Tensor, gy: Tensor, win: Window, groups: int, shape: Shape
 
 
 def lower_conv(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Kernel:
-    """Lower conv of shapes x, w and perhaps b to PyTorch's own operator, or to one for any rank, padding and batch
-    axes.
+    """Return the kernel of conv for shapes x, w and perhaps b: PyTorch's own operator, or one for any rank, padding and
+    batch axes.
     """
     native = native_conv(window, groups)
     if native is not None and len(x) == window.rank + 2:
@@ -157,8 +157,8 @@ def lower_conv(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Ke
 
 
 def lower_conv_transpose(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Kernel:
-    """Lower conv_transpose of shapes x, w and perhaps b to PyTorch's own operator, or to one for any rank, padding and
-    batch axes.
+    """Return the kernel of conv_transpose for shapes x, w and perhaps b: PyTorch's own operator, or one for any rank,
+    padding and batch axes.
     """
     native = native_transpose(window, groups)
     if native is not None and len(x) == window.rank + 2:
@@ -181,7 +181,7 @@ def _one_batch_axis(convolve: Callable[..., Tensor], x: Shape, window: Window, g
 
 
 def lower_conv_weight(x: Shape, gy: Shape, *, window: Window, groups: int) -> Kernel:
-    """Lower conv_weight, the gradient of conv in its weight."""
+    """Return the kernel of conv_weight, the gradient of conv in its weight."""
 
     def compute(t: Tensor, g: Tensor) -> Tensor:
         if t.dtype != g.dtype:  # under autocast: the product has no cast of its own
@@ -192,7 +192,7 @@ def lower_conv_weight(x: Shape, gy: Shape, *, window: Window, groups: int) -> Ke
 
 
 def lower_contract(x: Shape, z: Shape, *, spec: str) -> Kernel:
-    """Lower the contraction `spec` (einsum text) of shapes x and z to F.linear where it is one, else to
+    """Return the kernel of the contraction `spec` (einsum text) for shapes x and z: F.linear where it is one, else
     torch.einsum.
     """
     ins, _, out = spec.partition("->")

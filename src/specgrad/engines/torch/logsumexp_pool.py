@@ -266,7 +266,7 @@ _smooth_max_pool_with_rules: Callable[..., Tensor] = _SmoothMaxPool.apply
 
 
 def lower_smooth_max_pool(x: Shape, *, window: Window, beta: Number, padded: str) -> Kernel:
-    """Lower smooth_max_pool, the log-sum-exp of every window; half types by float32.
+    """Return the kernel of smooth_max_pool, the log-sum-exp of every window; half types by float32.
 
     beta scales the exponent; `padded` is "ignore" or "zero". ShapeError for so many taps that it would take minutes.
     """
@@ -283,7 +283,7 @@ def lower_smooth_max_pool(x: Shape, *, window: Window, beta: Number, padded: str
 
 
 def lower_smooth_pull(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -> Kernel:
-    """Lower smooth_pull: for every window the sum over its taps of exp(beta*(x - y)) * v.
+    """Return the kernel of smooth_pull: for every window the sum over its taps of exp(beta*(x - y)) * v.
 
     x and v have the input's shape; y, the smooth maximum, and the result have the output's.
     """
@@ -294,7 +294,7 @@ def lower_smooth_pull(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Num
 
 
 def lower_smooth_push(x: Shape, y: Shape, g: Shape, *, window: Window, beta: Number) -> Kernel:
-    """Lower smooth_push: the adjoint of smooth_pull with the factor beta, in v at g."""
+    """Return the kernel of smooth_push: the adjoint of smooth_pull with the factor beta, in v at g."""
     b, back = float(beta), window.adjoint()
     fast = lambda t, u, g: push(t, u, g, window, b, back if t.dtype in DOUBLING_TYPES else None)
     slow = lambda t, u, g: push_by_taps(t, u, g, window, b)

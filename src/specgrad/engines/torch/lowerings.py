@@ -55,7 +55,7 @@ def _comparison(f: Kernel) -> Any:
 
 
 def _select(c: Shape, a: Shape, b: Shape) -> Kernel:
-    """Lower select: a where c is not 0, else b."""
+    """Return the kernel of select: a where c is not 0, else b."""
 
     def compute(m: Tensor, p: Any, q: Any) -> Tensor:
         like = p if isinstance(p, Tensor) else q if isinstance(q, Tensor) else m  # a mask of bools has no numbers
@@ -65,13 +65,15 @@ def _select(c: Shape, a: Shape, b: Shape) -> Kernel:
 
 
 def _slice(x: Shape, *, ranges: tuple[tuple[int, int, int], ...]) -> Kernel:
-    """Lower slice of a shape x by `ranges`: (start, stop, step) per axis."""
+    """Return the kernel of slice for a shape x by `ranges`: (start, stop, step) per axis."""
     index = tuple(slice(None) if r == (0, n, 1) else slice(*r) for r, n in zip(ranges, x, strict=True))
     return lambda t: t[index]
 
 
 def _pad(x: Shape, *, widths: tuple[tuple[int, int, int], ...]) -> Kernel:
-    """Lower pad of a shape x by `widths`: (low, high, gap) zeros per axis, before, behind and between cells."""
+    """Return the kernel of pad for a shape x by `widths`: (low, high, gap) zeros per axis, before, behind and between
+    cells.
+    """
     if any(gap for _, _, gap in widths):
         return lambda t: log_step_pool.embed(t, widths)
     pads = log_step_pool.spatial_pads(tuple((lo, hi) for lo, hi, _ in widths))
@@ -79,8 +81,8 @@ def _pad(x: Shape, *, widths: tuple[tuple[int, int, int], ...]) -> Kernel:
 
 
 def _softplus(x: Shape, *, beta: Number) -> Kernel:
-    """Lower softplus, log(1 + exp(beta*x)) / beta, to F.softplus, with a threshold above which x is the correctly
-    rounded value and 1 its slope.
+    """Return the kernel of softplus, log(1 + exp(beta*x)) / beta: F.softplus, with a threshold above which x is the
+    correctly rounded value and 1 its slope.
     """
     b = float(beta)
     return lambda t: F.softplus(t, b, 40.0 if t.dtype == torch.float64 else 20.0)
@@ -95,13 +97,13 @@ def _sign(t: Tensor) -> Tensor:
 
 
 def _clamp(x: Shape, *, low: Any, high: Any) -> Kernel:
-    """Lower clamp to low..high to torch.clamp; an end that is None does not limit."""
+    """Return the kernel of clamp to low..high: torch.clamp; an end that is None does not limit."""
     ends = [None if end is None else number(end) for end in (low, high)]
     return (lambda t: t) if ends == [None, None] else lambda t: torch.clamp(t, *ends)
 
 
 def _quantize(x: Shape, scale: Shape, zero: Shape, *, low: int | None, high: int | None) -> Kernel:
-    """Lower quantize: clamp(round(x / scale) + zero, low, high)."""
+    """Return the kernel of quantize: clamp(round(x / scale) + zero, low, high)."""
 
     def compute(t: Any, s: Any, z: Any) -> Tensor:
         if not isinstance(t, Tensor):
@@ -121,7 +123,7 @@ def quantized(t: Tensor, s: Any, z: Any, low: int | None, high: int | None) -> T
 
 
 def _power_with_finite_slope(x: Shape, *, exponent: Number) -> Kernel:
-    """Lower x**exponent with slope 0 at 0, where PyTorch's own is infinite."""
+    """Return the kernel of x**exponent with slope 0 at 0, where PyTorch's own is infinite."""
     e = number(exponent)
 
     def traceable(t: Tensor) -> Tensor:
@@ -140,28 +142,30 @@ def _power_with_finite_slope(x: Shape, *, exponent: Number) -> Kernel:
 
 
 def _cumsum(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Kernel:
-    """Lower the cumulative sum along `axis`, without the cell itself if `exclusive`, from the end if `reverse`."""
+    """Return the kernel of the cumulative sum along `axis`, without the cell itself if `exclusive`, from the end if
+    `reverse`.
+    """
     flip: Kernel = lambda t, a: t.flip(a)
     return lambda t: running_sum(t, axis, exclusive, reverse, torch.cumsum, flip, torch.cat, torch.zeros_like)
 
 
 def _cumprod(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Kernel:
-    """Lower cumprod: the product of the cells so far along `axis`, from the end if `reverse`, without its own cell if
-    `exclusive`.
+    """Return the kernel of cumprod: the product of the cells so far along `axis`, from the end if `reverse`, without
+    its own cell if `exclusive`.
     """
     flip: Kernel = lambda t, a: t.flip(a)
     return lambda t: running_sum(t, axis, exclusive, reverse, torch.cumprod, flip, torch.cat, torch.ones_like)
 
 
 def _sum(x: Shape, *, axes: Shape) -> Kernel:
-    """Lower the sum over `axes`; all axes are not named, since then the gradient is one step."""
+    """Return the kernel of the sum over `axes`; all axes are not named, since then the gradient is one step."""
     if not axes:
         return lambda t: t
     return torch.sum if len(axes) == len(x) else lambda t: t.sum(axes)
 
 
 def _gather(x: Shape, i: Shape, *, axis: int) -> Kernel:
-    """Lower gather along `axis` by an index of any shape; negative positions count from the end."""
+    """Return the kernel of gather along `axis` by an index of any shape; negative positions count from the end."""
     shape, cells, line = (*x[:axis], *i, *x[axis + 1 :]), x[axis], len(i) == 1
 
     def compute(t: Tensor, index: Tensor) -> Tensor:
@@ -177,7 +181,7 @@ def _gather(x: Shape, i: Shape, *, axis: int) -> Kernel:
 
 
 def _scatter(gy: Shape, i: Shape, *, axis: int, size: int) -> Kernel:
-    """Lower scatter-add along `axis` at an index of shape i into `size` cells, the adjoint of gather."""
+    """Return the kernel of scatter-add along `axis` at an index of shape i into `size` cells, the adjoint of gather."""
     lead, tail, line = gy[:axis], gy[axis + len(i) :], len(i) == 1
     shape = (*lead, size, *tail)
 

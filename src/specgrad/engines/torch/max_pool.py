@@ -46,7 +46,9 @@ WORTH_MAX_NS, WORTH_MAX_GRAD_NS, WORTH_AVG_NS = 2.5e5, 8e5, 2.5e5
 
 
 def planes(x: Tensor, rank: int) -> Tensor:
-    """Reshape (*lead, *spatial) to (planes, 1, *spatial), which the native operators take, empty batches included."""
+    """Return (*lead, *spatial) reshaped to (planes, 1, *spatial), which the native operators take, empty batches
+    included.
+    """
     return x.reshape((math.prod(x.shape[: x.ndim - rank]), 1, *x.shape[x.ndim - rank :]))
 
 
@@ -121,7 +123,7 @@ def _axis_taps(x: Tensor, window: Window, axis: int) -> list[Tensor]:
 
 
 def lower_winner(x: Shape, *, window: Window) -> Kernel:
-    """Lower the argmax of every window: flat position of the first largest cell, -1 for an empty window.
+    """Return the kernel of the argmax of every window: flat position of the first largest cell, -1 for an empty window.
 
     ShapeError for so many taps, if none of PyTorch's kernels fits, that it would take minutes.
     """
@@ -204,7 +206,7 @@ def _max_by_channels(x: Shape, window: Window, native: tuple[Any, ...] | None) -
 
 
 def lower_max_pool(x: Shape, *, window: Window) -> Kernel:
-    """Lower max_pool; half types with a gradient go by float32 if a cell may win in many windows."""
+    """Return the kernel of max_pool; half types with a gradient go by float32 if a cell may win in many windows."""
     compute = _max_pool(x, window)
     return (
         compute
@@ -387,10 +389,10 @@ MAX_CELLS_SCATTERED = (
 
 
 def lower_put(gy: Shape, i: Shape, *, size: Shape, empty: bool, known: bool = False) -> Kernel:
-    """Lower put: scatter-add gy at flat positions of shape i into zeros of `size`, the adjoint of take; -1 is dropped
-    if `empty`.
+    """Return the kernel of put: scatter-add gy at flat positions of shape i into zeros of `size`, the adjoint of take.
 
-    `known`: the positions are winners that we computed, so they are not checked; the native kernel writes anywhere.
+    -1 is dropped if `empty`. `known`: the positions are winners that we computed, so they are not checked; the native
+    kernel writes anywhere.
     """
     rank, cells = len(size), math.prod(size)
     lead = gy[: len(gy) - rank]
@@ -419,7 +421,8 @@ def lower_put(gy: Shape, i: Shape, *, size: Shape, empty: bool, known: bool = Fa
 
 
 def lower_last_writer(i: Shape, *, rank: int, cells: int) -> Kernel:
-    """Lower last_writer: keep each position, of planes of `cells`, that no later one repeats, replace the others by -1.
+    """Return the kernel of last_writer: keep each position, of planes of `cells`, that no later one repeats, replace
+    the others by -1.
 
     Positions have the shape i and lie in the last `rank` axes.
     """

@@ -31,7 +31,7 @@ def _resized_taps(t: Tensor, axis: int, line: Resized) -> list[tuple[Tensor, Ten
 
 
 def lower_resize(x: Shape, **params: Any) -> Kernel:
-    """Lower resize to F.interpolate where it is exact, else to gathers and weights, axis by axis."""
+    """Return the kernel of resize: F.interpolate where it is exact, else gathers and weights, axis by axis."""
     lines = axes_resized([x[a] for a in params["axes"]], **params)
     axes, native = [a for a, _ in lines], _exact_interpolate(x, lines)
 
@@ -86,7 +86,7 @@ def _exact_interpolate(x: Shape, lines: Axes) -> Kernel | None:
 
 
 def lower_resize_spread(gy: Shape, *, cells: Shape, **params: Any) -> Kernel:
-    """Lower the adjoint of resize for inputs of `cells` cells: index_add, axis by axis."""
+    """Return the kernel of the adjoint of resize for inputs of `cells` cells: index_add, axis by axis."""
     lines = axes_resized(cells, **params)
 
     def compute(g: Tensor) -> Tensor:

@@ -17,8 +17,9 @@ from .max_pool import lower_take
 
 
 def lower_top_index(x: Shape, *, axis: int, k: int, largest: bool, last: bool) -> Kernel:
-    """Lower top_index: positions of the k largest (or smallest) cells along `axis`; of equal cells the first, or with
-    `last` the last, comes first.
+    """Return the kernel of top_index: positions of the k largest (or smallest) cells along `axis`.
+
+    Of equal cells the first, or with `last` the last, comes first.
     """
     native = torch.argmax if largest else torch.argmin
 
@@ -39,7 +40,7 @@ def lower_top_index(x: Shape, *, axis: int, k: int, largest: bool, last: bool) -
 
 
 def lower_top(x: Shape, *, axis: int, k: int, largest: bool) -> Kernel:
-    """Lower top: the k largest (or smallest) cells along `axis`, sorted."""
+    """Return the kernel of top: the k largest (or smallest) cells along `axis`, sorted."""
     index = lower_top_index(x, axis=axis, k=k, largest=largest, last=False)
     return lambda t: t.gather(axis, index(t))
 
@@ -83,7 +84,9 @@ def _by_topk_if_distinct(t: Tensor, axis: int, k: int, largest: bool) -> Tensor 
 
 
 def lower_median_index(x: Shape, *, window: Window) -> Kernel:
-    """Lower median_index: the first tap of every window that equals its median, as a flat position, -1 for none."""
+    """Return the kernel of median_index: the first tap of every window that equals its median, as a flat position, -1
+    for none.
+    """
     cells, rank = tap_cells(window)
 
     def compute(t: Tensor) -> Tensor:
@@ -101,7 +104,9 @@ def lower_median_index(x: Shape, *, window: Window) -> Kernel:
 
 
 def lower_median_pool(x: Shape, *, window: Window) -> Kernel:
-    """Lower median_pool: find the positions of medians, as median_index does, and take the cells there."""
+    """Return the kernel of median_pool: find the positions of medians, as median_index does, and take the cells
+    there.
+    """
     index = lower_median_index(x, window=window)
     shape = x[: len(x) - window.rank] + window.out
     take = lower_take(x, shape, rank=window.rank, empty=window.has_empty)

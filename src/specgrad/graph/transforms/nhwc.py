@@ -55,7 +55,7 @@ def channels_last(fn: Callable[..., Any], *, rank: int, data: int | tuple[int, .
 
 
 def _to_channels_first(x: Value, rank: int) -> Value:
-    """Permute (*batch, *spatial, C), with `rank` spatial axes, to (*batch, C, *spatial).
+    """Return (*batch, *spatial, C), with `rank` spatial axes, permuted to (*batch, C, *spatial).
 
     Raise ShapeError for too few axes.
     """
@@ -68,7 +68,7 @@ def _to_channels_first(x: Value, rank: int) -> Value:
 
 
 def _to_channels_last(y: Value, rank: int) -> Value:
-    """Permute (*batch, C, *spatial), with `rank` spatial axes, to (*batch, *spatial, C)."""
+    """Return (*batch, C, *spatial), with `rank` spatial axes, permuted to (*batch, *spatial, C)."""
     ndim = len(shape_of(y))
     batch = ndim - rank - 1
     return permute(y, (*range(batch), *range(batch + 1, ndim), batch))

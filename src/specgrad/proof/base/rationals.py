@@ -80,7 +80,7 @@ def positive(x: Array) -> Array:
 
 
 def outward(x: Array, direction: int) -> Array:
-    """Round rationals to FRAC_BITS binary places: up for direction 1, down for direction -1."""
+    """Return rationals rounded to FRAC_BITS binary places: up for direction 1, down for direction -1."""
 
     def cell(v: Any) -> Any:
         """Return one rational, rounded."""

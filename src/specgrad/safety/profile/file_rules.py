@@ -67,7 +67,9 @@ def versions(view: ModelView) -> Iterator[Spot]:
     "infinities and subnormal numbers among them are listed.",
 )
 def parameters(view: ModelView) -> Iterator[Spot]:
-    """Yield the parameters that cannot be read, or hold NaN, infinities or subnormal numbers (S20)."""
+    """Yield a spot for each of the parameters that cannot be read, or hold NaN, infinities or subnormal numbers
+    (S20).
+    """
     budget = ByteBudget(BYTE_BUDGET)
     for name, proto in view.initializers.items():
         if proto.data_type not in DTYPES:
@@ -103,7 +105,7 @@ def special_values(array: np.ndarray) -> str:
     says="Inputs and outputs are documented: a doc_string, a denotation of the type, and one of every axis.",
 )
 def documented(view: ModelView) -> Iterator[Spot]:
-    """Yield the inputs and outputs without doc_string or denotations (S21)."""
+    """Yield a spot for each of the inputs and outputs without doc_string or denotations (S21)."""
     for info in (*view.inputs, *view.graph.output):
         dims = info.type.tensor_type.shape.dim
         lacking = {

@@ -24,7 +24,7 @@ COUNTS = ("NonZero", "Unique", "Compress", "NonMaxSuppression")
     says="Deterministic operators only.",
 )
 def deterministic(view: ModelView) -> Iterator[Spot]:
-    """Yield the nodes that give random numbers (S3)."""
+    """Yield a spot for each of the nodes that give random numbers (S3)."""
     for node in view.of(*RANDOM):
         yield Spot(f"{node.operator} gives random numbers", node.at())
     for node in view.of("Dropout"):
@@ -42,7 +42,7 @@ def deterministic(view: ModelView) -> Iterator[Spot]:
     cure="--normalise leaves it out",
 )
 def alive(view: ModelView) -> Iterator[Spot]:
-    """Yield the nodes that no output needs (S15)."""
+    """Yield a spot for each of the nodes that no output needs (S15)."""
     needed = needed_nodes(view.nodes, [str(o.name) for o in view.graph.output])
     for node in view.nodes:
         if node.index not in needed:
@@ -128,7 +128,7 @@ def _order_spots(view: ModelView) -> Iterator[Spot]:
     cure="--normalise writes the nodes that a function stands for, where that is possible",
 )
 def functions(view: ModelView) -> Iterator[Spot]:
-    """Yield the functions that cannot be expanded, overload, or replace an ONNX operator (S17)."""
+    """Yield a spot for each of the functions that cannot be expanded, overload, or replace an ONNX operator (S17)."""
     if view.onnx_result.inliner is not None:
         yield Spot(f"the functions of the file cannot be expanded: {view.onnx_result.inliner}")
     for f in view.model.functions:
@@ -152,7 +152,7 @@ def functions(view: ModelView) -> Iterator[Spot]:
     says="No control flow: If, Loop, Scan and SequenceMap are not in the set.",
 )
 def no_control_flow(view: ModelView) -> Iterator[Spot]:
-    """Yield the control flow operators (S18)."""
+    """Yield a spot for each of the control flow operators (S18)."""
     for node in view.of(*CONTROL):
         yield Spot(f"{node.operator} is control flow; what is inside it is not checked", node.at())
 
@@ -166,7 +166,7 @@ def no_control_flow(view: ModelView) -> Iterator[Spot]:
     says="Memory and time do not depend on the data: no operator whose result has a size that the values decide.",
 )
 def resources(view: ModelView) -> Iterator[Spot]:
-    """Yield the nodes whose result has a size that depends on values (S25)."""
+    """Yield a spot for each of the nodes whose result has a size that depends on values (S25)."""
     for node in view.of(*COUNTS):
         yield Spot(f"the size of what {node.operator} gives depends on the values", node.at())
     for node in view.of("TopK"):

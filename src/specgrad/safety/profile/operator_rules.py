@@ -26,7 +26,7 @@ OPTIONAL = {"Clip": (1, 2), "LSTM": (3, 4, 5, 6, 7)}
     "and not in the set: the texts do not decide.",
 )
 def in_the_set(view: ModelView) -> Iterator[Spot]:
-    """Yield the operators outside the profile's set, and undecided ones (S2)."""
+    """Yield a spot for each of the operators outside the profile's set, and undecided ones (S2)."""
     for node in view.nodes:
         name = node.operator
         elsewhere = not node.is_onnx or (node.proto.domain, name) in view.functions or name in (*RANDOM, *CONTROL)
@@ -65,7 +65,7 @@ def missing_attributes(node: NodeView) -> list[str]:
     cure=WRITES,
 )
 def no_defaults(view: ModelView) -> Iterator[Spot]:
-    """Yield the nodes with attributes that are not written (S5)."""
+    """Yield a spot for each of the nodes with attributes that are not written (S5)."""
     for node in view.nodes:
         if lacking := missing_attributes(node):
             yield Spot(f"{', '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} not written", node.at())
@@ -83,7 +83,7 @@ def no_defaults(view: ModelView) -> Iterator[Spot]:
     cure=WRITES,
 )
 def no_default_inputs(view: ModelView) -> Iterator[Spot]:
-    """Yield the nodes whose optional inputs are left to a default (S6)."""
+    """Yield a spot for each of the nodes whose optional inputs are left to a default (S6)."""
     for node in view.of(*OPTIONAL):
         formal = [i.name for i in node.schema.inputs] if node.schema is not None else []
         absent = [formal[i] for i in OPTIONAL[node.operator] if i < len(formal) and not node.input(i)]
@@ -118,7 +118,7 @@ def _incomplete_slice_spots(view: ModelView, node: NodeView) -> Iterator[Spot]:
     cure="nothing: --normalise adds no outputs",
 )
 def one_to_one(view: ModelView) -> Iterator[Spot]:
-    """Yield the nodes that leave out inputs or outputs of their operator (S7)."""
+    """Yield a spot for each of the nodes that leave out inputs or outputs of their operator (S7)."""
     variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
     for node in view.nodes:
         if node.schema is None:
@@ -176,7 +176,7 @@ def normalisation(view: ModelView) -> Iterator[Spot]:
     cure=WRITES,
 )
 def slices(view: ModelView) -> Iterator[Spot]:
-    """Yield the slices whose start, end or step is out of range, or that are empty (S31)."""
+    """Yield a spot for each of the slices whose start, end or step is out of range, or that are empty (S31)."""
     for node in view.of("Slice"):
         shape = view.shape(node.input(0))
         starts, ends = view.ints(node.input(1)), view.ints(node.input(2))

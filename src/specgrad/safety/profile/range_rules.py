@@ -28,7 +28,8 @@ BOUNDS_SECONDS = 60.0
     cure="a narrower box of inputs, or a guard before the node",
 )
 def ranges(view: ModelView) -> Iterator[Spot]:
-    """Yield the nodes without a finite bound although their inputs have one, on the declared box (S26).
+    """Yield a spot for each of the nodes without a finite bound although their inputs have one, on the declared box
+    (S26).
 
     NotCheckedError if no box was given, or nothing is known of the values.
     """

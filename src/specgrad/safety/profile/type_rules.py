@@ -23,7 +23,7 @@ ELEMENTWISE = tuple(_ELEMENTWISE.split())
 
 @rule("S8", "E", "GR1", RESTRICTIONS, says="No sparse tensors.")
 def dense(view: ModelView) -> Iterator[Spot]:
-    """Yield the places of a model with sparse tensors (S8)."""
+    """Yield a spot for each of the places of a model with sparse tensors (S8)."""
     for sparse in view.graph.sparse_initializer:
         yield Spot("is a sparse initializer", Location(value=str(sparse.values.name)))
     for name, info in view.declared.items():
@@ -45,7 +45,7 @@ def dense(view: ModelView) -> Iterator[Spot]:
     cure=WRITES,
 )
 def typed(view: ModelView) -> Iterator[Spot]:
-    """Yield the values without a written element type (S9)."""
+    """Yield a spot for each of the values without a written element type (S9)."""
     for node, name in view.intermediates:
         info = view.declared.get(name)
         if info is None or not info.type.tensor_type.elem_type:
@@ -83,7 +83,9 @@ def _is_open_batch(info: ValueInfoProto, axes: list[int]) -> bool:
     cure=WRITES,
 )
 def shaped(view: ModelView) -> Iterator[Spot]:
-    """Yield the values without a written shape, or with another one than follows from the inputs (S10)."""
+    """Yield a spot for each of the values without a written shape, or with another one than follows from the inputs
+    (S10).
+    """
     named: list[tuple[str, Location]] = [(name, node.at(name)) for node, name in view.intermediates]
     named += [(str(i.name), Location(value=str(i.name))) for i in (*view.inputs, *view.graph.output)]
     for name, place in named:
@@ -119,7 +121,7 @@ def _declared_shape_spots(view: ModelView, name: str, info: ValueInfoProto, plac
 
 @rule("S11", "W", "need THAV-003", NEEDS, says="Whether the size of the batch may be a name is not decided.")
 def batch(view: ModelView) -> Iterator[Spot]:
-    """Yield the values whose batch size is a symbol (S11)."""
+    """Yield a spot for each of the values whose batch size is a symbol (S11)."""
     for name, info in view.declared.items():
         if _is_open_batch(info, _open_sizes(info)):
             symbol = info.type.tensor_type.shape.dim[0].dim_param
@@ -136,7 +138,7 @@ def batch(view: ModelView) -> Iterator[Spot]:
     cure="write a Cast",
 )
 def one_type(view: ModelView) -> Iterator[Spot]:
-    """Yield the nodes whose operands have different types where the schema asks for one (S12)."""
+    """Yield a spot for each of the nodes whose operands have different types where the schema asks for one (S12)."""
     for node in view.nodes:
         types: dict[str, dict[int, str]] = {}
         for i, name in enumerate(node.proto.input):
@@ -173,7 +175,7 @@ def _type_parameter(node: NodeView, i: int) -> str:
     cure="--normalise writes an Expand",
 )
 def one_shape(view: ModelView) -> Iterator[Spot]:
-    """Yield the nodes whose operands are broadcast (S13)."""
+    """Yield a spot for each of the nodes whose operands are broadcast (S13)."""
     for node in view.of(*ELEMENTWISE):
         shapes = [view.shape(name) for name in node.proto.input if name]
         if None in shapes:
@@ -194,7 +196,7 @@ def one_shape(view: ModelView) -> Iterator[Spot]:
     says="Elements are float16, float, double, signed or unsigned integers of 8 to 64 bits, bool or string.",
 )
 def element_types(view: ModelView) -> Iterator[Spot]:
-    """Yield the values whose element type the profile does not allow (S14)."""
+    """Yield a spot for each of the values whose element type the profile does not allow (S14)."""
     kinds = {name: int(proto.data_type) for name, proto in view.initializers.items()}
     kinds |= {name: int(info.type.tensor_type.elem_type) for name, info in view.declared.items() if name not in kinds}
     for node, name in view.intermediates:

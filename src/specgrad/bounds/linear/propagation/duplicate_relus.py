@@ -141,8 +141,8 @@ class DuplicateFold(NamedTuple):
         return low.reshape(ends[0].shape), high.reshape(ends[1].shape)
 
     def merge_coefficients(self, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Split coefficients `a` (boxes, rows, *shape) into those of the kept relus and those linear in the relu's
-        source.
+        """Return coefficients `a` (boxes, rows, *shape) split into those of the kept relus and those linear in the
+        relu's source.
         """
         kept, gone, sign = self.duplicates
         flat = a.flatten(2)

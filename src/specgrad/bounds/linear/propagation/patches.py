@@ -89,14 +89,14 @@ class Cone:
     # --- patches of a node's tensors --------------------------------------------------------------------------------
 
     def gather(self, v: Tensor, patch: Patch) -> Tensor:
-        """Gather an array v (1, *lead, channels, *spatial) at the patches: (positions, channels, *patch), 0 outside the
-        array.
+        """Return an array v (1, *lead, channels, *spatial) gathered at the patches: (positions, channels, *patch), 0
+        outside the array.
         """
         return self._gather_stacked(v, patch)[0]
 
     def _gather_stacked(self, v: Tensor, patch: Patch) -> Tensor:
-        """Gather arrays v (k, *lead, channels, *spatial) at the patches: (k, positions, channels, *patch), 0 outside
-        the array.
+        """Return arrays v (k, *lead, channels, *spatial) gathered at the patches: (k, positions, channels, *patch), 0
+        outside the array.
         """
         spatial, channels = tuple(v.shape[v.ndim - self.rank :]), v.shape[v.ndim - self.rank - 1]
         planes = v.reshape(len(v), -1, channels, math.prod(spatial)).movedim(2, 1)
@@ -323,8 +323,8 @@ class Cone:
         return self.convolutions[j, patch]
 
     def _gather_factors(self, d: Tensor, patch: Patch) -> Tensor:
-        """Gather the factors d (1, *shape) of an elementwise map at the patches, (positions, 1, channels, *patch); one
-        number if all are equal.
+        """Return the factors d (1, *shape) of an elementwise map gathered at the patches, (positions, 1, channels,
+        *patch); one number if all are equal.
         """
         return _scalar_if_uniform(self.gather(d, patch).unsqueeze(1))
 
@@ -407,7 +407,7 @@ def _composed_adjoint(a: Tensor, slope: Tensor, rows: Tensor) -> Tensor:
 
 
 def _split_channels(layer: BoundLinear, a: Tensor, rank: int) -> list[Tensor]:
-    """Split coefficients `a` of `layer`, a concatenation of channels, into those of its varying arguments.
+    """Return coefficients `a` of `layer`, a concatenation of channels, split into those of its varying arguments.
 
     The channels are axis 2 of `a`; `rank` counts the spatial axes behind them.
     """

@@ -332,7 +332,7 @@ def cotangent_graph(
 
 
 def positive_negative(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Split coefficients into max(a, 0) and min(a, 0): those that take the lower and the upper line."""
+    """Return coefficients split into max(a, 0) and min(a, 0): those that take the lower and the upper line."""
     positive = a.clamp(min=0)
     return positive, a - positive
 

@@ -256,13 +256,13 @@ def _multi_neuron_vectors(forward: ForwardPass, row: Tensor) -> dict[int, Array]
 
 
 def _vector_integers(m: Array) -> Array:
-    """Round slopes m to integer multiples of 2**-VECTOR_FRAC_BITS, clamped to int32; NaN becomes 0."""
+    """Return slopes m rounded to integer multiples of 2**-VECTOR_FRAC_BITS, clamped to int32; NaN becomes 0."""
     most = np.iinfo(np.int32).max
     return np.rint(np.clip(np.nan_to_num(m) * 2.0**VECTOR_FRAC_BITS, -most, most)).astype(np.int32)
 
 
 def _slope_integers(x: Any) -> Array:
-    """Round numbers x to integers over SCALE, clamped to int16; NaN becomes 0.
+    """Return numbers x rounded to integers over SCALE, clamped to int16; NaN becomes 0.
 
     >>> _slope_integers([0.5, -1e9, float("nan")]).tolist()
     [512, -32767, 0]

@@ -447,7 +447,7 @@ def undecided(graph: Graph, leaf: Leaf) -> Split | None:
 
 
 def _multiplier_integers(b: torch.Tensor) -> Array:
-    """Round multipliers b to the integers of a certificate file: not negative, clamped to int32."""
+    """Return multipliers b rounded to the integers of a certificate file: not negative, clamped to int32."""
     most = np.iinfo(np.int32).max
     return np.minimum(np.rint(b.double().clamp(min=0).numpy() * 2.0**MULTIPLIER_FRAC_BITS), most).astype(np.int64)
 

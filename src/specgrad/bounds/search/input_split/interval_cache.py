@@ -62,7 +62,7 @@ class IntervalCache:
 
 
 def outward(end: Tensor, side: int) -> Tensor:
-    """Round float64 numbers `end` to float32, never inward: down for side -1, up for side 1."""
+    """Return float64 numbers `end` rounded to float32, never inward: down for side -1, up for side 1."""
     near = end.float()
     beyond = torch.nextafter(near, torch.full_like(near, side * torch.inf))
     return torch.where((near.double() - end) * side < 0, beyond, near)

@@ -459,7 +459,7 @@ class OpenBoxes:
         return (self.low.float() >= self.high.float()).all(1)
 
     def cut(self) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
-        """Split every box in two: lows and highs of both parts, the inputs that were split, and where."""
+        """Return every box split in two: lows and highs of both parts, the inputs that were split, and where."""
         at = self._input_to_split()[:, None]
         first, last = (end.gather(1, at).numpy().astype(np.float32) for end in (self.low, self.high))
         if (first >= last).any():  # no `assert`: parts that miss a number would be a false proof under python -O

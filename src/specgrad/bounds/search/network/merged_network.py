@@ -59,7 +59,7 @@ class NamedNetwork:
         return leaves(self.graph(*trees))
 
     def cut(self, cells: Any) -> list[Any]:
-        """Split flat cells into the inputs, in their shapes."""
+        """Return flat cells split into the inputs, in their shapes."""
         parts, start = [], 0
         for shape in self.inputs:
             parts.append(reshape(cells[start : start + math.prod(shape)], shape))

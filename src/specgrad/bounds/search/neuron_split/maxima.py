@@ -105,15 +105,15 @@ class Maximum:
         return torch.where(left.sum(1) > 1, room.clamp(min=0), 0.0)
 
     def shaped(self, left: Tensor) -> Tensor:
-        """Reshape an array `left` of (boxes, taps, windows) to the layout of layers, (taps, boxes, *shape of the
-        maximum).
+        """Return an array `left` of (boxes, taps, windows) reshaped to the layout of layers, (taps, boxes, *shape of
+        the maximum).
         """
         return left.movedim(1, 0).reshape(self.taps, len(left), *self.layer.node.shape)
 
 
 def quantised(pulls: Mapping[int, Tensor]) -> dict[int, Tensor]:
-    """Round multipliers `pulls`, by node, to nonnegative integer multiples of one power of two, so that sums are exact
-    in float64.
+    """Return multipliers `pulls`, by node, rounded to nonnegative integer multiples of one power of two, so that sums
+    are exact in float64.
     """
     known = {i: b.double().nan_to_num(0.0, 0.0, 0.0).clamp(min=0) for i, b in pulls.items()}
     most = max((float(b.max()) for b in known.values() if b.numel()), default=0.0)

@@ -62,7 +62,7 @@ class BoundMultiNeuron(BoundJoint):
     # --- cells ------------------------------------------------------------------------------------------------------
 
     def read(self, x: Tensor) -> Tensor:
-        """Gather (boxes, batch, channels, *size) into (boxes, positions, cells read)."""
+        """Return (boxes, batch, channels, *size) gathered into (boxes, positions, cells read)."""
         patches = self.taps.read(x).movedim(0, 3)  # (boxes, batch, channels, taps, *out)
         return patches.flatten(2, 3).movedim(2, -1).flatten(1, -2)
 

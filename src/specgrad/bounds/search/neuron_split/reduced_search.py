@@ -176,7 +176,10 @@ class _ReducedSearch:
         return replace(problems, chosen=better.chosen, scores=better.scores, bound=better.bound)
 
     def _split_batch(self, batch: OpenReduced, cell: Tensor) -> OpenReduced:
-        """Split every subproblem of the batch at its cell, in its row's tree too: first all z <= 0, then all z >= 0."""
+        """Return every subproblem of the batch split at its cell, first all z <= 0, then all z >= 0.
+
+        Rows' trees are split too.
+        """
         numbers = [
             self.trees[row].divide(part, Split(*self.folded.position(c)))
             for row, part, c in zip(batch.row.tolist(), batch.part.tolist(), cell.tolist(), strict=True)

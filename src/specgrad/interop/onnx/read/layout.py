@@ -95,7 +95,7 @@ def _unsqueeze(c: OnnxNode) -> Value:
 
 @operator("Shape", 1, 13, 15, 19, 21, 23, 24, 25)
 def _shape(c: OnnxNode) -> Array:
-    """Convert ONNX Shape."""
+    """Convert ONNX Shape: the sizes of x, from axis `start` to before `end`, as known integers."""
     start, end = (c.integer("start", 0), c.integer("end", None)) if c.version >= 15 else (0, None)
     c.result_type = TensorProto.INT64
     return np.array(c.shape(0)[slice(start, end)], dtype=np.int64)
@@ -103,7 +103,7 @@ def _shape(c: OnnxNode) -> Array:
 
 @operator("Size", 1, 13, 19, 21, 23, 24, 25)
 def _size(c: OnnxNode) -> Array:
-    """Convert ONNX Size."""
+    """Convert ONNX Size: the number of cells of x, a known integer."""
     c.result_type = TensorProto.INT64
     return np.array(math.prod(c.shape(0)), dtype=np.int64)
 
@@ -481,7 +481,7 @@ def _block_size(c: OnnxNode) -> tuple[int, tuple[int, ...]]:
 
 @operator("Identity", 1, 13, 14, 16, 19, 21, 23, 24, 25)
 def _identity(c: OnnxNode) -> Value:
-    """Convert ONNX Identity."""
+    """Convert ONNX Identity: its input, unchanged."""
     return c.importer.values[c.input_name(0)]
 
 
@@ -530,7 +530,7 @@ def _cast(c: OnnxNode) -> Value:
 
 @operator("CastLike", 15, 19, 21, 23, 24, 25, note="as Cast")
 def _cast_like(c: OnnxNode) -> Value:
-    """Convert ONNX CastLike."""
+    """Convert ONNX CastLike: input 0 in the type of input 1, by `_cast_to`."""
     if c.version >= 19:
         c.without_effect("saturate", "int")
     return _cast_to(c, c.elem_type(1))

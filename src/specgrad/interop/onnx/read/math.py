@@ -217,7 +217,7 @@ def _mod(c: OnnxNode) -> Value:
 
 @operator("LeakyRelu", 6, 16)
 def _leaky_relu(c: OnnxNode) -> Value:
-    """Convert ONNX LeakyRelu."""
+    """Convert ONNX LeakyRelu: x where x > 0, else alpha*x."""
     return leaky_relu(c.real(0), c.floating("alpha", 0.01))
 
 
@@ -231,7 +231,7 @@ def _prelu(c: OnnxNode) -> Value:
 
 @operator("Elu", 6, 22)
 def _elu(c: OnnxNode) -> Value:
-    """Convert ONNX Elu."""
+    """Convert ONNX Elu: x where x > 0, else alpha*(exp(x) - 1)."""
     return elu(c.real(0), c.floating("alpha", 1.0))
 
 
@@ -246,7 +246,7 @@ def _celu(c: OnnxNode) -> Value:
 
 @operator("Selu", 6, 22)
 def _selu(c: OnnxNode) -> Value:
-    """Convert ONNX Selu."""
+    """Convert ONNX Selu: gamma*x where x > 0, else gamma*alpha*(exp(x) - 1)."""
     alpha, gamma = c.floating("alpha", 1.67326319217681884765625), c.floating("gamma", 1.05070102214813232421875)
     return selu(c.real(0), alpha, gamma)
 
@@ -260,20 +260,20 @@ def _shrink(c: OnnxNode) -> Value:
 
 @operator("ThresholdedRelu", 10, 22)
 def _thresholded_relu(c: OnnxNode) -> Value:
-    """Convert ONNX ThresholdedRelu."""
+    """Convert ONNX ThresholdedRelu: x where x > alpha, else 0."""
     return thresholded_relu(c.real(0), c.floating("alpha", 1.0))
 
 
 @operator("HardSigmoid", 6, 22)
 def _hard_sigmoid(c: OnnxNode) -> Value:
-    """Convert ONNX HardSigmoid."""
+    """Convert ONNX HardSigmoid: alpha*x + beta, clamped to 0..1."""
     alpha, beta = c.floating("alpha", 0.2), c.floating("beta", 0.5)
     return hard_sigmoid(c.real(0), alpha, beta)
 
 
 @operator("Gelu", 20, note="approximate none or tanh")
 def _gelu(c: OnnxNode) -> Value:
-    """Convert ONNX Gelu."""
+    """Convert ONNX Gelu: x * normal_cdf(x), or its tanh formula where approximate says so."""
     return gelu(c.real(0), c.string("approximate", "none"))
 
 
@@ -315,13 +315,13 @@ operator("LogSoftmax", 1, 11, 13, note="before 13 over all axes from `axis` on")
 
 @operator("MatMul", 1, 9, 13)
 def _matmul(c: OnnxNode) -> Value:
-    """Convert ONNX MatMul."""
+    """Convert ONNX MatMul: the matrix product over the last two axes; leading axes broadcast."""
     return matmul(c.real(0), c.real(1))
 
 
 @operator("Gemm", 7, 9, 11, 13)
 def _gemm(c: OnnxNode) -> Value:
-    """Convert ONNX Gemm."""
+    """Convert ONNX Gemm: alpha * A' B' + beta * C, A' and B' transposed as transA and transB say."""
     return general_product(c)
 
 
@@ -352,7 +352,7 @@ def general_product(c: OnnxNode) -> Value:
     "Einsum", 12, 28, note="one or two inputs; refused: sizes of 1 that would be stretched, except of an ellipsis"
 )
 def _einsum(c: OnnxNode) -> Value:
-    """Convert ONNX Einsum."""
+    """Convert ONNX Einsum: the sum of products that the attribute equation states."""
     from ....ops.einsum import einsum
 
     return einsum(c.string("equation"), *c.reals())
@@ -451,14 +451,18 @@ def _topk(c: OnnxNode) -> tuple[Value, Value]:
 
 @operator("CumSum", 11, 14, note="the axis is known")
 def _cumsum(c: OnnxNode) -> Value:
-    """Convert ONNX CumSum."""
+    """Convert ONNX CumSum: running sums along a known axis, without the cell itself if exclusive, from the end if
+    reverse.
+    """
     axis = c.known_number(1, "axis")
     return cumsum(c.real(0), axis, exclusive=c.flag("exclusive"), reverse=c.flag("reverse"))
 
 
 @operator("CumProd", 26, note="the axis is known")
 def _cumprod(c: OnnxNode) -> Value:
-    """Convert ONNX CumProd."""
+    """Convert ONNX CumProd: running products along a known axis, without the cell itself if exclusive, from the end if
+    reverse.
+    """
     axis = c.known_number(1, "axis")
     return cumprod(c.real(0), axis, exclusive=c.flag("exclusive"), reverse=c.flag("reverse"))
 

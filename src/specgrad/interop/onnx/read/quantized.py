@@ -193,7 +193,7 @@ def _dequantize_linear(c: OnnxNode) -> Value:
     "DynamicQuantizeLinear", 11, note="scale and zero point from the range of x with 0; an x of zeros alone has scale 1"
 )
 def _dynamic_quantize_linear(c: OnnxNode) -> tuple[Value, ...]:
-    """Convert ONNX DynamicQuantizeLinear."""
+    """Convert ONNX DynamicQuantizeLinear: (x in uint8, scale, zero point), these from the range of x and 0."""
     x = c.real(0)
     high, low = maximum(amax(x), 0), minimum(neg(amax(neg(x))), 0)
     span = div(sub(high, low), 255)
@@ -272,7 +272,7 @@ def _qgemm(c: OnnxNode) -> Value:
 
 @contributed("QLinearAdd", 7, 8, note="the zero point may be added before rounding: ties may go either way")
 def _qlinear_add(c: OnnxNode) -> Value:
-    """Convert ONNX QLinearAdd."""
+    """Convert ONNX QLinearAdd: both inputs dequantised to float32, added, and quantised anew."""
     a, b = _dequantize_float(c, 0, 1, 2), _dequantize_float(c, 3, 4, 5)
     with c.computing("float32"):
         y = add(a, b)
@@ -281,7 +281,9 @@ def _qlinear_add(c: OnnxNode) -> Value:
 
 @contributed("QLinearMul", 7, 8, note="the zero point may be added before rounding: ties may go either way")
 def _qlinear_mul(c: OnnxNode) -> Value:
-    """Convert ONNX QLinearMul."""
+    """Convert ONNX QLinearMul: both inputs without zero points, multiplied in int32, times the scales, and quantised
+    anew.
+    """
     a, b = _minus_zero_point(c, 0, 2), _minus_zero_point(c, 3, 5)
     with c.computing("int32"):
         total = mul(a, b)
@@ -331,7 +333,7 @@ def _qlinear_concat(c: OnnxNode) -> Value:
 
 @contributed("QLinearSigmoid", 5, 5)
 def _qlinear_sigmoid(c: OnnxNode) -> Value:
-    """Convert ONNX QLinearSigmoid."""
+    """Convert ONNX QLinearSigmoid: the input dequantised to float32, its sigmoid quantised anew."""
     x = _dequantize_float(c, 0, 1, 2)
     with c.computing("float32"):
         y = sigmoid(x)

@@ -295,13 +295,13 @@ def _lp_pool(c: OnnxNode) -> Value:
 
 @operator("GlobalMaxPool", 1, 22)
 def _global_max_pool(c: OnnxNode) -> Value:
-    """Convert ONNX GlobalMaxPool."""
+    """Convert ONNX GlobalMaxPool: the maximum of every plane; spatial axes stay with size 1."""
     return max_pool(c.real(0), spatial(c))
 
 
 @operator("GlobalAveragePool", 1, 22)
 def _global_average_pool(c: OnnxNode) -> Value:
-    """Convert ONNX GlobalAveragePool."""
+    """Convert ONNX GlobalAveragePool: the mean of every plane; spatial axes stay with size 1."""
     return global_avg_pool(c.real(0), rank=len(spatial(c)))
 
 

@@ -106,7 +106,7 @@ def _quantize(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> st
 def _cast(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
     """Write `cast` of the values `args`, of these shapes, as ONNX nodes: through the format and back to the model's.
 
-    UnsupportedError for 8-bit formats.
+    UnsupportedError for 8-bit formats. Returns the name of the result.
     """
     types = {"float16": 10, "bfloat16": 16, "float32": 1, "float64": 11}
     to = types.get(node.params["dtype"])
@@ -225,6 +225,8 @@ emits("amax")(_reduction("ReduceMax"))
 def _contract(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
     """Write `contract` of the values `args`, of these shapes, as ONNX nodes: a matrix product as Gemm, anything else as
     Einsum.
+
+    Returns the name of the result.
     """
     spec = node.params["spec"]
     given, _, out = spec.partition("->")
@@ -244,7 +246,7 @@ def _flatten_spatial(w: Writer, x: str, shape: Shape, rank: int) -> tuple[str, S
 
 @emits("take")
 def _take(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `take` of the values `args`, of these shapes, as ONNX nodes.
+    """Write `take` of the values `args`, of these shapes, as ONNX nodes; return the name of the result.
 
     GatherElements along the flat spatial axes; where the index is -1 the value is 0. UnsupportedError: taking from no
     cells.
@@ -266,7 +268,7 @@ def _resize(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
     """Write `resize` of the values `args`, of these shapes, as ONNX nodes: by sizes where they say the step, else by
     scales, which are float32 numbers.
 
-    UnsupportedError: steps that no scale in float32 says.
+    UnsupportedError: steps that no scale in float32 says. Returns the name of the result.
     """
     p = node.params
     where, how = _coordinates(w, node)
@@ -331,8 +333,9 @@ def _gather(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
 
 @emits("scatter")
 def _scatter(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
-    """Write `scatter` of the values `args`, of these shapes, as ONNX nodes: ScatterElements that adds, onto zeros; it
-    wants one position per cell.
+    """Write `scatter` of the values `args`, of these shapes, as ONNX nodes: ScatterElements that adds, onto zeros.
+
+    It wants one position per cell. Returns the name of the result.
     """
     axis, (shape, index) = node.params["axis"], shapes
     flat = (*shape[:axis], math.prod(index), *shape[axis + len(index) :])

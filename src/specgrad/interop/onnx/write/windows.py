@@ -74,7 +74,7 @@ def _transposed_conv(
 ) -> str:
     """Write a transposed convolution of x with `kernel` to `shape`; cells that no window reaches hold the bias.
 
-    `given` are further attributes.
+    `given` are further attributes. Returns the name of the result.
     """
     lacking = [(0, max(-hi, 0)) for _, hi in window.pads]
     if any(n <= lo for n, (lo, _) in zip(window.unpadded().size, window.pads, strict=True)):
@@ -205,7 +205,7 @@ def _avg_spread(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> 
     """Write `avg_spread` of the values `args`, of these shapes, as ONNX nodes: the adjoint: divide, then a transposed
     convolution with ones.
 
-    UnsupportedError: cells of different lengths.
+    UnsupportedError: cells of different lengths. Returns the name of the result.
     """
     window, divisor = node.params["window"], node.params["divisor"]
     if any(isinstance(a, Adaptive) for a in window.axes):
