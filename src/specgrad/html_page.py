@@ -143,7 +143,10 @@ FOOT = (
 
 
 def page(title: str, verdict: str, lead: str, body: Sequence[str], foot: str = FOOT) -> str:
-    """Return the HTML of a report: title, verdict, lead, body and footer (`foot`)."""
+    """Return the HTML of a report: title, verdict, lead, body and footer (`foot`).
+
+    Title and verdict are escaped here; lead, body and foot are HTML already.
+    """
     return "\n".join(
         [
             '<!doctype html><html lang="en"><meta charset="utf-8">',
@@ -164,7 +167,7 @@ def executions(title: str, said: Mapping[str, str]) -> str:
 
 
 def level(x1: float, x2: float, y: float, tone: str = "") -> str:
-    """Return a horizontal line of a plot from x1 to x2 at y as SVG, in a tone."""
+    """Return a horizontal line of a plot from x1 to x2 at y as SVG; `tone` is its class."""
     return f'<line class="{tone}" x1="{x1:.0f}" x2="{x2:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>'
 
 

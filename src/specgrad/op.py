@@ -231,7 +231,10 @@ P = ParamSpec("P")
 
 
 def composite(fn: Callable[P, Value]) -> Callable[P, Value]:
-    """Mark a composition fn: while tracing, its nodes form one layer with the function's name."""
+    """Return fn, a composition, such that its nodes form one layer with its name while tracing.
+
+    An engine may have a function of its own for one of ours.
+    """
 
     name = fn.__name__
     ours = fn.__module__.startswith(f"{__package__}.")  # engines know our compositions by name, and no others

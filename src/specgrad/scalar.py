@@ -235,7 +235,7 @@ def apply(name: str, x: Array) -> Array:
 
 
 def _objects(values: Sequence[Any], shape: tuple[int, ...]) -> Array:
-    """Return an object array of these values in this shape."""
+    """Return an object array of these values, in row-major order, in this shape."""
     out = np.empty(len(values), dtype=object)
     for i, v in enumerate(values):  # a plain assignment would unpack cells that look like sequences
         out[i] = v

@@ -45,7 +45,10 @@ class Box:
 
     @staticmethod
     def around(x: Any, eps: Any, low: float | None = None, high: float | None = None) -> Box:
-        """x - eps to x + eps rounded outward, kept between low and high.
+        """Return the box x - eps to x + eps rounded outward, kept between low and high (None: no limit), of x's kind of
+        arrays.
+
+        eps is a number, or an array that broadcasts to x.
 
         >>> box = Box.around(np.array([0.5, 1.0]), 0.25, low=0, high=1)
         >>> box.low, box.high
@@ -195,7 +198,10 @@ def widened(low: Array, high: Array, form: Format) -> tuple[Array, Array]:
 
 
 def _next_in_format(x: Array, form: Format, toward: Any) -> Array:
-    """Next number of the format at or below x (toward: floor), or at or above it (ceil)."""
+    """Return the next number of the format at or below x (toward: np.floor), or at or above it (np.ceil), cell by cell.
+
+    Beyond the largest number it is infinite, or the largest where that is nearer to x on this side.
+    """
     power = np.maximum(np.frexp(x)[1] - 1, form.lowest) - (form.digits - 1)
     with np.errstate(over="ignore", invalid="ignore"):
         near = np.ldexp(toward(np.ldexp(x, -power)), power)

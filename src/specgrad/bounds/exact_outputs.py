@@ -16,7 +16,7 @@ BITS = 200  # of a ball
 
 
 def work(graph: Graph) -> int:
-    """Number of multiply-adds and cells of all nodes."""
+    """Return the number of multiply-adds, plus that of cells, of all computed nodes of the graph."""
     total = 0
     for node in graph.nodes:
         if node.op not in (INPUT, CONSTANT):

@@ -76,7 +76,7 @@ def _output_bounds(graph: Graph, given: tuple[Any, ...], method: str) -> Bounds:
 
 
 def _names_of_boxes(graph: Graph, args: tuple[Any, ...]) -> list[str]:
-    """Dotted names of the arguments that are boxes."""
+    """Return the dotted names of the leaves of `args` that are boxes."""
     names: list[str] = []
     for name, arg in zip(graph.names, args, strict=True):
         transform(lambda path, leaf: names.append(path) if isinstance(leaf, Box) else None, arg, name)

@@ -254,8 +254,8 @@ def _pull_out_scale(table: TermTable, x: int, atom: Any, rank: int) -> int:
 
 
 def sum_over_axes(table: TermTable, x: int, axes: tuple[int, ...]) -> int:
-    """Return the value number of the sum of x over axes: constants are summed, a scale that is constant along the axes
-    is factored out.
+    """Return the value number of the sum of x over axes: constants are summed, a scale that is constant along them is
+    factored out.
     """
     value = table.values[x]
     shape = tuple(n for a, n in enumerate(value.shape) if a not in axes)

@@ -234,7 +234,8 @@ class GraphBuilder:
     ) -> Var:
         """Append one node after its shape rule has agreed, and return its variable.
 
-        It is called `name` and belongs to the layer `group`; None: names are made.
+        With sharing an equal node is reused. It is called `name` and belongs to the layer `group`; None: names are
+        made.
         """
         with without_guards() if self._open else nullcontext():
             shape = op.shape(*(shape_of(a) for a in args), **params)
@@ -285,7 +286,9 @@ class GraphBuilder:
         )
 
     def _explain(self, error: SpecgradError, node: str) -> None:
-        """Add notes to an error: the node, the user's own line and the layers built so far."""
+        """Add notes to an error: the `node` where it arose, in words, the user's own line and the layers built so
+        far.
+        """
         from .drawing.summary import table
 
         line, step = _callers_line(), error.__traceback__

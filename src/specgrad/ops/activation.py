@@ -136,7 +136,7 @@ def clamp(x: Value, low: Number | None = None, high: Number | None = None) -> Va
 
 
 def _hardswish_slope(x: Value, y: Value, t: Value) -> Value:
-    """Return the slope of hardswish at x, times t."""
+    """Return the slope of hardswish at x, times t: 0 up to -3, t from 3 on, else t*(2x + 3)/6."""
     middle = mul(t, div(add(mul(x, 2), 3), 6))
     return select(greater_equal(-3, x), 0, select(greater_equal(x, 3), t, middle))
 
@@ -237,7 +237,7 @@ def sigmoid(x: Value) -> Value:
 
 
 def _silu_slope(x: Value, y: Value, t: Value) -> Value:
-    """Return the slope of silu at x, times t."""
+    """Return the slope of silu at x, times t: t * s*(1 + x*(1 - s)), s = sigmoid(x)."""
     s = sigmoid(x)
     return mul(t, mul(s, add(mul(x, sub(1, s)), 1)))
 
@@ -327,12 +327,12 @@ def _cdf_spec(x: Array) -> Array:
 
 
 def _cdf_slope(x: Value, y: Value, t: Value) -> Value:
-    """Return the slope of normal_cdf at x, times t."""
+    """Return the slope of normal_cdf at x, times t: t * normal_pdf(x)."""
     return mul(t, normal_pdf(x))
 
 
 def _gelu_slope(x: Value, y: Value, t: Value) -> Value:
-    """Return the slope of gelu at x, times t."""
+    """Return the slope of gelu at x, times t: t * (normal_cdf(x) + x*normal_pdf(x))."""
     return mul(t, add(normal_cdf(x), mul(x, normal_pdf(x))))
 
 

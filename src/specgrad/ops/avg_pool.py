@@ -38,7 +38,7 @@ def _lead(name: str, x: Shape, spatial: Shape, divisor: Divisor) -> Shape:
 
 
 def _divide(x: Array, win: Window, divisor: Divisor) -> Array:
-    """Return x over the divisor of every window, 0 where there is nothing to count."""
+    """Return x, one cell per window, over its divisor ("padded", "inside" or a number), 0 where nothing counts."""
     if divisor == "padded":
         return scalar.divide(x, win.counted())
     if divisor == "inside":

@@ -197,7 +197,7 @@ def batch_norm(
 
 
 def _normalise(x: Value, axes: Sequence[int], eps: Number) -> Value:
-    """Return (x - mean) / sqrt(var + eps) over these axes."""
+    """Return (x - mean) / sqrt(var + eps), mean and variance (over n, not n - 1) being those over `axes`."""
     centred = sub(x, mean(x, axes, keepdims=True))
     var = mean(mul(centred, centred), axes, keepdims=True)
     return div(centred, sqrt(add(var, eps)))

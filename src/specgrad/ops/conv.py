@@ -76,7 +76,9 @@ def _check_b(name: str, channels: int, b: tuple[Shape, ...]) -> None:
 
 
 def _check_x(name: str, x: Shape, w: Shape, channels: int, spatial: Shape) -> None:
-    """Raise ShapeError in the name of the operator `name` if x does not have these channels and spatial sizes."""
+    """Raise ShapeError in the name of the operator `name` if x does not have these channels and spatial sizes; w is
+    quoted.
+    """
     rank = len(spatial)
     if len(x) < rank + 1 or x[len(x) - rank :] != spatial:
         raise ShapeError(name, f"x must have a channel axis and spatial sizes {spatial}; got x {x}", rule="C1")
@@ -381,7 +383,7 @@ def _weight_roundings(x: Shape, gy: Shape, *, window: Window, groups: int) -> in
 
 
 def _weight_outside(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
-    """Return, per output channel, the sum of its cotangents: any of them may meet padding."""
+    """Return, (Cout, *ones), the sum of the cotangents of each output channel: any of them may meet padding."""
     channel = gy.ndim - window.rank - 1
     return np.asarray(np.moveaxis(gy, channel, 0).reshape(gy.shape[channel], -1).sum(1)).reshape(
         (-1,) + (1,) * (window.rank + 1)
@@ -429,7 +431,7 @@ def _rank(name: str, w: Shape, x: Shape, groups: int) -> int:
 
 @window.remembered(0, 1)
 def conv_window(x: Shape, w: Shape, stride: Any, padding: Any, dilation: Any, groups: int) -> Window:
-    """Return the window of conv for these shapes and settings."""
+    """Return the window of conv for these shapes and settings; ShapeError or ParameterError if they do not fit."""
     _rank("conv", w, x, groups)
     return window.strided("conv", x, window.whole(tuple(w[2:])), stride=stride, padding=padding, dilation=dilation)
 
@@ -438,7 +440,10 @@ def conv_window(x: Shape, w: Shape, stride: Any, padding: Any, dilation: Any, gr
 def transpose_window(
     x: Shape, w: Shape, stride: Any, padding: Any, output_padding: Any, dilation: Any, groups: int
 ) -> Window:
-    """Return the window of conv_transpose for these shapes and settings; its `size` is the output's."""
+    """Return the window of conv_transpose for these shapes and settings; its `size` is the output's.
+
+    ShapeError or ParameterError if they do not fit.
+    """
     rank = _rank("conv_transpose", w, x, groups)
     return window.transposed(
         "conv_transpose",

@@ -93,8 +93,9 @@ def _quotient_case(rng: Random) -> Case:
 
 
 def binary(name: str, f: Callable[[Any, Any], Any], jvp: Any, vjp: Any, **traits: Any) -> Op:
-    """Register a binary elementwise operator `name`, y = f(a, b), with derivative rules jvp and vjp and traits, which
-    are fields of `Op`.
+    """Register and return a binary elementwise operator `name`, y = f(a, b), with derivative rules jvp and vjp.
+
+    `traits` are further fields of `Op`. Its arguments have one shape.
     """
     maker = traits.pop("cases", number_cases(2))
     shape = same_shape(name)
@@ -211,8 +212,9 @@ def div(x: Value, y: Value) -> Value:
 
 
 def _mask(name: str, test: Callable[[Any, Any], Any]) -> Op:
-    """Register the comparison `name`: 1 where `test` holds, else 0, with derivative zero. A comparison with NaN does
-    not hold.
+    """Register and return the comparison `name`: 1 where `test` holds, else 0, with derivative zero.
+
+    A comparison with NaN does not hold.
     """
 
     def spec(a: Array, b: Array) -> Array:
@@ -330,8 +332,8 @@ def _same_shape_as_x(x: Shape) -> Shape:
 
 
 def unary(name: str, f: Callable[..., Array], slope: Slope, **fields: Any) -> Op:
-    """Register an operator `name` with y = f(x) and a diagonal Jacobian: slope(x, y, t, **params) is f'(x) * t;
-    `fields` are further ones of `Op`.
+    """Register and return an operator `name` with y = f(x) and a diagonal Jacobian: slope(x, y, t, **params) is f'(x) *
+    t; `fields` are further ones of `Op`.
     """
     return register(
         Op(

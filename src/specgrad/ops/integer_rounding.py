@@ -35,8 +35,9 @@ from .elementwise import (
 
 
 def _staircase(name: str, numpy: str = "") -> Op:
-    """Register the monotone step function `name` (in NumPy: `numpy`); its derivative is zero, at the jumps too
-    ([K1]).
+    """Register and return the monotone step function `name` (in NumPy: `numpy`).
+
+    Its derivative is zero, at the jumps too ([K1]).
     """
     return unary(
         name,
@@ -111,7 +112,7 @@ def _fmod_spec(a: Array, b: Array) -> Array:
 
 
 def _quotient(y: Value, a: Value, b: Value) -> Value:
-    """Return trunc(a/b), a whole number, from the remainder y."""
+    """Return trunc(a/b), a whole number, from y = a - b*trunc(a/b)."""
     return round_(div(sub(a, y), b))
 
 

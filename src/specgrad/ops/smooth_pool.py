@@ -112,12 +112,12 @@ def _push_spec(x: Array, y: Array, g: Array, *, window: Window, beta: Number) ->
 
 
 def _pull(x: Value, y: Value, v: Value, params: Any) -> Value:
-    """Apply smooth_pull to x, y and v: sum_t exp(beta*(x_t - y_p)) * v_t, with parameters window and beta."""
+    """Return smooth_pull of x, y and v: sum_t exp(beta*(x_t - y_p)) * v_t, with parameters window and beta."""
     return apply(PULL, x, y, v, **params)
 
 
 def _push(x: Value, y: Value, g: Value, params: Any) -> Value:
-    """Apply smooth_push, the adjoint of smooth_pull in v, to g."""
+    """Return smooth_push, the adjoint of smooth_pull in v, of x, y and g, with parameters window and beta."""
     return apply(PUSH, x, y, g, **params)
 
 

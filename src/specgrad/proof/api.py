@@ -30,8 +30,10 @@ class Certificate:
 
     @staticmethod
     def load(path: str | Path) -> Certificate:
-        """Read the pair of files that `save` or `specgrad certify --certificate` wrote; raise OSError if one cannot be
-        read."""
+        """Return the pair of files that `save` or `specgrad certify --certificate` wrote.
+
+        Raise OSError if one cannot be read.
+        """
         return Certificate(*read_files(Path(path)))
 
 

@@ -144,7 +144,7 @@ class TimeIsUpError(BaseException):
 
 @contextmanager
 def alarm(seconds: float) -> Iterator[None]:
-    """Raise TimeIsUpError in the block after `seconds`, on systems that have interval timers."""
+    """Context manager that raises TimeIsUpError in its block after `seconds`, on systems that have interval timers."""
     if not hasattr(signal, "setitimer"):
         yield
         return

@@ -105,7 +105,10 @@ class Alternative:
 def _row_extremum(
     row: Array, low: Sequence[Fraction | None], high: Sequence[Fraction | None], side: int
 ) -> Fraction | None:
-    """Return the minimum (side -1) or maximum (side 1) of row.y for y in low..high; None if unbounded."""
+    """Return the exact minimum (side -1) or maximum (side 1) of row.y for y in low..high (None: no end).
+
+    None if unbounded.
+    """
     total = Fraction(0)
     for c, ends in zip(row.tolist(), zip(low, high, strict=True), strict=True):
         end = ends[int(c * side > 0)]

@@ -116,7 +116,7 @@ class ReducedSums:
     factors: bool
 
     def product(self, context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-        """Return the ball of a linear operator whose sums are made in the format."""
+        """Return the ball of a linear operator on the balls `args`, its sums being made in this variant's format."""
         if self.factors and op.kernel:
             args = [*(ball_in_format(a, self.form, "nearest") for a in args[:2]), *args[2:]]
         half = replace(context.arithmetic, dtype=self.form.name, accumulate=None, operands=None, flush=True)
@@ -135,7 +135,7 @@ class Winograd:
     tiles: WinogradTiles
 
     def product(self, context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-        """Return the ball of a convolution by tiles, or of any other operator directly."""
+        """Return the ball of a convolution on the balls `args` by tiles; of what tiles do not fit by its own rule."""
         if not fits(op, params.get("window"), [a.shape for a in args]):
             return apply_rule(context, op, args, params)
         with np.errstate(all="ignore"):

@@ -73,7 +73,9 @@ def abs_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> 
 
 
 def clamp_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Return the ball of clamp; its limits may have to be rounded, and it is nondecreasing in them too."""
+    """Return the ball of clamp; its limits may have to be rounded to the format, and it is nondecreasing in them
+    too.
+    """
     (x,) = args
     value = context.evaluate(op, [x.value], params)
     limits = {k: None if v is None else context.stored(v) for k, v in params.items()}
@@ -83,7 +85,7 @@ def clamp_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -
 
 
 def fill_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Return the ball of fill: the number as it is stored."""
+    """Return the ball of fill: params["value"] as it is stored in the format, in every cell."""
     number = context.stored(params["value"])
     return Ball(np.full(args[0].shape, float(number.value)), np.full(args[0].shape, float(number.radius)))
 

@@ -41,7 +41,9 @@ from .stores import store_error, stores_after
 
 
 def magnitude(context: Context, op: Op, args: Sequence[Array], params: Params) -> Array:
-    """Return the operator applied to absolute values, which `args` are."""
+    """Return a bound of the sum of absolute values of the operator's terms, from `args`, absolute values of its
+    arguments.
+    """
     if op.magnitude is not None and op.linear != "all":
         return np.asarray(op.magnitude(*args, **params))
     if op.name == "sub":

@@ -44,7 +44,7 @@ def _max_depth(arithmetic: Arithmetic) -> float:
 
 
 def _negated_if(x: Ball, beta: float) -> Ball:
-    """Return x, or -x for beta < 0."""
+    """Return the ball x, or that of -x for beta < 0."""
     return x if beta > 0 else Ball(-x.value, x.radius)
 
 

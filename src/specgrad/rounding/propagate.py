@@ -213,7 +213,7 @@ def _copied(graph: Graph, a: int) -> frozenset[int]:
 
 
 def _kind_of_argument(graph: Graph, a: int | NumberArg, constants: Collection[int]) -> Kind:
-    """Return whether an argument is a constant, an input or computed."""
+    """Return "constant", "input" or "computed" for an argument; `constants` are the positions of constant nodes."""
     if isinstance(a, NumberArg) or a in constants:
         return "constant"
     return "input" if graph.nodes[a].op is INPUT else "computed"

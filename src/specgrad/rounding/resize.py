@@ -98,7 +98,10 @@ def _along_axis(numbers: Array, axis: int, ndim: int) -> Array:
 
 
 def _sum_over_taps(x: Array, axis: int, line: Resized, weights: Any) -> Array:
-    """Return the sum over taps of x along a resized axis `line`, with the given weights."""
+    """Return the sum over taps of x along a resized axis `line`, with the given weights, (out,) per tap.
+
+    The axis has its output size then.
+    """
     taps = (
         np.take(x, cells, axis=axis) * _along_axis(w, axis, x.ndim)
         for cells, w in zip(line.cells, weights, strict=True)

@@ -50,7 +50,10 @@ RULES |= dict.fromkeys(("greater", "greater_equal", "less", "equal"), selection.
 
 
 def rule_of(op: Op, args: Sequence[Ball]) -> Rule:
-    """Return the rule for a call; raise UnsupportedError for an operator that declares too little."""
+    """Return the rule that makes the ball of a call of `op` on the balls `args`.
+
+    Raise UnsupportedError for an operator that declares too little.
+    """
     if op.name in RULES:
         return RULES[op.name]
     if op.curve is not None and not op.exact:

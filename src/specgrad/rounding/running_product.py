@@ -44,7 +44,9 @@ def running_product_rule(run: Context, op: Op, args: Sequence[Ball], params: Par
 
 
 def _moved_by_radii(x: Ball, params: Params) -> Array:
-    """Return prod(abs(v) + r) - prod(abs(v)) of every running product, without the difference."""
+    """Return prod(abs(v) + r) - prod(abs(v)) of every running product of the ball x along params["axis"], without the
+    difference.
+    """
     axis, exclusive, reverse = params["axis"], params["exclusive"], params["reverse"]
     v, r = (np.moveaxis(a, axis, 0) for a in (np.abs(x.value), x.radius))
     v, r = (v[::-1], r[::-1]) if reverse else (v, r)

@@ -157,7 +157,10 @@ def winner_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) 
 
 
 def top_value_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Return the ball of top: a cell reads one line of its axis."""
+    """Return the ball of top, the k largest values: monotone in x.
+
+    Unknown where the line of its axis has an unknown cell.
+    """
     lost = np.any(unknown(args[0]), axis=params["axis"], keepdims=True)
     return _ball_at_rank(context, monotone_rule(context, op, args, params), lost)
 
@@ -234,7 +237,10 @@ def _lower_of_winner(x: Ball, index: Array, window: Window) -> Array:
 
 
 def _cells_at(x: Array, index: Array, rank: int) -> Array:
-    """Return the cells of x at flat positions `index` of its last `rank` axes."""
+    """Return the cells of x at flat positions `index` of its last `rank` axes, in the shape of `index`.
+
+    -1 reads cell 0.
+    """
     lead = x.shape[: x.ndim - rank]
     flat, where = (
         x.reshape((*lead, math.prod(x.shape[len(lead) :]))),
@@ -350,7 +356,7 @@ def _zero_where_open(gy: Ball, open_: Array) -> Ball:
 
 
 def _with_candidates(ball: Ball, gy: Ball, candidates: Candidates, params: Params) -> Ball:
-    """Return the ball after every candidate has received something between 0 and the value."""
+    """Return `ball` after every cell in `candidates` has received something between 0 and the value of gy for it."""
     part = hull(np.minimum(gy.low, 0.0), np.maximum(gy.high, 0.0))
     value, radius = (_sum_at_candidates(v, candidates, params) for v in (part.value, part.radius))
     total = ball.value + value

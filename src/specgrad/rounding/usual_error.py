@@ -212,7 +212,9 @@ class _Walk:
         return None if tangent is None else abs(tangent) / _divisor_of(node)  # coefficients of 0, 1 and -1, or averages
 
     def _slope(self, node: Node, y: Any, values: Sequence[Any], k: int) -> Any:
-        """Return dy/dx_k of a cellwise operator at the arguments' values."""
+        """Return dy/dx_k, per cell, of a cellwise operator at the `values` of its arguments, y being its value; 0.0 for
+        none.
+        """
         tangents: list[Any] = [None] * len(values)
         tangents[k] = _ones_like(values[k])
         slope = node.op.tangent(y, values, tangents, node.params)
@@ -294,7 +296,7 @@ def sum_variance(count: int, squares: Any, y: Any) -> Any:
 
 
 def _variance_over_steps(node: Node, args: Sequence[_Estimate]) -> Any:
-    """Return the variance behind a step of height 1; 0 far from it.
+    """Return the variance, per cell, behind a step of height 1 of `node`; 0 where its argument is far from the step.
 
     UnsupportedError for a step of another kind.
     """

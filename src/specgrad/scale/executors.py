@@ -130,7 +130,7 @@ def ray_init(**options: Any) -> None:
 
 
 def _call_work(work: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Return work(*args, **options): what a Ray worker runs."""
+    """Return work(*args, **options): a Ray worker runs this."""
     return work(*args, **options)
 
 

@@ -41,7 +41,7 @@ class Status:
 
 
 def status(where: Any) -> Status:
-    """Read the state of the job in `where`, a folder or object store; JobError if it holds none."""
+    """Return the state of the job in `where`, a folder or object store; JobError if it holds none."""
     records = Records(where)
     raw = records.get("job.json")
     if raw is None:
@@ -98,7 +98,7 @@ def refuse_other(there: dict[str, Any], about: dict[str, Any], where: Any) -> No
 
 
 def _read(raw: bytes, records: Records) -> dict[str, Any]:
-    """Parse `raw`, the bytes of job.json; JobError if it is not of this format and version."""
+    """Return the content of `raw`, the bytes of job.json; JobError if it is not of this format and version."""
     try:
         about = json.loads(raw)
         if about["format"] == FORMAT and about["version"] == 1:

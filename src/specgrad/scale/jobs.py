@@ -56,7 +56,7 @@ class Job(Protocol):
 
 
 def make(recipe: str, options: Mapping[str, Any]) -> Job:
-    """Build the job of a recipe "module:callable", called with `options`.
+    """Return the job of a recipe "module:callable", called with `options`.
 
     ParameterError if it is not of that form, or in __main__.
 

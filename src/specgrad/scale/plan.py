@@ -265,7 +265,7 @@ class Plan:
         return crop_to_boxes(self.graph, self.rules, present)
 
     def _shifted_box(self, p: int, box: Box, tiles_on: Sequence[int]) -> Box:
-        """Return the box of input p, moved by `tiles_on` tiles along each tiled axis."""
+        """Return `box`, of input p, moved by `tiles_on` tiles along each tiled axis, in the input's own cells."""
         shifted = list(box)
         for axis, place in self.lines.of(p).items():
             for mine, size, count in zip(self.places, self.size, tiles_on, strict=True):
@@ -388,7 +388,9 @@ class Plan:
         return crop_to_boxes(self.graph, self.lines.rules, boxes)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `specgrad tiles` prints, as JSON data."""
+        """Return what `specgrad tiles` prints, as JSON data: tiles, multiply-adds and peak bytes, also of one run at
+        once.
+        """
         return {
             "size": list(self.size),
             "tiles": len(self),

@@ -68,7 +68,7 @@ class Blueprint:
 
     @classmethod
     def read(cls, records: Records) -> Blueprint:
-        """Read a plan from the records of a job; JobError if there is none."""
+        """Return the blueprint of a plan in the records of a job; JobError if there is none."""
         need("safetensors", "weights of a plan need")
         from safetensors.numpy import load as unpack
 

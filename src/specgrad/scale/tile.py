@@ -240,7 +240,7 @@ def _is_real(graph: Graph, p: int) -> bool:
 
 
 def _check_shape(path: str, value: Any, shape: Shape) -> None:
-    """Raise ShapeError if a value has another shape."""
+    """Raise ShapeError, which names the argument `path`, if a value has another shape."""
     if shape_of(value) != shape:
         raise ShapeError("tile", f"{path} must have shape {shape}; got {shape_of(value)}")
 

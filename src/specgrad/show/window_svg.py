@@ -204,7 +204,7 @@ def _draw_two_axes(canvas: Canvas, p: WindowValues) -> None:
 
 
 def _draw_indices(canvas: Canvas, left: float, top: float, rows: Sequence[int], columns: Sequence[int]) -> None:
-    """Write the row and column indices beside a plane whose first cell has the upper left corner (left, top)."""
+    """Draw the row and column indices beside a plane whose first cell has the upper left corner (left, top)."""
     for k, j in enumerate(columns):
         canvas.text(left + WIDE * (k + 0.5), top - 5, j, "soft", size=9)
     for k, i in enumerate(rows):

@@ -44,7 +44,7 @@ def as_image(x: Array) -> Array | None:
 
 
 def png(pixels: Array) -> bytes:
-    """Encode pixels, bytes (height, width, 1 or 3), as a PNG: grey or RGB, 8 bits each."""
+    """Return pixels, bytes (height, width, 1 or 3), as the bytes of a PNG: grey or RGB, 8 bits each."""
     height, width, channels = pixels.shape
     rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1).astype(np.uint8)], 1)
     head = struct.pack(">IIBBBBB", width, height, 8, 0 if channels == 1 else 2, 0, 0, 0)
@@ -120,7 +120,7 @@ def _value_range(*images: Array) -> tuple[float, float]:
 
 
 def _to_bytes(image: Array, low: float, high: float) -> Array:
-    """Scale an image's values from low..high to bytes 0..255; 127 or 128 everywhere if low == high."""
+    """Return an image's values scaled from low..high to bytes 0..255; 127 or 128 everywhere if low == high."""
     share = (image.astype(float) - low) / (high - low) if high > low else np.full(image.shape, 0.5)
     return np.clip(np.rint(255 * share), 0, 255).astype(np.uint8)
 

@@ -45,7 +45,7 @@ class LayerBounds:
 
 
 def layers_of(graph: Graph, bounds: Bounds) -> list[LayerBounds]:
-    """Return one row per operator that depends on the data.
+    """Return one row per operator that depends on the data and has bounds: widths, growth, unstable cells.
 
     >>> import specgrad as sg
     >>> from specgrad.bounds import Box, ibp

@@ -152,7 +152,10 @@ class _Drawing:
         return self.right + 8, ROW * self.row + 12, said, self.parts
 
     def _place(self, part: int, column: int) -> float:
-        """Draw a part and everything below it, in the column of its depth; return its y coordinate."""
+        """Draw a part and what is opened below it, from `column` to the right; return its y coordinate.
+
+        Ends take the next free rows.
+        """
         x, cut = 8 + STEP * column, self.tree.cuts[part]
         if cut is None or part not in self.opened:
             y = ROW * self.row + 18
@@ -252,7 +255,9 @@ class Worst:
 
 
 def worst_of(graph: Graph, cuts: Sequence[tuple[Split, int]], margin: float, ends: tuple[Array, Array]) -> Worst:
-    """Return the Worst of a part of the box `ends`, from its splits and their sides.
+    """Return the Worst of a part of the box `ends` (low, high), of this margin.
+
+    `cuts` are its splits and their sides (0, 1).
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(x), (2,))

@@ -207,7 +207,7 @@ def _at_the_input(network: DeployedNetwork | Graph, x: Any, label: int) -> str:
 
 
 def _merge_results(answers: list[CertifyResult]) -> CertifyResult:
-    """Combine the results of all cases, `answers`: the worst verdict, all margins and trees."""
+    """Return the result of all cases, whose results are `answers`: the worst verdict, all margins and trees."""
     order = {"violated": 0, "unknown": 1, "holds": 2}
     worst = min(answers, key=lambda a: order[a.verdict])
     margins = tuple(m for a in answers for m in a.margins)
@@ -390,7 +390,7 @@ class _Certifier:
     def _search_splits(
         self, case: Case, root: Any, rows: list[_Row], margins: list[float], open_: list[int]
     ) -> CertifyResult:
-        """Search by splits: of inputs if these are few, else of neurons first, then of inputs.
+        """Return the result of a search by splits: of inputs if these are few, else of neurons first, then of inputs.
 
         `case` holds the open alternatives only: `open_` are their numbers in `margins`, which is improved in place, and
         `rows` their nearest rows. `root` are the bounds over the whole box.
@@ -474,7 +474,9 @@ class _Certifier:
         return Boxes(root, *_tensors(rows), owner)
 
     def _search_neuron_splits(self, root: Any, rows: list[_Row]) -> Any:
-        """Search by neuron splits for the nearest row of each alternative, from the bounds `root` on."""
+        """Return the Outcome of a search by neuron splits for the nearest row of each alternative, from the bounds
+        `root` on.
+        """
         from .neuron_split.branch_and_bound import narrowed
         from .neuron_split.reduced_search import search
 

@@ -351,7 +351,7 @@ def show_largest(console: Console, model: str, answer: Any) -> None:
 def show_verdict(console: Console, model: str, verdict: Any) -> None:
     """Print the verdict, then what it rests on.
 
-    `model` is the file's name.
+    `model` is the file's name, `verdict` a CertifyResult.
     """
     line = partial(screen.line, console)
     excluded = but(verdict.deployment) if verdict.verdict == "holds" else ""

@@ -60,7 +60,7 @@ class LargestEps:
         return "holds" if self.proven else "unknown"
 
     def to_json(self) -> dict[str, Any]:
-        """The result as a JSON object."""
+        """Return the result as JSON data; proven eps rounded down, violated ones up."""
         data: dict[str, Any] = {"proven": _float_toward(self.proven), "violated": _float_toward(self.violated, up=True)}
         data |= {"gap": _float_toward(self.gap, up=True), "reason": self.reason}
         data["tried"] = [{"eps": _float_toward(eps), "verdict": verdict} for eps, verdict in self.tried]
@@ -87,7 +87,7 @@ class LargestEps:
 
 
 def shown(value: Fraction, *, up: bool = False) -> str:
-    """Format a value with 6 digits, never beyond what is known: rounded down, or up if `up`.
+    """Return a value as text with 6 digits, never beyond what is known: rounded down, or up if `up`.
 
     >>> shown(Fraction(1, 3)), shown(Fraction(1, 3), up=True), shown(Fraction(1, 4))
     ('0.333333', '0.333334', '0.25')
@@ -241,7 +241,9 @@ class _EpsSearch:
             self._certify_at(middle)
 
     def _certify_at(self, eps: Fraction) -> str:
-        """Certify one eps and move an end; return the verdict."""
+        """Certify one eps, move the proven or the violated end accordingly, and return the verdict; `tried` records
+        it.
+        """
         left = max(0.0, self.deadline - time.monotonic())
         if self.progress is not None:
             self.progress(f"eps {shown(eps)}", len(self.tried), 0)

@@ -351,7 +351,7 @@ def _blind_spots(points: Sequence[AuditContext]) -> BlindSpots | None:
 
 
 def _audit_run(judging: AuditContext, progress: Progress | None) -> Audit:
-    """Return the audit of one model run: every layer, then the whole model.
+    """Return the audit of the run that `judging` holds: every layer, then the whole model.
 
     `progress` is told (what, done, total).
     """

@@ -235,7 +235,7 @@ def _show_attribution(console: Console, a: Attribution | None) -> None:
 
 
 def _show_layers(console: Console, audit: Audit) -> None:
-    """Print the table of an audit's layers."""
+    """Print the table of the layers of an audit to look at first, at most MAX_LAYERS_SHOWN."""
     bars = screen.has_bars(console)
     columns = [Column("layer", folds=True), Column("operator", folds=True), Column("shape"), Column("verdict")]
     columns += [Column("used of allowed", folds=True), Column("times usual")]

@@ -211,7 +211,10 @@ class AuditContext:
             return Verdict("not examined", detail="out of time")
 
     def layer(self, name: str, layer: int | UnsupportedLayer) -> LayerVerdict:
-        """Return the verdict on the layer of this name, given by its position in the graph or as unsupported."""
+        """Return the verdict on the layer of this name, given by its position in the graph or as unsupported.
+
+        "not examined" where it is unsupported, or values that it reads are not known.
+        """
         if isinstance(layer, UnsupportedLayer):
             return LayerVerdict(name, layer.operator, layer.shape, Verdict("not examined", detail=layer.reason))
         graph, known = self.deployed.graph, self.deployed.known

@@ -23,7 +23,7 @@ from ..verdicts.run_case import RuntimeExaminer, arithmetic_of
 
 
 def _case_attributes(node: Node) -> dict[str, Any] | None:
-    """Return the attributes of a test case for this node; None if there is no such case."""
+    """Return the attributes of a test case (OpCase) for this node; None if no case can say what it does."""
     if node.op.name not in OPERATORS:
         return None
     if not node.op.param_names:

@@ -119,12 +119,12 @@ def _fewer_channels(q: OpCase, groups: int, cin: int, cout: int) -> dict[str, Ar
 
 
 def _cut_axis(a: Array, axis: int, part: slice) -> Array:
-    """Return a[..., part, ...] along one axis, contiguous."""
+    """Return a copy, contiguous, of the slice `part` of the array a along `axis`."""
     return np.ascontiguousarray(a[(slice(None),) * axis + (part,)])
 
 
 def _lower_rank(q: OpCase) -> Iterator[OpCase]:
-    """Yield cases like q without a spatial axis of one cell."""
+    """Yield a case like q for each spatial axis of one cell of x: without it, if another spatial axis is left."""
     x = q.arrays["x"]
     for axis in range(2, x.ndim):
         if x.ndim > 3 and x.shape[axis] == 1:

@@ -313,7 +313,10 @@ def _compare_forms(a: Graph, b: Graph, declared: Declared, with_forms: bool) -> 
 
 
 def compare_terms(forms: Forms, at: str = "") -> Comparison:
-    """Return the verdict by normal forms; `at` says at which choices of the callers."""
+    """Return the verdict by normal forms: "same", "same within rounding" or "cannot tell".
+
+    `at` says in words at which choices of the callers.
+    """
     if forms.a.outputs == forms.b.outputs:
         return Comparison(SAME, f"{REWRITTEN}{at}")
     pairs = constant_pairs(forms.table, forms.a, forms.b)

@@ -109,7 +109,7 @@ def sum_or_none(parts: list[Any]) -> Any:
 
 
 def slopes(op: Op, params: Params, low: Array, high: Array) -> tuple[Array, Array] | None:
-    """Return the least and the greatest slope of a unary function on the ranges low..high; None if unknown.
+    """Return the least and the greatest slope, per cell, of the unary function `op` on low..high; None if unknown.
 
     >>> import specgrad as sg
     >>> least, most = slopes(sg.REGISTRY["relu"], {}, np.array([-2.0, -1.0, 0.0]), np.array([-1.0, 1.0, 3.0]))

@@ -92,7 +92,10 @@ def difference(a: Graph, b: Graph) -> Graph:
 
 
 def difference_at(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:
-    """Return bounds of the difference at one input, whose floats are taken as exact numbers."""
+    """Return bounds of a(x) - b(x) at one input x, one array per input, whose floats are taken as exact numbers.
+
+    By balls where these decide and the networks are small, else in float64, each network by itself.
+    """
     if work(a) + work(b) <= WORK:
         try:
             need("flint", "balls need")
@@ -142,7 +145,9 @@ def _exact_bounds(graph: Graph, inputs: tuple[Array, ...]) -> list[tuple[Array, 
 
 
 def difference_over_box(a: Graph, b: Graph, boxes: tuple[Any, ...], seconds: float | None = None) -> DifferenceBounds:
-    """Return bounds of the difference for all inputs in `boxes`, one per input (an array: a fixed input)."""
+    """Return bounds of a(x) - b(x) in exact arithmetic for all inputs x in `boxes`, one per input (an array: a fixed
+    input).
+    """
     both = difference(a, b)
     given = iter(boxes)
     args = tuple(transform(lambda _, p: next(given), tree) for tree in both.inputs)

@@ -141,7 +141,7 @@ class _DifferenceBuilder:
         return copy_node(self.builder, self.constants, graph, i, self.inputs, values)
 
     def run(self) -> DifferenceNetwork:
-        """Return the graph of a - b."""
+        """Return the graph that encloses a - b, with the boxes of its added inputs; call it once."""
         graph = self.b.graph
         moving, own, values = _input_dependent(graph), list[Var](), list[BasePlusDelta]()
         for i, node in enumerate(graph.nodes):
@@ -184,7 +184,10 @@ class _DifferenceBuilder:
             return BasePlusDelta(base, behind if x.delta is None else add(x.delta, behind))
 
     def _apply_nonlinear(self, node: Node, args: Sequence[BasePlusDelta | None]) -> BasePlusDelta | None:
-        """Return base and delta of a nonlinear node; None if its slopes are unknown."""
+        """Return base and delta of a nonlinear node of b, given those of its arguments.
+
+        None if one or its slopes are unknown.
+        """
         known = [x for x in args if x is not None]
         if len(known) < len(args):
             return None
@@ -205,7 +208,7 @@ class _DifferenceBuilder:
             )
 
     def _range_of_both(self, node: Node, x: BasePlusDelta) -> tuple[Array, Array]:
-        """Return (low, high) of what both networks may have there."""
+        """Return (low, high) per cell that holds what both networks may have as the only argument x of `node`."""
         shape, (p,) = x.base.shape, node.operands()
         names = self.a.graph.nodes[self.node_of[x.base.id]].name, self.b.graph.nodes[p].name
         boxes = [known.get(name) for known, name in zip(self.ranges, names, strict=True)]

@@ -138,7 +138,7 @@ class Comparison:
         return "\n".join(self.sentences())
 
     def sentences(self) -> list[str]:
-        """Return the comparison as lines of text."""
+        """Return the comparison as lines of text, the first "verdict: method"."""
         lines = [f"{self.verdict}: {self.method}", *(f"interface: {text}" for text in self.interface)]
         if self.executed is not None:
             lines.append(self.executed.sentence(words_of(self.arithmetic)))

@@ -136,7 +136,10 @@ class _OperatorTally:
         result.refusals[operator] = Counter()
 
     def add(self, question: OpCase, verdict: Verdict, shrinks: int) -> None:
-        """Count a verdict; shrink the case if it is among the first `shrinks` failures of its kind."""
+        """Count a verdict in `result`.
+
+        Shrink the case, and keep the finding, if it is among the first `shrinks` of its kind.
+        """
         kind = verdict.kind
         self.result.counts[self.operator][kind] += 1
         if kind == "rounding":

@@ -85,7 +85,9 @@ class OutputReference:
         return CroppedReference(cut, {p: tuple(np.arange(a, b) for a, b in cut.needs[p]) for p in leaves})
 
     def crop(self, selection: Selection) -> CroppedReference:
-        """Return the reference cropped to a selection of cells."""
+        """Return the reference cropped to what a selection of output cells needs, with the cells of each input that it
+        reads.
+        """
         free = [sort == "free" for sort in self.sorts]
         ends = [
             (0, len(p)) if f else (int(p[0]), int(p[-1]) + 1) for f, p in zip(free, selection.positions, strict=True)

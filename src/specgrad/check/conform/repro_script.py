@@ -45,7 +45,9 @@ def literal(a: Array, dtype: str = "np.float32") -> str:
 
 
 def reproduction(question: OpCase, runtime: Runtime, verdict: Verdict) -> str:
-    """Return a case as a script: the runtime's program, the data, what must come out, what came out by the verdict."""
+    """Return a case as the text of a Python script: the runtime's program, the data, what must come out, what came out
+    by the verdict.
+    """
     balls = expected(question, arithmetic_of(runtime))
     number = question.answers().index(verdict.result) if verdict.result in question.answers() else 0
     names = question.inputs()

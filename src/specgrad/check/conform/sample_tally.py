@@ -68,7 +68,10 @@ class SampleTally:
     alike: bool = False
 
     def add(self, selection: Selection, got: Array, ball: Ball) -> None:
-        """Add the verdict on the cells of a selection, of which a kernel wrote `got` and whose ball is given."""
+        """Add to counts and worst verdict what is said of a selection of cells, of which a kernel wrote `got`.
+
+        `ball` holds them.
+        """
         verdict = judge_array(self.name, got, ball)
         here = tuple(int(p[i]) for p, i in zip(selection.positions, verdict.index, strict=False))
         verdict = replace(verdict, index=here) if verdict.index else verdict

@@ -279,7 +279,7 @@ class _SampleRunner:
     source: Any = None
 
     def sample(self, number: int) -> Sample:
-        """Return the verdict on the sample of this number."""
+        """Return the verdict on the sample of this number: "proven", "differs" with two executions, or "not proven"."""
         start = time.monotonic()
         inputs = self.samples.numbers(number)
         if not all(np.isfinite(x).all() for x in inputs):
@@ -318,6 +318,8 @@ class _SampleRunner:
         """Return the verdict on a sample from its margins and the executions that were found.
 
         number   of the sample
+        margins  of its decisions
+        executions   two that differ, as JSON, or none
         outside  runtimes whose outputs leave the proven range
         seconds  it took
         """

@@ -33,7 +33,7 @@ def _as_ml_dtypes(a: Array, dtype: str) -> Any:
 
 
 def _as_torch_tensor(a: Array, dtype: str) -> Any:
-    """Return an array as a PyTorch tensor of type `dtype`."""
+    """Return a copy of an array as a PyTorch tensor of the type that PyTorch calls `dtype`."""
     need("torch", "tensors of PyTorch need")
     import torch
 

@@ -112,7 +112,9 @@ class ReferenceExaminer:
         return self.reference.graph(list(case.arrays.values()))
 
     def examine(self, case: KernelCase) -> Examination:
-        """Return what the kernel makes of a case, judged."""
+        """Return what the kernel makes of a case, judged: its verdict, with results, the graph, and the error if it
+        raised one.
+        """
         graph = self.graph(case)
         given = [hand_out(a, case.layout, self.give, case.formats[name]) for name, a in case.arrays.items()]
         try:

@@ -117,7 +117,7 @@ def _model_of(source: Any) -> Model | None:
 
 
 def _as_module(function: Callable[..., Any]) -> Any:
-    """Return a function of tensors as a PyTorch module."""
+    """Return a PyTorch module that calls a function of tensors, `function`."""
     need("torch", "functions of tensors need")
     import torch
 

@@ -51,7 +51,9 @@ def box_around(
 
 
 def _box_of_input(x: Array, eps: float | None, low: float | None, high: float | None) -> Box:
-    """Return the box of one input: within eps of it and in low..high, or low..high alone."""
+    """Return the box of one input x: within eps of it and in low..high (None: no limit); without eps low..high
+    alone.
+    """
     if eps is None:
         assert low is not None
         assert high is not None  # what is asked for

@@ -139,7 +139,10 @@ class RecordingWriter:
         self.tensors.append(about)
 
     def _flush(self) -> None:
-        """Write what waits as one shard."""
+        """Write the tensors that wait as one shard, named by its digest, and enter it in the index to be.
+
+        Nothing if none wait.
+        """
         from safetensors.numpy import save as pack
 
         if not self._waiting:
@@ -303,7 +306,10 @@ class LateArrays(Mapping[str, Array]):
 
 
 def open_recording(folder: str | Path) -> ModelRecording:
-    """Open a recording; ParameterError for a folder that is none, or whose index contradicts itself."""
+    """Return the recording in `folder`; ParameterError for a folder that is none, or whose index contradicts itself.
+
+    Shards are checked when they are read.
+    """
     folder = Path(folder)
     try:
         data = (folder / INDEX).read_bytes()
@@ -367,7 +373,7 @@ def _is_digest(text: Any) -> bool:
 
 
 def _is_run(run: Any) -> bool:
-    """Return whether this is an entry of `runs`."""
+    """Return whether `run` is an entry of `runs` of an index: its keys, and their types."""
     if not isinstance(run, dict) or set(run) != {"sequence", "step", "inputs", "notes"}:
         return False
     counts = all(type(run[k]) is int and run[k] >= 0 for k in ("sequence", "step"))

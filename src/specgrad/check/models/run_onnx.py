@@ -86,7 +86,7 @@ class ObservedRun:
     notes: tuple[str, ...] = ()
 
     def to_run(self, model: Model, title: str, notes: tuple[str, ...] = ()) -> ModelRun:
-        """Return it as a run of the model, called `title`, with these further notes."""
+        """Return what was observed as a ModelRun of the model, called `title`, with these further notes."""
         known = known_values(self.graph, {**self.inputs, **self.values})
         merged = {n: (self.graph.values[n], a) for n, a in self.quantised.items()}
         layers = observed_layers(written_file(model, self.graph), self.graph, known)
@@ -95,7 +95,8 @@ class ObservedRun:
 
 
 def observe(model: Model, runtime: Runtime, inputs: Sequence[Array], seconds: float) -> ObservedRun:
-    """Run an ONNX file on a runtime as it is, with every value exposed, and with quantised values alone exposed.
+    """Return what an ONNX file gives on a runtime: as it is, with every value exposed, with quantised values alone
+    exposed.
 
     One run may take `seconds`. ParameterError for another number of inputs.
     """
@@ -212,7 +213,7 @@ def _is_computed(graph: Graph, position: int) -> bool:
 
 
 def _with_outputs(model: Any, values: Sequence[str]) -> Any:
-    """Return a copy of the model with these values as further outputs."""
+    """Return a copy of the model (a ModelProto) with the values of these names as further outputs."""
     import onnx
 
     copy = onnx.ModelProto()

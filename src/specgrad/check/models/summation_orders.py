@@ -156,7 +156,10 @@ def _contraction_terms(spec: str, x: Array, z: Array, rounded: Rounding) -> Iter
 
 
 def _convolution_terms(node: Node, args: list[Array], rounded: Rounding) -> Iterator[Block]:
-    """Yield blocks of products of a convolution: group by group, as many output channels at once as fit."""
+    """Yield (cells, terms) of a convolution: group by group, as many output channels at once as fit.
+
+    Terms are products, `rounded`, and the bias, stacked before the cells.
+    """
     (x, w, *b), groups, window = args, node.params["groups"], node.params["window"]
     transposed = node.op.name == "conv_transpose"
     rank = window.rank

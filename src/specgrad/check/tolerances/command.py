@@ -84,7 +84,9 @@ def show_tolerance(console: Console, model: str, labelled: Any) -> None:
 
 
 def _show_layers(console: Console, layers: Any) -> None:
-    """Print the contributions of the layers that have a noticeable share."""
+    """Print the contributions of `layers` (by name, largest first) that have a noticeable share, and the sum of the
+    rest.
+    """
     whole, body = sum(layers.values()), []
     shown = [name for name in list(layers)[:MAX_LAYERS_SHOWN] if layers[name] >= MIN_SHARE_SHOWN * whole]
     for name in shown:

@@ -219,7 +219,7 @@ def _nested_list(array: Array) -> Any:
 
 
 def words_of(a: Arithmetic) -> str:
-    """Return a class of executions in a few words.
+    """Return the class of executions `a` in a few words.
 
     >>> words_of(Arithmetic(operands="tf32", depth=64))
     'float32 with tf32 operands, fused, sums at most 64 roundings deep'

@@ -187,7 +187,10 @@ def expected_balls(
 
 
 def _values_without_small(graph: Graph, given: Sequence[Array], below: float) -> list[Array] | None:
-    """Return the results if numbers below a size count as zero, which times an infinity is NaN; None if none are."""
+    """Return the results if inputs and constants of size below `below` count as zero (times an infinity: NaN).
+
+    None: no such.
+    """
     wide = in_float64(graph)
 
     def small(a: Array) -> Array:

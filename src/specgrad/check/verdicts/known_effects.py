@@ -65,7 +65,9 @@ def explain_by_known_effects(
 
 
 def describe_formats(deployment: Mapping[str, str], formats: Mapping[str, str]) -> dict[str, str]:
-    """Return `deployment` with sentences about layers in half formats and in integers."""
+    """Return a copy of `deployment` with sentences about layers in half formats and in integers, if `formats` has
+    such.
+    """
     said = dict(deployment)
     halves = sorted(set(formats.values()) & set(HALVES))
     if halves:

@@ -69,5 +69,5 @@ def _faulty_nodes(node: Node, fixed: Collection[int]) -> Iterator[tuple[str, Nod
 
 
 def _with_number(node: Node, place: int, number: Number) -> Node:
-    """Return the node with a number in place of one argument."""
+    """Return the node with `number` in place of its argument `place`."""
     return replace(node, args=(*node.args[:place], NumberArg(number), *node.args[place + 1 :]))

@@ -60,7 +60,7 @@ class Usual:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What is unusual, in words; () if nothing is."""
+        """Return what is unusual, in words, one text each; () if nothing is."""
         enough = self.cells >= MIN_CELLS
         texts = []
         if enough and self.rms > MAX_RMS:

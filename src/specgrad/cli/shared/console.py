@@ -159,7 +159,7 @@ def _print_plain(console: Console, columns: Sequence[Column], rows: Sequence[Row
 
 
 def _rich_table(columns: Sequence[Column], rows: Sequence[Row], least: Sequence[int]) -> Table:
-    """Return the table for a terminal, its columns at least as wide as `least`."""
+    """Return the table of these columns and rows for a terminal; each column is at least as wide as `least` says."""
     table = Table(box=None, pad_edge=False, padding=(0, COLUMN_GAP, 0, 0), header_style="bold")
     for c, width in zip(columns, least, strict=True):
         justify = "right" if c.right else "left"

@@ -149,7 +149,9 @@ def open_streams() -> None:
 
 
 def _pipe_tolerant(stream: TextIO, own: TextIO | None) -> TextIO:
-    """Return the process's own stream as a PipeTolerantFile; any other unchanged."""
+    """Return a text stream that tolerates a missing reader in place of `stream` if it is `own`, the process's; else
+    itself.
+    """
     if stream is not own or not isinstance(stream, TextIOWrapper):
         return stream
     stream.flush()

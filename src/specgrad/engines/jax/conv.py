@@ -329,7 +329,11 @@ def conv_transpose(x: Array, w: Array, *b: Array, window: Window, groups: int) -
 
 
 def _transposed(x: Array, w: Array, window: Window, groups: int) -> Array:
-    """Return the transposed convolution of x, (N, C, *window.out), by the fastest way."""
+    """Return the transposed convolution of x, (N, C, *window.out), with w, (C, Cout/groups, *kernel), by the fastest
+    way.
+
+    It is (N, Cout, *window.size).
+    """
     single = set(window.kernel) == {1}
     if (
         on_cpu()
@@ -376,7 +380,11 @@ def _swap_channels(w: Array, groups: int) -> Array:
 
 
 def _transpose_by_phases(x: Array, w: Array, window: Window, groups: int) -> Array:
-    """Return the transposed convolution by one correlation of stride 1 per residue, interleaved."""
+    """Return the transposed convolution of x, (N, C, *window.out), by a correlation of stride 1 per residue,
+    interleaved.
+
+    w is (Cout, C/groups, *kernel): its channels are swapped already.
+    """
     axes = [a for a in window.axes if isinstance(a, Strided)]
     counts = tuple(a.phase_count() for a in axes)
     strides = window.steps().stride
@@ -423,7 +431,9 @@ def _interleaved(parts: list[Array], strides: Shape, counts: Shape) -> Array:
 
 
 def conv_weight(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
-    """Return the gradient of conv in its weight, summed over the batch."""
+    """Return the gradient of conv in its weight, (Cout, C/groups, *kernel), from x and gy, any batch axes, which are
+    summed.
+    """
     x, gy = _flat_batch(x, window.rank), _flat_batch(gy, window.rank)
     if 0 in x.shape or 0 in gy.shape:
         return jnp.zeros((gy.shape[1], x.shape[1] // groups, *window.kernel), x.dtype)

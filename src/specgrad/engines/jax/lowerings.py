@@ -157,7 +157,7 @@ def _readable_positions(name: str, where: Array, cells: int, empty: bool) -> tup
 
 
 def _take(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
-    """Gather cells of the last `rank` axes of x at flat positions i; -1 gives 0 if `empty`."""
+    """Return the cells of x at flat positions i of its last `rank` axes, in the shape of i; -1 gives 0 if `empty`."""
     cells, where = _as_planes(x, rank), _as_planes(i, rank)
     if not cells.shape[1]:
         return jnp.zeros(i.shape, x.dtype)
@@ -214,7 +214,7 @@ def _gather(x: Array, i: Array, *, axis: int) -> Any:
 
 
 def _scatter(gy: Array, i: Array, *, axis: int, size: int) -> Array:
-    """Scatter-add gy along `axis` at index i into `size` cells, the adjoint of `_gather`."""
+    """Return gy scatter-added along `axis` at index i into `size` cells, the adjoint of `_gather`."""
     runs = _contiguous_runs(i, size)
     if runs is not None:
         parts = jnp.split(gy, np.cumsum([count for _, count in runs])[:-1], axis=axis)

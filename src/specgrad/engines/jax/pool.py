@@ -39,8 +39,9 @@ def on_cpu() -> bool:
 
 
 def pad_axis(x: Array, at: int, lo: int, hi: int, value: float = 0.0, gap: int = 0) -> Array:
-    """Pad axis `at` with `value`, lo cells before and hi behind, and `gap` cells between neighbours; negative widths
-    remove cells.
+    """Return x with axis `at` padded with `value`: lo cells before, hi behind, and `gap` cells between neighbours.
+
+    Negative widths remove cells.
     """
     if lo == hi == gap == 0:
         return x
@@ -402,7 +403,7 @@ Divisor = str | Number
 
 
 def _divide(x: Array, window: Window, divisor: Divisor) -> Array:
-    """Return x over its divisor, 0 where there is nothing to count ([A1])."""
+    """Return x, one cell per window, over `divisor` ("padded", "inside" or a number), 0 where nothing counts ([A1])."""
     if divisor not in ("padded", "inside"):
         return x / jnp.asarray(float(divisor), x.dtype)
     counts = (window.counted() if divisor == "padded" else window.inside()).astype(np.float64)

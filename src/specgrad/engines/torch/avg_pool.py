@@ -144,7 +144,7 @@ def lower_avg_spread(gy: Shape, *, window: Window, divisor: Any) -> Kernel:
 
 
 def _avg_pool(x: Shape, window: Window, divisor: Any) -> Kernel:
-    """Choose the fastest kernel for avg_pool on this shape and window; `divisor` is "padded", "inside" or a number."""
+    """Return the fastest kernel for avg_pool on this shape and window; `divisor` is "padded", "inside" or a number."""
     counts = _window_counts(window, divisor)
     if window.reads_all:  # a mean, which PyTorch computes far faster than a pool
         axes = tuple(range(-window.rank, 0))
@@ -177,7 +177,7 @@ def _avg_pool(x: Shape, window: Window, divisor: Any) -> Kernel:
 
 
 def _avg_spread(gy: Shape, window: Window, divisor: Any) -> Kernel:
-    """Choose the fastest kernel for the adjoint of avg_pool with this divisor, on this shape and window."""
+    """Return the fastest kernel for the adjoint of avg_pool with this divisor, on this shape of gy and window."""
     counts = _window_counts(window, divisor)
     if window.reads_all:
         return lambda t: t.expand(*t.shape[: t.ndim - window.rank], *window.size) / counts

@@ -113,7 +113,9 @@ def _folded_transpose(x: Tensor, w: Tensor, b: Tensor | None, win: Window, group
 
 
 def conv_weight(x: Tensor, gy: Tensor, win: Window, groups: int) -> Tensor:
-    """Return the gradient of conv by the window `win` in its weight; x and gy have one batch axis."""
+    """Return the gradient of conv by the window `win` in its weight, (Cout, C/groups, *kernel); x, gy have one batch
+    axis.
+    """
     shape = (gy.shape[1], x.shape[1] // groups, *win.kernel)
     if win.rank > 3:
         return _folded_weight(x, gy, win, groups, shape)

@@ -269,7 +269,7 @@ class _KeyBuffers:
         return self.all[2] if used is self.all[1] else self.all[1]
 
     def unpack(self, key: Tensor, y: Tensor, index: Tensor) -> None:
-        """Split each key into its value (into y) and its position (into index)."""
+        """Write the value of each key to y and its position to index, which are contiguous and as long as `key`."""
         torch.bitwise_not(key, out=index)
         index.bitwise_and_(LOW_WORD)
         ordered = y.view(torch.int32)

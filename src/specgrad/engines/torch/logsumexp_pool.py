@@ -105,6 +105,8 @@ def pull_by_taps(x: Tensor, y: Tensor, v: Tensor, win: Window, beta: float) -> T
 def push_by_taps(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float) -> Tensor:
     """Return the adjoint of `pull_by_taps` in v: exp(beta*(x_t - y)) * g added to each cell x_t of the window, tap by
     tap.
+
+    y and g have the output's shape, the result has that of x.
     """
     total = torch.zeros_like(x)
     for tap in win.taps():

@@ -216,7 +216,7 @@ def lower_max_pool(x: Shape, *, window: Window) -> Kernel:
 
 
 def _max_pool(x: Shape, window: Window) -> Kernel:
-    """Choose the fastest kernel for max_pool on this shape and window."""
+    """Return the fastest kernel for max_pool on this shape and window."""
     traceable: Unary
     rank, native = window.rank, _native_max(window)
     adaptive, out = ADAPTIVE_MAX.get(rank), window.out
@@ -369,7 +369,10 @@ def _check_range(name: str, index: Tensor, cells: int, empty: bool) -> None:
 
 
 def lower_take(x: Shape, i: Shape, *, rank: int, empty: bool) -> Kernel:
-    """Lower take: gather cells of the last `rank` axes at flat positions of shape i; -1 gives 0 if `empty`."""
+    """Return the kernel of take: cells of the last `rank` axes of x at flat positions of shape i.
+
+    -1 gives 0 if `empty`.
+    """
 
     def compute(t: Tensor, index: Tensor) -> Tensor:
         flat, where = t.flatten(t.ndim - rank), index.flatten(index.ndim - rank)

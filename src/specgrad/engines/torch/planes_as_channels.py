@@ -37,7 +37,10 @@ def is_applicable(planes: int, window: Window) -> bool:
 
 
 def max_and_index(x: Tensor, window: Window, native: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """Return the native maximum and argmax of contiguous x; planes that fill no vector are not copied."""
+    """Return maximum and argmax of every window of contiguous x by the native operator, planes as channels.
+
+    `native` are its arguments. Planes that fill no vector are not copied.
+    """
     lead = x.shape[: x.ndim - window.rank]
     y = x.new_empty((*lead, *window.out))
     index = torch.empty_like(y, dtype=torch.int64)

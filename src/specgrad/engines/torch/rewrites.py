@@ -197,7 +197,7 @@ ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
 
 
 def _activation_calls(graph: Graph) -> Iterator[NativeCall]:
-    """Yield native calls for the cotangents of activations."""
+    """Yield native calls that stand for nodes of the graph which are cotangents of activations."""
     nodes = [(i, _Settings(n.op, n.params)) for i, n in enumerate(graph.nodes) if n.op.name in ACTIVATIONS]
     outputs = {(settings, graph.nodes[i].args): i for i, settings in nodes}
     rules = defaultdict[Op, list[_Settings]](list)

@@ -83,7 +83,10 @@ class StridedAxis:
         return [x[self.taps[t].read] for t in (self.first, *self.rest)]
 
     def reduce_taps(self, views: Sequence[Tensor], out: Tensor, join: Join) -> Tensor:
-        """Reduce the tap views by the binary function `join` into `out`, the earlier tap as first argument."""
+        """Write the tap views, joined by the binary function `join`, to `out` and return it.
+
+        The earlier tap is the first argument.
+        """
         so_far = views[0]
         if not self.rest:
             return out.copy_(so_far)

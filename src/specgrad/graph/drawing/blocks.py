@@ -157,7 +157,10 @@ def _fold_cellwise(graph: Program, groups: list[Group]) -> list[Group]:
 
 
 def _topological_order(graph: Program, groups: list[Group]) -> list[Group]:
-    """Return groups in topological order, else as written; an input right before its first reader."""
+    """Return the groups of nodes in topological order, as far as free as written.
+
+    An input right before its first reader.
+    """
     _, reads, read_by = _readers(graph, groups)
     waits = [len(r) for r in reads]
 
@@ -190,7 +193,7 @@ def _block(graph: Program, layers: Group, detail: bool) -> Block:
 
 
 def _nets(graph: Program, blocks: Sequence[Block]) -> list[Net]:
-    """Return the values that cross between the boxes `blocks`."""
+    """Return a Net (value, its box, boxes that read it) for each value that crosses between the boxes `blocks`."""
     home = {i: b for b, block in enumerate(blocks) for i in block.members}
     readers: dict[int, set[int]] = {}
     for i, b in home.items():

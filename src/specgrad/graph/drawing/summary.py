@@ -74,7 +74,10 @@ def receptive_fields(nodes: Sequence[Node], data: set[int]) -> list[Field]:
 
 
 def _field_text(node: Node, field: Field) -> str:
-    """Return a receptive field as text, such as 3x3; "all" if it covers an axis."""
+    """Return the receptive field of a node as text, such as 3x3, its last axes.
+
+    "all" if it covers the last; "" for none.
+    """
     if field is None or node.op is INPUT or "(" in node.group:
         return ""  # a derivative depends on the cotangents as well: no field of the data says it all
     if not field or field[-1] is None:
@@ -88,7 +91,7 @@ def _field_text(node: Node, field: Field) -> str:
 
 
 def multiply_adds(node: Node, nodes: Sequence[Node]) -> int:
-    """Return the multiply-adds of one node of `nodes`."""
+    """Return the number of multiply-adds of one node; `nodes` are all of its graph."""
     if node.op in (INPUT, CONSTANT):
         return 0
     return node.op.multiply_adds(

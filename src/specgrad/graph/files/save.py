@@ -210,7 +210,7 @@ def _decode_tree(data: Any) -> Tree:
 
 
 def _row(graph: Program, i: int, n: Node) -> dict[str, Any]:
-    """Return node n at position i as JSON data."""
+    """Return node n at position i as JSON data; exact constants stand in it, others beside the file."""
     row: dict[str, Any] = {"op": n.op.name, "name": n.name, "shape": [_encode(size) for size in n.shape]}
     if n.group != n.name:
         row["group"] = n.group

@@ -131,7 +131,10 @@ def instantiate(opened: SymbolicProgram, sizes: Mapping[str, int]) -> Any:
 
 
 def at_sizes(program: Program, sizes: Mapping[str, int]) -> Program:
-    """Return the program with parameters and shapes at these sizes; nodes that then change nothing are left out."""
+    """Return the program with parameters and shapes at these sizes, by name.
+
+    Nodes that then change nothing are left out.
+    """
     nodes: list[Node] = []
     new: list[int] = []
     for node in program.nodes:

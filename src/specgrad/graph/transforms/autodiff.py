@@ -255,6 +255,9 @@ def _pull_back(
 def vjp(graph: Graph, wrt: Wrt = None) -> Graph:
     """Reverse mode: (inputs, cotangents of the outputs) -> (outputs, cotangents of the inputs in wrt).
 
+    wrt names arguments by position, name or dotted path; default: every argument made of numbers. Only outputs made of
+    numbers have cotangents.
+
     >>> from specgrad import trace
     >>> import numpy as np
     >>> g = vjp(trace(lambda x, y: x * y, (1,), (1,)))

@@ -320,7 +320,7 @@ class _Layers:
 
     @contextmanager
     def scope(self, node: Any) -> Iterator[None]:
-        """Record nodes in the block under the layer of a node."""
+        """Context manager in which nodes are recorded under the layer of `node`, a node of the exported program."""
         name = self.name(node)
         if name in self.parents:
             around = (Scope(name),) if name else ()

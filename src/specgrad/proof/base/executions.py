@@ -334,7 +334,7 @@ def _is_scaling(graph: Graph, node: Node, fixed: set[int]) -> bool:
 
 
 def _is_mean(graph: Graph, node: Node) -> bool:
-    """Return whether `node` divides a sum by the number of its terms."""
+    """Return whether `node` divides a sum (perhaps reshaped) by the number of its terms, a Python number."""
     total, count = node.args
     if node.op.name != "div" or not isinstance(total, int) or not isinstance(count, NumberArg):
         return False

@@ -305,7 +305,10 @@ class _FormulaMatcher:
         return None if math.isinf(value) else _Product(value)
 
     def _read_node(self, i: int) -> _Product | None:
-        """Return the expression of node `i` in x, computed from its operands, or None."""
+        """Return the expression of node `i` in x, computed from those of its operands.
+
+        None if there is none that is known.
+        """
         node, name = self.graph.nodes[i], self.graph.nodes[i].op.name
         if i in self.graph.constants:
             value = self.graph.constants[i]

@@ -191,7 +191,8 @@ class Bound:
         self.numerators = np.zeros(self.frac_bits.shape, np.int64)
 
     def add(self, x: Array, frac_bits: Array | int) -> None:
-        """Add x / 2**frac_bits, for integers x below 2**63.
+        """Add x / 2**frac_bits, a number per row rounded down, to the bounds, in place; x are integers below 2**63 in
+        size.
 
         >>> bound = Bound(np.array([1, 1]))
         >>> bound.add(np.array([-5, 1 << 62]), np.array([3, -1]))

@@ -128,7 +128,7 @@ class Layers:
         return largest if r.error is None else cells(largest + r.error)
 
     def _convert(self, i: int) -> FixedPointNode:
-        """Return node `i` in fixed point, every number rounded outward."""
+        """Return node `i` in fixed point, its ranges, errors and linear map as integers, rounded outward."""
         node, r = self.replay.graph.nodes[i], self.replay.ranges[i]
         affine = (
             self._affine_map(i, node)

@@ -48,7 +48,7 @@ class ReluLines:
 
     @staticmethod
     def on(low: Array, high: Array) -> ReluLines:
-        """Return the lines for ranges low..high of z, (leaves, cells).
+        """Return the lines below and above relu(z) for ranges low..high of z, int64 (leaves, cells).
 
         >>> lines = ReluLines.on(np.array([[-1, -3, 1, -2]]), np.array([[3, 1, 2, -1]]))
         >>> (lines.below / ONE).tolist(), (lines.above / ONE).round(2).tolist(), lines.foot.tolist()

@@ -164,8 +164,9 @@ def taps_of(tree: Tree) -> Array:
 
 
 def leaves(graph: Graph, low: Array, high: Array, proof: TreeProof) -> Iterator[Leaf]:
-    """Yield the leaves of a tree over a box in preorder; raise ReplayError if a side is missing or a split is outside
-    its part.
+    """Yield the leaves of the tree of `proof` over the box low..high in preorder.
+
+    Raise ReplayError if a side is missing or a split is outside its part.
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(x), (2,))
@@ -202,8 +203,9 @@ def leaves(graph: Graph, low: Array, high: Array, proof: TreeProof) -> Iterator[
 
 
 def _sides(graph: Graph, here: Leaf, cut: Split) -> tuple[Leaf, Leaf]:
-    """Return both sides of a split of the part `here`, below and above; raise ReplayError if the split is not possible
-    there.
+    """Return both sides, below and above, of the part `here` split by `cut`.
+
+    Raise ReplayError if the split is not possible there.
     """
     if not 0 <= cut.node < len(graph.nodes) or graph.nodes[cut.node].op is CONSTANT:
         raise ReplayError(f"part {here.part} is cut at node {cut.node}, which is no input and no computed node")

@@ -236,8 +236,9 @@ def lower_bound(f: EnclosedFunction, low: Any, high: Any, s: Any, sign: int = 1,
 
 
 def _piece_lower_bound(f: EnclosedFunction, p: Any, q: Any, k: int, s: Any, sign: int, first: Any) -> Any:
-    """Return a lower bound of sign*f(x) - s*x on the part p..q of piece k; `first` is the point of the first tangent to
-    try.
+    """Return a rational lower bound of sign*f(x) - s*x for all x in p..q, a part of piece k of f.
+
+    `first` is the point of the first tangent to try.
     """
     if f.signs[k] * sign <= 0:
         return min(_value_below(f, x, s, sign) for x in (p, q))
@@ -276,7 +277,9 @@ def _sorted_after_sign(given: Ends, sign: int) -> Ends:
 
 
 def _value_below(f: EnclosedFunction, x: Any, s: Any, sign: int) -> Any:
-    """Return a lower bound of sign*f(x) - s*x at one x."""
+    """Return a rational lower bound of sign*f(x) - s*x at the rational x, from the enclosure of f; `sign` is 1 or
+    -1.
+    """
     return sign * _sorted_after_sign(f.value(x), sign)[0] - s * x
 
 
@@ -389,7 +392,7 @@ def activation_range(node: Node, x: NodeRange, deviation: Array | None, error: C
 
 
 def _image_bounds(f: EnclosedFunction, low: Array, high: Array) -> tuple[Array, Array]:
-    """Return lower and upper bounds of f on low..high, cell by cell."""
+    """Return rational lower and upper bounds of f on low..high, cell by cell, object arrays of low's shape."""
     both = [image(f, a, b) for a, b in zip(low.flat, high.flat, strict=True)]
     return objects([a for a, _ in both], low.shape), objects([b for _, b in both], low.shape)
 

@@ -330,7 +330,9 @@ def _exp_above(x: Any) -> Any:
 
 
 def smooth_lines(node: Node, x: NodeRange) -> tuple[Any, Any]:
-    """Return (slopes per edge, intercepts per window) of the planes below, and of those above."""
+    """Return (slopes per edge, intercepts per window) of the planes below a smooth maximum on the range x, and above
+    it.
+    """
     windows, beta, half = Windows.of(node), exact_beta(node), rational(1, 2)
     low, high = (end.ravel() for end in x.ends)
     sides: tuple[tuple[list[Any], list[Any]], ...] = (([], []), ([], []))
@@ -396,7 +398,7 @@ class SmoothLines:
     ) -> SmoothLines:
         """Return the planes for input ranges low..high, (leaves, cells) over 2**read.
 
-        outer   (windows), over 2**frac_bits: bounds that y has in any case
+        outer   (windows), over 2**frac_bits: bounds (low, high) that y has in any case
         cache   planes of windows that were computed before
         """
         windows, beta = Windows.of(node), exact_beta(node)

@@ -213,7 +213,9 @@ class Replay:
         return self._linear_range(i, node, args)
 
     def _activation_range(self, node: Node, x: NodeRange) -> NodeRange:
-        """Return the range of an activation or smooth maximum; raise ReplayError if it may overflow."""
+        """Return the range of an activation or smooth maximum of x; ReplayError if it may overflow, or x is
+        constant.
+        """
         if x.constant:
             raise ReplayError(f"node {node.name} computes with constants; fold them before certifying")
         functions, digits = self.model.functions, self.model.digits
@@ -589,7 +591,7 @@ def _backward_rule(name: str) -> Callable[..., tuple[Array, Any]]:
 
 
 def _add_coefficients(by_position: dict[int, Array], position: Any, coefficients: Array) -> None:
-    """Add coefficients to those of a position."""
+    """Add coefficients to those of a position in `by_position`, or enter them."""
     by_position[position] = by_position[position] + coefficients if position in by_position else coefficients
 
 

@@ -64,7 +64,9 @@ class CheckerInput:
         return self._numbers.setdefault(x if isinstance(x, tuple) else dyadic(x), len(self._numbers))
 
     def _encode_neuron(self, cell: Neuron) -> list[Any]:
-        """Return one cell of the network as integers."""
+        """Return one cell of the network as integers in the format of the extracted checker; numbers go into its
+        list.
+        """
         if cell.ends is not None:
             return [0, *map(self._number_index, cell.ends)]
         if cell.kind == "relu":
@@ -212,7 +214,9 @@ class CheckerInput:
         return groups
 
     def _encode_tree(self, tree: TreeProof, alternatives: Sequence[Alternative]) -> list[Any]:
-        """Return the parts of a tree, with hints for these alternatives, as integers, in the preorder of the file."""
+        """Return the parts of a tree, with hints for these alternatives, as integers for the checker, in the file's
+        preorder.
+        """
         again = self._add_set(tree.tighten)
         tables: dict[tuple[int, int], int] = {}
         anew, words = set(tree.anew.tolist()), [2, again, 0]

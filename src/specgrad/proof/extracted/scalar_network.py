@@ -252,7 +252,7 @@ class ScalarNetwork:
         return len(self.cells)
 
     def _assign_cells(self, i: int, numbers: Sequence[int]) -> None:
-        """Set the cell numbers of node `i`."""
+        """Set `numbers`, in row-major order, as the cell numbers of node `i`, and formal sums that are these cells."""
         shape = self.graph.nodes[i].shape
         self.numbers[i] = np.array(numbers, dtype=np.int64).reshape(shape)
         self._formal_sums[i] = _object_array([FormalSum("cell", c) for c in numbers], shape)
@@ -267,7 +267,10 @@ class ScalarNetwork:
         return np.asarray(node.op.spec(self._cells_of(node.operands()[0]), **node.params))
 
     def _maximum(self, i: int, node: Node) -> None:
-        """Add the cells of a max_pool; raise ReplayError if a window reads nothing inside."""
+        """Add the cells of max_pool `i`, and which taps read inside.
+
+        Raise ReplayError if a window reads nothing inside.
+        """
         read, window = self._cells_of(node.operands()[0]), node.params["window"]
         taps = list(window.taps())
         each = np.zeros((len(taps), *node.shape), dtype=np.int64)

@@ -202,7 +202,7 @@ class Checked:
         return min(m for case in self.margins for m in case)
 
     def to_json(self, notes: Sequence[str] = ()) -> dict[str, Any]:
-        """Return what is proven as data; margins are rounded towards 0.
+        """Return what is proven as JSON data; margins are rounded towards 0.
 
         `notes` are added as they are.
         """
@@ -275,7 +275,7 @@ def store(path: str | Path, text: bytes, packed: bytes) -> None:
 
 
 def encode(graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> tuple[bytes, bytes]:
-    """Return the bytes of both files.
+    """Return the bytes of both files of a certificate: the JSON text, and the arrays as safetensors.
 
     arithmetic   the executions that the certificate is about, see specgrad.proof.base.executions; None: the default
     cases        their boxes, alternatives and proofs
@@ -377,7 +377,8 @@ def check_file(
     files: Mapping[str, str] | None = None,
     assume: bool = False,
 ) -> Checked:
-    """Read a certificate and replay it for this network; a ReplayError says why it proves nothing.
+    """Return what a certificate in a file proves for this network, after its replay; a ReplayError says why it proves
+    nothing.
 
     A file that cannot be read is an OSError: nothing was refused then. `statement`, `seconds` and `assume` are as for
     `check`; `files` are names to report by role.

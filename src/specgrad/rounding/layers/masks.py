@@ -116,7 +116,9 @@ def _with_infinities(context: Context, ball: Ball, args: Sequence[Ball], sizes: 
 
 
 def moved_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Return the ball of layout, which keeps an infinity that every execution has."""
+    """Return the ball of a layout operator, by `linear_rule`, but radius 0 where it moves an infinity that every
+    execution has.
+    """
     ball = linear_rule(context, op, args, params)
     if context.centred or not any(is_exact_infinity(a).any() for a in args):
         return ball

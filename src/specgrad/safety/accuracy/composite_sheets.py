@@ -75,7 +75,7 @@ def _sqrt_error(value: Expr, error: Expr, own: bool) -> Expr:
 
 
 def _quotient_change(c_a: Expr, a: Expr, b: Expr, e_b: Expr) -> Expr:
-    """Return the formula of how far a/b changes if a changes by c_a and b by e_b."""
+    """Return the formula of how far a/b changes at most if a changes by c_a and b, which is positive, by e_b < b."""
     return c_a / (b - e_b) + abs(a) * e_b / (b * (b - e_b))
 
 
@@ -218,7 +218,7 @@ def _layer_norm_sheet() -> Sheet:
 
 
 def _mean_sheet() -> Sheet:
-    """Return the sheet of Mean, for two inputs."""
+    """Return the accuracy sheet of ONNX's Mean, for two inputs A and B."""
     steps = (
         Quantity("R", "a sum of two, its quotient, and every way of merging them", Expr("number", (4,))),
         Quantity("P", "4 times the largest of 1, abs(A) + E_A and abs(B) + E_B"),

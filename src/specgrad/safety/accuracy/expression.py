@@ -65,7 +65,7 @@ class Expr:
         return Expr("call", (self.parts[0], *map(as_expr, args)))
 
     def value(self, env: Env) -> Any:
-        """Evaluate the formula over the numbers of `env` (by name): rationals, or arrays of them."""
+        """Return the formula's value over the numbers of `env` (by name): rationals, or arrays of them."""
         if self.head == "number":
             return self.parts[0]
         if self.head == "name":
@@ -169,7 +169,7 @@ def where_negative(condition: Expr, a: Any, b: Any = 0) -> Expr:
 
 
 def _evaluate_growth(env: Env, n: Any) -> Any:
-    """Evaluate `growth(n)` with the u of `env`."""
+    """Return (1 + u)**n - 1 with the u of `env`, exactly."""
     return (1 + env["u"]) ** n - 1
 
 

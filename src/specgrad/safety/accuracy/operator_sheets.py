@@ -258,7 +258,7 @@ def _sum_sheets() -> Iterable[Sheet]:
 
 
 def _resize_sheet() -> Sheet:
-    """Return the sheet of Resize along one axis.
+    """Return the accuracy sheet of Resize along one axis.
 
     Several axes are taken one after the other, each with the error of the one before.
     """

@@ -208,7 +208,10 @@ class ErrorPropagation:
         self.total[i] = np.where(ball.least < a.tiny, np.minimum(ball.size, a.tiny), 0.0) * bool(a.flush)
 
     def _propagate_node(self, i: int, node: Node) -> None:
-        """Set the errors of node i from those of its arguments."""
+        """Set `total`, `before` and what else is kept of node i from the errors of its arguments.
+
+        Infinite from `lost` on.
+        """
         shift = match_softmax(self.graph, i)
         if shift is not None and np.isfinite(self.total[shift[0]]).all():
             self._set_softmax_error(i, *shift)
@@ -262,7 +265,9 @@ class ErrorPropagation:
         return reads
 
     def _carried(self, i: int, node: Node, reads: Sequence[Array | None]) -> Array:
-        """Return the propagated error of node i: what the errors that it reads do to its value."""
+        """Return a bound, per cell, of the propagated error of node i: what `reads`, errors of its arguments (None:
+        none), do.
+        """
         if i in self.walked.local_error_balls:
             return np.asarray(self.walked.propagated_deviation(node, reads))
         if _is_quotient(node):

@@ -92,7 +92,7 @@ class Errors(NamedTuple):
 
 
 def errors(sheet: Sheet, env: Env, flush: bool = True) -> Errors:
-    """Evaluate a sheet: propagated, introduced and total error; exact if the numbers of `env` are.
+    """Return what a sheet says: propagated, introduced and total error; exact if the numbers of `env` are.
 
     env     X, E_X of every input, the exact result Y, the operator F where formulas call it, sizes, and the format's
             u, t, largest

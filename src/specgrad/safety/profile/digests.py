@@ -64,7 +64,7 @@ def digests_of(model: onnx.ModelProto, folder: Path | None, data: bytes) -> dict
 
 
 def read_digests(path: Path) -> dict[str, Any]:
-    """Read a side file; ParameterError if it is none."""
+    """Return the content of the side file at `path`; ParameterError if it cannot be read, is too large, or is none."""
     try:
         if path.stat().st_size > MAX_SIDE_FILE_BYTES:
             raise ParameterError("digests", f"{path} has more than {MAX_SIDE_FILE_BYTES} bytes")

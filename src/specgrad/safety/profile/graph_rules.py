@@ -50,7 +50,9 @@ def alive(view: ModelView) -> Iterator[Spot]:
 
 
 def needed_nodes(nodes: tuple[NodeView, ...], outputs: list[str]) -> set[int]:
-    """Return the indices of the nodes that some output depends on."""
+    """Return the indices of those among `nodes` that some of `outputs`, names of values, depends on, in subgraphs
+    too.
+    """
     givers: dict[str, list[NodeView]] = {}
     for node in nodes:
         for name in filter(None, node.proto.output):

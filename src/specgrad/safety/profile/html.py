@@ -64,7 +64,9 @@ def _rule_rows(profile: Profile) -> str:
 
 
 def _findings_table(rule: str, findings: Sequence[Finding]) -> str:
-    """Return the HTML table of one rule's findings."""
+    """Return the HTML heading and table of the findings of the rule with the id `rule`, at most MAX_FINDINGS_PER_RULE;
+    "" for none.
+    """
     if not findings:
         return ""
     rows = "".join(map(_finding_row, findings[:MAX_FINDINGS_PER_RULE]))

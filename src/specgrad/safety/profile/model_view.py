@@ -114,7 +114,10 @@ class ModelView:
         self._importer = self._import_model()
 
     def _import_model(self) -> Importer | None:
-        """Import the model to know its shapes and constants; None if that is refused, see `refusal`."""
+        """Return the importer after a walk over the model, which knows its shapes and constants.
+
+        None if that is refused, see `refusal`.
+        """
         declared = {
             name: (tuple(n for n in dims if n is not None), kind)
             for name, (kind, dims) in self.onnx_result.inferred.items()

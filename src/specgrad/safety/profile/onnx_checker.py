@@ -69,7 +69,8 @@ class OnnxCodeResult:
 
 
 def run_onnx_code(model: onnx.ModelProto, folder: Path | None, process: Process) -> OnnxCodeResult:
-    """Run ONNX's checker, inliner and shape inference on the model, external data included, in another process.
+    """Return what ONNX's checker, inliner and shape inference say of the model, external data included, in another
+    process.
 
     `folder` holds external data.
     """

@@ -96,7 +96,10 @@ def no_default_inputs(view: ModelView) -> Iterator[Spot]:
 
 
 def _incomplete_slice_spots(view: ModelView, node: NodeView) -> Iterator[Spot]:
-    """Yield a Slice without axes or steps, or one that does not list all axes."""
+    """Yield a spot if `node`, a Slice, has no axes or steps, or does not list all axes.
+
+    Undecided if they are not known.
+    """
     absent = [name for i, name in ((3, "axes"), (4, "steps")) if not node.input(i)]
     if absent:
         yield Spot(f"input {', '.join(absent)} is not given", node.at())

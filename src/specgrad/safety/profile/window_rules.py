@@ -24,7 +24,7 @@ from .sources import CONV, CONV_SA, MAXPOOL, MAXPOOL_EJ, MAXPOOL_SA, TEST_GUIDE
     "alone in the other text), 4 pads of 0 or more, strides and dilations of 1 or more, kernel_shape as the weights.",
 )
 def convolutions(view: ModelView) -> Iterator[Spot]:
-    """Yield what breaks the rules of Conv and ConvInteger (S28)."""
+    """Yield a spot for everything in a Conv or ConvInteger that breaks their rules (S28)."""
     for node in view.of("Conv", "ConvInteger"):
         x, w = view.shape(node.input(0)), view.shape(node.input(1))
         rank = None if x is None else len(x) - 2
@@ -84,7 +84,7 @@ def _group_spots(node: NodeView, x: Shape | None) -> Iterator[Spot]:
     "empty, and every window has a cell of the input. The texts have three guards on pads, and none of them suffices.",
 )
 def maxima(view: ModelView) -> Iterator[Spot]:
-    """Yield what breaks the rules of MaxPool (S29)."""
+    """Yield a spot for everything in a MaxPool that breaks its rules (S29)."""
     for node in view.of("MaxPool"):
         x = view.shape(node.input(0))
         if x is not None and len(x) != 4:
@@ -139,7 +139,7 @@ def padding_of(node: NodeView, rank: int) -> Padding:
 
 
 def pool_window(node: NodeView, x: Shape) -> Window:
-    """Return the window of a pooling node over an input of shape x."""
+    """Return the window of a pooling node over an input of shape x (N, C, *spatial); a SpecgradError if none fits."""
     rank = len(x) - 2
     return window.strided(
         "MaxPool",

@@ -28,7 +28,10 @@ def _binary_case(operator: str, a: Array, b: Array, **more: Any) -> VectorCase:
 
 
 def _random_pairs(operator: str, kind: str, shape: tuple[int, ...] = (2, 3, 4)) -> Any:
-    """Return a draw of two cases of `operator` with random numbers of one kind of data."""
+    """Return draw(rng, dtype): two cases of `operator` with random numbers of one kind of data, both of this shape.
+
+    Subnormal numbers are divided by usual ones.
+    """
 
     def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         other = "gaussian" if (operator, kind) == ("Div", "subnormal") else kind
@@ -100,7 +103,7 @@ def _pole_rows(dtype: Type) -> tuple[Array, Array]:
 
 
 def _binary_classes(operator: str) -> OperatorClasses:
-    """Return the classes of Add, Sub, Mul or Div."""
+    """Return the equivalence classes of `operator`: "Add", "Sub", "Mul" or "Div"."""
     zones = [
         zone(
             "FUNC",
@@ -265,7 +268,9 @@ def _unary_classes(
     positive: bool = False,
     missing: Mapping[str, str] | None = None,
 ) -> OperatorClasses:
-    """Return the classes of a function of one cell; `points` are where it changes, `positive` its domain.
+    """Return the equivalence classes of a function of one cell; `points` are where it changes, `positive`: its domain.
+
+    `build` makes cases of an array.
 
     `more` are classes of its own; `missing` as in `OperatorClasses`.
     """

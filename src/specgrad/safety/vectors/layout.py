@@ -219,7 +219,7 @@ SLICE = OperatorClasses(
 def _resize_case(
     x: Array, attributes: Mapping[str, Any], sizes: Any = None, scales: Any = None, note: str = ""
 ) -> VectorCase:
-    """Return a case of Resize by sizes or by scales, with ONNX attributes and a note."""
+    """Return a case of Resize of x by `sizes`, or by `scales` if these are None, with ONNX attributes and a note."""
     arguments: dict[str, Array | None] = {"x": x, "roi": None, "scales": None, "sizes": None}
     if sizes is not None:
         arguments["sizes"] = np.array(sizes, np.int64)

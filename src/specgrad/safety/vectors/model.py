@@ -14,7 +14,7 @@ from onnx import ModelProto, helper, numpy_helper  # noqa: E402 - the line above
 
 
 def model(case: VectorCase, shapes: Mapping[str, Shape] | None = None) -> ModelProto:
-    """Return the model of a case; `shapes` are the output shapes, which are left undeclared if None."""
+    """Return the ONNX model of a case, one node; `shapes` are the output shapes, which are left undeclared if None."""
     given = {k: a for k, a in case.arguments.items() if a is not None}
     names = [k if a is not None else "" for k, a in case.arguments.items()]
     while names and not names[-1]:

@@ -48,7 +48,7 @@ def extreme_values(dtype: Type) -> Array:
 
 
 def pairs(a: Iterable[float], b: Iterable[float], dtype: Type) -> tuple[Array, Array]:
-    """Return two rows: every number of `a` with every number of `b`.
+    """Return two rows of type `dtype`, of equal length: every number of `a` with every number of `b`.
 
     >>> pairs([1, 2], [3, 4], np.dtype("float32"))[1]
     array([3., 4., 3., 4.], dtype=float32)

@@ -120,7 +120,7 @@ class ConformanceKind(Kind):
 
 
 def _case_row(case: OpCase, seed: int, verdict: Verdict) -> Row:
-    """Return the JSON row of one test case of a seed with its verdict; every row has the same keys."""
+    """Return the JSON row of one test case of a seed with its verdict; all rows have one set of keys."""
     bad = verdict.kind in BAD
     reason = str(verdict) if bad else verdict.detail
     return {

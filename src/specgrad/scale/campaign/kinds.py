@@ -17,7 +17,7 @@ KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (ConformanceKind, Au
 
 
 def job(kind: str, options: Mapping[str, Any], home: str | Path) -> Kind:
-    """Build a campaign of a kind from JSON options, as every worker does; CampaignError if there is no such kind.
+    """Return the campaign of a kind from JSON options, as every worker does; CampaignError if there is no such kind.
 
     Files in options are relative to the folder `home`.
     """

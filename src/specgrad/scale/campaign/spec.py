@@ -29,7 +29,7 @@ class Spec:
     home: str
 
     def job(self) -> Kind:
-        """Build the campaign; CampaignError names the key that is wrong."""
+        """Return the campaign that the spec describes; CampaignError names the key that is wrong."""
         return job(**self.recipe())
 
     def recipe(self) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class Spec:
 
 
 def read_spec(path: str | Path) -> Spec:
-    """Parse a TOML spec; files that it names are not read yet. CampaignError if it is invalid.
+    """Return the spec in a TOML file; files that it names are not read yet. CampaignError if it is invalid.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "spec.toml"

@@ -83,7 +83,7 @@ class CampaignStatus:
 
 
 def standing(where: Any) -> CampaignStatus:
-    """Read the state of the campaign in `where`, a folder or object store; JobError if it holds none."""
+    """Return the state of the campaign in `where`, a folder or object store; JobError if it holds none."""
     records = Records(where)
     there = jobs.status(records)
     times = sorted(records.times("results").values())

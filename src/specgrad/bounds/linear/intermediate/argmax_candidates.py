@@ -36,7 +36,9 @@ def narrow_winner(forward: ForwardPass, i: int) -> None:
 
 
 def _possible_taps(forward: ForwardPass, taps: BoundMaxPool) -> Array | None:
-    """Bool (taps, *shape): which taps may win; None if gaps are not known."""
+    """Return a bool array (taps, *shape): which taps of the max pool `taps` may win in an execution; None without
+    gaps.
+    """
     gaps = find_gaps(forward.state, taps)
     if gaps is None:
         return None

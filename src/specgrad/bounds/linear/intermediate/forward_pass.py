@@ -154,7 +154,10 @@ class ForwardPass:
         return [j for j, k in self.relaxation_depth.items() if k <= level and isinstance(self.layers[j], BoundRelaxed)]
 
     def visit(self, i: int) -> None:
-        """Compute the ball of node i and, if it varies, register its bound layer."""
+        """Append the ball of node i to `balls` and, if it varies, register its bound layer.
+
+        Nodes go in order, each once. A node without finite bounds is added to `unbounded`.
+        """
         node = self.graph.nodes[i]
         ball = node_ball(self.graph, i, node, self.balls, self.inputs, self.rules)
         self.balls.append(checked(node, ball, [self.balls[a] for a in node.operands()]))
@@ -300,8 +303,9 @@ class ForwardPass:
     # --- several values of one node ---------------------------------------------------------------------------------
 
     def _set_deviation(self, i: int, node: Node, layer: BoundLayer, error: Array) -> Array:
-        """Set the deviation of node i from its reference; return the error that the layer itself must still
-        be charged.
+        """Set the deviation of node i from its reference.
+
+        Return the error, per cell, that the layer itself must still be charged. `error` bounds its own rounding.
         """
         if isinstance(layer, BoundSoftmax):
             self.deviation[i] = error

@@ -163,7 +163,7 @@ def output_bounds(forward: ForwardPass, rows: Array | None = None, steps: int = 
 
 
 def bounds_from_intervals(forward: ForwardPass, rows: Array) -> tuple[Array, Array]:
-    """(lower, upper) of rows over the outputs' balls alone."""
+    """Return (lower, upper) of `rows` (rows, outputs) times the real outputs, by the outputs' balls alone."""
     balls = [forward.balls[p] for p in forward.graph.real_outputs]
     value, radius = (np.concatenate([getattr(b, part).ravel() for b in balls]) for part in ("value", "radius"))
     middle, size = rows @ value, np.abs(rows) @ (radius + LINE * (value.size + 4) * np.abs(value)) * SUMS
@@ -171,7 +171,10 @@ def bounds_from_intervals(forward: ForwardPass, rows: Array) -> tuple[Array, Arr
 
 
 def objective_low(forward: ForwardPass, rows: Tensor, steps: int = 0) -> Tensor:
-    """Lower bounds (boxes, rows) of rows (boxes, rows, outputs); `steps` > 0 optimises relu slopes."""
+    """Return lower bounds (boxes, rows) of rows (boxes, rows, outputs) times the real outputs.
+
+    `steps` > 0 optimises relu slopes.
+    """
     fixed, slack = rows.new_zeros(rows.shape[:2]), rows.new_zeros(rows.shape[:2])
     seeds: dict[int, Tensor] = {}
     start = 0

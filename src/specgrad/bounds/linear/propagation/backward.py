@@ -78,7 +78,7 @@ def times(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 
 
 def plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """Sum a + b of two optional tensors, None standing for 0."""
+    """Return the sum a + b of two optional tensors, None standing for 0."""
     return b if a is None else a if b is None else a + b
 
 
@@ -293,7 +293,7 @@ class State:
         return layer.factors if isinstance(layer, BoundLinear) and len(layer.varying) == 1 else None
 
     def _merge_chain(self, i: int) -> Chain | None:
-        """Merge node i and the elementwise maps below it, each read once, into one map; None if i is no such map."""
+        """Return node i and the elementwise maps below it, each read once, as one map; None if i is no such map."""
         factor: Tensor | None = None
         constant: Tensor | None = None
         inner: list[int] = []

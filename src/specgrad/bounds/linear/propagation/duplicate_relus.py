@@ -154,7 +154,7 @@ class DuplicateFold(NamedTuple):
 
 
 def make_fold(state: DuplicateContext, i: int, twins: DuplicateRelus) -> DuplicateFold:
-    """Build the fold of relu i, which replaces its duplicates by the relus that are kept, with what that costs in
+    """Return the fold of relu i, which replaces its duplicates by the relus that are kept, with what that costs in
     rounding.
 
     Relaxations hold the error of the source for the relu part only; the linear part is of w.x, which has no error.

@@ -29,8 +29,9 @@ def unstable_relus(state: State) -> list[int]:
 
 
 def optimise_alpha(state: State, seeds: dict[int, Tensor], steps: int) -> Tensor:
-    """Lower bounds (1, rows) of seeds (1, rows, *shape), with lower relu slopes optimised per row in `steps` Adam
-    steps.
+    """Return lower bounds (1, rows) of the sum of seed.value over nodes; `seeds` are {node: (1, rows, *shape)}.
+
+    Lower slopes of unstable relus are optimised per row in `steps` Adam steps.
     """
     rows = {i: a.transpose(0, 1) for i, a in seeds.items()}  # a box per row, so that each has its slopes
     count = len(next(iter(rows.values())))

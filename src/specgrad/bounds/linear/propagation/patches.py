@@ -198,8 +198,9 @@ class Cone:
         return constant, lost
 
     def _through_max_pool(self, j: int, layer: BoundMaxPool, patch: Patch, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Propagate coefficients `a` over `patch` through max pool j; returns (constant, lost), each (positions,
-        rows).
+        """Propagate coefficients `a` over `patch` through max pool j, whose sources get pending objectives.
+
+        Returns (constant, lost), each (positions, rows).
         """
         lines, below = self.relaxation(j, patch), read_through(patch, layer.window)
         local = BoundMaxPool(j, layer.node, layer.sources[0], patch.window(layer.window), layer.with_zero)
@@ -265,7 +266,10 @@ class Cone:
     def _through_linear(
         self, j: int, layer: BoundLinear, objective: Objective
     ) -> tuple[Tensor | float, Tensor | float]:
-        """Propagate through linear layer j; returns (constant, lost), each (positions, rows) or 0."""
+        """Propagate an objective through linear layer j, whose sources get pending objectives.
+
+        Returns (constant, lost), each (positions, rows) or 0: what its constant adds, and what its rounding costs.
+        """
         state, patch, a = self.state, objective.patch, objective.a
         lost: Tensor | float = 0.0
         if objective.unabsorbed is not None:
@@ -292,7 +296,9 @@ class Cone:
         return constant, lost
 
     def _source_patches(self, j: int, layer: BoundLinear, patch: Patch, a: Tensor) -> list[tuple[Patch, Tensor]]:
-        """Patch and coefficients of every source of linear layer j, for coefficients `a` of its own patch."""
+        """Return patch and coefficients for every source of linear layer j, given coefficients `a` over its own
+        `patch`.
+        """
         if is_channel_concat(layer, self.rank):
             inside = times(a, self._validity_factor(j, patch))
             return [(patch, part) for part in _split_channels(layer, inside, self.rank)]
@@ -351,7 +357,9 @@ class Cone:
         return low, high
 
     def _scatter_to_rows(self, j: int, patch: Patch, a: Tensor, rows: int) -> Tensor:
-        """Scatter coefficients `a` of node j over patches into whole rows (1, positions*rows, *shape)."""
+        """Return coefficients `a` of node j over `patch` as whole rows (1, positions*rows, *shape), `rows` per
+        position.
+        """
         shape = self.state.layers[j].node.shape
         spatial = shape[len(shape) - self.rank :]
         planes, channels, cells = math.prod(shape[: -self.rank - 1]), shape[-self.rank - 1], math.prod(spatial)
@@ -393,7 +401,10 @@ class PatchView:
 
 
 def _composed_adjoint(a: Tensor, slope: Tensor, rows: Tensor) -> Tensor:
-    """sum_k a[p, r, k] sum_t slope[t, p, k] rows[k, t, n] for every position p, in chunks that fit a cache."""
+    """Return (positions, rows, n): sum_k a[p, r, k] * sum_t slope[t, p, k] * rows[k, t, n], in chunks that fit a cache.
+
+    `a` has one position or all.
+    """
     weights, products = slope.permute(2, 1, 0), []
     step = max(1, CACHE_CELLS // (rows.shape[0] * rows.shape[2]))
     for start in range(0, slope.shape[1], step):
@@ -437,7 +448,7 @@ def _sum_tensors(parts: list[Tensor]) -> Tensor:
 
 
 def _pad_to_patch(a: Tensor, patch: Patch, within: Patch) -> Tensor:
-    """Pad coefficients `a` over `patch` with zeros to the larger patch `within`."""
+    """Return coefficients `a` over `patch` padded with zeros to the larger patch `within`."""
     pads = [n for pair in reversed(patch.margins(within)) for n in pair]
     return torch.nn.functional.pad(a, pads) if any(pads) else a
 

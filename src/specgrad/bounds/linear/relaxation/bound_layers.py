@@ -248,8 +248,8 @@ class BoundConv(BoundLinear):
         return self.node.op is CONV_TRANSPOSE
 
     def map_objectives(self, convolution: Convolution, a: Tensor, fast: bool) -> Tensor:
-        """Map coefficients `a` (rows, channels, *cells) of the output to those of the input, by `convolution` or part
-        of it.
+        """Return the coefficients of the input for coefficients `a` (rows, channels, *cells) of the output, by
+        `convolution` or part of it.
 
         `fast` allows float32; `uses_float32` says whether that is then used.
         """
@@ -530,7 +530,7 @@ class BoundReduceMax(BoundRelaxed):
         self.shape, self.axes = shape, node.params["axes"]
 
     def read(self, x: Tensor) -> Tensor:
-        """Move the reduced axes to the front: (boxes, *shape) to (taps, boxes, *rest)."""
+        """Return x with the reduced axes in front, as one: (boxes, *shape) to (taps, boxes, *rest)."""
         front = tuple(range(len(self.axes)))
         return x.movedim(tuple(a + 1 for a in self.axes), front).flatten(0, len(self.axes) - 1)
 

@@ -66,22 +66,23 @@ class Convolution:
         return max(self.outputs, self.inputs) // self.groups * self.window.taps_count
 
     def adjoint(self, a: Tensor, single: bool) -> Tensor:
-        """Apply the transposed convolution to `a` (rows, outputs, *out): (rows, inputs, *size). In float32 if `single`,
-        else float64.
+        """Return the transposed convolution of `a` (rows, outputs, *out): (rows, inputs, *size).
+
+        In float32 if `single`, else float64.
         """
         return self._apply_fastest(a, single, back=True)
 
     def forward(self, x: Tensor, single: bool) -> Tensor:
-        """Apply the convolution: (rows, inputs, *size) to (rows, outputs, *out); in float32 if `single`, else
-        float64.
+        """Return the convolution of x, (rows, inputs, *size): (rows, outputs, *out).
+
+        In float32 if `single`, else float64.
         """
         return self._apply_fastest(x, single, back=False)
 
     def _apply_fastest(self, a: Tensor, single: bool, back: bool) -> Tensor:
-        """Apply the convolution, or its adjoint if `back`, to `a` by the method that `way` chooses; the result is
-        float64.
+        """Return the convolution, or its adjoint if `back`, of `a` by the method that `way` chooses.
 
-        `single` allows float32 on the way.
+        The result is float64. `single` allows float32 on the way.
         """
         way = self.way(single)
         if way == "matrix":
@@ -169,7 +170,9 @@ class Convolution:
         return self.matrices["stripes"]
 
     def _apply_stripes(self, a: Tensor, back: bool) -> Tensor:
-        """Apply the convolution to `a`, or its adjoint if `back`, by one matrix product per tap of the leading axes."""
+        """Return the convolution of `a`, or its adjoint if `back`, by one matrix product per tap of the leading
+        axes.
+        """
         lead, matrices = Window(self.window.axes[:-1]), self._stripe_matrices
         planes, channels = (lead.size, self.inputs) if back else (lead.out, self.outputs)
         width = (self.window.size if back else self.window.out)[-1]
@@ -185,7 +188,9 @@ class Convolution:
 
 
 def scattered_weights(weights: Tensor, window: Window, groups: int) -> Tensor:
-    """The matrix of each group, (groups, outputs*out, inputs*size), weights placed where the window reads.
+    """Return the matrix of each group, float64 (groups, outputs*out, inputs*size), with weights where the window reads.
+
+    `weights` are (groups*outputs, inputs, *kernel).
 
     >>> from specgrad.window import strided
     >>> window = strided("conv", (3,), (2,), stride=(1,), padding=((0, 0),))

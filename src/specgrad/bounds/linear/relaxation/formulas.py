@@ -100,8 +100,8 @@ def hull(
 
 
 def within_unit(lines: LinearRelaxation, low: Tensor, high: Tensor) -> LinearRelaxation:
-    """Tighten `lines` on low..high of a function with values in -1..1: flat lines -1 and 1 where those are nearer at
-    the middle.
+    """Return `lines` tightened on low..high, those of a function with values in -1..1: flat lines -1 and 1 where those
+    are nearer at the middle.
 
     >>> wide = torch.tensor([-50.0]), torch.tensor([50.0])
     >>> lines = hull(torch.sin, *wide, (), torch.ones(1))
@@ -131,7 +131,7 @@ def _candidate_slopes(points: Tensor, values: Tensor, last: int) -> Tensor:
 
 
 def _safe_ratio(rise: Tensor, run: Tensor) -> Tensor:
-    """rise/run, and 0 where run is 0."""
+    """Return rise/run, and 0 where run is 0, cell by cell."""
     return torch.where(run == 0, 0.0, rise / torch.where(run == 0, 1.0, run))
 
 

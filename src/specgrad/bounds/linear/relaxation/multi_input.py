@@ -52,12 +52,12 @@ class BoundBilinear(BoundJoint):
         return given
 
     def _value_at(self, x: Tensor, y: Tensor) -> Tensor:
-        """Value of the operator at x and y."""
+        """Return the value of the operator with x and y for its two varying arguments."""
         value: Tensor = apply(self.node.op, *self._arguments_at(x, y), **self.node.params)
         return value
 
     def _cotangents(self, gy: Tensor, x: Tensor, y: Tensor) -> tuple[Any, ...]:
-        """Cotangents of both varying arguments at x and y."""
+        """Return the cotangents of both varying arguments at x and y, from `gy`, that of the result."""
         cotangents = self.node.op.cotangents(gy, None, self._arguments_at(x, y), self.node.params)
         return tuple(cotangents[k] for k in self.varying)
 

@@ -112,7 +112,7 @@ class BoundSoftmax(BoundRelaxed):
         self.parts, self.axis = parts, parts.axis
 
     def read(self, x: Tensor) -> Tensor:
-        """Expand (boxes, *shape) to (taps, boxes, *shape): tap j of cell i is x_j."""
+        """Return x (boxes, *shape) as (taps, boxes, *shape): tap j of cell i is x_j."""
         return x.movedim(self.axis + 1, 0).unsqueeze(self.axis + 2).expand(x.shape[self.axis + 1], *x.shape)
 
     def error_through(self, slope: Tensor, v: Tensor) -> Tensor:
@@ -177,10 +177,11 @@ def softmax_interval(least: Tensor, most: Tensor) -> Interval:
 
 
 def softmax_relaxation(low: Tensor, high: Tensor, own_low: Tensor, own_high: Tensor, own: Tensor) -> LinearRelaxation:
-    """Relaxation of every softmax cell; slopes (taps, ...) include the cell's own.
+    """Return the relaxation of every softmax cell; slopes (taps, ...) include the cell's own.
 
     low, high           of every tap, (taps, ...)
     own_low, own_high   of the cell itself
+    own                 which tap is the cell itself
     """
     least, most = differences(low, high, own_low, own_high, own)
     reach = torch.maximum(low.abs(), high.abs()) + torch.maximum(own_low.abs(), own_high.abs())

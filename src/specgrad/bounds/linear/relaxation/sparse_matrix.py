@@ -20,7 +20,7 @@ class SparseMatrix(NamedTuple):
     weights: Tensor
 
     def adjoint(self, a: Tensor) -> Tensor:
-        """Apply the transpose to a: (..., cells) to (..., sources).
+        """Return the transpose applied to a: (..., cells) to (..., sources).
 
         >>> import torch
         >>> matrix = torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 3.0], [0.0, 0.0, 5.0]])

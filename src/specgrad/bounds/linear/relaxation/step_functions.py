@@ -72,7 +72,9 @@ def _step_corners(op: Op, low: Tensor, high: Tensor, side: int, tiny: float) -> 
 
 
 def _flushed_to_zero(end: Tensor, side: int, tiny: float) -> Tensor:
-    """Replace an end below `tiny` in size by 0, where that is farther out: up (side 1) or down (-1)."""
+    """Return `end` with 0 in place of numbers below `tiny` in size, where that is farther out: up (side 1) or down
+    (-1).
+    """
     inside = (end < 0) & (end > -tiny) if side > 0 else (end > 0) & (end < tiny)
     return torch.where(inside, 0.0, end)
 

@@ -106,7 +106,7 @@ def joined(networks: Sequence[NamedNetwork], interface: PropertyInterface) -> Gr
 
 
 def _select_cells(flat: Any, variables: Sequence[int]) -> Any:
-    """Select the cells `variables` of a flat array, by a slice if they are adjacent."""
+    """Return the cells `variables` of a flat array, by a slice if they are adjacent."""
     first = variables[0]
     if tuple(variables) == tuple(range(first, first + len(variables))):
         return flat[first : first + len(variables)]
@@ -166,7 +166,9 @@ def networks_of(interface: PropertyInterface, models: Mapping[str, Any]) -> list
 
 
 def check_cells(networks: Sequence[NamedNetwork], question: Property) -> None:
-    """Raise ShapeError unless every network has the cells that the property declares for it."""
+    """Raise ShapeError unless every network has as many input and output cells as the property `question` declares for
+    it.
+    """
     interface = question.interface
     if interface is None or not interface.inputs:
         values = question.outputs - (0 if interface is None else len(interface.named_inputs))

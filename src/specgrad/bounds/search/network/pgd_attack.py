@@ -125,7 +125,7 @@ class DeployedNetwork:
         self.module = compile(self.graph, "torch")
 
     def _output(self, x: Any) -> Any:
-        """The only output at one input x, flat."""
+        """Return the only output at one input x, a tensor, flat."""
         import torch
 
         output = self.module(x)
@@ -159,7 +159,7 @@ class Effort:
 
 
 def attack(network: DeployedNetwork, case: Case, effort: Effort | None = None) -> Counterexample | None:
-    """Search a counterexample candidate of one case by projected gradients; None if none is found.
+    """Return a counterexample candidate of one case, found by projected gradients; None if none is found.
 
     Every alternative is aimed at from the middle of the box and from random points, by signed gradients of max_k
     (rows_k . y - limit_k), with steps that shrink. Inputs stay on float32 numbers that points of the box are rounded
@@ -242,9 +242,10 @@ def _descend_from(
 
 
 def projected(case: Case, x: Any) -> Any:
-    """Move points towards the centre until they lie in the case's ball, up to float32 rounding.
+    """Return the points x moved towards the centre until they lie in the case's ball, up to float32 rounding.
 
-    Along the way to the centre a point stays in the box, if the centre lies there; whether it is inside is asked again.
+    Along the way to the centre a point stays in the box, if the centre lies there; whether it is inside is checked
+    elsewhere, exactly.
     """
     import torch
 

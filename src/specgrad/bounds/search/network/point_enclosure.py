@@ -140,7 +140,9 @@ def _exact_output_bounds(graph: Graph, x: Array, backend: str) -> tuple[Array, A
 
 
 def _ball_output_bounds(graph: Graph, x: Array) -> tuple[Array, Array]:
-    """(lower, upper) of the exact outputs by ball arithmetic, rounded outward to float64."""
+    """Return float64 (lower, upper) of the exact outputs at x, flat, by ball arithmetic; infinite where they are
+    NaN.
+    """
     import flint
 
     before, flint.ctx.prec = flint.ctx.prec, BITS

@@ -92,7 +92,7 @@ def _with_names(point: Counterexample, interface: PropertyInterface | None) -> C
 def ask(
     networks: Sequence[NamedNetwork], interface: PropertyInterface | None, point: Counterexample, case: Case
 ) -> list[Run]:
-    """Run the given modules and ONNX Runtime at the point, every network by itself.
+    """Return what the given modules and ONNX Runtime give at the point, every network by itself.
 
     `interface` says which cells of the point each network reads; None: the only one reads all.
     """

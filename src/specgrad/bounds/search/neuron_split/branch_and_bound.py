@@ -70,7 +70,10 @@ class Splitter:
         self.axis = next((k for k, choice in enumerate(self.choices) if isinstance(choice, Axis)), -1)
 
     def choose(self, problems: Problems) -> tuple[Tensor, Tensor]:
-        """(number of the candidate kind, flat cell) per subproblem; the number is -1 where nothing can be split."""
+        """Return (number of the candidate kind in `choices`, flat cell) per subproblem, what to split next.
+
+        The number is -1 where nothing can be split.
+        """
         if not self.choices:
             return torch.full((len(problems),), -1), torch.zeros(len(problems), dtype=torch.int64)
         lines, candidates, seen = self.bounder.lines(problems), [], dict[int, Tensor]()

@@ -96,7 +96,9 @@ class Kink:
         return total
 
     def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
-        """Return `lines` with those of the function on one side of the kink, for cells[k] of subproblem boxes[k]."""
+        """Return `lines` with those of the function below (side 0) or above (1) the kink, for cells[k] of subproblem
+        boxes[k].
+        """
         layer = self.bounder.state.layers[self.i]
         assert isinstance(layer, BoundUnary)
         low, high = (flat(end)[boxes, cells] for end in self.bounder.ends(problems, self.z))
@@ -170,7 +172,9 @@ class Winner:
         return torch.where(left, low / 2 + high / 2, -torch.inf).argmax(1)
 
     def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
-        """Return `lines` with those of window cells[k] of subproblem boxes[k] on one side: fewer taps may win."""
+        """Return `lines` with those of window cells[k] of subproblem boxes[k] where the tap with the largest middle
+        wins (side 0) or loses (1).
+        """
         (low, high), lost = self._tap_intervals_after(problems, boxes, cells, side)
         after = problems.without(self.i, boxes, cells, lost).candidate_taps[self.i]
         left = after[boxes, :, cells]

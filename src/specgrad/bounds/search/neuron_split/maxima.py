@@ -60,7 +60,7 @@ class Maximum:
         return (low, high) if self.sign > 0 else (-high, -low)
 
     def _gather_taps(self, values: Sequence[Tensor]) -> Tensor:
-        """Gather values of the nodes that are read, (boxes, taps, windows)."""
+        """Return the values of the nodes that are read, by tap: (boxes, taps, windows)."""
         if len(values) == 1:
             return flat(values[0])[:, self.index]
         boxes = max(len(v) for v in values)

@@ -134,7 +134,7 @@ class ReducedNetwork:
     # --- what is folded ---------------------------------------------------------------------------------------------
 
     def _cell_objectives(self, z: int, cells: Tensor) -> Objectives:
-        """Cells of node z as objectives, one row each."""
+        """Return the flat cells `cells` of node z as objectives over inputs and unstable cells, one row each."""
         if not len(cells):
             return Objectives(torch.zeros((0, len(self.moving))), torch.zeros((0, self.count)), torch.zeros(0))
         size = math.prod(self.state.layers[z].node.shape)
@@ -144,7 +144,9 @@ class ReducedNetwork:
 
     @torch.no_grad()
     def objectives(self, at: int, rows: Tensor) -> Objectives:
-        """Express rows over the cells of node `at` by the inputs and the unstable cells below it."""
+        """Return rows (rows, cells of node `at`) expressed by the inputs and the unstable cells below it, and
+        constants.
+        """
         parts: dict[int, Tensor] = {at: rows.reshape(len(rows), *self.state.layers[at].node.shape)}
         cells = torch.zeros((len(rows), self.count))
         inputs = {i: torch.zeros((len(rows), len(self.quick.inputs[i][1]))) for i in sorted(self.quick.inputs)}
@@ -209,9 +211,9 @@ class ReducedNetwork:
     def improved(
         self, objectives: Objectives, sign: Tensor, chosen: Tensor, steps: int, goal: Tensor
     ) -> ImprovedBounds:
-        """Best t of `steps` Adam steps per subproblem, stopping at its goal, with its bound and scores.
+        """Return the best t of `steps` Adam steps per subproblem, with its bound and scores.
 
-        `sign` has the side of each cell, 0 if open; `chosen` is the t to begin with.
+        One stops above its `goal`. `sign` has the side of each cell, 0 if open; `chosen` is the t to begin with.
         """
         best = torch.full((len(sign),), -torch.inf)
         kept, above = chosen.clone(), torch.zeros_like(chosen)

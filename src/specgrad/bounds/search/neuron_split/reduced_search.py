@@ -127,8 +127,9 @@ class _ReducedSearch:
         self.size = max(FEWEST, min(MOST, NUMBERS // (self.folded.matrix.shape[1] + 8 * self.folded.count + 1)))
 
     def run(self, deadline: float, most: int, progress: Progress | None) -> Outcome:
-        """Search until all rows are proven, the deadline, or `most` subproblems; `progress` is told (what, done,
-        total).
+        """Return the outcome of a search until all rows are proven, the deadline, or `most` subproblems; call it once.
+
+        `progress` is told (what, done, total).
         """
         begun, root = time.monotonic(), self._root_subproblems()
         first = self._rigorous_lower(root)

@@ -63,8 +63,8 @@ def _weighted_lower(w: Tensor, b: Tensor, lines: Tensor) -> Tensor:
 
 
 def _newton_step(w: Tensor, b: Tensor, lines: Tensor, m: float) -> Tensor:
-    """Weights w after one Newton step with barrier parameter m, shortened so that all stay positive; b and lines as in
-    `_weighted_lower`.
+    """Return the weights w after one Newton step with barrier parameter m, shortened so that all stay positive; b and
+    lines as in `_weighted_lower`.
     """
     count = w.shape[-1]
     s = (w.unsqueeze(-2) @ lines).squeeze(-2)

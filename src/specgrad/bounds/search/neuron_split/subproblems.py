@@ -59,7 +59,7 @@ def root_forward(
     arithmetic: Arithmetic | None = None,
     ball: InputBall | None = None,
 ) -> ForwardPass:
-    """Run crown's forward pass over `graph` on the input box low..high, and in a ball if given, for the deployed
+    """Return crown's forward pass over `graph` on the input box low..high, and in a ball if given, for the deployed
     network.
 
     `arithmetic` are the executions meant; None: float32, fused.
@@ -232,7 +232,7 @@ class Bounder:
         return self._has_point_inside(z, self.points[z])
 
     def start(self, rows: Tensor, at: int | None = None) -> Problems:
-        """Return one subproblem per row over node `at` (default: the output), without splits, with crown's
+        """Return one subproblem per row over the cells of node `at` (None: the output), without splits, with crown's
         own slopes.
         """
         at = self.output if at is None else at

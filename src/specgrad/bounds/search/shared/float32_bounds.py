@@ -26,7 +26,7 @@ LARGEST_MATRIX = 1 << 23  # cells of a linear layer that is kept as one matrix
 
 
 def flat(x: Tensor, lead: int = 1) -> Tensor:
-    """Flatten all axes after the first `lead`: (boxes, cells); works for scalars and for no boxes."""
+    """Return x with all axes after the first `lead` as one: (boxes, cells); works for scalars and for no boxes."""
     return x.reshape(*x.shape[:lead], math.prod(x.shape[lead:]))
 
 

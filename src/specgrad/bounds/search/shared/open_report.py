@@ -48,14 +48,14 @@ class OpenReport:
         return self.seconds * (1 - self.settled) / self.settled
 
     def said(self) -> str:
-        """Describe the report in one line of text.
+        """Return the report in one line of text.
 
         >>> from specgrad.proof.base.split_tree import Split
         >>> splits = [(Split(0, 1, 0.5), 0), (Split(0, 1, 0.25), 1), (Split(4, 7), 1)]
         >>> part = OpenPart([0.0, 0.25], [1.0, 0.5], splits, -0.1)
         >>> OpenReport(300, 60.0, 0.75, part, layer=("relu_2", 0.5)).said()
         '300 subproblems were not enough (5 per second); the worst open one lacks 0.1: input 1 from 0.25 to 0.5, \
-1 cell of a layer; 75 % is settled: the rest may take 20 s more; relu_2 loses most there (50 %)'
+        1 cell of a layer; 75 % is settled: the rest may take 20 s more; relu_2 loses most there (50 %)'
         >>> OpenReport(300, 60.0, 0.75, part, rounding=True).said().split("; ")[-1]
         'rounding decides there: more time will not help, a smaller box of inputs may'
         """
@@ -84,7 +84,7 @@ class OpenReport:
         return said + ([f"{cells} cell{'s' * (cells > 1)} of {'layers' if cells > 1 else 'a layer'}"] if cells else [])
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON object."""
+        """Return the report as JSON data; `box` lists the inputs that were split, with their ends."""
         data: dict[str, Any] = {"problems": self.problems, "rate": self.rate, "settled": self.settled}
         data |= {"seconds_more": self.more, "rounding": self.rounding}
         data["margin"] = None if self.part is None or not math.isfinite(self.part.margin) else self.part.margin
@@ -96,7 +96,7 @@ class OpenReport:
 
 
 def _two_digits(x: float) -> str:
-    """Format a number with two digits, or as an integer from 10 on."""
+    """Return a number as text with two digits, or as an integer from 10 on."""
     return f"{x:,.0f}" if x >= 10 else f"{x:.2g}"
 
 

@@ -164,7 +164,7 @@ def _winner_alternatives(case: Case, choice: ArgmaxSource, outputs: int) -> Iter
 
 
 def _satisfies(alternative: Alternative, spoken: Array, fallen: Sequence[int]) -> bool:
-    """Whether positions `fallen` of the outputs `spoken` satisfy the alternative."""
+    """Return whether outputs satisfy all rows of the alternative: those in `spoken` are `fallen`, all others 0."""
     positions: list[Any] = [0] * alternative.rows.shape[1]
     for c, k in zip(spoken, fallen, strict=True):
         positions[c] = k

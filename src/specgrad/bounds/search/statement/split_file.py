@@ -50,7 +50,7 @@ class SplitsError(SpecgradError, ValueError):
 
 
 def read_splits(path: str | Path, graph: Graph, question: Property) -> Splits:
-    """Read a split file: per case, numbers of alternatives and the tree that is to exclude them.
+    """Return what a split file says: per case, numbers of alternatives and the tree that is to exclude them.
 
     SplitsError if it is too large, or not of that form. `question` is the property whose cases and alternatives the
     file numbers.
@@ -63,7 +63,8 @@ def read_splits(path: str | Path, graph: Graph, question: Property) -> Splits:
 
 
 def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
-    """Parse the text of a split file: per case, numbers of alternatives and the tree that is to exclude them.
+    """Return what the text of a split file says: per case, numbers of alternatives and the tree that is to exclude
+    them.
 
     SplitsError if it is not of that form, or does not fit the graph and the property.
 

@@ -88,7 +88,10 @@ def stays_blocked(importer: Importer, node: NodeProto) -> bool:
 
 @contextmanager
 def layout_of(importer: Importer, node: NodeProto) -> Iterator[None]:
-    """Convert a node in the block: cell by cell on blocked values, else on values as they are stored."""
+    """Context manager in which a node is converted: cell by cell on blocked values, else on values as they are stored.
+
+    Results of the former are marked as blocked.
+    """
     blocked = {name: importer.values[name] for name in node.input if name in importer.blocks}
     if not blocked or node.domain == BLOCKED:
         yield

@@ -126,7 +126,7 @@ def _if(c: OnnxNode) -> Iterator[list[NodeProto]]:
     "Loop", 1, 11, 13, *VERSIONS, note=f"written out, at most {MAX_ITERATIONS} times; count and condition {KNOWN}"
 )
 def _loop(c: OnnxNode) -> Iterator[list[NodeProto]]:
-    """Yield the nodes of each iteration, as long as the condition holds.
+    """Yield the nodes of each iteration, as long as the condition holds, then those that give the outputs.
 
     How often is noted in the importer's `decided`. Refused where that depends on inputs.
     """
@@ -181,9 +181,9 @@ def _is_true(c: OnnxNode, name: str) -> bool:
     "Scan", 8, 9, 11, *VERSIONS, note=f"written out, at most {MAX_ITERATIONS} times; version 8 (a batch) is refused"
 )
 def _scan(c: OnnxNode) -> Iterator[list[NodeProto]]:
-    """Yield the nodes of each iteration over the cells of an axis. How often is noted in the importer's `decided`.
+    """Yield the nodes of each iteration over the cells of the scanned axes, in order, then those that give the outputs.
 
-    Refused: version 8, and inputs of several lengths.
+    How often is noted in the importer's `decided`. Refused: version 8, and inputs of several lengths.
     """
     if c.version == 8:
         c.refuse("version 8, which has an axis of batches, is not supported", None, UnsupportedError)

@@ -193,7 +193,10 @@ def _even_parts(c: OnnxNode, cells: int, count: int) -> list[int]:
 
 @operator("Slice", 1, 10, 11, 13)
 def _slice(c: OnnxNode) -> Value:
-    """Convert ONNX Slice. Starts, ends, axes and steps are constants; ShapeError unless they are equally long."""
+    """Convert ONNX Slice: start:end:step along each of the axes.
+
+    Starts, ends, axes and steps are constants; ShapeError unless they are equally long.
+    """
     if c.version == 1:
         starts, ends, axes, steps = c.ints("starts"), c.ints("ends"), c.ints("axes", None), None
     else:

@@ -251,7 +251,10 @@ def _qlinear_matmul(c: OnnxNode) -> Value:
 
 @contributed("QGemm", 6, 9, note=f"alpha=1, transA=0; {REQUANTISED}; without y_scale the result is float32")
 def _qgemm(c: OnnxNode) -> Value:
-    """Convert ONNX QGemm. Refused: alpha other than 1, and transA."""
+    """Convert ONNX QGemm: A times B (transposed if transB) plus C in int32, times the scales.
+
+    Quantised anew if y has a scale. Refused: alpha other than 1, and transA.
+    """
     c.require("alpha", "float", 1.0)
     c.require("transA", "int", 0)
     transposed = c.flag("transB")

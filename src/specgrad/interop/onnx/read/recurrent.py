@@ -404,7 +404,10 @@ def _gru(c: OnnxNode) -> tuple[Value, ...]:
 
 
 def lstm_step(coupled: bool) -> Step:
-    """Return one step of an LSTM; `coupled`: the forget gate is 1 minus the input gate."""
+    """Return the function (direction, products, state) -> state (h, cell) of one step of an LSTM.
+
+    `coupled`: the forget gate is 1 minus the input gate.
+    """
 
     def step(way: Direction, x: Value, state: State) -> State:
         (h, cell), (f, g, last) = state, way.functions

@@ -183,7 +183,9 @@ def _pad(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> str:
 
 
 def _insert_gaps(w: Writer, x: str, shape: Shape, axis: int, gap: int) -> tuple[str, Shape]:
-    """Insert `gap` zeros between the cells of one axis; return the name and the new shape."""
+    """Write nodes that insert `gap` zeros between the cells of one axis of x; return the name and shape of the
+    result.
+    """
     n = shape[axis]
     split = (*shape[: axis + 1], 1, *shape[axis + 1 :])
     x = w.pad(w.reshape(x, shape, split), [(0, gap), *[(0, 0)] * (len(shape) - axis - 1)], len(split))
@@ -239,7 +241,9 @@ def _contract(w: Writer, node: Node, args: list[str], shapes: list[Shape]) -> st
 
 
 def _flatten_spatial(w: Writer, x: str, shape: Shape, rank: int) -> tuple[str, Shape]:
-    """Merge the last `rank` axes into one; return the name and the new shape."""
+    """Write a Reshape of x, of this shape, that merges the last `rank` axes; return the name and shape of the
+    result.
+    """
     new = (*shape[: len(shape) - rank], math.prod(shape[len(shape) - rank :]))
     return w.reshape(x, shape, new), new
 

@@ -164,7 +164,7 @@ def _divisor_array(window: Window, divisor: Any) -> np.ndarray | None:
 
 
 def _is_native_average(window: Window, divisor: Any) -> bool:
-    """Return whether ONNX's AveragePool has exactly this divisor."""
+    """Return whether ONNX's AveragePool computes averages over this window with exactly this divisor."""
     if any(isinstance(a, Adaptive) for a in window.axes) or min(map(min, window.pads)) < 0:
         return False
     wide = any(p >= k for pair, k in zip(window.pads, window.kernel, strict=True) for p in pair)

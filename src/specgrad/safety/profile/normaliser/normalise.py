@@ -184,7 +184,7 @@ def _is_closed(info: onnx.ValueInfoProto) -> bool:
 
 
 def _write_shape(info: onnx.ValueInfoProto, sizes: Sequence[int]) -> None:
-    """Write sizes as numbers into `info`; denotations of the axes stay."""
+    """Replace the shape that `info` declares by `sizes`, as numbers; denotations of the axes stay."""
     dims = info.type.tensor_type.shape.dim
     said = [d.denotation for d in dims]
     info.type.tensor_type.shape.ClearField("dim")

@@ -61,7 +61,7 @@ def _replace_counted(draft: Draft, field: Any, entries: list[Any], what: str) ->
 
 
 def _replace_entries(field: Any, entries: list[Any]) -> None:
-    """Replace a repeated field by copies of `entries`."""
+    """Replace the entries of `field`, a repeated field of protobuf, by copies of `entries`."""
     copies = [type(e).FromString(e.SerializeToString()) for e in entries]
     del field[:]
     field.extend(copies)
@@ -79,7 +79,7 @@ def write_defaults(draft: Draft) -> None:
 
 
 def _write_window(draft: Draft, node: NodeView) -> None:
-    """Write kernel, strides, dilations and pads of a convolution or max pool as numbers."""
+    """Write kernel, strides, dilations and pads of `node`, a convolution or max pool, as numbers into the draft."""
     x = draft.shape(node.input(0))
     rank = len(x) - 2
     kernel = node.attributes.get("kernel_shape") or list(draft.shape(node.input(1))[2:])
@@ -106,7 +106,7 @@ def _write_window(draft: Draft, node: NodeView) -> None:
 
 
 def count_axes_from_the_front(draft: Draft) -> None:
-    """Make negative axes positive, in attributes and constant inputs."""
+    """Make negative axes in the draft positive, in attributes and constant inputs, and count the changes."""
     for node in draft.nodes(*AXIS):
         axis = node.attributes.get("axis")
         if axis is not None and axis < 0:
@@ -121,7 +121,10 @@ def count_axes_from_the_front(draft: Draft) -> None:
 
 
 def give_optional_inputs(draft: Draft) -> None:
-    """Write the bounds of Clip (the type's limits by default), and slices over all axes."""
+    """Write the bounds of Clip (the type's limits by default) into the draft, and slices over all axes.
+
+    Count the changes.
+    """
     for node in draft.nodes("Clip"):
         kind = LIMITS.get(draft.view.inferred_type(node.input(0)))  # type: ignore[call-overload]
         for i, name in ((1, "min"), (2, "max")):
@@ -162,7 +165,7 @@ def _canonical_slice(start: int, end: int, step: int, size: int) -> tuple[int, i
 
 
 def expand_broadcasts(draft: Draft) -> None:
-    """Insert an Expand before every operand that is broadcast."""
+    """Insert an Expand into the draft before every operand that is broadcast, and count them."""
     nodes, shapes = [], {}
     for node in draft.nodes():
         operands = (
@@ -185,7 +188,7 @@ def expand_broadcasts(draft: Draft) -> None:
 
 
 def name_nodes(draft: Draft) -> None:
-    """Give every node a unique name."""
+    """Give every node of the draft that has none, or shares one, a unique name; count them."""
     uses = Counter(str(n.name) for n in draft.model.graph.node)
     for i, node in enumerate(draft.model.graph.node):
         if not node.name or uses[str(node.name)] > 1:
