@@ -84,7 +84,7 @@ Qed.
 
 (* --- regions ------------------------------------------------------------------------------------------------------ *)
 
-(* specgrad.rounding.linear, `rounded` with `_underflow_loss`: growth(R, u)*size + (2*R + 1)*tiny*most*(1 + u)^R, times slack. *)
+(* specgrad.rounding.linear, `rounded` with `underflow_loss`: growth(R, u)*size + (2*R + 1)*tiny*most*(1 + u)^R, times slack. *)
 Theorem float32_region n c y : executed u32 tiny32 operation32 n c y -> INR (2 * n + 1) * tiny32 <= / 2 ^ 41 ->
   Rabs (y - cell_exact c) <= growth n u32 * cell_size c + slack * (INR (2 * n + 1) * tiny32 * cell_most c * (1 + u32) ^ n).
 Proof.

@@ -9,7 +9,7 @@ once, and only nodes of one layer are merged.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 
 from specgrad.graph.graph import CONSTANT, INPUT, Graph
@@ -37,11 +37,23 @@ class Program:
                     if f.divides and isinstance(f.of, Cell)}  # fmt: skip
         self.values = divisors | set(graph.output_positions)  # what must exist as a value
         self.values |= {a for i, n in enumerate(graph.nodes) if i not in self.formulas for a in n.operands()}
+        self.statistics = set(_subtracted_from_squares(graph))
 
     def inlinable(self, i: int, model: str) -> bool:
         group = self.graph.nodes[i].group
         same_layer = all(self.graph.nodes[r].group == group for r in self.readers[i])
-        return i in self.formulas and i not in self.values and (model == "fused" or same_layer)
+        free = model == "fused" or (same_layer and i not in self.statistics)
+        return i in self.formulas and i not in self.values and free
+
+
+def _subtracted_from_squares(graph: Graph) -> Iterator[int]:
+    """What is broadcast and subtracted from cells that are squared: by node, one number for all of them."""
+    for node in graph.nodes:
+        if node.op.name == "mul" and len(node.operands()) == 2 and len(set(node.operands())) == 1:
+            below = graph.nodes[node.operands()[0]]
+            if below.op.name == "sub" and len(below.operands()) == 2:
+                last = below.operands()[1]
+                yield from (last, *(graph.nodes[last].operands() if graph.nodes[last].op.name == "broadcast" else ()))
 
 
 def draw_modes(program: Program, model: str, rng: Random, shares: Sequence[float] = (0.0, 0.5, 1.0)) -> list[str]:

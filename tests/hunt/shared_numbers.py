@@ -40,5 +40,25 @@ def masked(d: Draw) -> Any:
     return net, (d.array(3),)
 
 
-SHARED = {"divided": divided, "masked": masked}
-"""What all cells of a group have in common: a total, a mask."""
+def normalised(d: Draw) -> Any:
+    """Groups less their mean, over the root of their mean square: near 0, or far from it, with weights or without."""
+    n, groups = d.rng.randint(2, 6), d.rng.randint(1, 3)
+    weight, bias, level = d.array(n), d.array(n), d.rng.choice((0.0, 1.0, 30.0, d.large()))
+    eps, head = d.rng.choice((1e-5, 2.0**-10, 1.0)), d.array(2, n)
+
+    def net(x: Any) -> Any:
+        way = d.rng.randrange(5)
+        x = x + level if way == 3 else sg.relu(x * 2.0) if way == 4 else x
+        if d.rng.random() < 0.25:
+            centred = x if d.rng.random() < 0.5 else x - x.mean(1, keepdims=True)
+            square = (centred * centred).mean(1, keepdims=True) + eps
+            y = centred / sg.sqrt(square) if d.rng.random() < 0.5 else centred * (1.0 / sg.sqrt(square))
+        else:
+            y = sg.layer_norm(x, (n,), *((weight, bias) if d.rng.random() < 0.5 else ()), eps=eps)
+        return d.rng.choice((lambda: y, lambda: sg.relu(y), lambda: y @ head.T, lambda: y * 3.0 - x))()
+
+    return net, (d.held(d.array(groups, n) + np.float32(level)),)
+
+
+SHARED = {"divided": divided, "masked": masked, "normalised": normalised}
+"""What all cells of a group have in common: a total, a mask, a mean and a root."""

@@ -116,7 +116,7 @@ CONSTANTS: dict[str, tuple[str, Setting, Any, Callable[..., Any]]] = {
     "half the roundings, by node": ("conv_residual", NODE, formats.growth, halved),
     "no reciprocal": ("div_chain", NODE, formats.growth, one_less),
     "no reciprocal, fused": ("div_chain", FUSED, formats.growth, one_less),
-    "no underflow": ("far_products", FUSED, linear._underflow_loss, nothing),
+    "no underflow": ("far_products", FUSED, linear.underflow_loss, nothing),
     "no overflow": ("far_products", FUSED, linear._may_overflow, never),
 }
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from ..errors import ParameterError, need
-from ..graph.graph import Node, NumberArg
+from ..graph.graph import Graph, Node, NumberArg
 from ..op import Op, Params, run_spec
 from ..scalar import Array
 from .arithmetic import REFERENCE, Arithmetic
@@ -100,6 +100,16 @@ class ArithmeticVariant(Protocol):
         """Return the ball of a layer's result after it was stored; `last`: it is the observed result."""
 
 
+class GroupRule(Protocol):
+    """Protocol of a rule of several nodes together, which narrows what the rules of single nodes say."""
+
+    def arguments(self, context: Context, i: int, node: Node, args: list[Ball]) -> list[Ball]:
+        """Return the balls `args` of node i as its own rule shall read them."""
+
+    def result(self, context: Context, graph: Graph, i: int, args: Sequence[Ball], ball: Ball) -> Ball:
+        """Return the ball of node i of a graph, narrowed; `args` are those that its own rule read."""
+
+
 @dataclass(eq=False)
 class Context:
     """The state of one evaluation of a graph, which every rule gets.
@@ -117,6 +127,8 @@ class Context:
     evaluate      computes an operator on arrays, in float64
     reach         the largest absolute values of the current node, where its arguments' balls stand for their own
                   errors alone; None: its value and what is carried in say it
+    statistics    what is known of means and sums of squares (specgrad.rounding.layers.statistics); None: nothing is
+                  looked for
     """
 
     arithmetic: Arithmetic
@@ -131,6 +143,7 @@ class Context:
     formats: Mapping[int, str] = field(default_factory=dict)
     way: ArithmeticVariant | None = None
     reach: Array | None = None
+    statistics: GroupRule | None = None
 
     def spanned(self, value: Array, low: Array, high: Array) -> Ball:
         """Return the ball from low to high: around `value`, or around the middle if `centred`."""

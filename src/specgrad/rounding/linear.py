@@ -98,6 +98,11 @@ def stored_error(
     return np.where(size + error <= inner.largest, error, np.inf)
 
 
+def relative_error(arithmetic: Arithmetic, met: RoundingCount) -> float:
+    """Return the most that a sum of terms which have met the roundings `met` is off by, as a part of their sizes."""
+    return float(stored_error(arithmetic, np.asarray(1.0), met.total, met.stores, met.operands, met.cores))
+
+
 def _combined_growth(a: Any, b: float) -> Any:
     """Return (1 + a)*(1 + b) - 1, without the 1 beside which float64 would lose a small a."""
     return a + b + a * b
@@ -371,7 +376,7 @@ def _rounded_cells(
     at = size if near is None else near * slack
     own_error = reference_error(at, met.longest)
     error = stored_error(a, at, met.total, stores.terms, met.operands, met.cores)
-    error = error + _underflow_loss(a, met, most, alone) + before * (1 + a.grown(met.total, met.cores))
+    error = error + underflow_loss(a, met, most, alone) + before * (1 + a.grown(met.total, met.cores))
     held = replace(a, execution="node") if context.formats and a.stores else a  # partial sums are not stored
     error = np.where(_may_overflow(held, met, most, alone), np.inf, error)
     radius = (carried + error + own_error) * slack
@@ -381,7 +386,7 @@ def _rounded_cells(
     return a.kept(value, radius), size, size if context.centred else np.abs(value) + own_error
 
 
-def _underflow_loss(a: Arithmetic, met: RoundingCount, most: Array, alone: Array | None) -> Array:
+def underflow_loss(a: Arithmetic, met: RoundingCount, most: Array, alone: Array | None) -> Array:
     """Return the most that underflow can cost; in a factor, (1 + lost)**operands - 1 of a term with other factors >= 1.
 
     met, most, alone: see `rounded`.
