@@ -211,7 +211,7 @@ def test_errors_of_right_executions_are_usual(arithmetic: str) -> None:
 
 def test_names_are_checked() -> None:
     assert accepted_classes(["tf32", "winograd-f4"]) == {"tf32", "winograd-f4"}
-    rewritten = {"moved-constants", "formula-kernel", "tanh-by-sigmoid"}
+    rewritten = {"moved-constants", "formula-kernel", "tanh-by-sigmoid", "one-pass-variance"}
     assert accepted_classes(["any"]) == {"float32", *(c.name for c in CLASSES), *rewritten}
     assert accepted_classes(["any", "replaced-constants"]) == accepted_classes(["any"]) | {"replaced-constants"}
     assert [c.name for c in CLASSES if c.name.startswith("winograd")] == [

@@ -329,7 +329,8 @@ def _worst_with_point(verdicts: Sequence[Verdict]) -> tuple[int, Verdict]:
 
     def rank(v: Verdict) -> tuple[int, int, float]:
         kind = "cannot tell" if v.kind == "not examined" else v.kind
-        return SEVERITY.index(kind), classes.index(v.arithmetic) if v.arithmetic else -1, v.ratio
+        other = len(classes) if v.arithmetic else -1  # a rewriting, or statistics by one pass
+        return SEVERITY.index(kind), classes.index(v.arithmetic) if v.arithmetic in classes else other, v.ratio
 
     i = max(range(len(verdicts)), key=lambda k: rank(verdicts[k]))
     verdict = verdicts[i]

@@ -45,6 +45,7 @@ from ..verdicts.observation import Observation
 from ..verdicts.rewritten_formulas import without_choices, without_formula_interiors
 from ..verdicts.rounded_weights import weights_rounded_to
 from ..verdicts.run_case import arithmetic_of, fused_arithmetic_of
+from ..verdicts.shared_unknowns import ONE_PASS, judge_one_pass, judge_shared
 from ..verdicts.usual import ESTIMATED, RunEstimate, Usual, compare_run, usual_of
 from .merged_layers import MergedLayersJudge
 from .reproduce import probe_of
@@ -133,6 +134,8 @@ class AuditContext:
     clock      how long tolerances may take
     outputs_only  no values but inputs and outputs are known
     expected   name of a layer -> the ball that it was held against; filled on the way
+    shared     name of a normalisation -> the class that explains it, with what is left of its unknowns; filled on the
+               way
     deployed   the model run; `target` is the runtime that computed it
     """
 
@@ -142,6 +145,7 @@ class AuditContext:
     clock: Clock
     outputs_only: bool = False
     expected: dict[str, Ball] = field(default_factory=dict)
+    shared: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def backend(self) -> str:
@@ -235,6 +239,8 @@ class AuditContext:
         plain = verdict.kind == "rounding" and not verdict.arithmetic and not verdict.detail
         if plain and is_one_layer(part):  # what was explained in another way is not rounding of this layer alone
             verdict, usual = self._with_usual(verdict, name, layer, part, inputs)
+        if verdict.kind == "rounding" and not verdict.detail and name in self.shared:
+            verdict = replace(verdict, detail=f"{verdict.ratio:.2g} of the allowance; {self.shared[name]}")
         form = formats.get(node.name)
         dtype = form if form in HALVES else known[layer].dtype.name
         return LayerVerdict(name, operator, node.shape, verdict, dtype, usual, self._allowed_share(name))
@@ -281,10 +287,27 @@ class AuditContext:
             verdict = self._judge_from_integers(name, position, inputs) or verdict
         look = (part, given, known[position], arithmetic, self.backend)
         verdict = explain_by_known_effects(verdict, *look, graph, inputs, deployed.computed_in)
-        if verdict.kind == "differs" and not any(n.name in deployed.computed_in for n in part.nodes):
+        if any(n.name in deployed.computed_in for n in part.nodes):
+            return verdict
+        verdict = self._judge_shared(verdict, name, part, given, known[position], ball)
+        if verdict.kind == "differs":
             observed = Observation(part, given, [known[position]], [name], self.backend)
             verdict = reclassify(verdict, observed, arithmetic, probe_of(deployed, position, self.target), self.accept)
         return verdict
+
+    def _judge_shared(
+        self, verdict: Verdict, name: str, part: Graph, given: Sequence[Array], got: Array, ball: Ball
+    ) -> Verdict:
+        """Return the verdict on a layer, "differs" where it is a normalisation of which no one mean and deviation
+        explain a group; or what a variance by one pass makes of it.
+
+        `part` computes the layer `name` from the values `given`; `got` came out, and `ball` is what each cell by itself
+        may be.
+        """
+        verdict, words = judge_shared(verdict, part, given, got, ball, arithmetic_of(self.target))
+        if words:
+            self.shared[name] = words
+        return judge_one_pass(verdict, part, given, got, ONE_PASS in self.accept)
 
     def _judge_merged(self, name: str, position: int, part: Graph, inputs: Sequence[int]) -> Verdict:
         """Return the verdict on several layers of which only the last was observed.
@@ -299,7 +322,7 @@ class AuditContext:
         )
         verdict, allowed = judge.judge(observed, probe_of(self.deployed, position, self.target))
         self.expected[name] = replace(allowed.balls[0], expansion=None)
-        return verdict
+        return self._judge_shared(verdict, name, part, observed.inputs, known[position], allowed.balls[0])
 
     def _judge_from_integers(self, name: str, position: int, inputs: Sequence[int]) -> Verdict | None:
         """Return the verdict if the runtime recomputes dequantised inputs from integers; None if unexplained.
@@ -332,6 +355,7 @@ class AuditContext:
             if start is from_x and formula:
                 (ball,) = expected_balls(part, observed.inputs, arithmetic, self.backend, self.deployed.computed_in)
                 plain = judge_array(name, known[position], ball)
+                plain = self._judge_shared(plain, name, part, observed.inputs, known[position], ball)
                 if plain.kind in ("exact", "rounding"):
                     return replace(plain, detail=f"from the inputs of {formula}")
             named = reclassify_as_rewritten(verdict, observed, arithmetic, self.accept)

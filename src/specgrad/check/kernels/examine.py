@@ -21,6 +21,7 @@ from ..verdicts.arithmetic_classes import reclassify
 from ..verdicts.defined_values import as_far_as_defined, defines_nan
 from ..verdicts.judge import SEVERITY, Verdict, allowed_balls, judge_array, mismatches, worst
 from ..verdicts.observation import Observation
+from ..verdicts.shared_unknowns import judge_one_pass, judge_shared
 from .arrays import giver, hand_out, to_numpy, type_name
 from .case import KernelCase
 from .reference import Reference
@@ -183,7 +184,12 @@ class ReferenceExaminer:
             balls = allowed_balls(graph, inputs, self.arithmetic, self._backend(graph), formats)
         balls = [as_far_as_defined(ball, graph, list(case.arrays.values())) for ball in balls[-len(named) :]]
         pairs = zip(named, balls, strict=True)
-        return [JudgedResult(name, got, ball, judge_array(name, got, ball)) for (name, got), ball in pairs]
+        judged = [JudgedResult(name, got, ball, judge_array(name, got, ball)) for (name, got), ball in pairs]
+        if len(judged) != 1 or formats:
+            return judged
+        (one,) = judged
+        verdict, _ = judge_shared(one.verdict, graph, inputs, one.got, one.ball, self.arithmetic)
+        return [replace(one, verdict=verdict)]
 
     def _backend(self, graph: Graph) -> str:
         """Return what computes the reference: the specification, or PyTorch for much work where it is loaded."""
@@ -200,7 +206,9 @@ class ReferenceExaminer:
         if self.arithmetic.dtype == "float32":
             graph, names, outputs = answer.graph, [r.name for r in answer.results], [r.got for r in answer.results]
             observed = Observation(graph, answer.case.numbers(graph), outputs, names, self._backend(graph))
-            return reclassify(answer.verdict, observed, self.arithmetic)
+            verdict = reclassify(answer.verdict, observed, self.arithmetic)
+            one_pass = len(outputs) == 1 and judge_one_pass(verdict, graph, observed.inputs, outputs[0], accepted=False)
+            return one_pass or verdict
         return self._explained_by_sums(answer)
 
     def _explained_by_sums(self, answer: Examination) -> Verdict:

@@ -37,6 +37,7 @@ from .judge import Verdict, judge_array, replace_nonfinite, worst
 from .mutations import faulty_outputs
 from .observation import Observation
 from .rewritten_formulas import REPLACED, TEXTS, rewritings
+from .shared_unknowns import ONE_PASS
 
 Evidence = Literal["factors", "results", "probe"]
 MIN_REVEALING_CELLS = 4  # cells in which float32 would have shown more digits, of sums whose ball is wide
@@ -175,7 +176,7 @@ def accepted_classes(names: Sequence[str]) -> frozenset[str]:
     >>> sorted(accepted_classes(["tf32"]))
     ['tf32']
     """
-    known = (FLOAT32, *BY_NAME, *TEXTS)
+    known = (FLOAT32, *BY_NAME, *TEXTS, ONE_PASS)
     for name in names:
         if name not in (*known, "any"):
             raise ParameterError("audit", f"accept must be among {', '.join(known)} or any; got {name!r}", rule="P5")
