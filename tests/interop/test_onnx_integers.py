@@ -199,3 +199,68 @@ def test_known_floats_are_cast_up_to_the_ends_of_a_type() -> None:
         [*nodes, helper.make_node("Add", ["f", "x"], ["y"])], {"x": np.zeros(4, np.float32)}, ["y"], {"k": ends}
     )
     assert from_onnx(model)(np.zeros(4)).tolist() == runtime(model, [np.zeros(4, np.float32)])[0].tolist()
+
+
+# --- narrower types -------------------------------------------------------------------------------------------------
+
+TYPES = ["int8", "uint8", "int16", "uint16", "int32", "int64", "uint32", "uint64"]
+
+
+@pytest.mark.parametrize("to", TYPES)
+@pytest.mark.parametrize("source", ["float32", "float64", "float16", "bool", *TYPES])
+def test_casts_among_all_types(source: str, to: str) -> None:
+    """Numbers that the type holds are exact, others unknown; ONNX Runtime agrees wherever something is claimed."""
+    x = np.array([0, 1, 5, 127, 128, 200, 255, 300, 40000], np.float64)
+    x = x.astype(bool) if source == "bool" else np.minimum(x, np.iinfo(source).max if "int" in source else 4e4)
+    x = x.astype(source)
+    target = helper.np_dtype_to_tensor_dtype(np.dtype(to))
+    model, _ = one("Cast", [x], to=target)
+    graph = from_onnx(model)
+    ball = radius(graph, x.astype(float), formats=graph.formats).outputs
+    (expected,) = runtime(outputs_of_type(model, target), [x])
+    assert ball.contains(expected.astype(float)).all()
+    held = x.astype(float) <= np.iinfo(to).max
+    assert (ball.radius[held] == 0).all()
+    assert (ball.value[held] == expected[held]).all()
+    assert source == "bool" or np.isinf(ball.radius[~held]).all()
+
+
+@pytest.mark.parametrize(("op", "inside"), [("Add", 100), ("Sub", 0), ("Mul", 10)])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_narrow_sums_are_exact_inside_their_type_and_unknown_beyond(op: str, inside: int, dtype: str) -> None:
+    a, b = np.array([inside, 100, 0, 120], dtype), np.array([7, 100, 1, 120], dtype)
+    model, arrays = one(op, [a, b], opset=18)
+    graph = from_onnx(outputs_of_type(model, helper.np_dtype_to_tensor_dtype(np.dtype(dtype))))
+    ball = radius(graph, *(v.astype(float) for v in arrays), formats=graph.formats).outputs
+    exact = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}[op](a.astype(int), b.astype(int))
+    limits = np.iinfo(dtype)
+    held = (limits.min <= exact) & (exact <= limits.max)
+    assert (ball.radius == np.where(held, 0, np.inf)).all()
+    assert (ball.value == exact).all()
+    with np.errstate(over="ignore"):
+        wrapped = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}[op](a, b)
+    assert ball.contains(wrapped.astype(float)).all()
+
+
+@pytest.mark.parametrize("op", ["Abs", "Neg"])
+def test_the_least_number_of_a_type_has_no_negative(op: str) -> None:
+    model, _ = one(op, [np.zeros(2, np.int8)], opset=18)
+    graph = from_onnx(model)
+    ball = radius(graph, np.array([-128.0, -127.0]), formats=graph.formats).outputs
+    assert np.isinf(ball.radius).tolist() == [True, False]
+    assert ball.value.tolist() == [128, 127]
+
+
+def test_booleans_and_tables_of_integers() -> None:
+    """A row of a table of int64 by a position, chosen by a mask, compared, and used in a product."""
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["row"]),
+        helper.make_node("Equal", ["mask", "other"], ["same"]),
+        helper.make_node("Where", ["same", "row", "zero"], ["chosen"]),
+        helper.make_node("Cast", ["chosen"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["f", "half"], ["y"]),
+    ]
+    ids, mask = np.array([3, 0, 1]), np.array([True, True, False])
+    constants = {"table": np.array([7, -5, 2, 9]), "other": np.array([True, False, False]), "zero": np.array(0)}
+    model = network(nodes, {"ids": ids, "mask": mask}, ["y"], constants | {"half": np.float32(0.5)}, 18)
+    assert (from_onnx(model)(ids, mask.astype(float)) == runtime(model, [ids, mask])[0]).all()

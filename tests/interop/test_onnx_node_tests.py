@@ -28,11 +28,6 @@ REFUSED = {
     "test_dequantizelinear_blocked": "DequantizeLinear 'y' [P5]: block_size=2 is not supported; only 0",
     "test_quantizelinear_blocked_asymmetric": "QuantizeLinear 'y' [P5]: block_size=2 is not supported; only 0",
     "test_quantizelinear_blocked_symmetric": "QuantizeLinear 'y' [P5]: block_size=2 is not supported; only 0",
-    # Cast to an integer type truncates; QuantizeLinear is the operator that rounds.
-    **{
-        f"test_dynamicquantizelinear{name}_expanded": f"Cast 'DynamicQuantizeLinear_test_dynamicquantizelinear{name}_ex"
-        for name in ("", "_max_adjusted", "_min_adjusted")
-    },
     # The positions read depend on the data, between cells: no window relation.
     "test_basic_deform_conv_with_padding": "DeformConv 'Y_with_padding': reads at positions that depend on the data",
     "test_basic_deform_conv_without_padding": "DeformConv 'Y_without_padding': reads at positions that depend on the",

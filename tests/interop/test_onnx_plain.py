@@ -113,6 +113,27 @@ def test_functions_with_the_name_of_an_operator_are_refused(domain: str, name: s
         from_onnx(model)
 
 
+@pytest.mark.parametrize("given", [{}, {"slope": 2.0}])
+@pytest.mark.parametrize("inside", [False, True])
+def test_defaults_of_functions_are_honoured(given: dict[str, float], inside: bool) -> None:
+    """The package onnx inlines a call without them: an Elu of alpha 1 for 0.25. Also in a function, in an If."""
+    elu = helper.make_node("Elu", ["a"], ["r"])
+    reference = onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    elu.attribute.append(reference)
+    model = with_functions([("f", [helper.make_node("g", ["a"], ["r"], domain="own", **given)])])
+    opsets = [helper.make_opsetid("", 18)]
+    own = helper.make_attribute("slope", 0.25)
+    model.functions.append(helper.make_function("own", "g", ["a"], ["r"], [elu], opsets, attribute_protos=[own]))
+    if inside:
+        call = helper.make_node("f", ["x"], ["r"], domain="own")
+        branch = helper.make_graph([call], "branch", [], [info("r", None)])
+        model.graph.node[0].CopyFrom(helper.make_node("If", ["go"], ["y"], then_branch=branch, else_branch=branch))
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "go"))
+    x = np.array([[1.0, -2.0, -0.5]], np.float32)
+    np.testing.assert_allclose(from_onnx(model)(x.astype(float)), runtime(model, [x])[0], rtol=1e-6)
+    assert audit(model, "onnxruntime", x).verdict == "rounding"
+
+
 def test_functions_that_grow_without_end_are_refused() -> None:
     round_about = [("f", [call("g", "a", "r")]), ("g", [call("f", "a", "r")])]
     with pytest.raises(SpecgradError, match="function 'f' calls itself"):

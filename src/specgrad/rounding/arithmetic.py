@@ -215,8 +215,13 @@ def _has_range(wide: Format, short: Format) -> bool:
     return wide.digits >= short.digits and wide.lowest <= short.lowest and wide.highest >= short.highest
 
 
-INTEGERS = "int32"
-"""The format of nodes that a runtime computes in integers: exact, as long as nothing leaves int32."""
+INTEGERS: dict[str, tuple[int, int]] = {
+    f"{'' if low else 'u'}int{bits}": (low, high)
+    for bits in (8, 16, 32)
+    for low, high in ((-(2 ** (bits - 1)), 2 ** (bits - 1) - 1), (0, 2 ** min(bits, 31) - 1))
+}
+"""Formats of nodes that a runtime computes in integers, with their least and largest number: exact, as long as nothing
+leaves them, and unknown there. Runtimes that have no uint32 and int64 compute them in int32."""
 
 
 @cache
@@ -233,7 +238,7 @@ def in_format(general: Arithmetic, name: str) -> Arithmetic:
     """
     if name == general.dtype:
         return general
-    if name == INTEGERS:
+    if name in INTEGERS:
         return _integers()
     wider = FORMATS[general.dtype].digits > FORMATS[name].digits
     accumulate = general.accumulate or (general.dtype if wider else None)

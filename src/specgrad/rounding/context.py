@@ -66,7 +66,7 @@ class NodeContext:
 
     sources       positions of the arguments; -1 - k for a number as argument k
     roots         per argument, the nodes whose cells it copies: itself, or what stands before layout; () if nobody asks
-    in_integers   whether the runtime computes it in int32
+    integers      the least and the largest number of the integer type that the runtime computes it in; None: of floats
     group         name of its layer
     """
 
@@ -75,7 +75,7 @@ class NodeContext:
     position: int = -1
     sources: tuple[int, ...] = ()
     kinds: tuple[Kind, ...] = ()
-    in_integers: bool = False
+    integers: tuple[int, int] | None = None
     roots: tuple[frozenset[int], ...] = ()
 
     def is_given(self, k: int) -> bool:

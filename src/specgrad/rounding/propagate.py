@@ -70,7 +70,8 @@ def radius(
     keep       True, or names of nodes: their Balls are in `nodes`
     stored     names of nodes whose results the runtime is known to round and store: nothing is merged across them
     formats    name of a node -> the format it is computed in, where that is not the arithmetic's: "float16" (its sums
-               in the arithmetic's format), "int32" (exact, or wrapped). Nothing is merged across a change of format
+               in the arithmetic's format), "int32", "uint8", ... (exact, or wrapped). Nothing is merged across a
+               change of format
                UnsupportedError beside tensor cores, and beside casts that may be dropped
     way        a named class of executions that does something else (specgrad.rounding.arithmetic_variants)
 
@@ -83,7 +84,7 @@ def radius(
     graph = graph.fitted(inputs)
     if way is not None:
         (arithmetic or Arithmetic()).check_plain(f"the variant {type(way).__name__}")
-    if any(name != INTEGERS for name in (formats or {}).values()):
+    if any(name not in INTEGERS for name in (formats or {}).values()):
         (arithmetic or Arithmetic()).check_plain("radius with formats=", "cores", "casts")
     run = replace(graph_context(graph, arithmetic or Arithmetic(), backend, stored=stored), way=way)
     run.formats = {i: formats[n.name] for i, n in enumerate(graph.nodes) if n.name in formats} if formats else {}
@@ -292,8 +293,9 @@ def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, An
     """
     if node.op is INPUT or node.op is CONSTANT:
         return context.stored(inputs[i] if node.op is INPUT else graph.constants[i], index=node.kind == "index")
-    integers, roots = context.formats.get(i) == INTEGERS, roots_of(graph, i) if context.arithmetic.stores else ()
-    context.call = replace(node_context(graph, i, context.constants), in_integers=integers, roots=roots)
+    integers = INTEGERS.get(context.formats.get(i, ""))
+    roots = roots_of(graph, i) if context.arithmetic.stores else ()
+    context.call = replace(node_context(graph, i, context.constants), integers=integers, roots=roots)
     if i in context.largest:
         x, axes = context.largest[i]
         return selection.largest_rule(context, balls[x], axes)

@@ -28,14 +28,18 @@ MAX_FACTORS = 3  # so many powers of two may be multiplied in any order: each is
 
 
 def integer_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Return the ball of sums and products of integers in int32: exact, or unknown where they may wrap.
+    """Return the ball of sums and products of integers in an integer type: exact, or unknown where they may wrap.
 
-    Value and results are integers, so their distance is: what remains of a radius below 1 is 0.
+    Value and results are integers, so their distance is: what remains of a radius below 1 is 0. In a narrow type
+    partial sums may wrap, since they come back where the whole does not.
     """
     ball = linear_rule(context, op, [replace(a, expansion=None) for a in args], params)
+    value, radius = np.rint(ball.value), np.floor(ball.radius)
+    low, high = context.call.integers or (-INT32_LIMIT, INT32_LIMIT)
     fits = magnitude(context, op, [a.size for a in args], params) < INT32_LIMIT
+    fits = fits & (value - radius >= low) & (value + radius <= high)
     fits = fits & all((a.value == np.rint(a.value)).all() for a in args)
-    return Ball(np.rint(ball.value), np.where(fits, np.floor(ball.radius), np.inf), whole=True)
+    return Ball(value, np.where(fits, radius, np.inf), whole=True)
 
 
 def no_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:

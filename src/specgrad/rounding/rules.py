@@ -76,7 +76,7 @@ def apply_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -
     radii.
     """
     rule = rule_of(op, args)
-    if context.call.in_integers and not op.exact:
+    if context.call.integers is not None and not op.exact:
         rule = (
             quantised.integer_rule
             if rule in (linear.linear_rule, masks.sum_rule, quantised.mul_rule)

@@ -6,7 +6,7 @@ The package onnx inlines (`onnx.inliner`); here the nodes that it would write ar
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,12 +105,35 @@ def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
     size_of(model.graph.node)
     try:
-        whole = onnx.inliner.inline_local_functions(model)
+        whole = onnx.inliner.inline_local_functions(_with_written_defaults(model))
     except Exception as error:  # what it raises is not documented
         raise ModelError(f"onnx does not inline the functions of the model: {one_line(str(error))}") from error
     if len(whole.functions):
         name = shown(whole.functions[0].name)
         raise ModelError(f"onnx does not inline function {name}: its opset is not the model's", rule="P5")
+    return whole
+
+
+def write_defaults(call: NodeProto, defaults: Iterable[onnx.AttributeProto]) -> None:
+    """Write into a call of a function those attributes that it leaves to their `defaults`; the package onnx forgets
+    them.
+    """
+    written = {a.name for a in call.attribute}
+    call.attribute.extend(a for a in defaults if a.name not in written)
+
+
+def _with_written_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with defaults of functions' attributes written into all calls."""
+    defaults = {(f.domain, f.name, f.overload): list(f.attribute_proto) for f in model.functions}
+    if not any(defaults.values()):
+        return model
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    todo = [whole.graph.node, *(f.node for f in whole.functions)]
+    while todo:
+        for node in todo.pop():
+            write_defaults(node, defaults.get((node.domain, node.op_type, node.overload), ()))
+            todo += [inner.node for inner in subgraphs(node)]
     return whole
 
 

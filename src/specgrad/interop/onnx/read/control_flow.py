@@ -1,24 +1,27 @@
-"""Converters of If, Loop and Scan: the nodes that run, written out, where that is known while reading.
+"""Converters of If, Loop and Scan: the nodes that run, written out, where that is known while reading. And of operators
+that ONNX itself defines by nodes.
 
-Such a converter yields nodes instead of returning values, and goes on when they have been converted: whether a loop
-runs again may depend on what they computed.
+The former yield nodes instead of returning values, and go on when these have been converted: whether a loop runs again
+may depend on what they computed. The latter return a `Body`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from ....errors import ShapeError, UnsupportedError
 from ....ops.layout import axis_of
 from ....scalar import Array
-from ..file import ModelError, shown
-from ..plain import sorted_nodes
+from ..file import ModelError, one_line, shown
+from ..plain import sorted_nodes, write_defaults
 from .importer import own_names, reads, subgraphs
-from .node import OnnxNode, operator
+from .node import Body, OnnxNode, operator
 
 MAX_ITERATIONS = 500  # of one loop
 MAX_WRITTEN = 5000  # nodes of all subgraphs, written out
@@ -268,3 +271,89 @@ def _unsqueeze_nodes(c: OnnxNode, source: str, name: str, axis: int) -> list[Nod
         _constant_node(np.array([axis], np.int64), axes),
         helper.make_node("Unsqueeze", [source, axes], [name]),
     ]
+
+
+# --- operators that ONNX defines by nodes -----------------------------------------------------------------------------
+
+BODIES: dict[str, tuple[int, ...]] = {
+    "AffineGrid": (20,),
+    "Attention": (23, 24, 25),
+    "CastLike": (15, 19, 21, 23, 24, 25),
+    "CausalConvWithState": (27,),
+    "CenterCropPad": (18,),
+    "LinearAttention": (27,),
+    "MeanVarianceNormalization": (9, 13),
+    "NegativeLogLikelihoodLoss": (12, 13, 22),
+    "RMSNormalization": (23,),
+    "RotaryEmbedding": (23,),
+    "SoftmaxCrossEntropyLoss": (12, 13),
+    "SwiGLU": (28,),
+}
+"""Operators that have no converter of their own, by the versions of which ONNX gives a body."""
+
+
+def _by_body(c: OnnxNode) -> Body:
+    """Return the nodes with which ONNX defines the node, as the package onnx writes them in place of a call.
+
+    Refused: attributes that the operator does not have, blocked channels, and what the package does not write out.
+    """
+    schema: Any = onnx.defs.get_schema(c.node.op_type, c.importer.opset, "")
+    for a in c.node.attribute:
+        if a.name not in schema.attributes or a.type != int(schema.attributes[a.name].type) or a.ref_attr_name:
+            c.refuse(f"attribute {shown(a.name)} is not honoured")
+    if any(name in c.importer.blocks for name in c.node.input):
+        c.refuse("inputs whose channels are stored in blocks are not supported", None, UnsupportedError)
+    call = NodeProto()
+    call.CopyFrom(c.node)
+    call.domain = BODY
+    write_defaults(call, (a.default_value for a in schema.attributes.values() if a.default_value.name))
+    types = [
+        helper.make_tensor_type_proto(c.elem_type(i), c.shape(i)) if name else onnx.TypeProto()
+        for i, name in enumerate(call.input)
+    ]
+    inputs = {n: onnx.ValueInfoProto(name=n, type=t) for n, t in zip(call.input, types, strict=True) if n}
+    ends = [helper.make_empty_tensor_value_info(name) for name in call.output if name]
+    try:
+        function = _body_function(schema, c.importer.opset, call, types)
+        model = helper.make_model(
+            helper.make_graph([call], "body", list(inputs.values()), ends),
+            opset_imports=[helper.make_opsetid("", c.importer.opset), helper.make_opsetid(BODY, 1)],
+            functions=[function],
+        )
+        body = onnx.inliner.inline_local_functions(model).graph
+    except Exception as error:  # what the package raises is not documented
+        c.refuse(f"onnx does not write it out: {one_line(str(error))}", None, UnsupportedError)
+    nodes, outputs = _copy_subgraph(c, body, {name: name for name in inputs}, "/body")
+    return Body(nodes, outputs)
+
+
+BODY = "specgrad.body"  # a domain that no operator has
+
+
+def _body_function(schema: Any, opset: int, call: NodeProto, types: Sequence[onnx.TypeProto]) -> onnx.FunctionProto:
+    """Return the body of an operator as a function of domain BODY, for a `call` with inputs of these types.
+
+    LookupError if ONNX gives none at this opset.
+    """
+    dependent = schema.has_context_dependent_function
+    known = schema.context_dependent_function_opset_versions if dependent else schema.function_opset_versions
+    version = max((v for v in known if v <= opset), default=None)
+    if version is None:
+        raise LookupError(f"no body of it at opset {opset}")
+    if dependent:
+        node = NodeProto()
+        node.CopyFrom(call)
+        node.domain = ""
+        given = [t.SerializeToString() for t in types]
+        data = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), given)
+    else:
+        data = schema.get_function_with_opset_version(version)
+    function: onnx.FunctionProto = onnx.FunctionProto.FromString(data)
+    function.domain, function.name = BODY, call.op_type
+    for opsets in function.opset_import:
+        opsets.version = opset
+    return function
+
+
+for _name, _versions in BODIES.items():
+    operator(_name, *_versions, note="by the nodes with which ONNX defines it; one layer")(_by_body)

@@ -25,7 +25,7 @@ from ..file import DTYPES, MAX_RANK, ModelError, check_shape, declared_size, ext
 from . import layout, windows
 from . import math as math_lines
 from .importer import FORMATS, WIDE, Importer, reads
-from .node import BLOCKED, CONTRIBUTED, MICROSOFT, OPERATORS, Converter, OnnxNode, Operator, later_operator
+from .node import BLOCKED, CONTRIBUTED, MICROSOFT, OPERATORS, Body, Converter, OnnxNode, Operator, later_operator
 
 TABLES = (
     layout,
@@ -48,9 +48,12 @@ def run(importer: Importer, node: NodeProto, convert: Converter, version: int) -
     try:
         with scope(onnx_node.name, composite=True), _block_layout(importer, node):
             results = convert(onnx_node)
+            is_body = isinstance(results, Body)
+            results = _values_of_body(importer, onnx_node, results) if is_body else results
         if isinstance(results, Iterator):
             return results
-        onnx_node.finish()
+        if not is_body:
+            onnx_node.finish()
     except SpecgradError as error:
         if error.operator == onnx_node.title or isinstance(error, ModelError):
             raise
@@ -62,6 +65,33 @@ def run(importer: Importer, node: NodeProto, convert: Converter, version: int) -
         raise ModelError(f"the graph would have more than {MAX_GRAPH_NODES} nodes", onnx_node.title)
     _name_outputs(importer, onnx_node, results if isinstance(results, tuple) else (results,))
     return iter(())
+
+
+def _values_of_body(importer: Importer, onnx_node: OnnxNode, body: Body) -> tuple[Value, ...]:
+    """Convert the nodes that a node stands for, as parts of its layer, and return its outputs; other values of these
+    nodes are forgotten: no runtime shows them.
+    """
+    decided, layers, before = len(importer.decided), len(importer.integer_layers), set(importer.values)
+    _convert_in_order(importer, body.nodes)
+    del importer.decided[decided:]
+    if len(importer.integer_layers) > layers:
+        importer.integer_layers[layers:] = [onnx_node.name]
+    ends = iter(body.outputs)
+    names = [next(ends) if name else "" for name in onnx_node.node.output]
+    values = tuple(importer.values.get(name) for name in names)
+    onnx_node.result_types = tuple(importer.types.get(name, TensorProto.FLOAT) for name in names)
+    for name in importer.values.keys() - before:
+        for known in (importer.values, importer.types, importer.recorded):
+            known.pop(name, None)
+    return values
+
+
+def _convert_in_order(importer: Importer, nodes: Sequence[NodeProto]) -> None:
+    """Convert nodes, and those that stand in place of some of them; the first that has no meaning is an error."""
+    for node in nodes:
+        convert, version = lookup(node, importer.opset)
+        for part in run(importer, node, convert, version):
+            _convert_in_order(importer, part)
 
 
 def _block_layout(importer: Importer, node: NodeProto) -> AbstractContextManager[None]:

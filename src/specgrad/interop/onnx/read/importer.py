@@ -20,16 +20,28 @@ from ..file import ByteBudget, ModelError, one_line, shown
 MAX_FOLDED_CELLS = 2**16  # cells of a value that is computed while importing
 MAX_KNOWN_CELLS = 2**22  # cells of all values computed while importing
 MAX_INTEGER_CELLS = 2**22  # cells of an integer tensor that is data
-WIDE = (TensorProto.INT32, TensorProto.INT64)  # narrower integers wrap too soon to say that they do not
+WIDE = (TensorProto.INT32, TensorProto.INT64)  # in which positions and sizes stand
+WHOLE = (
+    *WIDE,
+    *(TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16),
+    *(TensorProto.UINT32, TensorProto.UINT64),
+)
 FORMATS: dict[int, str] = {
     TensorProto.FLOAT: "float32",
     TensorProto.FLOAT16: "float16",
     TensorProto.BFLOAT16: "bfloat16",
     TensorProto.DOUBLE: "float64",
-    **dict.fromkeys((TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16), "int32"),
-    **dict.fromkeys((TensorProto.INT32, TensorProto.INT64), "int32"),
+    TensorProto.INT8: "int8",
+    TensorProto.UINT8: "uint8",
+    TensorProto.INT16: "int16",
+    TensorProto.UINT16: "uint16",
+    TensorProto.INT32: "int32",
+    TensorProto.INT64: "int32",
+    TensorProto.UINT32: "uint32",
+    TensorProto.UINT64: "uint32",
 }
-"""What a runtime computes with numbers of these types in; integers are exact, or unknown where they leave int32."""
+"""What a runtime computes with numbers of these types in. Integers are exact, or unknown where they leave the type;
+those of 64 bits count as of 32."""
 
 
 def _exact_floats(integers: Array) -> Array:
@@ -177,20 +189,6 @@ class Importer:
             self.recorded[name] = self._mark_format(self.trace.constant(self._numbers(name, value), name), name)
         return self.recorded[name]
 
-    def integer_variable(self, name: str) -> Var:
-        """Return the integer value `name` as a variable.
-
-        Constants become floats that hold them exactly, recorded at the first call.
-        """
-        value = self.values[name]
-        if isinstance(value, Var):
-            return value
-        if name not in self.recorded:
-            self.budget.spend(f"value {shown(name)}", value.size * 4)
-            constant = self.trace.constant(_exact_floats(value), name)
-            self.recorded[name] = self._mark_format(constant, name)
-        return self.recorded[name]
-
     def _mark_format(self, var: Var, name: str) -> Var:
         """Note in `formats` the number format in which a runtime computes the value `name`, and return `var`, its
         variable.
@@ -200,29 +198,33 @@ class Importer:
         return var
 
     def _numbers(self, name: str, array: Array) -> Array:
-        """Return `array`, the value of `name`: floats unchanged, integers as exact Python integers, within a limit;
-        ModelError beyond it.
+        """Return `array`, the value of `name`, integers and booleans as floats that hold them.
+
+        ModelError if they are too many.
         """
         if array.dtype.kind not in "iub":
             return array
         if array.size > MAX_INTEGER_CELLS:
             raise ModelError(f"value {shown(name)} has {array.size} integers; at most {MAX_INTEGER_CELLS} are read")
         self.budget.spend(f"value {shown(name)}", array.size * 8)
-        return array.astype(object)
+        return _exact_floats(array)
 
     # --- values that are known while importing ------------------------------------------------------------------
 
     def constant_value(self, name: str) -> Array | None:
         """Return the array of the value `name` if it depends on constants only, cached.
 
-        None if it depends on an input or is large.
+        None if it depends on an input or is large. Integers are integers, also where nodes of the graph computed them.
         """
         value = self.values[name]
         if not isinstance(value, Var):
             return np.asarray(value)
         for p in self._unknown_ancestors(value.id):
             self._known[p] = self._fold_node(p)
-        return self._known[value.id]
+        known = self._known[value.id]
+        if known is None or self.types[name] not in WHOLE or known.dtype.kind in "iu":
+            return known
+        return np.array([int(n) for n in known.reshape(-1)], np.int64).reshape(known.shape)
 
     def repeated_number(self, name: str) -> Any:
         """Return the number of the value `name` if it is one constant cell, reshaped and broadcast; else None."""

@@ -20,7 +20,7 @@ from ....ops.max_pool import WINNER, put
 from ....scalar import Array
 from ....window import Window
 from ..file import FLOATS, extent, shown, type_name
-from .importer import MAX_FOLDED_CELLS
+from .importer import MAX_FOLDED_CELLS, WHOLE
 from .node import OnnxNode, operator
 
 
@@ -228,7 +228,7 @@ def _trilu(c: OnnxNode) -> Value:
     x = c.value(0)
     if isinstance(x, np.ndarray):
         return c.folded(np.where(mask, x, 0))
-    return select(mask.astype(np.float32), c.real(0), 0)
+    return select(mask.astype(np.float32), c.number(0), 0)
 
 
 @operator("OneHot", 9, 11, 28, note="known depth and values; computed positions must lie in -depth..depth-1")
@@ -248,7 +248,7 @@ def _one_hot(c: OnnxNode) -> Value:
         whole = np.trunc(where).astype(np.int64)[..., None]
         hot = (whole == np.arange(depth)) | (whole == np.arange(-depth, 0))
         return np.moveaxis(c.folded(np.where(hot, on, off)), -1, axis)
-    if c.result_type not in FLOATS:
+    if c.result_type not in (*FLOATS, *WHOLE):
         c.refuse(f"values of type {type_name(c.result_type)} at computed positions are not supported", None)
     if c.elem_type(0) in FLOATS:
         whole = reshape(trunc(c.real(0)), (*c.shape(0), 1))

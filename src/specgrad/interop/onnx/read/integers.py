@@ -10,101 +10,64 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto
 
-from ....graph.builder import Var
-from ....graph.graph import INPUT
 from ....op import Value
-from ....ops.elementwise import add, equal
-from ....ops.gather import gather
+from ....ops.elementwise import equal
 from ....ops.integer_rounding import trunc
 from ....ops.quantize import cast
-from ..file import DTYPES, FLOATS, type_name
-from .importer import FORMATS, WIDE, reads
-from .node import OnnxNode
-
-COMPARED = (*WIDE, *(TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16))
-
-
-def whole_numbers(c: OnnxNode, i: int, types: tuple[int, ...] = WIDE) -> Var:
-    """Return input i of an integer type as whole numbers of the graph; other types than `types` are refused.
-
-    A layer whose input is no constant index is added to `integer_layers`.
-    """
-    if c.elem_type(i) not in types:
-        c.refuse(f"input {i} of type {type_name(c.elem_type(i))} is not supported", None)
-    var = c.importer.integer_variable(c.input_name(i))
-    if var.kind != "index" or _depends_on_inputs(c, var):
-        c.importer.integer_layers.append(c.name)
-    return _numbers_of_positions(c, i, var) if var.kind == "index" else var
-
-
-def _depends_on_inputs(c: OnnxNode, var: Var) -> bool:
-    """Return whether a value is computed from inputs of the model, not from its constants alone."""
-    nodes, todo, seen = c.importer.trace.nodes, [var.id], set()
-    while todo:
-        i = todo.pop()
-        if nodes[i].op is INPUT:
-            return True
-        if i not in seen:
-            seen.add(i)
-            todo += nodes[i].operands()
-    return False
-
-
-def _numbers_of_positions(c: OnnxNode, i: int, var: Var) -> Var:
-    """Return `var`, input i, which holds computed positions, as numbers: each reads its own number from a row of all of
-    them.
-
-    Refused: positions other than those of a top_index, of which it is not known how far they go.
-    """
-    nodes = c.importer.trace.nodes
-    node = nodes[var.id]
-    while node.op.kind == "same" and len(node.operands()) == 1:
-        node = nodes[node.operands()[0]]
-    if node.op.name != "top_index":
-        c.refuse(f"input {i} holds positions, of which it is not known how far they go", None)
-    cells = nodes[node.operands()[0]].shape[node.params["axis"]]
-    numbers: Var = gather(c.importer.trace.constant(np.arange(cells, dtype=np.float64)), var, axis=0)
-    return numbers
+from ..file import DTYPES, FLOATS
+from .importer import FORMATS, WHOLE, WIDE, reads
+from .node import OnnxNode, kept_in_type
 
 
 def cast_integers(c: OnnxNode, target: int) -> Value | None:
     """Return a cast to the ONNX type `target`, from or to an integer type or to bool, of a value that the model
     computes; None for other casts.
 
-    To int32 and int64 numbers lose their fraction; beyond the type's range ONNX says nothing, and radii claim nothing.
+    To integers numbers lose their fraction; beyond the type's range radii claim nothing.
     """
     source = c.elem_type(0)
-    if not c.is_mask(0) or source not in (*FLOATS, TensorProto.BOOL, *COMPARED):
+    if not c.is_mask(0) or source not in (*FLOATS, TensorProto.BOOL, *WHOLE):
         return None
-    if target in WIDE:
-        return _cast_to_wide(c)
+    if target in WHOLE:
+        return _cast_to_whole(c, target)
     if target == TensorProto.BOOL:
-        number = c.real(0) if source in FLOATS else whole_numbers(c, 0, COMPARED)
-        return equal(equal(number, 0), 0)
-    return cast(whole_numbers(c, 0), FORMATS[target]) if target in FLOATS and source in WIDE else None
+        return equal(equal(c.number(0), 0), 0)
+    return cast(c.number(0), FORMATS[target]) if target in FLOATS and source in WIDE else None
 
 
-def _cast_to_wide(c: OnnxNode) -> Value:
-    """Return a computed value cast to int32 or int64; the layer may leave the type, unless it comes from a narrower.
+def _cast_to_whole(c: OnnxNode, target: int) -> Value:
+    """Return a computed value cast to the integer type `target`; the layer may leave it, unless it comes from a
+    narrower.
 
     Such a layer is added to `integer_layers`.
     """
-    value, source = c.any_variable(0), c.elem_type(0)
-    if value.kind == "index" or (source not in FLOATS and source != TensorProto.INT64):
-        return value
-    c.importer.integer_layers.append(c.name)
-    with c.computing(c.format_of(0)):
-        number = trunc(value) if source in FLOATS else value
-    with c.computing("int32"):
-        return add(number, 0)  # a sum of integers: unknown where it leaves int32
+    source = c.elem_type(0)
+    if source == TensorProto.BOOL:
+        return c.any_variable(0)
+    if source in WHOLE:
+        value = c.any_variable(0)
+        if value.kind == "index" and target in WIDE:
+            return value
+        ends, own = np.iinfo(DTYPES[target]), np.iinfo(DTYPES[source])
+        if ends.min <= own.min and own.max <= ends.max:
+            return value
+        number = c.number(0)
+    else:
+        c.importer.integer_layers.append(c.name)
+        with c.computing(c.format_of(0)):
+            number = trunc(c.real(0))
+    return kept_in_type(c, number, target)
 
 
 # --- inputs -----------------------------------------------------------------------------------------------------------
 
 _MOVES = {"Identity", "Reshape", "Expand", "Unsqueeze", "Squeeze", "Transpose", "Flatten", "Slice", "Tile", "Split"}
 _MOVES |= {"Concat", "Gather", "Dropout"}
-_COMPUTES = {"Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Sum", "ReduceSum", "ReduceMax", "ReduceMin"}
-_COMPUTES |= {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "DequantizeLinear", "Where"}
+_COMPUTES = {"Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Sum", "Pow", "MatMul", "Clip", "Abs", "Neg", "Sign"}
+_COMPUTES |= {"Relu", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "DequantizeLinear", "Where"}
+_OF_FIRST = {"ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceSumSquare"}
+_OF_FIRST |= {"CumSum", "TopK", "ArgMax", "ArgMin", "Pad"}
+"""Operators that compute with their first input alone; others are axes or counts."""
 
 
 def number_inputs(graph: onnx.GraphProto) -> set[str]:
@@ -137,7 +100,7 @@ def _are_read_as_numbers(name: str, readers: dict[str, list[tuple[NodeProto, int
             moved = _outputs_with_cells(node, i)
             if moved is None:
                 return False
-            computed = computed or node.op_type in _COMPUTES | {"Cast"}
+            computed = computed or node.op_type in _COMPUTES | _OF_FIRST | {"Cast"}
             todo += [n for n in moved if n not in seen]
             seen |= set(moved)
     return computed
@@ -152,4 +115,4 @@ def _outputs_with_cells(node: NodeProto, i: int) -> list[str] | None:
     if node.op_type == "Cast" and i == 0:
         to = next((a.i for a in node.attribute if a.name == "to"), 0)
         return list(node.output) if to in DTYPES and to in WIDE else []
-    return [] if node.op_type in _COMPUTES and i >= 0 else None
+    return [] if (node.op_type in _COMPUTES and i >= 0) or (node.op_type in _OF_FIRST and i == 0) else None

@@ -22,7 +22,7 @@ from ....scalar import Array
 from ....window import resized
 from ....window.resize import NEAREST, WHERE
 from ..file import DTYPES, FLOATS, check_shape, extent, shown, type_name
-from .importer import FORMATS, MAX_FOLDED_CELLS, WIDE
+from .importer import FORMATS, MAX_FOLDED_CELLS, WHOLE
 from .node import OnnxNode, operator
 
 MAX_PIECES = 256  # slices that one node may become
@@ -279,7 +279,7 @@ def _gather_elements(c: OnnxNode) -> Value:
     index = c.shape(1)
     if len(index) != len(shape) or any(m > n for a, (m, n) in enumerate(zip(index, shape, strict=True)) if a != axis):
         c.refuse(f"indices of shape {index} must lie in shape {shape} but for axis {axis}", None, ShapeError)
-    x = slice_(c.real(0), *(None if a == axis else slice(0, n) for a, n in enumerate(index)))
+    x = slice_(c.number(0), *(None if a == axis else slice(0, n) for a, n in enumerate(index)))
     return take_along(x, c.positions(1) if where is None else _known_positions(c, where, shape[axis]), axis=axis)
 
 
@@ -305,8 +305,8 @@ def _pad(c: OnnxNode) -> Value:
         widths[a] = (pads[i], pads[i + len(named)])
     if mode != "constant":  # constant_value has no effect then
         c.importer.budget.check(c.title, extent(tuple(n + sum(w) for n, w in zip(shape, widths, strict=True))))
-        return pad(c.real(0), widths, mode=mode)
-    return _pad_constant(c, c.real(0), widths, value)
+        return pad(c.number(0), widths, mode=mode)
+    return _pad_constant(c, c.number(0), widths, value)
 
 
 def _pad_constant(c: OnnxNode, x: Value, widths: list[tuple[int, int]], value: Any) -> Value:
@@ -373,7 +373,7 @@ def _resize(c: OnnxNode) -> Value:
     named = list(range(len(shape))) if axes is None else [axis_of("axes", a, len(shape)) for a in axes]
     where = c.string("coordinate_transformation_mode", "half_pixel")
     how = c.string("nearest_mode", "round_prefer_floor")
-    if where not in WHERE or how not in NEAREST:
+    if where not in WHERE or how not in NEAREST or (where == "tf_half_pixel_for_nn" and c.version > 11):
         c.refuse(f"coordinate_transformation_mode={where[:50]!r} with nearest_mode={how[:50]!r} is not supported")
     scales = c.known(2, "scales").reshape(-1).tolist() if c.has(2) else []
     sizes = None if scales else c.known_ints(3, "sizes")
@@ -397,6 +397,8 @@ def _resize_by(
         c.refuse(f"scales={given} must be positive, for cells that exist; got shape {c.shape(0)}", None)
     factors = [Fraction(s) for s in scales or ()] or [Fraction(m, n) for m, n in zip(given, cells, strict=True)]
     wanted = [_scaled_size(c, n, s) for n, s in zip(cells, factors, strict=True)] if sizes is None else sizes
+    if where == "align_corners" and any(m != n * f for m, n, f in zip(wanted, cells, factors, strict=True)):
+        c.refuse("align_corners by scales that give a part of a cell: ONNX's text and its reference differ; give sizes")
     c.importer.budget.check_value(c.title, extent(tuple(wanted)) * extent(c.shape(0)) // extent(tuple(cells)))
     if how.startswith("cubic"):
         from .cubic_resize import COORDINATES, cubic_resize
@@ -528,24 +530,7 @@ def _cast(c: OnnxNode) -> Value:
         c.without_effect("saturate", "int")  # of 8-bit floats
     if c.version >= 24:
         c.require("round_mode", "string", "up")  # its default
-    return _cast_to(c, c.integer("to"))
-
-
-@operator("CastLike", 15, 19, 21, 23, 24, 25, note="as Cast")
-def _cast_like(c: OnnxNode) -> Value:
-    """Convert ONNX CastLike: input 0 in the type of input 1, by `_cast_to`."""
-    if c.version >= 19:
-        c.without_effect("saturate", "int")
-    return _cast_to(c, c.elem_type(1))
-
-
-def _cast_to(c: OnnxNode, target: int) -> Value:
-    """Convert input 0 to the ONNX type `target`: wider floats unchanged, others rounded; to integers only known values.
-
-    Refused: types that are not read, and computed numbers to integers beyond those of `cast_integers`. The node's
-    `result_type` is set.
-    """
-    source = c.elem_type(0)
+    source, target = c.elem_type(0), c.integer("to")
     c.result_type = target
     if target not in DTYPES:
         c.refuse(f"to={type_name(target)} is not supported")
@@ -563,10 +548,7 @@ def _cast_to(c: OnnxNode, target: int) -> Value:
         and (x is None or x.size > MAX_FOLDED_CELLS or target == TensorProto.BFLOAT16)
         and source in FORMATS
     ):
-        stored = (
-            c.importer.variable(c.input_name(0)) if source in FLOATS else c.importer.integer_variable(c.input_name(0))
-        )
-        return cast(stored, FORMATS[target])
+        return cast(c.any_variable(0), FORMATS[target])
     if x is None or target == TensorProto.BFLOAT16:
         return c.refuse(f"to={type_name(target)} from {type_name(source)} would round", None, UnsupportedError)
     return _cast_known(c, c.folded(x), target)
@@ -617,21 +599,29 @@ def _constant_of_shape(c: OnnxNode) -> Array:
     return np.broadcast_to(np.float32(0) if value is None else value.reshape(()), shape)
 
 
-@operator("Range", 11, 27, note="of known whole numbers only")
+@operator("Range", 11, 27, note="of known numbers; of floats, those whose multiples of the step the type holds")
 def _range_of(c: OnnxNode) -> Array:
-    """Convert ONNX Range; whole numbers of a floating type are exact however a runtime steps.
+    """Convert ONNX Range; numbers that the type holds are exact however a runtime steps.
 
-    Refused: other numbers, a step of 0, and more than 2**16 of them.
+    Refused: floats that are rounded on the way, a step of 0, and more than 2**16 numbers.
     """
-    ends = [c.known_number(i, "the range") for i in range(3)]
-    whole = c.elem_type(0) in (*WIDE, TensorProto.INT16)
-    exact = whole or (c.elem_type(0) == TensorProto.FLOAT and all(v == v // 1 and abs(v) < 2**24 for v in ends))
-    if not exact or ends[2] == 0:
-        c.refuse("only ranges of whole numbers with a step are supported", None, UnsupportedError)
-    start, limit, delta = map(int, ends)
-    if len(range(start, limit, delta)) > 2**16:
+    ends, dtype = [c.known_number(i, "the range") for i in range(3)], DTYPES[c.elem_type(0)]
+    if not all(math.isfinite(v) for v in ends) or ends[2] == 0:
+        c.refuse(f"no range goes from {ends[0]} to {ends[1]} by steps of {ends[2]}", None)
+    start, limit, delta = map(Fraction, ends)
+    parts = (limit - start) / delta
+    count = max(math.ceil(parts), 0)
+    if count > 2**16:
         c.refuse("the range is too long", None)
-    return np.arange(start, limit, delta, dtype=np.int64 if whole else np.float32)
+    if c.elem_type(0) in WHOLE:
+        return np.array([int(start + k * delta) for k in range(count)], dtype=np.int64)
+    steps = [(k * delta, start + k * delta) for k in range(count)]
+    held = c.elem_type(0) in (TensorProto.FLOAT, TensorProto.DOUBLE) and all(
+        Fraction(float(dtype.type(float(v)))) == v for pair in steps for v in pair
+    )
+    if not held or math.ceil(dtype.type(float(parts))) != math.ceil(parts):
+        c.refuse("its steps, or how many there are, are rounded: runtimes differ there", None, UnsupportedError)
+    return np.array([float(v) for _, v in steps], dtype=dtype)
 
 
 @operator("Where", 9, 16)
@@ -644,8 +634,4 @@ def _where(c: OnnxNode) -> Value:
         c.folded(np.broadcast_to(0, shape))
         return np.where(chosen != 0, yes, no)
     mask = chosen.astype(np.float32) if isinstance(chosen, np.ndarray) else chosen
-    if c.elem_type(1) in WIDE:
-        from .integers import whole_numbers
-
-        return select(mask, whole_numbers(c, 1), whole_numbers(c, 2))
-    return select(mask, c.real(1), c.real(2))
+    return select(mask, c.number(1), c.number(2))

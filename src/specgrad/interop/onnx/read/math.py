@@ -43,7 +43,7 @@ from ....ops.max_pool import amax
 from ....scalar import Array
 from ..file import FLOATS, shown
 from .activations import celu, elu, hard_sigmoid, selu, softsign, thresholded_relu
-from .importer import MAX_FOLDED_CELLS, WIDE
+from .importer import MAX_FOLDED_CELLS
 from .node import OnnxNode, operator, register_unary
 
 MAX_EXPONENT = 64  # the largest exponent of Pow
@@ -66,16 +66,9 @@ def _truncating_divide(a: Array, b: Array) -> Array:
     return np.sign(a) * np.sign(b) * (abs(a) // abs(b))
 
 
-def _whole_numbers(c: OnnxNode, i: int, compared: bool = False) -> Value:
-    """Return input i of int32 or int64, or of a narrower type if it is only `compared`, as whole numbers."""
-    from .integers import COMPARED, whole_numbers
-
-    return whole_numbers(c, i, COMPARED if compared else WIDE)
-
-
 def _inputs_as_numbers(c: OnnxNode) -> list[Any]:
-    """Return all inputs as numbers: floats, or int32 and int64."""
-    return c.reals() if c.elem_type(0) in FLOATS else [_whole_numbers(c, i) for i in range(len(c.node.input))]
+    """Return all inputs as numbers: floats, or integers."""
+    return [c.number(i) for i in range(len(c.node.input))]
 
 
 def _check_folded_range(c: OnnxNode, approximate: Array) -> None:
@@ -139,7 +132,9 @@ def _pow(c: OnnxNode) -> Value:
     exponent = c.repeated_number(1, "the exponent")
     if not abs(exponent) <= MAX_EXPONENT:
         c.refuse(f"exponent {exponent} must lie in -{MAX_EXPONENT}..{MAX_EXPONENT}", None)
-    x = c.real(0)
+    x = c.number(0)
+    if c.elem_type(0) not in FLOATS and (exponent < 0 or exponent != int(exponent)):
+        c.refuse(f"exponent {exponent} of integers must be a whole number from 0 on", None)
     y = power(x, int(exponent) if exponent == int(exponent) else exponent)
     return broadcast(y, np.broadcast_shapes(c.shape(0), c.shape(1)))
 
@@ -277,16 +272,22 @@ def _gelu(c: OnnxNode) -> Value:
     return gelu(c.real(0), c.string("approximate", "none"))
 
 
-@operator("Clip", 6, 11, 12, 13, note="min and max are known numbers with min <= max")
+@operator("Clip", 6, 11, 12, 13, note="known min and max with min <= max, before version 13")
 def _clip(c: OnnxNode) -> Value:
-    """Convert ONNX Clip with known limits min and max, each optional; NaN is refused."""
+    """Convert ONNX Clip: the least of max and of the largest of min and x, each optional; a known NaN is refused."""
     if c.version == 6:
         largest = float(np.finfo(np.float32).max)
         return clamp(c.real(0), c.floating("min", -largest), c.floating("max", largest))
-    low, high = (c.known_number(i, w) if c.has(i) else None for i, w in ((1, "min"), (2, "max")))
+    ends = {i: c.importer.constant_value(c.input_name(i)) for i in (1, 2) if c.has(i)}
+    if any(end is None for end in ends.values()):
+        y = maximum(c.number(0), c.number(1)) if 1 in ends else c.number(0)
+        return minimum(y, c.number(2)) if 2 in ends else y
+    low, high = (c.known_number(i, w) if i in ends else None for i, w in ((1, "min"), (2, "max")))
     if any(v is not None and math.isnan(v) for v in (low, high)):
         c.refuse("min and max must not be NaN", None)
-    return clamp(c.real(0), low, high)
+    if c.version >= 13 and low is not None and high is not None and low > high:
+        low = high  # all cells are max, as the text of this version says
+    return clamp(c.number(0), low, high)
 
 
 def _softmax_converter(fn: Callable[[Value, int], Value]) -> Callable[[OnnxNode], Value]:
@@ -299,7 +300,7 @@ def _softmax_converter(fn: Callable[[Value, int], Value]) -> Callable[[OnnxNode]
         axis = c.integer("axis", 1 if c.version < 13 else -1)
         if c.version >= 13:
             return fn(x, axis)
-        first = len(shape) if axis == len(shape) else axis_of("axis", axis, len(shape))
+        first = axis_of("axis", axis, len(shape))
         rows = reshape(x, (math.prod(shape[:first]), math.prod(shape[first:])))  # all axes from `axis` on are one
         return reshape(fn(rows, 1), shape)
 
@@ -316,7 +317,7 @@ operator("LogSoftmax", 1, 11, 13, note="before 13 over all axes from `axis` on")
 @operator("MatMul", 1, 9, 13)
 def _matmul(c: OnnxNode) -> Value:
     """Convert ONNX MatMul: the matrix product over the last two axes; leading axes broadcast."""
-    return matmul(c.real(0), c.real(1))
+    return matmul(c.number(0), c.number(1))
 
 
 @operator("Gemm", 7, 9, 11, 13)
@@ -377,25 +378,29 @@ def _register_reduction(
         keep = c.flag("keepdims", 1)
         axes = c.axes(None if c.version < since else 1)
         empty = c.version >= since and c.flag("noop_with_empty_axes")
-        x = _whole_numbers(c, 0) if whole and c.elem_type(0) in WIDE else c.real(0)
+        x = c.number(0) if whole else c.real(0)
         if not axes:
             if empty:
                 return x if name in UNCHANGED else c.refuse("noop_with_empty_axes=1 without axes is not supported")
             axes = list(range(len(x.shape)))
-        return fn(x, axes_of("axes", axes, len(x.shape)), keepdims=keep)
+        axes = axes_of("axes", axes, len(x.shape))
+        if fn is _log_sum_exp:
+            return fn(x, axes, keepdims=keep, dtype=np.float64 if c.elem_type(0) == TensorProto.DOUBLE else np.float32)
+        return fn(x, axes, keepdims=keep)
 
     note = "" if name in UNCHANGED else "refused: noop_with_empty_axes=1 without axes"
     operator(name, *versions, note=note)(convert)
 
 
-def _log_sum_exp(x: Value, axes: Any, keepdims: bool) -> Value:
-    """Return log(sum(exp(x))) over `axes`, none of them negative, shifted by the largest cell.
+def _log_sum_exp(x: Value, axes: Any, keepdims: bool, dtype: type[np.floating[Any]]) -> Value:
+    """Return log(sum(exp(x))) over `axes`, none of them negative, shifted by the largest cell, or the largest finite
+    number of `dtype`.
 
     With `keepdims` these axes stay with size 1.
     """
-    largest = amax(x, axes, keepdims=True)
-    shifted = log(sum_(exp(sub(x, largest)), axes, keepdims=True))
-    y = add(shifted, largest)
+    end = float(np.finfo(dtype).max)
+    largest = clamp(amax(x, axes, keepdims=True), -end, end)
+    y = add(log(sum_(exp(sub(x, largest)), axes, keepdims=True)), largest)
     return y if keepdims else reshape(y, tuple(n for a, n in enumerate(x.shape) if a not in axes))
 
 
@@ -409,12 +414,18 @@ _register_reduction(
     18,
     whole=True,
 )
-_register_reduction("ReduceL1", (1, 11, 13, 18), lambda x, axes, keepdims: sum_(abs_(x), axes, keepdims=keepdims), 18)
+_register_reduction(
+    "ReduceL1", (1, 11, 13, 18), lambda x, axes, keepdims: sum_(abs_(x), axes, keepdims=keepdims), 18, whole=True
+)
 _register_reduction(
     "ReduceL2", (1, 11, 13, 18), lambda x, axes, keepdims: sqrt(sum_(mul(x, x), axes, keepdims=keepdims)), 18
 )
 _register_reduction(
-    "ReduceSumSquare", (1, 11, 13, 18), lambda x, axes, keepdims: sum_(mul(x, x), axes, keepdims=keepdims), 18
+    "ReduceSumSquare",
+    (1, 11, 13, 18),
+    lambda x, axes, keepdims: sum_(mul(x, x), axes, keepdims=keepdims),
+    18,
+    whole=True,
 )
 _register_reduction(
     "ReduceLogSum", (1, 11, 13, 18, 28), lambda x, axes, keepdims: log(sum_(x, axes, keepdims=keepdims)), 18
@@ -426,7 +437,7 @@ def _register_arg_extreme(name: str, fn: Callable[..., Value]) -> None:
     """Register the converter of ArgMax or ArgMin (`name`) by the function `fn`."""
 
     def convert(c: OnnxNode) -> Value:
-        keep, axis, x = c.flag("keepdims", 1), c.integer("axis", 0), c.real(0)
+        keep, axis, x = c.flag("keepdims", 1), c.integer("axis", 0), c.number(0)
         return fn(x, axis, keepdims=keep, last=c.version >= 12 and c.flag("select_last_index"))
 
     operator(name, 1, 11, 12, 13)(convert)
@@ -446,7 +457,7 @@ def _topk(c: OnnxNode) -> tuple[Value, Value]:
     if c.version >= 11:
         largest = c.flag("largest", 1)
         c.require("sorted", "int", 1)
-    return topk(c.real(0), k, axis=c.integer("axis", -1), largest=largest)
+    return topk(c.number(0), k, axis=c.integer("axis", -1), largest=largest)
 
 
 @operator("CumSum", 11, 14, note="the axis is known")
@@ -455,7 +466,7 @@ def _cumsum(c: OnnxNode) -> Value:
     reverse.
     """
     axis = c.known_number(1, "axis")
-    return cumsum(c.real(0), axis, exclusive=c.flag("exclusive"), reverse=c.flag("reverse"))
+    return cumsum(c.number(0), axis, exclusive=c.flag("exclusive"), reverse=c.flag("reverse"))
 
 
 @operator("CumProd", 26, note="the axis is known")
@@ -533,19 +544,6 @@ def _layer_normalization(c: OnnxNode) -> Value:
     return layer_norm(x, x.shape[axis:], c.real(1), c.optional(2), eps=c.floating("epsilon", 1e-5))
 
 
-@operator("RMSNormalization", 23, note="stash_type=1")
-def _rms_normalization(c: OnnxNode) -> Value:
-    """Convert ONNX RMSNormalization: x / sqrt(mean(x*x) + epsilon) * scale, the mean over all axes from `axis` on.
-
-    Refused: another stash_type than float32.
-    """
-    c.require("stash_type", "int", 1)
-    x = c.real(0)
-    axes = list(range(axis_of("axis", c.integer("axis", -1), len(x.shape)), len(x.shape)))
-    squares = mean(mul(x, x), axes, keepdims=True)
-    return mul(div(x, sqrt(add(squares, c.floating("epsilon", 1e-5)))), broadcast(c.real(1), x.shape))
-
-
 @operator("LRN", 1, 13)
 def _lrn(c: OnnxNode) -> Value:
     """Convert ONNX LRN: x / (bias + alpha/size * sum of squares over `size` neighbouring channels) ** beta.
@@ -580,7 +578,7 @@ def _register_comparison(
         values = [c.value(i) for i in (0, 1)]
         c.result_type = TensorProto.BOOL
         if not all(isinstance(v, np.ndarray) for v in values):
-            return fn(*(c.real(i) if c.elem_type(i) in FLOATS else _whole_numbers(c, i, compared=True) for i in (0, 1)))
+            return fn(c.number(0), c.number(1))
         c.folded(np.broadcast_to(0, np.broadcast_shapes(*(v.shape for v in values))))
         return fold(*values)
 

@@ -183,10 +183,15 @@ def _graph_outputs(importer: Importer, graph: onnx.GraphProto) -> tuple[Var, ...
 
 
 def _output_variable(importer: Importer, name: str) -> Var:
-    """Return the output `name` as a variable; known integers become an int64 constant, which is recorded."""
+    """Return the output `name` as a variable; known integers become an int64 constant, which is recorded.
+
+    ModelError for integers beyond.
+    """
     value = importer.values[name]
     if isinstance(value, Var) or value.dtype.kind not in "iub":
         return importer.variable(name)
+    if value.dtype == np.uint64 and value.max(initial=0) > np.iinfo(np.int64).max:
+        raise ModelError(f"output {shown(name)} has numbers beyond INT64")
     return importer.trace.constant(value.astype(np.int64), name)
 
 

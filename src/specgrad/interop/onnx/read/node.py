@@ -14,15 +14,17 @@ from dataclasses import dataclass
 from typing import Any, Never
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
 from ....errors import ParameterError, ShapeError, SpecgradError, UnsupportedError
 from ....graph.builder import Var
+from ....graph.graph import INPUT
 from ....op import REGISTRY, Op, Value, apply
+from ....ops.elementwise import add
 from ....scalar import Array
 from ....window import Shape
 from ..file import FLOATS, one_line, shown, tensor, type_name
-from .importer import FORMATS, MAX_FOLDED_CELLS, Importer
+from .importer import FORMATS, MAX_FOLDED_CELLS, WHOLE, Importer
 
 REQUIRED: Any = object()
 MAX_STEP = 2**16  # the largest stride or dilation
@@ -168,6 +170,10 @@ class OnnxNode:
             self.refuse(f"input {i} of type {type_name(self.elem_type(i))} is not supported", None)
         return self.importer.variable(name)
 
+    def number(self, i: int) -> Var:
+        """Return input i as a variable of numbers: floats, integers as whole numbers, and 1 or 0 of booleans."""
+        return self.real(i) if self.elem_type(i) in FLOATS else whole_numbers(self, i)
+
     def any_variable(self, i: int) -> Var:
         """Return input i as a variable of any type, for operators that neither wrap nor divide."""
         return self.importer.variable(self.input_name(i))
@@ -265,6 +271,75 @@ class OnnxNode:
         return self.importer.check_folded(self.title, array)
 
 
+# --- integers ---------------------------------------------------------------------------------------------------------
+
+
+def whole_numbers(c: OnnxNode, i: int) -> Var:
+    """Return input i of an integer type, or of booleans, as whole numbers of the graph; other types are refused.
+
+    A layer whose input is no constant index is added to `integer_layers`.
+    """
+    if c.elem_type(i) not in (*WHOLE, TensorProto.BOOL):
+        c.refuse(f"input {i} of type {type_name(c.elem_type(i))} is not supported", None)
+    var = c.importer.variable(c.input_name(i))
+    if c.elem_type(i) == TensorProto.BOOL:
+        return var
+    if var.kind != "index" or _depends_on_inputs(c, var):
+        c.importer.integer_layers.append(c.name)
+    return _numbers_of_positions(c, i, var) if var.kind == "index" else var
+
+
+def _depends_on_inputs(c: OnnxNode, var: Var) -> bool:
+    """Return whether a value is computed from inputs of the model, not from its constants alone."""
+    nodes, todo, seen = c.importer.trace.nodes, [var.id], set()
+    while todo:
+        i = todo.pop()
+        if nodes[i].op is INPUT:
+            return True
+        if i not in seen:
+            seen.add(i)
+            todo += nodes[i].operands()
+    return False
+
+
+def _numbers_of_positions(c: OnnxNode, i: int, var: Var) -> Var:
+    """Return `var`, input i, which holds computed positions, as numbers: each reads its own number from a row of all of
+    them.
+
+    Refused: positions other than those of a top_index, of which it is not known how far they go.
+    """
+    nodes = c.importer.trace.nodes
+    node = nodes[var.id]
+    while node.op.kind == "same" and len(node.operands()) == 1:
+        node = nodes[node.operands()[0]]
+    if node.op.name != "top_index":
+        c.refuse(f"input {i} holds positions, of which it is not known how far they go", None)
+    cells = nodes[node.operands()[0]].shape[node.params["axis"]]
+    from ....ops.gather import gather
+
+    numbers: Var = gather(c.importer.trace.constant(np.arange(cells, dtype=np.float64)), var, axis=0)
+    return numbers
+
+
+def kept_in_type(c: OnnxNode, number: Value, elem_type: int) -> Value:
+    """Return whole numbers, unknown where they leave the integer type `elem_type`."""
+    with c.computing(FORMATS[elem_type]):
+        return add(number, 0)
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Body:
+    """The `nodes` that a node stands for, in order, and the names of their values that are its `outputs`, without those
+    that are left out.
+    """
+
+    nodes: list[NodeProto]
+    outputs: list[str]
+
+
 Converter = Callable[[OnnxNode], Any]
 
 
@@ -331,11 +406,18 @@ def operator(name: str, *versions: int, note: str = "") -> Callable[[Converter],
 
 
 def register_unary(op: Op) -> Operator:
-    """Register a converter for the ONNX operator that `op` names, which applies `op` to its only input.
+    """Register a converter for the ONNX operator that `op` names, which applies `op` to its only input; to integers,
+    where it does not round.
 
     Return its entry in the table of operators.
     """
-    operator(op.names.onnx, *op.names.opsets)(lambda c: apply(op, c.real(0)))
+
+    def convert(c: OnnxNode) -> Value:
+        if c.elem_type(0) in FLOATS or not op.exact:
+            return apply(op, c.real(0))
+        return kept_in_type(c, apply(op, c.number(0)), c.elem_type(0))
+
+    operator(op.names.onnx, *op.names.opsets)(convert)
     return OPERATORS[op.names.onnx]
 
 

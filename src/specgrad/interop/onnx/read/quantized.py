@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from ....errors import ShapeError
+from ....errors import ShapeError, UnsupportedError
 from ....op import Value, apply
 from ....ops.activation import leaky_relu, sigmoid
 from ....ops.avg_pool import AVG_POOL
@@ -21,6 +21,7 @@ from ....ops.quantize import cast, quantize
 from ....window import Shape
 from ..file import DTYPES, FLOATS, type_name
 from .node import OnnxNode, contributed, operator
+from .recurrent import Direction, Function, Sizes, check_shape, lstm_step, part_of, read_sizes, recurrent
 from .windows import convolve, pool_window, spatial
 
 INTEGERS: dict[int, tuple[int, int]] = {
@@ -39,7 +40,7 @@ def _whole_numbers(c: OnnxNode, i: int) -> Value:
     """Return input i of an integer type as whole numbers of the graph. Refused: types that are not in INTEGERS."""
     if c.elem_type(i) not in INTEGERS:
         c.refuse(f"input {i} of type {type_name(c.elem_type(i))} is not a quantised number", None)
-    return c.importer.integer_variable(c.input_name(i))
+    return c.importer.variable(c.input_name(i))
 
 
 def _broadcast_parameter(c: OnnxNode, i: int, value: Value, shape: Shape, axis: int) -> Value:
@@ -194,14 +195,17 @@ def _dequantize_linear(c: OnnxNode) -> Value:
 )
 def _dynamic_quantize_linear(c: OnnxNode) -> tuple[Value, ...]:
     """Convert ONNX DynamicQuantizeLinear: (x in uint8, scale, zero point), these from the range of x and 0."""
-    x = c.real(0)
+    c.result_types = (TensorProto.UINT8, TensorProto.FLOAT, TensorProto.UINT8)
+    return _quantize_by_range(c.real(0))
+
+
+def _quantize_by_range(x: Value) -> tuple[Value, Value, Value]:
+    """Return x as uint8, with the scale and zero point (one number each) at which 0..255 spans the range of x and 0."""
     high, low = maximum(amax(x), 0), minimum(neg(amax(neg(x))), 0)
     span = div(sub(high, low), 255)
     scale = select(equal(span, 0), 1, span)  # then x is 0 throughout
     zero = quantize(neg(low), scale, 0, low=0, high=255)
-    y = quantize(x, broadcast(scale, x.shape), broadcast(zero, x.shape), low=0, high=255)
-    c.result_types = (TensorProto.UINT8, TensorProto.FLOAT, TensorProto.UINT8)
-    return y, scale, zero
+    return quantize(x, broadcast(scale, x.shape), broadcast(zero, x.shape), low=0, high=255), scale, zero
 
 
 # --- sums of products -------------------------------------------------------------------------------------------
@@ -350,3 +354,62 @@ def _qlinear_leaky_relu(c: OnnxNode) -> Value:
     with c.computing("float32"):
         y = leaky_relu(x, alpha)
     return _requantize(c, y, 3, 4)
+
+
+@contributed(
+    "DynamicQuantizeLSTM",
+    12,
+    12,
+    outputs=3,
+    note="as LSTM, batches of 1 sequence; X, and the hidden state at each step, as DynamicQuantizeLinear makes them",
+)
+def _dynamic_quantize_lstm(c: OnnxNode) -> tuple[Value, ...]:
+    """Convert DynamicQuantizeLSTM; refused are several sequences: their states are quantised together, or apart, as
+    threads are many.
+    """
+    shape = c.shape(2)
+    if len(shape) != 3 or len(c.shape(1)) != 3:
+        c.refuse(f"W and R need three axes; got {c.shape(1)} and {shape}", "C1", ShapeError)
+    sizes = read_sizes(c, False, 4, shape[1])
+    if sizes.batch != 1 or c.has(4):
+        c.refuse("several sequences, and sequence_lens, are not supported", None, UnsupportedError)
+    d, rows = sizes.directions, 4 * sizes.hidden
+    wanted = {1: (d, sizes.inputs, rows), 2: (d, sizes.hidden, rows), 3: (d, 2 * rows), 7: (d, 3 * sizes.hidden)}
+    for i, name in ((1, "W"), (2, "R"), (3, "B"), (7, "P")):
+        check_shape(c, i, name, wanted[i])
+    for i in range(8, 12):
+        if c.shape(i) not in ((d,), (d, rows)):
+            c.refuse(f"input {i} must have shape {(d,)} or {(d, rows)}; got {c.shape(i)}", "C1", ShapeError)
+    c.result_type = c.elem_type(0)
+    names, step = ("Sigmoid", "Tanh", "Tanh"), lstm_step(c.flag("input_forget"))
+    return recurrent(c, sizes, names, step, 2, lambda *given: _quantised_direction(c, sizes, *given))
+
+
+def _quantised_direction(c: OnnxNode, sizes: Sizes, d: int, x: Value, functions: tuple[Function, ...]) -> Direction:
+    """Return direction d of a layer whose products with x and with the state are of integers, with these activations
+    (`functions`).
+    """
+    hidden = sizes.hidden
+    with c.computing("int32"):
+        weights = [
+            sub(w, broadcast(part_of(_whole_numbers(c, zero), d), w.shape))
+            for w, zero in ((part_of(_whole_numbers(c, i), d), zero) for i, zero in ((1, 9), (2, 11)))
+        ]
+
+    def product(value: Value, of: int) -> Value:
+        q, scale, zero = _quantize_by_range(value)
+        with c.computing("int32"):
+            total = matmul(sub(q, broadcast(zero, q.shape)), weights[of])
+        with c.computing("float32"):
+            y = cast(total, "float32")
+            y = mul(y, broadcast(scale, y.shape))
+            return mul(y, broadcast(part_of(c.real((8, 10)[of]), d), y.shape))
+
+    products = product(x, 0)
+    if c.has(3):
+        for k in (0, 4):
+            products = add(products, part_of(c.real(3), d, slice(k * hidden, (k + 4) * hidden)))
+    peepholes: tuple[Value, ...] = ()
+    if c.has(7):
+        peepholes = tuple(part_of(c.real(7), d, slice(k * hidden, (k + 1) * hidden)) for k in range(3))
+    return Direction(sizes, functions, products, lambda h, first, last: product(h, 1), peepholes)

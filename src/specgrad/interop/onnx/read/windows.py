@@ -11,11 +11,10 @@ from specgrad.ops.composites import pad
 from .... import window
 from ....errors import ShapeError, UnsupportedError
 from ....op import Value, apply
-from ....ops.activation import silu
 from ....ops.avg_pool import AVG_POOL, global_avg_pool
 from ....ops.conv import conv, conv_transpose
 from ....ops.elementwise import abs_, add, power
-from ....ops.layout import concat, permute, reshape, slice_, sum_
+from ....ops.layout import permute, reshape, sum_
 from ....ops.max_pool import MAX_POOL, WINNER, max_pool, max_unpool
 from ....window import Padding, Shape, Window
 from .node import MAX_STEP, OnnxNode, operator
@@ -157,28 +156,6 @@ def convolve(c: OnnxNode, x: Value, w: Value, b: Value | None, weight: int = 1) 
 def _conv(c: OnnxNode) -> Value:
     """Convert ONNX Conv."""
     return convolve(c, c.real(0), c.real(1), c.optional(2))
-
-
-@operator("CausalConvWithState", 27)
-def _causal_conv(c: OnnxNode) -> tuple[Value, Value]:
-    """Convert ONNX CausalConvWithState.
-
-    A depthwise conv over the last k-1 cells of the state and the input; both outputs are slices of that row. Refused:
-    other ranks than 3, and another activation than silu.
-    """
-    x, w, width = c.real(0), c.real(1), c.shape(1)[-1] - 1
-    if len(c.shape(0)) != 3 or len(c.shape(1)) != 3 or width < 0:
-        c.refuse(f"needs input and weight of rank 3; got {c.shape(0)} and {c.shape(1)}", "C1", ShapeError)
-    activation = c.string("activation", "none")
-    if activation not in ("none", "silu", "swish"):
-        c.refuse(f"activation={activation[:50]!r} must be none, silu or swish")
-    if c.has(3):
-        row = concat([c.real(3), x], 2)
-    else:
-        row = pad(x, [(width, 0)])
-    y = conv(w, c.optional(2), row, groups=c.shape(0)[1])
-    length = row.shape[2]
-    return (y if activation == "none" else silu(y)), slice_(row, None, None, slice(length - width, length))
 
 
 def _transpose_padding(c: OnnxNode, sizes: Shape, kernel: Shape, given: dict[str, Shape]) -> tuple[Any, Shape]:
