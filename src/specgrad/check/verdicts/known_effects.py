@@ -72,7 +72,7 @@ def describe_formats(deployment: Mapping[str, str], formats: Mapping[str, str]) 
     halves = sorted(set(formats.values()) & set(HALVES))
     if halves:
         said["halves"] = f"{', '.join(halves)} layers: results are rounded to that format, sums are float32"
-    if INTEGERS in formats.values():
+    if not INTEGERS.keys().isdisjoint(formats.values()):
         said["integers"] = (
             "sums in int32, exact; scales in float32; quantised values rounded to nearest even, saturated"
         )
@@ -111,7 +111,7 @@ MULTIPLIED_OUT = "zero points are multiplied by their scales: q*s - z*s"
 
 def multiplied_out(graph: Graph, formats: Mapping[str, str]) -> dict[str, str]:
     """Return `formats` without differences of integers: then (q - z) * s is an ordinary float32 sum."""
-    differences = {n.name for n in graph.nodes if n.op.name == "sub" and formats.get(n.name) == INTEGERS}
+    differences = {n.name for n in graph.nodes if n.op.name == "sub" and formats.get(n.name) in INTEGERS}
     return {name: form for name, form in formats.items() if name not in differences}
 
 
