@@ -299,7 +299,10 @@ def operator_named(name: str) -> Op:
 
 
 def is_literal(x: Any) -> bool:
-    """Return whether x is a Python number or a symbolic size: it takes the scalar type of arrays it meets."""
+    """Return whether x is a Python number or a symbolic size: it takes the scalar type of arrays it meets.
+
+    NumPy's numbers and truth values are none.
+    """
     return type(x) in OPEN_SIZES if not isinstance(x, Number) else not isinstance(x, np.generic | bool)
 
 

@@ -54,7 +54,7 @@ def shortened(text: object, most: int) -> str:
 
 
 def fits(text: object, width: float, size: float) -> str:
-    """Return the text shortened to a width at this font size."""
+    """Return the text shortened to a width in pixels at this font size, but not below 3 letters."""
     return shortened(text, max(3, int(width / (LETTER_WIDTH * size))))
 
 

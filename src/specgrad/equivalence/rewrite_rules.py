@@ -30,7 +30,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a function as the rewrite rule of these operators."""
+    """Return a decorator that enters a function into RULES as the rewrite rule of the operators `names`."""
 
     def enter(fn: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, fn))

@@ -52,7 +52,9 @@ class CroppedGraph:
         return tuple(self._node_key(p) for p in sorted(self.needs)), outputs
 
     def _node_key(self, p: int) -> tuple[Any, ...]:
-        """Return the part of `key` of node p: its sizes, the offsets of its arguments, its parameters."""
+        """Return the part of `key` of node p: its number, its sizes, and if it is computed the offsets and sizes of its
+        arguments, what it gives, its parameters.
+        """
         if p not in self.cuts:
             return p, lengths(self.needs[p])
         cut, here = self.cuts[p], tuple(a for a, _ in self.needs[p])

@@ -165,8 +165,7 @@ class SpatialAxes:
 
     @cached_property
     def steps(self) -> dict[int, int]:
-        """Return, per line, the cells of the first input after which every layer repeats, moved by a whole number of
-        cells."""
+        """Return {line: cells of the first input after which every layer repeats, moved by a whole number of cells}."""
         steps: dict[int, int] = {}
         for line, cells in self.places.values():
             steps[line] = math.lcm(steps.get(line, 1), cells.numerator)

@@ -116,7 +116,10 @@ def end_with_parent(parent: int, tied: bool) -> None:
 
 
 def main() -> None:
-    """Serve requests from stdin until it ends, in this process with its memory limit; answer each with three frames."""
+    """Serve requests from stdin until it ends, in this process with its memory limit.
+
+    Answer each with three frames: "calling", "returned", and the answer.
+    """
     limit, parent, tied = map(int, sys.argv[1:4])
     end_with_parent(parent, bool(tied))
     if LIMITS_MEMORY:

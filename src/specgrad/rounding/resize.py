@@ -24,7 +24,11 @@ from .slack_constants import COORDINATE, SLACK, long_slack
 
 
 def resize_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Return the ball of resize or its adjoint: incoming radii, errors of coordinates, and roundings of the sums."""
+    """Return the ball of resize or its adjoint: incoming radii, errors of coordinates, and roundings of the sums.
+
+    Infinite where a coordinate may be half a cell off; cells that a rounded coordinate may choose otherwise are marked
+    undecided in `context`.
+    """
     (x,) = args
     value = context.evaluate(op, [x.value], params)
     part = context.expansion_of(x, 0, context.arithmetic.fused)

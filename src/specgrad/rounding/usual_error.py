@@ -336,7 +336,7 @@ def _is_index(x: Any) -> bool:
 
 
 def _with_variance(args: Sequence[_Estimate]) -> Any:
-    """Yield (number, estimate) of the arguments that are not exact."""
+    """Yield (position, estimate) of the arguments that are not exact."""
     return ((k, e) for k, e in enumerate(args) if e.variance is not None)
 
 

@@ -202,7 +202,11 @@ class Plan:
 
     @cached_property
     def passes(self) -> list[Plan]:
-        """Plans that must run before this one, one per sum or maximum over everything: tiles of its argument."""
+        """Return the plans that must run before this one, one per sum or maximum over everything: tiles of its
+        argument.
+
+        [] for such a plan itself.
+        """
         if self.is_pass:
             return []
         arguments = [self.graph.nodes[p].operands()[0] for p in self.statistics]

@@ -62,7 +62,9 @@ def _reads_of_input(p: WindowValues, output: Shape) -> list[Read]:
 
 
 def _two_axes_lines(p: WindowValues) -> Iterator[str]:
-    """Yield the planes x, y, gy and gx of p as lines, with the window of the chosen output in brackets."""
+    """Yield the planes x, y, gy and gx of p, a window over two axes, as lines, with the window of the chosen output in
+    brackets.
+    """
     rows, columns = (a.positions for a in p.window.axes)
     reads = {r.position for r in p.reads(p.chosen)}
     won = None if p.winners is None else p.winners[p.chosen]

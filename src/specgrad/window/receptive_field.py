@@ -97,7 +97,9 @@ def _inputs_of_span(span: Span, inner: ReceptiveField) -> Span:
 
 
 def union(a: ReceptiveField | None, b: ReceptiveField | None) -> ReceptiveField | None:
-    """Return a field that covers both a and b; None (everything) if they move at different speeds.
+    """Return a field that covers both a and b.
+
+    None (everything) if one is, if they move at different speeds, or if it takes more than MAX_PHASES phases.
 
     >>> union(strided(1, -1, 1), strided(1, 0, 3))
     ReceptiveField(period=1, step=1, phases=((-1, 3),))

@@ -34,6 +34,7 @@ def defines_nan(graph: Graph) -> bool:
     A comparison may as well be written the other way round; and kernels of several layers, such as attention, look for
     maxima by instructions that pass over a NaN.
 
+    >>> from specgrad import trace
     >>> [defines_nan(trace(f, (3,))) for f in (lambda x: np.exp(x), lambda x: np.where(x > 0, x, 0))]
     [True, False]
     """
@@ -48,6 +49,7 @@ def defines_infinities(graph: Graph) -> bool:
 
     What merges two may compute inf - inf where the graph, as written, does not, and so may formulas of functions.
 
+    >>> from specgrad import trace
     >>> [defines_infinities(trace(f, (3,))) for f in (lambda x: x * 2, lambda x: x * 2 + 1, lambda x: np.exp(x))]
     [True, False, False]
     """

@@ -164,8 +164,8 @@ def broadcast(x: Any, *, shape: Shape) -> Kernel | None:
 
 
 def quantize(x: Any, scale: Any, *, zero_point: Any, low: Any, high: Any) -> Kernel | None:
-    """Return a native quantisation to low..high by one scale, which PyTorch broadcasts, and a whole zero_point; None
-    for other settings.
+    """Return a kernel that quantises natively to low..high by one scale, which PyTorch broadcasts, and a whole
+    zero_point; None for other settings.
     """
     one = not isinstance(scale, Tensor) or (scale.dtype == x.dtype and scale.numel() == 1 and scale.ndim <= x.ndim)
     ends = all(type(end) in (int, type(None)) for end in (low, high)) and (None in (low, high) or low <= high)

@@ -32,7 +32,9 @@ SCATTER_ADD: dict[int, Callable[..., Tensor]] = {
 
 
 def is_applicable(planes: int, window: Window) -> bool:
-    """Return whether there are enough planes for one vector of channels and the planes fit the scratch memory."""
+    """Return whether there are enough planes for one vector of channels and the planes of one vector fit the scratch
+    memory.
+    """
     return planes >= CHANNELS_PER_VECTOR and CHANNELS_PER_VECTOR * math.prod(window.size) <= MAX_SCRATCH_CELLS
 
 

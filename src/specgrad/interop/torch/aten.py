@@ -386,7 +386,10 @@ def _adaptive_max(rank: int) -> Converter:
 
 
 def _max_unpool(rank: int) -> Converter:
-    """Return the converter of max_unpool; the schema's output size replaces kernel, stride and padding."""
+    """Return the converter of max_unpool over `rank` axes.
+
+    The schema's output size replaces kernel, stride and padding.
+    """
     return lambda self, indices, output_size, stride=None, padding=None: max_pool.max_unpool(
         self, indices, (1,) * rank, output=tuple(output_size)[-rank:]
     )

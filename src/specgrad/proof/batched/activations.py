@@ -144,7 +144,7 @@ class FunctionTable:
         return _enclosures_at(j, self._values, lambda x: _ends_outward(self.f.value(x), self.frac_bits), self.grid)
 
     def derivatives(self, j: Array, piece: int) -> tuple[Array, Array]:
-        """Return lower and upper bounds of f' at grid points j of a piece."""
+        """Return lower and upper bounds of f' at grid points `j` of the piece `piece` of f, over 2**slopes."""
         return _enclosures_at(
             j, self._slopes[piece], lambda x: _ends_outward(self.f.slope(x, piece), self.slopes), self.grid
         )

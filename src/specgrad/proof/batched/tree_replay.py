@@ -276,7 +276,11 @@ class LeafResult:
 
 
 class Roots:
-    """Cache of the network's bounds on the whole box, and on the last other box that was requested."""
+    """Cache of the bounds of `graph`, as `model` executes it, on the whole `box`, and on the last other box that was
+    requested.
+
+    `on_step` is called after every step of the work.
+    """
 
     def __init__(
         self, graph: Graph, box: tuple[Array, Array], model: ExecutionModel, on_step: Callable[[], None]

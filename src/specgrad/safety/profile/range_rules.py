@@ -50,6 +50,6 @@ def ranges(view: ModelView) -> Iterator[Spot]:
 
 
 def origins(graph: Graph, unbounded: set[str]) -> set[str]:
-    """Return the layers in which an unbounded value comes from bounded ones."""
+    """Return the names of the layers in which an unbounded value comes from bounded ones."""
     without = {i for i, n in enumerate(graph.nodes) if n.name in unbounded}
     return {graph.nodes[i].group for i in without if without.isdisjoint(graph.nodes[i].operands())}

@@ -53,7 +53,7 @@ def _padding_spots(node: NodeView, rank: int | None) -> Iterator[Spot]:
 
 
 def _step_spots(node: NodeView) -> Iterator[Spot]:
-    """Yield strides and dilations below 1."""
+    """Yield a place per attribute `strides` or `dilations` that has a number below 1."""
     for name in ("strides", "dilations"):
         if any(s < 1 for s in node.attributes.get(name, ())):
             yield Spot(f"{name} {list(node.attributes[name])} are not all 1 or more", node.at())

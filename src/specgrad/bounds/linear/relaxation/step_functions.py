@@ -80,7 +80,9 @@ def _flushed_to_zero(end: Tensor, side: int, tiny: float) -> Tensor:
 
 
 class BoundStep(BoundUnary):
-    """floor, ceil, round or sign of its source; numbers below `tiny` in size may be read as zero."""
+    """The layer of a node floor, ceil, round or sign, of one source; numbers below `tiny` in size may be read as
+    zero.
+    """
 
     def __init__(self, position: int, node: Node, sources: tuple[int, ...], tiny: float) -> None:
         super().__init__(position, node, sources)

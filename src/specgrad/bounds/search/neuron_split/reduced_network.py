@@ -254,7 +254,9 @@ class ReducedNetwork:
         return (sign == 0) * torch.add(upper, lower, alpha=LOWER)
 
     def _layer_means(self, above: Tensor) -> Tensor:
-        """Return the mean absolute coefficient in `above` of each relu layer, repeated for its cells."""
+        """Return the mean absolute coefficient in `above` of each relu layer, repeated for its cells: (rows of `above`,
+        cells).
+        """
         means = [above[:, s].abs().mean(1, keepdim=True).expand(-1, s.stop - s.start) for s in self.spans]
         return torch.cat(means, 1)
 

@@ -55,7 +55,7 @@ class OpenReport:
         >>> part = OpenPart([0.0, 0.25], [1.0, 0.5], splits, -0.1)
         >>> OpenReport(300, 60.0, 0.75, part, layer=("relu_2", 0.5)).said()
         '300 subproblems were not enough (5 per second); the worst open one lacks 0.1: input 1 from 0.25 to 0.5, \
-        1 cell of a layer; 75 % is settled: the rest may take 20 s more; relu_2 loses most there (50 %)'
+1 cell of a layer; 75 % is settled: the rest may take 20 s more; relu_2 loses most there (50 %)'
         >>> OpenReport(300, 60.0, 0.75, part, rounding=True).said().split("; ")[-1]
         'rounding decides there: more time will not help, a smaller box of inputs may'
         """

@@ -218,7 +218,10 @@ def run_model(
 
 
 def _block_size(graph: onnx.GraphProto) -> int | None:
-    """Return the channels of a block of com.microsoft.nchwc; None without its operators, or where no file says it."""
+    """Return the channels of a block of com.microsoft.nchwc.
+
+    None where the graph has no operators of that domain, or where none says it.
+    """
     if all(node.domain != BLOCKED for node in graph.node):
         return None
     from .blocked import block_size
