@@ -158,7 +158,10 @@ class CroppedGraph:
         return peak
 
     def _computed_shape(self, p: int) -> Shape:
-        """Return the shape that node p is computed in, before it is sliced to its box."""
+        """Return the shape that node p is computed in, before it is sliced to its box.
+
+        Of an input or constant, the sizes of its box.
+        """
         return lengths(self.cuts[p].gives if p in self.cuts else self.needs[p])
 
     @cached_property

@@ -107,8 +107,8 @@ class SpatialAxes:
         return tuple(self._whole.values())
 
     def _axis_edges(self, p: int) -> Iterator[Edge]:
-        """Yield the axes of node p that go along an axis of an argument, except one that has shrunk to a single cell
-        which reads them all.
+        """Yield an Edge per axis of node p that goes along an axis of an argument, except one that has shrunk to a
+        single cell which reads them all.
         """
         node, rule = self.graph.nodes[p], self.rules[p]
         for a, links in zip(node.args, rule.args, strict=True):

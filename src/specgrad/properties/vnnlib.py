@@ -31,7 +31,10 @@ def read(path: str | Path) -> Property:
 
 
 def text_of(path: str | Path) -> str:
-    """Return the text of a file, decompressed if its name ends in .gz; PropertyError if it cannot be read."""
+    """Return the text of a file, decompressed if its name ends in .gz; PropertyError if it is damaged or no UTF-8.
+
+    OSError passes.
+    """
     path = Path(path)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:

@@ -89,7 +89,11 @@ def _has_few_factors(*args: Ball) -> bool:
 
 
 def mul_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Return the ball of a product; by a power of two, of a known number, it is exact."""
+    """Return the ball of a product.
+
+    In cells where one factor is a power of two and the other known exactly, the radius is 0, unless the product is
+    subnormal or too large, or of many factors that a runtime may reorder.
+    """
     ball = linear_rule(context, op, args, params)
     form, size = context.arithmetic.format, np.abs(ball.value)
     exact = (is_near_power_of_two(context, args[0]) & (args[1].radius == 0)) | (

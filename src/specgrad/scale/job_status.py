@@ -67,7 +67,9 @@ def crashes(where: Any) -> Iterator[dict[str, Any]]:
 
 
 def digest(where: Any) -> str:
-    """Return the SHA-256 of all results in `where` with their shard numbers, as hex."""
+    """Return the SHA-256, as hex, of all results in `where`, the records of a job, with their shard numbers and
+    lengths.
+    """
     sha = hashlib.sha256()
     for i, data in results(where):
         sha.update(f"{i} {len(data)}\n".encode() + data)

@@ -161,7 +161,10 @@ class AllReduceSum(torch.autograd.Function):
 
 
 class AllReduceMax(torch.autograd.Function):
-    """Autograd function: maximum over `axes` and all ranks, NaN if a cell is; ties over all ranks as in amax."""
+    """Autograd function: maximum over `axes` and all ranks, NaN if a cell is.
+
+    All ranks' maximisers receive the cotangent, or share it if ties are "split".
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, token: Tensor, link: Link, axes: Shape, ties: str) -> Any:

@@ -504,7 +504,7 @@ def _open_part(case: Case, outcome: Any, x: int) -> OpenPart | None:
 
 
 def _margin(bound: float, limit: Fraction) -> float:
-    """bound - limit, with the right sign even where it rounds to 0."""
+    """Return bound - limit as a float, with the right sign even where it rounds to 0."""
     if not np.isfinite(bound):
         return bound
     exact = Fraction(bound) - limit

@@ -41,8 +41,9 @@ def read_media(path: Path, wanted: ModelInput, how: str | None) -> tuple[Array, 
 def _read_image(path: Path, wanted: ModelInput, dims: Dims, how: str | None) -> tuple[Array, str]:
     """Return an image in the input's layout, of its size where the model says one, and how it became numbers, in words.
 
-    `wanted` is the input, `dims` its sizes, `how` a name of PREPROCESSINGS; ParameterError if None, but for bytes, and
-    unless "raw" for bytes.
+    `wanted` is the input, `dims` its sizes, `how` a name of PREPROCESSINGS; bytes (uint8) are read "raw".
+
+    ParameterError if `how` is None for an input of another type, or not "raw" for bytes.
     """
     if wanted.dtype == "uint8":
         how = how or "raw"

@@ -218,7 +218,10 @@ def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, call: LinearPrimi
 
 
 def _transpose(gy: Any, *args: Any, call: LinearPrimitive) -> list[Any]:
-    """Return the cotangents of the undefined arguments of the primitive `call`, from gy; None for the others."""
+    """Return, per argument of the primitive `call`, its cotangent from gy if JAX left it undefined.
+
+    None for the others.
+    """
     missing = [i for i, a in enumerate(args) if ad.is_undefined_primal(a)]
     if type(gy) is ad.Zero:
         return [ad.Zero(a.aval) if ad.is_undefined_primal(a) else None for a in args]

@@ -42,7 +42,7 @@ def excerpt(value: Any) -> str:
 
 
 def canonical(data: Any) -> bytes:
-    """Return data as JSON bytes in its one allowed spelling."""
+    """Return data as JSON bytes in its one allowed spelling: ASCII, keys sorted, no spaces, a line break at the end."""
     return (json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True) + "\n").encode()
 
 

@@ -189,7 +189,9 @@ class Winner:
         return lines.decided(self.i, boxes, cells, new, self.maximum.shaped(after))
 
     def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
-        """Return all subproblems; in boxes[k], window cells[k] loses the taps that cannot win on this side."""
+        """Return new subproblems, as many as `problems`: in number boxes[k], the window of cell cells[k] is without the
+        taps that cannot win on `side`.
+        """
         return problems.without(self.i, boxes, cells, self._tap_intervals_after(problems, boxes, cells, side)[1])
 
     def cut(self, problems: Problems, box: int, cell: int) -> Split:

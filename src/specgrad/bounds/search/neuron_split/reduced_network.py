@@ -68,7 +68,7 @@ class Objectives:
     constant: Tensor
 
     def chosen(self, index: Tensor) -> Objectives:
-        """Return the objectives of the subproblems at `index`."""
+        """Return the objectives of the subproblems at `index`, positions along the first axis."""
         return Objectives(self.inputs[index], self.cells[index], self.constant[index])
 
 

@@ -73,7 +73,7 @@ class OpenReduced:
 
     @property
     def better(self) -> ImprovedBounds:
-        """Bound, parameters and scores as ImprovedBounds."""
+        """Return `bound`, `chosen` and `scores` as ImprovedBounds; no copies."""
         return ImprovedBounds(self.bound, self.chosen, self.scores)
 
     def take(self, index: Tensor | slice) -> OpenReduced:

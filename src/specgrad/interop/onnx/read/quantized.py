@@ -316,7 +316,10 @@ def _qlinear_global_average_pool(c: OnnxNode) -> Value:
 
 @contributed("QLinearAveragePool", 5, 5, note="channels_last=0; averages in float32")
 def _qlinear_average_pool(c: OnnxNode) -> Value:
-    """Convert ONNX QLinearAveragePool. Refused: channels last."""
+    """Convert ONNX QLinearAveragePool: the float32 mean of the dequantised window, quantised by inputs 3 and 4.
+
+    Refused: channels last.
+    """
     _require_channels_first(c)
     divisor = "padded" if c.flag("count_include_pad") else "inside"
     x = _dequantize_float(c, 0, 1, 2)
