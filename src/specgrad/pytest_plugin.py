@@ -24,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the command line."""
     group = parser.getgroup("specgrad", "kernels against what they must compute")
     group.addoption("--conforms-seed", type=int, metavar="N", help="draw other inputs in every test with `conforms`")
+    group.addoption("--conforms-cells", metavar="N", help="judge about N drawn cells of large results; all: all cells")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -78,8 +79,9 @@ def conforms(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 def _typed_options(config: pytest.Config) -> dict[str, Any]:
     """Return the options of assert_conforms that the command line gives."""
-    seed = config.getoption("--conforms-seed")
-    return {} if seed is None else {"seed": seed}
+    seed, cells = config.getoption("--conforms-seed"), config.getoption("--conforms-cells")
+    typed = {} if seed is None else {"seed": seed}
+    return typed if cells is None else {**typed, "cells": None if cells == "all" else int(cells)}
 
 
 def _as_options(marked: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from specgrad.graph.drawing.summary import multiply_adds
 from specgrad.graph.graph import CONSTANT, Graph
 from specgrad.partition.cell_lines import CellLine, cell_line
 from specgrad.partition.cropped_graph import CroppedGraph, crop_to_boxes
@@ -18,7 +19,8 @@ from specgrad.window.footprint import Box, BoxRule, lengths, whole
 
 from .cell_sample import CellSampler, Selection, Sort
 
-MAX_COST = 2**23  # cells of all nodes that a check computes: a few seconds
+MAX_COST = 2**25  # cells of all nodes that a sample computes: a few seconds
+MAX_WHOLE = 2**21  # beyond so many cells of all nodes, a sample is judged
 MUCH_MORE = 8  # times the cost: an axis that takes less is taken whole
 MULTIPLY_ADDS = 16  # that count as one cell
 MAX_WIDTH = 1024  # drawn positions along an axis, of one selection
@@ -110,7 +112,7 @@ class OutputReference:
         for one that is left out because of its cost.
         """
         everything = self.crop_box(whole(self.shape))
-        if cells is None or everything.cost <= MAX_COST // 4:
+        if cells is None or everything.cost <= MAX_WHOLE:
             yield Selection(tuple(np.arange(n) for n in self.shape)), everything
             return
         sampler = CellSampler(self.shape, self.sorts, seed)
@@ -143,6 +145,12 @@ class OutputReference:
                 break
             width *= 2
         return width
+
+
+def is_judged_whole(graph: Graph) -> bool:
+    """Return whether a graph is so small that all cells of its outputs are judged."""
+    work = sum(multiply_adds(n, graph.nodes) for n in graph.nodes)
+    return sum(math.prod(n.shape) for n in graph.nodes) + work // MULTIPLY_ADDS <= MAX_WHOLE
 
 
 def read_cells(array: Any, positions: tuple[Array, ...]) -> Array:

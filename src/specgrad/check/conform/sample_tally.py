@@ -14,7 +14,7 @@ from specgrad.rounding import Ball
 from specgrad.rounding.usual_error import UsualError, usual_error
 from specgrad.scalar import Array
 
-from ..verdicts.judge import Verdict, judge_array, worst
+from ..verdicts.judge import Verdict, judge_array, mismatches, worst
 from ..verdicts.usual import Usual, compare, is_estimated
 from .cell_sample import Selection
 
@@ -37,6 +37,22 @@ class ErrorSample:
     usual: Usual | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class JudgedPart:
+    """A selection of cells that was judged.
+
+    selection   which cells of the output
+    got, ball   what the kernel wrote there, and what is allowed
+    graph, arrays   the reference cropped to them, and its inputs
+    """
+
+    selection: Selection
+    got: Array
+    ball: Ball
+    graph: Graph
+    arrays: Sequence[Array]
+
+
 @dataclass(eq=False)
 class SampleTally:
     """The findings on one output, called `name`, that has so many `cells`.
@@ -48,6 +64,8 @@ class SampleTally:
     left_out    selections of borders and tile edges that cost too much
     seen, allowed   error and allowance of the cell whose error is the largest part of its allowance
     complete    whether all cells were judged
+    wrong       cells, of those judged, that nothing explains
+    part        the selection in which the worst verdict was found
     sums        number of cells, sum of errors, of errors times values, and of squared values
     beside      per selection, got, value, deviation, and which cells count; while there is room
     alike       whether terms of some sum come in runs of equal ones (specgrad.rounding.usual_error)
@@ -63,21 +81,25 @@ class SampleTally:
     seen: float = 0.0
     allowed: float = 0.0
     complete: bool = False
+    wrong: int = 0
+    part: JudgedPart | None = None
     sums: Array = field(default_factory=lambda: np.zeros(4))
     beside: list[tuple[Array, ...]] = field(default_factory=list)
     alike: bool = False
 
-    def add(self, selection: Selection, got: Array, ball: Ball) -> None:
-        """Add to counts and worst verdict what is said of a selection of cells, of which a kernel wrote `got`.
-
-        `ball` holds them.
-        """
+    def add(self, part: JudgedPart) -> None:
+        """Add to counts and worst verdict what is said of a selection of cells."""
+        selection, got, ball = part.selection, part.got, part.ball
         verdict = judge_array(self.name, got, ball)
         here = tuple(int(p[i]) for p, i in zip(selection.positions, verdict.index, strict=False))
         verdict = replace(verdict, index=here) if verdict.index else verdict
         if verdict.ratio > self.verdict.ratio or not self.judged:
             self.seen, self.allowed = abs(verdict.actual - verdict.expected), verdict.allowed
-        self.verdict = worst([self.verdict, verdict])
+        before, self.verdict = self.verdict, worst([self.verdict, verdict])
+        if self.part is None or self.verdict is not before:
+            self.part = part
+        if verdict.kind == "differs":
+            self.wrong += int(np.count_nonzero(mismatches(got, ball)))
         self.judged += selection.count
         self.draws += selection.draws
         self.complete = self.complete or selection.count == self.cells

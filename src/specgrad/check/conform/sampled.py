@@ -21,11 +21,11 @@ from specgrad.rounding import Arithmetic
 from specgrad.scalar import Array
 
 from ..verdicts.defined_values import as_far_as_defined
-from ..verdicts.judge import Verdict, expected_balls, worst
+from ..verdicts.judge import Verdict, allowed_balls, worst
 from .cell_sample import Selection
 from .cropped_reference import CroppedReference, OutputReference, read_cells
 from .error_boxes import error_boxes
-from .sample_tally import ErrorSample, SampleTally
+from .sample_tally import ErrorSample, JudgedPart, SampleTally
 
 MAX_SELECTION = 2**28  # cells of all nodes of one selection: more do not fit into memory
 
@@ -116,14 +116,23 @@ class SampledReference:
         """
         if len(outputs) != len(self.outputs):
             raise ShapeError("sampled", f"the reference has {len(self.outputs)} outputs; got {len(outputs)}")
+        names = [f"output {k}" for k in range(len(outputs))] if len(outputs) > 1 else ["output"]
+        return verdict_of(self.tallies(arguments, dict(zip(names, outputs, strict=True)), cells, seed), seed)
+
+    def tallies(
+        self, arguments: Sequence[Any], outputs: Mapping[str, Any], cells: int | None, seed: int
+    ) -> list[SampleTally]:
+        """Return what is found in each of the last outputs of the graph, given by name; ParameterError for cells < 1.
+
+        arguments, cells and seed are those of `judge`.
+        """
         if cells is not None and cells < 1:
             raise ParameterError("sampled", f"cells must be at least 1; got {cells}", rule="P5")
-        given = self.arrays(arguments)
-        names = [f"output {k}" for k in range(len(outputs))] if len(outputs) > 1 else ["output"]
-        tallies = [SampleTally(name, one.size) for name, one in zip(names, self.outputs, strict=True)]
-        for tally, one, got in zip(tallies, self.outputs, outputs, strict=True):
+        given, asked = self.arrays(arguments), self.outputs[-len(outputs) :]
+        tallies = [SampleTally(name, one.size) for name, one in zip(outputs, asked, strict=True)]
+        for tally, one, got in zip(tallies, asked, outputs.values(), strict=True):
             self._judge_output(tally, one, given, got, cells, seed)
-        return _verdict_of(tallies, seed)
+        return tallies
 
     def arrays(self, arguments: Sequence[Any]) -> dict[int, Any]:
         """Return the arguments of a call, and the graph's constants, by position; raise ShapeError for wrong ones."""
@@ -160,15 +169,17 @@ class SampledReference:
         """
         read = {p: read_cells(given[p], positions) for p, positions in cropped.positions.items()}
         graph = cropped.cut.graph_with_constants({p: read[p] for p in cropped.constants})
-        arrays = [read[p] for p in cropped.inputs]
-        (ball,) = expected_balls(graph, arrays, self.arithmetic, self.backend, self.formats)
-        tally.add(selection, got, as_far_as_defined(ball, graph, arrays))
+        kinds = {p: np.int64 if self.graph.nodes[p].kind == "index" else np.float64 for p in cropped.inputs}
+        arrays = [read[p].astype(kind) for p, kind in kinds.items()]
+        (ball,) = allowed_balls(graph, arrays, self.arithmetic, self.backend, self.formats)
+        ball = as_far_as_defined(ball, graph, arrays)
+        tally.add(JudgedPart(selection, got, ball, graph, arrays))
         a = self.arithmetic
         if (a.dtype, a.operands, a.accumulate) == ("float32", None, None) and not self.formats:
             tally.add_usual(graph, arrays, got, self.backend)
 
 
-def _verdict_of(tallies: Sequence[SampleTally], seed: int) -> SampledVerdict:
+def verdict_of(tallies: Sequence[SampleTally], seed: int) -> SampledVerdict:
     """Return the verdict on all outputs, whose `tallies` were sampled with this seed: the worst of them."""
     top = max(tallies, key=lambda t: t.verdict.ratio, default=SampleTally("", 0))
     return SampledVerdict(

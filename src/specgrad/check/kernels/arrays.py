@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -12,16 +13,17 @@ from specgrad.errors import ParameterError, need
 from specgrad.rounding.formats.number_format import SHORT
 from specgrad.scalar import Array
 
+MANY_CELLS = 2**20  # of an array: beyond, it is handed out as it lies, without memory around it
 GUARD = 64  # cells before and behind a contiguous array, which no kernel may read or write
 LAYOUTS = ("contiguous", "strided", "transposed")
-Give = Callable[[Array, str], Any]  # an array of numbers of that format, as the kernel takes them
+Give = Callable[[Array, str], Any]  # an array of numbers of that format, as the kernel takes them; perhaps itself
 
 
 def _as_numpy_type(a: Array, dtype: str) -> Any:
     """Return the array a in the type `dtype`; raise ParameterError for types that NumPy lacks."""
     if dtype in SHORT:
         raise ParameterError("arrays", f'NumPy has no {dtype}; give arrays="torch", "jax" or "ml_dtypes"', rule="P5")
-    return a.astype(dtype)
+    return a.astype(dtype, copy=False)
 
 
 def _as_ml_dtypes(a: Array, dtype: str) -> Any:
@@ -29,7 +31,7 @@ def _as_ml_dtypes(a: Array, dtype: str) -> Any:
     need("ml_dtypes", "NumPy arrays of bfloat16 or float8 need")
     import ml_dtypes
 
-    return a.astype(getattr(ml_dtypes, dtype) if dtype in SHORT else dtype)
+    return a.astype(getattr(ml_dtypes, dtype) if dtype in SHORT else dtype, copy=False)
 
 
 def _as_torch_tensor(a: Array, dtype: str) -> Any:
@@ -37,7 +39,7 @@ def _as_torch_tensor(a: Array, dtype: str) -> Any:
     need("torch", "tensors of PyTorch need")
     import torch
 
-    return torch.from_numpy(a.copy()).to(getattr(torch, dtype))
+    return torch.from_numpy(a if a.flags.writeable else a.copy()).to(getattr(torch, dtype))
 
 
 def _as_jax_array(a: Array, dtype: str) -> Any:
@@ -88,17 +90,17 @@ class HandedOut:
 
     view    the input
     base    all memory around it, which holds NaN (of integers the largest) beside the input
-    before  the bytes of that memory before the call
+    before  a digest of that memory before the call
     """
 
     view: Any
     base: Any
-    before: bytes
+    before: int
 
     @property
     def is_changed(self) -> bool:
         """Whether the kernel has written into the input, or beside it."""
-        return _bytes_of(self.base) != self.before
+        return _digest(self.base) != self.before
 
 
 def hand_out(a: Array, layout: str, give: Give, dtype: str) -> HandedOut:
@@ -117,25 +119,25 @@ def hand_out(a: Array, layout: str, give: Give, dtype: str) -> HandedOut:
         base = give(whole, dtype)
         view = base[..., ::2]
     elif layout == "transposed" and a.ndim > 1:
-        base = give(np.ascontiguousarray(a.T), dtype)
+        base = give(np.array(a.T, order="C"), dtype)
         view = base.permute(*reversed(range(a.ndim))) if hasattr(base, "permute") else base.T
+    elif a.size > MANY_CELLS:
+        base = view = give(a, dtype)
     else:
         whole = np.full(a.size + 2 * GUARD, beside, a.dtype)
         whole[GUARD : GUARD + a.size] = a.ravel()
         base = give(whole, dtype)
         view = base[GUARD : GUARD + a.size].reshape(a.shape)
-    return HandedOut(view, base, _bytes_of(base))
+    return HandedOut(view, base, _digest(base))
 
 
-def _bytes_of(base: Any) -> bytes:
-    """Return a copy of the bytes of `base`, an array or tensor; none of a JAX array, which nobody can change."""
-    if isinstance(base, np.ndarray):
-        return base.tobytes()
-    if not hasattr(base, "untyped_storage"):
-        return b""
-    import torch
+def _digest(base: Any) -> int:
+    """Return a checksum of the bytes of `base`, an array or tensor; 0 of a JAX array, which nobody can change."""
+    if hasattr(base, "untyped_storage"):
+        import torch
 
-    return bytes(base.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        base = base.contiguous().reshape(-1).view(torch.uint8).numpy()
+    return crc32(np.ascontiguousarray(base).reshape(-1).view(np.uint8).data) if isinstance(base, np.ndarray) else 0
 
 
 def check_layouts(layouts: Any) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from specgrad.interop.model import array_of
 from specgrad.rounding import FORMATS, Arithmetic
 
 from ..verdicts.judge import Verdict
-from .arrays import library_of, to_numpy, type_name
+from .arrays import MANY_CELLS, library_of, to_numpy, type_name
 from .case import KernelCase
 from .draw_inputs import InputShapes, check_formats, drawn_cases, to_format, usual_count
 from .examine import Kernel, ReferenceExaminer
@@ -63,10 +63,10 @@ class KernelTest:
         """
         answer = examiner.examine(case)
         if answer.passes or (self.may_refuse and answer.verdict.kind == "refuses"):
-            self.done.add(answer.verdict)
+            self.done.add(answer.verdict, answer.samples)
             return
         small = answer
-        if shrink and examiner.is_live:
+        if shrink and examiner.is_live and not answer.samples:
             small = shrink_case(answer, examiner.examine, seconds=SHRINK_SECONDS)
         explained = examiner.explained(answer)
         script = repeat_script(small, examiner.kernel, examiner.arrays)
@@ -205,7 +205,8 @@ def check_by_reference(
             raise ParameterError("formats", "go with shapes; arrays have their own", rule="P5")
         case = given_case(inputs)
         asked = test(arrays or given_library(inputs), check_arithmetic(case, arithmetic))
-        return asked.run(case.in_layout(layout) for layout in (layouts if asked.examiner.is_live else layouts[:1]))
+        several = asked.examiner.is_live and case.cells <= MANY_CELLS
+        return asked.run(case.in_layout(layout) for layout in (layouts if several else layouts[:1]))
     usual = "float32" if arithmetic is None else arithmetic.dtype
     drawn = InputShapes(shapes, check_formats(shapes, formats, usual))
     general = arithmetic or Arithmetic(formats if isinstance(formats, str) else "float32")

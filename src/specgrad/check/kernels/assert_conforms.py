@@ -37,6 +37,7 @@ def assert_conforms(
     seed: int = 0,
     may_refuse: bool = True,
     check_dtype: bool = True,
+    cells: int | None = 4096,
 ) -> ConformanceSummary:
     """Raise ConformanceError (an AssertionError) unless every answer of `kernel` is exact or explained by rounding.
 
@@ -66,6 +67,8 @@ def assert_conforms(
     may_refuse  whether the kernel may raise NotImplementedError for what it does not offer; at least one question must
                 be answered. The result says how many were
     check_dtype whether results must be of the format of `arithmetic`
+    cells       how many cells of a large result are judged: all corners, borders and edges of tiles, and about so many
+                that `seed` draws; None: all cells
 
     >>> assert_conforms(lambda x: np.maximum(x, 0), "relu")
     relu: 400 of 400 questions answered (400 exact)
@@ -91,7 +94,7 @@ def assert_conforms(
     source = OPERATORS[reference] if isinstance(reference, str) and reference in OPERATORS else reference
     meaning = Reference(source, reference if source is not reference else None)
     return check_by_reference(
-        partial(ReferenceExaminer, kernel, meaning, check_dtype=check_dtype),
+        partial(ReferenceExaminer, kernel, meaning, check_dtype=check_dtype, cells=cells, seed=seed),
         meaning.declared_shapes() if inputs is None else inputs,
         gradient=gradient, formats=formats, arrays=arrays, arithmetic=arithmetic, layouts=check_layouts(layouts),
         count=count, seed=seed, may_refuse=may_refuse,

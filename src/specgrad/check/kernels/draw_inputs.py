@@ -16,12 +16,12 @@ from specgrad.scalar import Array
 from specgrad.window import Shape
 
 from ..cases.generate import DATA
+from .arrays import MANY_CELLS
 from .case import KernelCase
 
 Draw = Callable[[np.random.Generator, Shape], Array]
 OPEN_SIZES = (1, 2, 3, 5, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
 """What an open size is at first: ends of usual tiles and their neighbours."""
-MANY_CELLS = 2**20  # of all inputs: beyond, only KINDS_OF_MANY are drawn, and memory is laid out in one way
 KINDS_OF_MANY = ("gaussian", "integers")
 
 

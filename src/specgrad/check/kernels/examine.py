@@ -16,6 +16,9 @@ from specgrad.interop.model import array_of
 from specgrad.rounding import Arithmetic, Ball
 from specgrad.scalar import Array
 
+from ..conform.cropped_reference import is_judged_whole
+from ..conform.sample_tally import SampleTally
+from ..conform.sampled import SampledReference
 from ..runtimes import NotOffered
 from ..verdicts.arithmetic_classes import reclassify
 from ..verdicts.defined_values import as_far_as_defined, defines_nan
@@ -38,17 +41,32 @@ class JudgedResult:
     got       what the kernel returned, as numbers
     ball      the exact values, and how far a correct result may be from each
     verdict   the worst cell's
+    sample    of a large result, what is found in a sample; `got` and `ball` are of the selection with the worst cell
     """
 
     name: str
     got: Array
     ball: Ball
     verdict: Verdict
+    sample: SampleTally | None = None
+
+    @classmethod
+    def of_sample(cls, tally: SampleTally) -> JudgedResult:
+        """Return the result of which a sample was judged."""
+        part = tally.part
+        got, ball = (part.got, part.ball) if part else (np.zeros(0), Ball(np.zeros(0), np.zeros(0)))
+        return cls(tally.name, got, ball, tally.verdict, tally)
 
     @property
     def wrong(self) -> Array:
         """Return the mask of cells that no rounding explains."""
         return mismatches(self.got, self.ball)
+
+    def place(self, index: Sequence[Any]) -> tuple[int, ...]:
+        """Return the place in the whole result of the cell of `got` at an index."""
+        if self.sample is None or self.sample.part is None:
+            return tuple(int(i) for i in index)
+        return tuple(int(p[i]) for p, i in zip(self.sample.part.selection.positions, index, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +87,11 @@ class Examination:
     graph: Graph | None = field(default=None, repr=False)
 
     @property
+    def samples(self) -> list[SampleTally]:
+        """Return what is found in samples of large results."""
+        return [r.sample for r in self.results if r.sample is not None]
+
+    @property
     def passes(self) -> bool:
         """Return whether the answer is right, as far as it can be judged."""
         return self.verdict.kind in ("exact", "rounding", "cannot tell")
@@ -86,13 +109,23 @@ class ReferenceExaminer:
     arrays      whose arrays the kernel takes: "numpy", "torch" or "jax"
     arithmetic  the formats and sums that it may use
     check_dtype whether results must be of the format of `arithmetic`
+    cells, seed how many cells of a large result are drawn to be judged (None: all), and by which seed
     """
 
     def __init__(
-        self, kernel: Any, reference: Reference, arrays: str, arithmetic: Arithmetic, *, check_dtype: bool = True
+        self,
+        kernel: Any,
+        reference: Reference,
+        arrays: str,
+        arithmetic: Arithmetic,
+        *,
+        check_dtype: bool = True,
+        cells: int | None = None,
+        seed: int = 0,
     ) -> None:
         self.kernel, self.reference, self.arithmetic = kernel, reference, arithmetic
         self.arrays, self.give, self.check_dtype = arrays, giver(arrays), check_dtype
+        self.cells, self.seed = cells, seed
 
     @property
     def is_live(self) -> bool:
@@ -101,8 +134,12 @@ class ReferenceExaminer:
 
     def of_gradient(self, gradient: Kernel) -> ReferenceExaminer:
         """Return what asks the function `gradient` for the cotangents of the inputs."""
-        meaning = self.reference.of_gradient()
-        return ReferenceExaminer(gradient, meaning, self.arrays, self.arithmetic, check_dtype=self.check_dtype)
+        return self._with(kernel=gradient, reference=self.reference.of_gradient())
+
+    def _with(self, **changed: Any) -> ReferenceExaminer:
+        """Return an examiner that differs in some parameters."""
+        names = ("kernel", "reference", "arrays", "arithmetic", "check_dtype", "cells", "seed")
+        return ReferenceExaminer(**{**{name: getattr(self, name) for name in names}, **changed})
 
     def is_defined(self, case: KernelCase) -> bool:
         """Return whether the reference says what becomes of the NaN that the case holds, if any."""
@@ -117,10 +154,11 @@ class ReferenceExaminer:
         raised one.
         """
         graph = self.graph(case)
-        given = [hand_out(a, case.layout, self.give, case.formats[name]) for name, a in case.arrays.items()]
+        asked = case.arrays.items() if self.is_live else ()
+        given = [hand_out(a, case.layout, self.give, case.formats[name]) for name, a in asked]
         try:
             views = [g.view for g in given]
-            returned = self._run([views[-1], *views[:-1]] if case.gradient else views)
+            returned = self._run([*views[-1:], *views[:-1]] if case.gradient else views)
             named = self._named(returned, graph, case)
         except (NotImplementedError, NotOffered) as error:
             return Examination(case, Verdict("refuses", detail=str(error)), error=error, graph=graph)
@@ -130,7 +168,7 @@ class ReferenceExaminer:
         if isinstance(named, Verdict):
             return Examination(case, named, graph=graph)
         results = self._judged(named, graph, case)
-        faults = [_written_verdict(n) for n, g in zip(case.arrays, given, strict=True) if g.is_changed]
+        faults = [_written_verdict(n) for n, g in zip(case.arrays, given, strict=False) if g.is_changed]
         return Examination(case, worst([*faults, *(r.verdict for r in results)]), results, graph=graph)
 
     def _run(self, arrays: Sequence[Any]) -> Any:
@@ -140,8 +178,8 @@ class ReferenceExaminer:
         with np.errstate(all="ignore"):  # some cases hold NaN and infinities on purpose
             return self.kernel(*arrays)
 
-    def _named(self, returned: Any, graph: Graph, case: KernelCase) -> list[tuple[str, Array]] | Verdict:
-        """Return what the kernel `returned` as (name, numbers) per result of the graph.
+    def _named(self, returned: Any, graph: Graph, case: KernelCase) -> list[tuple[str, Any]] | Verdict:
+        """Return what the kernel `returned` as (name, numbers) per result of the graph; large ones as they are.
 
         The verdict on results that are none, too few, or of another type.
         """
@@ -156,9 +194,8 @@ class ReferenceExaminer:
             if self.check_dtype and (text := self._type_fault(name, part, graph.nodes[position].kind)):
                 return Verdict("differs", np.inf, "type", name, detail=text)
             try:
-                answer.append(
-                    (name, array_of(to_numpy(part), name, "the kernel").copy())
-                )  # a view may change with the next call
+                large = self._is_sampled(graph) and type_name(part)  # read where it lies
+                answer.append((name, part if large else array_of(to_numpy(part), name, "the kernel").copy()))
             except ParameterError as error:
                 return Verdict("differs", np.inf, "type", name, detail=str(error))
         return answer
@@ -177,8 +214,16 @@ class ReferenceExaminer:
         must = self.arithmetic.dtype
         return "" if got == must else f"{name} is of {got}, must be of {must} (check_dtype=False lets it pass)"
 
-    def _judged(self, named: Sequence[tuple[str, Array]], graph: Graph, case: KernelCase) -> list[JudgedResult]:
+    def _is_sampled(self, graph: Graph) -> bool:
+        """Return whether the graph's results are so large that a sample of their cells is judged."""
+        return self.cells is not None and not is_judged_whole(graph)
+
+    def _judged(self, named: Sequence[tuple[str, Any]], graph: Graph, case: KernelCase) -> list[JudgedResult]:
         """Return the results `named`, each beside its ball, with its verdict."""
+        if self._is_sampled(graph):
+            reference = SampledReference(graph, self.arithmetic, self._backend(graph), self.reference.formats(graph))
+            tallies = reference.tallies(list(case.arrays.values()), dict(named), self.cells, self.seed)
+            return list(map(JudgedResult.of_sample, tallies))
         inputs, formats = case.numbers(graph), self.reference.formats(graph)
         with np.errstate(all="ignore"):
             balls = allowed_balls(graph, inputs, self.arithmetic, self._backend(graph), formats)
@@ -204,21 +249,33 @@ class ReferenceExaminer:
         if answer.graph is None or not answer.results or answer.verdict.fault not in ("value", "infinity", "nan"):
             return answer.verdict
         if self.arithmetic.dtype == "float32":
-            graph, names, outputs = answer.graph, [r.name for r in answer.results], [r.got for r in answer.results]
-            observed = Observation(graph, answer.case.numbers(graph), outputs, names, self._backend(graph))
-            verdict = reclassify(answer.verdict, observed, self.arithmetic)
-            one_pass = len(outputs) == 1 and judge_one_pass(verdict, graph, observed.inputs, outputs[0], accepted=False)
+            observed = self._observed(answer, answer.graph)
+            verdict, outputs = reclassify(answer.verdict, observed, self.arithmetic), observed.outputs
+            inputs = observed.inputs
+            one_pass = len(outputs) == 1 and judge_one_pass(verdict, observed.graph, inputs, outputs[0], accepted=False)
             return one_pass or verdict
         return self._explained_by_sums(answer)
+
+    def _observed(self, answer: Examination, graph: Graph) -> Observation:
+        """Return what was computed; of a large result the selection with the worst cell."""
+        worst_one = next(r for r in answer.results if r.verdict.kind == "differs")
+        if worst_one.sample is not None and (part := worst_one.sample.part) is not None:
+            return Observation(part.graph, part.arrays, [part.got], [worst_one.name], self._backend(part.graph))
+        names, outputs = [r.name for r in answer.results], [r.got for r in answer.results]
+        return Observation(graph, answer.case.numbers(graph), outputs, names, self._backend(graph))
 
     def _explained_by_sums(self, answer: Examination) -> Verdict:
         """Return the verdict as "other arithmetic" if sums in the format itself, not in a wider one, explain it."""
         if self.arithmetic.accumulate is None or answer.graph is None:
             return answer.verdict
-        narrow = replace(self.arithmetic, accumulate=None)
-        other = ReferenceExaminer(self.kernel, self.reference, self.arrays, narrow)
-        judged = other._judged([(r.name, r.got) for r in answer.results], answer.graph, answer.case)
-        if SEVERITY.index(worst([r.verdict for r in judged]).kind) > SEVERITY.index("cannot tell"):
+        narrow, observed = replace(self.arithmetic, accumulate=None), self._observed(answer, answer.graph)
+        formats = self.reference.formats(answer.graph)
+        balls = allowed_balls(observed.graph, list(observed.inputs), narrow, observed.backend, formats)
+        balls = [
+            as_far_as_defined(ball, observed.graph, list(observed.inputs)) for ball in balls[-len(observed.outputs) :]
+        ]
+        judged = map(judge_array, observed.names, observed.outputs, balls)
+        if SEVERITY.index(worst(list(judged)).kind) > SEVERITY.index("cannot tell"):
             return answer.verdict
         name = f"{self.arithmetic.dtype}-sums"
         text = f"explained by sums in {self.arithmetic.dtype}, not by sums in {self.arithmetic.accumulate}"

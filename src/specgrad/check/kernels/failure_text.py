@@ -10,6 +10,7 @@ import numpy as np
 from specgrad.scalar import Array
 
 from ..verdicts.judge import Verdict
+from .arrays import MANY_CELLS
 from .case import KernelCase
 from .examine import Examination, JudgedResult
 
@@ -48,13 +49,20 @@ def _comparison(failure: Examination) -> list[str]:
         if result.got.shape != result.ball.value.shape:
             continue
         wrong = result.wrong
-        count = np.count_nonzero(wrong)
-        if not count:
+        if not wrong.any():
             continue
-        share = f"{100 * count / wrong.size:.1f}%"
-        lines.append(f"Mismatched cells of {result.name}: {count:,} of {wrong.size:,} ({share})")
+        lines.append(f"Mismatched cells of {result.name}: {_count(result, wrong)}")
         lines += _greatest(result, wrong)
     return lines
+
+
+def _count(result: JudgedResult, wrong: Array) -> str:
+    """Return how many cells of a result are wrong, of how many, and how many more a sample left out."""
+    count, judged = int(np.count_nonzero(wrong)), wrong.size
+    if (sample := result.sample) is not None:
+        count, judged = sample.wrong, sample.judged
+    text = f"{count:,} of {judged:,} ({100 * count / judged:.1f}%)"
+    return text if sample is None or sample.complete else f"{text} that were judged, of {sample.cells:,}"
 
 
 def _greatest(result: JudgedResult, wrong: Array) -> list[str]:
@@ -73,7 +81,7 @@ def _greatest(result: JudgedResult, wrong: Array) -> list[str]:
 
 def _place(result: JudgedResult, index: Sequence[Any]) -> str:
     """Return the cell `index` of a result as it is written: y[0, 3]; y if it has no axes."""
-    return f"{result.name}[{', '.join(map(str, index))}]" if len(index) else result.name
+    return f"{result.name}[{', '.join(map(str, result.place(index)))}]" if len(index) else result.name
 
 
 def _cell_lines(failure: Examination) -> list[str]:
@@ -84,7 +92,7 @@ def _cell_lines(failure: Examination) -> list[str]:
     result = next((r for r in failure.results if r.name == verdict.result), None)
     if result is None or verdict.fault in ("shape", "type", "written"):
         return [f"  {verdict}"]
-    place = _place(result, verdict.index)
+    place = f"{result.name}[{', '.join(map(str, verdict.index))}]" if verdict.index else result.name
     return [f"  {place} is {verdict.actual!r}, exact {verdict.expected!r}, allowed {verdict.allowed:.3g}"]
 
 
@@ -148,6 +156,8 @@ def _number_lines(a: Array, name: str, dtype: str) -> list[str]:
     """Return lines of source text that make the array a, of type `dtype`, under `name`: constant, by its cells, by the
     few that are not 0, or read from a file.
     """
+    if a.size > MANY_CELLS:
+        return _read_lines(name)
     if a.size > 1 and (a == a.flat[0]).all():
         return [f"{name} = np.full({a.shape}, {_number(a.flat[0])}, {dtype})"]
     places = np.flatnonzero(a != 0)
@@ -157,6 +167,11 @@ def _number_lines(a: Array, name: str, dtype: str) -> list[str]:
     if a.size <= MOST_LITERAL_CELLS:
         cells = ", ".join(map(_number, a.flat))
         return [f"{name} = np.array([{cells}], {dtype}).reshape({a.shape})"]
+    return _read_lines(name)
+
+
+def _read_lines(name: str) -> list[str]:
+    """Return lines that read an array of NumPy from a file."""
     return [f"# of the error that was caught: error.save_inputs()\n{name} = np.load({name + '.npy'!r})"]
 
 

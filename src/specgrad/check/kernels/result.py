@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from ..cases.op_case import OpCase
+from ..conform.sample_tally import SampleTally
 from ..verdicts.judge import Verdict
 from .case import KernelCase
 
@@ -43,6 +45,7 @@ class ConformanceSummary:
     operator        the operator's name, or what the reference is called
     nearest_limit   the verdict "rounding" with the largest share of its allowance used, alone in a list; empty where
                     there was none
+    samples         what was found in samples of large results
 
     >>> ConformanceSummary("relu", Counter(exact=300, refuses=100))
     relu: 300 of 400 questions answered (300 exact, 100 refused)
@@ -51,10 +54,14 @@ class ConformanceSummary:
     operator: str
     counts: Counter[str] = field(default_factory=Counter)
     nearest_limit: list[Verdict] = field(default_factory=list, compare=False)
+    samples: list[SampleTally] = field(default_factory=list, compare=False)
 
-    def add(self, verdict: Verdict) -> None:
-        """Count a verdict in `counts`; keep it in `nearest_limit` if it is the one."""
+    def add(self, verdict: Verdict, samples: Sequence[SampleTally] = ()) -> None:
+        """Count a verdict in `counts`, which rests on these samples of large results; keep it in `nearest_limit` if it
+        is the one.
+        """
         self.counts[verdict.kind] += 1
+        self.samples.extend(samples)
         if verdict.kind == "rounding" and verdict.ratio > self.ratio:
             self.nearest_limit[:] = [verdict]
 
@@ -78,7 +85,25 @@ class ConformanceSummary:
         """The largest error as a part of what is allowed; 0 where all was exact."""
         return self.nearest_limit[0].ratio if self.nearest_limit else 0.0
 
+    def missed(self, share: float) -> float:
+        """Return the largest probability with which a fault in this share of the cells of every result is missed; 0
+        where all cells were judged.
+
+        >>> ConformanceSummary("relu").missed(0.01)
+        0.0
+        """
+        return (1.0 - share) ** self._draws if self._draws else 0.0
+
+    @property
+    def _draws(self) -> int:
+        """The fewest cells that were drawn independently of a result whose cells were not all judged; 0 without one."""
+        return min((s.draws for s in self.samples if not s.complete), default=0)
+
     def __repr__(self) -> str:
         words = {"refuses": "refused"}
         parts = ", ".join(f"{count} {words.get(kind, kind)}" for kind, count in self.counts.most_common())
-        return f"{self.operator}: {self.answered} of {self.asked} questions answered ({parts})"
+        text = f"{self.operator}: {self.answered} of {self.asked} questions answered ({parts})"
+        if not self._draws:
+            return text
+        judged, cells = (sum(getattr(s, name) for s in self.samples) for name in ("judged", "cells"))
+        return f"{text}; by samples: {judged:,} of {cells:,} cells judged, {self._draws:,} drawn independently"
