@@ -33,7 +33,7 @@ def reading() -> str:
         versions = ", ".join(map(str, known.versions))
         rows.append(f"| {name} | {versions} | {attributes(name, known.versions)} | {known.note} |")
     for (domain, name), contributed in sorted(CONTRIBUTED.items()):
-        rows.append(f"| {domain}.{name} | 1 |  | {contributed.operator.note} |")
+        rows.append(f"| {domain or 'ai.onnx'}.{name} | 1 |  | {contributed.operator.note} |")
     return "\n".join(rows)
 
 

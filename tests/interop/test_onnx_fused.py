@@ -27,18 +27,21 @@ def normal(*shape: int) -> np.ndarray:
     return DRAW.normal(size=shape).astype(np.float32)
 
 
-def fused(name: str, inputs: list[Any], outputs: list[str] | None = None, **attributes: Any) -> Any:
+def fused(
+    name: str, inputs: list[Any], outputs: list[str] | None = None, domain: str = "com.microsoft", **attributes: Any
+) -> Any:
     """A model of one node; the first tensor is the input, everything else stands in the file."""
     names = ["" if a is None else f"i{k}" for k, a in enumerate(inputs)]
     results = outputs or ["y"]
     graph = helper.make_graph(
-        [helper.make_node(name, names, results, name="node", domain="com.microsoft", **attributes)],
+        [helper.make_node(name, names, results, name="node", domain=domain, **attributes)],
         "one",
         [info("i0", inputs[0].shape)],
         [info(o, None) for o in results if o],
         [numpy_helper.from_array(a, n) for a, n in list(zip(inputs, names, strict=True))[1:] if n],
     )
-    return helper.make_model(graph, opset_imports=OPSETS, ir_version=9), inputs[0]
+    opsets = OPSETS if domain else [helper.make_opsetid("", 15)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9), inputs[0]
 
 
 def session(model: onnx.ModelProto, level: str = "ORT_DISABLE_ALL", path: str = "") -> Any:
@@ -75,6 +78,16 @@ def cases() -> dict[str, Any]:
         made[name] = fused(name.split()[0], [normal(3, 200) * 3, normal(200)][:inputs])
     made["SkipLayerNormalization"] = fused("SkipLayerNormalization", SKIPPED, ["y", "", "", "sum"], epsilon=1e-5)
     made["SkipLayerNormalization, no bias"] = fused("SkipLayerNormalization", [SKIPPED[0], normal(5, 32), normal(32)])
+    rows = [SKIPPED[0], SKIPPED[1], SKIPPED[2], SKIPPED[4]]
+    made["SkipSimplifiedLayerNormalization"] = fused("SkipSimplifiedLayerNormalization", rows, ["y", "", "", "sum"])
+    made["SkipSimplifiedLayerNormalization, no bias"] = fused("SkipSimplifiedLayerNormalization", rows[:3], epsilon=0.1)
+    for name, inputs in (("LayerNormalization", 3), ("LayerNormalization", 2), ("SimplifiedLayerNormalization", 2)):
+        for axis in (-1, 1):
+            given = [normal(2, 5, 32), *(normal(*(2, 5, 32)[axis:]) for _ in range(inputs - 1))]
+            made[f"{name} of opset 15, {inputs} inputs, axis {axis}"] = fused(name, given, domain="", axis=axis)
+            made[f"{name} of opset 15, {inputs} inputs, {axis}, eps"] = fused(
+                name, given, domain="", axis=axis, epsilon=0.5
+            )
     return made
 
 
@@ -123,6 +136,14 @@ REFUSED = {
     "outputs of training": (
         fused("SkipLayerNormalization", SKIPPED, ["y", "mean"]),
         "output 1 (mean) is of training",
+    ),
+    "a scale that would be stretched": (
+        fused("SimplifiedLayerNormalization", [normal(2, 3), normal(1)], domain=""),
+        "the scale must have shape (3,)",
+    ),
+    "no operator of ONNX before opset 17": (
+        fused("GroupNormalization", [normal(1, 2, 3)], domain=""),
+        "opset 15 has no such",
     ),
     "an attribute": (fused("Gelu", [normal(2)], approximate="tanh"), "attribute 'approximate' is not honoured"),
 }

@@ -195,20 +195,18 @@ def lookup(node: NodeProto, opset: int) -> tuple[Converter, int]:
     title = f"{shown(node.op_type)[1:-1]} {shown(node.name or next(iter(node.output), ''))}"
     if node.domain in (MICROSOFT, BLOCKED):
         all_operators()
-    contributed = CONTRIBUTED.get((node.domain, node.op_type))
-    if contributed is not None:
-        if not contributed.fits(node):
-            raise ModelError(f"{len(node.input)} inputs and {len(node.output)} outputs do not fit the operator", title)
-        return contributed.operator.convert, 1
     if node.domain not in DOMAINS:
-        raise UnsupportedError(title, f"operators of the domain {shown(node.domain)} are not known")
+        return _contributed_converter(node, node.domain, title), 1
     known = OPERATORS.get(node.op_type) or all_operators().get(node.op_type) or later_operator(node.op_type)
-    if known is None:
+    if known is None and ("", node.op_type) not in CONTRIBUTED:
         raise UnsupportedError(title, "the operator is not known")
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
     except onnx.defs.SchemaError:
+        if ("", node.op_type) in CONTRIBUTED:
+            return _contributed_converter(node, "", title), 1
         raise UnsupportedError(title, f"opset {opset} has no such operator") from None
+    assert known is not None  # what ONNX does not know has no schema
     version = schema.since_version
     if version not in known.versions:
         raise UnsupportedError(title, f"version {version} is not supported; known are {known.versions}")
@@ -216,6 +214,19 @@ def lookup(node: NodeProto, opset: int) -> tuple[Converter, int]:
         counts = f"{len(node.input)} inputs and {len(node.output)} outputs"
         raise ModelError(f"{counts} do not fit version {version} of the operator", title)
     return known.convert, version
+
+
+def _contributed_converter(node: NodeProto, domain: str, title: str) -> Converter:
+    """Return the converter of an operator of ONNX Runtime, called `title` in errors; `domain` "" is ONNX's own.
+
+    UnsupportedError if it is not known, ModelError if the node's inputs or outputs do not fit.
+    """
+    contributed = CONTRIBUTED.get((domain, node.op_type))
+    if contributed is None:
+        raise UnsupportedError(title, f"operators of the domain {shown(domain)} are not known")
+    if not contributed.fits(node):
+        raise ModelError(f"{len(node.input)} inputs and {len(node.output)} outputs do not fit the operator", title)
+    return contributed.operator.convert
 
 
 # --- nodes without a meaning here -------------------------------------------------------------------------------------

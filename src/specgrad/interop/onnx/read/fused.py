@@ -10,13 +10,14 @@ from ....errors import ShapeError
 from ....op import Value
 from ....ops.activation import gelu, sigmoid
 from ....ops.contract import matmul
-from ....ops.elementwise import add, mul
-from ....ops.layout import broadcast, permute
+from ....ops.elementwise import add, div, mean, mul, sqrt
+from ....ops.layout import axis_of, broadcast, permute
 from .activations import convolution_activation, product_activation
 from .math import general_product
 from .node import OnnxNode, contributed
 from .windows import convolve
 
+INFERENCE = "refused: the outputs mean and inv_std_var"
 SUMMED = "conv(W, B, X) + Z, then the activation; Z has the shape of the result"
 
 
@@ -103,27 +104,78 @@ def _quick_gelu(c: OnnxNode) -> Value:
     return mul(x, sigmoid(mul(x, alpha)))
 
 
-@contributed("SkipLayerNormalization", 3, 5, note="refused: the outputs mean and inv_std_var", outputs=4)
+@contributed("SkipLayerNormalization", 3, 5, note=INFERENCE, outputs=4)
 def _skip_layer_normalization(c: OnnxNode) -> Any:
     """Convert SkipLayerNormalization: the layer norm of input + skip + bias, and that sum.
 
     Refused: the outputs of training, and shapes that do not fit.
     """
-    eps = c.floating("epsilon", 1e-12)
+    total, eps = _skipped_sum(c, (2, 3, 4)), c.floating("epsilon", 1e-12)
+    y = layer_norm(total, tuple(total.shape[-1:]), c.real(2), c.optional(3), eps=eps)
+    return (y, y, y, total) if c.outputs == 4 else y
+
+
+@contributed("SkipSimplifiedLayerNormalization", 3, 4, note=INFERENCE, outputs=4)
+def _skip_simplified_layer_normalization(c: OnnxNode) -> Any:
+    """Convert SkipSimplifiedLayerNormalization: input + skip + bias over its root mean square, and that sum.
+
+    Refused: the outputs of training, and shapes that do not fit.
+    """
+    total, eps = _skipped_sum(c, (2, 3)), c.floating("epsilon", 1e-12)
+    y = mul(_over_root_mean_square(total, len(total.shape) - 1, eps), c.real(2))
+    return (y, y, y, total) if c.outputs == 4 else y
+
+
+def _skipped_sum(c: OnnxNode, rows_at: tuple[int, ...]) -> Value:
+    """Return input + skip + bias, the bias being the last of the inputs `rows_at`, which hold one row each.
+
+    Refused: the outputs of training, and shapes that do not fit.
+    """
     for i in (1, 2):
         if i < c.outputs and c.node.output[i] in c.importer.used:
             c.refuse(
                 f"output {i} ({('mean', 'inv_std_var')[i - 1]}) is of training, and not computed in inference", None
             )
-    x, gamma, beta = c.real(0), c.real(2), c.optional(3)
+    x, bias = c.real(0), rows_at[-1]
     hidden = tuple(x.shape[-1:])
-    rows = {i: c.shape(i) for i in (2, 3, 4) if c.has(i)}
+    rows = {i: c.shape(i) for i in rows_at if c.has(i)}
     if len(x.shape) not in (2, 3) or any(row != hidden for row in rows.values()):
         c.refuse(f"needs (batch, sequence, hidden) and rows of {hidden}; got {c.shape(0)} and {rows}", "C1", ShapeError)
     skip = c.real(1)
     if tuple(skip.shape) not in (tuple(x.shape), tuple(x.shape[1:]), (1, *x.shape[1:])):
         c.refuse(f"skip of shape {c.shape(1)} does not fit the input of shape {c.shape(0)}", "C1", ShapeError)
     total = add(x, broadcast(skip, x.shape))
-    total = add(total, c.real(4)) if c.has(4) else total
-    y = layer_norm(total, hidden, gamma, beta, eps=eps)
-    return (y, y, y, total) if c.outputs == 4 else y
+    return add(total, c.real(bias)) if c.has(bias) else total
+
+
+# --- in ONNX's own domain at every opset ------------------------------------------------------------------------------
+
+
+@contributed(
+    "LayerNormalization", 2, 3, note="below opset 17: ONNX Runtime's; the first output only", outputs=3, domain=""
+)
+def _early_layer_normalization(c: OnnxNode) -> Value:
+    """Convert LayerNormalization of an opset that does not have it, its first output; stash_type must be 1."""
+    c.require("stash_type", "int", 1)
+    x = c.real(0)
+    axis = axis_of("axis", c.integer("axis", -1), len(x.shape))
+    return layer_norm(x, x.shape[axis:], c.real(1), c.optional(2), eps=c.floating("epsilon", 1e-5))
+
+
+@contributed("SimplifiedLayerNormalization", 2, 2, note="ONNX Runtime's; the first output only", outputs=2, domain="")
+def _simplified_layer_normalization(c: OnnxNode) -> Value:
+    """Convert SimplifiedLayerNormalization: X over its root mean square from `axis` on, times the scale; stash_type
+    must be 1, and the scale has the shape of those axes.
+    """
+    c.require("stash_type", "int", 1)
+    x = c.real(0)
+    axis = axis_of("axis", c.integer("axis", -1), len(x.shape))
+    if c.shape(1) != tuple(x.shape[axis:]):
+        c.refuse(f"the scale must have shape {tuple(x.shape[axis:])}; got {c.shape(1)}", "C1", ShapeError)
+    return mul(_over_root_mean_square(x, axis, c.floating("epsilon", 1e-5)), c.real(1))
+
+
+def _over_root_mean_square(x: Value, axis: int, eps: float) -> Value:
+    """Return x / sqrt(mean of x*x over the axes from `axis` on, plus eps)."""
+    squares = mean(mul(x, x), range(axis, len(x.shape)), keepdims=True)
+    return div(x, sqrt(add(squares, eps)))
