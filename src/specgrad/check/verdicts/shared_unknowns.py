@@ -33,6 +33,7 @@ from specgrad.rounding.slack_constants import SLACK, U
 from specgrad.scalar import Array
 
 from .judge import Verdict
+from .shared_total import are_float32, judge_total
 
 Form = Literal["centred", "affine"]
 FORMS: dict[Form, str] = {"centred": "(x - m)*r*g + b", "affine": "x*(r*g) + (b - m*r*g)"}
@@ -95,7 +96,7 @@ def shared_unknowns(
     array([False, False])
     """
     layer = normalisation_of(graph)
-    if layer is None or not all(np.isfinite(a).all() and _are_float32(a) for a in inputs):
+    if layer is None or not all(np.isfinite(a).all() and are_float32(a) for a in inputs):
         return []
     groups = groups_of(graph, layer, inputs)
     y = np.asarray(got, float).reshape(-1)[groups.places]
@@ -109,12 +110,6 @@ def shared_unknowns(
             if tried[-1].explained.all():
                 return tried
     return tried
-
-
-def _are_float32(a: Array) -> bool:
-    """Return whether float32 holds all numbers of an array."""
-    with np.errstate(over="ignore"):
-        return bool((np.asarray(a, np.float32) == a).all())
 
 
 def _explained(groups: Groups, y: Array, passes: Passes, form: Form) -> SharedUnknowns:
@@ -211,9 +206,9 @@ def is_plain(arithmetic: Arithmetic) -> bool:
 def judge_shared(
     verdict: Verdict, graph: Graph, inputs: Sequence[Array], got: Array, ball: Ball, arithmetic: Arithmetic
 ) -> tuple[Verdict, str]:
-    """Return the verdict on the result `got` of a normalisation, and the class that explains it, in words.
+    """Return the verdict on the result `got` of a normalisation or a softmax, and what explains it, in words.
 
-    A result within its ball that no mean and deviation explain "differs"; anything but a normalisation keeps its
+    A result within its ball that no mean and deviation, or no total, explain "differs"; anything else keeps its
     verdict, with "".
     ball   what each cell by itself may be
     """
@@ -221,7 +216,7 @@ def judge_shared(
         return verdict, ""
     tried = shared_unknowns(graph, inputs, got)
     if not tried:
-        return verdict, ""
+        return judge_total(verdict, graph, inputs, got, ball, arithmetic)
     if tried[-1].explained.all():
         return verdict, str(tried[-1])
     return _refused(verdict, graph, inputs, got, ball, tried), ""

@@ -85,7 +85,7 @@ def normalisation_of(graph: Graph) -> Normalisation | None:
         if node.op in (RESHAPE, PERMUTE):
             below = node.args[0]
         elif node.op in (ADD, MUL):
-            given = [k for k in (0, 1) if _is_given(graph, node.args[k])]
+            given = [k for k in (0, 1) if is_given(graph, node.args[k])]
             below = node.args[1 - given[0]] if given else None
             steps += "+" if node.op is ADD else "*"
         else:
@@ -96,7 +96,7 @@ def normalisation_of(graph: Graph) -> Normalisation | None:
         at = below
 
 
-def _is_given(graph: Graph, a: int | NumberArg) -> bool:
+def is_given(graph: Graph, a: int | NumberArg) -> bool:
     """Return whether an argument is a number, or only moves cells of a constant or of an input."""
     while isinstance(a, int) and graph.nodes[a].op in (RESHAPE, PERMUTE, BROADCAST):
         a = graph.nodes[a].operands()[0]
@@ -121,13 +121,13 @@ def _normalised_at(graph: Graph, at: int) -> tuple[int, tuple[int, ...], float, 
         if tuple(1 if a in axes else n for a, n in enumerate(shape)) != _before_broadcast(graph, other):
             return None
         below = graph.nodes[c]
-        if _is_given(graph, c):
+        if is_given(graph, c):
             return c, axes, eps, divisor, False
         if below.op is not SUB or not isinstance(below.args[0], int) or not isinstance(below.args[1], int):
             return None
         mean = mean_at(graph, below.args[1])
         is_mean = mean is not None and _is_mean_of(graph, *mean, below.args[0], axes)
-        return (below.args[0], axes, eps, divisor, True) if is_mean and _is_given(graph, below.args[0]) else None
+        return (below.args[0], axes, eps, divisor, True) if is_mean and is_given(graph, below.args[0]) else None
     return None
 
 
@@ -147,28 +147,28 @@ def _before_broadcast(graph: Graph, at: int) -> tuple[int, ...] | None:
 
 def _root(graph: Graph, at: int, inverse: bool) -> tuple[int, float, float] | None:
     """Return (position of the sum, eps, divisor) if node `at` is sqrt(sum/divisor + eps), or 1 over it if `inverse`."""
-    at = _source(graph, at)
+    at = source_of(graph, at)
     node = graph.nodes[at]
     if inverse and node.op is DIV and isinstance(node.args[0], NumberArg) and node.args[0].value == 1:
-        at, inverse = _source(graph, node.operands()[0]), False
+        at, inverse = source_of(graph, node.operands()[0]), False
         node = graph.nodes[at]
     exponent = 0.5 if node.op is SQRT else float(node.params["exponent"]) if node.op is POWER else 0.0
     if exponent != (-0.5 if inverse else 0.5):
         return None
-    at, eps, divisor = _source(graph, node.operands()[0]), 0.0, 1.0
+    at, eps, divisor = source_of(graph, node.operands()[0]), 0.0, 1.0
     node = graph.nodes[at]
     if node.op is ADD and any(isinstance(a, NumberArg) for a in node.args):
         eps = float(next(a.value for a in node.args if isinstance(a, NumberArg)))
-        at = _source(graph, node.operands()[0])
+        at = source_of(graph, node.operands()[0])
         node = graph.nodes[at]
     if node.op is DIV and isinstance(node.args[1], NumberArg) and isinstance(node.args[0], int):
         divisor = float(node.args[1].value)
-        at = _source(graph, node.args[0])
+        at = source_of(graph, node.args[0])
     fine = graph.nodes[at].op is SUM and eps >= 0 and divisor >= 1 and math.isfinite(eps + divisor)
     return (at, eps, divisor) if fine else None
 
 
-def _source(graph: Graph, at: int) -> int:
+def source_of(graph: Graph, at: int) -> int:
     """Return the node before reshapes, and before one broadcast, of node `at`."""
     if graph.nodes[at].op is BROADCAST:
         (at,) = graph.nodes[at].operands()
@@ -180,7 +180,7 @@ def _source(graph: Graph, at: int) -> int:
 def groups_of(graph: Graph, layer: Normalisation, inputs: Sequence[Array]) -> Groups:
     """Return the numbers of a normalisation in a graph at these inputs, in the layout of its result."""
     known = dict(zip(graph.input_positions, inputs, strict=True))
-    x = _value(graph, layer.x, known)
+    x = value_at(graph, layer.x, known)
     ids = np.broadcast_to(
         np.arange(x.size // math.prod(x.shape[a] for a in layer.axes)).reshape(
             [1 if a in layer.axes else n for a, n in enumerate(x.shape)]
@@ -191,17 +191,27 @@ def groups_of(graph: Graph, layer: Normalisation, inputs: Sequence[Array]) -> Gr
     for at in layer.chain:
         node = graph.nodes[at]
         if node.op in (ADD, MUL):
-            other = next(a for a in node.args if _is_given(graph, a))
-            number = float(other.value) if isinstance(other, NumberArg) else _value(graph, other, known)
+            other = next(a for a in node.args if is_given(graph, a))
+            number = float(other.value) if isinstance(other, NumberArg) else value_at(graph, other, known)
             g, b = (g, b + number) if node.op is ADD else (g * number, b * number)
         else:
             x, ids, g, b = (run_spec(node.op, [a], node.params) for a in (x, ids, g, b))
-    order = np.argsort(ids.reshape(-1), kind="stable").reshape(ids.max() + 1, -1)
+    order = by_group(ids)
     x, g, b = (np.asarray(np.broadcast_to(a, ids.shape), float).reshape(-1)[order] for a in (x, g, b))
     return Groups(x, g, b, order, layer)
 
 
-def _value(graph: Graph, at: int, known: Mapping[int, Array]) -> Array:
+def by_group(ids: Array) -> Array:
+    """Return the flat positions of the cells of each group, a group to a row; `ids` numbers the groups from 0.
+
+    >>> by_group(np.array([[0, 1], [0, 1]]))
+    array([[0, 2],
+           [1, 3]])
+    """
+    return np.asarray(np.argsort(ids.reshape(-1), kind="stable").reshape(ids.max() + 1, -1))
+
+
+def value_at(graph: Graph, at: int, known: Mapping[int, Array]) -> Array:
     """Return the value of node `at`, which only moves cells of what is given, in float64."""
     if at in known:
         return np.asarray(known[at], float)

@@ -1,0 +1,178 @@
+"""Softmax layers as rows with one total: y_i = exp(x_i - M)/T, with M = max x, and one T for all cells of a row.
+
+`softmax_of` reads such a layer off a graph, `softmax_rows` lays its numbers out, a row to a group, and `total_in` says
+where T may lie and what the roundings of one cell can cost. docs/reference/rounding.md, "Shared unknowns", has the
+proof.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...graph.graph import Graph, NumberArg
+from ...op import run_spec
+from ...ops.elementwise import DIV, EXP, MUL, STOP_GRADIENT, SUB
+from ...ops.layout import BROADCAST, PERMUTE, RESHAPE, SUM
+from ...ops.max_pool import AMAX
+from ...scalar import Array
+from ..arithmetic import Arithmetic
+from ..slack_constants import SLACK, U, long_slack
+from .normalisation import by_group, is_given, source_of, value_at
+from .statistics import tree_error
+
+FAR = -128.0
+"""Below it rounding, which is monotone, keeps an exponent, so that its exponential is below every normal number."""
+FAINT = 64.0
+"""A share below so many smallest normal numbers is not compared with the others of its row."""
+MOST = 0.5
+"""Of a row whose total may be off by a larger share nothing is said."""
+
+
+@dataclass(frozen=True)
+class SoftmaxLayer:
+    """A softmax in a graph, by positions.
+
+    x      what it is of
+    axes   along which
+    chain  the layout nodes from the quotient to the result
+    """
+
+    x: int
+    axes: tuple[int, ...]
+    chain: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxRows:
+    """The cells of a softmax in float64, a row to a group.
+
+    x       the cells
+    places  flat position in the result of every cell
+    """
+
+    x: Array
+    places: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Total:
+    """What a kernel in float32 may compute of each row; cells have rows as x has.
+
+    z        x less the row's maximum; -inf is 0 in every execution
+    total    the exact sum of exp(z), as a column
+    off      the most that the computed total is off by, as a share of the exact one, as a column; inf if unknown
+    local    the most that log(y) is off from z - log(T) by the roundings of the cell alone, T being the computed total
+    compared which cells are: shares well above the smallest normal number
+    most     what cells that are not may be at most
+    """
+
+    z: Array
+    total: Array
+    off: Array
+    local: Array
+    compared: Array
+    most: Array
+
+
+def softmax_of(graph: Graph) -> SoftmaxLayer | None:
+    """Return the softmax of numbers that are given which a graph of one result computes; None for anything else.
+
+    >>> import specgrad as sg
+    >>> softmax_of(sg.trace(sg.softmax, (2, 8)))
+    SoftmaxLayer(x=0, axes=(1,), chain=())
+    """
+    if len(graph.output_positions) != 1:
+        return None
+    at, chain = graph.output_positions[0], list[int]()
+    while graph.nodes[at].op in (RESHAPE, PERMUTE):
+        chain.append(at)
+        (at,) = graph.nodes[at].operands()
+    core = _quotient_at(graph, at)
+    return None if core is None else SoftmaxLayer(*core, tuple(reversed(chain)))
+
+
+def _quotient_at(graph: Graph, at: int) -> tuple[int, tuple[int, ...]] | None:
+    """Return (position of x, axes) if node `at` is e/sum(e), or e*(1/sum(e)), with e = exp(x - max x)."""
+    node = graph.nodes[at]
+    if node.op not in (DIV, MUL) or len(node.operands()) != 2:
+        return None
+    for e, other in [node.operands(), node.operands()[::-1]][: 1 if node.op is DIV else 2]:
+        total = source_of(graph, other)
+        if node.op is MUL:
+            below = graph.nodes[total]
+            if below.op is not DIV or not isinstance(below.args[0], NumberArg) or below.args[0].value != 1:
+                continue
+            total = source_of(graph, below.operands()[0])
+        if graph.nodes[total].op is not SUM or graph.nodes[total].operands() != (e,):
+            continue
+        axes = tuple(graph.nodes[total].params["axes"])
+        x = _shifted(graph, e, axes)
+        if x is not None and _is_along(graph, other, graph.nodes[e].shape, axes):
+            return x, axes
+    return None
+
+
+def _shifted(graph: Graph, e: int, axes: tuple[int, ...]) -> int | None:
+    """Return the position of x if node e is exp(x - max x), the maximum along these axes, and x is given."""
+    if graph.nodes[e].op is not EXP:
+        return None
+    node = graph.nodes[graph.nodes[e].operands()[0]]
+    if node.op is not SUB or len(node.operands()) != 2:
+        return None
+    x, shift = node.operands()
+    at = shift
+    while graph.nodes[at].op in (BROADCAST, STOP_GRADIENT, RESHAPE):
+        (at,) = graph.nodes[at].operands()
+    top = graph.nodes[at]
+    same = top.op is AMAX and top.operands()[0] == x and tuple(top.params["axes"]) == axes
+    return x if same and _is_along(graph, shift, node.shape, axes) and is_given(graph, x) else None
+
+
+def _is_along(graph: Graph, at: int, shape: Sequence[int], axes: Sequence[int]) -> bool:
+    """Return whether node `at` has this shape, and holds one number along these axes and no other ones."""
+    kept = tuple(1 if a in axes else n for a, n in enumerate(shape))
+    node = graph.nodes[at]
+    if node.op is BROADCAST:
+        return bool(graph.nodes[node.operands()[0]].shape == kept)
+    return bool(node.shape == kept or math.prod(shape[a] for a in axes) == 1)
+
+
+def softmax_rows(graph: Graph, layer: SoftmaxLayer, inputs: Sequence[Array]) -> SoftmaxRows:
+    """Return the cells of a softmax in a graph at these inputs, in the layout of its result."""
+    x = value_at(graph, layer.x, dict(zip(graph.input_positions, inputs, strict=True)))
+    kept = [1 if a in layer.axes else n for a, n in enumerate(x.shape)]
+    ids = np.broadcast_to(np.arange(math.prod(kept)).reshape(kept), x.shape)
+    for at in layer.chain:
+        node = graph.nodes[at]
+        x, ids = (run_spec(node.op, [a], node.params) for a in (x, ids))
+    places = by_group(ids)
+    return SoftmaxRows(np.asarray(x, float).reshape(-1)[places], places)
+
+
+def total_in(x: Array, arithmetic: Arithmetic) -> Total:
+    """Return where the total of every row of x may lie, and what each cell may be off by beside it.
+
+    x           cells that the format holds, a row to a group; -inf is shut out
+    arithmetic  its format and its declared error of exp are meant; sums are along any tree
+    """
+    form, n = arithmetic.inner, x.shape[1]
+    u, tiny, units = form.u, form.tiny, arithmetic.ulp_bound("exp")[0]
+    with np.errstate(all="ignore"):
+        z = np.where(np.isneginf(x), -np.inf, x - x.max(1, keepdims=True))
+        far, e = z < FAR, np.exp(z)
+        near, own = np.where(far, 0.0, np.abs(z)), 16 * U * (1 + np.where(far, 0.0, np.abs(z)))
+        eta = (u * near + units * u / (1 - units * u) + own) * SLACK
+        grown = np.where(far, 0.0, e * np.exp(eta)) + 2 * tiny
+        total = e.sum(1, keepdims=True)
+        moved = np.where(far, 0.0, e * np.expm1(eta)).sum(1, keepdims=True) + 8 * n * tiny
+        off = (moved + tree_error(grown, (1,), 0, u)) / total * long_slack(n) + (n + 16) * 2 * U
+        off = np.where(off <= MOST, off, np.inf)
+        share = e / total
+        compared = ~far & (share >= FAINT * tiny)
+        local = eta + 2 * u / (1 - 2 * u) + 2 * tiny / e + 2 * tiny / share
+        most = grown / (total * (1 - off)) * (1 + u) ** 2 * SLACK + 2 * tiny
+    return Total(z, total, off, np.where(compared, local * SLACK, 0.0), compared, np.where(np.isneginf(z), 0.0, most))
