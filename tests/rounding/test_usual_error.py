@@ -70,6 +70,23 @@ def test_what_the_format_does_not_hold_is_not_estimated() -> None:
     assert np.isfinite(deviation[1])
 
 
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_what_a_mask_shuts_out_has_no_error(backend: str) -> None:
+    """It was inf*u, and 0*inf made all cells of a row NaN. An infinity of an overflow is not estimated still."""
+    if backend == "torch":
+        pytest.importorskip("torch")
+    x = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
+    mask = np.where(np.arange(8) < 5, 0.0, -np.inf).astype(np.float32)
+    graph = sg.trace(lambda x: sg.softmax((x * 3.0 + mask).reshape((2, 2, 8))), (4, 8))
+    open_row = usual_error(sg.trace(lambda x: sg.softmax(x * 3.0), (4, 5)), [x[:, :5]], backend).deviations[0]
+    deviations = usual_error(graph, [x], backend).deviations[0].reshape(4, 8)
+    assert (deviations[:, :5] < 1.5 * open_row).all()  # adding 0 counts as one rounding more
+    assert (deviations[:, :5] > 0.99 * open_row).all()
+    assert (deviations[:, 5:] < 1e-30).all()
+    over = usual_error(sg.trace(lambda x: x * 3e38 * 1e300 + mask, (4, 8)), [x * 1e10], backend).deviations[0]
+    assert np.isinf(over[:, :5]).all()
+
+
 def test_nearly_equal_terms_are_unsure() -> None:
     """Their roundings have one sign and add up: 1,000 times 0.1 is off by 1,000 roundings, not by sqrt(1,000)."""
     x = np.full((1, 1000), 0.1, np.float32)

@@ -166,7 +166,7 @@ class Context:
         form, kept = self.arithmetic.format, _held_by_float64(given, value)
         reference = np.where(kept, 0.0, np.abs(value) * REFERENCE.u + REFERENCE.smallest)
         same = form.holds(value) & (kept | (not form.directed))  # to nearest, what is next to a number becomes it
-        rounded = np.where(same, 0.0, np.abs(value) * form.u + form.smallest)
+        rounded = np.where(same, 0.0, np.abs(np.where(same, 0.0, value)) * form.u + form.smallest)
         rounded = np.where(np.isfinite(value) & (np.abs(value) > form.largest), np.inf, rounded)
         return self.flushed(Ball(value, rounded + reference))
 

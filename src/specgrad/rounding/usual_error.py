@@ -185,7 +185,8 @@ class _Walk:
             )
             unsure = unsure | _carried_unsure(args, node, value)
             alike = alike or any(e.alike for e in args)
-            self.estimates[i] = _Estimate(value, _add_variances(carried, own), unsure, alike, _count_terms(node, args))
+            variance = self._without_infinities(node, value, args, carried, _add_variances(carried, own))
+            self.estimates[i] = _Estimate(value, variance, unsure, alike, _count_terms(node, args))
         outputs = self.graph.output_positions
         for a in set(node.operands()):
             if self.last_use[a] == i and a not in outputs:
@@ -210,6 +211,24 @@ class _Walk:
             return node.op.tangent(y**2, squares, [e.variance for e in args], node.params)
         tangent = node.op.tangent(y, values, [e.variance for e in args], node.params)
         return None if tangent is None else abs(tangent) / _divisor_of(node)  # coefficients of 0, 1 and -1, or averages
+
+    def _without_infinities(self, node: Node, y: Any, args: Sequence[_Estimate], carried: Any, variance: Any) -> Any:
+        """Return the variance of y, 0 in cells where it is an infinity that was given, as masks add and layout moves
+        it: every execution has the same one there.
+
+        carried   what of it comes from the arguments `args` of the node
+        """
+        if variance is None or not np.isinf(_as_numpy(y)).any():
+            return variance
+        if node.op.name in ("add", "sub"):
+            given = [np.isinf(_as_numpy(e.value)) & (_deviation(e) == 0) for e in args]
+            exact = np.logical_or.reduce(np.broadcast_arrays(*given))
+        elif node.op.exact:
+            exact = np.asarray(carried is None or _as_numpy(carried) == 0)
+        else:
+            return variance
+        known = np.isinf(_as_numpy(y)) & exact
+        return self.lift(np.where(known, 0.0, np.broadcast_to(_as_numpy(variance), shape_of(y))))
 
     def _slope(self, node: Node, y: Any, values: Sequence[Any], k: int) -> Any:
         """Return dy/dx_k, per cell, of a cellwise operator at the `values` of its arguments, y being its value; 0.0 for
