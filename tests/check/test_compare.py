@@ -368,3 +368,33 @@ def test_booleans_are_tried_as_booleans() -> None:
     done = compare(plain, negated)
     assert done.verdict == "differs"
     assert set(np.unique(done.witness.inputs[0])) <= {0.0, 1.0}
+
+
+@pytest.mark.parametrize("size", [3, 200])
+def test_a_cast_of_weights_is_another_number(size: int) -> None:
+    """What is computed is rounded by a cast; weights that a narrow format does not hold are replaced by others."""
+    drawn = np.random.default_rng(0).normal(size=(size, size)).astype(np.float32)
+    whole = np.ones((size, size), np.float32)
+    for w, verdict in ((drawn, "cannot tell"), (whole, "same")):
+        models = []
+        for casts in (False, True):
+            nodes = [helper.make_node("Cast", ["w"], ["h"], to=16), helper.make_node("Cast", ["h"], ["v"], to=1)]
+            nodes = [*(nodes if casts else ()), helper.make_node("MatMul", ["x", "v" if casts else "w"], ["y"])]
+            infos = [helper.make_tensor_value_info(n, 1, (1, size)) for n in "xy"]
+            graph = helper.make_graph(nodes, "net", infos[:1], infos[1:], [numpy_helper.from_array(w, "w")])
+            models.append(helper.make_model(graph))
+        done = compare(*models)
+        assert done.verdict == verdict
+        assert "bfloat16" in "".join(done.notes)
+
+
+def test_positions_in_one_model_may_be_numbers_in_the_other() -> None:
+    """x - 3 + 3 is x for every int32, though only one of the models computes with it."""
+    infos = [helper.make_tensor_value_info(n, TensorProto.INT32, (3,)) for n in "xy"]
+    three = numpy_helper.from_array(np.array([3], np.int32), "c")
+    bare = [helper.make_node("Identity", ["x"], ["y"])]
+    moved = [helper.make_node("Sub", ["x", "c"], ["a"]), helper.make_node("Add", ["a", "c"], ["y"])]
+    a, b = (helper.make_model(helper.make_graph(n, "net", infos[:1], infos[1:], [three])) for n in (moved, bare))
+    done = compare(a, b)
+    assert done.verdict == "cannot tell"
+    assert "positions" in done.method

@@ -141,3 +141,33 @@ def test_garbage_beside_an_overflow_is_caught() -> None:
 
     with pytest.raises(ConformanceError, match="exp: differs"):
         assert_conforms(kernel, "exp", count=400)
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_what_is_no_number_may_meet_padding(bad: float) -> None:
+    """Runtimes pad by zeros and multiply them: 0 times it is NaN. Channels with finite weights are judged."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(1, 2, 5, 5)), rng.normal(size=(3, 2, 3, 3))
+    w[0, 0, 0, 0] = bad
+    padded = sg.trace(lambda x, w: sg.conv(w, None, x, padding=1), x.shape, w.shape)
+    got = torch.nn.functional.conv2d(*(torch.tensor(a, dtype=torch.float32) for a in (x, w)), padding=1).numpy()
+    assert np.isnan(got[0, 0, 0, 0])
+    x, w = (a.astype(np.float32).astype(float) for a in (x, w))
+    (ball,) = expected_balls(padded, [x, w], Arithmetic())
+    assert judge_array("y", got, ball).kind == "cannot tell"
+    got[0, 1, 0, 0] += 1
+    assert judge_array("y", got, ball).kind == "differs"
+    bare = sg.trace(lambda x, w: sg.conv(w, None, x), x.shape, w.shape)
+    (ball,) = expected_balls(bare, [x, w], Arithmetic())
+    assert np.isfinite(ball.radius).all()
+
+
+def test_every_digit_of_an_integer_counts() -> None:
+    """float64 takes 2^53 + 1 for 2^53, and no int64 is 2^63."""
+    graph, big = sg.trace(lambda i: sg.reshape(i, (3, 1)), sg.Index((3,))), np.array([2**53 + 1, 2**63 - 1, 5])
+    (ball,) = allowed_balls(graph, [big], Arithmetic())
+    assert judge_array("y", big.reshape(3, 1), ball).kind == "exact"
+    for other in (big - [1, 0, 0], big - [0, 1, 0], big.astype(float)):
+        assert judge_array("y", other.reshape(3, 1), ball).fault == "index"
+        assert not ball.contains(other.reshape(3, 1)).all()

@@ -264,3 +264,25 @@ def test_booleans_and_tables_of_integers() -> None:
     constants = {"table": np.array([7, -5, 2, 9]), "other": np.array([True, False, False]), "zero": np.array(0)}
     model = network(nodes, {"ids": ids, "mask": mask}, ["y"], constants | {"half": np.float32(0.5)}, 18)
     assert (from_onnx(model)(ids, mask.astype(float)) == runtime(model, [ids, mask])[0]).all()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32"])
+def test_the_least_cell_needs_no_negative(dtype: str) -> None:
+    """-128 of int8 has none, and of uint8 only 0 has."""
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        shape = tuple(int(n) for n in rng.integers(1, 5, size=rng.integers(1, 4)))
+        x = rng.integers(0, 3, size=shape).astype(dtype)
+        x.flat[0] = np.iinfo(dtype).min
+        axes = rng.permutation(len(shape))[: rng.integers(1, len(shape) + 1)].astype(np.int64)
+        keep, last = (int(n) for n in rng.integers(2, size=2))
+        small, fed = one("ReduceMin", [x, axes], opset=18, known=1, keepdims=keep)
+        where, _ = one("ArgMin", [x], opset=18, axis=int(axes[0]), keepdims=keep, select_last_index=last)
+        outputs_of_type(small, helper.np_dtype_to_tensor_dtype(x.dtype))
+        outputs_of_type(where, TensorProto.INT64)
+        for model in (small, where):
+            graph = from_onnx(model)
+            ball, (want,) = radius(graph, x.astype(float), formats=graph.formats).outputs, runtime(model, fed)
+            assert ball.value.shape == want.shape
+            assert (ball.value == want).all()
+            assert not ball.radius.any()

@@ -156,3 +156,29 @@ def test_a_cast_rounds_once_and_keeps_what_the_format_holds(dtype: str) -> None:
     assert not ball.contains(coarser).all()
     held = x.astype(kind).astype(F)
     assert local_radius("cast", held, dtype=dtype, arithmetic=NODE).is_exact
+
+
+@pytest.mark.parametrize(
+    ("what", "fn", "inside", "outside"),
+    [
+        ("int8", lambda x: -x, 127, -128),
+        ("int8", abs, -127, -128),
+        ("uint8", lambda x: -x, 0, 1),
+        ("int16", lambda x: sg.maximum(x, 2**15 - 1), 3, None),
+        ("int16", lambda x: sg.maximum(x, 2**15), None, 3),
+        ("int32", lambda x: -x, 1 - 2**31, -(2**31)),
+    ],
+)
+def test_what_rounds_nothing_may_leave_its_type(what, fn, inside, outside) -> None:
+    """NumPy's int8 has -(-128) = -128."""
+    graph = sg.trace(fn, (1,))
+    for x, known in ((inside, True), (outside, False)):
+        if x is not None:
+            ball = radius(
+                graph,
+                np.array([float(x)]),
+                arithmetic=NODE,
+                formats=dict.fromkeys(graph.names, what) | {n.name: what for n in graph.nodes if n.args},
+            ).outputs
+            assert (ball.radius == 0).all() == known
+            assert np.isfinite(ball.radius).all() == known

@@ -246,6 +246,23 @@ def _checked_number(v: Any) -> Any:
     return v
 
 
+def holds(dtype: str, constant: Constant) -> bool:
+    """Return whether every number of a constant is one of the float format `dtype`; False if that is not known.
+
+    >>> [holds(name, Constant(np.float32([0.5, 0.1]))) for name in ("float16", "bfloat16", "float32", "float8_e5m2")]
+    [False, False, True, False]
+    """
+    low, high = constant.float_bounds()
+    with np.errstate(all="ignore"):
+        if dtype == "bfloat16":
+            kept = np.asarray((low.astype(np.float32).view(np.uint32) & 0xFFFF) == 0) & (low.astype(np.float32) == low)
+        elif dtype in WITHIN_FLOAT64:
+            kept = np.asarray(low.astype(dtype) == low)
+        else:
+            return False
+    return bool((kept & (low == high)).all())
+
+
 def square_roots(cells: Array) -> Array:
     """Return the exact square root of every cell."""
     roots = np.empty(cells.shape, dtype=object)

@@ -16,8 +16,9 @@ from ..deadline import check_time
 from ..errors import SpecgradError
 from ..graph.graph import CONSTANT, INPUT, Arg, Graph, Node, NumberArg
 from ..ops.elementwise import DIV, MUL, SQRT, cellwise
+from ..ops.quantize import CAST
 from ..scalar import Array
-from .constants import MAX_EXACT_CELLS, Constant, exact_constant
+from .constants import MAX_EXACT_CELLS, Constant, TooManyError, exact_constant, holds
 from .layout import Layout, common_layout, without_layout
 from .linear_combinations import reciprocals, with_layout
 from .linear_maps import MAX_EXACT_PRODUCTS, TermApplication
@@ -98,6 +99,8 @@ def _value_of_node(
     weights = tuple(_constant_argument(table, graph, a, values, given) for a in node.args)
     call = TermApplication(table, node.op, node.params, numbers, weights, node.shape)
     _track_constant(call, node, given, position)
+    if node.op is CAST and weights[0] is not None and not holds(node.params["dtype"], weights[0]):
+        return _value_as_atom(call)  # a computed value would be rounded, but this number is another one
     try:
         known = _fold_constants(call, node)
         if known is not None:
@@ -131,15 +134,18 @@ def _constant_argument(
         known = given[a]
         finite = known.array.dtype.kind != "f" or bool(np.isfinite(known.array).all())
         return Constant(np.broadcast_to(known.array, shape), known.factors, known.roundings) if finite else None
-    cells = table.constant_of(values[a])
+    try:
+        cells = table.constant_of(values[a])
+    except TooManyError:
+        return None
     if cells is None or (cells.size > 1 and math.prod(shape) > MAX_EXACT_CELLS):
         return None
     return Constant(np.broadcast_to(cells, shape))
 
 
 def _track_constant(call: TermApplication, node: Node, given: dict[int, Constant], position: int) -> None:
-    """Record in `given` the constant that `node`, which is `call`, makes at `position` if it is one permuted, reshaped
-    or multiplied by few numbers: large weights stay as they are.
+    """Record in `given` the constant that `node`, which is `call`, makes at `position` if it is one permuted, reshaped,
+    cast to a format that holds it, or multiplied by few numbers: large weights stay as they are.
     """
     large = [k for k, a in enumerate(node.args) if isinstance(a, int) and a in given]
     if not large:
@@ -148,6 +154,8 @@ def _track_constant(call: TermApplication, node: Node, given: dict[int, Constant
     known = given[node.args[k]]  # type: ignore[index]
     if name == "permute":
         given[position] = known.rearranged(lambda array: np.transpose(array, node.params["order"]))
+    elif node.op is CAST and holds(node.params["dtype"], known):
+        given[position] = known
     elif name == "reshape":
         given[position] = known.rearranged(lambda array: np.reshape(array, node.shape))
     elif node.op is MUL or (node.op is DIV and k == 0):

@@ -151,6 +151,8 @@ class Ball:
         >>> Ball(np.array([1.0, 2.0]), np.array([0.5, 0.0])).contains([1.25, 2.5])
         array([ True, False])
         """
+        if self.value.dtype.kind == "i":
+            return are_equal_integers(np.asarray(computed), self.value) | np.isinf(self.radius)
         got = np.asarray(computed).astype(float)
         with np.errstate(all="ignore"):
             near = np.abs(got - self.value) <= self.radius
@@ -158,6 +160,18 @@ class Ball:
                 near = near & (got == np.rint(got)) & (got >= self.low) & (got <= self.high)
         same = (got == self.value) | (np.isnan(got) & np.isnan(self.value))
         return np.asarray(near | same | np.isinf(self.radius))
+
+
+def are_equal_integers(got: Array, value: Array) -> Array:
+    """Return, cell by cell, whether numbers of any type are these int64 numbers, all of whose digits count.
+
+    >>> are_equal_integers(np.array([2.0**53, 2.5]), np.array([2**53 + 1, 2])).tolist()
+    [False, False]
+    """
+    if got.dtype.kind != "f":
+        return np.asarray(got == value)
+    whole = (np.rint(got) == got) & (np.abs(got) < 2.0**63)
+    return np.asarray(whole & (np.where(whole, got, 0).astype(np.int64) == value))
 
 
 def _outward(x: Array, radius: Array, direction: int) -> Array:

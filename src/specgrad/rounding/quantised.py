@@ -42,6 +42,19 @@ def integer_rule(context: Context, op: Op, args: Sequence[Ball], params: Params)
     return Ball(value, np.where(fits, radius, np.inf), whole=True)
 
 
+def kept_in_integers(ball: Ball, low: int, high: int) -> Ball:
+    """Return the ball, unknown where a number of it leaves the integer type from `low` to `high`: the negative of its
+    least number does, and so does any number that is written there or compared with.
+
+    >>> kept_in_integers(Ball(np.array([127.0, 128.0]), np.zeros(2)), -128, 127).radius
+    array([ 0., inf])
+    """
+    if ball.value.dtype.kind != "f":
+        return ball
+    outside = (ball.low < low) | (ball.high > high) | np.isnan(ball.value)
+    return mark_unknown_cells(ball, np.asarray(outside))
+
+
 def no_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return a ball of radius inf: nothing is claimed of other operators in integers."""
     value = context.evaluate(op, [a.value for a in args], params)

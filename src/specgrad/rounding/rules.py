@@ -83,4 +83,5 @@ def apply_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -
             else quantised.no_rule
         )
     with np.errstate(all="ignore"):  # an overflow of ours ends as a radius of inf
-        return rule(context, op, args, params)
+        ball = rule(context, op, args, params)
+        return ball if context.call.integers is None else quantised.kept_in_integers(ball, *context.call.integers)

@@ -34,6 +34,7 @@ from specgrad.graph.interface import Interface, interface_differences, interface
 from specgrad.graph.ir.node import bind_inputs
 from specgrad.graph.ir.tree import leaves
 from specgrad.interop.model import Model, open_model
+from specgrad.ops.quantize import CAST
 from specgrad.rounding import Arithmetic
 from specgrad.rounding.stated import deployment_of
 from specgrad.scalar import Array, Number
@@ -237,15 +238,18 @@ def _match_inputs(first: Sequence[str], second: Sequence[str]) -> tuple[list[int
 
 
 def _shape_difference(a: Graph, b: Graph) -> Comparison | None:
-    """Return the verdict "differs" if shapes or kinds of inputs or outputs differ; else None."""
+    """Return the verdict "differs" if shapes of inputs or outputs differ, "cannot tell" if kinds do; else None."""
     for what, one, two in (
         ("inputs", a.input_positions, b.input_positions),
         ("outputs", a.output_positions, b.output_positions),
     ):
-        ends = [[(g.nodes[p].shape, g.nodes[p].kind) for p in each] for g, each in ((a, one), (b, two))]
-        if ends[0] != ends[1]:
-            mine, others = (", ".join(str(shape) for shape, _ in each) for each in ends)
-            return Comparison("differs", f"the {what} are {mine} and {others}")
+        shapes = [[g.nodes[p].shape for p in each] for g, each in ((a, one), (b, two))]
+        if shapes[0] != shapes[1]:
+            mine, others = (", ".join(map(str, each)) for each in shapes)
+            return Comparison(DIFFERS, f"the {what} are {mine} and {others}")
+        kinds = [[g.nodes[p].kind for p in each] for g, each in ((a, one), (b, two))]
+        if kinds[0] != kinds[1]:  # of one type they may be, and the functions one
+            return Comparison(UNKNOWN, f"integers of the {what} are numbers in one model, and positions in the other")
     return None
 
 
@@ -342,7 +346,7 @@ def _format_notes(a: Graph, b: Graph, formats: Sequence[Mapping[str, str]], decl
     notes = []
     if names := sorted({str(name) for each in declared if each is not None for name in each.defaults}):
         notes.append(f"{', '.join(names)} may be given or left out: what is said holds at the defaults")
-    kinds = [{*f.values(), *_wider_formats(g)} for f, g in zip(formats, (a, b), strict=True)]
+    kinds = [{*f.values(), *_wider_formats(g), *_short_casts(g)} for f, g in zip(formats, (a, b), strict=True)]
     if kinds[0] != kinds[1]:
         said = [", ".join(sorted(k)) or "none" for k in kinds]
         notes.append(f"formats other than float32, which are no part of the meaning: {said[0]} and {said[1]}")
@@ -353,3 +357,8 @@ def _wider_formats(graph: Graph) -> set[str]:
     """Return {"float64"} if the graph has such nodes; else an empty set."""
     formats: Mapping[str, str] = getattr(graph, "formats", {})
     return {"float64"} & set(formats.values())
+
+
+def _short_casts(graph: Graph) -> set[str]:
+    """Return the formats, other than float32 and float64, that values of a graph are cast to."""
+    return {str(n.params["dtype"]) for n in graph.nodes if n.op is CAST} - {"float32", "float64"}

@@ -12,10 +12,12 @@ from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from specgrad.graph.ir.node import bind_inputs
 from specgrad.graph.ir.tree import leaves
 from specgrad.op import run_spec
+from specgrad.ops.conv import CONV_TRANSPOSE
 from specgrad.ops.resize import RESIZE, RESIZE_SPREAD
 from specgrad.process import ProcessResult
 from specgrad.rounding import FORMATS, Arithmetic, Ball, radius
 from specgrad.rounding.arithmetic import OPERANDS
+from specgrad.rounding.ball import are_equal_integers
 from specgrad.rounding.resize import may_read_nonfinite
 from specgrad.scalar import Array
 
@@ -213,6 +215,8 @@ def _differs(value: Array, other: Array) -> Array:
 
 def replace_nonfinite(x: Array) -> Array:
     """Return x with 0 for NaN and +-INFINITY_STAND_IN for infinities."""
+    if x.dtype.kind != "f":  # float64 does not hold every integer
+        return x
     return np.where(np.isnan(x), 0.0, np.where(np.isinf(x), np.copysign(INFINITY_STAND_IN, x), x))
 
 
@@ -225,14 +229,31 @@ def _with_exact_value(ball: Ball, value: Array, open_: Array) -> Ball:
 
 
 def _may_read_nonfinite(graph: Graph, given: Sequence[Array]) -> Array:
-    """Return the mask of cells that may depend on a NaN or an infinity of the inputs `given`: of a resize, or all
-    behind one.
+    """Return the mask of cells that may depend on a NaN or an infinity of the inputs `given` though their definition
+    does not: of a resize, of a convolution whose weights meet padding, or all behind one.
     """
     resized = [n for n in graph.nodes if n.op in (RESIZE, RESIZE_SPREAD)]
-    if not resized:
+    alone = sum(n.op not in (INPUT, CONSTANT) for n in graph.nodes) == 1
+    if resized:
+        single = len(graph.nodes) == 2 and resized[0].op is RESIZE
+        return may_read_nonfinite(given[0], resized[0].params) if single else np.array(True)
+    known = {**graph.constants, **dict(zip(graph.input_positions, given, strict=True))}
+    masks = [_meets_padding(n, known) for n in graph.nodes if n.op.kernel and n.op.outside is not None]
+    return masks[0] if alone and masks else np.array(any(m.any() for m in masks))
+
+
+def _meets_padding(node: Node, known: Mapping[int, Array]) -> Array:
+    """Return the mask of channels of a convolution in which a NaN or an infinity of the weights may be multiplied by
+    padding, or by a zero between cells: where weights are computed, all. `known` are inputs and constants by position.
+    """
+    window = node.params["window"]
+    if node.op is not CONV_TRANSPOSE and not window.pads_anything:
         return np.array(False)
-    alone = len(graph.nodes) == 2 and resized[0].op is RESIZE
-    return may_read_nonfinite(given[0], resized[0].params) if alone else np.array(True)
+    factors = [known.get(a) if isinstance(a, int) else np.asarray(a.value) for a in node.args[:2]]
+    if factors[1] is None or node.op.outside is None:
+        return np.array(True)
+    held = [np.zeros(()) if f is None else (~np.isfinite(np.asarray(f, float))).astype(float) for f in factors]
+    return np.asarray(node.op.outside(*held, **node.params) > 0)
 
 
 def allowed_balls(
@@ -278,7 +299,7 @@ def judge_array(result: str, got: Array, ball: Ball) -> Verdict:
         return Verdict("exact")
     value, allowed, g = ball.value, ball.radius, got.astype(np.float64)
     known = np.isfinite(allowed)
-    for fault, bad in _categorical_faults(g, value).items():
+    for fault, bad in _categorical_faults(got, value).items():
         if (bad & known).any():
             return _with_cell(Verdict("differs", np.inf, fault, result), _first_largest(bad & known), g, ball)
     verdict = _judge_errors(result, g, ball, known)
@@ -289,7 +310,7 @@ def mismatches(got: Array, ball: Ball) -> Array:
     """Return the mask of cells of `got` that the ball, of the same shape, neither holds nor leaves open."""
     g, known = got.astype(np.float64), np.isfinite(ball.radius)
     bad = ~ball.contains(g) & known
-    for fault in _categorical_faults(g, ball.value).values():
+    for fault in _categorical_faults(got, ball.value).values():
         bad |= fault & known
     return np.asarray(bad)
 
@@ -297,7 +318,8 @@ def mismatches(got: Array, ball: Ball) -> Array:
 def _categorical_faults(got: Array, value: Array) -> dict[str, Array]:
     """Return {fault: mask} of cells of `got` that no allowance around `value` excuses: wrong index, NaN or infinity."""
     if value.dtype.kind == "i":
-        return {"index": got != value}
+        return {"index": ~are_equal_integers(got, value)}
+    got = got.astype(np.float64)
     nan = np.isnan(got) != np.isnan(value)
     infinite = ~np.isnan(got) & (np.isinf(got) | np.isinf(value)) & (got != value)
     return {"nan": nan, "infinity": infinite}

@@ -12,10 +12,10 @@ from onnx import TensorProto
 
 from specgrad.ops.composites import batch_norm, group_norm, layer_norm, log_softmax, softmax
 from specgrad.ops.integer_rounding import ceil, floor, fmod, mod, round_, trunc
-from specgrad.ops.sorting import argmax, argmin, cumprod, cumsum, prod, topk
+from specgrad.ops.sorting import TOP_INDEX, argmax, argmin, cumprod, cumsum, prod, topk
 
 from ....errors import ShapeError
-from ....op import REGISTRY, Value
+from ....op import REGISTRY, Value, apply
 from ....ops.activation import clamp, gelu, leaky_relu, normal_cdf, sigmoid, silu, softplus, tanh
 from ....ops.avg_pool import avg_pool
 from ....ops.contract import contract, linear, matmul
@@ -384,12 +384,23 @@ def _register_reduction(
                 return x if name in UNCHANGED else c.refuse("noop_with_empty_axes=1 without axes is not supported")
             axes = list(range(len(x.shape)))
         axes = axes_of("axes", axes, len(x.shape))
+        if name == "ReduceMin" and c.elem_type(0) not in FLOATS:
+            return _least_integers(x, axes, keep)
         if fn is _log_sum_exp:
             return fn(x, axes, keepdims=keep, dtype=np.float64 if c.elem_type(0) == TensorProto.DOUBLE else np.float32)
         return fn(x, axes, keepdims=keep)
 
     note = "" if name in UNCHANGED else "refused: noop_with_empty_axes=1 without axes"
     operator(name, *versions, note=note)(convert)
+
+
+def _least_integers(x: Value, axes: Any, keepdims: bool) -> Value:
+    """Return the least cells over `axes`, none of them negative, without negatives: an integer type may not hold them.
+
+    With `keepdims` these axes stay with size 1.
+    """
+    y = reduce(lambda value, axis: topk(value, 1, axis=axis, largest=False)[0], axes, x)
+    return y if keepdims else reshape(y, tuple(n for a, n in enumerate(x.shape) if a not in axes))
 
 
 def _log_sum_exp(x: Value, axes: Any, keepdims: bool, dtype: type[np.floating[Any]]) -> Value:
@@ -438,7 +449,12 @@ def _register_arg_extreme(name: str, fn: Callable[..., Value]) -> None:
 
     def convert(c: OnnxNode) -> Value:
         keep, axis, x = c.flag("keepdims", 1), c.integer("axis", 0), c.number(0)
-        return fn(x, axis, keepdims=keep, last=c.version >= 12 and c.flag("select_last_index"))
+        last = c.version >= 12 and c.flag("select_last_index")
+        if fn is argmin and c.elem_type(0) not in FLOATS:  # without negatives, which an integer type may not hold
+            at = axis_of("axis", axis, len(x.shape))
+            y = apply(TOP_INDEX, x, axis=at, k=1, largest=False, last=last)
+            return y if keep else reshape(y, x.shape[:at] + x.shape[at + 1 :])
+        return fn(x, axis, keepdims=keep, last=last)
 
     operator(name, 1, 11, 12, 13)(convert)
 
