@@ -137,7 +137,7 @@ def _cells_key(array: Array) -> Any:
     by one, or as they are.
     """
     if array.dtype == object:
-        as_floats = [_float_if_equal(v) for v in array.flat]
+        as_floats = [float_if_equal(v) for v in array.flat]
         if None in as_floats:
             return array.shape, tuple(array.flat)
         array = np.array(as_floats, dtype=float).reshape(array.shape)
@@ -147,7 +147,7 @@ def _cells_key(array: Array) -> Any:
     return array.shape, wide.str, (array.astype(wide) + wide.type(0)).tobytes()
 
 
-def _float_if_equal(x: Any) -> float | None:
+def float_if_equal(x: Any) -> float | None:
     """Return the float that equals an exact number; None if there is none."""
     x = plain(x)
     if isinstance(x, Surd):
@@ -161,7 +161,7 @@ def _float_if_equal(x: Any) -> float | None:
 
 def _exact_product(array: Array, factors: Array) -> Array | None:
     """Return array * factors in float64 if no cell is rounded (Dekker's product); else None."""
-    near = [_float_if_equal(v) for v in factors.flat]
+    near = [float_if_equal(v) for v in factors.flat]
     if None in near or array.dtype.name not in WITHIN_FLOAT64:
         return None
     a, b = array.astype(float), np.array(near, dtype=float).reshape(factors.shape)

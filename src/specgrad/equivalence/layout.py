@@ -1,7 +1,7 @@
 """Rules of reshapes and permutations: they are merged, moved outwards, and dropped where nothing moves.
 
 reshape(reshape(x)) = reshape(x)    permute(permute(x)) = permute(x)    f(L(x)) = L(f(x)) for a function of one cell
-a permutation that keeps the order of all axes longer than 1 is a reshape, and goes below a reshape that moves others
+a chain of both is one move of cells (`layout_chain`), spelled as at most a reshape, a permutation and a reshape
 
 `table` holds the terms of both networks; values and atoms are given and returned by their numbers in it.
 """
@@ -13,59 +13,88 @@ from typing import Any
 import numpy as np
 
 from ..window import Shape
-from .linear_combinations import affine_value, apply_layout, canonical_spec, split_spec, with_layout
+from .layout_chain import CellMove
+from .linear_combinations import LAYOUT, affine_value, apply_layout, canonical_spec, split_spec, with_layout
 from .term_table import AffineTerm, Atom, TermTable
 
 Layout = tuple[str, tuple[Any, ...], Shape]  # permute or reshape, its attributes, and the shape of its argument
 
 
 def reshape_to(table: TermTable, x: int, shape: Shape) -> int:
-    """Return the value number of x reshaped to `shape`, merged with a reshape inside."""
-    if table.values[x].shape == shape:
+    """Return the value number of x reshaped to `shape`, merged with the reshapes and permutations inside."""
+    old = table.values[x].shape
+    if old == shape:
         return x
-    inner = table.single_atom(x)
-    if inner is not None and inner.op == "reshape":
-        return reshape_to(table, inner.args[0], shape)
-    return with_layout(table, "reshape", (shape,), x, shape)
+    if 0 in old:
+        return with_layout(table, "reshape", (shape,), x, shape)
+    base, move = _base_and_move(table, x)
+    return _spelled(table, base, move.reshaped(shape))
 
 
 def permute_to(table: TermTable, x: int, order: tuple[int, ...]) -> int:
-    """Return the value number of x with its axes in `order`, merged with a permutation inside."""
+    """Return the value number of x with its axes in `order`, merged with the reshapes and permutations inside."""
     shape = table.values[x].shape
-    inner = table.single_atom(x)
-    if inner is not None and inner.op == "permute":
-        return permute_to(table, inner.args[0], tuple(inner.params[0][a] for a in order))
-    if inner is not None and inner.op == "reshape":
-        below = _permuted_below_reshape(table, inner, order)
-        if below is not None:
-            return below
-    value = table.values[x]
-    if len(value.terms) == 1 and table.atoms[value.terms[0][0]].op == "contract":
-        return _permuted_contract(table, value, order) or with_layout(
-            table, "permute", (order,), x, _permuted_shape(shape, order)
-        )
-    moving = [a for a in order if shape[a] != 1]
     if order == tuple(range(len(order))):
         return x
-    if moving == sorted(moving) and 0 not in shape:
-        return reshape_to(table, x, _permuted_shape(shape, order))
-    return with_layout(table, "permute", (order,), x, _permuted_shape(shape, order))
+    if 0 in shape:
+        return with_layout(table, "permute", (order,), x, _permuted_shape(shape, order))
+    base, move = _base_and_move(table, x)
+    turned = move.permuted(order)
+    if turned is None:
+        base, turned = x, CellMove.none(shape).permuted(order)
+    assert turned is not None  # axes of x are never cut
+    return _spelled(table, base, turned)
 
 
-def _permuted_below_reshape(table: TermTable, reshape: Atom, order: tuple[int, ...]) -> int | None:
-    """Return the value number of permute(reshape(y)) as reshape(permute(y)), if the reshape moves axes of one cell
-    alone; else None.
+def _base_and_move(table: TermTable, x: int) -> tuple[int, CellMove]:
+    """Return the value below the reshapes and permutations of x, by number, and the move that they make together.
 
-    `order` is that of the axes.
+    Where they are no single move, the value is one between them.
     """
-    (y,), shape = reshape.args, reshape.shape
-    old = table.values[y].shape
-    long, axes = ([a for a, n in enumerate(s) if n != 1] for s in (old, shape))
-    if [old[a] for a in long] != [shape[a] for a in axes] or 0 in shape:
-        return None
-    moved = iter([long[axes.index(a)] for a in order if shape[a] != 1])
-    inside = permute_to(table, y, tuple(next(moved) if n != 1 else a for a, n in enumerate(old)))
-    return reshape_to(table, inside, _permuted_shape(shape, order))
+    layers, atom = list[Atom](), table.single_atom(x)
+    while atom is not None and atom.op in LAYOUT:
+        layers.append(atom)
+        atom = table.single_atom(atom.args[0])
+    base = layers[-1].args[0] if layers else x
+    move = CellMove.none(table.values[base].shape)
+    for layer in reversed(layers):
+        inside = layer.args[0]
+        next_move = move.permuted(layer.params[0]) if layer.op == "permute" else move.reshaped(layer.shape)
+        if next_move is None:
+            base, next_move = inside, CellMove.none(table.values[inside].shape).permuted(layer.params[0])
+            assert next_move is not None  # axes of a value are never cut
+        move = next_move
+    return base, move
+
+
+def _spelled(table: TermTable, base: int, move: CellMove) -> int:
+    """Return the value number of `move` of the value `base`, as at most a reshape, a permutation and a reshape."""
+    move = move.joined()
+    if len(move.order) > 1:
+        order = move.axes_order(table.values[base].shape)
+        if order is None:
+            base, order = with_layout(table, "reshape", (move.sizes,), base, move.sizes), move.order
+        base = _axes_permuted(table, base, order)
+    if table.values[base].shape == move.shape:
+        return base
+    atom = table.single_atom(base)
+    if atom is not None and atom.op == "reshape":
+        base = atom.args[0]
+        if table.values[base].shape == move.shape:
+            return base
+    return with_layout(table, "reshape", (move.shape,), base, move.shape)
+
+
+def _axes_permuted(table: TermTable, x: int, order: tuple[int, ...]) -> int:
+    """Return the value number of x with its axes in `order`; the axes of a contraction are those of its letters."""
+    value = table.values[x]
+    if order == tuple(range(len(order))):
+        return x
+    if len(value.terms) == 1 and table.atoms[value.terms[0][0]].op == "contract":
+        turned = _permuted_contract(table, value, order)
+        if turned is not None:
+            return turned
+    return with_layout(table, "permute", (order,), x, _permuted_shape(value.shape, order))
 
 
 def _permuted_shape(shape: Shape, order: tuple[int, ...]) -> Shape:
@@ -101,10 +130,16 @@ def common_layout(table: TermTable, args: tuple[int, ...]) -> Layout | None:
     for number in args:
         if table.values[number].terms:
             atom = table.single_atom(number)
-            if atom is None or atom.op not in ("permute", "reshape"):
+            if atom is None or atom.op not in LAYOUT:
                 return None
             kinds.add((atom.op, atom.params, table.values[atom.args[0]].shape))
     return kinds.pop() if len(kinds) == 1 else None
+
+
+def under_layout(table: TermTable, layout: Layout, number: int, shape: Shape) -> int:
+    """Return the number of L(value), of this shape, for the layout L, merged with what lies inside."""
+    op, params, _ = layout
+    return permute_to(table, number, params[0]) if op == "permute" else reshape_to(table, number, shape)
 
 
 def without_layout(table: TermTable, number: int, layout: Layout) -> int:

@@ -19,8 +19,9 @@ from ..ops.elementwise import DIV, MUL, SQRT, cellwise
 from ..ops.quantize import CAST
 from ..scalar import Array
 from .constants import MAX_EXACT_CELLS, Constant, TooManyError, exact_constant, holds
-from .layout import Layout, common_layout, without_layout
-from .linear_combinations import reciprocals, with_layout
+from .known_arrays import fold_arrays, known_constant
+from .layout import Layout, common_layout, under_layout, without_layout
+from .linear_combinations import reciprocals
 from .linear_maps import MAX_EXACT_PRODUCTS, TermApplication
 from .rewrite_rules import COMMUTATIVE, RULES, evaluate_exactly
 from .term_table import Atom, TermTable
@@ -103,6 +104,7 @@ def _value_of_node(
         return _value_as_atom(call)  # a computed value would be rounded, but this number is another one
     try:
         known = _fold_constants(call, node)
+        known = _fold_as_arrays(call, node) if known is None else known
         if known is not None:
             return known
         layout = common_layout(table, numbers) if node.op.receptive_field is cellwise and node.shape else None
@@ -134,6 +136,10 @@ def _constant_argument(
         known = given[a]
         finite = known.array.dtype.kind != "f" or bool(np.isfinite(known.array).all())
         return Constant(np.broadcast_to(known.array, shape), known.factors, known.roundings) if finite else None
+    if table.values[values[a]].terms:
+        return None
+    if math.prod(shape) > MAX_EXACT_CELLS and (array := known_constant(table, values[a])) is not None:
+        return array
     try:
         cells = table.constant_of(values[a])
     except TooManyError:
@@ -205,6 +211,24 @@ def _fold_constants(call: TermApplication, node: Node) -> int | None:
         return None
 
 
+def _fold_as_arrays(call: TermApplication, node: Node) -> int | None:
+    """Return the number of the constant value of a node whose arguments are constants of floats or positions.
+
+    None if one is not, if `fold_arrays` does not know the operator, or if the result is not finite.
+    """
+    if any(call.table.values[number].terms for number in call.args) and not node.op.index_args and node.kind == "real":
+        return None
+    known = [known_constant(call.table, number) for number in call.args]
+    if any(k is None for k in known):
+        return None
+    made = fold_arrays(node.op, call.params, [k for k in known if k is not None], node.shape)
+    if made is None:
+        return None
+    if node.kind != "real":
+        return call.table.value_of_atom(Atom("index constant", ("int64",), (), node.shape, call.table.constant(made)))
+    return call.table.value_of_constant(node.shape, made.array, mixed=made.mixed)
+
+
 def _value_by_rule(call: TermApplication, node: Node, rules: Mapping[str, Any]) -> int:
     """Return the value number of a node by its operator's rule in `rules`; as an atom if there is none or it does not
     apply.
@@ -232,5 +256,9 @@ def _apply_under_layout(call: TermApplication, node: Node, layout: Layout, rules
     known = (None if call.table.values[a].terms else call.table.constant_of(a) for a in inner)
     given = tuple(None if cells is None else Constant(cells) for cells in known)
     below = TermApplication(call.table, call.op, call.params, inner, given, layout[2])
-    number = _value_by_rule(below, node, rules)
-    return with_layout(call.table, layout[0], layout[1], number, node.shape)
+    deeper = common_layout(call.table, inner)
+    if deeper is not None and all(s == layout[2] for s in below.shapes):
+        number = _apply_under_layout(below, node, deeper, rules)
+    else:
+        number = _value_by_rule(below, node, rules)
+    return under_layout(call.table, layout, number, call.shape)

@@ -94,13 +94,15 @@ class TermTable:
         one = self.constant_number(ONE.reshape((1,) * len(atom.shape)))
         return self.value(AffineTerm(atom.shape, ((self.atom(atom), one),), None))
 
-    def value_of_constant(self, shape: Shape, array: Array) -> int:
+    def value_of_constant(self, shape: Shape, array: Array, *, mixed: bool = False) -> int:
         """Return the number of the constant value `array`: exact numbers, or finite floats, that broadcast to
         `shape`.
+
+        `mixed` as of a `Constant`.
         """
         array = drop_repeats(array.reshape((1,) * (len(shape) - array.ndim) + array.shape))
         is_zero = not array.any() if array.dtype.kind == "f" else all(v == 0 for v in array.flat)
-        return self.value(AffineTerm(shape, (), None if is_zero else self.constant_number(array)))
+        return self.value(AffineTerm(shape, (), None if is_zero else self.constant(Constant(array, mixed=mixed))))
 
     def numbers_of(self, number: int) -> Array:
         """Return the exact numbers of a constant, given its number."""

@@ -1,0 +1,121 @@
+"""Normal forms of what moves cells: chains of reshapes and permutations, and large constants that only move."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+import specgrad as sg
+from false_sames import same, verdict
+from specgrad.equivalence import constants
+from specgrad.equivalence.layout_chain import CellMove
+
+SHAPES = ((4, 6), (2, 2, 6), (24,), (1, 3, 8), (2, 3, 2, 2), (8, 1, 3), (1, 24, 1), (3, 4, 2), (12, 2))
+
+
+def chain(rng: Random, x: np.ndarray, move: CellMove) -> tuple[np.ndarray, CellMove | None]:
+    """An array and its move after some reshapes and permutations; no move where an axis cuts a factor."""
+    for _ in range(rng.randint(1, 5)):
+        if rng.random() < 0.5:
+            shape = rng.choice(SHAPES)
+            x, move = x.reshape(shape), move.reshaped(shape)
+        else:
+            order = tuple(rng.sample(range(x.ndim), x.ndim))
+            turned = move.permuted(order)
+            if turned is None:
+                return x, None
+            x, move = x.transpose(order), turned
+    return x, move
+
+
+@pytest.mark.quick
+def test_a_move_is_its_chain() -> None:
+    """Against NumPy, cell by cell; moves are equal where cells are, and only there."""
+    rng, found = Random(0), dict[tuple[tuple[int, ...], bytes], CellMove]()
+    for _ in range(3000):
+        start = rng.choice(SHAPES)
+        x, move = chain(rng, np.arange(24).reshape(start), CellMove.none(start))
+        if move is None:
+            continue
+        joined = move.joined()
+        made = np.arange(24).reshape(joined.sizes).transpose(joined.order).reshape(joined.shape)
+        assert np.array_equal(made, x)
+        assert found.setdefault((x.shape, x.tobytes()), joined) == joined
+        axes = joined.axes_order(start)
+        if axes is not None:
+            assert np.array_equal(np.arange(24).reshape(start).transpose(axes).reshape(x.shape), x)
+    assert len(found) > 200
+
+
+def turned(rng: Random, x: object, how: Random) -> object:
+    """A chain with a function of one cell somewhere inside it."""
+    bent = how.randrange(4)
+    for k in range(4):
+        x = sg.tanh(x) if k == bent else x
+        shape = rng.choice(SHAPES)
+        x = sg.permute(sg.reshape(x, shape), tuple(rng.sample(range(len(shape)), len(shape))))
+    return x
+
+
+@pytest.mark.quick
+def test_a_function_of_one_cell_may_stand_anywhere_in_a_chain() -> None:
+    seen = 0
+    for seed in range(60):
+        shape = Random(seed).choice(SHAPES)
+        a, b = (sg.trace(lambda x, s=s, seed=seed: turned(Random(seed), x, Random(s)), shape) for s in (1, 5))
+        c = sg.trace(lambda x, seed=seed: turned(Random(seed + 1000), x, Random(1)), shape)
+        seen += same(a, b)
+        x = np.arange(24.0).reshape(shape)
+        if c.nodes[c.output_positions[0]].shape == a.nodes[a.output_positions[0]].shape:
+            assert same(a, c) <= np.array_equal(np.asarray(a(x)), np.asarray(c(x)))
+    assert seen == 60
+
+
+# --- constants --------------------------------------------------------------------------------------------------------
+
+BIG = np.random.default_rng(0).normal(size=(6, 5, 4)).astype(np.float32)
+
+
+def moved(v: object, fault: int = 0) -> object:
+    """A table that is cut, joined, turned, compared, chosen from and subtracted, as files compute masks."""
+    table = v.builder.constant(BIG)
+    rows = sg.concat([sg.slice(table, slice(3, 6)), sg.slice(table, slice(0, 3 - (fault == 1)))], 0)
+    rows = sg.concat([rows, sg.slice(table, slice(0, 1))], 0) if fault == 1 else rows
+    rows = sg.permute(sg.reshape(rows, (6, 20)), (1, 0))
+    whole = np.round(4 * BIG).reshape(6, 20).T.copy()
+    apart = sg.sub(v.builder.constant(whole), v.builder.constant(np.float32(3) * whole + 2 * (fault == 2)))
+    near = sg.greater(apart, -2.0 if fault != 3 else -2.5) if fault != 4 else sg.greater(-2.0, apart)
+    return sg.select(near, rows, v.builder.constant(np.full((20, 6), -100, np.float32)))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("cells", [2**14, 7])
+def test_constants_that_only_move_are_folded_at_any_size(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "MAX_EXACT_CELLS", cells)
+    monkeypatch.setattr("specgrad.equivalence.normal_form.MAX_EXACT_CELLS", cells)
+    whole = np.asarray(sg.trace(moved, (20, 6))(np.zeros((20, 6)))).astype(np.float32)
+    folded = sg.trace(lambda x: sg.tanh(x) * whole, (20, 6))
+    for fault in range(5):
+        computed = sg.trace(lambda x, k=fault: sg.tanh(x) * moved(x, k), (20, 6))
+        differs = not np.array_equal(np.asarray(computed(np.ones((20, 6)))), np.asarray(folded(np.ones((20, 6)))))
+        assert differs == (fault > 0)
+        assert verdict(computed, folded) == ("cannot tell" if differs else "same")
+
+
+@pytest.mark.quick
+def test_what_float32_rounds_is_not_folded_as_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 + 2**-30 is not 1, whatever a float32 program says."""
+    for name in ("constants", "normal_form"):
+        monkeypatch.setattr(f"specgrad.equivalence.{name}.MAX_EXACT_CELLS", 3)
+    one, small = np.full(8, 1, np.float32) + np.arange(8, dtype=np.float32), np.float32(2.0**-30) * np.arange(1, 9)
+
+    def first(x: object) -> object:
+        held = x.builder.constant
+        return sg.greater(x, sg.add(held(one), held(small.astype(np.float32))))
+
+    rounded = sg.trace(lambda x: sg.greater(x, one), (8,))
+    assert not same(sg.trace(first, (8,)), rounded)
+    exact = sg.trace(lambda x: sg.greater(x, x.builder.constant(one) + x.builder.constant(one)), (8,))
+    assert same(exact, sg.trace(lambda x: sg.greater(x, 2 * one), (8,)))
