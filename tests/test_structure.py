@@ -350,7 +350,7 @@ def test_results_are_named_by_what_they_are() -> None:
     assert "found" in names_in("def f(found):\n    return found.x")
 
 
-MOST_LISTS = 57
+MOST_LISTS = 58
 
 
 def lists_operators(source: str) -> bool:

@@ -1,7 +1,8 @@
 """Interval bounds of a(x) - b(x) for two networks over real numbers, at one input or over a box.
 
-Small networks are evaluated over balls, which enclose every real result; others by balls of float64, each by itself;
-boxes by linear bounds of one graph that holds both and subtracts their outputs (specgrad.bounds.crown).
+Small networks are evaluated over balls, which enclose every real result; others by balls of float64, each by itself,
+and in fixed point where these do not tell them apart; boxes by linear bounds of one graph that holds both and subtracts
+their outputs (specgrad.bounds.crown).
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import numpy as np
 
 from specgrad.bounds import crown, ibp
 from specgrad.bounds.exact_outputs import BITS, WORK, ball_outputs, outward, work
-from specgrad.errors import MissingPackageError, ScalarError, SpecgradError, need
+from specgrad.bounds.fixed_point_outputs import fixed_point_difference
+from specgrad.errors import MissingPackageError, ScalarError, SpecgradError, TimeLimitError, need
 from specgrad.graph.builder import trace
 from specgrad.graph.graph import Graph
 from specgrad.graph.ir.tree import leaves, transform
@@ -94,7 +96,8 @@ def difference(a: Graph, b: Graph) -> Graph:
 def difference_at(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:
     """Return bounds of a(x) - b(x) at one input x, one array per input, whose floats are taken as exact numbers.
 
-    By balls where these decide and the networks are small, else in float64, each network by itself.
+    By balls where these decide and the networks are small; else in float64, each network by itself, and in fixed point
+    where float64 shows no difference. What is narrower is returned.
     """
     if work(a) + work(b) <= WORK:
         try:
@@ -102,11 +105,34 @@ def difference_at(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBo
             return _difference_over_balls(a, b, inputs)
         except (MissingPackageError, ScalarError, ZeroDivisionError, OverflowError, ValueError):
             pass  # a comparison that balls do not decide, a constant that is no number: bounds hold for either answer
+    try:
+        near = _difference_in_float64(a, b, inputs)
+    except TimeLimitError:
+        raise
+    except SpecgradError:
+        return _difference_in_fixed_point(a, b, inputs)
+    if near.differs:
+        return near
+    try:
+        finer = _difference_in_fixed_point(a, b, inputs)
+    except SpecgradError:  # out of time too: bounds hold
+        return near
+    return finer if finer.differs or finer.largest <= near.largest else near
+
+
+def _difference_in_float64(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:
+    """Return bounds of a(x) - b(x) at one input x, from balls of float64 of each network by itself."""
     first, second = (_exact_bounds(g, inputs) for g in (a, b))
     low = tuple(np.nextafter(p[0] - q[1], -np.inf) for p, q in zip(first, second, strict=True))
     high = tuple(np.nextafter(p[1] - q[0], np.inf) for p, q in zip(first, second, strict=True))
     values = tuple(p[0] / 2 + p[1] / 2 for p in first)
     return DifferenceBounds(*nan_to_unbounded(low, high), "float64, each network by itself", values)
+
+
+def _difference_in_fixed_point(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:
+    """Return bounds of a(x) - b(x) at one input x, from both networks in fixed point with radii."""
+    apart = fixed_point_difference(a, b, inputs)
+    return DifferenceBounds(apart.low, apart.high, f"fixed point of {apart.bits} bits", apart.values)
 
 
 def _difference_over_balls(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:
