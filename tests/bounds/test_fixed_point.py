@@ -240,6 +240,14 @@ def test_a_difference_of_one_bit_is_shown_and_none_is_said_of_one_function() -> 
     assert np.allclose(shown.values[0], a(x), rtol=1e-4, atol=1e-6)
 
 
+def test_an_output_that_is_exactly_the_same_hides_no_other() -> None:
+    """2^-100 beside 1: the first output is the same, and the second needs more bits than the first pass has."""
+    a, b = (sg.trace(lambda x, e=e: (2 * x, x * x * (1 + x * e)), (1,)) for e in (2.0**-100, 2.0**-99))
+    apart = fixed_point_difference(a, b, (np.float32([1]),))
+    assert apart.low[0] == apart.high[0] == 0
+    assert apart.high[1] < 0
+
+
 def test_a_network_that_decides_nothing_is_refused() -> None:
     graph = sg.trace(lambda x: sg.greater(sg.sqrt(x) * sg.sqrt(x), x), (1,))
     with pytest.raises(RadiusError, match="a comparison is within the radius"):

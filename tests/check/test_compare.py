@@ -398,3 +398,25 @@ def test_positions_in_one_model_may_be_numbers_in_the_other() -> None:
     done = compare(a, b)
     assert done.verdict == "cannot tell"
     assert "positions" in done.method
+
+
+def test_what_float64_does_not_tell_apart_is_shown_in_fixed_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One unit of a weight beside 2^40, which float64 rounds away; one function is never called another."""
+    monkeypatch.setattr(difference_bounds, "WORK", 0)
+    w = np.random.default_rng(2).normal(size=(4, 2, 3, 3)).astype(np.float32)
+    other = w.copy()
+    other[3, 1, 2, 2] = np.nextafter(other[3, 1, 2, 2], np.float32(np.inf))
+    far = np.float32(2.0**40)
+    a, b, same = (
+        sg.trace(lambda x, w=w, k=k: sg.relu(sg.conv(w * k, None, x) / k + far) - far, compared.SHAPE)
+        for w, k in ((w, 1), (other, 1), (w, 2))
+    )
+    apart = difference_bounds.difference_at(a, b, (X,))
+    k, place = apart.farthest
+    assert apart.differs
+    assert apart.how.startswith("fixed point of ")
+    assert apart.least[k][place] <= exact_gap(a, b, (X,), k, place) <= apart.most[k][place]
+    done = compare(a, b, X, exact=True)
+    assert done.verdict == "differs"
+    assert done.witness is not None
+    assert not difference_bounds.difference_at(a, same, (X,)).differs

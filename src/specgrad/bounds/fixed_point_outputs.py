@@ -7,6 +7,7 @@ over real numbers; that nothing is shown means nothing.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -109,7 +110,7 @@ def fixed_point_difference(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> Fix
             bits = min(2 * bits, MOST_BITS)
             continue
         apart = [minus(p, q) for p, q in zip(first, second, strict=True)]
-        missing = min((_bits_missing(d) for d in apart), default=0.0)
+        missing = _bits_missing(apart)
         if missing <= 0 or is_last:
             low, high = zip(*(ends(d) for d in apart), strict=True) if apart else ((), ())
             values = tuple(np.ldexp(floats(p), -form.bits) for p in first)
@@ -119,12 +120,19 @@ def fixed_point_difference(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> Fix
     raise RadiusError("compare", "no pass decided enough")
 
 
-def _bits_missing(apart: FixedPoint) -> float:
-    """Return how many more bits would show that some cell is not 0, if its digits are right: at most 0 where one is
-    shown, or where all are exactly 0; inf where no digit says anything.
+def _bits_missing(apart: Sequence[FixedPoint]) -> float:
+    """Return how many more bits would show that some cell of some output is not 0, if its digits are right.
+
+    At most 0 where one is shown, or where all are exactly 0; inf where no digit says anything.
     """
+    open_ones = [d for d in apart if not (d.is_exact and not d.digits.any())]
+    return min((_bits_to_show(d) for d in open_ones), default=0.0)
+
+
+def _bits_to_show(apart: FixedPoint) -> float:
+    """Return how many more bits would show that some cell is not 0, if its digits are right: inf if all are 0."""
     size = abs(floats(apart)) * (1 - NEAR)
-    if (size > apart.radius).any() or (apart.is_exact and not size.any()):
+    if (size > apart.radius).any():
         return 0.0
     some = size > 0
     return float(np.log2(apart.radius[some] / size[some]).min()) + 1 if some.any() else math.inf
