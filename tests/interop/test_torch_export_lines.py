@@ -162,6 +162,7 @@ CASES: dict[str, list[Case]] = {
         (X, None, None, C, positive(4), False, 0.1, 0.01, True),
     ],
     "_native_batch_norm_legit_no_training.default": [(X, C, C + 1, C, positive(4), 0.1, 0.01)],
+    "_native_batch_norm_legit.no_stats": [(X, C, C + 1, True, 0.1, 0.01), (ROWS_A, None, None, True, 0.1, 0.01)],
     "layer_norm.default": [(X, [6, 5], Y[0, 0], X[0, 0]), (X, [5], None, None, 0.01)],
     "group_norm.default": [(X, 2, C, C + 1), (X, 4)],
     "instance_norm.default": [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,12 @@ import torch
 from torch import nn
 
 import specgrad as sg
-from kernel_bench import kernels
 from specgrad.interop import from_torch
 from specgrad.rounding import radius
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from kernel_operations import operations
 
 
 class Module(nn.Module):
@@ -26,21 +31,23 @@ class Module(nn.Module):
         return self.f(*args)
 
 
-QUICK = ("matrix_scalar", "masked_cumsum", "cross_entropy")
-ALL = kernels()
+QUICK = ("matrix and number", "cumsum, masked", "cross entropy", "batch norm")
+NAMES = {op.number: op.name for op in operations(reduced=True)}
 
 
 def test_there_are_a_hundred() -> None:
-    assert len(ALL) == 100
+    full, reduced = operations(), operations(reduced=True)
+    assert [op.number for op in full] == [op.number for op in reduced] == list(range(1, 101))
+    assert [op.name for op in full] == [op.name for op in reduced]
+    assert full[0].result().shape == (4096, 4096)
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in ALL])
-def test_pytorch_lies_in_the_radius(name: str) -> None:
-    function, args = ALL[name]
-    module = function if isinstance(function, nn.Module) else Module(function)
+@pytest.mark.parametrize("number", [n if NAMES[n] in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
+def test_pytorch_lies_in_the_radius(number: int) -> None:
+    op = operations(reduced=True)[number - 1]
+    args, module = op.draw(0), Module(op.function)
     graph = from_torch(module, *args)
-    tensors = [a for a in args if isinstance(a, torch.Tensor)]
-    given = [a.float().numpy() if a.dtype == torch.bool else a.numpy() for a in tensors]
+    given = [a.float().numpy() if a.dtype == torch.bool else a.numpy() for a in args]
     expected = module(*args).detach().numpy()
     found = np.asarray(graph(*given))
     assert found.shape == expected.shape

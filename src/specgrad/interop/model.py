@@ -163,7 +163,7 @@ class Model:
             from .torch.formats import float_type
 
             kind = float_type(self.source)  # a meaning does not depend on the numbers, and tracing asks for this type
-            return self._trace_module([a.astype(kind) if a.dtype.kind == "f" else a for a in arrays])
+            return self._trace_module([_stand_in(a.shape, kind if a.dtype.kind == "f" else a.dtype) for a in arrays])
         if self.kind == "onnx":
             shapes = {i.name: a.shape for i, a in zip(self.inputs, arrays, strict=True)}
             for i in self.inputs:
@@ -269,6 +269,13 @@ class Model:
         except Exception as error:  # of the user's program, or of torch.export on it
             text = " ".join(f"{type(error).__name__}: {error}".split())
             raise ParameterError("model", f"torch.export does not take {self.title}: {text:.300}", rule="P5") from error
+
+
+def _stand_in(shape: Shape, dtype: Any) -> Any:
+    """Return a tensor of zeros, whose memory nothing has touched yet: large inputs are not copied to read a graph."""
+    import torch
+
+    return torch.from_numpy(np.zeros(shape, dtype))
 
 
 def open_model(given: Any, who: str = "model") -> Model:

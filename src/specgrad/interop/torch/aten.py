@@ -367,6 +367,21 @@ def _frozen_batch_norm(
     return (composites.batch_norm(input, running_mean, running_var, weight, bias, eps=eps),)
 
 
+def _batch_statistics_norm(input: Value, weight: Any, bias: Any, training: bool, eps: float) -> tuple[Value]:
+    """Convert batch normalisation of `input`, (N, C, ...), by the statistics of the batch alone, weight and bias; a
+    tuple of one value.
+
+    ParameterError unless `training`: without it there are no statistics.
+    """
+    if not training:
+        raise ParameterError("batch_norm", "training=False without running statistics has no statistics", rule="P5")
+    swapped = [1, 0, *range(2, len(shape_of(input)))]
+    channels = layout.permute(input, swapped)
+    one_item = layout.reshape(channels, (1, *shape_of(channels)))
+    y = composites.group_norm(one_item, shape_of(channels)[0], weight, bias, eps=eps)
+    return (layout.permute(layout.reshape(y, shape_of(channels)), swapped),)
+
+
 # --- pooling --------------------------------------------------------------------------------------------------------
 
 
@@ -519,6 +534,7 @@ TABLE: dict[str, Converter] = {
     # normalisation
     "batch_norm.default": F.batch_norm,
     "_native_batch_norm_legit_no_training.default": _frozen_batch_norm,
+    "_native_batch_norm_legit.no_stats": _batch_statistics_norm,
     "layer_norm.default": F.layer_norm,
     "group_norm.default": F.group_norm,
     "instance_norm.default": _instance_norm,
