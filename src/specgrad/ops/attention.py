@@ -12,7 +12,7 @@ from ..scalar import Array, Number
 from .composites import softmax
 from .contract import matmul
 from .elementwise import add, div, exp, mul, select, stop_gradient, sub
-from .layout import permute, sum_
+from .layout import broadcast, permute, reshape, sum_
 from .max_pool import amax
 
 
@@ -41,20 +41,45 @@ def _largest(x: Value, seen: Array) -> Value:
     return amax(select(seen, x, smallest), -1, keepdims=True)
 
 
+def _for_each_query(q: Value, a: Value) -> Value:
+    """Return keys or values `a` with each head (axis -3) as often as heads of q read it.
+
+    ShapeError unless the number of heads of q is a multiple of theirs.
+    """
+    heads, shape = shape_of(q)[-3:-2], shape_of(a)
+    if not heads or len(shape) < 3 or not shape[-3] or heads[0] % shape[-3]:
+        raise ShapeError(
+            "attention", f"grouped: heads of q {shape_of(q)} are no multiple of those of {shape}", rule="C1"
+        )
+    lead, times = shape[:-2], heads[0] // shape[-3]
+    spread = broadcast(reshape(a, (*lead, 1, *shape[-2:])), (*lead, times, *shape[-2:]))
+    return reshape(spread, (*lead[:-1], heads[0], *shape[-2:]))
+
+
 @composite
 def attention(
-    q: Value, k: Value, v: Value, mask: Value | None = None, *, causal: bool = False, scale: Number | None = None
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None = None,
+    *,
+    causal: bool = False,
+    scale: Number | None = None,
+    grouped: bool = False,
 ) -> Value:
     """softmax(scale * q k^T + mask) v over the last two axes; leading axes broadcast.
 
     q is (..., L, E), k (..., S, E), v (..., S, Ev); scale is 1/sqrt(E) unless said. A mask of numbers is added to the
     products; one of booleans, which must be known, admits the keys where it is true. causal: query i sees keys 0..i.
+    grouped: k and v have fewer heads (axis -3) than q, and each serves several heads of q that stand side by side.
     ShapeError if these sizes contradict each other, ParameterError for causal with a mask.
 
     >>> x = np.array([[1.0, 0.0], [0.0, 1.0]])
     >>> attention(x, x, x, causal=True, scale=1)[0]
     array([1., 0.])
     """
+    if grouped:
+        k, v = (_for_each_query(q, a) for a in (k, v))
     (queries, e), keys = shape_of(q)[-2:], shape_of(k)[-2]
     if shape_of(k)[-1] != e or shape_of(v)[-2] != keys:
         text = f"needs q (..., L, E), k (..., S, E), v (..., S, Ev); got {shape_of(q)}, {shape_of(k)}, {shape_of(v)}"

@@ -127,8 +127,8 @@ class Context:
     evaluate      computes an operator on arrays, in float64
     reach         the largest absolute values of the current node, where its arguments' balls stand for their own
                   errors alone; None: its value and what is carried in say it
-    statistics    what is known of means and sums of squares (specgrad.rounding.layers.statistics); None: nothing is
-                  looked for
+    groups        rules of several nodes together: means and sums of squares (specgrad.rounding.layers.statistics), and
+                  shares of a softmax (specgrad.rounding.layers.shares)
     """
 
     arithmetic: Arithmetic
@@ -143,7 +143,7 @@ class Context:
     formats: Mapping[int, str] = field(default_factory=dict)
     way: ArithmeticVariant | None = None
     reach: Array | None = None
-    statistics: GroupRule | None = None
+    groups: tuple[GroupRule, ...] = ()
 
     def spanned(self, value: Array, low: Array, high: Array) -> Ball:
         """Return the ball from low to high: around `value`, or around the middle if `centred`."""

@@ -25,6 +25,7 @@ from . import selection
 from .arithmetic import INTEGERS, Arithmetic, in_format
 from .ball import Ball
 from .context import ArithmeticVariant, Context, Kind, NodeContext, evaluator
+from .layers.shares import shares_of
 from .layers.statistics import statistics_of
 from .rules import apply_rule
 from .stated import deployment_of
@@ -175,7 +176,7 @@ def graph_context(
         constants=constant_nodes(graph),
         stored_nodes=frozenset(names[name] for name in stored),
         centred=centred,
-        statistics=None if centred else statistics_of(graph),
+        groups=() if centred else (statistics_of(graph), shares_of(graph)),
     )
 
 
@@ -300,12 +301,12 @@ def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, An
         x, axes = context.largest[i]
         return selection.largest_rule(context, balls[x], axes)
     args = [context.stored(a.value) if isinstance(a, NumberArg) else balls[a] for a in node.args]
-    if context.statistics is not None:
-        args = context.statistics.arguments(context, i, node, args)
+    for group in context.groups:
+        args = group.arguments(context, i, node, args)
     rule = context.way.product if context.way is not None and (node.op.kernel or node.op.divides) else apply_rule
     ball = rule(context, node.op, args, node.params)
-    if context.statistics is not None:
-        ball = context.statistics.result(context, graph, i, args, ball)
+    for group in context.groups:
+        ball = group.result(context, graph, i, args, ball)
     if context.way is not None and _ends_layer(graph, i):
         ball = context.way.stored(ball, i in graph.output_positions)
     return replace(ball, ends=(np.maximum(ball.low, 1.0), ball.high)) if _counts_largest(graph, node, context) else ball

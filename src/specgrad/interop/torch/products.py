@@ -26,13 +26,12 @@ def _attention(
     """Convert aten.scaled_dot_product_attention of query, key and value, with a mask or causal, and a scale (None:
     1/sqrt of the last axis).
 
-    ParameterError for dropout, and for fewer keys than queries by enable_gqa.
+    With enable_gqa key and value may have fewer heads. ParameterError for dropout.
     """
     if dropout_p:
         raise ParameterError("scaled_dot_product_attention", f"dropout_p={dropout_p} draws random numbers", rule="P5")
-    if enable_gqa and shape_of(query)[-3] != shape_of(key)[-3]:
-        raise ParameterError("scaled_dot_product_attention", "enable_gqa=True with fewer keys is unknown", rule="P5")
-    return attention(query, key, value, attn_mask, causal=is_causal, scale=scale)
+    grouped = enable_gqa and shape_of(query)[-3] != shape_of(key)[-3]
+    return attention(query, key, value, attn_mask, causal=is_causal, scale=scale, grouped=grouped)
 
 
 def _einsum(equation: str, tensors: Sequence[Value], path: Any) -> Value:

@@ -26,6 +26,9 @@ from .statistics import tree_error
 
 FAR = -128.0
 """Below it rounding, which is monotone, keeps an exponent, so that its exponential is below every normal number."""
+EXPONENT = 3.0
+"""Units of u that an exponent may be off by, as a share of itself: a difference's rounding, and where exp is a power of
+two, of the factor log2(e) and of the product."""
 FAINT = 64.0
 """A share below so many smallest normal numbers is not compared with the others of its row."""
 MOST = 0.5
@@ -165,7 +168,7 @@ def total_in(x: Array, arithmetic: Arithmetic) -> Total:
         z = np.where(np.isneginf(x), -np.inf, x - x.max(1, keepdims=True))
         far, e = z < FAR, np.exp(z)
         near, own = np.where(far, 0.0, np.abs(z)), 16 * U * (1 + np.where(far, 0.0, np.abs(z)))
-        eta = (u * near + units * u / (1 - units * u) + own) * SLACK
+        eta = (EXPONENT * u * near + units * u / (1 - units * u) + own) * SLACK
         grown = np.where(far, 0.0, e * np.exp(eta)) + 2 * tiny
         total = e.sum(1, keepdims=True)
         moved = np.where(far, 0.0, e * np.expm1(eta)).sum(1, keepdims=True) + 8 * n * tiny
