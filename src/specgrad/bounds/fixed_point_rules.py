@@ -39,6 +39,7 @@ from .fixed_point_products import chosen, larger, multiplied, nearest_multiples,
 Rule = Callable[[DigitFormat, Op, Sequence[Any], Params], FixedPoint]
 """(form, operator, arguments: numbers in fixed point, and positions as arrays, parameters) -> what it gives."""
 MOST_OVER_BALLS = 2**23  # cells and multiply-adds of an operator that is evaluated over balls
+MOST_TAPPED = 2**25  # cells that the taps of a convolution read, which are held at once
 CHUNK = 4096  # cells over balls between two looks at the clock
 MOST_DIVISOR = 2.0**25
 MOST_POWER = 16
@@ -198,14 +199,57 @@ def _over_counts(x: FixedPoint, window: Any, divisor: Any) -> FixedPoint:
 # --- products ---------------------------------------------------------------------------------------------------------
 
 
-def _product(form: DigitFormat, op: Op, args: Sequence[Any], params: Params) -> FixedPoint:
-    """Return sums of products of two arguments, by the specification on digits; a third is a bias per channel."""
-    y = multiplied(lambda p, q: op.spec(p, q, **params), args[0], args[1])
+class ConvProduct:
+    """conv of float64 arrays x and w without a bias, by one matrix product.
+
+    window, groups   as the operator has them. What its taps read of x is kept for the next w
+    """
+
+    def __init__(self, window: Any, groups: int) -> None:
+        self.window, self.groups = window, groups
+        self.last: tuple[Array, Array] | None = None
+
+    def __call__(self, x: Array, w: Array) -> Array:
+        """Return conv of x with w, of the shape (*batch, Cout, *out)."""
+        if self.last is None or self.last[0] is not x:
+            self.last = x, self._taps(x)
+        taps = self.last[1]
+        rows = np.moveaxis(w.reshape(self.groups, len(w) // self.groups, w.shape[1], -1), 3, 2)
+        y = rows.reshape(*rows.shape[:2], -1) @ taps
+        return np.asarray(y.reshape(*x.shape[: x.ndim - self.window.rank - 1], len(w), *self.window.out))
+
+    def _taps(self, x: Array) -> Array:
+        """Return what every tap reads, 0 outside of x: (batch, groups, taps * channels of a group, outputs)."""
+        rank, window = self.window.rank, self.window
+        spatial, channels = x.shape[x.ndim - rank :], x.shape[x.ndim - rank - 1] // self.groups
+        cells = x.reshape(-1, self.groups, channels, *spatial)
+        taps = np.zeros((window.taps_count, *cells.shape[:3], *window.out))
+        for tap in window.taps():
+            tap.write_outputs(taps[window.number(tap.position)], tap.read_inputs(cells))
+        return np.moveaxis(taps, 0, 2).reshape(*cells.shape[:2], window.taps_count * channels, -1)
+
+
+def _convolved(form: DigitFormat, op: Op, args: Sequence[Any], params: Params) -> FixedPoint:
+    """Return conv of x with w, and a bias: by one matrix product for each pair of digits where that fits the memory."""
+    x, w = args[:2]
+    window = params["window"]
+    if window.taps_count * x.radius.size > MOST_TAPPED:
+        return _product(form, op, args, params)
+    return _biased(multiplied(ConvProduct(window, params["groups"]), x, w), args, params)
+
+
+def _biased(y: FixedPoint, args: Sequence[Any], params: Params) -> FixedPoint:
+    """Return y plus the third argument, a bias per channel, if there is one."""
     if len(args) < 3:
         return y
     shape = args[2].shape + (1,) * params["window"].rank
-    bias = FixedPoint(form, args[2].digits.reshape(len(args[2].digits), *shape), args[2].radius.reshape(shape))
+    bias = FixedPoint(y.form, args[2].digits.reshape(len(args[2].digits), *shape), args[2].radius.reshape(shape))
     return plus(y, bias)
+
+
+def _product(form: DigitFormat, op: Op, args: Sequence[Any], params: Params) -> FixedPoint:
+    """Return sums of products of two arguments, by the specification on digits; a third is a bias per channel."""
+    return _biased(multiplied(lambda p, q: op.spec(p, q, **params), args[0], args[1]), args, params)
 
 
 def _ratio(form: DigitFormat, op: Op, args: Sequence[Any], params: Params) -> FixedPoint:
@@ -326,7 +370,7 @@ def _enter() -> None:
     fill("operators")
     named: dict[str, Rule] = dict.fromkeys(("reshape", "permute", "slice", "pad", "concat", "gather", "take"), _moved)
     named |= dict.fromkeys(("sum", "cumsum", "scatter", "put"), _summed)
-    named |= dict.fromkeys(("mul", "conv", "conv_transpose", "conv_weight", "contract"), _product)
+    named |= dict.fromkeys(("mul", "conv_transpose", "conv_weight", "contract"), _product) | {"conv": _convolved}
     named |= dict.fromkeys(("top", "median_pool"), _in_order) | dict.fromkeys(("max_pool", "amax"), _maxima)
     named |= dict.fromkeys(("cast", "stop_gradient"), _same) | dict.fromkeys(("power", "root"), _power)
     named |= {"broadcast": _broadcast, "fill": _filled, "avg_pool": _averaged, "avg_spread": _spread, "div": _ratio}
