@@ -193,6 +193,11 @@ def test_rounding_is_exact_at_ties_and_refuses_what_is_open() -> None:
     open_ = FixedPoint(form, x.digits, np.ones(x.shape))
     with pytest.raises(RadiusError, match="within the radius of a tie"):
         nearest_multiples(open_, one)
+    wide = FixedPoint(
+        form, fixed_point(form, [3.0]).digits, np.array([0.6 * 2**60])
+    )  # a whole number, give or take 0.6
+    with pytest.raises(RadiusError, match="within the radius of a tie"):
+        nearest_multiples(wide, one)
     scale = fixed_point(form, np.float32(0.1))  # above 1/10: 0.25 is less than two and a half of them
     assert nearest_multiples(fixed_point(form, [0.25, 0.35]), scale).tolist() == [2, 3]
 

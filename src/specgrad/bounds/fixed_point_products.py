@@ -204,7 +204,7 @@ def _nearer(x: FixedPoint, step: FixedPoint, near: Array, low: Array, high: Arra
     open.
     """
     rest = minus(x, times_whole(step, near))
-    side = np.sign(floats(rest))
+    side = np.where(floats(rest) < 0, -1.0, 1.0)  # 1 for 0 too: what is 0 within a radius may be on either side
     twice = minus(times_whole(rest, 2 * side), step)  # above 0: farther than half a step
     far = floats(twice)
     limited = ((near == high) & (side > 0)) | ((near == low) & (side < 0))
