@@ -325,3 +325,19 @@ def _output(graph: Graph) -> OutputReference:
 
 def test_positions_of_a_selection_count_its_cells() -> None:
     assert Selection((np.arange(3), np.array([4, 9]))).count == 6
+
+
+def test_what_lies_in_open_cells_may_be_missed() -> None:
+    """Half of the rows overflow, and what a kernel writes there is not judged."""
+    x, w = np.ones((30, 40), np.float32), np.full((40, 50), 3e-38, np.float32)
+    x[15:] = 1e38
+    graph = sg.trace(lambda x, w: sg.contract(x, w, "ab,bc->ac"), x.shape, w.shape)
+    y = x @ w
+    assert SampledReference(graph).judge([x, w], [y]).missed(0.4) == 0
+    w = np.full((40, 50), 3.0, np.float32)
+    y = np.where(x < 2, 120, 7).astype(np.float32)[:, :1] * np.ones(50, np.float32)
+    found = SampledReference(graph).judge([x, w], [y])
+    assert (found.verdict.kind, found.complete, found.open_cells) == ("cannot tell", True, 750)
+    assert found.missed(0.4) == 1
+    top = sg.trace(lambda x: sg.argmax(x * 0.1, 1), (3, 4))
+    assert SampledReference(top).judge([np.ones((3, 4))], [np.zeros(3, int)]).open_cells == 3

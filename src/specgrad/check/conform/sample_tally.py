@@ -103,8 +103,8 @@ class SampleTally:
         self.judged += selection.count
         self.draws += selection.draws
         self.complete = self.complete or selection.count == self.cells
+        self.open_cells += int(np.isinf(ball.radius).sum())
         if ball.value.dtype.kind == "f":
-            self.open_cells += int(np.isinf(ball.radius).sum())
             self._add_errors(got.astype(np.float64), ball.value)
 
     def _add_errors(self, got: Array, value: Array) -> None:

@@ -59,12 +59,13 @@ class SampledVerdict:
     complete: bool = False
 
     def missed(self, share: float) -> float:
-        """Return the largest probability with which a fault in this share of the cells of an output is missed.
+        """Return the largest probability with which a fault in this share of the cells of an output is missed; 1 where
+        cells are open, since it may lie in those.
 
         >>> SampledVerdict(Verdict("exact"), 1000, 100, 0, 100, 0, 0).missed(0.05) < 0.006
         True
         """
-        return 0.0 if self.complete else (1.0 - share) ** self.draws
+        return 1.0 if self.open_cells else 0.0 if self.complete else (1.0 - share) ** self.draws
 
     def __str__(self) -> str:
         text = f"{self.verdict}; {self.judged:,} of {self.cells:,} cells judged"

@@ -87,12 +87,14 @@ class ConformanceSummary:
 
     def missed(self, share: float) -> float:
         """Return the largest probability with which a fault in this share of the cells of every result is missed; 0
-        where all cells were judged.
+        where all cells were judged, 1 where every answer has open cells.
 
         >>> ConformanceSummary("relu").missed(0.01)
         0.0
         """
-        return (1.0 - share) ** self._draws if self._draws else 0.0
+        if self.answered and not self.judged:
+            return 1.0
+        return (1.0 - share) ** self._draws if any(not s.complete for s in self.samples) else 0.0
 
     @property
     def _draws(self) -> int:
