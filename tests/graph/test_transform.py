@@ -116,10 +116,10 @@ def test_thousands_of_nodes_without_recursion(depth: int) -> None:
             x = sg.relu(x) * 2
         return sg.sum(x)
 
-    pace, start = slower(), time.perf_counter()
+    pace, start = slower(), time.process_time()
     graph = sg.trace(chain, (3,))
     derivative = sg.grad(graph)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     assert len(graph) > 2 * depth
     assert len(derivative) > 4 * depth
     assert seconds < stretched(depth / 500, pace), seconds
