@@ -64,12 +64,14 @@ class Model:
     title   the file's name, or the class of the module or graph; "model" of bytes and of a ModelProto
     kind    which of these it is
     fixed   values of inputs of an ONNX file that are constants from here on: `inputs` and `proto` are without them
+    block_channels   what a block of com.microsoft.nchwc is read as, where an ONNX file does not show it
     """
 
     source: Any
     kind: Literal["graph", "onnx", "torch"]
     title: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    block_channels: int | None = None
 
     def at_values(self, values: Mapping[str, Any]) -> Model:
         """The model with some of its inputs at these values, by name; ParameterError unless it is an ONNX file."""
@@ -91,6 +93,17 @@ class Model:
         scalars = {i.name: a for i, a in zip(self.inputs, inputs, strict=True) if _is_one_integer(a)}
         rest = [a for i, a in zip(self.inputs, inputs, strict=True) if i.name not in scalars]
         return self.at_values(scalars), rest
+
+    @property
+    def leaves_blocks_open(self) -> bool:
+        """Whether it is an ONNX file in blocks of channels (com.microsoft.nchwc) that does not show how many these are,
+        and nobody has said it.
+        """
+        if self.kind != "onnx" or self.block_channels is not None:
+            return False
+        from .onnx.read.model import leaves_blocks_open
+
+        return leaves_blocks_open(self.file.graph)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -138,7 +151,13 @@ class Model:
         if self.kind == "onnx":
             from .onnx import from_onnx
 
-            read: Graph = from_onnx(self.source, input_shapes=shapes, largest_value=largest_value, fixed=self.fixed)
+            read: Graph = from_onnx(
+                self.source,
+                input_shapes=shapes,
+                largest_value=largest_value,
+                fixed=self.fixed,
+                block_channels=self.block_channels,
+            )
             return read
         if not shapes:
             text = "the shapes of a PyTorch module are written nowhere; give inputs or shapes"

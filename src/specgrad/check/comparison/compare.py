@@ -42,6 +42,7 @@ from specgrad.scalar import Array, Number
 from ..models.drawn_inputs import default_inputs
 from ..models.input_box import box_around, box_of
 from ..models.load import graph_of
+from .block_readings import compare_readings
 from .box_difference import bound_difference
 from .result import DIFFERS, SAME, UNKNOWN, WITHIN_ROUNDING, Comparison
 from .witness import Progress, WitnessSearch
@@ -105,14 +106,20 @@ def compare(
     """
     start, arithmetic = time.monotonic(), arithmetic or Arithmetic()
     arithmetic.check_plain("compare")
+    models = open_model(a, "compare"), open_model(b, "compare")
     with time_limit(seconds):
-        done = _compare_models(a, b, inputs, (eps, low, high, box), arithmetic, exact, progress or (lambda *_: None))
+        done = compare_readings(
+            *models,
+            lambda a, b: _compare_models(
+                a, b, inputs, (eps, low, high, box), arithmetic, exact, progress or (lambda *_: None)
+            ),
+        )
     return replace(done, seconds=time.monotonic() - start)
 
 
 def _compare_models(
-    a: Any,
-    b: Any,
+    a: Model,
+    b: Model,
     inputs: tuple[Any, ...],
     near: tuple[Any, Any, Any, Any],
     arithmetic: Arithmetic,
@@ -128,7 +135,6 @@ def _compare_models(
     boxes = None if box is None else box_of(box, eps, low, high)
     about = "the input given" if inputs else None if boxes is None else "the middle of the box"
     inputs = inputs or (() if boxes is None else tuple(_middle_of_box(each) for each in boxes))
-    a, b = open_model(a, "compare"), open_model(b, "compare")
     first, second, given, formats, matched = _matched_graphs(a, b, inputs, arithmetic)
     declared = _declared_interface(a, first), _declared_interface(b, second)
     boxes = boxes or box_around(given, eps, low, high)

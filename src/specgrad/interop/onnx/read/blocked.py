@@ -19,7 +19,7 @@ from onnx import NodeProto
 
 from specgrad.ops.composites import pad, upsample_nearest
 
-from ....errors import ShapeError, UnsupportedError
+from ....errors import ParameterError, ShapeError, UnsupportedError
 from ....op import Value, apply
 from ....ops.avg_pool import AVG_POOL, global_avg_pool
 from ....ops.layout import permute, reshape, slice_
@@ -45,6 +45,18 @@ def block_size(graph: onnx.GraphProto) -> int | None:
     """Return the channels of a block, 8 or 16; None where a file does not say it, or contradicts itself."""
     seen = set(_shown_block_sizes(graph))
     return seen.pop() if len(seen) == 1 else None
+
+
+def chosen_block_size(graph: onnx.GraphProto, asked: int | None) -> int | None:
+    """Return the channels of a block: what the graph shows, else what was `asked` for.
+
+    ParameterError for other than 8 and 16, and where the graph shows another number.
+    """
+    shown = block_size(graph)
+    if asked is not None and (asked not in SIZES or shown not in (None, asked)):
+        text = f"block_channels={asked!r} must be one of {SIZES}" + (f"; the file shows {shown}" if shown else "")
+        raise ParameterError("from_onnx", text)
+    return asked if shown is None else shown
 
 
 def _shown_block_sizes(graph: onnx.GraphProto) -> Iterator[int]:

@@ -41,6 +41,7 @@ def from_onnx(
     partial: bool = False,
     declared: TypesByName | None = None,
     fixed: Mapping[str, Any] | None = None,
+    block_channels: int | None = None,
 ) -> OnnxGraph:
     """Return the graph of an ONNX model of opset 7 to 25: a path, the bytes of a file, or a ModelProto.
 
@@ -59,6 +60,7 @@ def from_onnx(
     declared      shape and element type of values that such nodes give; default: what ONNX's shape inference finds
     fixed         values of inputs that are then no inputs of the graph, but constants: {"sr": 16000} of an integer that
                   branches or shapes depend on
+    block_channels  8 or 16: what a block of com.microsoft.nchwc has, where the file does not show it
 
     The model is not trusted. Sizes are computed in Python integers and compared with the budget before anything is
     allocated; external data is read from the model's own folder only, never through a link. Whatever is not honoured
@@ -83,10 +85,10 @@ def from_onnx(
             declared = declared_values(proto, given) if declared is None else declared
         elif open_inputs := open_shapes(proto, given):
             names = [t.name for t in proto.graph.initializer]
-            read = functools.partial(_import_at_sizes, byte_budget, fixed)
+            read = functools.partial(_import_at_sizes, byte_budget, fixed, block_channels)
             return import_open(read, model, given, open_inputs, names)
         budget = ByteBudget(byte_budget, largest_value)
-        return import_model(proto, folder, budget, given, partial, declared or {}, notes)
+        return import_model(proto, folder, budget, given, partial, declared or {}, notes, block_channels)
     except SpecgradError:
         raise
     except MALFORMED as error:  # the last net under files that no rule above has met
@@ -152,10 +154,16 @@ def _numpy_name(elem_type: int) -> str | None:
 
 
 def _import_at_sizes(
-    byte_budget: int, fixed: Mapping[str, Any] | None, model: Any, input_shapes: Mapping[str, Sequence[int]]
+    byte_budget: int,
+    fixed: Mapping[str, Any] | None,
+    block_channels: int | None,
+    model: Any,
+    input_shapes: Mapping[str, Sequence[int]],
 ) -> OnnxGraph:
     """Import the model at fixed input shapes, within `byte_budget` bytes; for models with symbolic sizes."""
-    return from_onnx(model, byte_budget=byte_budget, input_shapes=input_shapes, fixed=fixed)
+    return from_onnx(
+        model, byte_budget=byte_budget, input_shapes=input_shapes, fixed=fixed, block_channels=block_channels
+    )
 
 
 # --- sizes that are left open -----------------------------------------------------------------------------------------

@@ -201,32 +201,39 @@ def run_model(
     budget: ByteBudget,
     input_shapes: Mapping[str, Sequence[int]],
     skipped_types: TypesByName,
+    block_channels: int | None = None,
 ) -> tuple[Importer, list[str], list[UnsupportedNode]]:
     """Convert every node that can be; return the importer, the names of the inputs, and the nodes that were skipped.
 
     `folder` has external data, `budget` limits bytes. `input_shapes` closes open sizes, by input. `skipped_types` has
     shape and element type of values that skipped nodes compute: they become inputs, and reading goes on behind them.
-    ModelError for a model that cannot be read at all.
+    `block_channels` is what blocks of com.microsoft.nchwc have where the file does not say it. ModelError for a model
+    that cannot be read at all.
     """
     _check_model(model)
     importer = Importer(folder, budget, model.graph, _opset(model))
-    importer.block = _block_size(model.graph)
+    importer.block = _block_size(model.graph, block_channels)
     names = _define_inputs(importer, model.graph, dict(input_shapes))
     passed: list[UnsupportedNode] = []
     _convert_all(importer, model.graph.node, skipped_types, passed)
     return importer, names, passed
 
 
-def _block_size(graph: onnx.GraphProto) -> int | None:
-    """Return the channels of a block of com.microsoft.nchwc.
+def _block_size(graph: onnx.GraphProto, asked: int | None) -> int | None:
+    """Return the channels of a block of com.microsoft.nchwc: what the graph says, else what was `asked` for.
 
-    None where the graph has no operators of that domain, or where none says it.
+    None where the graph has no operators of that domain. ParameterError if it says another number.
     """
     if all(node.domain != BLOCKED for node in graph.node):
         return None
-    from .blocked import block_size
+    from .blocked import chosen_block_size
 
-    return block_size(graph)
+    return chosen_block_size(graph, asked)
+
+
+def leaves_blocks_open(graph: onnx.GraphProto) -> bool:
+    """Return whether a graph has operators of com.microsoft.nchwc, and does not say how many channels a block has."""
+    return any(node.domain == BLOCKED for node in graph.node) and _block_size(graph, None) is None
 
 
 def import_model(
@@ -237,14 +244,15 @@ def import_model(
     partial: bool,
     skipped_types: TypesByName,
     notes: Sequence[str] = (),
+    block_channels: int | None = None,
 ) -> OnnxGraph:
     """Import a plain model as a graph; unless `partial`, raise the error of nodes that were skipped.
 
     `folder` has external data, `budget` limits bytes. `input_shapes` closes open sizes, by input; `notes` say what was
     done to the file before. `skipped_types` has shape and element type of values that skipped nodes compute: they
-    become inputs.
+    become inputs. `block_channels` as of `run_model`.
     """
-    importer, names, passed = run_model(model, folder, budget, input_shapes, skipped_types)
+    importer, names, passed = run_model(model, folder, budget, input_shapes, skipped_types, block_channels)
     if not partial:
         raise_unsupported(passed)
     outputs = _graph_outputs(importer, model.graph)
