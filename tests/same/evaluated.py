@@ -18,6 +18,7 @@ from specgrad.op import run_spec
 
 NAMED = {"conv": ("window", "groups"), "conv_transpose": ("window", "groups"), "contract": ("spec",), "sum": ("axes",)}
 NAMED |= {"pad": ("widths",), "slice": ("ranges",), "permute": ("order",), "reshape": ("shape",), "concat": ("axis",)}
+NAMED |= {"broadcast": ("shape",)}
 NAMED |= {"clamp": ("low", "high"), "max_pool": ("window",)}
 
 

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from cuts import network
+from evaluated import is_kept
+from exactly import agree
 from false_sames import same, verdict
 from specgrad.equivalence import constants
 from specgrad.equivalence.layout_chain import CellMove
+from spellings import mutated
 
 SHAPES = ((4, 6), (2, 2, 6), (24,), (1, 3, 8), (2, 3, 2, 2), (8, 1, 3), (1, 24, 1), (3, 4, 2), (12, 2))
 
@@ -119,3 +123,71 @@ def test_what_float32_rounds_is_not_folded_as_an_array(monkeypatch: pytest.Monke
     assert not same(sg.trace(first, (8,)), rounded)
     exact = sg.trace(lambda x: sg.greater(x, x.builder.constant(one) + x.builder.constant(one)), (8,))
     assert same(exact, sg.trace(lambda x: sg.greater(x, 2 * one), (8,)))
+
+
+# --- slices -----------------------------------------------------------------------------------------------------------
+
+
+def wrong_cuts(seeds: range) -> list[str]:
+    """Networks with slices whose normal forms have other values, and false sames of mutated ones."""
+    wrong = []
+    for seed in seeds:
+        a = network(seed)
+        if not is_kept([a], seed):
+            wrong.append(f"network {seed}")
+        for k in range(3):
+            b = mutated(a, 1000 * seed + k)
+            if b is not None and verdict(a, b) == "same" and not agree(a, b, seed):
+                wrong.append(f"mutant {k} of network {seed}")
+    return wrong
+
+
+@pytest.mark.quick
+def test_slices_keep_the_values() -> None:
+    assert wrong_cuts(range(60)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_slices_keep_the_values_at_length(part: int) -> None:
+    assert wrong_cuts(range(60 + 200 * part, 260 + 200 * part)) == []
+
+
+@pytest.mark.quick
+def test_channels_that_fill_up_a_block_are_no_part_of_a_function() -> None:
+    """8 channels of a block of which 5 are real: behind a convolution, a depthwise one, a gate and a residual."""
+    draw = np.random.default_rng(0)
+    w1, w2, w3, b = (draw.normal(size=s).astype(np.float32) for s in ((5, 3, 3, 3), (5, 1, 3, 3), (4, 5, 1, 1), 5))
+
+    def filled(a: np.ndarray, *sizes: int) -> np.ndarray:
+        return np.pad(a, [(0, n - m) for n, m in zip(sizes, a.shape, strict=True)])
+
+    def net(x: object, n: int, fault: bool = False) -> object:
+        first, second, last, bias = filled(w1, n, 3, 3, 3), filled(w2, n, 1, 3, 3), filled(w3, 4, n, 1, 1), filled(b, n)
+        if fault:
+            last[2, 5] = 1e-30
+        x = sg.conv(first, bias, x, padding=1)
+        x = x + sg.sigmoid(sg.conv(second, None, x, padding=1, groups=n))
+        return sg.conv(last, None, x * sg.sigmoid(sg.mean(x, (2, 3), keepdims=True)))
+
+    plain, wide, other = (sg.trace(lambda x, a=a: net(x, *a), (1, 3, 6, 6)) for a in ((5,), (8,), (8, True)))
+    assert same(plain, wide)
+    assert not same(plain, other)
+
+
+@pytest.mark.quick
+def test_queries_may_be_cut_before_or_behind_the_turn() -> None:
+    """Of (batch, token, 3 * head * size), as files write attention: cut, then turned; or turned, then cut."""
+    w = np.random.default_rng(1).normal(size=(24, 8)).astype(np.float32)
+
+    def first(x: object, k: int) -> object:
+        whole = sg.permute(sg.reshape(sg.linear(w, None, x), (2, 5, 3, 2, 4)), (2, 0, 3, 1, 4))
+        return sg.reshape(whole[k : k + 1], (2, 2, 5, 4))
+
+    def second(x: object, k: int) -> object:
+        return sg.permute(sg.reshape(sg.linear(w[8 * k : 8 * k + 8], None, x), (2, 5, 2, 4)), (0, 2, 1, 3))
+
+    for k in range(3):
+        a, b = (sg.trace(lambda x, f=f, k=k: f(x, k), (2, 5, 8)) for f in (first, second))
+        assert same(a, b)
+        assert not same(a, sg.trace(lambda x, k=k: second(x, (k + 1) % 3), (2, 5, 8)))

@@ -14,7 +14,7 @@ from evaluated import is_kept
 from false_sames import hunt, pairs, same
 from lowered import lower
 from specgrad.check.comparison.compare import compare
-from specgrad.equivalence import constants, layout, linear_combinations, linear_maps, pad_crop, rewrite_rules
+from specgrad.equivalence import constants, layout, linear_combinations, linear_maps, pad_crop, rewrite_rules, slices
 from specgrad.equivalence.surd import enclose, interval, square_root
 from specgrad.errors import SpecgradError
 
@@ -219,13 +219,16 @@ PLANTED: dict[str, list[tuple[Any, str, Any]]] = {
     "channels of another group": [(m, "second_axis_factors", _tiled) for m in (linear_combinations, linear_maps)],
     "the other axis of the weights": [(linear_combinations, "scale_as_weight_factors", _first_axis)],
     "a shift that is not scaled": [
-        (m, "linear_combination", _lost_shift) for m in (linear_combinations, linear_maps, pad_crop, rewrite_rules)
+        (m, "linear_combination", _lost_shift)
+        for m in (linear_combinations, linear_maps, pad_crop, rewrite_rules, slices)
     ],
-    "padding on the other side": [(m, "pad_value", _half_pad) for m in (pad_crop, rewrite_rules)],
+    "padding on the other side": [(m, "pad_value", _half_pad) for m in (pad_crop, rewrite_rules, slices)],
     "ends of a clamp that are not clamped": [(rewrite_rules, "_clamp_limit", lambda end, low, high, without: end)],
     "a divisor that counts padding": [(rewrite_rules.RULES, "avg_pool", _all_padded)],
     "weights compared in float16": [(constants, "_cells_key", _coarse_key)],
-    "permutations in the other order": [(m, "permute_to", _turned_back) for m in (layout, rewrite_rules, linear_maps)],
+    "permutations in the other order": [
+        (m, "permute_to", _turned_back) for m in (layout, rewrite_rules, linear_maps, slices)
+    ],
 }
 
 

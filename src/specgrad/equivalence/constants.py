@@ -71,6 +71,17 @@ class Constant:
         factors = None if self.factors is None else move(np.broadcast_to(self.factors, self.shape))
         return Constant(move(self.array), None if factors is None else drop_repeats(factors), self.roundings)
 
+    def sliced(self, ranges: tuple[tuple[int, int, int], ...]) -> Constant:
+        """Return the constant sliced by `ranges` (start, stop, step per axis); axes of one cell, which may stand for
+        more, stay.
+        """
+
+        def cut(array: Array) -> Array:
+            return array[tuple(slice(None) if n == 1 else slice(*r) for n, r in zip(array.shape, ranges, strict=True))]
+
+        factors = None if self.factors is None else drop_repeats(cut(self.factors))
+        return Constant(cut(self.array), factors, self.roundings, self.mixed)
+
     def key(self) -> Any:
         """Return a hashable key: equal keys mean equal numbers; different keys prove nothing."""
         return _cells_key(self.array), None if self.factors is None else _cells_key(self.factors)

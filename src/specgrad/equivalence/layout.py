@@ -52,7 +52,7 @@ def _base_and_move(table: TermTable, x: int) -> tuple[int, CellMove]:
     Where they are no single move, the value is one between them.
     """
     layers, atom = list[Atom](), table.single_atom(x)
-    while atom is not None and atom.op in LAYOUT:
+    while atom is not None and atom.op in LAYOUT and atom.ruled:
         layers.append(atom)
         atom = table.single_atom(atom.args[0])
     base = layers[-1].args[0] if layers else x
@@ -78,7 +78,7 @@ def _spelled(table: TermTable, base: int, move: CellMove) -> int:
     if table.values[base].shape == move.shape:
         return base
     atom = table.single_atom(base)
-    if atom is not None and atom.op == "reshape":
+    if atom is not None and atom.op == "reshape" and atom.ruled:
         base = atom.args[0]
         if table.values[base].shape == move.shape:
             return base
@@ -130,7 +130,7 @@ def common_layout(table: TermTable, args: tuple[int, ...]) -> Layout | None:
     for number in args:
         if table.values[number].terms:
             atom = table.single_atom(number)
-            if atom is None or atom.op not in LAYOUT:
+            if atom is None or atom.op not in LAYOUT or not atom.ruled:
                 return None
             kinds.add((atom.op, atom.params, table.values[atom.args[0]].shape))
     return kinds.pop() if len(kinds) == 1 else None

@@ -191,7 +191,7 @@ def _under_layout(table: TermTable, shape: Shape, terms: Terms, shift: Array) ->
     atoms = [table.atoms[a] for a in terms]
     first = atoms[0]
     inner = table.values[first.args[0]].shape if first.op in LAYOUT else ()
-    if any((a.op, a.params) != (first.op, first.params) or a.op not in LAYOUT for a in atoms):
+    if first.op not in LAYOUT or not first.ruled or any((a.op, a.params) != (first.op, first.params) for a in atoms):
         return None
     if any(table.values[a.args[0]].shape != inner for a in atoms):
         return None
@@ -240,18 +240,18 @@ def _reshape_repeated(cells: Array, old: Shape, new: Shape) -> Array:
     if cells.size <= 1 or 0 in old:
         return cells.reshape((1,) * len(new)) if cells.size == 1 else _broadcast_if_small(cells, old).reshape(new)
     full, target = list[int](), list[int]()
-    for first, second in _common_blocks(old, new):
+    for first, second in common_blocks(old, new):
         varies = any(cells.shape[a] > 1 for a in first)
         full += [old[a] if varies else 1 for a in first]
         target += [new[a] if varies else 1 for a in second]
     return _broadcast_if_small(cells, tuple(full)).reshape(target)
 
 
-def _common_blocks(old: Shape, new: Shape) -> list[tuple[range, range]]:
+def common_blocks(old: Shape, new: Shape) -> list[tuple[range, range]]:
     """Return axes of `old` and `new`, two shapes of as many cells, in the smallest blocks that have as many cells as
     each other.
 
-    >>> _common_blocks((2, 3, 4), (6, 1, 4))
+    >>> common_blocks((2, 3, 4), (6, 1, 4))
     [(range(0, 2), range(0, 1)), (range(2, 2), range(1, 2)), (range(2, 3), range(2, 3))]
     """
     blocks, i, j = [], 0, 0

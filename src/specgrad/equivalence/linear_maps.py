@@ -30,7 +30,7 @@ from .linear_combinations import (
     split_spec,
     terms_of,
 )
-from .pad_crop import pad_for_window
+from .slices import drop_unread_channels, pad_for_window
 from .term_table import Atom, TermTable
 
 MAX_EXACT_PRODUCTS = 2**16  # exact products of one constant that goes through weights
@@ -68,6 +68,7 @@ def conv(c: TermApplication) -> int | None:
     x, w = c.args[0], weights
     if c.op.name == "conv":
         x, window = pad_for_window(c.table, x, window), window.unpadded()
+        x, w = drop_unread_channels(c.table, x, w, len(c.shape) - window.rank - 1, groups)
         x, w = _absorb_channel_scale(c.table, x, w, window.rank, groups)
     y = _apply_linear_map(c, Atom(c.op.name, (window, groups), (x,), c.shape, c.table.constant(w)))
     if len(c.args) < 3:

@@ -23,8 +23,8 @@ from .known_arrays import fold_arrays, known_constant
 from .layout import Layout, common_layout, under_layout, without_layout
 from .linear_combinations import reciprocals
 from .linear_maps import MAX_EXACT_PRODUCTS, TermApplication
-from .rewrite_rules import COMMUTATIVE, RULES, evaluate_exactly
-from .term_table import Atom, TermTable
+from .rewrite_rules import RULES, evaluate_exactly
+from .term_table import COMMUTATIVE, Atom, TermTable
 
 
 @dataclass(frozen=True, eq=False)

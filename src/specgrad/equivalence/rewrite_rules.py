@@ -21,11 +21,11 @@ from .folded import Folded, plain
 from .layout import permute_to, reshape_to
 from .linear_combinations import linear_combination, reciprocals
 from .linear_maps import TermApplication
-from .pad_crop import pad_value, slice_value
+from .pad_crop import pad_value
+from .slices import broadcast_to, parts_of, slice_value
 from .term_table import Atom, TermTable
 
 Rule = Callable[[TermApplication], int | None]
-COMMUTATIVE = frozenset(("mul", "maximum", "minimum", "equal"))
 RULES: dict[str, Rule] = {}
 
 
@@ -127,12 +127,12 @@ def _permute(c: TermApplication) -> int:
 
 
 @rule("broadcast")
-def _broadcast(c: TermApplication) -> int | None:
-    """Return the value number of a broadcast that changes nothing, or of a constant; None for others."""
-    if c.shapes[0] == c.shape:
-        return c.args[0]
+def _broadcast(c: TermApplication) -> int:
+    """Return the value number of a broadcast: of a constant, the constant; of others with all axes written, and merged
+    with a broadcast inside.
+    """
     cells = c.table.constant_of(c.args[0])
-    return None if cells is None else c.table.value_of_constant(c.shape, cells)
+    return broadcast_to(c.table, c.args[0], c.shape) if cells is None else c.table.value_of_constant(c.shape, cells)
 
 
 @rule("pad")
@@ -163,8 +163,7 @@ def _concat(c: TermApplication) -> int:
     axis = c.params["axis"] % len(c.shape)
     args: list[int] = []
     for number in c.args:
-        atom = c.table.single_atom(number)
-        args += atom.args if atom is not None and (atom.op, atom.params) == ("concat", (axis,)) else (number,)
+        args += parts_of(c.table, number, axis)
     return args[0] if len(args) == 1 else c.table.value_of_atom(Atom("concat", (axis,), tuple(args), c.shape))
 
 

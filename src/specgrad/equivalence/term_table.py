@@ -19,6 +19,7 @@ from ..scalar import Array
 from ..window import Shape
 from .constants import Constant, drop_repeats
 
+COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "equal"))  # their arguments are sorted
 ONE = np.full((), Fraction(1), dtype=object)
 
 
@@ -35,6 +36,11 @@ class Atom:
     args: tuple[int, ...]
     shape: Shape
     weights: int | None = None
+
+    @property
+    def ruled(self) -> bool:
+        """Whether a rule wrote the atom: an operator that stands as it is has names beside its parameters."""
+        return not all(isinstance(p, tuple) and len(p) == 2 and isinstance(p[0], str) for p in self.params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,7 @@ class TermTable:
         self.atoms: list[Atom] = []
         self.values: list[AffineTerm] = []
         self.constants: list[Constant] = []
+        self.sliced: dict[Any, int] = {}  # (value, ranges) -> the value that is its slice
         self._numbers: dict[Any, int] = {}
 
     def _number(self, kind: str, key: Any, entry: Any, entries: list[Any]) -> int:
