@@ -191,3 +191,18 @@ def test_queries_may_be_cut_before_or_behind_the_turn() -> None:
         a, b = (sg.trace(lambda x, f=f, k=k: f(x, k), (2, 5, 8)) for f in (first, second))
         assert same(a, b)
         assert not same(a, sg.trace(lambda x, k=k: second(x, (k + 1) % 3), (2, 5, 8)))
+
+
+@pytest.mark.quick
+def test_squares_and_nearest_enlargements_have_one_spelling() -> None:
+    def spread(x: object, first: tuple[int, ...]) -> object:
+        wide = tuple(2 * n if n == 1 and k in (len(first) - 1, len(first) - 3) else n for k, n in enumerate(first))
+        return sg.reshape(sg.broadcast(sg.reshape(x, first), wide), (1, 2, 6, 8))
+
+    a, b = (sg.trace(lambda x, s=s: spread(x, s), (1, 2, 3, 4)) for s in ((1, 1, 2, 1, 3, 1, 4, 1), (1, 2, 3, 1, 4, 1)))
+    assert same(a, b)
+    x = np.arange(24.0).reshape(1, 2, 3, 4)
+    assert np.array_equal(np.asarray(a(x)), x.repeat(2, 2).repeat(2, 3))
+    first, second, third = (sg.trace(f, (3,)) for f in (lambda x: x**2, lambda x: x * x, lambda x: x**3))
+    assert same(first, second)
+    assert not same(third, second)

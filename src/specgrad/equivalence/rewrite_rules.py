@@ -107,7 +107,9 @@ def _sqrt(c: TermApplication) -> int | None:
 
 @rule("power")
 def _power(c: TermApplication) -> int | None:
-    """Return the value number of x for x**1; None for other exponents."""
+    """Return the value number of x for x**1, of the product x*x for x**2; None for other exponents."""
+    if c.params["exponent"] == 2 and c.table.values[c.args[0]].terms:
+        return c.table.value_of_atom(Atom("mul", (), c.args * 2, c.shape))
     return c.args[0] if c.params["exponent"] == 1 else None
 
 
@@ -163,7 +165,7 @@ def _concat(c: TermApplication) -> int:
     axis = c.params["axis"] % len(c.shape)
     args: list[int] = []
     for number in c.args:
-        args += parts_of(c.table, number, axis)
+        args += parts_of(c.table, number, c.op.name, axis)
     return args[0] if len(args) == 1 else c.table.value_of_atom(Atom("concat", (axis,), tuple(args), c.shape))
 
 

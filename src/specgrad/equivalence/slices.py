@@ -18,12 +18,13 @@ import numpy as np
 
 from ..op import REGISTRY
 from ..ops.elementwise import cellwise
+from ..ops.max_pool import MAX_POOL
 from ..window import Shape, Window
 from .constants import Constant, TooManyError, drop_repeats
 from .layout import permute_to, reshape_to
-from .linear_combinations import common_blocks, linear_combination, split_spec
+from .linear_combinations import COMMUTATIVE, common_blocks, linear_combination, split_spec
 from .pad_crop import has_no_gaps, pad_value
-from .term_table import COMMUTATIVE, AffineTerm, Atom, TermTable
+from .term_table import AffineTerm, Atom, TermTable
 
 Range = tuple[int, int, int]  # start, stop, step
 Ranges = tuple[Range, ...]
@@ -143,15 +144,19 @@ def _through_cells(table: TermTable, atom: Atom, ranges: Ranges) -> Inward:
 
 
 def broadcast_to(table: TermTable, x: int, shape: Shape) -> int:
-    """Return the value number of x, which is not constant, broadcast to `shape`."""
+    """Return the value number of x, which is not constant, broadcast to `shape`: axes of one cell are outside."""
     old = table.values[x].shape
     if old == shape:
         return x
-    x = reshape_to(table, x, (1,) * (len(shape) - len(old)) + old)
+    full = (1,) * (len(shape) - len(old)) + old
+    long = [a for a, n in enumerate(shape) if n != 1]
+    x, target = reshape_to(table, x, tuple(full[a] for a in long)), tuple(shape[a] for a in long)
     inner = table.single_atom(x)
     if inner is not None and inner.op == "broadcast" and inner.ruled:
-        return broadcast_to(table, inner.args[0], shape)
-    return table.value_of_atom(Atom("broadcast", (shape,), (x,), shape))
+        return reshape_to(table, broadcast_to(table, inner.args[0], target), shape)
+    if table.values[x].shape != target:
+        x = table.value_of_atom(Atom("broadcast", (target,), (x,), target))
+    return reshape_to(table, x, shape)
 
 
 def _through_broadcast(table: TermTable, atom: Atom, ranges: Ranges) -> Inward:
@@ -184,10 +189,10 @@ def _through_reshape(table: TermTable, atom: Atom, ranges: Ranges) -> Inward | N
     old = table.values[x].shape
     inside, moved = [(0, n, 1) for n in old], list[int]()
     for first, second in common_blocks(old, new):
-        found = _range_below([old[a] for a in first], [new[a] for a in second], [ranges[a] for a in second])
-        if found is not None:
+        below = _range_below([old[a] for a in first], [new[a] for a in second], [ranges[a] for a in second])
+        if below is not None:
             moved += second
-            for a, r in zip(first, found, strict=True):
+            for a, r in zip(first, below, strict=True):
                 inside[a] = r
     split = _some_axes(ranges, new, moved)
     if split is None:
@@ -225,16 +230,16 @@ def _run_of_cells(sizes: list[int], start: int, stop: int) -> list[Range] | None
     >>> _run_of_cells([2, 12], 12, 20), _run_of_cells([4, 6], 6, 18), _run_of_cells([4, 6], 3, 9)
     ([(1, 2, 1), (0, 8, 1)], [(1, 3, 1), (0, 6, 1)], None)
     """
-    found = list[Range]()
+    taken = list[Range]()
     for k in range(len(sizes)):
         row = math.prod(sizes[k + 1 :])
         if start % row == 0 and stop % row == 0:
-            return [*found, (start // row, stop // row, 1), *((0, m, 1) for m in sizes[k + 1 :])]
+            return [*taken, (start // row, stop // row, 1), *((0, m, 1) for m in sizes[k + 1 :])]
         if start // row != (stop - 1) // row:
             return None
-        found.append((start // row, start // row + 1, 1))
+        taken.append((start // row, start // row + 1, 1))
         start, stop = start % row, stop - start // row * row
-    return found
+    return taken
 
 
 def _through_pad(table: TermTable, atom: Atom, ranges: Ranges) -> Inward | None:
@@ -265,21 +270,20 @@ def _through_concat(table: TermTable, atom: Atom, ranges: Ranges) -> Inward | No
         if step != 1:
             low, high = 0, n
         if low < high:
-            parts += parts_of(
-                table, slice_value(table, number, (*ranges[:axis], (low, high, 1), *ranges[axis + 1 :])), axis
-            )
+            left = slice_value(table, number, (*ranges[:axis], (low, high, 1), *ranges[axis + 1 :]))
+            parts += parts_of(table, left, atom.op, axis)
     sizes = [table.values[p].shape for p in parts]
     if step != 1 and _some_axes(ranges, atom.shape, set(range(len(ranges))) - {axis}) is None:
         return None
     shape = (*sizes[0][:axis], sum(s[axis] for s in sizes), *sizes[0][axis + 1 :])
-    made = parts[0] if len(parts) == 1 else table.value_of_atom(Atom("concat", (axis,), tuple(parts), shape))
+    made = parts[0] if len(parts) == 1 else table.value_of_atom(replace(atom, args=tuple(parts), shape=shape))
     return made, tuple(ranges[a] if a == axis and step != 1 else (0, n, 1) for a, n in enumerate(shape))
 
 
-def parts_of(table: TermTable, x: int, axis: int) -> tuple[int, ...]:
-    """Return the values, by number, that x is a concatenation of along the axis; x itself where it is none."""
+def parts_of(table: TermTable, x: int, op: str, axis: int) -> tuple[int, ...]:
+    """Return the values, by number, that x is a concatenation (`op`) of along the axis; x itself where it is none."""
     atom = table.single_atom(x)
-    return atom.args if atom is not None and (atom.op, atom.params) == ("concat", (axis,)) else (x,)
+    return atom.args if atom is not None and (atom.op, atom.params) == (op, (axis,)) else (x,)
 
 
 def _through_sum(table: TermTable, atom: Atom, ranges: Ranges) -> Inward:
@@ -324,7 +328,7 @@ def _through_conv(table: TermTable, atom: Atom, ranges: Ranges) -> Inward | None
         groups = (stop - start) // per
     w = w.sliced(((start, stop, 1), *((0, n, 1) for n in w.shape[1:])))
     x, w = drop_unread_channels(table, slice_value(table, x, tuple(inside)), w, channel, groups)
-    made = Atom("conv", (window, groups), (x,), sliced_shape(split[0]), table.constant(w))
+    made = Atom(atom.op, (window, groups), (x,), sliced_shape(split[0]), table.constant(w))
     return table.value_of_atom(made), split[1]
 
 
@@ -339,7 +343,7 @@ def _through_contract(table: TermTable, atom: Atom, ranges: Ranges) -> Inward:
     )
     new = sliced_shape(ranges)
     x = slice_value(table, atom.args[0], inside)
-    made = Atom("contract", atom.params, (x,), new, table.constant(w.sliced(kept)))
+    made = Atom(atom.op, atom.params, (x,), new, table.constant(w.sliced(kept)))
     return table.value_of_atom(made), tuple((0, n, 1) for n in new)
 
 
@@ -358,19 +362,22 @@ def drop_unread_channels(table: TermTable, x: int, w: Constant, channel: int, gr
     return slice_value(table, x, ranges), w.sliced(tuple(keep if a == 1 else (0, n, 1) for a, n in enumerate(w.shape)))
 
 
+RULED = (
+    _through_slice,
+    _through_permute,
+    _through_reshape,
+    _through_pad,
+    _through_concat,
+    _through_broadcast,
+    _through_sum,
+    _through_conv,
+    _through_contract,
+)
 INWARD: dict[str, Callable[[TermTable, Atom, Ranges], Inward | None]] = {
-    "slice": _through_slice,
-    "permute": _through_permute,
-    "reshape": _through_reshape,
-    "pad": _through_pad,
-    "concat": _through_concat,
-    "broadcast": _through_broadcast,
-    "sum": _through_sum,
-    "max_pool": _through_pool,
-    "window_sum": _through_pool,
-    "conv": _through_conv,
-    "contract": _through_contract,
-} | {name: _through_cells for name, op in REGISTRY.items() if op.receptive_field is cellwise}
+    **{rule.__name__.removeprefix("_through_"): rule for rule in RULED},
+    **dict.fromkeys((MAX_POOL.name, "window_sum"), _through_pool),
+    **{name: _through_cells for name, op in REGISTRY.items() if op.receptive_field is cellwise},
+}
 """How a slice of an atom moves inside it, by the atom's operator."""
 
 

@@ -19,7 +19,6 @@ from ..scalar import Array
 from ..window import Shape
 from .constants import Constant, drop_repeats
 
-COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "equal"))  # their arguments are sorted
 ONE = np.full((), Fraction(1), dtype=object)
 
 
