@@ -172,7 +172,10 @@ def level(x1: float, x2: float, y: float, tone: str = "") -> str:
 
 
 def text_at(x: float, y: float, text: str, anchor: str) -> str:
-    """Return a text of a plot as SVG; `anchor` says whether x is its start, middle or end."""
+    """Return a text of a plot as SVG; `anchor` ("start", "middle", "end") says which part of it stands at x.
+
+    `text` is SVG already: nothing is escaped.
+    """
     return f'<text x="{x:.0f}" y="{y:.1f}" text-anchor="{anchor}" font-size="11">{text}</text>'
 
 

@@ -129,7 +129,11 @@ class _DiscontinuityFinder:
         return None
 
     def _are_equal_at(self, branches: Sequence[Arg], u: int, k: Array) -> bool:
-        """Whether the branches are equal at u = k, over rationals or, where exp is needed, over balls."""
+        """Return whether both branches of a select are surely equal, cell by cell, where node u has the values k.
+
+        They are computed over rationals or, where exp is needed, over balls; two balls are equal only if both have
+        radius 0. False where neither can say.
+        """
         for lift in (exact, balls):
             try:
                 a, b = (self._branch_value(branch, u, lift(k), lift) for branch in branches)

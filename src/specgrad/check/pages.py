@@ -118,7 +118,7 @@ def _error_sizes(layer: LayerVerdict) -> tuple[float | None, float | None, float
 
 
 def _size_text(x: float | None) -> str:
-    """Return a size in two digits, or "not known"."""
+    """Return a size in two significant digits; "not known" for None."""
     return "not known" if x is None else f"{x:.2g}"
 
 

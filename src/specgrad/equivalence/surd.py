@@ -88,7 +88,7 @@ class Surd:
 
 
 def _root_coefficients(x: Any) -> Mapping[int, Fraction]:
-    """Return {q: r} of a Surd or a rational; raise ScalarError for anything else."""
+    """Return {q: r} of a Surd, int or Fraction, {} for 0; raise ScalarError for anything else, such as a float."""
     if isinstance(x, Surd):
         return x.parts
     if isinstance(x, bool) or not isinstance(x, int | Fraction | np.integer):

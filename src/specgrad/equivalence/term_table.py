@@ -86,11 +86,11 @@ class TermTable:
         return self.constant(Constant(drop_repeats(array)))
 
     def atom(self, atom: Atom) -> int:
-        """Return the number of an atom."""
+        """Return the number of an atom, entering it if it is new."""
         return self._number("atom", atom, atom, self.atoms)
 
     def value(self, value: AffineTerm) -> int:
-        """Return the number of a value."""
+        """Return the number of a value, entering it if it is new."""
         return self._number("value", value, value, self.values)
 
     # --- values as rules read and write them --------------------------------------------------------------------------

@@ -29,8 +29,9 @@ Divisor = Literal["padded", "inside"] | Number
 
 
 def _lead(name: str, x: Shape, spatial: Shape, divisor: Divisor) -> Shape:
-    """Return the leading axes of x before the spatial ones; raise ParameterError in the name of the operator `name` for
-    an invalid divisor.
+    """Return the sizes of x in front of its last axes, which must have the sizes `spatial`.
+
+    In the name of the operator `name`, ShapeError if they have not, ParameterError for an invalid divisor.
     """
     if divisor not in ("padded", "inside") and (not is_literal(divisor) or divisor == 0):
         raise ParameterError(name, f'divisor must be "padded", "inside" or a number; got {divisor!r}', rule="P5")

@@ -204,8 +204,9 @@ def _window_reach(x: Shape, *_: Shape, window: Window, **__: Any) -> tuple[Recep
 
 
 def _conv_outside(x: Array, w: Array, *_: Array, window: Window, groups: int) -> Array:
-    """Return, per output channel, the sum of all its weights w: where runtimes multiply padding, any of them may meet
-    it.
+    """Return, (Cout, *ones), the sum of the weights w of each output channel of conv (`Op.outside`).
+
+    Where runtimes multiply padding, any weight may meet it. x and w are absolute values, or masks as 0 and 1.
     """
     return np.asarray(w.reshape(len(w), -1).sum(1).reshape((-1,) + (1,) * window.rank))
 
@@ -291,7 +292,11 @@ def _transpose_reach(x: Shape, *_: Shape, window: Window, groups: int) -> tuple[
 
 
 def _transpose_outside(x: Array, w: Array, *_: Array, window: Window, groups: int) -> Array:
-    """Return, per output channel, the sum of all its weights: any of them may meet a zero between cells."""
+    """Return, (Cout, *ones), the sum of the weights w of each output channel of conv_transpose (`Op.outside`).
+
+    Where runtimes multiply the zeros that they stuff between cells, any weight may meet one. x and w are absolute
+    values, or masks as 0 and 1.
+    """
     channels = np.swapaxes(_split_weight_groups(w, groups), 1, 2)
     return _conv_outside(x, channels.reshape((-1, *channels.shape[2:])), window=window, groups=groups)
 

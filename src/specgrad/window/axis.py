@@ -310,8 +310,11 @@ def strided_axis(n: int, k: int, s: int, e: int, lo: int, hi: int, ceil: bool) -
 
 
 def ceil_out(over: int, stride: int, end: int) -> int:
-    """Return the output size with `ceil`: `over` cells are left behind the first window, and padding
-    begins at `end`."""
+    """Return the output size with `ceil`, rounded up, less 1 if the last window would begin in the high padding.
+
+    `over` cells, padding included, are left behind the first window. The high padding begins `end` cells after that
+    window does.
+    """
     out = -(-over // stride) + 1
     return out - 1 if (out - 1) * stride >= end else out  # [W3] the last window would start in the high padding
 

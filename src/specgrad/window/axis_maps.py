@@ -318,5 +318,5 @@ def windowed(axis: Axis) -> Relation:
 
 
 def transposed(axis: Axis) -> Relation:
-    """Return the map of a transposed window's axis; adaptive cells have no parts."""
+    """Return the map of a transposed window's axis; a GlobalMap for adaptive cells, which have no parts here."""
     return Transposed(axis) if isinstance(axis, Strided) else GlobalMap(axis.size, axis)

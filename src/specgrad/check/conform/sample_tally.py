@@ -139,7 +139,7 @@ class SampleTally:
         return ErrorSample(int(count), mean, slope, self._usual())
 
     def _usual(self) -> Usual | None:
-        """Return the errors beside what is usual; None where nothing is estimated."""
+        """Return how the errors in `beside` compare with their estimated deviations; None if none was estimated."""
         if not self.beside:
             return None
         got, value, deviation, known = (np.concatenate([p[k].ravel() for p in self.beside]) for k in range(4))

@@ -159,8 +159,10 @@ def _is_batched(name: str, dims: Dims, shape: tuple[int, ...]) -> bool:
 
 
 def _constants_in_float32(graph: Graph, arithmetic: Arithmetic) -> Graph:
-    """Return the graph with constants rounded to float32, if that is the format of `arithmetic`; else the graph
-    itself.
+    """Return the graph with its constants of real numbers as float32, if that is the format of `arithmetic`; else the
+    graph itself.
+
+    Exact numbers are rounded twice: to float64, then to float32. Constants of positions stay integers.
     """
     if arithmetic.dtype != "float32":
         return graph

@@ -165,7 +165,8 @@ def can_double(window: Window) -> bool:
 def native_time(x: Shape, window: Window, cost: tuple[float, float]) -> float:
     """Estimate the native operator's time in nanoseconds on one thread; 0 if a size is symbolic.
 
-    `cost` is nanoseconds per output cell and per tap. With a symbolic size a tracer takes the native operator.
+    `cost` is nanoseconds per output cell, and per tap of it. Of x the leading sizes count; with a symbolic one a tracer
+    takes the native operator.
     """
     lead = x[: len(x) - window.rank]
     if any(type(n) is not int for n in lead):

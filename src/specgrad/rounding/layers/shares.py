@@ -47,8 +47,10 @@ class Softmax:
 
 @dataclass(eq=False)
 class Shares:
-    """The softmaxes of a graph by the positions of their quotients, and scores by those of the differences that read
-    them, which one walk fills.
+    """The softmaxes of a graph, and the scores that they are of, which one walk fills.
+
+    layers   the softmaxes, by the positions of their quotients
+    scores   balls, by the positions of the differences that read them
     """
 
     layers: Mapping[int, Softmax]

@@ -125,7 +125,7 @@ class EvidenceRequest:
 
     @cached_property
     def graph(self) -> Graph:
-        """The graph of the file, at the recorded input sizes."""
+        """The graph of the file, at the recorded input sizes; SpecgradError if an operator has no meaning here."""
         return self.given.graph(self.sizes)
 
     @property

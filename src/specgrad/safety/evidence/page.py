@@ -98,7 +98,7 @@ def _executions_html(items: Sequence[Item]) -> str:
 
 
 def _model_section(item: Item) -> str:
-    """Return the HTML section of the check "model": digest and interface of the graph."""
+    """Return the HTML section of the check "model": the graph's digest, inputs and outputs; "" if none was read."""
     if not item.details:  # not every operator has a meaning here
         return ""
     ends = [(named(n), "input", _shape_text(s)) for n, s in item.details["inputs"].items()]

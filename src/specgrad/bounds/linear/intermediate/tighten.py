@@ -202,8 +202,10 @@ MAX_LINEAR_BULGE = 2.0**-9  # a function that bends less than this share of the 
 
 
 def range_readers(graph: Graph) -> dict[int, list[Node]]:
-    """Nodes that use the interval of each node, by its position; max_pool reads through a relu, linear layers read
-    none.
+    """Return, by position, which nodes need the interval of a node for their relaxation; a node that none needs is no
+    key.
+
+    Linear layers need none. A max_pool of a relu needs that of the relu's input, not that of the relu.
     """
     readers: dict[int, list[Node]] = {}
     varying: set[int] = set()

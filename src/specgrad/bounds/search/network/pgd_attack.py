@@ -134,7 +134,10 @@ class DeployedNetwork:
         return output.reshape(-1)
 
     def run(self, x: Array) -> Array:
-        """Return the outputs of one input, computed in float32 by our engine, flat."""
+        """Return the only output at one input x, flat, computed in float32 by our engine.
+
+        x has any shape, with as many cells as the input, and is rounded to float32 first.
+        """
         import torch
 
         with torch.no_grad():

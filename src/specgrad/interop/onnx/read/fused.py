@@ -164,8 +164,9 @@ def _early_layer_normalization(c: OnnxNode) -> Value:
 
 @contributed("SimplifiedLayerNormalization", 2, 2, note="ONNX Runtime's; the first output only", outputs=2, domain="")
 def _simplified_layer_normalization(c: OnnxNode) -> Value:
-    """Convert SimplifiedLayerNormalization: X over its root mean square from `axis` on, times the scale; stash_type
-    must be 1, and the scale has the shape of those axes.
+    """Convert SimplifiedLayerNormalization: X over its root mean square from `axis` on, times the scale.
+
+    Refused unless stash_type is 1 and the scale has the shape of those axes.
     """
     c.require("stash_type", "int", 1)
     x = c.real(0)

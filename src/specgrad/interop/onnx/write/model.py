@@ -61,7 +61,10 @@ def _write_node(w: Writer, position: int, node: Node, values: list[str]) -> str:
 
 
 def _constant_array(w: Writer, node: Node, array: Array) -> Array:
-    """Return the constant `array` of a node in the type of the model; ParameterError if that changes a number."""
+    """Return the constant `array` of a node in the model's float type; ParameterError if that changes a number.
+
+    Positions become int64.
+    """
     if node.kind == "index":
         return array.astype(np.int64)
     stored = array.astype(w.dtype)
