@@ -323,6 +323,14 @@ def _output(graph: Graph) -> OutputReference:
     return OutputReference(graph, error_boxes(graph), graph.output_positions[0])
 
 
+def test_axes_that_cost_little_alone_and_much_together_are_not_both_taken_whole() -> None:
+    """A stem of many taps: with all rows and columns, two selections would be all that is drawn."""
+    graph = sg.trace(lambda x, w: sg.conv(w, None, x, stride=4, padding=2), (18, 3, 224, 224), (96, 3, 11, 11))
+    one = _output(graph)
+    assert one.sorts == ["free", "whole", "whole", "interval"]
+    assert sum(s.draws for s, cropped in one.selections(4096, 0) if cropped is not None) >= 30
+
+
 def test_positions_of_a_selection_count_its_cells() -> None:
     assert Selection((np.arange(3), np.array([4, 9]))).count == 6
 

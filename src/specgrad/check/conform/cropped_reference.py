@@ -73,8 +73,13 @@ class OutputReference:
                 self.sorts[axis] = "whole"
 
     def _reads_axis_whole(self, axis: int) -> bool:
-        """Return whether all cells along an axis cost little more than one of them, since some layer reads it whole."""
-        one: list[tuple[int, int]] = [(0, min(1, n)) for n in self.shape]
+        """Return whether all cells along an axis cost little more than one of them, since some layer reads it whole.
+
+        Axes that are taken whole already are whole here: each of two may cost little, and both together much.
+        """
+        one: list[tuple[int, int]] = [
+            (0, n if sort == "whole" else min(1, n)) for n, sort in zip(self.shape, self.sorts, strict=True)
+        ]
         one[axis] = self.shape[axis] // 2, self.shape[axis] // 2 + 1
         all_of = [whole(self.shape)[k] if k == axis else ends for k, ends in enumerate(one)]
         few, many = (self.crop_box(tuple(box)) for box in (one, all_of))
@@ -135,13 +140,17 @@ class OutputReference:
             yield drawn, cropped
 
     def _width(self, cells: int) -> int:
-        """Return how many positions are drawn along each free axis: twice as many as long as cost and cells allow."""
+        """Return how many positions are drawn along each free axis: twice as many as long as cost and cells allow.
+
+        A selection with an interval is one independent draw, however wide: then it is cheap, so that many fit.
+        """
         if "free" not in self.sorts:
             return 1
         width, share = 1, MAX_DRAWN if "interval" in self.sorts else 2
+        most = MAX_COST // (2 * share)
         while width < min(MAX_WIDTH, max(self.shape)):
             more = CellSampler(self.shape, self.sorts, 0).drawn(2 * width)
-            if more.placed > cells // share or self.crop(more).cost > MAX_COST // 4:
+            if more.placed > cells // share or self.crop(more).cost > most:
                 break
             width *= 2
         return width
