@@ -18,6 +18,7 @@ from specgrad.check import audit, audit_recorded, open_recording, record
 from specgrad.check.models import recording as recordings
 from specgrad.check.models.recording import RecordingWriter
 from specgrad.errors import ParameterError
+from specgrad.interop.model import open_model
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -304,3 +305,26 @@ def test_what_cannot_be_recorded(place: Path, tmp_path: Path) -> None:
     refused = record(place / "net.onnx", "onnxruntime", [point(2)], tmp_path / "r")  # smaller than the kernel
     assert (refused.verdict, refused.recording, refused.reason[:7]) == ("refuses", None, "run 0: ")
     assert not (tmp_path / "r" / "index.json").exists()
+
+
+@pytest.mark.parametrize("role", ["value", "output"])
+def test_weights_are_those_of_the_file(tmp_path: Path, role: Any) -> None:
+    """A recording has values of other weights, and these weights beside them."""
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(1, 9)).astype(np.float32), rng.normal(size=(9, 9)).astype(np.float32)
+    infos = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, (1, 9)) for n in "xy"]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], name="mm"), helper.make_node("Relu", ["h"], ["y"])]
+    stored = onnx.numpy_helper.from_array(w, "w")
+    model = helper.make_model(helper.make_graph(nodes, "net", infos[:1], infos[1:], [stored]))
+    for kind, read, name in (("rounding", w, "true"), ("differs", w + np.float32(0.5), "other")):
+        writer = RecordingWriter(tmp_path / name)
+        run = writer.add_run("drawn", [], 0, 0)
+        values = {"h": x @ read, "y": np.maximum(x @ read, 0)}
+        for each, array in {"w": read, **values}.items():
+            writer.add(run, role if each == "w" else "value", each, array)
+        writer.add(run, "input", "x", x)
+        writer.add(run, "output", "y", values["y"])
+        about = recordings.model_digest(open_model(model))
+        writer.close(about, {"name": "onnxruntime", "versions": {}}, (["x"], ["y"]))
+        done = audit_recorded(model, open_recording(tmp_path / name))
+        assert [layer.verdict.kind for layer in done.layers] == [kind, "exact"]

@@ -180,6 +180,7 @@ def known_values(graph: Any, arrays: Mapping[str, Array]) -> dict[int, Array]:
     """Return arrays by their position in the graph; booleans as 1 and 0, blocks of channels in the order of axes.
 
     Parts of a value that nodes hold are known with it: hidden states, which the next step of a recurrent layer reads.
+    Constants are the file's: layers that read others than those are wrong.
     """
     numbers = {n: a.astype(np.float32) if a.dtype.kind == "b" else a for n, a in arrays.items()}
     if graph.blocks:
@@ -187,7 +188,8 @@ def known_values(graph: Any, arrays: Mapping[str, Array]) -> dict[int, Array]:
 
         numbers |= {n: in_axis_order(numbers[n], block) for n, block in graph.blocks.items() if n in numbers}
     parts = {p: numbers[name][index] for p, (name, index) in graph.states.items() if name in numbers}
-    return parts | {graph.values[n]: a for n, a in numbers.items() if n in graph.values}
+    observed = {graph.values[n]: a for n, a in numbers.items() if n in graph.values}
+    return parts | {p: a for p, a in observed.items() if graph.nodes[p].op is not CONSTANT}
 
 
 def _module_meaning(module: Model, inputs: Sequence[Array]) -> tuple[Graph | None, str]:
