@@ -178,6 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(ROW.format(*TITLES))
     for runtime in asked.runtime:
         for form in asked.dtype:
+            if (runtime, form) == ("onnxruntime", "bfloat16"):
+                continue
             tally = Tally()
             for op in chosen:
                 try:

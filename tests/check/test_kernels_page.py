@@ -58,3 +58,14 @@ def test_the_triton_kernel_in_its_interpreter(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     out = run_test(tmp_path, blocks("py")[1], "test_linear", TRITON_INTERPRET="1")
     assert out.startswith("linear: 100 of 100 questions answered")
+
+
+@pytest.mark.parametrize("fault", ["", "a tile of x too far"])
+def test_the_pallas_kernel_interpreted(tmp_path: Path, fault: str) -> None:
+    pytest.importorskip("jax")
+    test = blocks("py")[2]
+    if not fault:
+        assert run_test(tmp_path, test, "test_matmul") in PAGE.read_text().replace("`", "\n")
+    else:
+        with pytest.raises(AssertionError, match="ConformanceError: the kernel and matmul differ"):
+            run_test(tmp_path, test.replace("lambda i, j: (i, 0)", "lambda i, j: (i + 1, 0)"), "test_matmul")
