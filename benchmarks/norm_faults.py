@@ -17,7 +17,7 @@ from specgrad.svg import Canvas
 
 LINES = ("read", "good", "win", "bad")
 LEFT, TOP, WIDTH, HEIGHT, GAP = 70.0, 64.0, 205.0, 150.0, 46.0
-HIGHEST, LOWEST = 0, -7  # powers of ten
+HIGHEST, LOWEST = 0, -8  # powers of ten
 CELL = 15.0
 
 

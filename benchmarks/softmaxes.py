@@ -36,7 +36,8 @@ F = np.float32
 NODE = Arithmetic(execution="node")
 SIZES, SPREADS = (64, 768, 3136, 12544, 50176, 200704), (1.0, 4.0, 20.0)
 MASKS = {"none": 0.0, "-inf": -np.inf, "lowest": float(np.finfo(F).min)}
-SHAPES = ((16, 64, 64), (64, 256, 64), (16, 512, 64), (16, 1024, 64), (16, 2048, 32))  # queries, keys, and their length
+SHAPES = ((16, 64, 64), (32, 128, 128), (64, 256, 64), (16, 512, 64), (16, 1024, 64), (16, 2048, 32), (8, 4096, 32))
+"""Queries, keys, and their length."""
 Run = Callable[..., np.ndarray]
 
 
