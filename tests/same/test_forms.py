@@ -206,3 +206,40 @@ def test_squares_and_nearest_enlargements_have_one_spelling() -> None:
     first, second, third = (sg.trace(f, (3,)) for f in (lambda x: x**2, lambda x: x * x, lambda x: x**3))
     assert same(first, second)
     assert not same(third, second)
+
+
+@pytest.mark.quick
+def test_scales_stand_outside_of_products_and_gates_are_written_out() -> None:
+    """As files write the exact gelu and silu; a gate of another argument is another function."""
+    scale = np.float32([3, 5, 7])
+    pairs = [
+        (lambda x: (x * scale) * sg.tanh(x), lambda x: x * sg.tanh(x) * scale, lambda x: x * sg.tanh(x * scale)),
+        (lambda x: (2 * x) * (3 * x), lambda x: x**2 * 6, lambda x: x**2 * 5),
+        (lambda x: sg.reshape(sg.sum(sg.reshape(x, (2, 1, 3)), 1), (3, 2)), lambda x: sg.reshape(x, (3, 2)), sg.relu),
+        (sg.gelu, lambda x: 2 * (x * sg.normal_cdf(x)) / 2, lambda x: x * sg.normal_cdf(x * scale)),
+        (sg.silu, lambda x: x * sg.sigmoid(x), lambda x: 1.5 * x * sg.sigmoid(x)),
+        (lambda x: sg.gelu(x + 1), lambda x: (x + 1) * sg.normal_cdf(1 + x), lambda x: (x + 1) * sg.normal_cdf(x)),
+    ]
+    for each in pairs:
+        a, b, other = (sg.trace(f, (2, 3)) for f in each)
+        assert same(a, b)
+        assert not same(a, other)
+        assert is_kept([a, b, other], 0)
+
+
+@pytest.mark.quick
+def test_slices_move_through_an_enlargement() -> None:
+    def enlarged(x: object) -> object:
+        return sg.resize(x, (5, 7), axes=(2, 3))
+
+    w = np.random.default_rng(2).normal(size=(8, 3, 1, 1)).astype(np.float32)
+    a, b, c = (
+        sg.trace(f, (1, 3, 3, 4))
+        for f in (
+            lambda x: sg.slice(enlarged(sg.conv(w, None, x)), None, slice(2, 5)),
+            lambda x: enlarged(sg.conv(w[2:5], None, x)),
+            lambda x: enlarged(sg.conv(w[1:4], None, x)),
+        )
+    )
+    assert same(a, b)
+    assert not same(a, c)

@@ -163,11 +163,14 @@ def float_if_equal(x: Any) -> float | None:
     x = plain(x)
     if isinstance(x, Surd):
         return None
+    x = Fraction(x)
+    if x.denominator & (x.denominator - 1):  # no power of 2: quotients of floats seldom are one
+        return None
     try:
-        near = float(x)
+        near = x.numerator / x.denominator
     except OverflowError:
         return None
-    return near if math.isfinite(near) and Fraction(near) == x else None
+    return near if math.isfinite(near) and near.as_integer_ratio() == (x.numerator, x.denominator) else None
 
 
 def _exact_product(array: Array, factors: Array) -> Array | None:
@@ -233,6 +236,10 @@ def exact_constant(array: Array) -> Array:
 def exact_numbers(array: Array) -> Array:
     """Return an object array of exact numbers with the record of their folding, cell by cell."""
     cells = np.empty(array.shape, dtype=object)
+    if array.dtype.name in WITHIN_FLOAT64 and np.isfinite(array).all():
+        for place, near in np.ndenumerate(array.astype(float)):
+            cells[place] = Folded(Fraction(float(near)), abs(float(near)))
+        return cells
     for place, v in np.ndenumerate(array if array.dtype == object else exact(array)):
         cells[place] = v if isinstance(v, Folded) else folded(_checked_number(v))
     return cells

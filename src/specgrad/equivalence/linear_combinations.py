@@ -61,14 +61,39 @@ def linear_combination(table: TermTable, shape: Shape, parts: Iterable[tuple[Any
     Each factor is exact numbers that broadcast to `shape`.
     """
     terms: dict[int, Array] = {}
-    shift = np.full((1,) * len(shape), Fraction(0), dtype=object)
+    shift: Array | None = None
     for factor, number in parts:
+        is_one = isinstance(factor, int) and factor == 1
         factor = _prepend_axes(np.asarray(factor, dtype=object), len(shape))
         for atom, scale in terms_of(table, number).items():
-            part = as_object_array(scale * factor)
+            part = scale if is_one else as_object_array(scale * factor)
             terms[atom] = as_object_array(terms[atom] + part) if atom in terms else part
-        shift = as_object_array(shift + as_object_array(table.shift_of(table.values[number]) * factor))
-    return affine_value(table, shape, terms, shift)
+        if table.values[number].shift is not None:
+            more = table.shift_of(table.values[number])
+            more = more if is_one else as_object_array(more * factor)
+            shift = more if shift is None else as_object_array(shift + more)
+    none = np.full((1,) * len(shape), Fraction(0), dtype=object)
+    return affine_value(table, shape, terms, none if shift is None else shift)
+
+
+def product(table: TermTable, shape: Shape, x: int, y: int) -> int:
+    """Return the number of the value x*y, cell by cell, of this shape; scales of values of one term are outside."""
+    factors, inside = list[Array](), list[int]()
+    for number in (x, y):
+        value = table.values[number]
+        if (
+            value.shape == shape
+            and len(value.terms) == 1
+            and value.shift is None
+            and not table.is_one(value.terms[0][1])
+        ):
+            factors.append(table.numbers_of(value.terms[0][1]))
+            number = table.value_of_atom(table.atoms[value.terms[0][0]])
+        inside.append(number)
+    made = table.value_of_atom(Atom("mul", (), tuple(sorted(inside)), shape))
+    for factor in factors:
+        made = linear_combination(table, shape, [(factor, made)])
+    return made
 
 
 def as_object_array(x: Any) -> Array:

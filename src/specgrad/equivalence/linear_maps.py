@@ -260,8 +260,8 @@ def sum_over_axes(table: TermTable, x: int, axes: tuple[int, ...]) -> int:
     """
     value = table.values[x]
     shape = tuple(n for a, n in enumerate(value.shape) if a not in axes)
-    if not axes:
-        return x
+    if all(value.shape[a] == 1 for a in axes):
+        return reshape_to(table, x, shape)
     parts: list[tuple[Any, int]] = []
     shift = table.shift_of(value)
     count = math.prod(value.shape[a] for a in axes if shift.shape[a] == 1)

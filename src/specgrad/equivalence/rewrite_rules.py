@@ -19,7 +19,7 @@ from . import linear_maps
 from .constants import plain_numbers, square_roots
 from .folded import Folded, plain
 from .layout import permute_to, reshape_to
-from .linear_combinations import linear_combination, reciprocals
+from .linear_combinations import linear_combination, product, reciprocals
 from .linear_maps import TermApplication
 from .pad_crop import pad_value
 from .slices import broadcast_to, parts_of, slice_value
@@ -72,13 +72,13 @@ def _broadcast_constant(c: TermApplication, k: int) -> int:
 
 
 @rule("mul")
-def _mul(c: TermApplication) -> int | None:
-    """Return the value number of a product with a constant, which becomes a scale; None if no factor is constant."""
+def _mul(c: TermApplication) -> int:
+    """Return the value number of a product: a constant factor becomes a scale, scales of both factors are outside."""
     for k in (1, 0):
         cells = c.table.constant_of(c.args[k])
         if cells is not None:
             return linear_combination(c.table, c.shape, [(cells, _broadcast_constant(c, 1 - k))])
-    return None
+    return product(c.table, c.shape, *c.args)
 
 
 @rule("div")
@@ -109,7 +109,7 @@ def _sqrt(c: TermApplication) -> int | None:
 def _power(c: TermApplication) -> int | None:
     """Return the value number of x for x**1, of the product x*x for x**2; None for other exponents."""
     if c.params["exponent"] == 2 and c.table.values[c.args[0]].terms:
-        return c.table.value_of_atom(Atom("mul", (), c.args * 2, c.shape))
+        return product(c.table, c.shape, *c.args * 2)
     return c.args[0] if c.params["exponent"] == 1 else None
 
 
@@ -224,7 +224,16 @@ def _hardswish(c: TermApplication) -> int | None:
         return None
     half = c.table.value_of_constant(c.shape, np.full((1,) * len(c.shape), Fraction(1, 2), dtype=object))
     gate = clamp_value(c.table, linear_combination(c.table, c.shape, [(sixth, x), (1, half)]), Fraction(0), Fraction(1))
-    return c.table.value_of_atom(Atom("mul", (), tuple(sorted((x, gate))), c.shape))
+    return product(c.table, c.shape, x, gate)
+
+
+@rule("gelu", "silu")
+def _gated(c: TermApplication) -> int | None:
+    """Return the value number of x times a gate of x, normal_cdf(x) of gelu, sigmoid(x) of silu; None for constants."""
+    if not c.table.values[c.args[0]].terms:
+        return None
+    gate = {"gelu": "normal_cdf", "silu": "sigmoid"}[c.op.name]
+    return product(c.table, c.shape, c.args[0], c.table.value_of_atom(Atom(gate, (), c.args, c.shape)))
 
 
 @rule("clamp")

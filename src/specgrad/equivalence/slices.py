@@ -19,6 +19,7 @@ import numpy as np
 from ..op import REGISTRY
 from ..ops.elementwise import cellwise
 from ..ops.max_pool import MAX_POOL
+from ..ops.resize import RESIZE
 from ..window import Shape, Window
 from .constants import Constant, TooManyError, drop_repeats
 from .layout import permute_to, reshape_to
@@ -63,13 +64,10 @@ def _new_slice(table: TermTable, value: AffineTerm, x: int, ranges: Ranges) -> i
     if inner is None:
         return _slice_terms(table, value, ranges)
     new = sliced_shape(ranges)
-    if (
-        (0 not in new or inner.op == "slice")
-        and inner.op in INWARD
-        and (inner.ruled or INWARD[inner.op] is _through_cells)
-    ):
+    rule = (INWARD.get(inner.op) if inner.ruled else None) or STANDING.get(inner.op)
+    if rule is not None and (0 not in new or rule is _through_slice):
         try:
-            moved = INWARD[inner.op](table, inner, ranges)
+            moved = rule(table, inner, ranges)
         except TooManyError:
             moved = None
         if moved is not None:
@@ -308,6 +306,20 @@ def _through_pool(table: TermTable, atom: Atom, ranges: Ranges) -> Inward | None
     return table.value_of_atom(made), split[1]
 
 
+def _through_resize(table: TermTable, atom: Atom, ranges: Ranges) -> Inward | None:
+    """Return slice(resize(x)) along axes that keep their size as resize(slice(x))."""
+    axes = [a % len(ranges) for a in dict(atom.params)["axes"]]
+    split = _some_axes(ranges, atom.shape, set(range(len(ranges))) - set(axes))
+    if split is None:
+        return None
+    x = atom.args[0]
+    inside = tuple(
+        (0, n, 1) if a in axes else r for a, (n, r) in enumerate(zip(table.values[x].shape, ranges, strict=True))
+    )
+    made = replace(atom, args=(slice_value(table, x, inside),), shape=sliced_shape(split[0]))
+    return table.value_of_atom(made), split[1]
+
+
 def _through_conv(table: TermTable, atom: Atom, ranges: Ranges) -> Inward | None:
     """Return slice(conv(x, w)) along batch and channels as conv(slice(x), slice(w)), whole groups at a time."""
     assert atom.weights is not None
@@ -376,9 +388,12 @@ RULED = (
 INWARD: dict[str, Callable[[TermTable, Atom, Ranges], Inward | None]] = {
     **{rule.__name__.removeprefix("_through_"): rule for rule in RULED},
     **dict.fromkeys((MAX_POOL.name, "window_sum"), _through_pool),
+}
+STANDING: dict[str, Callable[[TermTable, Atom, Ranges], Inward | None]] = {
+    RESIZE.name: _through_resize,
     **{name: _through_cells for name, op in REGISTRY.items() if op.receptive_field is cellwise},
 }
-"""How a slice of an atom moves inside it, by the atom's operator."""
+"""How a slice of an atom moves inside it, by the atom's operator: of those that a rule wrote, and of all."""
 
 
 def _crop_of_pad(table: TermTable, pad: Atom, ranges: Ranges) -> int | None:
