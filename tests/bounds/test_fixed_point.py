@@ -159,6 +159,8 @@ def test_floats_of_every_size_come_back() -> None:
         low, high = ends(y)
         assert ((low <= x) & (x <= high)).all()
         assert (high - low <= 2.0**-38 * abs(x)).all()
+    for wide in (np.array([2**63 - 1, -(2**63)]), np.array([2**64 - 1], np.uint64), np.array([2**53 + 1, -5])):
+        assert [u / 2**24 for u in map(Fraction, integers(fixed_point(DigitFormat(8, 3), wide)))] == wide.tolist()
     for bad in (np.inf, np.nan, 2.0**130):
         with pytest.raises(UnsupportedError, match="no number, or is beyond"):
             fixed_point(DigitFormat(20, 3), bad)

@@ -163,11 +163,12 @@ def pair(seed: int) -> tuple[sg.Graph, sg.Graph]:
     return net(w), net(near)
 
 
-@pytest.mark.parametrize("work", [0, 2**20])
+@pytest.mark.parametrize("how", ["balls", "fixed point", "float64"])
 @pytest.mark.parametrize("seed", range(6))
-def test_distances_hold_the_exact_ones(seed: int, work: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At points over balls and over float64, and over a box, against rationals."""
-    monkeypatch.setattr(difference_bounds, "WORK", work)
+def test_distances_hold_the_exact_ones(seed: int, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At points over balls, in fixed point and over float64, and over a box, against rationals."""
+    monkeypatch.setattr(difference_bounds, "WORK", 2**20 if how == "balls" else 0)
+    monkeypatch.setattr(difference_bounds, "FIXED_POINT_SHARE", 0.6 if how == "fixed point" else -1)
     a, b = pair(seed)
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(1, 4)).astype(np.float32)
@@ -175,6 +176,7 @@ def test_distances_hold_the_exact_ones(seed: int, work: int, monkeypatch: pytest
         difference_bounds.difference_at(a, b, (x,)),
         difference_bounds.difference_over_box(a, b, (Box(x - 0.25, x + 0.25),)),
     )
+    assert at.how.startswith(how)
     for k in range(5):
         given = x if k == 0 else (x + rng.choice((-0.25, 0.25, 0.125), size=x.shape)).astype(np.float32)
         gaps = [_rational(g, given) for g in (a, b)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from itertools import combinations, product
 from typing import Any
@@ -11,8 +12,12 @@ import pytest
 
 import specgrad as sg
 from evaluated import is_kept
+from exactly import point
 from false_sames import hunt, pairs, same
 from lowered import lower
+from slices import slices
+from specgrad.bounds.exact_outputs import ball_outputs
+from specgrad.bounds.fixed_point_outputs import fixed_point_difference
 from specgrad.check.comparison.compare import compare
 from specgrad.equivalence import constants, layout, linear_combinations, linear_maps, pad_crop, rewrite_rules, slices
 from specgrad.equivalence.surd import enclose, interval, square_root
@@ -252,3 +257,26 @@ def _breaks(a: Any, b: Any, seed: int) -> bool:
         return not is_kept([a, b], seed)
     except (ValueError, SpecgradError):
         return True
+
+
+@pytest.mark.parametrize("seeds", slices(6, 60))
+def test_fixed_point_holds_the_difference_of_two_spellings(seeds: Iterable[int]) -> None:
+    """Of spellings, faults and mutants: bounds at a point hold the difference over balls of 600 bits; some differ."""
+    flint = pytest.importorskip("flint")
+    shown = 0
+    for seed in seeds:
+        for _, a, b in pairs(seed):
+            x = tuple(np.random.default_rng(seed).normal(size=v.shape).astype(np.float32) for v in point(a, seed))
+            before, flint.ctx.prec = flint.ctx.prec, 600
+            try:
+                apart = fixed_point_difference(a, b, x)
+                first, second = ball_outputs(a, x), ball_outputs(b, x)
+            except SpecgradError:  # a comparison that is open: of numbers that are the same
+                continue
+            finally:
+                flint.ctx.prec = before
+            for low, high, p, q in zip(apart.low, apart.high, first, second, strict=True):
+                gaps = (p - q).flat
+                assert all(not g < u and not g > v for g, u, v in zip(gaps, low.flat, high.flat, strict=True)), seed
+                shown += bool((low > 0).any() or (high < 0).any())
+    assert shown

@@ -134,7 +134,7 @@ def fixed_point(form: DigitFormat, x: Any) -> FixedPoint:
     (array([-128.,    0.,    0.]), array([0., 1., 0.]))
     """
     given = np.asarray(x)
-    if given.dtype == object or (given.dtype.kind in "iu" and given.dtype.itemsize > 4):
+    if given.dtype == object or (given.dtype.kind in "iu" and not _are_floats(given)):
         parts = [divmod(Fraction(int(v) if isinstance(v, np.integer) else v) * 2**form.bits, 1) for v in given.flat]
         cut = np.array([rest != 0 for _, rest in parts], dtype=float).reshape(given.shape)
         return from_integers(form, [whole for whole, _ in parts], cut)
@@ -150,6 +150,11 @@ def fixed_point(form: DigitFormat, x: Any) -> FixedPoint:
         rest -= digit * power
         digits.append(digit)
     return FixedPoint(form, carried(form, digits[::-1]), np.asarray((rest != 0).astype(float)))
+
+
+def _are_floats(given: Array) -> bool:
+    """Return whether float64 holds all of these integers."""
+    return not given.size or -(2**53) <= int(given.min()) <= int(given.max()) <= 2**53
 
 
 def from_integers(form: DigitFormat, units: Sequence[int], radius: Array) -> FixedPoint:

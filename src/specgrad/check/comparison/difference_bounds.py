@@ -1,8 +1,8 @@
 """Interval bounds of a(x) - b(x) for two networks over real numbers, at one input or over a box.
 
-Small networks are evaluated over balls, which enclose every real result; others by balls of float64, each by itself,
-and in fixed point where these do not tell them apart; boxes by linear bounds of one graph that holds both and subtracts
-their outputs (specgrad.bounds.crown).
+Small networks are evaluated over balls, which enclose every real result; others in fixed point with radii, or by
+balls of float64, each by itself; boxes by linear bounds of one graph that holds both and subtracts their outputs
+(specgrad.bounds.crown).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 from specgrad.bounds import crown, ibp
 from specgrad.bounds.exact_outputs import BITS, WORK, ball_outputs, outward, work
 from specgrad.bounds.fixed_point_outputs import fixed_point_difference
-from specgrad.errors import MissingPackageError, ScalarError, SpecgradError, TimeLimitError, need
+from specgrad.deadline import check_time, time_left, time_limit
+from specgrad.errors import MissingPackageError, ScalarError, SpecgradError, need
 from specgrad.graph.builder import trace
 from specgrad.graph.graph import Graph
 from specgrad.graph.ir.tree import leaves, transform
@@ -26,6 +27,8 @@ from specgrad.scalar import Array
 
 from ..tolerances.point_bounds import REAL
 from .copy_nodes import example_of
+
+FIXED_POINT_SHARE = 0.6  # of the time that is left
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +99,8 @@ def difference(a: Graph, b: Graph) -> Graph:
 def difference_at(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:
     """Return bounds of a(x) - b(x) at one input x, one array per input, whose floats are taken as exact numbers.
 
-    By balls where these decide and the networks are small; else in float64, each network by itself, and in fixed point
-    where float64 shows no difference. What is narrower is returned.
+    By balls where these decide and the networks are small; else in fixed point, and in float64, each network by itself,
+    where that refuses an operator or takes more than its share of the time.
     """
     if work(a) + work(b) <= WORK:
         try:
@@ -106,18 +109,11 @@ def difference_at(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBo
         except (MissingPackageError, ScalarError, ZeroDivisionError, OverflowError, ValueError):
             pass  # a comparison that balls do not decide, a constant that is no number: bounds hold for either answer
     try:
-        near = _difference_in_float64(a, b, inputs)
-    except TimeLimitError:
-        raise
-    except SpecgradError:
-        return _difference_in_fixed_point(a, b, inputs)
-    if near.differs:
-        return near
-    try:
-        finer = _difference_in_fixed_point(a, b, inputs)
-    except SpecgradError:  # out of time too: bounds hold
-        return near
-    return finer if finer.differs or finer.largest <= near.largest else near
+        with time_limit(FIXED_POINT_SHARE * time_left()):
+            return _difference_in_fixed_point(a, b, inputs)
+    except SpecgradError:  # also of its share of the time
+        check_time("inputs to try")
+        return _difference_in_float64(a, b, inputs)
 
 
 def _difference_in_float64(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:
