@@ -171,3 +171,17 @@ def test_every_digit_of_an_integer_counts() -> None:
     for other in (big - [1, 0, 0], big - [0, 1, 0], big.astype(float)):
         assert judge_array("y", other.reshape(3, 1), ball).fault == "index"
         assert not ball.contains(other.reshape(3, 1)).all()
+
+
+def test_an_end_that_is_left_out_may_be_the_largest_number() -> None:
+    """ONNX's text says so of Clip, and ONNX Runtime computes it; its reference evaluator leaves an infinity."""
+    inputs, most = [np.array([np.inf, -np.inf, 0.5, np.nan])], np.finfo(np.float32).max
+    graph = sg.trace(lambda x: sg.clamp(x, 0, None), (4,))
+    (ball,) = expected_balls(graph, inputs, Arithmetic())
+    for top in (most, np.inf):
+        got = np.array([top, 0, 0.5, np.nan], np.float32)
+        assert judge_array("y", got, ball).kind == "cannot tell"
+        got[1] = 1
+        assert judge_array("y", got, ball).kind == "differs"
+    (ball,) = expected_balls(graph, [np.array([1.0, 2.0, 0.5, np.nan])], Arithmetic())
+    assert np.isfinite(ball.radius).all()

@@ -12,6 +12,7 @@ from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from specgrad.graph.ir.node import bind_inputs
 from specgrad.graph.ir.tree import leaves
 from specgrad.op import run_spec
+from specgrad.ops.activation import CLAMP
 from specgrad.ops.conv import CONV_TRANSPOSE
 from specgrad.ops.resize import RESIZE, RESIZE_SPREAD
 from specgrad.process import ProcessResult
@@ -181,11 +182,22 @@ def expected_balls(
     per_result: list[Ball] = leaves(report.outputs)
     if any((a != f).any() for a, f in zip(given, finite, strict=True)):
         values = leaves(in_float64(graph)(*given))
-        open_ = _may_read_nonfinite(graph, given)
+        open_, ends = _may_read_nonfinite(graph, given), _has_open_end(graph, given)
         others = _values_without_small(graph, given, arithmetic.may_vanish) or values
         triples = zip(per_result, values, others, strict=True)
-        per_result = [_with_exact_value(ball, v, open_ | _differs(v, other)) for ball, v, other in triples]
+        per_result = [
+            _with_exact_value(ball, v, open_ | _differs(v, other) | (ends & ~np.isfinite(v)))
+            for ball, v, other in triples
+        ]
     return per_result
+
+
+def _has_open_end(graph: Graph, given: Sequence[Array]) -> bool:
+    """Return whether inputs are infinite, and a clamp has one end alone: by the text of ONNX's Clip the other one is
+    the largest number, by its reference there is none.
+    """
+    ends = [(n.params["low"], n.params["high"]) for n in graph.nodes if n.op is CLAMP]
+    return any(None in pair for pair in ends) and any(a.dtype.kind == "f" and np.isinf(a).any() for a in given)
 
 
 def _values_without_small(graph: Graph, given: Sequence[Array], below: float) -> list[Array] | None:

@@ -272,7 +272,14 @@ def _gelu(c: OnnxNode) -> Value:
     return gelu(c.real(0), c.string("approximate", "none"))
 
 
-@operator("Clip", 6, 11, 12, 13, note="known min and max with min <= max, before version 13")
+@operator(
+    "Clip",
+    6,
+    11,
+    12,
+    13,
+    note="known min and max with min <= max, before version 13; from 11 on an end that is left out keeps infinities",
+)
 def _clip(c: OnnxNode) -> Value:
     """Convert ONNX Clip: the least of max and of the largest of min and x, each optional; a known NaN is refused."""
     if c.version == 6:
