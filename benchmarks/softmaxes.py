@@ -5,7 +5,7 @@
 PyTorch, ONNX Runtime, OpenVINO and JAX (jit), rows of 64 to 200,704 cells, logits of deviation 1, 4 and 20, with masks
 of -inf and of the lowest number or without. A run of softmax is *explained* if one total explains every row, and each
 cell lies in its radius; one of attention if it lies in the radius by node. Then the smallest gain of a row and wrong
-cell of a softmax that are refused.
+cell of a softmax that are refused, and how far off its exponentials must be allowed to be.
 """
 
 from __future__ import annotations
@@ -192,6 +192,33 @@ def attentions() -> tuple[int, int]:
     return runs, alarms
 
 
+UNITS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 6.0, 12.0)
+
+
+def units() -> None:
+    """Print the least declared error of exp, in u, with which all rows of a kernel are explained: it may have an
+    exponential of its own.
+    """
+    most = dict.fromkeys(SOFTMAXES, 0.0)
+    for n in (16, 64, 197, 1000, 3136):
+        graph = sg.trace(sg.softmax, (4, n))
+        for spread in (0.1, 1.0, 4.0, 20.0, 60.0):
+            for mask in MASKS:
+                x = logits(n, spread, mask)
+                for kernel, run in SOFTMAXES.items():
+                    y = run(x)
+                    most[kernel] = max(most[kernel], next((e for e in UNITS if explains(graph, x, y, e)), np.inf))
+    print(f"\nunits of exp that are needed, of {5 * 5 * len(MASKS)} runs each: ", end="")
+    print(", ".join(f"{kernel} {most[kernel]:g}" for kernel in SOFTMAXES), flush=True)
+
+
+def explains(graph: Any, x: np.ndarray, y: np.ndarray, units_of_exp: float) -> bool:
+    """Whether one total explains every row, with a declared error of exp."""
+    meant = Arithmetic(execution="node", ulps={**NODE.ulps, "exp": units_of_exp})
+    found = shared_total(graph, [x], y, meant)
+    return found is not None and bool(found.explained.all())
+
+
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
@@ -250,4 +277,5 @@ if __name__ == "__main__":
     counts = [softmaxes(), attentions()]
     print(f"{sum(n for n, _ in counts)} runs, {sum(bad for _, bad in counts)} that nothing explains", flush=True)
     faults()
+    units()
     sys.exit(any(bad for _, bad in counts))
