@@ -59,7 +59,8 @@ def test_a_page_written_anew_keeps_what_was_found_earlier() -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
 def test_scripts_print_what_the_page_says(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for package in ("onnx", "onnxruntime", "openvino", "torch"):
+    also = ("onnxslim",) if script.name.startswith("onnxslim") else ()
+    for package in ("onnx", "onnxruntime", "openvino", "torch", *also):
         pytest.importorskip(package)
     if script == SCRIPTS[0]:
         done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
@@ -73,7 +74,7 @@ def test_scripts_print_what_the_page_says(script: Path, capfd: pytest.CaptureFix
     page = (FOLDER / "others.md").read_text()
     (said,) = re.findall(rf"    \$ python docs/findings/others/{script.name}\n((?:    .*\n)+)", page)
     lines = [line.removeprefix("    ") for line in said.splitlines()]
-    versions = set(re.findall(r"(?:onnx|onnxruntime|openvino|torch) [\d.+a-z]*\d[\d.+a-z]*", said))
+    versions = set(re.findall(r"(?:onnx|onnxruntime|onnxslim|openvino|torch) [\d.+a-z]*\d[\d.+a-z]*", said))
     if not all(version in printed for version in versions):
         pytest.skip("written with other versions")
     assert printed.splitlines() == lines
