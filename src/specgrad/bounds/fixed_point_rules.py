@@ -4,6 +4,7 @@ whole floats; choices by exact order; whole numbers by exact comparison; everyth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -214,19 +215,20 @@ class ConvProduct:
         if self.last is None or self.last[0] is not x:
             self.last = x, self._taps(x)
         taps = self.last[1]
-        rows = np.moveaxis(w.reshape(self.groups, len(w) // self.groups, w.shape[1], -1), 3, 2)
-        y = rows.reshape(*rows.shape[:2], -1) @ taps
+        rows = w.reshape(self.groups, len(w) // self.groups, w.shape[1], self.window.taps_count)
+        y = np.moveaxis(rows, 3, 2).reshape(*rows.shape[:2], taps.shape[2]) @ taps
         return np.asarray(y.reshape(*x.shape[: x.ndim - self.window.rank - 1], len(w), *self.window.out))
 
     def _taps(self, x: Array) -> Array:
         """Return what every tap reads, 0 outside of x: (batch, groups, taps * channels of a group, outputs)."""
         rank, window = self.window.rank, self.window
-        spatial, channels = x.shape[x.ndim - rank :], x.shape[x.ndim - rank - 1] // self.groups
-        cells = x.reshape(-1, self.groups, channels, *spatial)
+        batch, channels = math.prod(x.shape[: x.ndim - rank - 1]), x.shape[x.ndim - rank - 1] // self.groups
+        cells = x.reshape(batch, self.groups, channels, *x.shape[x.ndim - rank :])
         taps = np.zeros((window.taps_count, *cells.shape[:3], *window.out))
         for tap in window.taps():
             tap.write_outputs(taps[window.number(tap.position)], tap.read_inputs(cells))
-        return np.moveaxis(taps, 0, 2).reshape(*cells.shape[:2], window.taps_count * channels, -1)
+        shape = (batch, self.groups, window.taps_count * channels, math.prod(window.out))
+        return np.moveaxis(taps, 0, 2).reshape(shape)
 
 
 def _convolved(form: DigitFormat, op: Op, args: Sequence[Any], params: Params) -> FixedPoint:
