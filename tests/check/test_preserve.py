@@ -21,7 +21,7 @@ import pytest
 import specgrad as sg
 from pace import ENDS
 from specgrad.check import preserve
-from specgrad.errors import ContradictionError
+from specgrad.errors import ContradictionError, ParameterError
 from specgrad.rounding import Arithmetic
 
 pytest.importorskip("torch")
@@ -555,3 +555,9 @@ def test_random_executions_of_both_classes(model: str) -> None:
         for k in range(3):
             y = executed(graph, x[s.number : s.number + 1], f"{s.number}/{k}", Setting(model=model))
             assert s.verdict != "proven" or int(np.argmax(y)) == s.decision
+
+
+def test_a_constant_that_float32_lacks_is_refused() -> None:
+    graph = sg.trace(lambda x: x * np.array([1e300, 1.0]), (2,))
+    with pytest.raises(ParameterError, match="too large for float32"):
+        preserve(graph, np.ones((3, 2), np.float32))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from specgrad.proof.base.deployed_graph import rounded_constants
+from specgrad.proof.base.deployed_graph import constants_in_float32, rounded_constants
 
 from ...errors import ParameterError, ShapeError
 from ...graph.graph import Graph
@@ -75,9 +75,13 @@ def samples_of(model: Any, data: Any, arithmetic: Arithmetic) -> Samples:
     for p, array in zip(graph.input_positions, arrays, strict=True):
         if graph.nodes[p].kind == "real":
             _refuse_long_integers(graph.nodes[p].name, array)
-    notes = rounded_constants(graph) if arithmetic.dtype == "float32" and not formats else ()
+    notes: tuple[str, ...] = ()
+    if arithmetic.dtype == "float32":
+        constants = constants_in_float32(graph, "preserve")
+        notes = () if formats else rounded_constants(graph)
+        graph = replace(graph, constants=constants)
     source = given.source if given.kind == "onnx" else None
-    return Samples(_constants_in_float32(graph, arithmetic), arrays, batched, source, formats, notes)
+    return Samples(graph, arrays, batched, source, formats, notes)
 
 
 def _declared_sizes(model: Model, data: Any) -> dict[str, Dims]:
@@ -156,15 +160,3 @@ def _is_batched(name: str, dims: Dims, shape: tuple[int, ...]) -> bool:
     if len(dims) + 1 == len(shape):
         return False
     raise ShapeError("preserve", f"input {name} has {len(dims)} axes; data of shape {shape} fit no sample of it")
-
-
-def _constants_in_float32(graph: Graph, arithmetic: Arithmetic) -> Graph:
-    """Return the graph with its constants of real numbers as float32, if that is the format of `arithmetic`; else the
-    graph itself.
-
-    Exact numbers are rounded twice: to float64, then to float32. Constants of positions stay integers.
-    """
-    if arithmetic.dtype != "float32":
-        return graph
-    constants = {i: a.astype(np.float32) if a.dtype.kind in "fO" else a for i, a in graph.constants.items()}
-    return replace(graph, constants=constants)

@@ -1,4 +1,4 @@
-"""The network that a certificate is about: a graph at the property's sizes, its constants rounded to float32 once.
+"""The network that a certificate is about: a graph at the property's sizes, its constants rounded to float32.
 
 Constants that a Python function captured as float64 or exact numbers are rounded: the results are the weights of the
 network which is deployed, and `rounded_constants` says so. Constants of another format are refused.
@@ -67,22 +67,30 @@ def deployed_constants(graph: Graph) -> Graph:
     graph = graph.at()  # what is proven is proven at one size
     if layers := getattr(graph, "integer_layers", ()):
         raise ParameterError("certify", f"layer {layers[0]!r} computes with integers, which may wrap around", rule="P5")
-    return replace(graph, constants={i: _constant_in_float32(graph, i, a) for i, a in graph.constants.items()})
+    for i, array in graph.constants.items():
+        if array.dtype.kind not in "iu" and array.dtype not in (np.float32, np.float64, object):
+            text = f"constant {graph.nodes[i].name!r} is of {array.dtype}; {REFUSED}"
+            raise ParameterError("certify", text, rule="P5")
+    return replace(graph, constants=constants_in_float32(graph, "certify"))
 
 
-def _constant_in_float32(graph: Graph, i: int, array: Array) -> Array:
-    """Return `array`, constant `i`, as float32, or as it is if it holds integers; raise ParameterError for other
-    formats and overflow.
+def constants_in_float32(graph: Graph, where: str) -> dict[int, Array]:
+    """Return {position: array} of the constants of `graph`, real numbers as float32; integers stay as they are.
+
+    Exact numbers are rounded to float64 first, as engines and files do. ParameterError, which begins with `where`, for
+    numbers that are too large for float32.
     """
-    name = graph.nodes[i].name
-    if array.dtype.kind in "iu" or array.dtype == np.float32:
+    return {i: _constant_in_float32(graph.nodes[i].name, a, where) for i, a in graph.constants.items()}
+
+
+def _constant_in_float32(name: str, array: Array, where: str) -> Array:
+    """Return `array`, the constant `name`, as float32 if it holds real numbers; raise ParameterError for overflow."""
+    if array.dtype.kind not in "fO":
         return array
-    if array.dtype not in (np.float64, object):
-        raise ParameterError("certify", f"constant {name!r} is of {array.dtype}; {REFUSED}", rule="P5")
     with np.errstate(over="ignore"):
         rounded: Array = array.astype(np.float32)
     if (np.isinf(rounded) & np.isfinite(array.astype(float))).any():
-        raise ParameterError("certify", f"constant {name!r} has numbers that are too large for float32", rule="P5")
+        raise ParameterError(where, f"constant {name!r} has numbers that are too large for float32", rule="P5")
     return rounded
 
 
