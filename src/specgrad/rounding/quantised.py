@@ -42,16 +42,28 @@ def integer_rule(context: Context, op: Op, args: Sequence[Ball], params: Params)
     return Ball(value, np.where(fits, radius, np.inf), whole=True)
 
 
-def kept_in_integers(ball: Ball, low: int, high: int) -> Ball:
-    """Return the ball, unknown where a number of it leaves the integer type from `low` to `high`: the negative of its
-    least number does, and so does any number that is written there or compared with.
+NEGATING = ("neg", "abs")
+"""Operators that round nothing, and give other numbers than their arguments hold."""
 
-    >>> kept_in_integers(Ball(np.array([127.0, 128.0]), np.zeros(2)), -128, 127).radius
+
+def kept_in_integers(op: Op, args: Sequence[Ball], ball: Ball, low: int, high: int) -> Ball:
+    """Return the ball of a call of `op`, unknown where a number of it leaves the integer type from `low` to `high`.
+
+    The negative of the least number does, and so may a number that is written. What else rounds nothing gives numbers
+    of its arguments, which are in the type, though the ball around them may reach further.
+
+    >>> from specgrad.ops.elementwise import NEG
+    >>> numbers = Ball(np.array([127.0, 128.0]), np.zeros(2))
+    >>> kept_in_integers(NEG, [Ball(-numbers.value, numbers.radius)], numbers, -128, 127).radius
     array([ 0., inf])
     """
-    if ball.value.dtype.kind != "f":
+    if ball.value.dtype.kind != "f" or (op.linear and op.name not in NEGATING):  # what moves cells leaves no type
         return ball
-    outside = (ball.low < low) | (ball.high > high) | np.isnan(ball.value)
+    outside = (ball.value < low) | (ball.value > high) | np.isnan(ball.value)
+    if op.name in NEGATING:
+        outside = outside | (ball.value - ball.radius < low) | (ball.value + ball.radius > high)
+    elif any((a.value < low).any() or (a.value > high).any() for a in args):
+        outside = outside | (ball.radius > 0)
     return mark_unknown_cells(ball, np.asarray(outside))
 
 

@@ -84,4 +84,5 @@ def apply_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -
         )
     with np.errstate(all="ignore"):  # an overflow of ours ends as a radius of inf
         ball = rule(context, op, args, params)
-        return ball if context.call.integers is None else quantised.kept_in_integers(ball, *context.call.integers)
+        kept = context.call.integers
+        return ball if kept is None or not op.exact else quantised.kept_in_integers(op, args, ball, *kept)
