@@ -67,8 +67,9 @@ DECISIONS = ["And", "ArgMax", "ArgMin", "Ceil", "Equal", "Floor", "Greater", "Gr
 DECISIONS += ["Mod", "Not", "Or", "Round", "Sign", "TopK", "Xor"]
 SHAPES = ["Constant", "ConstantOfShape", "Range", "Shape", "Size"]
 WRITTEN = ["If", "Loop", "Scan"]
-BY_STEPS = ["CumProd", "GRU", "GridSample", "LSTM", "RMSNormalization", "RNN", "ReduceLogSum", "ReduceProd", "RoiAlign"]
-BY_STEPS += ["Shrink"]
+BY_STEPS = ["AffineGrid", "Attention", "CenterCropPad", "CumProd", "GRU", "GridSample", "LSTM", "LinearAttention"]
+BY_STEPS += ["MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "RMSNormalization", "RNN", "ReduceLogSum"]
+BY_STEPS += ["ReduceProd", "RoiAlign", "RotaryEmbedding", "Shrink", "SoftmaxCrossEntropyLoss", "SwiGLU"]
 REFUSED = ["DeformConv", "NonMaxSuppression"]
 PAGE_OF = {
     "sum": "ReduceSum",

@@ -166,6 +166,7 @@ def _softmax_sheet() -> Sheet:
         conditions=(
             ("infinities", "a slice with +inf, or of -inf alone, is outside: NaN in ONNX Runtime and PyTorch"),
             ("shift", "without the shift by m, exp overflows from 88.8 on: such an algorithm is outside"),
+            ("wider", "radii by node, which know that cells are shares of one sum, are narrower"),
         ),
         promises=("exponents are shifted by the largest cell",),
     )
@@ -212,7 +213,10 @@ def _layer_norm_sheet() -> Sheet:
         steps,
         declared="sqrt",
         divisor=D - E_D,
-        conditions=(("domain", "Q - E_Q > 0: where a large mean hides the variance nothing is claimed"),),
+        conditions=(
+            ("domain", "Q - E_Q > 0: where a large mean hides the variance nothing is claimed"),
+            ("wider", "radii, which know that all cells share one mean and that no square is negative, are narrower"),
+        ),
         promises=("two passes: one-pass variances E[x^2] - E[x]^2 and running (Welford) ones are outside",),
     )
 
