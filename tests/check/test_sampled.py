@@ -329,6 +329,10 @@ def test_axes_that_cost_little_alone_and_much_together_are_not_both_taken_whole(
     one = _output(graph)
     assert one.sorts == ["free", "whole", "whole", "interval"]
     assert sum(s.draws for s, cropped in one.selections(4096, 0) if cropped is not None) >= 30
+    turned = sg.trace(lambda x, w: sg.conv_transpose(w, None, x), (1, 32, 16, 32, 64), (32, 16, 3, 5, 7))
+    one = _output(turned)
+    assert one.sorts == ["free", "whole", "whole", "interval", "interval"]
+    assert sum(s.draws for s, cropped in one.selections(4096, 0) if cropped is not None) >= 5
 
 
 def test_positions_of_a_selection_count_its_cells() -> None:

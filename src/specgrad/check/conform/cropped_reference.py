@@ -21,10 +21,11 @@ from .cell_sample import CellSampler, Selection, Sort
 
 MAX_COST = 2**25  # cells of all nodes that a sample computes: a few seconds
 MAX_WHOLE = 2**21  # beyond so many cells of all nodes, a sample is judged
-MUCH_MORE = 8  # times the cost: an axis that takes less is taken whole
+MUCH_MORE = 8  # times the cost of a cell: axes that take less together are taken whole
 MULTIPLY_ADDS = 16  # that count as one cell
 MAX_WIDTH = 1024  # drawn positions along an axis, of one selection
 MAX_DRAWN = 64  # drawn selections of one output
+CHEAP = MAX_COST // (2 * MAX_DRAWN)  # a selection's cost of which so many fit, beside those of edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,16 +74,12 @@ class OutputReference:
                 self.sorts[axis] = "whole"
 
     def _reads_axis_whole(self, axis: int) -> bool:
-        """Return whether all cells along an axis cost little more than one of them, since some layer reads it whole.
-
-        Axes that are taken whole already are whole here: each of two may cost little, and both together much.
+        """Return whether an axis may be taken whole, beside those that are: some layer reads it whole anyway, and all
+        together cost little more than one cell does.
         """
-        one: list[tuple[int, int]] = [
-            (0, n if sort == "whole" else min(1, n)) for n, sort in zip(self.shape, self.sorts, strict=True)
-        ]
-        one[axis] = self.shape[axis] // 2, self.shape[axis] // 2 + 1
-        all_of = [whole(self.shape)[k] if k == axis else ends for k, ends in enumerate(one)]
-        few, many = (self.crop_box(tuple(box)) for box in (one, all_of))
+        cell = [(n // 2, n // 2 + 1) if n else (0, 0) for n in self.shape]
+        wide = [(0, n) if k == axis or self.sorts[k] == "whole" else cell[k] for k, n in enumerate(self.shape)]
+        few, many = (self.crop_box(tuple(box)) for box in (cell, wide))
         return self.shape[axis] <= 1 or many.cost <= MUCH_MORE * few.cost
 
     def crop_box(self, box: Box) -> CroppedReference:
@@ -147,7 +144,7 @@ class OutputReference:
         if "free" not in self.sorts:
             return 1
         width, share = 1, MAX_DRAWN if "interval" in self.sorts else 2
-        most = MAX_COST // (2 * share)
+        most = CHEAP if "interval" in self.sorts else MAX_COST // 4
         while width < min(MAX_WIDTH, max(self.shape)):
             more = CellSampler(self.shape, self.sorts, 0).drawn(2 * width)
             if more.placed > cells // share or self.crop(more).cost > most:
