@@ -176,6 +176,16 @@ def test_channels_that_fill_up_a_block_are_no_part_of_a_function() -> None:
 
 
 @pytest.mark.quick
+def test_a_channel_before_one_that_is_read_stays() -> None:
+    w = np.arange(1, 17, dtype=np.float32).reshape(4, 4, 1, 1) * np.float32([0, 1, 1, 0]).reshape(4, 1, 1)
+    a, b = (
+        sg.trace(f, (1, 4, 2, 2)) for f in (lambda x: sg.conv(w, None, x), lambda x: sg.conv(w[:, :3], None, x[:, :3]))
+    )
+    assert same(a, b)
+    assert is_kept([a, b], 0)
+
+
+@pytest.mark.quick
 def test_queries_may_be_cut_before_or_behind_the_turn() -> None:
     """Of (batch, token, 3 * head * size), as files write attention: cut, then turned; or turned, then cut."""
     w = np.random.default_rng(1).normal(size=(24, 8)).astype(np.float32)

@@ -19,7 +19,8 @@ from slices import slices
 from specgrad.bounds.exact_outputs import ball_outputs
 from specgrad.bounds.fixed_point_outputs import fixed_point_difference
 from specgrad.check.comparison.compare import compare
-from specgrad.equivalence import constants, layout, linear_combinations, linear_maps, pad_crop, rewrite_rules, slices
+from specgrad.equivalence import constants, layout, linear_combinations, linear_maps, pad_crop, rewrite_rules
+from specgrad.equivalence import slices as slice_rules
 from specgrad.equivalence.surd import enclose, interval, square_root
 from specgrad.errors import SpecgradError
 
@@ -225,14 +226,14 @@ PLANTED: dict[str, list[tuple[Any, str, Any]]] = {
     "the other axis of the weights": [(linear_combinations, "scale_as_weight_factors", _first_axis)],
     "a shift that is not scaled": [
         (m, "linear_combination", _lost_shift)
-        for m in (linear_combinations, linear_maps, pad_crop, rewrite_rules, slices)
+        for m in (linear_combinations, linear_maps, pad_crop, rewrite_rules, slice_rules)
     ],
-    "padding on the other side": [(m, "pad_value", _half_pad) for m in (pad_crop, rewrite_rules, slices)],
+    "padding on the other side": [(m, "pad_value", _half_pad) for m in (pad_crop, rewrite_rules, slice_rules)],
     "ends of a clamp that are not clamped": [(rewrite_rules, "_clamp_limit", lambda end, low, high, without: end)],
     "a divisor that counts padding": [(rewrite_rules.RULES, "avg_pool", _all_padded)],
     "weights compared in float16": [(constants, "_cells_key", _coarse_key)],
     "permutations in the other order": [
-        (m, "permute_to", _turned_back) for m in (layout, rewrite_rules, linear_maps, slices)
+        (m, "permute_to", _turned_back) for m in (layout, rewrite_rules, linear_maps, slice_rules)
     ],
 }
 
