@@ -47,7 +47,7 @@ without fused multiply-add. A correct kernel is never rejected. The bounds of fu
 kernels use a small part of it (column *used*). So a small fault of a long sum passes on usual numbers. On integers of few
 digits a sum of products has no rounding in float32, so it is asked there, too.
 
-**What is sampled.** Of these large results about 4,096 drawn cells are judged, and always corners, borders and edges of tiles. A fault in a
+**What is sampled.** Of these large results about 4,096 drawn cells are judged, and corners, borders and edges of tiles, but for selections that cost too much (the sample counts them: `left_out`). A fault in a
 share p of the cells is missed with probability at most (1-p)^n, n being the cells that were drawn independently: {missed}.
 One stale tile among thousands is such a fault.
 """
