@@ -69,3 +69,16 @@ def test_the_pallas_kernel_interpreted(tmp_path: Path, fault: str) -> None:
     else:
         with pytest.raises(AssertionError, match="ConformanceError: the kernel and matmul differ"):
             run_test(tmp_path, test.replace("lambda i, j: (i, 0)", "lambda i, j: (i + 1, 0)"), "test_matmul")
+
+
+@pytest.mark.parametrize("fault", ["", "one term is lost"])
+def test_the_numba_kernel(tmp_path: Path, fault: str) -> None:
+    pytest.importorskip("numba")
+    test = blocks("py")[3]
+    if not fault:
+        assert run_test(tmp_path, test, "test_softmax") in PAGE.read_text().replace("`", "\n").replace(
+            ": one asks", "\n"
+        )
+    else:
+        with pytest.raises(AssertionError, match="ConformanceError: the kernel and the reference differ"):
+            run_test(tmp_path, test.replace("total += y[i, j]", "total += y[i, j] if j else 0"), "test_softmax")
