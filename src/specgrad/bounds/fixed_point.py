@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import ScalarError, UnsupportedError
+from ..rounding.slack_constants import NEAR, SLACK, long_slack
 from ..scalar import Array
 from ..window import Shape
 
 WHOLE = 2.0**52  # sums of digits stay below: with a carry added they are whole numbers of float64
-NEAR = 2.0**-40  # `floats` is relatively nearer to the number than this
 LARGEST = 2.0**128  # inputs and constants are smaller: every float32 is
 MAX_DIGITS = 200
 
@@ -86,7 +86,7 @@ def round_up(radius: Array, terms: float = 0.0) -> Array:
     RadiusError if they are no numbers any more.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        least = np.ceil(np.asarray(radius) * (1 + (terms + 16) * 2.0**-52))
+        least = np.ceil(np.asarray(radius) * long_slack(terms))
     if not (least < 2.0**900).all():
         raise RadiusError("fixed point", "radii are beyond all floats")
     return np.asarray(least)
@@ -203,7 +203,7 @@ def ends(x: FixedPoint) -> tuple[Array, Array]:
     (True, True)
     """
     value = floats(x)
-    spread = (abs(value) * NEAR + x.radius) * (1 + 2.0**-50)
+    spread = (abs(value) * NEAR + x.radius) * SLACK
     down, up = np.nextafter(value - spread, -np.inf), np.nextafter(value + spread, np.inf)
     low, high = (np.nextafter(np.ldexp(v, -x.form.bits), side) for v, side in ((down, -np.inf), (up, np.inf)))
     return np.where(spread == 0, 0.0, low), np.where(spread == 0, 0.0, high)

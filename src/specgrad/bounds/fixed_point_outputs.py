@@ -17,8 +17,9 @@ import numpy as np
 from ..deadline import check_time
 from ..errors import UnsupportedError
 from ..graph.graph import CONSTANT, INPUT, Graph, NumberArg
+from ..rounding.slack_constants import NEAR
 from ..scalar import Array
-from .fixed_point import NEAR, DigitFormat, FixedPoint, RadiusError, ends, fixed_point, floats, minus
+from .fixed_point import DigitFormat, FixedPoint, RadiusError, ends, fixed_point, floats, minus
 from .fixed_point_rules import positions_of, value_of
 
 FIRST_BITS, MOST_FIRST_BITS, MOST_BITS, MOST_PASSES = 60, 200, 800, 5

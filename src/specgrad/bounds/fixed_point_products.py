@@ -9,10 +9,10 @@ import numpy as np
 
 from ..deadline import check_time
 from ..errors import UnsupportedError, need
+from ..rounding.slack_constants import NEAR, SUMS
 from ..scalar import Array
 from ..window import Shape
 from .fixed_point import (
-    NEAR,
     WHOLE,
     DigitFormat,
     FixedPoint,
@@ -69,7 +69,7 @@ class Products:
         """Return the sum: what stands below the unit is cut, and counted with what was left out beside `radius`."""
         digits = carried(self.form, self.sums or [np.zeros(shape)])
         kept = digits[1:] if len(digits) > 1 else np.zeros((1, *shape))
-        cut = (digits[0] != 0) + self.lost * (1 + 2.0**-30)
+        cut = (digits[0] != 0) + self.lost * SUMS
         return FixedPoint(self.form, kept, round_up(radius + cut))
 
 
