@@ -28,8 +28,8 @@ SLACK = 1 + 2.0**-40
 behind expressions of a few dozen operations; where sums may be long, `long_slack` or SUMS stands."""
 
 NEAR = 2.0**-40
-"""What a fixed-point number's float may be off by, relative to the number: Horner's rule meets 2 roundings per digit, of
-partial results that are at most 3 times the number, since digits are balanced; 200 digits make 1,200 units of 8,192."""
+"""What a fixed-point number's float may be off by, relative to the number: Horner's rule meets 2 roundings per digit,
+of partial results that are at most 3 times the number, since digits are balanced: 200 digits, 1,200 units of 8,192."""
 
 SUMS = 1 + 1e-6
 """9e9 roundings of a sum of errors >= 0: more terms than a machine holds."""
