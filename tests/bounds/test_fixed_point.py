@@ -264,3 +264,44 @@ def test_a_network_that_decides_nothing_is_refused() -> None:
 def test_floats_are_near() -> None:
     form = DigitFormat(20, 3)
     assert np.ldexp(floats(fixed_point(form, [0.1, -7.25])), -60).tolist() == pytest.approx([0.1, -7.25], rel=2**-40)
+
+
+NO_NUMBERS: dict[str, Any] = {
+    "an argument": lambda x: x + np.inf,
+    "a cell that is shut out": lambda x: sg.select(sg.greater(x, 0), x, -np.inf),
+    "a limit that is NaN": lambda x: sg.clamp(x, np.nan, None),
+    "a number of millions of digits": lambda x: sg.exp(x * 1e9),
+}
+
+
+@pytest.mark.parametrize("name", NO_NUMBERS)
+def test_what_is_no_number_or_too_large_is_refused(name: str) -> None:
+    graph, x = sg.trace(NO_NUMBERS[name], (2,)), np.float32([1, 2])
+    with pytest.raises(UnsupportedError):
+        fixed_point_outputs(graph, (x,), DigitFormat(20, 3))
+
+
+def test_an_infinite_limit_is_none() -> None:
+    graph = sg.trace(lambda x: sg.clamp(sg.clamp(x, -np.inf, 1.5), None, np.inf), (3,))
+    (y,) = fixed_point_outputs(graph, (np.float32([1, 2, -3]),), DigitFormat(20, 3))
+    assert lies_inside(y, [1, Fraction(3, 2), -3])
+
+
+def test_balls_of_any_exponent_are_held() -> None:
+    """Middles of more bits than the precision, and gates of -1e9, which are above 0 by 2 to the minus millions."""
+    x, form = np.float32([-1e9, -3e38, 1, 3]), DigitFormat(20, 3)
+    for f, exact in ((sg.silu, [0, 0]), (sg.gelu, [0, 0]), (lambda x: sg.abs(x) ** 1.5, None)):
+        (y,) = fixed_point_outputs(sg.trace(f, (4,)), (x,), form)
+        if exact is not None:
+            assert lies_inside(FixedPoint(form, y.digits[:, :2], y.radius[:2]), exact)
+            assert not y.is_exact
+        else:
+            assert abs(Fraction(integers(y)[3], 2**60) ** 2 - 27) < Fraction(1, 2**50)
+
+
+def test_beyond_all_floats_nothing_is_said_of_a_difference() -> None:
+    """2**1000 and twice that, in units of 2**-72: no float holds either."""
+    large = [sg.trace(lambda x, s=s: (x * 2.0**100) ** 10 * s, (1,)) for s in (1.0, 2.0)]
+    apart = fixed_point_difference(*large, (np.float32([1]),))
+    assert (apart.low[0] <= -(2.0**1000)).all()
+    assert (apart.high[0] >= -(2.0**1000)).all()

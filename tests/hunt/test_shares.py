@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from specgrad.check.verdicts.shared_total import shared_total
 from specgrad.ops.attention import attention
 from specgrad.rounding import Arithmetic, Ball, radius
 from specgrad.rounding.layers import shares
@@ -97,7 +98,7 @@ def shares_without(monkeypatch: pytest.MonkeyPatch, name: str, wrong: Any) -> bo
     return any(escapes(seed) for seed in range(300))
 
 
-@pytest.mark.parametrize(("name", "wrong"), [("EXPONENT", 0.0), ("FAR", 0.0)])
+@pytest.mark.parametrize(("name", "wrong"), [("EXPONENT", 0), ("lost_below", lambda tiny: 0.0)])
 def test_wrong_rules_are_caught(name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert shares_without(monkeypatch, name, wrong)
 
@@ -125,3 +126,50 @@ def test_scores_taken_for_exact_are_caught(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setitem(globals(), "share_ends", of_exact)
     assert any(escapes(seed) for seed in range(50))
+
+
+# --- declared errors, and formats -------------------------------------------------------------------------------------
+
+
+def node_by_node(graph: Any, x: np.ndarray, arithmetic: Arithmetic, monkeypatch: pytest.MonkeyPatch) -> Ball:
+    with monkeypatch.context() as patch:
+        patch.setattr(shares, "_is_plain", lambda context: False)
+        found: Ball = radius(graph, x, arithmetic=arithmetic).outputs
+    return found
+
+
+@pytest.mark.parametrize("units", [(2.0, "1"), 2.0**24, 2.0**25])
+def test_an_error_of_exp_that_is_no_small_share_of_it_narrows_nothing(
+    units: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2 units of 1 are 2e-3 of exp(-10): a kernel whose exponential is off by them is no other function."""
+    given = Arithmetic(execution="node", ulps={**NODE.ulps, "exp": units})
+    x = np.array([[0, -10, -12, -3]], F)
+    e = np.exp(x.astype(float)) + np.array([[0, 2, 0, 0]]) * 2.0**-24
+    y = (e / e.sum(1, keepdims=True)).astype(F)
+    graph = sg.trace(sg.softmax, x.shape)
+    found = radius(graph, x, arithmetic=given).outputs
+    assert found.contains(y).all()
+    assert np.array_equal(found.radius, node_by_node(graph, x, given, monkeypatch).radius)
+    total = shared_total(graph, [x], y, given)
+    assert total is not None
+    assert total.explained.all()
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "any"])
+@pytest.mark.parametrize("dtype", ["float8_e5m2", "float8_e4m3fn", "float16", "bfloat16", "float64"])
+def test_no_radius_is_below_0(dtype: str, rounding: str) -> None:
+    """12 units of float8_e5m2 are more than the exponential itself."""
+    given = Arithmetic(dtype, execution="node", rounding=rounding)
+    found = radius(sg.trace(sg.softmax, (1, 2)), np.array([[0.0, -1.0]]), arithmetic=given).outputs
+    assert (found.radius >= 0).all()
+
+
+def test_float64_holds_exponentials_that_float32_loses() -> None:
+    """exp(-195) is no number of float32, and one of float64."""
+    low, high = share_ends(
+        Ball(np.array([[0.0, -200.0]]), np.array([[0.0, 5.0]])), (1,), None, Arithmetic("float64", execution="node")
+    )
+    for z in (-195.0, -200.0, -205.0):
+        share = np.exp(z) / (1 + np.exp(z))
+        assert low[0, 1] <= share <= high[0, 1]

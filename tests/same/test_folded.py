@@ -224,3 +224,29 @@ def test_a_number_that_stands_elsewhere_explains_nothing() -> None:
 
     done = compare(net(3), net(float(np.nextafter(np.float32(3), np.float32(4)))))
     assert done.verdict == "differs"
+
+
+def test_numbers_put_in_one_place_are_added_exactly() -> None:
+    """1 + 2**-60 is no 1, though float64 says so; what only moves is folded."""
+
+    def net(at: list[int], found: Any) -> tuple[sg.Graph, sg.Graph]:
+        cells = np.float32([1, 2.0**-60])
+        put = sg.trace(lambda x: sg.put(x * 0 + cells, np.array(at), size=(2,)) + x, (2,))
+        return put, sg.trace(lambda x: x + np.float32(found), (2,))
+
+    assert verdict(*net([1, 0], [2.0**-60, 1])) == "same"
+    assert verdict(*net([0, 0], [1, 0])) != "same"
+    assert compare(*net([0, 0], [1, 0])).verdict == "differs"
+
+
+@pytest.mark.parametrize(
+    ("written", "near"), [("clamp", Fraction(1, 3)), ("fill", Fraction(1, 3)), ("fill", 2**53 + 1)]
+)
+def test_numbers_that_no_float_holds_are_not_written_into_large_constants(written: str, near: Any) -> None:
+    cells = np.linspace(0, 1, 2**14 + 2, dtype=np.float32)
+    params = [{"low": v, "high": None} if written == "clamp" else {"value": v} for v in (near, float(near))]
+    one, other = (
+        sg.trace(lambda x, p=p: sg.apply(sg.REGISTRY[written], x * 0 + cells, **p) + x, cells.shape) for p in params
+    )
+    assert verdict(one, other) != "same"
+    assert verdict(other, other) == "same"

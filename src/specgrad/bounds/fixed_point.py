@@ -152,6 +152,13 @@ def fixed_point(form: DigitFormat, x: Any) -> FixedPoint:
     return FixedPoint(form, carried(form, digits[::-1]), np.asarray((rest != 0).astype(float)))
 
 
+def fixed_number(form: DigitFormat, number: Any) -> FixedPoint:
+    """Return one Python number in fixed point; UnsupportedError for an infinity and NaN."""
+    if isinstance(number, float | np.floating) and not np.isfinite(number):
+        raise UnsupportedError("fixed point", f"{number} is no number")
+    return fixed_point(form, Fraction(number))
+
+
 def _are_floats(given: Array) -> bool:
     """Return whether float64 holds all of these integers."""
     return not given.size or -(2**53) <= int(given.min()) <= int(given.max()) <= 2**53
@@ -183,10 +190,14 @@ def integers(x: FixedPoint) -> list[int]:
 
 
 def floats(x: FixedPoint) -> Array:
-    """Return what the digits say as floats, in units: relatively nearer than NEAR, and 0 for 0 only."""
+    """Return what the digits say as floats, in units: relatively nearer than NEAR, and 0 for 0 only.
+
+    An infinity beyond the largest float.
+    """
     total = np.zeros(x.shape)
-    for digit in x.digits[::-1]:
-        total = total * x.form.base + digit
+    with np.errstate(over="ignore"):
+        for digit in x.digits[::-1]:
+            total = total * x.form.base + digit
     return np.asarray(total)
 
 
@@ -196,14 +207,16 @@ def magnitudes(x: FixedPoint) -> Array:
 
 
 def ends(x: FixedPoint) -> tuple[Array, Array]:
-    """Return floats that no number is below, and none is above; an exact 0 stays 0.
+    """Return floats that no number is below, and none is above; an exact 0 stays 0. Beyond all floats: -inf and inf.
 
     >>> low, high = ends(fixed_point(DigitFormat(20, 3), [0.1, 0.0]))
     >>> bool(low[0] < 0.1 < high[0]), bool(low[1] == high[1] == 0)
     (True, True)
     """
     value = floats(x)
-    spread = (abs(value) * NEAR + x.radius) * SLACK
+    beyond = np.isinf(value)
+    value = np.where(beyond, 0.0, value)
+    spread = np.where(beyond, np.inf, (abs(value) * NEAR + x.radius) * SLACK)
     down, up = np.nextafter(value - spread, -np.inf), np.nextafter(value + spread, np.inf)
     low, high = (np.nextafter(np.ldexp(v, -x.form.bits), side) for v, side in ((down, -np.inf), (up, np.inf)))
     return np.where(spread == 0, 0.0, low), np.where(spread == 0, 0.0, high)

@@ -13,6 +13,7 @@ from ..rounding.slack_constants import NEAR, SUMS
 from ..scalar import Array
 from ..window import Shape
 from .fixed_point import (
+    MAX_DIGITS,
     WHOLE,
     DigitFormat,
     FixedPoint,
@@ -247,6 +248,19 @@ def to_balls(x: FixedPoint) -> Array:
     return out.reshape(x.shape)
 
 
+def _shifted(whole: int, power: int) -> tuple[int, bool]:
+    """Return whole * 2**power rounded down, and whether that cut anything; any power below 0 costs no more than one
+    step beyond the last digit.
+
+    >>> _shifted(-3, 2), _shifted(-3, -1), _shifted(-3, -(10**18)), _shifted(0, -9)
+    ((-12, False), (-2, True), (-1, True), (0, False))
+    """
+    if power >= 0:
+        return whole << power, False
+    steps = min(-power, whole.bit_length() + 1)
+    return whole >> steps, whole != whole >> steps << steps
+
+
 def from_balls(form: DigitFormat, cells: Array) -> FixedPoint:
     """Return an object array of balls in fixed point; RadiusError for balls without an end."""
     import flint
@@ -255,9 +269,11 @@ def from_balls(form: DigitFormat, cells: Array) -> FixedPoint:
     for ball in cells.flat:
         if not ball.is_finite():
             raise RadiusError("fixed point", "a ball without an end")
-        middle, power = (int(v) for v in (ball.mid() * scale).man_exp())
-        units = middle << power if power >= 0 else middle >> -power
-        inexact = power < 0 and middle != units << -power
+        middle, power = (int(v) for v in ball.mid().man_exp())
+        power += form.bits
+        if power > MAX_DIGITS * form.width:  # before such a number is written out
+            raise UnsupportedError("fixed point", f"numbers of more than {MAX_DIGITS} digits")
+        units, inexact = _shifted(middle, power)
         rad = float((ball.rad() * scale).upper())
         whole.append(units)
         radius.append((np.ceil(np.nextafter(rad, np.inf)) if ball.rad() > 0 else 0.0) + inexact)

@@ -25,6 +25,7 @@ from .fixed_point import (
     RadiusError,
     added,
     divided,
+    fixed_number,
     fixed_point,
     floats,
     is_decided,
@@ -57,7 +58,7 @@ def value_of(form: DigitFormat, op: Op, args: Sequence[Any], params: Params) -> 
     given = [
         a
         if isinstance(a, FixedPoint) or i in op.index_args
-        else fixed_point(form, a if isinstance(a, np.ndarray) else Fraction(a))
+        else (fixed_point if isinstance(a, np.ndarray) else fixed_number)(form, a)
         for i, a in enumerate(args)
     ]
     return RULES.get(op, value_over_balls)(form, op, given, params)
@@ -162,7 +163,7 @@ def _same(form: DigitFormat, op: Op, args: Sequence[Any], params: Params) -> Fix
 
 def _filled(form: DigitFormat, op: Op, args: Sequence[Any], params: Params) -> FixedPoint:
     """Return one number in every cell."""
-    return spread_to(fixed_point(form, Fraction(params["value"])), args[0].shape)
+    return spread_to(fixed_number(form, params["value"]), args[0].shape)
 
 
 def _summed(form: DigitFormat, op: Op, args: Sequence[Any], params: Params) -> FixedPoint:
@@ -275,15 +276,15 @@ def _power(form: DigitFormat, op: Op, args: Sequence[Any], params: Params) -> Fi
 
 
 def _limited(x: FixedPoint, low: Any, high: Any) -> FixedPoint:
-    """Return min(max(x, low), high); None: no limit."""
-    x = x if low is None else larger(x, fixed_point(x.form, Fraction(low)))
-    return x if high is None else smaller(x, fixed_point(x.form, Fraction(high)))
+    """Return min(max(x, low), high); None, and an infinity on its own side: no limit."""
+    x = x if low is None or low == -math.inf else larger(x, fixed_number(x.form, low))
+    return x if high is None or high == math.inf else smaller(x, fixed_number(x.form, high))
 
 
 def _leaky(form: DigitFormat, op: Op, args: Sequence[Any], params: Params) -> FixedPoint:
     """Return x where it is positive, else slope*x; where the sign is open, with both radii."""
     x = args[0]
-    steep = times(x, fixed_point(form, Fraction(params["slope"])))
+    steep = times(x, fixed_number(form, params["slope"]))
     y = chosen(floats(x) > 0, x, steep)
     return FixedPoint(form, y.digits, np.where(is_decided(x), y.radius, round_up(x.radius + steep.radius)))
 

@@ -8,6 +8,7 @@ a float32 program that folds them has the same numbers, and no rounding is to be
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,8 @@ def fold_arrays(op: Any, params: dict[str, Any], constants: Sequence[Constant], 
     wide = [a.astype(float) if a.dtype.kind == "f" else a for a in given]
     if any(a.dtype.kind not in "fi" or (a.dtype.kind == "f" and not np.isfinite(a).all()) for a in wide):
         return None
+    if not _moves_alone(op, params, wide):
+        return None
     if op.exact or op.name in MOVING:
         cells = np.asarray(op.spec(*wide, **params))
     elif op in (ADD, SUB) and all(a.dtype.kind == "f" for a in wide):
@@ -78,6 +81,13 @@ def fold_arrays(op: Any, params: dict[str, Any], constants: Sequence[Constant], 
     if cells.dtype.kind == "f" and all(a.dtype == np.float32 for a in given if a.dtype.kind == "f"):
         cells = narrow if np.array_equal(narrow, cells) else cells
     return Constant(cells, mixed=any(c.mixed for c in constants))
+
+
+def _moves_alone(op: Any, params: dict[str, Any], wide: Sequence[Array]) -> bool:
+    """Return whether an operator neither adds cells, put in one place, nor writes a number that is no float."""
+    if any(isinstance(v, int | Fraction) and float_if_equal(v) is None for v in params.values()):
+        return False
+    return op.name not in MOVING or bool((op.spec(np.ones_like(wide[0]), *wide[1:], **params) <= 1).all())
 
 
 def _exact_sum(a: Array, b: Array) -> Array | None:

@@ -28,7 +28,7 @@ from ..ball import SLACK, Ball
 from ..context import Context
 from ..slack_constants import U, long_slack
 from .normalisation import source_of
-from .softmax import EXPONENT, FAR
+from .softmax import EXPONENT, exponential_error, lost_below
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def share_ends(x: Ball, axes: Sequence[int], seen: Array | None, arithmetic: Ari
     arithmetic  its format and its declared error of exp are meant; totals are along any tree
     """
     axes, form = tuple(axes), arithmetic.inner
-    u, tiny, units = form.u, form.tiny, arithmetic.ulp_bound("exp")[0]
+    u, tiny = form.u, form.tiny
     n = int(np.prod([x.shape[a] for a in axes]))
     with np.errstate(all="ignore"):
         shut = np.isneginf(x.value) & (x.radius == 0)
@@ -109,10 +109,10 @@ def share_ends(x: Ball, axes: Sequence[int], seen: Array | None, arithmetic: Ari
         apart = np.where(shut, 0.0, x.radius)
         may_be_largest = value + apart * SLACK >= (value - apart * SLACK).max(axes, keepdims=True)
         most = np.where(may_be_largest, apart, 0.0).max(axes, keepdims=True)
-        far = z + (apart + most) * SLACK < FAR
+        far = z + (apart + most) * SLACK < lost_below(tiny)
         near = np.where(far, 0.0, np.abs(z) + apart + most)
         own = 16 * U * (1 + near)
-        moved = (apart + EXPONENT * u * near + units * u / (1 - units * u) + own) * SLACK
+        moved = (apart + growth(EXPONENT, u) * near + exponential_error(arithmetic) + own) * SLACK
         lost = tiny * np.exp(most * SLACK)
         high = np.where(shut, 0.0, np.where(far, 2 * lost, np.exp(z + moved) + 2 * lost)) * SLACK
         low = np.where(shut | far, 0.0, np.maximum(np.exp(z - moved) - lost, 0.0)) / SLACK

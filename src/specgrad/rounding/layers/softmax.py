@@ -19,16 +19,17 @@ from ...ops.elementwise import DIV, EXP, MUL, STOP_GRADIENT, SUB
 from ...ops.layout import BROADCAST, PERMUTE, RESHAPE, SUM
 from ...ops.max_pool import AMAX
 from ...scalar import Array
-from ..arithmetic import Arithmetic
+from ..arithmetic import Arithmetic, growth
 from ..slack_constants import SLACK, U, long_slack
 from .normalisation import by_group, is_given, source_of, value_at
 from .statistics import tree_error
 
 FAR = -128.0
-"""Below it rounding, which is monotone, keeps an exponent, so that its exponential is below every normal number."""
-EXPONENT = 3.0
-"""Units of u that an exponent may be off by, as a share of itself: a difference's rounding, and where exp is a power of
-two, of the factor log2(e) and of the product."""
+"""Below it rounding, which is monotone, keeps an exponent, so that its exponential is below every normal number; see
+`lost_below` for formats of more range."""
+EXPONENT = 3
+"""Roundings that an exponent may have met: of a difference, and where exp is a power of two, of the factor log2(e) and
+of the product."""
 FAINT = 64.0
 """A share below so many smallest normal numbers is not compared with the others of its row."""
 MOST = 0.5
@@ -156,6 +157,29 @@ def softmax_rows(graph: Graph, layer: SoftmaxLayer, inputs: Sequence[Array]) -> 
     return SoftmaxRows(np.asarray(x, float).reshape(-1)[places], places)
 
 
+def exponential_error(arithmetic: Arithmetic) -> float:
+    """Return the most that the logarithm of an exponential is off by beside what its exponent is; inf where the error
+    that is declared of exp may be all of it, or is relative to something else.
+
+    >>> round(exponential_error(Arithmetic(ulps={"exp": 2.0})) * 2**24, 6)
+    2.0
+    >>> [exponential_error(Arithmetic(ulps={"exp": e})) for e in (2.0**24, (2.0, "1"))]
+    [inf, inf]
+    """
+    units, scale = arithmetic.ulp_bound("exp")
+    off = units * arithmetic.inner.u
+    return off / (1 - off) if scale == "y" and off < 1 else math.inf
+
+
+def lost_below(tiny: float) -> float:
+    """Return an exponent below which exponentials, however they are rounded, are below the smallest normal number.
+
+    >>> lost_below(2.0**-126), lost_below(2.0**-14), round(lost_below(2.0**-1022))
+    (-128.0, -128.0, -992)
+    """
+    return min(FAR, 1.4 * math.log(tiny))
+
+
 def total_in(x: Array, arithmetic: Arithmetic) -> Total:
     """Return where the total of every row of x may lie, and what each cell may be off by beside it.
 
@@ -163,12 +187,12 @@ def total_in(x: Array, arithmetic: Arithmetic) -> Total:
     arithmetic  its format and its declared error of exp are meant; sums are along any tree
     """
     form, n = arithmetic.inner, x.shape[1]
-    u, tiny, units = form.u, form.tiny, arithmetic.ulp_bound("exp")[0]
+    u, tiny = form.u, form.tiny
     with np.errstate(all="ignore"):
         z = np.where(np.isneginf(x), -np.inf, x - x.max(1, keepdims=True))
-        far, e = z < FAR, np.exp(z)
+        far, e = z < lost_below(tiny), np.exp(z)
         near, own = np.where(far, 0.0, np.abs(z)), 16 * U * (1 + np.where(far, 0.0, np.abs(z)))
-        eta = (EXPONENT * u * near + units * u / (1 - units * u) + own) * SLACK
+        eta = (growth(EXPONENT, u) * near + exponential_error(arithmetic) + own) * SLACK
         grown = np.where(far, 0.0, e * np.exp(eta)) + 2 * tiny
         total = e.sum(1, keepdims=True)
         moved = np.where(far, 0.0, e * np.expm1(eta)).sum(1, keepdims=True) + 8 * n * tiny
