@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
-REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[[\w,]+\])?(>=|==)(?P<version>[\w.]+)")
+REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[[\w,]+\])?(>=|==)(?P<version>[\w.]+)(; .*)?")
 
 
 def constraints(project: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ import specgrad as sg
 from specgrad.interop import from_torch
 from specgrad.rounding import radius
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from kernel_operations import operations
 
