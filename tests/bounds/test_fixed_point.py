@@ -27,7 +27,7 @@ from specgrad.bounds.fixed_point import (
     integers,
 )
 from specgrad.bounds.fixed_point_outputs import fixed_point_difference, fixed_point_outputs, format_for
-from specgrad.bounds.fixed_point_products import larger, nearest_multiples, ranks, times
+from specgrad.bounds.fixed_point_products import from_balls, larger, nearest_multiples, ranks, times
 from specgrad.bounds.fixed_point_rules import positions_of, value_of
 from specgrad.errors import ScalarError, SpecgradError, UnsupportedError
 from specgrad.op import REGISTRY, Op
@@ -297,6 +297,13 @@ def test_balls_of_any_exponent_are_held() -> None:
             assert not y.is_exact
         else:
             assert abs(Fraction(integers(y)[3], 2**60) ** 2 - 27) < Fraction(1, 2**50)
+
+
+def test_what_is_below_the_unit_of_an_exact_ball_is_counted() -> None:
+    numbers = [flint.arb(v) * flint.arb(2) ** e for v, e in ((1, -100), (-1, -(10**12)), (-5, -61), (4, -62), (0, 0))]
+    y = from_balls(DigitFormat(20, 3), np.array(numbers, dtype=object))
+    assert integers(y) == [0, -1, -3, 1, 0]
+    assert (y.radius > 0).tolist() == [True, True, True, False, False]
 
 
 def test_beyond_all_floats_nothing_is_said_of_a_difference() -> None:
