@@ -90,6 +90,34 @@ def test_what_is_a_softmax() -> None:
     assert [len(shares_of(sg.trace(net, x)).layers) for net in others] == [0, 1, 0, 0]
 
 
+def masked(x: Any, seen: np.ndarray, lowered: Callable[[Any], Any]) -> Any:
+    """A softmax of the cells that `seen` shows, others being lowered to a number of the row."""
+    top = sg.amax(sg.select(seen, x, lowered(sg.amax(x * -1, -1, keepdims=True))), -1, keepdims=True)
+    e = sg.select(seen, sg.exp((x - sg.stop_gradient(top)) * seen), 0)
+    return e / sg.sum(e, -1, keepdims=True)
+
+
+def test_what_is_lowered_is_no_cell_above_the_others() -> None:
+    """Exponentials of x - 100 are subnormal, where those of x less its maximum are not; those of 5*(x - max x) vary
+    more.
+    """
+    x, seen = np.array([[0, -1, -100]], F), np.array([[1, 1, 0]], F)
+    wrong = sg.trace(lambda x: masked(x, seen, lambda top: top), x.shape)
+    e = np.exp((x - F(100)).astype(float)).astype(F) * seen
+    kept = Arithmetic(execution="node", flush=False)
+    assert radius(wrong, x, arithmetic=kept).outputs.contains(e / e.sum()).all()
+    counts = [
+        len(shares_of(sg.trace(lambda x, s=s, f=f: masked(x, s, f), x.shape)).layers)
+        for s, f in (
+            (seen, lambda top: top * -1),
+            (seen, lambda top: top),
+            (seen, lambda top: top * -1 * -1),
+            (seen * F(5), lambda top: top * -1),
+        )
+    ]
+    assert counts == [1, 0, 0, 0]
+
+
 # --- planted mistakes -------------------------------------------------------------------------------------------------
 
 

@@ -177,6 +177,8 @@ def _shown_exponent(graph: Graph, e: int) -> tuple[int, int | None] | None:
     product = graph.nodes[graph.nodes[at].operands()[0]]
     if graph.nodes[seen].op is not CONSTANT or product.op is not MUL or product.args[1] != seen:
         return None
+    if not np.isin(np.asarray(graph.constants[seen], float), (0, 1)).all():
+        return None
     return product.operands()[0], seen
 
 
@@ -207,10 +209,11 @@ def _is_largest(graph: Graph, at: int, x: int, axes: tuple[int, ...], seen: int 
 
 def _is_smallest(graph: Graph, chosen: Node, x: int) -> bool:
     """Return whether what a node chooses beside x is the smallest cell of a row of x: -max(-x)."""
-    at = chosen.args[2]
+    at, times = chosen.args[2], 0
     while isinstance(at, int) and (graph.nodes[at].op in (BROADCAST, RESHAPE) or _negates(graph.nodes[at])):
+        times += _negates(graph.nodes[at])
         at = graph.nodes[at].operands()[0]
-    if not isinstance(at, int) or graph.nodes[at].op is not AMAX:
+    if not isinstance(at, int) or graph.nodes[at].op is not AMAX or times % 2 == 0:
         return False
     (of,) = graph.nodes[at].operands()
     return _negates(graph.nodes[of]) and graph.nodes[of].operands()[0] == x
