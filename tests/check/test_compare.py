@@ -422,3 +422,11 @@ def test_what_float64_does_not_tell_apart_is_shown_in_fixed_point(monkeypatch: p
     assert done.verdict == "differs"
     assert done.witness is not None
     assert not difference_bounds.difference_at(a, same, (X,)).differs
+
+
+def test_sums_of_no_cell_and_infinite_limits_are_compared() -> None:
+    """Balls do not meet the Fractions that stand for no cell, and fixed point has no infinity."""
+    for net in (lambda x: x + sg.sum(x[4:4], (0,)), lambda x: sg.clamp(x, -np.inf, None)):
+        one, other = sg.trace(net, (4,)), sg.trace(lambda x: x + 1e-9, (4,))
+        assert compare(one, other).verdict == "differs"
+        assert compare(one, sg.trace(lambda x: sg.abs(x) * sg.sign(x), (4,))).verdict == "cannot tell"

@@ -106,8 +106,9 @@ def difference_at(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBo
         try:
             need("flint", "balls need")
             return _difference_over_balls(a, b, inputs)
-        except (MissingPackageError, ScalarError, ZeroDivisionError, OverflowError, ValueError):
-            pass  # a comparison that balls do not decide, a constant that is no number: bounds hold for either answer
+        except (MissingPackageError, ScalarError, ZeroDivisionError, OverflowError, ValueError, TypeError):
+            pass  # a comparison that balls do not decide, a constant that is no number, zeros of no cell, which are
+            # Fractions: bounds hold for either answer
     try:
         with time_limit(FIXED_POINT_SHARE * time_left()):
             return _difference_in_fixed_point(a, b, inputs)
