@@ -118,6 +118,27 @@ def test_what_is_lowered_is_no_cell_above_the_others() -> None:
     assert counts == [1, 0, 0, 0]
 
 
+@pytest.mark.parametrize(("axis", "shape", "count"), [(-1, (3, 1), 1), (0, (1, 3), 0), (-1, (1, 3), 0), (0, (3, 1), 0)])
+def test_what_is_lowered_is_the_smallest_of_its_own_row(axis: int, shape: tuple[int, int], count: int) -> None:
+    """The smallest cell of a column, or of another row, may lie above all cells of a row that count."""
+    x = np.array([[0, -1.3, 100], [1, 2, 90], [3, 4, 80]], F)
+    seen = np.array([[1, 1, 0], [1, 1, 1], [1, 1, 1]], F)
+
+    def net(x: Any) -> Any:
+        least = sg.amax(x * -1, axis, keepdims=True) * -1
+        top = sg.amax(sg.select(seen, x, sg.reshape(least, shape)), -1, keepdims=True)
+        e = sg.select(seen, sg.exp((x - sg.stop_gradient(top)) * seen), 0)
+        return e / sg.sum(e, -1, keepdims=True)
+
+    least = -(-x).max(axis, keepdims=True)
+    top = np.where(seen > 0, x, least.reshape(shape)).max(1, keepdims=True)
+    e = np.exp(((x - top) * seen).astype(float)).astype(F) * seen
+    graph = sg.trace(net, x.shape)
+    assert len(shares_of(graph).layers) == count
+    kept = Arithmetic(execution="node", flush=False)
+    assert radius(graph, x, arithmetic=kept).outputs.contains(e / e.sum(1, keepdims=True)).all()
+
+
 # --- planted mistakes -------------------------------------------------------------------------------------------------
 
 

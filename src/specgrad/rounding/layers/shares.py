@@ -204,19 +204,27 @@ def _is_largest(graph: Graph, at: int, x: int, axes: tuple[int, ...], seen: int 
     if seen is None:
         return of == x
     chosen = graph.nodes[of]
-    return chosen.op is SELECT and chosen.args[0] == seen and chosen.args[1] == x and _is_smallest(graph, chosen, x)
+    return (
+        chosen.op is SELECT and chosen.args[0] == seen and chosen.args[1] == x and _is_smallest(graph, chosen, x, axes)
+    )
 
 
-def _is_smallest(graph: Graph, chosen: Node, x: int) -> bool:
-    """Return whether what a node chooses beside x is the smallest cell of a row of x: -max(-x)."""
+def _is_smallest(graph: Graph, chosen: Node, x: int, axes: tuple[int, ...]) -> bool:
+    """Return whether what a node chooses beside x is the smallest cell of its row of x along `axes`: -max(-x).
+
+    The smallest of other cells may lie above all that count in a row.
+    """
     at, times = chosen.args[2], 0
     while isinstance(at, int) and (graph.nodes[at].op in (BROADCAST, RESHAPE) or _negates(graph.nodes[at])):
+        if graph.nodes[at].op is BROADCAST and not _is_along(graph, at, graph.nodes[x].shape, axes):
+            return False
         times += _negates(graph.nodes[at])
         at = graph.nodes[at].operands()[0]
     if not isinstance(at, int) or graph.nodes[at].op is not AMAX or times % 2 == 0:
         return False
     (of,) = graph.nodes[at].operands()
-    return _negates(graph.nodes[of]) and graph.nodes[of].operands()[0] == x
+    along = tuple(graph.nodes[at].params["axes"]) == axes
+    return along and _negates(graph.nodes[of]) and graph.nodes[of].operands()[0] == x
 
 
 def _negates(node: Node) -> bool:
