@@ -106,10 +106,10 @@ def compare(
     """
     start, arithmetic = time.monotonic(), arithmetic or Arithmetic()
     arithmetic.check_plain("compare")
-    models = open_model(a, "compare"), open_model(b, "compare")
     with time_limit(seconds):
         done = compare_readings(
-            *models,
+            open_model(a, "compare"),
+            open_model(b, "compare"),
             lambda a, b: _compare_models(
                 a, b, inputs, (eps, low, high, box), arithmetic, exact, progress or (lambda *_: None)
             ),
