@@ -155,8 +155,8 @@ class Comparison:
             lines.append(
                 f"they part, in form, at {self.divergent_layers[0] or '-'} and {self.divergent_layers[1] or '-'}"
             )
-        if self.verdict == "differs" and self.points:
-            lines.append(f"they part, in value up to float32, at {self.first_divergent_value or 'no layer'}")
+        if self.first_divergent_value is not None:
+            lines.append(f"they part, in value up to float32, at {self.first_divergent_value}")
         return lines
 
     def to_json(self) -> dict[str, Any]:
