@@ -63,7 +63,19 @@ EXACT = {
     "QLinearConv": "an exact integer sum, 1 rounding above 2**24, 4 of the scales, then round and saturate",
     "QLinearMatMul": "an exact integer sum, 1 rounding above 2**24, 4 of the scales, then round and saturate",
 }
-DECISIONS = ["And", "ArgMax", "ArgMin", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"]
+DECISIONS = [
+    "And",
+    "ArgMax",
+    "ArgMin",
+    "Ceil",
+    "Equal",
+    "Floor",
+    "Greater",
+    "GreaterOrEqual",
+    "IsNaN",
+    "Less",
+    "LessOrEqual",
+]
 DECISIONS += ["Mod", "Not", "Or", "Round", "Sign", "TopK", "Xor"]
 SHAPES = ["Constant", "ConstantOfShape", "Range", "Shape", "Size"]
 WRITTEN = ["If", "Loop", "Scan"]

@@ -113,6 +113,7 @@ MODELS: dict[str, Any] = {
         for op in ("Greater", "GreaterOrEqual", "Less", "LessOrEqual")
     },
     **{op: lambda op=op: masked(op) for op in ("And", "Or", "Not", "Xor")},
+    "IsNaN": lambda: node("IsNaN", then=chosen()),
     **{op: lambda op=op: node(op, x=IMAGE) for op in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")},
     **{op: lambda op=op: node(op, x=IMAGE, kernel_shape=[2, 2]) for op in ("AveragePool", "MaxPool", "LpPool")},
     **{op: lambda op=op: node(op, F(np.ones((1, 1, 2, 2))), x=IMAGE) for op in ("Conv", "ConvTranspose")},

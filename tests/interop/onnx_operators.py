@@ -139,6 +139,10 @@ def _logic(rng: Rng) -> Case:
     return op, values, {}, int(rng.integers(0, 3)), opset_of(rng, op)
 
 
+def _is_nan(rng: Rng) -> Case:
+    return "IsNaN", [reals(rng, *shape_of(rng, 0))], {}, 99, opset_of(rng, "IsNaN")
+
+
 def _where(rng: Rng) -> Case:
     shape = shape_of(rng)
     dtype = rng.choice(["float32", "int32", "int64", "bool"])
@@ -627,8 +631,8 @@ def around(model: onnx.ModelProto, what: tuple[str, list[str], dict[str, Any], d
 OPERATORS: dict[str, Callable[[Rng], Case]] = {
     f.__name__.strip("_"): f
     for f in (
-        _one_tensor, _two_tensors, _integers, _comparison, _logic, _where, _clip, _cast, _reduction, _extreme, _top,
-        _soft, _cumulative, _product, _convolution, _transposed, _pool, _norm, _shape, _parts, _gather, _pad, _blocks,
+        _one_tensor, _two_tensors, _integers, _comparison, _logic, _is_nan, _where, _clip, _cast, _reduction, _extreme,
+        _top, _soft, _cumulative, _product, _convolution, _transposed, _pool, _norm, _shape, _parts, _gather, _pad, _blocks,
         _resize, _quantised, _integer_products, _fused, _bodies, _recurrent, _counted, _subgraph,
     )
 }  # fmt: skip

@@ -313,3 +313,26 @@ def test_cubic_resizing_is_exact_over_rationals() -> None:
     expected = [weight(abs(Fraction(2 * o - 1, 4) - 3)) for o in range(14)]
     assert np.asarray(lifted(sg.exact(x))).reshape(-1).tolist() == expected
     assert radius(read, x).outputs.radius.max() < 0.02  # weights are computed of axes that keep their size too
+
+
+def test_a_row_that_a_mask_shuts_out_is_what_an_exporter_makes_of_it() -> None:
+    """Softmax, IsNaN, Where: what torch.onnx writes for attention with a mask. Nothing is claimed of a row without a
+    cell, 0 in every runtime; of the others the choice is known.
+    """
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["p"]),
+        helper.make_node("IsNaN", ["p"], ["n"]),
+        helper.make_node("Where", ["n", "zero", "p"], ["y"]),
+    ]
+    x = numbers(3, 4)
+    x[0, 2], x[2] = -np.inf, -np.inf
+    model = cases.network(nodes, {"x": x}, ["y"], {"zero": np.float32(0)})
+    graph = from_onnx(model)
+    (expected,) = cases.runtime(model, [x])
+    assert (expected[2] == 0).all()
+    np.testing.assert_allclose(np.asarray(graph(x)), expected, rtol=1e-6)
+    found = radius(graph, x).outputs
+    assert found.contains(expected.astype(float)).all()
+    assert found.radius[:2].max() < 1e-5
+    assert not np.isfinite(found.radius[2]).any()
+    np.testing.assert_array_equal(sg.jvp(graph)(X[0, :3, :4], np.ones((3, 4), np.float32))[1], np.zeros((3, 4)))

@@ -180,6 +180,14 @@ def test_refused_by_name(module: nn.Module, example: torch.Tensor, message: str 
     assert (message or "") in str(caught.value)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_result_may_ask_for_the_type_that_it_has(dtype: torch.dtype) -> None:
+    x = torch.randn(3, 5, dtype=dtype)
+    graph = from_torch(Wrap(lambda x: F.softmax(x, -1, dtype=dtype) + x.sum(-1, keepdim=True, dtype=dtype)), x)
+    expected = torch.softmax(x, -1) + x.sum(-1, keepdim=True)
+    np.testing.assert_allclose(graph(x.numpy()), expected.numpy(), rtol=8 * torch.finfo(dtype).eps)
+
+
 def test_the_error_names_the_layer_and_the_line() -> None:
     module = nn.Sequential(nn.ReLU(), nn.LogSigmoid())
     with pytest.raises(sg.UnsupportedError, match=r"aten\.log_sigmoid\.default is not known") as caught:

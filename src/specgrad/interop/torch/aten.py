@@ -627,10 +627,11 @@ def converter_for(name: str) -> Converter | None:
     return TABLE.get(name) or named_converters().get(name)
 
 
-def call(name: str, schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def call(name: str, schema: Any, args: Sequence[Any], kwargs: dict[str, Any], dtype: Any = None) -> Any:
     """Return the value of one aten call of the overload `name`, whose PyTorch schema is given, in our operators.
 
-    UnsupportedError if it has no converter, ParameterError if an unsupported argument is not at its default.
+    UnsupportedError if it has no converter, ParameterError if an unsupported argument is not at its default. `dtype` is
+    the type that all floats of the program have: a `dtype` argument may ask for it.
     """
     converter = converter_for(name)
     if converter is None:
@@ -642,7 +643,7 @@ def call(name: str, schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
         given[first] = given.pop("self")  # `input` or `x` in the line
     defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
     for key in given.keys() - parameters.keys() - IGNORED_ARGUMENTS if parameters else ():
-        if given[key] != defaults.get(key):
+        if given[key] != defaults.get(key) and not (key == "dtype" and given[key] == dtype):
             text = f"{key}={given[key]!r} is not supported; only {defaults.get(key)!r}"
             raise ParameterError(f"aten.{name}", text, rule="P5")
     return converter(**{key: value for key, value in given.items() if key in parameters})

@@ -231,7 +231,7 @@ class _Importer:
             if value is not None:
                 return value
         args, kwargs = pytree.tree_map(lambda a: self._argument(name, a, is_constant), (args, kwargs))
-        value = aten.call(name, node.target._schema, list(args), dict(kwargs))
+        value = aten.call(name, node.target._schema, list(args), dict(kwargs), self.float)
         boolean = name in aten.COMPARISONS | masks.BOOLEANS or name.partition(".")[0] in constant_folding.LAYOUT
         others = (torch.bool,) if boolean else ()
         for tensor, ours in zip(pytree.tree_leaves(result_meta), pytree.tree_leaves(value), strict=False):

@@ -294,3 +294,10 @@ _register_logic("Not", (1,), lambda x: equal(x, 0), np.logical_not)
 _register_logic("And", (7,), mul, np.logical_and)
 _register_logic("Or", (7,), maximum, np.logical_or)
 _register_logic("Xor", (7,), lambda x, y: equal(equal(x, y), 0), np.logical_xor)
+
+
+@operator("IsNaN", 9, 13, 20, note="a value that is never NaN gives false; of one that may be NaN nothing is claimed")
+def _is_nan(c: OnnxNode) -> Value:
+    """Convert ONNX IsNaN: 1 where X is not equal to itself, else 0."""
+    x, c.result_type = c.real(0), TensorProto.BOOL
+    return equal(equal(x, x), 0)
