@@ -632,7 +632,7 @@ OPERATORS: dict[str, Callable[[Rng], Case]] = {
     f.__name__.strip("_"): f
     for f in (
         _one_tensor, _two_tensors, _integers, _comparison, _logic, _is_nan, _where, _clip, _cast, _reduction, _extreme,
-        _top, _soft, _cumulative, _product, _convolution, _transposed, _pool, _norm, _shape, _parts, _gather, _pad, _blocks,
-        _resize, _quantised, _integer_products, _fused, _bodies, _recurrent, _counted, _subgraph,
+        _top, _soft, _cumulative, _product, _convolution, _transposed, _pool, _norm, _shape, _parts, _gather, _pad,
+        _blocks, _resize, _quantised, _integer_products, _fused, _bodies, _recurrent, _counted, _subgraph,
     )
 }  # fmt: skip
