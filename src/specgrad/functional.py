@@ -1,4 +1,5 @@
-"""PyTorch's names, argument names and argument order: what stood under `torch.nn.functional` can stand here.
+"""PyTorch's names, argument names and argument order: what stood under `torch.nn.functional` can stand here. A wrong
+rank is a ShapeError, an argument that is not honoured is refused.
 
 Thin by intent: every function checks the rank PyTorch would and calls the rank-free operator, where the meaning is.
 An argument that we do not honour is refused by name ([P5]). Where our meaning differs from PyTorch's on purpose,

@@ -362,7 +362,7 @@ def apply(op: Op, *args: Value, **params: Any) -> Value:
     """Run or record one operator; the types of the arguments decide.
 
     Graph variables record a node; tensors of an engine run that engine's kernel; NumPy arrays, lists and numbers run
-    the specification.
+    the specification. ShapeError for shapes that its rule refuses, ScalarError if floats and exact numbers are mixed.
     """
     for a in args:
         kind = type(a)

@@ -31,7 +31,8 @@ Number = int | float | Fraction
 class Dual:
     """`value + tangent * epsilon` with `epsilon**2 = 0`: arithmetic that carries a derivative along.
 
-    Nests (a Dual of Duals carries second derivatives) and works over every scalar of this module.
+    Nests (a Dual of Duals carries second derivatives) and works over every scalar of this module. ScalarError for a
+    function that the values have not: exact rationals have no exp.
 
     >>> x = Dual(Fraction(3), Fraction(1))
     >>> x * x + 1 / x

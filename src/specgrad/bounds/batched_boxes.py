@@ -53,7 +53,10 @@ def _box_number(tree: Tree, k: int) -> Tree:
 
 
 def _box_counts(graph: Graph, args: tuple[Tree, ...]) -> set[int | None]:
-    """Return the numbers of boxes that the Box arguments hold; None for a single one, or one of a wrong shape."""
+    """Return the numbers of boxes that the Box arguments hold; None for a single one, or one of a wrong shape.
+
+    ShapeError for arguments of another structure than the graph's.
+    """
     counts = set()
     for name, pattern, arg in zip(graph.names, graph.inputs, args, strict=True):
         for _, position, leaf in match(pattern, arg, name):

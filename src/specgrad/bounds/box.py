@@ -118,12 +118,18 @@ class Bounds:
 
     @property
     def low(self) -> Any:
-        """Lower bounds of the objective, or of the only output."""
+        """Lower bounds of the objective, or of the only output.
+
+        AttributeError where there are several outputs and no rows.
+        """
         return (self.objective or self.outputs).low
 
     @property
     def high(self) -> Any:
-        """Upper bounds of the objective, or of the only output."""
+        """Upper bounds of the objective, or of the only output.
+
+        AttributeError where there are several outputs and no rows.
+        """
         return (self.objective or self.outputs).high
 
 
@@ -213,6 +219,8 @@ def _next_in_format(x: Array, form: Format, toward: Any) -> Array:
 def ball_of(given: Any, form: Format) -> Any:
     """Convert a Box to a ball in the format `form`, widened to its numbers; anything else that is given to a float64
     array.
+
+    Refused: integers that float64 does not hold.
     """
     if isinstance(given, Box):
         return hull(*widened(end_of(given.low), end_of(given.high), form))

@@ -37,6 +37,8 @@ def through_stops(graph: Graph) -> Graph:
 def jumps(graph: Graph, args: tuple[Tree, ...]) -> list[str]:
     """Return the names of nodes that may jump inside the boxes and that an output depends on.
 
+    ShapeError for arguments that do not fit the graph.
+
     args   one per argument of the graph: a Box, an array for what is fixed, or a structure of these
     """
     if not any(n.op.jumps or n.op.name == "select" for n in graph.nodes):

@@ -1,4 +1,5 @@
 """Real numbers in fixed point with proven radii: arrays of whole digits in float64, so that large layers are exact.
+Numbers of more than MAX_DIGITS digits raise UnsupportedError, radii that are no numbers any more RadiusError.
 
 A number is a whole multiple of one unit, 2^-bits, split into digits of `width` bits: d[0] + d[1]*B + d[2]*B^2 + ...
 with -B/2 <= d[k] < B/2. Digits are floats that hold whole numbers. Products of digits and sums of products stay below
@@ -160,7 +161,9 @@ def fixed_number(form: DigitFormat, number: Any) -> FixedPoint:
 
 
 def _are_floats(given: Array) -> bool:
-    """Return whether float64 holds all of these integers."""
+    """Return whether all of these integers lie within -2**53..2**53, so that float64 holds each of them; True if there
+    is none.
+    """
     return not given.size or -(2**53) <= int(given.min()) <= int(given.max()) <= 2**53
 
 

@@ -1,4 +1,6 @@
-"""Products, quotients and choices of numbers in fixed point."""
+"""Products, quotients and choices of numbers in fixed point. Numbers of more than MAX_DIGITS digits raise
+UnsupportedError, radii that are no numbers any more RadiusError.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What every operator is in fixed point: sums and products of digits by its own specification, which is exact on
-whole floats; choices by exact order; whole numbers by exact comparison; everything else over balls, cell by cell.
+"""What every operator is in fixed point: sums and products of digits by its own specification, which is exact on whole
+floats; choices by exact order; whole numbers by exact comparison; everything else over balls, cell by cell.
+UnsupportedError where a result has too many digits, RadiusError where the digits leave a choice open.
 """
 
 from __future__ import annotations

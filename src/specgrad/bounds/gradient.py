@@ -25,7 +25,8 @@ def gradient_box(graph: Graph, box: Tree, cotangent: Any, *, method: str = "crow
     """Return boxes that hold cotangent.Jacobian for all inputs in the box, in exact arithmetic: one per varying input.
 
     It is the derivative of the function: stop_gradient counts as the identity, and where the network may jump (a
-    comparison, a sign, a winner's position that the box leaves open) the ends are infinite.
+    comparison, a sign, a winner's position that the box leaves open) the ends are infinite. ShapeError for arguments
+    that do not fit, and for several outputs.
 
     box          as for `crown`
     cotangent    of the only output
@@ -52,6 +53,7 @@ def _gradient_box(graph: Graph, args: tuple[Any, ...], cotangent: Any, method: s
     """Return boxes of cotangent.Jacobian for a graph without discontinuities.
 
     `args` are the graph's arguments, boxes among them; `method` is "crown" or "ibp". One box per varying argument.
+    ShapeError for several outputs, ParameterError for another method.
     """
     derivative = vjp(graph, _names_of_boxes(graph, args))
     given = (*args, numpy_of(cotangent).astype(float).reshape(_output_shape(graph)))

@@ -36,6 +36,9 @@ def ibp(
 ) -> Bounds:
     """Bounds of every layer of a graph, for all inputs in the boxes, by interval arithmetic.
 
+    ShapeError for arguments that do not fit the graph; ParameterError or UnsupportedError for an arithmetic that cannot
+    be bounded.
+
     One argument per argument of the graph: a Box where inputs vary, an array (or a structure of them) where not. Boxes
     with one more axis in front are several, and so are the answers.
     deployed     True: for every execution that `arithmetic.deployment` describes (float32, fused, unless given), and

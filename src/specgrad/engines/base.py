@@ -37,8 +37,9 @@ def refuse_integers(operator: str, engine: str, dtype: Any, what: str = "an argu
 
 
 def number(value: Any) -> Any:
-    """Return a Python number `value` as an engine takes it: integers that fit 32 bits unchanged, all others as
-    floats.
+    """Return a Python number `value` as an engine takes it: integers that fit 32 bits unchanged, all others as floats.
+
+    ScalarError for a number beyond all floats.
     """
     return value if isinstance(value, int) and abs(value) < 2**31 else as_float(value)
 
@@ -89,7 +90,10 @@ class Engine:
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
 
     def kernel_for(self, op: Op, shapes: Sequence[Shape], params: Params) -> Kernel:
-        """Return the function that computes this operator on these shapes, from the cache or newly lowered."""
+        """Return the function that computes this operator on these shapes, from the cache or newly lowered.
+
+        UnsupportedError if the table has no lowering.
+        """
         key = key_of(op, shapes, params)
         try:
             compute = self._kernels.get(key)
@@ -102,6 +106,8 @@ class Engine:
     def _cache_kernel(self, key: tuple[Any, ...], op: Op, shapes: Sequence[Shape], params: Params) -> Kernel:
         """Return a new kernel for arguments of these shapes and store it under `key`; the cache is emptied when it is
         full.
+
+        UnsupportedError if the table has no lowering.
         """
         plain = [tuple(s) for s in shapes]
         if any(type(n) is not int for s in plain for n in s):  # torch.jit.trace: sizes are tensors

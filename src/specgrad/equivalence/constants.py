@@ -234,7 +234,10 @@ def exact_constant(array: Array) -> Array:
 
 
 def exact_numbers(array: Array) -> Array:
-    """Return an object array of exact numbers with the record of their folding, cell by cell."""
+    """Return an object array of exact numbers with the record of their folding, cell by cell.
+
+    ScalarError for cells that are no numbers, NaN or infinite.
+    """
     cells = np.empty(array.shape, dtype=object)
     if array.dtype.name in WITHIN_FLOAT64 and np.isfinite(array).all():
         for place, near in np.ndenumerate(array.astype(float)):

@@ -70,7 +70,10 @@ class Folded:
         return folded(other) / self
 
     def reciprocal(self) -> Folded:
-        """Return 1/x exactly, with the record of one more rounding."""
+        """Return 1/x exactly, with the record of one more rounding.
+
+        ScalarError for a sum of roots.
+        """
         value = reciprocal(self.value)
         near = abs(approximate(self.value))
         return Folded(value, _safe_quotient(self.size, near * near), 1 + self.roundings)

@@ -162,6 +162,8 @@ def constant_pairs(table: TermTable, a: NormalForm, b: NormalForm) -> list[tuple
 def weight_difference(pairs: list[tuple[Any, Any, int, int]], a: NormalForm, b: NormalForm) -> Weights:
     """Return how far corresponding constants (`pairs` of `constant_pairs`) are apart, and whether folding in float32
     explains it.
+
+    TimeLimitError when the time is over.
     """
     worst, units, most, within = Weights(0.0, 0.0, ("", "")), 0.0, 0, True
     for p, q, atom, other in pairs:
@@ -212,6 +214,8 @@ def all_equal(pairs: list[tuple[Any, Any, int, int]]) -> bool:
 
 def _equal_constants(p: Any, q: Any, at: Any = True) -> bool:
     """Return whether two constants p and q (None: zeros) are equal; each cell's floats first, since most differ there.
+
+    TimeLimitError when the time is over.
 
     at   the cells that are looked at; True: all of them
     """

@@ -47,7 +47,10 @@ class NormalForm:
 
 @np.errstate(over="ignore", invalid="ignore")  # of sizes beyond the largest float: they explain nothing
 def normal_form(graph: Graph, table: TermTable, rules: Mapping[str, Any] = RULES) -> NormalForm:
-    """Return the normal form of a graph: a value number per node in `table`, made by the operators' rewrite `rules`."""
+    """Return the normal form of a graph: a value number per node in `table`, made by the operators' rewrite `rules`.
+
+    TimeLimitError when the time is over.
+    """
     inputs = {p: k for k, p in enumerate(graph.input_positions)}
     given = {i: Constant(np.asarray(array)) for i, array in graph.constants.items()}
     values: list[int] = []
@@ -116,7 +119,10 @@ def _value_of_node(
 
 
 def _value_of_argument(table: TermTable, a: Arg, values: list[int]) -> int:
-    """Return the value number of an argument, a bare number or a node, whose number stands in `values`."""
+    """Return the value number of an argument, a bare number or a node, whose number stands in `values`.
+
+    ScalarError for NaN and infinities, TooManyError for too many cells.
+    """
     if not isinstance(a, NumberArg):
         return values[a]
     return table.value_of_constant((), exact_constant(np.asarray(a.value, dtype=object)))

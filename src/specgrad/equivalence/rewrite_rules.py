@@ -238,7 +238,10 @@ def _gated(c: TermApplication) -> int | None:
 
 @rule("clamp")
 def _clamp(c: TermApplication) -> int | None:
-    """Return the value number of a clamp, merged with a clamp inside; None if low > high."""
+    """Return the value number of a clamp, merged with a clamp inside; None if low > high.
+
+    ScalarError for a limit that is NaN, or infinite on the other side.
+    """
     low = _finite_limit(c.params["low"], -math.inf)
     high = _finite_limit(c.params["high"], math.inf)
     if low is not None and high is not None and low > high:

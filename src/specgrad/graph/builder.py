@@ -111,7 +111,8 @@ class GraphBuilder:
     def leaf(self, name: str, shape: Shape, kind: Kind = "real") -> Var:
         """Record an input node called `name`, made unique, that is no argument by itself; return its variable.
 
-        A size may be a name ("N"), which is then open. `kind` is "real" or "index".
+        A size may be a name ("N"), which is then open. `kind` is "real" or "index". ShapeError if a name is given two
+        default sizes.
         """
         shape = tuple(self._size(n) if isinstance(n, str) else n for n in shape)
         self._open = self._open or any(isinstance(n, SymbolicSize) for n in shape)
@@ -235,7 +236,7 @@ class GraphBuilder:
         """Append one node after its shape rule has agreed, and return its variable.
 
         With sharing an equal node is reused. It is called `name` and belongs to the layer `group`; None: names are
-        made.
+        made. ShapeError if the rule refuses the shapes, and where floats stand for indices or indices for floats.
         """
         with without_guards() if self._open else nullcontext():
             shape = op.shape(*(shape_of(a) for a in args), **params)

@@ -104,7 +104,10 @@ class Graph(Program):
         return self
 
     def _at(self, given: dict[str, int]) -> Self:
-        """Return the graph at the sizes `given` by name, defaults for others, from a cache; a full one is emptied."""
+        """Return the graph at the sizes `given` by name, defaults for others, from a cache; a full one is emptied.
+
+        ShapeError for unknown names or sizes at which a guard fails.
+        """
         assert self.open is not None
         sizes = opening.checked_sizes(self.open, given)
         key = tuple(sizes.values())
@@ -119,7 +122,10 @@ class Graph(Program):
         return graph
 
     def _instantiated(self, sizes: dict[str, int]) -> Any:
-        """Return the graph at these sizes, with the derivatives that were taken of it."""
+        """Return the graph at these sizes, with the derivatives that were taken of it.
+
+        ShapeError if a guard does not hold there.
+        """
         assert self.open is not None
         program = opening.instantiate(self.open, sizes)
         graph: Any = program if isinstance(program, Graph) else closed(program)
@@ -137,7 +143,10 @@ class Graph(Program):
         return self.fitted_to(opening.shapes_of(self.open.program, args, shape, first))
 
     def fitted_to(self, shapes: Mapping[str, Shape]) -> Self:
-        """Return the graph at the sizes that inputs of these shapes have; shapes by the paths of the inputs."""
+        """Return the graph at the sizes that inputs of these shapes have; shapes by the paths of the inputs.
+
+        ShapeError for shapes that do not fit.
+        """
         return self if self.open is None else self._at(opening.sizes_of(self.open, shapes))
 
 

@@ -87,6 +87,7 @@ class Model:
         """An ONNX file at the values of those inputs that are one integer each, and the other inputs.
 
         Such an input steers what a model does (a sampling rate, a length): what is said of given inputs is said at it.
+        ParameterError unless it is an ONNX file.
         """
         if self.kind != "onnx" or len(inputs) != len(self.inputs):
             return self, list(inputs)
@@ -214,6 +215,8 @@ class Model:
     def part(self, shapes: Mapping[str, Shape], declared: Any = None) -> Any:
         """An ONNX file's graph without the nodes that have no meaning here, which `unexamined` of the graph lists.
 
+        SpecgradError for a file that cannot be read.
+
         declared   shape and ONNX element type of values that such nodes give, by name; None: as ONNX infers them
         shapes     those of the inputs, by name
         """
@@ -236,7 +239,10 @@ class Model:
         return self.whole(self.file)
 
     def whole(self, file: Any) -> Any:
-        """This file, or one that was made of it, with functions inlined, nodes in order and external data inside."""
+        """This file, or one that was made of it, with functions inlined, nodes in order and external data inside.
+
+        ModelError for external data of a type that is not read, or beyond the budget.
+        """
         from .onnx.file import with_external_data
         from .onnx.plain import plain_model
 
@@ -244,7 +250,10 @@ class Model:
 
     @cached_property
     def file(self) -> Any:
-        """The ModelProto of an ONNX file as it stands, but for fixed inputs; external data outside."""
+        """The ModelProto of an ONNX file as it stands, but for fixed inputs; external data outside.
+
+        ParameterError for a fixed value that its declaration does not hold.
+        """
         if not self.fixed:
             return self._read[0]
         from .onnx.plain import with_fixed_inputs

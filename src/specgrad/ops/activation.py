@@ -305,7 +305,10 @@ def softplus(x: Value, beta: Number = 1) -> Value:
 
 
 def _pi(x: Array) -> Any:
-    """Return pi in the scalar type of x."""
+    """Return pi in the scalar type of x.
+
+    ScalarError for rationals, which have none.
+    """
     pi: Any = scalar.pi_like(x.flat[0]) if x.dtype == object and x.size else math.pi
     return pi
 

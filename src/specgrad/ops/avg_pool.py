@@ -161,6 +161,8 @@ def avg_pool(
 def adaptive_output(name: str, x: Shape, output: Any, rank: int | None) -> Shape:
     """Return the output size per axis from the argument `output` of the operator `name`; None keeps an axis as it is,
     as in PyTorch.
+
+    ShapeError for another number of sizes, or sizes below 1; ParameterError for what are no ints.
     """
     if not hasattr(output, "__iter__") or None not in output:
         return window.kernel_of(name, output, rank)
@@ -200,6 +202,8 @@ def spatial_axes(name: str, x: Shape, rank: int) -> Shape:
 @composite
 def global_avg_pool(x: Value, *, rank: int, keepdims: bool = True) -> Value:
     """The mean over the last `rank` axes: (C, *spatial) to (C, 1, ..) or, with keepdims=False, to (C).
+
+    ShapeError for fewer axes than `rank`, and without cells.
 
     >>> global_avg_pool(np.ones((3, 2, 2)), rank=2).shape
     (3, 1, 1)

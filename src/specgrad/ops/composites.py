@@ -140,6 +140,8 @@ def global_pool(reduce: Callable[[Value], Value], x: Value, *, rank: int, keepdi
 def log_softmax(x: Value, axis: int = -1) -> Value:
     """x - log(sum exp(x)) along an axis, shifted by the maximum so that nothing overflows.
 
+    ShapeError for an axis that does not exist.
+
     >>> log_softmax(np.array([0.0, 0.0]))
     array([-0.69314718, -0.69314718])
     """
@@ -150,6 +152,8 @@ def log_softmax(x: Value, axis: int = -1) -> Value:
 @composite
 def softmax(x: Value, axis: int = -1) -> Value:
     """exp(x) / sum exp(x) along an axis, shifted by the maximum; a cell of -inf has no share ([M1]).
+
+    ShapeError for an axis that does not exist.
 
     >>> softmax(np.array([1000.0, 1000.0]))
     array([0.5, 0.5])

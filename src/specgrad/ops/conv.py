@@ -477,7 +477,8 @@ def conv(
     x is (*batch, Cin, *spatial), w is (Cout, Cin/groups, *kernel), b is (Cout,) or None; outside x counts 0.
     padding: an int, an int or (lo, hi) per axis, "valid", "same_upper", "same_lower". Rules: [W1] [W2] [C1].
     Derivatives: d = conv(w, 0, dx) + conv(dw, db, x); the cotangent of x is conv_transpose, of w conv_weight.
-    PyTorch's conv1d/2d/3d (same values, ranks 1 to 3 only, no asymmetric padding); ONNX Conv; lax.conv.
+    PyTorch's conv1d/2d/3d (same values, ranks 1 to 3 only, no asymmetric padding); ONNX Conv; lax.conv. ShapeError for
+    shapes that do not fit, ParameterError for arguments that are no such numbers or words.
 
     >>> conv(np.array([[[1.0, 2.0]]]), None, np.array([[1.0, 10.0, 100.0]]))
     array([[ 21., 210.]])
@@ -504,7 +505,8 @@ def conv_transpose(
 
     x is (*batch, Cin, *spatial), w is (Cin, Cout/groups, *kernel), as in PyTorch.
     out = (n-1)*s - lo - hi + e*(k-1) + 1 + output_padding. Rules: [W1] [C1] [C2].
-    Derivatives: bilinear; the cotangent of x is conv, of w conv_weight.
+    Derivatives: bilinear; the cotangent of x is conv, of w conv_weight. ShapeError for shapes that do not fit,
+    ParameterError for arguments that are no such numbers or words.
 
     >>> conv_transpose(np.array([[[1.0, 2.0]]]), None, np.array([[1.0, 10.0]]), stride=2)
     array([[ 1.,  2., 10., 20.]])

@@ -95,7 +95,7 @@ def _quotient_case(rng: Random) -> Case:
 def binary(name: str, f: Callable[[Any, Any], Any], jvp: Any, vjp: Any, **traits: Any) -> Op:
     """Register and return a binary elementwise operator `name`, y = f(a, b), with derivative rules jvp and vjp.
 
-    `traits` are further fields of `Op`. Its arguments have one shape.
+    `traits` are further fields of `Op`. Its arguments have one shape. ValueError for a name that is taken.
     """
     maker = traits.pop("cases", number_cases(2))
     shape = same_shape(name)
@@ -178,7 +178,10 @@ DIV = binary(
 
 
 def broadcast_binary(op: Op, x: Value, y: Value) -> Value:
-    """Apply a binary operator after broadcasting as NumPy does; an engine's own operator goes first."""
+    """Apply a binary operator after broadcasting as NumPy does; an engine's own operator goes first.
+
+    ShapeError for shapes that do not broadcast.
+    """
     if (z := by_engine(op.name, x, y)) is not None:
         return z
     if identical(getattr(x, "shape", ("none",)), getattr(y, "shape", ("no other",))):
@@ -214,7 +217,7 @@ def div(x: Value, y: Value) -> Value:
 def _mask(name: str, test: Callable[[Any, Any], Any]) -> Op:
     """Register and return the comparison `name`: 1 where `test` holds, else 0, with derivative zero.
 
-    A comparison with NaN does not hold.
+    A comparison with NaN does not hold. ValueError for a name that is taken.
     """
 
     def spec(a: Array, b: Array) -> Array:
@@ -317,6 +320,8 @@ SELECT = register(
 def select(c: Value, a: Value, b: Value) -> Value:
     """a where c is not 0, else b; what is not selected is not touched, be it inf or NaN.
 
+    ShapeError for shapes that do not broadcast.
+
     >>> select(np.array([1.0, 0.0]), np.array([5.0, np.nan]), 7)
     array([5., 7.])
     """
@@ -334,6 +339,8 @@ def _same_shape_as_x(x: Shape) -> Shape:
 def unary(name: str, f: Callable[..., Array], slope: Slope, **fields: Any) -> Op:
     """Register and return an operator `name` with y = f(x) and a diagonal Jacobian: slope(x, y, t, **params) is f'(x) *
     t; `fields` are further ones of `Op`.
+
+    ValueError for a name that is taken.
     """
     return register(
         Op(

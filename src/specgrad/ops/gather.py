@@ -182,6 +182,8 @@ def scatter(gy: Value, i: Value, *, axis: int = 0, size: int) -> Value:
 def take_along(x: Value, i: Value, *, axis: int) -> Value:
     """y[a, p, b] = x[a, i[a, p, b], b]: one position per output cell, from 0 on (numpy.take_along_axis).
 
+    ShapeError for another shape of i, and positions outside.
+
     >>> take_along(np.array([[5.0, 6.0], [7.0, 8.0]]), np.array([[1], [0]]), axis=1)
     array([[6.],
            [7.]])
@@ -198,6 +200,8 @@ def take_along(x: Value, i: Value, *, axis: int) -> Value:
 @cached_call
 def roll(x: Value, shift: int, *, axis: int) -> Value:
     """Every cell `shift` positions further along an axis, around its end: y[p] = x[(p - shift) mod n].
+
+    ShapeError for an axis that does not exist.
 
     >>> roll(np.array([1.0, 2.0, 3.0]), 1, axis=0)
     array([3., 1., 2.])

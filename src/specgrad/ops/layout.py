@@ -35,7 +35,9 @@ def axis_of(operator: str, axis: int, ndim: int) -> int:
 
 
 def axes_of(operator: str, axes: int | Sequence[int] | None, ndim: int) -> Shape:
-    """Return axes (None: all) of `ndim` as sorted positions; raise ShapeError for repeated ones."""
+    """Return axes (None: all) of `ndim` as sorted positions; raise ShapeError for repeated ones and those that do not
+    exist.
+    """
     if axes is None:
         return tuple(range(ndim))
     listed = tuple(axes) if hasattr(axes, "__iter__") else (axes,)
@@ -221,6 +223,8 @@ PERMUTE = register(
 @cached_call
 def permute(x: Value, order: Sequence[int]) -> Value:
     """Axes in another order: output axis a is input axis order[a].
+
+    ShapeError unless `order` names every axis once.
 
     >>> permute(np.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
@@ -619,6 +623,8 @@ SUM = register(
 @cached_call
 def sum_(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
     """The sum over axes (None: all), which stay with size 1 if keepdims.
+
+    ShapeError for axes that do not exist, or are named twice.
 
     >>> sum_(np.ones((2, 3)), 1)
     array([3., 3.])

@@ -511,7 +511,8 @@ AMAX = register(
 def amax(x: Value, axes: Any = None, *, keepdims: bool = False, ties: Literal["all", "split"] = "split") -> Value:
     """The maximum over axes (None: all). Ties: "split" shares the derivative evenly (torch.amax), "all" gives it whole.
 
-    keepdims leaves the axes with size 1; ParameterError for other ties.
+    keepdims leaves the axes with size 1; ParameterError for other ties, ShapeError for axes that do not exist or have
+    no cells.
 
     >>> amax(np.array([[1.0, 3.0], [4.0, 2.0]]), 1)
     array([3., 4.])
@@ -528,7 +529,7 @@ def amax(x: Value, axes: Any = None, *, keepdims: bool = False, ties: Literal["a
 def amin(x: Value, axes: Any = None, *, keepdims: bool = False, ties: Literal["all", "split"] = "split") -> Value:
     """The minimum over axes (None: all), as -amax(-x); ties as in amax (torch.amin).
 
-    keepdims leaves the axes with size 1.
+    keepdims leaves the axes with size 1. ParameterError for other ties, ShapeError for axes that do not exist.
 
     >>> amin(np.array([[1.0, 3.0], [4.0, 2.0]]), 1)
     array([1., 2.])

@@ -120,7 +120,8 @@ def quantize(
     """saturate(round(x/scale) + zero_point): ties to even, then the zero point, then low..high, as ONNX says.
 
     scale and zero_point are one number each, or one per entry of `axis`. The derivative is zero in x and
-    scale; in the zero point it is 1 where nothing is saturated ([K1]).
+    scale; in the zero point it is 1 where nothing is saturated ([K1]). ShapeError for shapes that do not broadcast, and
+    an axis that does not exist.
 
     >>> quantize(np.array([0.25, 0.75, 1.25, 99.0]), 0.5, 1, low=0, high=100)
     array([  1.,   3.,   3., 100.])

@@ -27,7 +27,8 @@ def pool(
     """Return the output shape of a pooling: floor((n + lo + hi - e*(k-1) - 1) / s) + 1 per axis.
 
     x is the input's shape; ceil rounds up in place of floor, as [W3] says. The stride defaults to the kernel; an int
-    kernel needs rank=. Rules: [W1] [W2] [W3].
+    kernel needs rank=. Rules: [W1] [W2] [W3]. ShapeError where no window fits, ParameterError for arguments that are no
+    such numbers or words.
 
     >>> pool((3, 7, 7), 2, rank=2, ceil=True)
     (3, 4, 4)
@@ -48,6 +49,8 @@ def conv(
 ) -> Shape:
     """Return the output shape of conv(w, b, x): floor((n + lo + hi - e*(k-1) - 1) / s) + 1 per axis. [W1] [W2] [C1].
 
+    ShapeError for shapes that do not fit, ParameterError for arguments that are no such numbers or words.
+
     >>> conv((8, 3, 3, 3), (1, 3, 32, 32), stride=2, padding=1)
     (1, 8, 16, 16)
     """
@@ -66,6 +69,8 @@ def conv_transpose(
     groups: int = 1,
 ) -> Shape:
     """Return the output shape of conv_transpose: (n-1)*s - lo - hi + e*(k-1) + 1 + output_padding. [W1] [C1] [C2].
+
+    ShapeError for shapes that do not fit, ParameterError for arguments that are no such numbers or words.
 
     >>> conv_transpose((3, 8, 2, 2), (1, 3, 16, 16), stride=2)
     (1, 8, 32, 32)

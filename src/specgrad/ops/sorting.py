@@ -61,7 +61,10 @@ def _sorted_positions(row: Array, largest: bool) -> list[int]:
 
 
 def ranking(x: Array, axis: int, largest: bool) -> Array:
-    """Return positions along an axis in sorted order, equal cells by position; NaN is the largest."""
+    """Return positions along an axis in sorted order, equal cells by position; NaN is the largest.
+
+    ScalarError for balls that overlap.
+    """
     if x.dtype != object:
         keys = (-x, ~np.isnan(x)) if largest else (x, np.isnan(x))
         return np.lexsort(keys, axis=axis)
@@ -162,7 +165,8 @@ def topk(x: Value, k: int, *, axis: int = -1, largest: bool = True) -> tuple[Val
     """The k largest cells along an axis, the largest first, and where they stand; of equal ones the first comes first.
 
     largest=False: the smallest, the smallest first. The derivative follows the positions. PyTorch leaves the order of
-    equal cells open; ONNX and we do not.
+    equal cells open; ONNX and we do not. ShapeError for an axis that does not exist or has fewer cells, ParameterError
+    for a k that is no int.
 
     >>> topk(np.array([3.0, 1.0, 3.0]), 2)
     (array([3., 3.]), array([0, 2]))
@@ -198,7 +202,7 @@ def argmax(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = Fal
 def argmin(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = False) -> Value:
     """Return the position of the smallest cell along an axis: the first of equal ones, or the last; NaN before all.
 
-    keepdims leaves the axis with size 1.
+    keepdims leaves the axis with size 1. ShapeError for an axis that does not exist or has no cells.
 
     >>> argmin(np.array([1.0, 0.0, 0.0]))
     array(1)
@@ -282,6 +286,8 @@ CUMSUM: Op = register(
 def cumsum(x: Value, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Value:
     """y[p] = sum of x[q] over q <= p along an axis; exclusive: q < p; reverse: from the other end.
 
+    ShapeError for an axis that does not exist.
+
     >>> cumsum(np.array([1.0, 2.0, 3.0]), 0)
     array([1., 3., 6.])
     """
@@ -363,7 +369,8 @@ CUMPROD: Op = register(
 def cumprod(x: Value, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Value:
     """y[p] = product of x[q] over q <= p along an axis; exclusive: q < p, 1 for the first; reverse: from the other end.
 
-    The derivative divides by nothing, so that it holds at zeros. torch.cumprod, numpy.cumprod, ONNX CumProd.
+    The derivative divides by nothing, so that it holds at zeros. torch.cumprod, numpy.cumprod, ONNX CumProd. ShapeError
+    for an axis that does not exist.
 
     >>> cumprod(np.array([2.0, 0.0, 3.0]), 0, reverse=True)
     array([0., 0., 3.])
@@ -376,7 +383,8 @@ def cumprod(x: Value, axis: int, *, exclusive: bool = False, reverse: bool = Fal
 def prod(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
     """The product over axes (None: all.
 
-    Kept with size 1 by keepdims), 1 over no cells: the last cell of a running one, in row-major order.
+    Kept with size 1 by keepdims), 1 over no cells: the last cell of a running one, in row-major order. ShapeError for
+    axes that do not exist, or are named twice.
 
     >>> prod(np.array([[1.0, 2.0], [3.0, 4.0]]), 1)
     array([ 2., 12.])
@@ -526,7 +534,8 @@ def median_pool(
     inside gives 0. Stride defaults to the kernel: a median filter has stride=1. An int kernel needs rank=. Rules: [W1]
     [W2] [W3] [P1] [P2] [P3]. Tangent and cotangent follow the first tap, in row-major order, that equals the median; an
     empty window has neither. Neither PyTorch, JAX nor ONNX has it. torch.median takes the lower of two as well; SciPy's
-    median_filter takes the upper, and pads. `ceil` rounds output sizes up.
+    median_filter takes the upper, and pads. `ceil` rounds output sizes up. ShapeError where no window fits,
+    ParameterError for arguments that are no such numbers or words.
 
     >>> median_pool(np.array([3.0, 1.0, 4.0, 1.0, 5.0]), (3,), stride=1, padding=1)
     array([1., 3., 1., 4., 1.])

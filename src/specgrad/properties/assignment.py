@@ -69,12 +69,17 @@ class Assigned:
 
 
 def read_declarations(path: str | Path) -> tuple[NetworkDeclaration, ...]:
-    """Return the networks that a VNN-LIB 2.0 file declares, in order; of a 1.0 file, which has none, ()."""
+    """Return the networks that a VNN-LIB 2.0 file declares, in order; of a 1.0 file, which has none, ().
+
+    PropertyError if the text is malformed, OSError if the file cannot be read.
+    """
     return parse_declarations(text_of(path))
 
 
 def parse_declarations(text: str) -> tuple[NetworkDeclaration, ...]:
     """Return the networks that a VNN-LIB text declares, in order; () for version 1.0.
+
+    PropertyError if the text is malformed.
 
     >>> text = "(vnnlib-version <2.0>) (declare-network N (declare-input X real [2, 3]) (declare-output Y float32 []))"
     >>> parse_declarations(text + "(assert (>= Y 0.0))")[0].inputs

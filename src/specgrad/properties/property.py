@@ -134,12 +134,17 @@ class Case:
     named_inputs: tuple[int, ...] = ()
 
     def outer(self) -> tuple[Array, Array]:
-        """Return (low, high) in float64: the smallest float32 box with every input, also when rounded to float32."""
+        """Return (low, high) in float64: the smallest float32 box with every input, also when rounded to float32.
+
+        PropertyError for ends beyond float32.
+        """
         return _float32(self.low, -1), _float32(self.high, 1)
 
     @cached_property
     def nearest(self) -> tuple[Array, Array]:
         """(low, high): the first and the last float32 number in each cell's interval; if it has none, its rounded ends.
+
+        PropertyError for ends beyond float32.
 
         >>> tenth = Fraction(1, 10)
         >>> [end.tolist() for end in Case((tenth, tenth), (tenth, Fraction(1)), ()).nearest]
@@ -222,6 +227,8 @@ class Property:
 def spacing(low: Fraction, high: Fraction) -> Fraction:
     """Return how far rounding to float32, in any direction, may move a number in low..high.
 
+    PropertyError for ends beyond float32.
+
     >>> spacing(Fraction(-1, 10), Fraction(3, 2)) == Fraction(1, 2**23), spacing(Fraction(1, 2), Fraction(1, 2))
     (True, Fraction(0, 1))
     """
@@ -301,6 +308,8 @@ def towards_zero(exact: Fraction) -> float:
 def nearest_float32(values: Sequence[Fraction]) -> Array:
     """Return the values rounded to the nearest float32, ties to even, in float64; rounded once, not by way of float64.
 
+    PropertyError for values beyond float32.
+
     >>> nearest_float32([Fraction(1, 10), 1 + Fraction(1, 2**24), 1 + Fraction(1, 2**24) + Fraction(1, 2**80)]).tolist()
     [0.10000000149011612, 1.0, 1.0000001192092896]
     """
@@ -356,7 +365,7 @@ def exactly(operator: str, name: str, value: Any) -> Fraction:
 def limit(operator: str, name: str, value: Any, direction: int) -> Fraction | None:
     """Return a limit as an exact Fraction; None if there is none: `value` is None or infinite in `direction` (-1 or 1).
 
-    `name` is the argument's, for errors.
+    `name` is the argument's, for errors. ParameterError for what is no number.
 
     >>> limit("certify", "low", None, -1), limit("certify", "low", -math.inf, -1), limit("certify", "high", 1, 1)
     (None, None, Fraction(1, 1))

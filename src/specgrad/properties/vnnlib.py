@@ -25,7 +25,8 @@ MAX_BOX_BOUNDS = 1 << 22  # of the boxes of all cases: cases x inputs, some 200 
 def read(path: str | Path) -> Property:
     """Return the property that a VNN-LIB file states, plain or .gz.
 
-    Version 2.0 needs the package `vnnlib`: specgrad[vnnlib].
+    Version 2.0 needs the package `vnnlib`: specgrad[vnnlib]. PropertyError if the text is malformed, OSError if the
+    file cannot be read.
     """
     return read_text(text_of(path))
 
@@ -70,7 +71,10 @@ def read_text(text: str) -> Property:
 
 
 def _parse_2_0(text: str) -> Parsed:
-    """Parse a VNN-LIB 2.0 text, by the package `vnnlib`, which 1.0 does without."""
+    """Parse a VNN-LIB 2.0 text, by the package `vnnlib`, which 1.0 does without.
+
+    PropertyError if the text is malformed.
+    """
     from .vnnlib2 import parse as parse_2_0
 
     return parse_2_0(text)

@@ -1,4 +1,5 @@
-"""The text of a VNN-LIB 1.0 property as a disjunction of conjunctions of linear inequalities.
+"""The text of a VNN-LIB 1.0 property as a disjunction of conjunctions of linear inequalities. PropertyError, with the
+line, for what is malformed.
 
 Every parenthesis is reduced to its meaning as soon as it closes, so there is no tree and nothing recurses. What the
 subset does not have (negation, products of variables, other sorts) is refused by name.

@@ -30,7 +30,10 @@ def _by_specification(op: Op, args: Sequence[Any], params: Params) -> Array:
 
 
 def _by_torch() -> Evaluate:
-    """Return an evaluator that runs operators on PyTorch in float64."""
+    """Return an evaluator that runs operators on PyTorch in float64.
+
+    MissingPackageError without PyTorch.
+    """
     need("torch", 'backend="torch" needs')
     import torch
 

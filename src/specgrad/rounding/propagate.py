@@ -112,7 +112,7 @@ def _balls_of_nodes(
     (None).
 
     Those of layers named in `wanted` are put into `kept`; `context.arithmetic` is left as the last node's; names of
-    nodes of infinite radius are appended to `unbounded`.
+    nodes of infinite radius are appended to `unbounded`. TimeLimitError when the time is over.
     """
     last_use = {a: i for i, node in enumerate(graph.nodes) for a in node.operands()}
     outputs = set(graph.output_positions)

@@ -74,6 +74,8 @@ def rule_of(op: Op, args: Sequence[Ball]) -> Rule:
 def apply_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of one operator call on the balls `args`, by the rule of the operator; overflows become infinite
     radii.
+
+    UnsupportedError where an operator has no rule.
     """
     rule = rule_of(op, args)
     if context.call.integers is not None and not op.exact:

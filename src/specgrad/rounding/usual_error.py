@@ -135,7 +135,7 @@ def _deviation(e: _Estimate) -> Array:
 def _lifter(backend: str) -> Any:
     """Return the function that converts an array to the own one of `backend`, "numpy" or "torch", in float64.
 
-    Integers stay.
+    Integers stay. MissingPackageError without PyTorch, if that is asked for.
     """
     if backend == "numpy":
         return lambda a: a if a.dtype.kind in "iub" else np.asarray(a, np.float64)

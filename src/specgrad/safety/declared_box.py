@@ -19,6 +19,8 @@ def on_box(
 ) -> tuple[Graph, tuple[Box, ...]]:
     """Return the graph of an ONNX model in one float format, and a box [low, high] per input.
 
+    ParameterError for a model that cannot be read; refused: one with other float formats.
+
     sizes   of inputs that the file leaves open
     who     names the caller in errors
     """

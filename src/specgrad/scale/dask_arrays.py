@@ -90,7 +90,8 @@ def _nested_blocks(cells: dict[Box, Any]) -> Any:
 def _compute_tile(blueprint: Blueprint, k: int, read: dict[int, Array]) -> dict[int, Array]:
     """Return the outputs of tile k by position, from the data that it reads.
 
-    The plan of the `blueprint` is built once per worker process.
+    The plan of the `blueprint` is built once per worker process. ParameterError if the declared type would round the
+    results.
     """
     key = json.dumps(blueprint.identity, sort_keys=True)
     with _runner_lock:  # dask's threads ask for it all at once

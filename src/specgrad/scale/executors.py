@@ -57,7 +57,10 @@ def processes(workers: int) -> Executor:
 
 @contextmanager
 def dask(workers: int) -> Iterator[Executor]:
-    """Yield the executor of a local Dask cluster of `workers` processes, ended with the block."""
+    """Yield the executor of a local Dask cluster of `workers` processes, ended with the block.
+
+    MissingPackageError without dask.
+    """
     need("distributed", "executor='dask' needs")
     from distributed import Client, LocalCluster
 
@@ -138,6 +141,8 @@ def _call_work(work: Callable[..., Any], args: tuple[Any, ...], options: dict[st
 def ray(workers: int) -> Iterator[Executor]:
     """Yield an executor on the cluster that `ray.init` has joined, or on a local one of so many workers that ends with
     the block.
+
+    MissingPackageError without ray.
     """
     need("ray", "executor='ray' needs")
     import ray

@@ -51,7 +51,10 @@ def status(where: Any) -> Status:
 
 
 def results(where: Any) -> Iterator[tuple[int, bytes]]:
-    """Yield (shard, result bytes) of every shard that is done in `where`, in the order of the shards."""
+    """Yield (shard, result bytes) of every shard that is done in `where`, in the order of the shards.
+
+    JobError if no job is there.
+    """
     records = Records(where)
     for i in sorted(status(records).done):
         data = records.get(f"results/{i}")
@@ -60,7 +63,10 @@ def results(where: Any) -> Iterator[tuple[int, bytes]]:
 
 
 def crashes(where: Any) -> Iterator[dict[str, Any]]:
-    """Yield the record of every crashed shard in `where`, in order: {"shard", "how", "attempts"}."""
+    """Yield the record of every crashed shard in `where`, in order: {"shard", "how", "attempts"}.
+
+    JobError if no job is there.
+    """
     records = Records(where)
     for i in sorted(status(records).crashed):
         yield json.loads(records.get(f"crashed/{i}") or b"{}")

@@ -192,7 +192,7 @@ def run(
     progress        called after every shard
 
     Errors while a job is made, and those of the records (a full disk), end the run: run it again, it goes on where it
-    was. So does the hundredth crash of a run.
+    was. So does the hundredth crash of a run. JobError if the records are of another job, or too many shards crash.
     """
     records, text = Records(where), json.dumps(dict(options), sort_keys=True, allow_nan=False)
     job = make(recipe, json.loads(text))
@@ -244,7 +244,10 @@ def _workers_and_share(executor: str | Executor, workers: int | None) -> tuple[i
 
 
 class _Runner:
-    """Runs the missing shards of one job: submits them, retries failures, isolates suspects, records crashes."""
+    """Runs the missing shards of one job: submits them, retries failures, isolates suspects, records crashes.
+
+    JobError after too many crashes.
+    """
 
     def __init__(
         self,

@@ -219,7 +219,8 @@ class Plan:
         """Return this plan for one image, its sums and maxima over everything computed in one pass over all tiles each.
 
         A sum is added up tile by tile, a maximum compared: the same numbers in another order, hence exact where sums
-        are. Normalisation over an image takes two passes, its mean and its variance.
+        are. Normalisation over an image takes two passes, its mean and its variance. ShapeError for arguments that do
+        not fit.
 
         >>> import specgrad as sg
         >>> x = np.arange(8.0).reshape(1, 1, 8)
@@ -414,7 +415,7 @@ class Plan:
         Called as the graph is, with addresses for data (zarr v3: a path, a URL, a spec of tensorstore) and weights as
         they are, then one address per output. A target that is not there is made, its shards the tiles. Every tile that
         was written has a record beside the target, and is not computed again: after a kill, call it once more. Options:
-        `specgrad.scale.run_plan.Options`.
+        `specgrad.scale.run_plan.Options`. UnsupportedError for passes in an array job.
 
             plan.run(params, "slide.zarr", "classes.zarr", executor="processes", workers=8)
         """
@@ -424,7 +425,8 @@ class Plan:
         """Return the outputs as lazy dask arrays, one block per tile.
 
         Arguments are those of the graph; data are arrays or addresses. `engine` computes in the number type `compute`,
-        None: that of weights or data.
+        None: that of weights or data. ShapeError for another number of arguments, UnsupportedError if `Plan.measure` is
+        needed before.
         """
         return dask_outputs(self, args, engine, compute)
 

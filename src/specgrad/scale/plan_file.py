@@ -49,7 +49,10 @@ class Blueprint:
         return np.dtype(str(self.about["compute"]))
 
     def graph(self) -> Graph:
-        """Rebuild the graph with its constants."""
+        """Rebuild the graph with its constants.
+
+        FileError if its data are not a graph's.
+        """
         start = "constant."
         constants = {name.removeprefix(start): a for name, a in self.arrays.items() if name.startswith(start)}
         return from_json(self.about["graph"], constants)
@@ -79,7 +82,10 @@ class Blueprint:
 
 
 def arguments_of(given: dict[int, Any]) -> dict[int, Array]:
-    """Return the arguments `given` by position as NumPy arrays."""
+    """Return the arguments `given` by position as NumPy arrays.
+
+    UnsupportedError for what is no array of numbers.
+    """
     return {p: _as_saveable_array(v) for p, v in given.items()}
 
 

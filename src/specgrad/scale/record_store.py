@@ -24,6 +24,8 @@ PROBE = "probe"
 class Records:
     """A folder or object store of named bytes, each created once.
 
+    A name with characters that some store does not allow is a ParameterError.
+
     where   a local folder, an address (s3://bucket/folder, gs://, az://, file:///, memory:///), or a store of obstore
 
     >>> import tempfile

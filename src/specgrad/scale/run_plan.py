@@ -172,6 +172,9 @@ def _raise_if_crashed(state: Progress, where: Any) -> Progress:
 
 
 def damaged(folder: Any) -> list[int]:
-    """Return the tiles with a record in `folder` although the target now holds other cells than were written."""
+    """Return the tiles with a record in `folder` although the target now holds other cells than were written.
+
+    JobError if no job is there.
+    """
     stores = {name: Store(name, address) for _, name, address in status(folder).about["options"]["targets"]}
     return [i for i, data in results(folder) if damaged_outputs(stores, json.loads(data)["outputs"])]

@@ -149,7 +149,8 @@ class Tile:
     def vjp(self, *args: Any) -> tuple[Tree, ...]:
         """Return the cotangents of the real arguments: of data on `reads`, of parameters whole.
 
-        Summed over all tiles they are those of the whole graph. Integer arguments have none.
+        Summed over all tiles they are those of the whole graph. Integer arguments have none. ShapeError for values of
+        another shape, or another number of cotangents.
         """
         source, count = self.cut.source, len(self.cut.source.inputs)
         values = self._bind_args(args[:count])
@@ -207,7 +208,10 @@ class Tile:
 
 
 def bind_args(graph: Graph, args: Sequence[Any]) -> Iterator[tuple[str, int, Any]]:
-    """Yield (path, position, value) for every input of a graph."""
+    """Yield (path, position, value) for every input of a graph.
+
+    ShapeError for arguments of another structure.
+    """
     for name, pattern, arg in zip(graph.names, graph.inputs, args, strict=True):
         yield from match(pattern, arg, name)
 

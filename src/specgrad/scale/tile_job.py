@@ -38,12 +38,17 @@ class TileRunner:
         self.add_known(blueprint.arrays_of("known"))
 
     def add_known(self, values: dict[int, Array]) -> None:
-        """Add values by position that passes have computed."""
+        """Add values by position that passes have computed.
+
+        ParameterError if JAX would change their floating type.
+        """
         self.programs.known.update((p, self._to_engine(a)) for p, a in values.items())
 
     def tensor(self, p: int, array: Array) -> Any:
         """Return `array`, the data of input p, for the engine: real numbers in the plan's floating type, indices as
         int64.
+
+        ParameterError if JAX would change its floating type.
         """
         real = self.plan.graph.nodes[p].kind == "real"
         return self._to_engine(np.array(array, dtype=self.compute if real else np.int64))
@@ -157,7 +162,8 @@ class TileJob:
     def work(self, i: int) -> bytes:
         """Compute and write tile i, then return its record: boxes and CRC-32 per output.
 
-        Of a pass, return the tile's part as .npy.
+        Of a pass, return the tile's part as .npy. ParameterError if a target's type would round the results, unless
+        that was asked for.
         """
         tile = self.tiles[i]
         if self.stage is not None:

@@ -48,6 +48,8 @@ def int_of(operator_: str, name: str, value: Any) -> int:
 def size_of(operator_: str, value: Any) -> int:
     """Return `value`, a size that the caller wrote: an int as by `int_of`, or a symbolic one as it is; `operator_` is
     for errors.
+
+    ParameterError for what is neither.
     """
     return value if type(value) in OPEN_SIZES else int_of(operator_, "every size", value)
 
@@ -329,6 +331,7 @@ def transposed(
     """Return the window of conv_transpose: `sizes` are the window's outputs, the result its inputs.
 
     size = (n-1)*s - lo - hi + e*(k-1) + 1 + output_padding, and [C2] size >= 1, output_padding < max(s, e).
+    ParameterError for padding by another word than "valid", ShapeError for output_padding that is too large.
     """
     if any_open(sizes):
         return _open_transposed(operator, tuple(sizes), whole(tuple(kernel)), stride, padding, output_padding, dilation)
@@ -361,7 +364,10 @@ def as_window(window: OpenWindow) -> Window:
 
 
 def window_at(window: OpenWindow, sizes: Sizes) -> Window:
-    """Return the window at these sizes: its call is repeated, with all its rules."""
+    """Return the window at these sizes: its call is repeated, with all its rules.
+
+    ParameterError and ShapeError as the call itself raises them.
+    """
     return window_over(window.made, window.operator, *window.request(sizes))
 
 

@@ -146,8 +146,11 @@ def linked(
 
 
 def others(x: Shape, *, axis: int, out: int, **params: Any) -> BoxRule:
-    """Return the rule of an operator along one axis without parts and with `out` outputs: it is sorted,
-    or summed up."""
+    """Return the rule of an operator that reads all of one axis at once: it sorts along it, or sums it up.
+
+    `x` is the argument's shape; the result has `out` cells along `axis` and the argument's cells along others. `params`
+    are the operator's other parameters.
+    """
     axes = [GlobalMap(out) if a == axis else CELL for a in range(len(x))]
     return linked(axes, [range(len(x))], [x], {"axis": axis, **params})
 

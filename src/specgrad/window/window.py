@@ -224,6 +224,8 @@ class Window:
     def reads(self, output: Shape) -> list[tuple[Shape, Shape | None]]:
         """Return (tap, input position) of one output position, in row-major order; None for a padded tap.
 
+        ShapeError for more pairs than can be walked.
+
         >>> from specgrad.window import strided
         >>> strided("max_pool", (4,), (3,), stride=(2,), padding=((1, 0),)).reads((0,))
         [((0,), None), ((1,), (0,)), ((2,), (1,))]
@@ -238,6 +240,8 @@ class Window:
 
     def read_by(self, cell: Shape) -> list[tuple[Shape, Shape]]:
         """Return (tap, output position) of every output that reads an input cell.
+
+        ShapeError for more pairs than can be walked.
 
         >>> from specgrad.window import strided
         >>> strided("max_pool", (4,), (3,), stride=(2,), padding=((1, 0),)).read_by((1,))
@@ -285,16 +289,25 @@ class Window:
         return math.prod(a.counted(o) for a, o in zip(self.axes, output, strict=True))
 
     def inside(self) -> Array:
-        """Return, for every output, the number of taps inside the input (exact integers, shape `out`)."""
+        """Return, for every output, the number of taps inside the input (exact integers, shape `out`).
+
+        ShapeError for more outputs than can be counted.
+        """
         return self._product_over_axes(lambda a: a.inside)
 
     def counted(self) -> Array:
-        """[A1] Return, for every output, the number of taps inside the padded extent."""
+        """[A1] Return, for every output, the number of taps inside the padded extent.
+
+        ShapeError for more outputs than can be counted.
+        """
         return self._product_over_axes(lambda a: a.counted)
 
     def counts(self, padded: bool) -> list[Array]:
         """Return, per axis, the taps of every output inside the input, or (padded) the extent; `inside` is their
-        product."""
+        product.
+
+        ShapeError for more outputs than can be counted.
+        """
         budget(max(self.out, default=1), MAX_TAPS, "outputs along an axis", self.axes)
         kinds = [a.counted if padded and isinstance(a, Strided) else a.inside for a in self.axes]
         return [np.array([count(o) for o in range(n)]) for count, n in zip(kinds, self.out, strict=True)]

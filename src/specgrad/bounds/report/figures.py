@@ -73,7 +73,7 @@ def figures_of(
 ) -> Figures:
     """Return the figures of a verdict; layer bounds are recomputed over the first case's box. original: the input x.
 
-    Seconds: for these bounds.
+    Seconds: for these bounds. UnsupportedError for a property of positions that no position satisfies.
 
     question    the Property that was certified
     arithmetic  the executions that bounds hold for; None: float32, fused

@@ -241,8 +241,9 @@ class _EpsSearch:
             self._certify_at(middle)
 
     def _certify_at(self, eps: Fraction) -> str:
-        """Certify one eps, move the proven or the violated end accordingly, and return the verdict; `tried` records
-        it.
+        """Certify one eps, move the proven or the violated end accordingly, and return the verdict; `tried` records it.
+
+        ContradictionError if an eps is proven above one that a counterexample breaks.
         """
         left = max(0.0, self.deadline - time.monotonic())
         if self.progress is not None:
@@ -339,5 +340,5 @@ class _EpsSearch:
 
 
 def _as_list(x: Any) -> Sequence[Any]:
-    """Return the arrays of several inputs, or of one, as a list."""
+    """Return the arrays of several inputs (a tuple) as a list; anything else is one input, alone in a list."""
     return list(x) if isinstance(x, tuple) else [x]

@@ -19,6 +19,8 @@ def certify_query(
 ) -> CertifyResult:
     """Return the verdict on a VNN-LIB query; "holds" is the competition's unsat.
 
+    ContradictionError if a proof and a counterexample meet.
+
     property_path   a VNN-LIB file, 1.0 or 2.0
     seconds         of the whole search
     networks        name of a network in the query -> an ONNX file or a Graph; where the query declares one network

@@ -191,7 +191,7 @@ def values_of(graph: Graph, positions: Sequence[int], inputs: Sequence[Array], b
 def _outputs_in_float64(graph: Graph, inputs: Sequence[Array], backend: str) -> Sequence[Array]:
     """Return the outputs of a graph in float64, by NumPy, or by PyTorch if `backend` is "torch".
 
-    Nothing is converted: real inputs must be float64, indices int64.
+    Nothing is converted: real inputs must be float64, indices int64. MissingPackageError without PyTorch.
     """
     if backend != "torch":
         return tuple(np.asarray(v) for v in in_float64(graph)(*inputs))

@@ -229,6 +229,8 @@ def audit_recorded(
 ) -> Audit:
     """Audit tensors that were recorded on another device; no runtime is started.
 
+    ParameterError for values that are not the model's, and for a class or runtime that is not known.
+
     recorded   the values of the model's inputs, and of any other values, by their names in the ONNX file; the more
                there are, the closer a fault is located. Several points (runs) at once: every array has one more axis in
                front, or a larger batch than the 1 that the file says. Inputs and outputs alone will do: they are judged

@@ -322,7 +322,10 @@ def draw(rng: Draw, kind: str, name: str, shape: Shape) -> Array:
 
 
 def pooling_window(question: OpCase) -> Window:
-    """Return the window of a pooling case, from its attributes and the shape of x."""
+    """Return the window of a pooling case, from its attributes and the shape of x.
+
+    ShapeError for a window that does not fit x.
+    """
     names = ("stride", "padding", "dilation", "ceil")
     given = {"stride": None} | {k: v for k, v in question.attributes.items() if k in names}
     return window.pooling(
@@ -394,7 +397,8 @@ def kinds_for(operator: str) -> tuple[str, ...]:
 def draw_cases(operator: str, count: int, seed: int = 0, accept: Accept | None = None) -> Iterator[OpCase]:
     """Yield `count` test cases of an operator, the kinds of data in turn; another `seed` gives others.
 
-    `accept`, if given, decides by attributes and shapes which cases are drawn at all.
+    `accept`, if given, decides by attributes and shapes which cases are drawn at all. ParameterError if `accept` takes
+    none of many draws.
     """
     kinds = kinds_for(operator)
     for i in range(count):

@@ -79,7 +79,8 @@ def attribute_names(operator: str) -> tuple[str, ...]:
 def normalise_attributes(operator: str, attributes: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str, Any]:
     """Return all attributes of an operator, defaults filled in: a tuple of numbers, or of (low, high), per axis.
 
-    `shapes` are those of the case's arrays by name, from which named paddings follow.
+    `shapes` are those of the case's arrays by name, from which named paddings follow. ParameterError for an unknown
+    operator or a word that is no padding.
 
     >>> normalise_attributes("max_pool", {"kernel": (3,), "padding": "same_upper"}, {"x": (1, 1, 6)})
     {'kernel': (3,), 'stride': (3,), 'padding': ((0, 0),), 'dilation': (1,), 'ceil': False}

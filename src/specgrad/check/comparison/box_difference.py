@@ -83,6 +83,8 @@ def bound_difference(
 ) -> BoxDifference:
     """Return bounds of the difference of two networks over the boxes, one per input (an array: a fixed input).
 
+    TimeLimitError if the time is over before both networks are bounded.
+
     arithmetic   the class of executions; None: executions are not bounded
     same         the exact outputs are known to be equal
     clock        returns how many seconds remain; None: any number

@@ -129,6 +129,7 @@ def _compare_models(
     """Return the comparison of models a and b; `near` is (eps, low, high, box) as `compare` takes them, `inputs` too.
 
     With `exact`, what is the same within rounding alone is searched for a difference; `report` is told the progress.
+    ParameterError or ShapeError if the models take different inputs, or the box is not one of them.
     """
     report("reading", 0, 4)
     eps, low, high, box = near
@@ -154,6 +155,8 @@ def _compare_functions(
     run: WitnessSearch, declared: Declared, boxes: tuple[Any, ...] | None, rounds: Arithmetic | None, exact: bool
 ) -> Comparison:
     """Return the comparison of two networks of one interface: by structure, at inputs, over the boxes.
+
+    ShapeError for boxes of other shapes than the inputs.
 
     run      the search for witnesses, with both networks
     declared what both models declare of their interfaces

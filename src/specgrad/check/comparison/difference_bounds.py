@@ -127,7 +127,10 @@ def _difference_in_float64(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> Dif
 
 
 def _difference_in_fixed_point(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:
-    """Return bounds of a(x) - b(x) at one input x, from both networks in fixed point with radii."""
+    """Return bounds of a(x) - b(x) at one input x, from both networks in fixed point with radii.
+
+    RadiusError if the digits decide too little.
+    """
     apart = fixed_point_difference(a, b, inputs)
     return DifferenceBounds(apart.low, apart.high, f"fixed point of {apart.bits} bits", apart.values)
 
@@ -158,7 +161,10 @@ def nan_to_unbounded(low: tuple[Array, ...], high: tuple[Array, ...]) -> tuple[t
 
 
 def _exact_bounds(graph: Graph, inputs: tuple[Array, ...]) -> list[tuple[Array, Array]]:
-    """Return float64 arrays low <= y <= high of every real output y, in exact arithmetic, at `inputs`."""
+    """Return float64 arrays low <= y <= high of every real output y, in exact arithmetic, at `inputs`.
+
+    UnsupportedError where an operator has no radius.
+    """
     given = iter(inputs)
     args = tuple(transform(lambda _, p: next(given), tree) for tree in graph.inputs)
     report = radius(graph, *args, arithmetic=REAL, backend="torch")

@@ -24,7 +24,7 @@ Clock = Callable[[], float | None]
 def search_witness(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> tuple[float, tuple[Array, ...]]:
     """Return a proven lower bound of the difference at an input in `boxes`, and that input; (0, ()) if none.
 
-    `clock` gives the seconds that are left, None: no limit.
+    `clock` gives the seconds that are left, None: no limit. MissingPackageError without PyTorch.
     """
     need("torch", "a search by gradients needs")
     try:

@@ -83,7 +83,7 @@ def _certify_open(
     shows to differ.
 
     `cells` is the exact box of the sample x, low and high; `whole` and `source` as in `margins_over_box`. `question` is
-    the model and its decision.
+    the model and its decision. ContradictionError if a proof and a counterexample meet.
     """
     open_ = np.flatnonzero(~margins.proven)
     some = margins.comparisons.only(open_)

@@ -129,6 +129,8 @@ def margins_at(question: DecisionProblem, inputs: Sequence[Array]) -> DecisionMa
 def output_ball(question: DecisionProblem, inputs: Sequence[Array]) -> Ball:
     """Return the forward ball of the output that `question` decides, at one sample: exact value and radius of all
     executions.
+
+    UnsupportedError where an operator has no radius.
     """
     options: dict[str, Any] = {"stored": question.stored, "formats": question.formats}
     report = radius(question.graph, *inputs, arithmetic=question.arithmetic, backend="torch", **options)

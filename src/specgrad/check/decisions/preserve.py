@@ -250,7 +250,8 @@ def _flip_search(
     """Return the search for executions that differ; runtimes take part in plain float32 only.
 
     `names` are the runtimes that were asked for, None: all; `used` is the arithmetic of the executions. `question` is
-    the model and its decision; `seconds` limits a run of one runtime.
+    the model and its decision; `seconds` limits a run of one runtime. ParameterError for a runtime that is not
+    installed.
     """
     plain = used.dtype == "float32" and used.operands is None
     chosen = installed(names) if plain else ()

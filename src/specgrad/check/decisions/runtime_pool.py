@@ -133,7 +133,10 @@ class Runtimes:
         return {v: list(answer.arrays[k * each : (k + 1) * each]) for k, v in enumerate(VARIANTS[name])}
 
     def _file_and_feeds(self, inputs: Sequence[Array]) -> tuple[bytes, Mapping[str, Array]]:
-        """Return the bytes of the ONNX file, and its inputs by name; the file is opened, or exported, once."""
+        """Return the bytes of the ONNX file, and its inputs by name; the file is opened, or exported, once.
+
+        ParameterError for an input of a type that is not known.
+        """
         if "file" not in self._engines:
             from specgrad.interop import to_onnx
 

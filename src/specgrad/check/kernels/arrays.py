@@ -27,7 +27,10 @@ def _as_numpy_type(a: Array, dtype: str) -> Any:
 
 
 def _as_ml_dtypes(a: Array, dtype: str) -> Any:
-    """Return the array a in the type `dtype` of NumPy, or else of ml_dtypes."""
+    """Return the array a in the type `dtype` of NumPy, or else of ml_dtypes.
+
+    MissingPackageError without ml_dtypes.
+    """
     need("ml_dtypes", "NumPy arrays of bfloat16 or float8 need")
     import ml_dtypes
 
@@ -35,7 +38,10 @@ def _as_ml_dtypes(a: Array, dtype: str) -> Any:
 
 
 def _as_torch_tensor(a: Array, dtype: str) -> Any:
-    """Return a copy of an array as a PyTorch tensor of the type that PyTorch calls `dtype`."""
+    """Return a copy of an array as a PyTorch tensor of the type that PyTorch calls `dtype`.
+
+    MissingPackageError without PyTorch.
+    """
     need("torch", "tensors of PyTorch need")
     import torch
 
@@ -43,7 +49,10 @@ def _as_torch_tensor(a: Array, dtype: str) -> Any:
 
 
 def _as_jax_array(a: Array, dtype: str) -> Any:
-    """Return an array as a JAX array of type `dtype`."""
+    """Return an array as a JAX array of type `dtype`.
+
+    MissingPackageError without JAX.
+    """
     need("jax", "arrays of JAX need")
     import jax.numpy as jnp
 

@@ -145,7 +145,10 @@ def shapes_of(named: Mapping[str, Any]) -> dict[str, tuple[int | str, ...]] | No
 
 
 def given_case(inputs: Any) -> KernelCase:
-    """Return the case of arrays that were given, which the kernel gets in their own types."""
+    """Return the case of arrays that were given, which the kernel gets in their own types.
+
+    Refused: what is no array.
+    """
     named = named_inputs(inputs)
     held = {name: array_of(to_numpy(value), name, "assert_conforms") for name, value in named.items()}
     return KernelCase(held, {name: type_name(value) or held[name].dtype.name for name, value in named.items()})

@@ -117,7 +117,10 @@ def _model_of(source: Any) -> Model | None:
 
 
 def _as_module(function: Callable[..., Any]) -> Any:
-    """Return a PyTorch module that calls a function of tensors, `function`."""
+    """Return a PyTorch module that calls a function of tensors, `function`.
+
+    MissingPackageError without PyTorch.
+    """
     need("torch", "functions of tensors need")
     import torch
 

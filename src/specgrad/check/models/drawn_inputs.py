@@ -48,7 +48,8 @@ def default_inputs(
 
     Images have structure; ids lie inside the table that they index; masks are ones; sounds lie in [-1, 1]; other floats
     are normal numbers. Sizes that the file leaves open are 1 for batches, 224 for images, 512 samples for sounds and 16
-    for other axes, unless `shapes` says otherwise.
+    for other axes, unless `shapes` says otherwise. ParameterError for a module without shapes, and where the file does
+    not say a type or a size.
 
     model    whatever `open_model` takes: an ONNX file, a Graph, a PyTorch module
     shapes   by the names of inputs; of a PyTorch module one per argument, in order
@@ -110,7 +111,11 @@ def _inputs_to_draw(model: Model, asked: Mapping[str, Shape]) -> list[_KnownInpu
 
 
 def _known_input(declared: ModelInput, **use: Any) -> _KnownInput:
-    """Return a declared input with its use; ParameterError for a type that nobody knows."""
+    """Return a `declared` input as a `_KnownInput`: its name, sizes and type, and `use`, further fields of that class
+    by name.
+
+    ParameterError for an input that declares no type.
+    """
     if declared.dtype is None:
         raise ParameterError("--input", f"input {declared.name} declares no type that is known; give --input")
     dims = None if declared.dims is None else tuple(declared.dims)
@@ -145,8 +150,9 @@ def _closed_shapes(model: Model, inputs: list[_KnownInput], asked: Mapping[str, 
 
 
 def _assumed_shapes(inputs: list[_KnownInput], asked: Mapping[str, Shape]) -> Iterator[dict[str, Shape]]:
-    """Yield shapes of all inputs to try, by name: those `asked` for, else images that are squares, then lines of
-    text.
+    """Yield shapes of all inputs to try, by name: those `asked` for, else images that are squares, then lines of text.
+
+    ParameterError if the model does not say a shape.
     """
     for height in (IMAGE_SIDE, *LINE_HEIGHTS):
         sizes: dict[str, int] = {}

@@ -46,7 +46,8 @@ class Executor:
     def run(self, inputs: Sequence[Array], directions: Mapping[int, Array]) -> list[Array]:
         """Return the outputs for `inputs`, in order, as float64 arrays of numbers of the format.
 
-        `directions`: node -> sign per cell.
+        `directions` say by node, per cell, which way sums are pushed: 1 as large as possible, -1 as small. Nodes
+        without an entry, and cells of 0, take the first order. TimeLimitError when the time is over.
         """
         with np.errstate(all="ignore"):  # what overflows is infinite, and nobody's proof rests on it
             return self._run_nodes(inputs, directions)

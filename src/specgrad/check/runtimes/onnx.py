@@ -150,7 +150,7 @@ def _runtime_inputs(q: OpCase) -> list[str]:
 def model(q: OpCase) -> bytes:
     """Return the test case as the bytes of an ONNX file with one node.
 
-    Arrays that are no inputs of a runtime are stored.
+    Arrays that are no inputs of a runtime are stored. MissingPackageError without onnx.
     """
     need("onnx", "this runtime needs")
     from onnx import TensorProto, helper, numpy_helper

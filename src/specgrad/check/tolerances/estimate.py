@@ -140,7 +140,8 @@ def _usual_at_point(
 ) -> tuple[list[float], list[float]]:
     """Return the largest usual deviation and the spread of every output at one input.
 
-    `formats` are of nodes in other formats than that of `arithmetic`.
+    `formats` are of nodes in other formats than that of `arithmetic`. ShapeError for inputs that do not fit;
+    UnsupportedError where an operator has no estimate.
     """
     arrays = bind_inputs(graph, tuple(inputs))
     estimate = usual_error(graph, [arrays[p] for p in graph.input_positions], "torch", formats, arithmetic.dtype)

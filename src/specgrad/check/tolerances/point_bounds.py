@@ -96,6 +96,8 @@ def bound_point(
 ) -> Point:
     """Return what is proven of the outputs at one input; the graph must have a real output.
 
+    UnsupportedError where an operator has no radius.
+
     arithmetic   the executions
     formats   nodes that are computed in another format: only radii know them, so nothing is carried backwards
     seconds   after which nothing more is carried backwards; nothing is at all where that would take longer
@@ -158,8 +160,9 @@ def backward_seconds(graph: Graph) -> float:
 
 
 def spread_of(values: Array) -> float:
-    """Return how much `values`, the cells of an output, differ: the largest less the smallest; its size if they are all
-    alike.
+    """Return how much the finite cells of an output, `values`, differ: the largest less the smallest.
+
+    If they are all alike it is their absolute value; 0.0 without a finite cell.
     """
     finite = values[np.isfinite(values)]
     return float(np.ptp(finite) or np.abs(finite).max()) if finite.size else 0.0
@@ -192,7 +195,10 @@ def _backward_bounds(
 
 
 def _degenerate_boxes(graph: Graph, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return real inputs as boxes of one point; indices, and numbers that float64 does not hold, as arrays."""
+    """Return real inputs as boxes of one point; indices, and numbers that float64 does not hold, as arrays.
+
+    ShapeError for inputs that do not fit the graph.
+    """
 
     def box(_: str, position: int) -> Any:
         given = arrays[position]

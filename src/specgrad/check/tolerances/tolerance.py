@@ -284,6 +284,8 @@ def tolerance_at(
 ) -> Tolerance:
     """Return the tolerance of a model that was read already, `at` its points.
 
+    TimeLimitError when the time is over.
+
     arithmetic, stored, points, seconds, progress   those of `tolerance`
     """
     check_time("tolerance")  # before PyTorch is imported

@@ -306,7 +306,7 @@ def _balls_under(
     """Return one ball per result of the graph at the inputs `given`, under `way` if there is one.
 
     Non-finite values are those of the specification, as in `judge.expected_balls`. `observed` says how many results,
-    and what computes radii.
+    and what computes radii. UnsupportedError where an operator has no radius.
     """
     finite = [replace_nonfinite(a) for a in given]
     per_output = leaves(radius(graph, *finite, arithmetic=arithmetic, backend=observed.backend, way=way).outputs)[

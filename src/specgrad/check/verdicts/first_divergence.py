@@ -26,7 +26,10 @@ def _is_computed(node: Node) -> bool:
 
 
 def _values_by_shape(graph: Graph, inputs: Sequence[Array]) -> tuple[dict[Shape, list[Array]], list[Array]]:
-    """Return every computed value of the graph at `inputs`, by shape, and its outputs; nothing is converted."""
+    """Return every computed value of the graph at `inputs`, by shape, and its outputs; nothing is converted.
+
+    ShapeError for inputs that do not fit the graph.
+    """
     by_shape: dict[Shape, list[Array]] = defaultdict(list)
     outputs = evaluate(graph, bind_inputs(graph, tuple(inputs)), lambda node, value: by_shape[node.shape].append(value))
     return by_shape, [outputs[p] for p in graph.output_positions]

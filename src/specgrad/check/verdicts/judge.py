@@ -176,6 +176,7 @@ def expected_balls(
     Non-finite inputs: values are those of the specification, radii those for finite numbers in their place. Where those
     give another value, or small numbers that count as zero do, the radius is infinite. `given` are the inputs,
     `arithmetic` the executions; `backend` ("numpy" or "torch") computes; `formats` are of nodes in other formats.
+    UnsupportedError where an operator has no radius.
     """
     finite = [replace_nonfinite(a) for a in given]
     report = radius(graph, *finite, arithmetic=arithmetic, backend=backend, formats=formats)

@@ -44,7 +44,7 @@ def explain_by_known_effects(
     """Return the verdict on `got`, or a milder one with its reason, if a known effect explains the error.
 
     `part` computes the layer from `given`, the values of nodes `inputs` of `graph`; `formats` are of nodes in other
-    formats, `backend` computes radii.
+    formats, `backend` computes radii. UnsupportedError where an operator has no radius.
     """
     if (verdict.kind, verdict.fault) != ("differs", "value") or not formats:
         return verdict

@@ -1,4 +1,6 @@
-"""A model and its inputs as the command line gives them: arrays, images and sounds in files, --shape, or drawn ones."""
+"""A model and its inputs as the command line gives them: arrays, images and sounds in files, --shape, or drawn ones.
+What does not fit the model is a ParameterError.
+"""
 
 from __future__ import annotations
 

@@ -118,8 +118,9 @@ def assigned_tensors(verdict: Any, statement: Any) -> tuple[Any, ...]:
 
 
 def assignment_text(values: Sequence[Any], statement: Any) -> str:
-    """Return the assignment `values` as text in the VNN-LIB version of the property `statement`; 1.0 if it is no
-    file.
+    """Return the assignment `values` as text in the VNN-LIB version of the property `statement`; 1.0 if it is no file.
+
+    PropertyError or OSError if the file cannot be read.
     """
     from specgrad.properties.assignment import text_1_0, text_2_0
     from specgrad.properties.vnnlib import text_of
@@ -135,7 +136,10 @@ def check_counterexample(path: Path | None, force: bool) -> None:
 
 
 def write_counterexample(path: Path | None, verdict: Any, statement: Any) -> None:
-    """Write the counterexample of a verdict on the property `statement`, if it has one; nothing if path is None."""
+    """Write the counterexample of a verdict on the property `statement`, if it has one; nothing if path is None.
+
+    OSError if the file cannot be written.
+    """
     if path is not None and verdict.counterexample is not None:
         with writing(path):
             write_whole(path, assignment_text(assigned_tensors(verdict, statement), statement))

@@ -418,9 +418,10 @@ def _flipped_taps(w: Array, taps: list[int], at: int) -> Array:
 
 
 def _interleaved(parts: list[Array], strides: Shape, counts: Shape) -> Array:
-    """Return the array whose cells s*q + r along every axis come from the part with residues r.
+    """Return an array (N, C, *spatial) whose cells s*q + r, per axis, come from the cell q of the part with the
+    residues r.
 
-    `strides` are s per axis, `counts` the numbers of q.
+    `parts` are (N, C, *counts), in row-major order of their residues; `strides` are s per axis.
     """
     if len(parts) == 1:
         return parts[0]

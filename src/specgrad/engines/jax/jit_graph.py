@@ -91,7 +91,8 @@ def compile_graph(graph: Graph, *, jit: bool = True) -> Compiled | CompiledOpen:
     """Return the graph as a function of JAX arrays with the graph's structure of arguments and results.
 
     Every kernel is looked up here, once; a call runs them one after the other inside one jax.jit, whose `lower` it has
-    (results flat, in the order of the graph's outputs). With symbolic sizes there is one such function for each.
+    (results flat, in the order of the graph's outputs). With symbolic sizes there is one such function for each. A call
+    raises ShapeError or ScalarError for arguments that do not fit.
     """
     if graph.open is not None:
         return CompiledOpen(graph, jit)

@@ -157,7 +157,10 @@ def _readable_positions(name: str, where: Array, cells: int, empty: bool) -> tup
 
 
 def _take(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
-    """Return the cells of x at flat positions i of its last `rank` axes, in the shape of i; -1 gives 0 if `empty`."""
+    """Return the cells of x at flat positions i of its last `rank` axes, in the shape of i; -1 gives 0 if `empty`.
+
+    ShapeError for a known position outside.
+    """
     cells, where = _as_planes(x, rank), _as_planes(i, rank)
     if not cells.shape[1]:
         return jnp.zeros(i.shape, x.dtype)
@@ -177,7 +180,10 @@ def _minus_one_outside(where: Array, cells: int) -> Array:
 
 
 def _put(gy: Array, i: Array, *, size: Shape, empty: bool) -> Array:
-    """Scatter-add gy at flat positions i into zeros of `size`, the adjoint of `_take`; -1 is dropped if `empty`."""
+    """Scatter-add gy at flat positions i into zeros of `size`, the adjoint of `_take`; -1 is dropped if `empty`.
+
+    ShapeError for a known position outside.
+    """
     values, where, cells = _as_planes(gy, len(size)), _as_planes(i, len(size)), math.prod(size)
     at, factor = _readable_positions("put", where, cells, empty)
     at, values = jnp.where(where == -1, cells, at) if empty else at, (values * factor).astype(gy.dtype)
@@ -203,7 +209,10 @@ def _contiguous_runs(i: Array, cells: int) -> list[tuple[int, int]] | None:
 
 
 def _gather(x: Array, i: Array, *, axis: int) -> Any:
-    """Gather x along `axis` by an index i of any shape; negative positions count from the end."""
+    """Gather x along `axis` by an index i of any shape; negative positions count from the end.
+
+    ShapeError for a known position outside.
+    """
     if not x.shape[axis]:
         return jnp.zeros(x.shape[:axis] + i.shape + x.shape[axis + 1 :], x.dtype)
     runs = _contiguous_runs(i, x.shape[axis])
@@ -214,7 +223,10 @@ def _gather(x: Array, i: Array, *, axis: int) -> Any:
 
 
 def _scatter(gy: Array, i: Array, *, axis: int, size: int) -> Array:
-    """Return gy scatter-added along `axis` at index i into `size` cells, the adjoint of `_gather`."""
+    """Return gy scatter-added along `axis` at index i into `size` cells, the adjoint of `_gather`.
+
+    ShapeError for a known position outside.
+    """
     runs = _contiguous_runs(i, size)
     if runs is not None:
         parts = jnp.split(gy, np.cumsum([count for _, count in runs])[:-1], axis=axis)
@@ -360,6 +372,8 @@ def _cumprod(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Any:
 def _last_writer(i: Array, *, rank: int, cells: int) -> Array:
     """Return positions `i` in planes of `cells`, the last `rank` axes, with all but the last of equal ones replaced by
     -1.
+
+    ShapeError for a known position outside.
     """
     where = _as_planes(i, rank)
     _readable_positions("last_writer", where, cells, True)

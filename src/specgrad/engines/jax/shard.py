@@ -117,7 +117,10 @@ class ShardedForward:
 
 
 def _split_arguments(graph: Graph, derived: Graph, args: tuple[Any, ...]) -> tuple[Values, list[Array]]:
-    """Return the inputs of the graph by position, and the further arguments of its derivative, `derived`."""
+    """Return the inputs of the graph by position, and the further arguments of its derivative, `derived`.
+
+    ShapeError or ScalarError for arguments that do not fit the graph.
+    """
     values = {p: checked(derived.nodes[p], v) for p, v in bind_inputs(derived, args).items()}
     count = len(graph.inputs)
     pairs = zip(leaves(graph.inputs), leaves(derived.inputs[:count]), strict=True)
@@ -127,7 +130,8 @@ def _split_arguments(graph: Graph, derived: Graph, args: tuple[Any, ...]) -> tup
 def _function_of_wrt(forward: ShardedForward, wrt: Wrt, given: Values) -> tuple[Any, list[int], list[Array]]:
     """Return the real outputs as a function of the inputs in `wrt`, their positions, and their values in `given`.
 
-    The function returns all outputs as auxiliary values.
+    The function returns all outputs as auxiliary values. ShapeError for a name in `wrt` that no input has, or one of
+    integers.
     """
     graph = forward.graph
     where = sorted({p for _, tree in selected(graph, wrt)[0] for p in leaves(tree)})

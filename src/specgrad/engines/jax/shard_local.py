@@ -48,7 +48,7 @@ class DeviceRun:
         self.arrays: dict[str, Array] = {}
 
     def run(self, stage: Stage) -> None:
-        """Compute the results of a stage from the values in `arrays`, and put them there."""
+        """Compute the results of a stage from the values in `arrays`, and enter each in `values` at its position."""
         operands = {
             (p, k): self._operand(p, k, a)
             for p in stage.nodes

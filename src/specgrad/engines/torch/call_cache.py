@@ -120,7 +120,10 @@ def _container_key(value: Any, tensors: list[Tensor]) -> Any:
 
 
 def _slice_key(value: slice, tensors: list[Tensor]) -> tuple[Any, ...]:
-    """Return a hashable key of the slice `value`; tensors in it are appended to `tensors`."""
+    """Return a hashable key of the slice `value`; tensors in it are appended to `tensors`.
+
+    TypeError for ends of other types.
+    """
     ends = value.start, value.stop, value.step
     return ends if tuple(map(type, ends)) in SLICE_TYPES else tuple(_container_key(v, tensors) for v in ends)
 

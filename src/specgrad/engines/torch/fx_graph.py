@@ -188,7 +188,10 @@ class Compiled(nn.Module):
         self._numbers = [(i, node.name) for i, node in enumerate(nodes) if node.kind == "real"]
 
     def _register(self, parameters: Tree) -> None:
-        """Register the leaves of `parameters` as nn.Parameters."""
+        """Register the leaves of `parameters` as nn.Parameters.
+
+        ShapeError unless they are structured as the graph's parameters.
+        """
         own = Graph(self.graph.nodes, self.graph.names[:1], self.graph.inputs[:1], (), False, {})
         values = bind_inputs(own, (parameters,))
         positions = leaves(own.inputs)
@@ -236,6 +239,8 @@ class Compiled(nn.Module):
     def forward(self, *args: Any) -> Any:
         """Run the program on `args`, structured as the graph's arguments without the parameters, which the module has
         as its own and puts before them.
+
+        ScalarError for tensors that are no floats.
         """
         own = [getattr(self, name) for name in self._own]  # not _parameters: weight_norm and pruning put others there
         values = self._bind(args)
@@ -308,7 +313,7 @@ def _set_tensor(root: nn.Module, name: str, value: Tensor | nn.Parameter) -> Non
 def place_constants(root: nn.Module, graph: Graph, trainable: Collection[str]) -> dict[int, str]:
     """Register the graph's constants on `root`, trainable ones as parameters, others as buffers.
 
-    Return the name of each constant by its position.
+    Return the name of each constant by its position. ParameterError for a name that PyTorch does not allow.
     """
     places = {position: graph.nodes[position].name for position in graph.constants}
     for position, name in places.items():

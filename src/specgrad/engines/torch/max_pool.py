@@ -372,7 +372,7 @@ def _check_range(name: str, index: Tensor, cells: int, empty: bool) -> None:
 def lower_take(x: Shape, i: Shape, *, rank: int, empty: bool) -> Kernel:
     """Return the kernel of take: cells of the last `rank` axes of x at flat positions of shape i.
 
-    -1 gives 0 if `empty`.
+    -1 gives 0 if `empty`. The kernel raises ShapeError for positions outside, on the CPU.
     """
 
     def compute(t: Tensor, index: Tensor) -> Tensor:
@@ -396,7 +396,7 @@ def lower_put(gy: Shape, i: Shape, *, size: Shape, empty: bool, known: bool = Fa
     """Return the kernel of put: scatter-add gy at flat positions of shape i into zeros of `size`, the adjoint of take.
 
     -1 is dropped if `empty`. `known`: the positions are winners that we computed, so they are not checked; the native
-    kernel writes anywhere.
+    kernel writes anywhere. The kernel raises ShapeError for positions outside, on the CPU.
     """
     rank, cells = len(size), math.prod(size)
     lead = gy[: len(gy) - rank]
@@ -428,7 +428,8 @@ def lower_last_writer(i: Shape, *, rank: int, cells: int) -> Kernel:
     """Return the kernel of last_writer: keep each position, of planes of `cells`, that no later one repeats, replace
     the others by -1.
 
-    Positions have the shape i and lie in the last `rank` axes.
+    Positions have the shape i and lie in the last `rank` axes. The kernel raises ShapeError for positions outside, on
+    the CPU.
     """
 
     def compute(index: Tensor) -> Tensor:

@@ -156,7 +156,7 @@ class SlicedPool:
         return SET_UP_NS + planes * sum(cells) * (BACKWARD_FACTOR if back else 1)
 
     def _planes_per_chunk(self, x: Tensor) -> int:
-        """Return how many planes of x fit in CHUNK_BYTES."""
+        """Return how many padded planes of the type of x fit in CHUNK_BYTES, at least 1."""
         return max(1, CHUNK_BYTES // (math.prod(self.window.size) * x.element_size()))
 
     def _planes_and_result(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -36,7 +36,10 @@ class OpenCompiled(Compiled):
         return other
 
     def forward(self, *args: Any) -> Any:
-        """Run the program for the sizes of these arguments, with the parameters of this module."""
+        """Run the program for the sizes of these arguments, with the parameters of this module.
+
+        ScalarError for tensors that are no floats.
+        """
         other = self._others(args)
         try:
             values = other._bind(args)

@@ -55,7 +55,10 @@ def shape_text(graph: Program, position: int) -> str:
 
 
 def blocks_of(graph: Program, *, detail: bool = False) -> tuple[list[Block], list[Net]]:
-    """Return boxes in topological order, one per layer or if `detail` per operator, and the values between them."""
+    """Return boxes in topological order, one per layer or if `detail` per operator, and the values between them.
+
+    UnsupportedError for over MAX_BLOCKS boxes.
+    """
     groups = _acyclic(graph, _members(graph, detail))
     if not detail:
         groups = _fold_cellwise(graph, groups)

@@ -21,7 +21,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 def draw(graph: Program, report: Any = None, *, detail: bool = False, columns: int | None = None) -> Picture:
     """Return the picture of a graph, coloured by a report if there is one, in so many columns; see `Graph.draw`.
 
-    `detail` draws a box per operator, not per layer.
+    `detail` draws a box per operator, not per layer. ParameterError for what is no such report.
     """
     blocks, nets = blocks_of(graph, detail=detail)
     said, legend = ([None] * len(blocks), []) if report is None else annotations_of(graph, blocks, report)

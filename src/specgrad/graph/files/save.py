@@ -210,7 +210,10 @@ def _decode_tree(data: Any) -> Tree:
 
 
 def _row(graph: Program, i: int, n: Node) -> dict[str, Any]:
-    """Return node n at position i as JSON data; exact constants stand in it, others beside the file."""
+    """Return node n at position i as JSON data; exact constants stand in it, others beside the file.
+
+    UnsupportedError for a parameter that JSON cannot state.
+    """
     row: dict[str, Any] = {"op": n.op.name, "name": n.name, "shape": [_encode(size) for size in n.shape]}
     if n.group != n.name:
         row["group"] = n.group
@@ -228,7 +231,10 @@ def _row(graph: Program, i: int, n: Node) -> dict[str, Any]:
 
 
 def to_json(graph: Graph) -> dict[str, Any]:
-    """Return the graph as JSON data, without float constants; stable, so it can be hashed."""
+    """Return the graph as JSON data, without float constants; stable, so it can be hashed.
+
+    UnsupportedError for a graph over symbolic sizes that imports a file again at other sizes.
+    """
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -401,6 +407,8 @@ def _open(data: Any, graph: Graph, arrays: dict[str, Array]) -> SymbolicProgram:
 def _open_constant(row: dict[str, Any], arrays: dict[str, Array]) -> Array:
     """Return the array that `row` states, or one that is broadcast to a symbolic shape and has a name of its own in the
     file.
+
+    FileError if `row` or the file's array is not as it should be.
     """
     if "of" not in row:
         return _constant(row, arrays)
@@ -619,6 +627,8 @@ def _check_budget(node: Node, byte_budget: int) -> None:
 def _arrays(path: Path, rows: Any) -> dict[str, Array]:
     """Return the arrays of a safetensors file by name; {} if the graph, whose nodes are the JSON data `rows`, needs
     none.
+
+    MissingPackageError without safetensors.
     """
     if not path.exists() or not any(row["op"] == "constant" and "exact" not in row for row in rows):
         return {}

@@ -232,6 +232,8 @@ def _branch_sizes(tree: Tree, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any
 def call(graph: Program, args: tuple[Any, ...], observe: Observer | None = None) -> Any:
     """Return the results of a graph, in the structure that the traced function returned; `observe` is called with every
     node and value.
+
+    ShapeError for arguments that do not fit.
     """
     inputs = bind_inputs(graph, args)
     builder = next((v.builder for v in inputs.values() if hasattr(v, "builder")), None)

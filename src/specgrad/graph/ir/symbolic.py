@@ -133,7 +133,7 @@ def instantiate(opened: SymbolicProgram, sizes: Mapping[str, int]) -> Any:
 def at_sizes(program: Program, sizes: Mapping[str, int]) -> Program:
     """Return the program with parameters and shapes at these sizes, by name.
 
-    Nodes that then change nothing are left out.
+    Nodes that then change nothing are left out. ShapeError if a shape rule disagrees with the trace there.
     """
     nodes: list[Node] = []
     new: list[int] = []
@@ -237,7 +237,10 @@ def _shape_text(shape: Shape) -> str:
 def shapes_of(
     program: Program, args: tuple[Tree, ...], shape: Callable[[Any], Shape] = shape_of, first: int = 0
 ) -> dict[str, Shape]:
-    """Return the shapes of arguments, from number `first` on, by the path of each leaf."""
+    """Return the shapes of arguments, from number `first` on, by the path of each leaf.
+
+    ShapeError for arguments of another structure.
+    """
     pairs = zip(program.names[first:], program.inputs[first:], args, strict=False)
     return {path: shape(value) for name, tree, arg in pairs for path, _, value in match(tree, arg, name)}
 

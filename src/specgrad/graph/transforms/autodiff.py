@@ -256,7 +256,8 @@ def vjp(graph: Graph, wrt: Wrt = None) -> Graph:
     """Reverse mode: (inputs, cotangents of the outputs) -> (outputs, cotangents of the inputs in wrt).
 
     wrt names arguments by position, name or dotted path; default: every argument made of numbers. Only outputs made of
-    numbers have cotangents.
+    numbers have cotangents. ShapeError for a name that no argument has, or one of integers; SpecgradError if one
+    structure of outputs mixes numbers and integers.
 
     >>> from specgrad import trace
     >>> import numpy as np

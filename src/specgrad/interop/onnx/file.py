@@ -216,8 +216,12 @@ def extent(shape: Shape) -> int:
 
 
 class ByteBudget:
-    """Limit of the bytes that the values of a model may need; what was taken is counted in Python integers, which do
-    not overflow.
+    """Limit of the bytes that the values of a model may need; its methods raise ModelError beyond it.
+
+    What was taken, `spent`, is counted in Python integers, which do not overflow.
+
+    total     bytes that all values together may need
+    largest   bytes of one value that a graph records; None: as `total`
     """
 
     def __init__(self, total: int, largest: int | None = None) -> None:

@@ -23,7 +23,10 @@ SORTED = "the file's nodes are not in order; they were sorted"
 def plain_model(
     model: onnx.ModelProto, fixed: Mapping[str, Any] | None = None
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """Return the model with functions inlined, nodes in order and inputs fixed; and a note for each that was done."""
+    """Return the model with functions inlined, nodes in order and inputs fixed; and a note for each that was done.
+
+    ParameterError for a fixed input that there is not, ModelError for functions that call each other in a circle.
+    """
     notes = []
     if fixed:
         model = with_fixed_inputs(model, fixed)

@@ -1,7 +1,8 @@
-"""Converters of PyTorch's operators: one per aten overload.
+"""Converters of PyTorch's operators: one per aten overload. They refuse what they do not honour, and raise ShapeError
+where shapes do not fit.
 
-A converter takes by name what it honours of the overload's schema (`self` may be called `input`). What it does not
-take must stay at its default, or is refused by name ([P5]); IGNORED_ARGUMENTS have no influence on values.
+A converter takes by name what it honours of the overload's schema (`self` may be called `input`). What it does not take
+must stay at its default, or is refused by name ([P5]); IGNORED_ARGUMENTS have no influence on values.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def numbers_of(tensors: Sequence[torch.Tensor]) -> list[Array]:
 def meaning_of(module: torch.nn.Module, inputs: Sequence[Any]) -> Graph:
     """The module as a graph at the sizes of these inputs (arrays or tensors), whose values play no role.
 
-    A half module is traced as its copy in float32.
+    A half module is traced as its copy in float32. Refused: what `from_torch` refuses.
     """
     if half_type(module) is not None:
         module, inputs = copy.deepcopy(module).float(), tensors_of(inputs, torch.float32)

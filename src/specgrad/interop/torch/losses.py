@@ -1,4 +1,6 @@
-"""Converters of PyTorch's losses and distances; aten counts reductions: 0 none, 1 mean, 2 sum."""
+"""Converters of PyTorch's losses and distances; aten counts reductions: 0 none, 1 mean, 2 sum. They refuse what they do
+not honour, and raise ShapeError where shapes do not fit.
+"""
 
 from __future__ import annotations
 

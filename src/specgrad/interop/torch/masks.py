@@ -1,4 +1,5 @@
-"""Converters of aten operators that keep some cells: triangles, diagonals, repeated cells; and of booleans.
+"""Converters of aten operators that keep some cells: triangles, diagonals, repeated cells; and of booleans. They raise
+ShapeError where shapes do not fit.
 
 True is the number 1, false 0.
 """

@@ -1,4 +1,6 @@
-"""Converters of aten operators for products over several axes: attention, einsum, batched sums."""
+"""Converters of aten operators for products over several axes: attention, einsum, batched sums. They refuse what they
+do not honour, and raise ShapeError where shapes do not fit.
+"""
 
 from __future__ import annotations
 

@@ -259,7 +259,10 @@ class _Importer:
     # --- the end ---
 
     def _finished_graph(self) -> Graph:
-        """Return the finished graph, with the module's names for its nodes and trainable constants."""
+        """Return the finished graph, with the module's names for its nodes and trainable constants.
+
+        ParameterError if the module returns something other than tensors.
+        """
         flat = [self._output_variable(spec.arg) for spec in self.program.graph_signature.output_specs]
         result = pytree.tree_unflatten(flat, self.program.call_spec.out_spec)
         single = not isinstance(result, tuple | list)

@@ -70,7 +70,8 @@ class Reexport:
 def import_open(read: Callable[..., Graph], module: nn.Module, example: Sequence[Tensor], shapes: Shapes) -> Graph:
     """Return the graph at the default sizes, those of the example unless a name gives another.
 
-    `read` imports an exported `module` at fixed sizes; `shapes` names those that stay open.
+    `read` imports an exported `module` at fixed sizes; `shapes` names those that stay open. ParameterError for names of
+    sizes that do not fit the inputs.
     """
     named = named_shapes(example, shapes)
     types = tuple(e.dtype for e in example)

@@ -25,7 +25,7 @@ def at_the_property(graph: Graph, statement: Any) -> Graph:
     """Return the graph with open sizes set to those of x, or to the property's number of cells; a batch is 1 if that
     fits.
 
-    `statement` is (x, label, eps) or a Property.
+    `statement` is (x, label, eps) or a Property. PropertyError or OSError for a file of a property that cannot be read.
 
     >>> import specgrad as sg
     >>> graph = sg.trace(sg.relu, ("N", 3))

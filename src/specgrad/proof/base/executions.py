@@ -146,6 +146,8 @@ def executions(given: Any = None) -> Executions:
 def _declared_functions(given: Any) -> Functions:
     """Return the `functions` of an arithmetic object `given`: as they are, or from its `ulps` for functions that
     certificates know.
+
+    ExecutionError for entries of another form.
     """
     if hasattr(given, "functions"):
         return dict(given.functions)
@@ -205,7 +207,7 @@ INPUTS = (
 def deployment(given: Any = None) -> dict[str, str]:
     """Return sentences by topic that describe the executions and inputs which a statement covers.
 
-    `given` is as for `executions`, or says it itself.
+    `given` is as for `executions`, or says it itself. ExecutionError for what is no arithmetic.
 
     >>> deployment()["format"]
     'float32: weights, inputs and every stored value'

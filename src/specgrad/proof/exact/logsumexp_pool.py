@@ -1,4 +1,5 @@
 """Smooth maxima (log-sum-exp pooling) in a replay: ranges, planes above and below, and the error of float32.
+ReplayError where an enclosure is infinite.
 
 y = log(zeros + sum exp(beta*x_t)) / beta over the taps t of a window, `zeros` being its padded taps that count as 0.
 Let beta > 0; for beta < 0 it is the mirror image -y(-x) with -beta. On a box l <= x <= h

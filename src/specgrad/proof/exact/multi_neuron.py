@@ -109,7 +109,7 @@ class SplitConv:
 def split_conv(conv: Node, weight: Array, bias: Array | None, x: NodeRange) -> SplitConv:
     """Return the convolution node `conv`, of few cells in one group, with its input range `x` cut into pieces.
 
-    `weight` and `bias` (None: 0) are exact.
+    `weight` and `bias` (None: 0) are exact. ReplayError for a convolution in another form.
     """
     bias = zeros(weight.shape[:1]) if bias is None else bias
     kx, kw = frac_bits_of(np.concatenate([x.low.ravel(), x.high.ravel()])), frac_bits_of(np.append(weight, bias))

@@ -156,7 +156,8 @@ class Replay:
     """Bounds of one graph on one box of inputs, over rationals, for given slopes; `lower` bounds linear functions of
     its output.
 
-    Nodes go by position alone: a name is for people, and a file may give two nodes the same one.
+    Nodes go by position alone: a name is for people, and a file may give two nodes the same one. ReplayError where the
+    file lacks something, or an operator or number has no bound here.
 
     slopes    of each relu and max_pool
     tighten   nodes whose range is computed by backward bounds too, cell by cell

@@ -32,7 +32,10 @@ Alternative = tuple[Array, Sequence[Fraction]]
 
 
 class CheckerInput:
-    """One case of a certificate as input of the extracted checker: `text` is a line of integers."""
+    """One case of a certificate as input of the extracted checker: `text` is a line of integers.
+
+    ReplayError for what that checker has no words for.
+    """
 
     def __init__(self, graph: Graph, case: CaseProof, arithmetic: Executions) -> None:
         self.graph, self.case, self.unit = graph, case, -24 if arithmetic.rounding == "nearest" else -23

@@ -77,7 +77,10 @@ def program() -> Path:
 
 
 def current_program() -> CheckerProgram:
-    """Return the program that would run now, with its digest."""
+    """Return the program that would run now, with its digest.
+
+    NoCheckerError if there is none.
+    """
     path = program()
     digest = _digest(path)
     return CheckerProgram(path, digest, digest == _digest(BUILT) if BUILT.is_file() else None)

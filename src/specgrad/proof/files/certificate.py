@@ -270,12 +270,16 @@ def write(path: str | Path, graph: Graph, cases: Sequence[CaseProof], arithmetic
 def store(path: str | Path, text: bytes, packed: bytes) -> None:
     """Write both files of a certificate, given their bytes: `text` to path, `packed` beside it; if it is stopped, the
     old pair or the new one remains.
+
+    OSError if they cannot be written.
     """
     write_pair(path, text, Path(path).with_suffix(".safetensors"), packed)
 
 
 def encode(graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> tuple[bytes, bytes]:
     """Return the bytes of both files of a certificate: the JSON text, and the arrays as safetensors.
+
+    ReplayError for numbers that a certificate cannot state, ExecutionError for such an arithmetic.
 
     arithmetic   the executions that the certificate is about, see specgrad.proof.base.executions; None: the default
     cases        their boxes, alternatives and proofs
@@ -389,7 +393,10 @@ def check_file(
 
 
 def read_files(path: Path) -> tuple[bytes, bytes]:
-    """Return the bytes of the JSON file, and of the arrays beside it."""
+    """Return the bytes of the JSON file, and of the arrays beside it.
+
+    ReplayError if one is too large.
+    """
     text = _read_at_most(path, MAX_JSON_BYTES)
     return text, _read_at_most(partner(text, path.with_suffix(".safetensors")), MAX_ARRAY_BYTES)
 

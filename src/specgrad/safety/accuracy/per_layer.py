@@ -139,6 +139,9 @@ def accuracy(
 ) -> Accuracy:
     """Return propagated, introduced and total error of every layer, for all inputs in the boxes.
 
+    ParameterError for a box that is not finite, an index input, or no real output; refused: a model in several float
+    formats.
+
     model       a Graph, an ONNX file (path, bytes, ModelProto) or a PyTorch module
     boxes       one per input; inputs are numbers of the format, so they have no error of their own
     arithmetic  the executions that are meant; None: float32, fused (docs/reference/executions.md)
@@ -210,7 +213,7 @@ class ErrorPropagation:
     def _propagate_node(self, i: int, node: Node) -> None:
         """Set `total`, `before` and what else is kept of node i from the errors of its arguments.
 
-        Infinite from `lost` on.
+        Infinite from `lost` on, the first node of whose values nothing is known.
         """
         shift = match_softmax(self.graph, i)
         if shift is not None and np.isfinite(self.total[shift[0]]).all():

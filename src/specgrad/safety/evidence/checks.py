@@ -77,12 +77,18 @@ class EvidenceRequest:
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """The class of executions that tolerances and decisions are about: fused, with the target's functions."""
+        """The class of executions that tolerances and decisions are about: fused, with the target's functions.
+
+        ParameterError for a runtime that is not known.
+        """
         return Arithmetic(ulps=declared(recorded_of(self.runtime).functions))
 
     @cached_property
     def given(self) -> Model:
-        """Return the model, opened once and kept."""
+        """Return the model, opened once and kept.
+
+        ParameterError if it cannot be read.
+        """
         return open_model(self.model, "evidence")
 
     @property

@@ -26,6 +26,8 @@ PACKAGES = ("specgrad", "numpy", "onnx", "python-flint", "safetensors", "torch")
 def gather(model: Any, recorded: Recorded, *, files: Mapping[str, Path] | None = None, **options: Any) -> Evidence:
     """Run every check that data were given for, and list those that were not asked.
 
+    MissingPackageError without onnx.
+
     model      an .onnx file: a path, its bytes, a ModelProto
     recorded   what the target computed: inputs and other values, by their names in the file, or a recording
     files      other files that were read, for their digests

@@ -41,7 +41,7 @@ def tensor_digest(proto: TensorProto, folder: Path | None, budget: ByteBudget) -
     """Return the SHA-256 of type, shape and cells (little endian, row-major), however the file stores them.
 
     A tensor of a type without a NumPy form is hashed as it is serialized. `folder` has the files of tensors outside the
-    model; `budget` limits the bytes that are read.
+    model; `budget` limits the bytes that are read. ModelError for segments, and data that do not fit.
 
     >>> a = onnx.helper.make_tensor("a", TensorProto.FLOAT, [2], [1.0, 2.0])
     >>> b = onnx.numpy_helper.from_array(np.float32([1, 2]), "b")

@@ -117,6 +117,8 @@ def check_profile(
 ) -> Profile:
     """Check an ONNX model against the rules S1 to S31 of the safety profile SONNX.
 
+    ParameterError for a file of digests that is none.
+
     model     a path, the bytes of a file, or a ModelProto; read as if an enemy had written it, and what ONNX's own code
               says of it is asked in another process
     digests   a side file (`--normalise` writes one); default: the one beside the model, MODEL.digests.json, if any

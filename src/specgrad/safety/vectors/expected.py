@@ -62,7 +62,10 @@ class ExpectedOutput:
 
 
 def answers(case: VectorCase, arithmetic: Arithmetic = NO_FLUSH) -> dict[str, ExpectedOutput]:
-    """Return the expected value and radius of every output of the case, by name, for the executions `arithmetic`."""
+    """Return the expected value and radius of every output of the case, by name, for the executions `arithmetic`.
+
+    UnsupportedError where an operator has no radius or no exact result.
+    """
     graph = from_onnx(model(case))
     given = [_as_float64(case.fed[name], graph, p) for name, p in zip(graph.names, graph.input_positions, strict=True)]
     finite = [a if a.dtype.kind != "f" else _replace_nonfinite(a) for a in given]

@@ -190,7 +190,11 @@ def _npy_bytes(a: Array) -> bytes:
 
 
 def _write_case(folder: Path, vector: Vector) -> dict[str, Any]:
-    """Write the files of one case below `folder`, and return its entry in the index."""
+    """Write the files of one case below `folder`, and return its entry in the index.
+
+    The entry names the case, its folder, its inputs and outputs with file, type and shape, and the SHA-256 of every
+    file.
+    """
     case, place = vector.case, f"{vector.case.operator}/{vector.tag}"
     shapes = {name: a.value.shape for name, a in vector.answers.items()}
     files = {"model.onnx": model(case, shapes).SerializeToString(deterministic=True)}

@@ -68,6 +68,8 @@ class Collected:
     def write(self, folder: Path, *, force: bool = False) -> None:
         """Write one script per finding into a folder; files that somebody else wrote are not overwritten, unless
         `force`.
+
+        Those are a FileExistsError.
         """
         write_scripts({f.name: f.script for f in self.findings if f.script}, folder, force=force)
 

@@ -98,7 +98,7 @@ def estimate(spec: Spec, progress: Progress | None = None) -> Estimate:
 def _start_kind(recipe: str) -> tuple[Kind, float]:
     """Build and start the campaign in this process, once; return it and the seconds that this took.
 
-    `recipe` is JSON text, the arguments of `job`.
+    `recipe` is JSON text, the arguments of `job`. CampaignError if there is no such kind.
     """
     began = time.perf_counter()
     made: Mapping[str, Any] = json.loads(recipe)

@@ -26,6 +26,8 @@ def run(
 ) -> jobs.Progress:
     """Run every shard that has no record yet; see `specgrad.scale.jobs.run`.
 
+    CampaignError for an `address` that nobody answers at, or beside an executor other than dask or ray.
+
     address   of a Dask scheduler (tcp://...) or a Ray cluster (auto, ray://...) that runs; default: a local one
     executor  where shards run, with workers (how many), retries (of a failed shard) and retry_crashed (whether shards
               that were given up are tried): those of `specgrad.scale.jobs.run`

@@ -68,7 +68,9 @@ class CampaignStatus:
         return [(done[c] / (ends[c + 1] - ends[c]), crashed[c]) for c in range(cells)]
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: shards done, crashed and left, shards per second and seconds left."""
+        """Return JSON data: kind, folder, shards, done, crashed (their numbers), left, per_second, seconds_left, and
+        quiet_seconds, those since the last was done.
+        """
         return {
             "kind": self.kind,
             "folder": self.folder,

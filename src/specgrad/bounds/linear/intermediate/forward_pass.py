@@ -373,7 +373,9 @@ class ForwardPass:
     # --- errors of a layer ------------------------------------------------------------------------------------------
 
     def _linear_error(self, i: int, node: Node) -> tuple[Array, Array]:
-        """(error, size) of a linear layer: its own rounding without its inputs' errors, and it on absolute values."""
+        """Return (error, size), per cell, of node i, a linear layer: its own rounding, its inputs being exact, and the
+        sum of the absolute values of its terms.
+        """
         known = {a: self._without_incoming_error(a, i) for a in node.operands()}
         rules = replace(self.rules, reach=self.balls[i].size)
         self.local_error_balls[i] = node_ball(self.graph, i, node, known, self.inputs, rules)
@@ -418,7 +420,11 @@ class ForwardPass:
         return shadow.expansion.group == node.group or continues_region(self.graph, user, self.rules)
 
     def _function_error(self, i: int, node: Node) -> tuple[Array, Array]:
-        """(error, size) of a nonlinear layer: how much wider the computed range is than the exact one, and its size."""
+        """Return (error, size), per cell, of node i, a nonlinear layer.
+
+        error   how far the computed range reaches beyond the exact one, at its worse end; inf if that has no end
+        size    the largest absolute value that the node's ball holds
+        """
         size = self.balls[i].size
         if node.op.exact:
             return exact_error(self.rules, node, self.balls[i], self._constant_balls(node)), size

@@ -50,6 +50,8 @@ def walk(
 ) -> None:
     """Visit every node in order; tighten intervals where a relaxation or a selection will read them.
 
+    TimeLimitError when the command's time is over.
+
     known   ends of nodes that are known to hold
     splits  signs of relus' inputs that are assumed, by node: 1, -1, or 0
     """

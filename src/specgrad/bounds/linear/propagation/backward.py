@@ -371,7 +371,7 @@ def propagate_in_reverse(
 
     step(i, objective) adds what node i hands to its sources to `pending`, and returns the node's constant and loss. An
     objective may be rows, patches or float32 estimates. `layers` are positions of nodes, `pending` their objectives;
-    `total` and `lost` are what the sums begin with.
+    `total` and `lost` are what the sums begin with. TimeLimitError when the command's time is over.
     """
     for i in sorted(layers, reverse=True):
         check_time("bounds")

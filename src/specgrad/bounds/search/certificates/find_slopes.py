@@ -61,7 +61,8 @@ def prove(graph: Graph, statement: Property, arithmetic: Any = None) -> list[Cas
     """Return one candidate proof per case, by linear bounds without splits; only the checker decides whether it is
     valid.
 
-    `statement` is the property, `arithmetic` the executions meant (None: float32, fused).
+    `statement` is the property, `arithmetic` the executions meant (None: float32, fused). ShapeError unless the graph
+    has one input and one output.
     """
     graph = deployed_graph(graph)
     return [_case_proof(graph, case, _options(arithmetic)) for case in statement.cases]
@@ -70,6 +71,8 @@ def prove(graph: Graph, statement: Property, arithmetic: Any = None) -> list[Cas
 def certificate(graph: Graph, statement: Property, arithmetic: Any = None) -> tuple[bytes, bytes]:
     """Return the bytes of a certificate's two files, for the property `statement` and the executions that `arithmetic`
     describes.
+
+    ShapeError unless the graph has one input and one output.
     """
     meant = Arithmetic() if arithmetic is None else arithmetic
     return encode(deployed_graph(graph), prove(graph, statement, meant), meant)

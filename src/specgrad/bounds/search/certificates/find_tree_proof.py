@@ -347,8 +347,10 @@ class TreeProver:
         return pulls
 
     def _row_weights(self, some: Sequence[Leaf]) -> Array:
-        """Return weights (leaves, rows) for the leaves `some`: one row where that excludes its alternative, several
-        together elsewhere.
+        """Return whole weights (leaves, rows), int64, of the alternatives' rows on the leaves `some`.
+
+        Where one row excludes its alternative it has the weight 1 and the others 0; elsewhere several have weights,
+        which add up to about WEIGHTS.
         """
         if all(len(limits) == 1 for _, limits in self.rows):
             return np.ones((len(some), len(self.rows)), np.int64)

@@ -133,7 +133,8 @@ def second_opinion(
     splits   the path of a text (docs/reference/certificate.md)
 
     "unknown" names a leaf of the tree that our bounds leave open, also after cutting further. Nothing is searched, so
-    there are no counterexamples.
+    there are no counterexamples. SplitsError for splits that do not fit the network, NoCertificateError for a property
+    that certificates cannot state.
     """
     need("torch", "prove needs")
     need("flint", "certificates need")

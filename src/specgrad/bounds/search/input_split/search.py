@@ -245,7 +245,8 @@ class Boxes:
         0.
 
         Weights are found on the lines over the inputs; one more backward pass proves what they give. `a` are the rows'
-        lines over the inputs, `margins` the bounds of single rows, as `bounds` returns them.
+        lines over the inputs, `margins` the bounds of single rows, as `bounds` returns them. Boxes are low..high (N,
+        inputs), `state` has the layers' relaxations on them.
         """
         weights = self.weights(low, high, margins, a)
         weights = (weights * 2**20).round() / 2**20  # few digits: products with rows of small whole numbers are exact

@@ -106,7 +106,7 @@ class Counterexample:
         return [*map(str, self.runs), f"the exact outputs {exact}"]
 
     def to_json(self) -> dict[str, Any]:
-        """The counterexample as a JSON object."""
+        """The counterexample as a JSON object: see the schema of `specgrad certify`."""
         data: dict[str, Any] = {"x": self.x.tolist(), "y": self.y.tolist(), "confirmed": self.confirmed}
         data |= {"asked": [r.to_json() for r in self.runs], "exact_outputs_break_it": self.exactly}
         if self.rounded:

@@ -125,7 +125,7 @@ def _linear_row_bounds(graph: Graph, x: Array, arithmetic: Arithmetic, rows: Arr
 def _exact_output_bounds(graph: Graph, x: Array, backend: str) -> tuple[Array, Array]:
     """(lower, upper) of the exact outputs, flat: by ball arithmetic if small enough, else by float64 radii.
 
-    `backend` computes those radii.
+    `backend` computes those radii. UnsupportedError where an operator has no radius.
     """
     if work(graph) <= WORK:
         try:

@@ -42,6 +42,8 @@ class NoAnswerError(Exception):
 def witnessed(question: Any, point: Counterexample, case: Case, arithmetic: Arithmetic | None) -> Counterexample | None:
     """Return the counterexample with all runtimes' answers; None if it does not stand.
 
+    ContradictionError if a run lies outside what is proven of every execution.
+
     question     a specgrad.bounds.search.statement.problem.VerificationProblem
     arithmetic   the executions that it must be one of; None: float32, fused
     """
@@ -69,7 +71,10 @@ def hold(known: Enclosure, run: Run) -> None:
 
 
 def held_run(network: DeployedNetwork, x: Any) -> Array:
-    """Return our engine's outputs at an input, checked against what is proven."""
+    """Return our engine's outputs at an input, checked against what is proven.
+
+    ContradictionError if they lie outside it.
+    """
     y = network.run(np.asarray(x))
     hold(enclosed(network.graph, np.asarray(x)), Run(ENGINE, y, False))
     return y
@@ -176,7 +181,10 @@ def _run_onnxruntime(network: NamedNetwork, inputs: Sequence[Array]) -> list[Arr
 
 
 def _onnx_bytes(network: NamedNetwork) -> tuple[bytes, list[str]]:
-    """Return an ONNX file as bytes, external data included, and the names of its inputs."""
+    """Return an ONNX file as bytes, external data included, and the names of its inputs.
+
+    ModelError for a file that cannot be read; refused: a graph that ONNX cannot state.
+    """
     need("onnx", "ONNX files need")
     from specgrad.interop import to_onnx
     from specgrad.interop.onnx.file import BYTE_BUDGET, read_model, with_external_data

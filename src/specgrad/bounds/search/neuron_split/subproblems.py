@@ -62,7 +62,8 @@ def root_forward(
     """Return crown's forward pass over `graph` on the input box low..high, and in a ball if given, for the deployed
     network.
 
-    `arithmetic` are the executions meant; None: float32, fused.
+    `arithmetic` are the executions meant; None: float32, fused. ParameterError or UnsupportedError for an arithmetic
+    that cannot be bounded.
     """
     rules = box_context(graph, True, arithmetic, "torch")
     forward = ForwardPass(

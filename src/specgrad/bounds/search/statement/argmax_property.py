@@ -193,7 +193,8 @@ def at_positions(question: Any, point: Counterexample, arithmetic: Any) -> Count
 def another_position(x: Any, label: int, eps: Any, graph: Graph, **limits: Any) -> Property | None:
     """Property: no input within eps of x has another position than `label`; None if the output is not one position.
 
-    `limits` are low, high and norm, as for `robustness`.
+    `limits` are low, high and norm, as for `robustness`. PropertyError if eps is negative, or x lies too far outside
+    low..high.
     """
     choice = choice_of(graph)
     if choice is None or len(choice.lines) != 1:

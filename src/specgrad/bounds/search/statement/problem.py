@@ -106,7 +106,10 @@ def _robustness_around(network: NamedNetwork, stated: Around, limits: dict[str, 
 
 
 def graph_and_property(model: Any, statement: Any, **options: Any) -> tuple[Graph, Property]:
-    """Return the deployed graph, and the property that fits it, for `model`, `statement` and options of `certify`."""
+    """Return the deployed graph, and the property that fits it, for `model`, `statement` and options of `certify`.
+
+    ParameterError for options or a statement that do not fit the model.
+    """
     question = question_of(model, statement, **options)
     return question.graph, question.stated
 

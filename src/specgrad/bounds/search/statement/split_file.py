@@ -156,8 +156,9 @@ class _SplitReader:
         }
 
     def tree(self, data: Any) -> Tree:
-        """Return the split tree that parsed JSON data describe: null for a leaf, else a split with "below" and
-        "above".
+        """Return the split tree that parsed JSON data describe: null for a leaf, else a split with "below" and "above".
+
+        SplitsError for what is neither.
         """
         tree, todo = Tree(), [(0, data)]
         while todo:

@@ -1,4 +1,5 @@
-"""Converters of com.microsoft.nchwc: tensors whose channels ONNX Runtime stores in blocks of 8 or 16.
+"""Converters of com.microsoft.nchwc: tensors whose channels ONNX Runtime stores in blocks of 8 or 16. They refuse what
+they do not honour, and raise UnsupportedError where the block's size is not known.
 
 A blocked tensor is declared as (N, C, H, W), with C a whole number of blocks, and stored as (N, C/block, H, W, block).
 Here it is the tensor (N, C, H, W) in the order of its axes, the channels that fill up a block included. Weights are

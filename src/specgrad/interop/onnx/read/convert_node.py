@@ -87,7 +87,10 @@ def _values_of_body(importer: Importer, onnx_node: OnnxNode, body: Body) -> tupl
 
 
 def _convert_in_order(importer: Importer, nodes: Sequence[NodeProto]) -> None:
-    """Convert nodes, and those that stand in place of some of them; the first that has no meaning is an error."""
+    """Convert nodes, and those that stand in place of some of them; the first that has no meaning is an error.
+
+    UnsupportedError, or ModelError.
+    """
     for node in nodes:
         convert, version = lookup(node, importer.opset)
         for part in run(importer, node, convert, version):

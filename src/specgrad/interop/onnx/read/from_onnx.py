@@ -160,7 +160,10 @@ def _import_at_sizes(
     model: Any,
     input_shapes: Mapping[str, Sequence[int]],
 ) -> OnnxGraph:
-    """Import the model at fixed input shapes, within `byte_budget` bytes; for models with symbolic sizes."""
+    """Import the model at fixed input shapes, within `byte_budget` bytes; for models with symbolic sizes.
+
+    SpecgradError, in the words of `from_onnx`, for what it refuses.
+    """
     return from_onnx(
         model, byte_budget=byte_budget, input_shapes=input_shapes, fixed=fixed, block_channels=block_channels
     )
@@ -205,7 +208,10 @@ def _symbolic_shape(info: onnx.ValueInfoProto, given: Given, symbols: dict[str, 
 
 
 def _symbolic_size(text: str, symbols: dict[str, SymbolicSize]) -> SymbolicSize:
-    """Return the symbolic size of this name from `symbols`, where a new one is entered."""
+    """Return the symbolic size of this name from `symbols`, where a new one is entered.
+
+    ShapeError for a name that is none.
+    """
     size = symbolic(text)
     (symbol,) = symbols_in(size)
     return symbols.setdefault(symbol.name, size)

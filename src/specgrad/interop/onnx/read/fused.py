@@ -1,4 +1,6 @@
-"""Converters of com.microsoft operators that ONNX Runtime's optimiser writes in place of several nodes."""
+"""Converters of com.microsoft operators that ONNX Runtime's optimiser writes in place of several nodes. They refuse
+what they do not honour, and raise ShapeError where shapes do not fit.
+"""
 
 from __future__ import annotations
 

@@ -181,7 +181,10 @@ class Importer:
             self._mark_format(value, name)
 
     def variable(self, name: str) -> Var:
-        """Return a value as a variable of the graph; constants are recorded on first use, under their own name."""
+        """Return a value as a variable of the graph; constants are recorded on first use, under their own name.
+
+        ModelError if all constants together have too many cells.
+        """
         value = self.values[name]
         if isinstance(value, Var):
             return value
@@ -215,6 +218,7 @@ class Importer:
         """Return the array of the value `name` if it depends on constants only, cached.
 
         None if it depends on an input or is large. Integers are integers, also where nodes of the graph computed them.
+        ModelError if all folded values together have too many cells.
         """
         value = self.values[name]
         if not isinstance(value, Var):

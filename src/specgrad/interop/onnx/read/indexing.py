@@ -1,4 +1,6 @@
-"""Converters of ONNX operators that read or write cells at positions (one gather each), and of masks."""
+"""Converters of ONNX operators that read or write cells at positions (one gather each), and of masks. They refuse what
+they do not honour, and raise ShapeError where shapes do not fit.
+"""
 
 from __future__ import annotations
 

@@ -36,10 +36,10 @@ def cast_integers(c: OnnxNode, target: int) -> Value | None:
 
 
 def _cast_to_whole(c: OnnxNode, target: int) -> Value:
-    """Return a computed value cast to the integer type `target`; the layer may leave it, unless it comes from a
-    narrower.
+    """Return a computed value cast to the integer type `target`: truncated, if it is no integer, and unknown where the
+    type does not hold it.
 
-    Such a layer is added to `integer_layers`.
+    The layer is named in `integer_layers` unless its type holds whatever the source's does.
     """
     source = c.elem_type(0)
     if source == TensorProto.BOOL:

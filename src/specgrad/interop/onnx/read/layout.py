@@ -1,4 +1,6 @@
-"""Converters of ONNX operators that move cells, give shapes, or hold constants; all run on known values, too."""
+"""Converters of ONNX operators that move cells, give shapes, or hold constants; all run on known values, too. They
+refuse what they do not honour, and raise ShapeError where shapes do not fit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Converters of ONNX operators on numbers: arithmetic, activations, reductions, products, normalisation."""
+"""Converters of ONNX operators on numbers: arithmetic, activations, reductions, products, normalisation. They refuse
+what they do not honour, and raise ShapeError where shapes do not fit.
+"""
 
 from __future__ import annotations
 

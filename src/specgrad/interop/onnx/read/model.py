@@ -317,7 +317,8 @@ def _convert_all(
 ) -> None:
     """Convert every node; append to `passed` those that no converter takes, or that read a value of unknown shape.
 
-    `skipped_types` has shape and element type of values that such nodes compute: they become inputs.
+    `skipped_types` has shape and element type of values that such nodes compute: they become inputs. ModelError for a
+    node that defines an output anew.
     """
     for node in nodes:
         error = None

@@ -150,7 +150,10 @@ class OnnxNode:
         return str(self.node.input[i]) if self.has(i) else self.refuse(f"input {i} is missing", None, ShapeError)
 
     def value(self, i: int) -> Value:
-        """Return input i as an int64 array if it is known and small (a shape computation), else as a variable."""
+        """Return input i as an int64 array if it is known, whole and small (a shape computation), else as a variable.
+
+        ShapeError if it is left out; refused: whole numbers beyond int64.
+        """
         name = self.input_name(i)
         value = self.importer.values[name]
         if isinstance(value, Var) or value.size > MAX_FOLDED_CELLS or value.dtype.kind not in "iub":

@@ -1,4 +1,5 @@
-"""Converters of ONNX operators on quantised numbers, and of com.microsoft's static quantisation.
+"""Converters of ONNX operators on quantised numbers, and of com.microsoft's static quantisation. They refuse what they
+do not honour, and raise ShapeError where shapes do not fit.
 
 Integers are whole numbers of the graph. What a runtime computes in int32 is marked so, and exact; scales are float32,
 and the last step, `quantize`, rounds to nearest even, adds the zero point and saturates.

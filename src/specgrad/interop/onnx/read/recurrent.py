@@ -1,4 +1,5 @@
-"""Converters of ONNX's recurrent layers, LSTM, GRU and RNN: one step of the graph per step of time.
+"""Converters of ONNX's recurrent layers, LSTM, GRU and RNN: one step of the graph per step of time. They refuse what
+they do not honour, and raise ShapeError where shapes do not fit.
 
 The nodes of a step are named after it and the gate: lstm.t3.forget.sigmoid, or lstm.reverse.t3.forget.sigmoid. The
 products with all inputs are one node; a step adds the product with the hidden state of the step before.

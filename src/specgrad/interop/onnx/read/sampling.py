@@ -1,4 +1,5 @@
-"""Converters of ONNX operators that read between cells, at positions that may depend on the data.
+"""Converters of ONNX operators that read between cells, at positions that may depend on the data. They refuse what they
+do not honour, and raise ShapeError where shapes do not fit.
 
 Read linearly at coordinate s, an axis is weighted by max(0, 1 - abs(s - i)) at every cell i: the two cells beside s
 have the weights of a linear interpolation, all others 0. So a value is a sum of products, continuous in s, and

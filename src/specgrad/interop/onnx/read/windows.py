@@ -1,4 +1,6 @@
-"""Converters of ONNX operators with windows: convolutions and pools."""
+"""Converters of ONNX operators with windows: convolutions and pools. They refuse what they do not honour, and raise
+ShapeError where shapes do not fit.
+"""
 
 from __future__ import annotations
 
