@@ -100,6 +100,18 @@ def test_a_softmax_along_any_axis() -> None:
     assert (bounds.width <= 1.7 * (values.max(0) - values.min(0))).all()
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+def test_a_softmax_between_convolutions(axis: int) -> None:
+    """Cells below a convolution are bounded by patches; a softmax reads its whole axis, and is no window."""
+    rng = np.random.default_rng(axis)
+    v, w, x = (rng.normal(size=s).astype(np.float32) for s in ((2, 3, 1, 1), (3, 3, 2, 2), (2, 3, 5, 5)))
+    graph = sg.trace(lambda x: sg.relu(sg.conv(v, None, sg.softmax(sg.conv(w, None, x), axis))), x.shape)
+    bounds = crown(graph, Box.around(x, 0.2)).outputs
+    values = np.stack([graph(x + rng.uniform(-0.2, 0.2, x.shape)) for _ in range(30)])
+    assert (bounds.low <= values.min(0)).all()
+    assert (bounds.high >= values.max(0)).all()
+
+
 # --- rounding ---------------------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from specgrad.window import Patch, Strided, Window
 
 from ..relaxation.bound_layers import BoundConv, BoundIdentity, BoundJoint, BoundLayer, BoundMaxPool, BoundOpaque
 from ..relaxation.conv_operator import Convolution
+from ..relaxation.softmax import BoundSoftmax
 from .backward import State
 
 MAX_PHASES_PER_AXIS = 8  # along an axis
@@ -49,7 +50,12 @@ def spatial_rank(state: State, i: int) -> int | None:
 
 
 def is_elementwise(layer: BoundLayer) -> bool:
-    """Return whether every cell of the layer reads only the cell in its own place of its arguments."""
+    """Return whether every cell of the layer reads only the cell in its own place of its arguments.
+
+    A softmax is named after its division, and reads its axis.
+    """
+    if isinstance(layer, BoundSoftmax):
+        return False
     return layer.node.op.receptive_field is cellwise or isinstance(layer, BoundIdentity)
 
 
