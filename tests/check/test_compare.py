@@ -14,6 +14,7 @@ import specgrad as sg
 from specgrad.bounds import Box
 from specgrad.check import compare
 from specgrad.check.comparison import difference_bounds
+from specgrad.check.comparison.compare import NODE_FOR_NODE
 from specgrad.errors import ParameterError, ShapeError
 
 pytest.importorskip("torch")
@@ -348,6 +349,41 @@ def test_whole_numbers_are_compared_as_long_as_they_hold() -> None:
     done = compare(narrow, wide)
     assert done.verdict == "same"
     assert done.method.endswith("as long as no integer leaves its type")
+
+
+def test_positions_that_callers_give_may_leave_int32() -> None:
+    """Where nothing computes with them too; those that an operator finds are no larger than an axis."""
+    narrow = chain(TensorProto.INT64, to=TensorProto.INT32)
+    done = compare(narrow, narrow)
+    assert (done.verdict, done.method.partition(", as")[2]) == ("same", " long as no integer leaves its type")
+    wide = chain(TensorProto.INT32, to=TensorProto.INT64)
+    assert compare(wide, wide).method == NODE_FOR_NODE
+    found = chain(TensorProto.FLOAT, to=TensorProto.INT32)
+    found.graph.node.insert(0, helper.make_node("ArgMax", ["v0"], ["k"], axis=0, keepdims=1))
+    found.graph.node[1].input[0] = "k"
+    found.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 1
+    assert compare(found, found).method == NODE_FOR_NODE
+
+
+def test_a_single_integer_beyond_float64_is_kept() -> None:
+    first, second = (chain(TensorProto.INT64, np.int64(2**53 + k), to=TensorProto.INT64) for k in (0, 1))
+    assert compare(first, first).verdict == "same"
+    assert compare(first, second).verdict == "differs"
+
+
+def test_weights_in_float16_are_those_that_a_cast_makes_of_them() -> None:
+    """A file may store its weights in float16 and compute in float32."""
+    half = np.float16([[0.1, 0.7], [1.3, -2]])
+
+    def model(stored: np.ndarray) -> Any:
+        cast = helper.make_node("Cast", ["h"], ["w"], to=TensorProto.FLOAT)
+        nodes = [cast, helper.make_node("MatMul", ["x", "w"], ["y"])]
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 2)) for name in "xy"]
+        graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], [numpy_helper.from_array(stored, "h")])
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+    assert compare(model(half), model(half.astype(np.float32))).method == NODE_FOR_NODE
+    assert compare(model(half), model(half[::-1].copy())).verdict == "differs"
 
 
 def test_integers_are_evaluated_over_balls() -> None:

@@ -323,7 +323,7 @@ def _key(value: Any, open_sizes: bool) -> Any:
 
 def _copy(array: Array) -> Array:
     """Return a copy of an array that no caller can change; repeated cells (strides of 0) stay one cell."""
-    cells = array[tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)]
+    cells = array[(*(slice(0, 1) if step == 0 else slice(None) for step in array.strides), ...)]  # of rank 0: an array
     return np.array(cells) if cells.shape == array.shape else np.broadcast_to(np.array(cells), array.shape)
 
 

@@ -16,7 +16,7 @@ from ....ops.integer_rounding import trunc
 from ....ops.quantize import cast
 from ..file import DTYPES, FLOATS
 from .importer import FORMATS, WHOLE, WIDE, reads
-from .node import OnnxNode, kept_in_type
+from .node import OnnxNode, depends_on_inputs, kept_in_type
 
 
 def cast_integers(c: OnnxNode, target: int) -> Value | None:
@@ -46,10 +46,12 @@ def _cast_to_whole(c: OnnxNode, target: int) -> Value:
         return c.any_variable(0)
     if source in WHOLE:
         value = c.any_variable(0)
-        if value.kind == "index" and target in WIDE:
-            return value
         ends, own = np.iinfo(DTYPES[target]), np.iinfo(DTYPES[source])
         if ends.min <= own.min and own.max <= ends.max:
+            return value
+        if value.kind == "index" and target in WIDE:
+            if depends_on_inputs(c, value, kinds=("index",)):  # one that a caller gives may be beyond int32
+                c.importer.integer_layers.append(c.name)
             return value
         number = c.number(0)
     else:

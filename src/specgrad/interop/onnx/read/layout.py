@@ -543,7 +543,7 @@ def _cast(c: OnnxNode) -> Value:
             return whole
     mask = source == TensorProto.BOOL and target in FLOATS and c.is_mask(0)
     if mask or source == target or (source in FLOATS and target in FLOATS and FLOATS[source] <= FLOATS[target]):
-        return c.importer.values[c.input_name(0)]
+        return _widened(c, c.importer.values[c.input_name(0)], target)
     x = c.importer.constant_value(c.input_name(0))
     if (
         target in FLOATS
@@ -554,6 +554,22 @@ def _cast(c: OnnxNode) -> Value:
     if x is None or target == TensorProto.BFLOAT16:
         return c.refuse(f"to={type_name(target)} from {type_name(source)} would round", None, UnsupportedError)
     return _cast_known(c, c.folded(x), target)
+
+
+def _widened(c: OnnxNode, value: Value, target: int) -> Value:
+    """Return a value whose numbers the ONNX type `target` holds: float16 weights as an array of that type, others as
+    they are.
+    """
+    if (
+        not isinstance(value, np.ndarray)
+        or value.dtype != np.float16
+        or target not in (TensorProto.FLOAT, TensorProto.DOUBLE)
+    ):
+        return value
+    cells = value[(*(slice(0, 1) if step == 0 else slice(None) for step in value.strides), ...)]  # repeated ones once
+    wide = DTYPES[target]
+    c.importer.budget.spend(c.title, cells.size * wide.itemsize)
+    return np.broadcast_to(cells.astype(wide), value.shape)
 
 
 def _cast_known(c: OnnxNode, x: Array, target: int) -> Array:

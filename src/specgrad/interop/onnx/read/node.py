@@ -287,16 +287,20 @@ def whole_numbers(c: OnnxNode, i: int) -> Var:
     var = c.importer.variable(c.input_name(i))
     if c.elem_type(i) == TensorProto.BOOL:
         return var
-    if var.kind != "index" or _depends_on_inputs(c, var):
+    if var.kind != "index" or depends_on_inputs(c, var):
         c.importer.integer_layers.append(c.name)
     return _numbers_of_positions(c, i, var) if var.kind == "index" else var
 
 
-def _depends_on_inputs(c: OnnxNode, var: Var) -> bool:
-    """Return whether a value is computed from inputs of the model, not from its constants alone."""
+def depends_on_inputs(c: OnnxNode, var: Var, *, kinds: tuple[str, ...] = ("real", "index")) -> bool:
+    """Return whether a value is computed from inputs of the model, not from its constants alone, by nodes of these
+    kinds.
+    """
     nodes, todo, seen = c.importer.trace.nodes, [var.id], set()
     while todo:
         i = todo.pop()
+        if nodes[i].kind not in kinds:
+            continue
         if nodes[i].op is INPUT:
             return True
         if i not in seen:
