@@ -287,3 +287,21 @@ def test_positions_of_another_type_are_said() -> None:
     done = compare(*models)
     assert (done.verdict, done.interface) == ("same", ("output y is declared as int64 and int32",))
     assert NODE_FOR_NODE not in done.method
+
+
+def test_outputs_in_another_order_are_matched_by_name() -> None:
+    """As callers ask for them; names that are swapped make two functions, though by position they are one."""
+
+    def model(*outputs: tuple[str, str]) -> Any:
+        nodes = [helper.make_node(op, ["x"], [name]) for name, op in outputs]
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name, _ in outputs]
+        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+        graph = helper.make_graph(nodes, "g", [x], ends)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+    first = model(("y", "Relu"), ("z", "Neg"))
+    done = compare(first, model(("z", "Neg"), ("y", "Relu")))
+    assert (done.verdict, done.interface) == ("same", ("outputs are declared in another order: y, z and z, y",))
+    assert done.notes[0] == "outputs were matched by their names: the second model gives them as z, y"
+    assert compare(first, model(("z", "Relu"), ("y", "Neg"))).verdict == "differs"
+    assert compare(first, model(("p", "Relu"), ("q", "Neg"))).verdict == "same"

@@ -27,6 +27,9 @@ class End:
     default: bool = False
 
 
+Ends = tuple[End, ...]
+
+
 @dataclass(frozen=True)
 class Interface:
     """The inputs and the outputs of a model, in order."""
@@ -75,10 +78,8 @@ def interface_differences(a: Interface, b: Interface) -> tuple[str, ...]:
     """Return a sentence for each difference in what models a and b declare; undeclared facts do not differ."""
     said = [*only_one_takes(a, b)]
     mine, others = a.demanded, b.demanded
-    names = [[e.name for e in ends] for ends in (mine, others)]
-    if names[0] != names[1] and sorted(map(str, names[0])) == sorted(map(str, names[1])):
-        said.append(f"inputs are declared in another order: {_names_text(names[0])} and {_names_text(names[1])}")
-        others = tuple(sorted(others, key=lambda e: names[0].index(e.name)))
+    others, order = _in_order_of(mine, others, "inputs")
+    said += order
     pairs = [*zip(mine, others, strict=False), *((e, b.defaults[n]) for n, e in a.defaults.items() if n in b.defaults)]
     said += _declared_differences("input", pairs)
     if _size_pattern([p for p, _ in pairs]) != _size_pattern([q for _, q in pairs]) and not _has_undeclared_sizes(
@@ -86,13 +87,21 @@ def interface_differences(a: Interface, b: Interface) -> tuple[str, ...]:
     ):
         sizes = [", ".join(_sizes_text(e) for e in ends) for ends in zip(*pairs, strict=True)]
         said.append(f"inputs are declared with sizes {sizes[0]} and {sizes[1]}")
-    said += _declared_differences("output", list(zip(a.outputs, b.outputs, strict=False)))
+    outputs, order = _in_order_of(a.outputs, b.outputs, "outputs")
+    said += [*order, *_declared_differences("output", list(zip(a.outputs, outputs, strict=False)))]
     return tuple(said)
 
 
-def _names_text(names: Sequence[str | None]) -> str:
-    """Return the names as one text."""
-    return ", ".join(map(str, names))
+def _in_order_of(mine: Ends, others: Ends, what: str) -> tuple[Ends, list[str]]:
+    """Return `others` in the order of the names of `mine`, and a sentence on it; as they are unless the names are the
+    same in another order. `what` they are, in the plural.
+    """
+    names = [[e.name for e in ends] for ends in (mine, others)]
+    if names[0] == names[1] or sorted(map(str, names[0])) != sorted(map(str, names[1])):
+        return others, []
+    first, second = (", ".join(map(str, each)) for each in names)
+    text = f"{what} are declared in another order: {first} and {second}"
+    return tuple(sorted(others, key=lambda e: names[0].index(e.name))), [text]
 
 
 def _declared_differences(what: str, pairs: Sequence[tuple[End, End]]) -> Iterator[str]:

@@ -52,6 +52,9 @@ REWRITTEN = "by rewriting over exact numbers"
 FOLDED = "one structure, and constants as far apart as folding them in float32 explains"
 
 
+Declared = tuple[Interface | None, Interface | None]
+
+
 @dataclass(frozen=True, eq=False)
 class Forms:
     """The normal forms of two networks, in one table.
@@ -83,7 +86,8 @@ def compare(
 
     a, b        Graphs, ONNX files (paths, bytes, ModelProtos) or PyTorch modules
     inputs      one input of the models, in the order of a; none: the middle of the box, or what `default_inputs` draws.
-                Inputs of b are matched by their names where both models name them alike, else by their order
+                Inputs of b are matched by their names where both models name them alike, else by their order;
+                and so are outputs
     eps         also bound the difference for all inputs whose cells are this close to those of `inputs`,
     low, high   and no less, no more than these; without eps: for all inputs between them
     box         bound the difference over it: a Box, or a tuple with a Box or an array per input
@@ -138,6 +142,7 @@ def _compare_models(
     inputs = inputs or (() if boxes is None else tuple(_middle_of_box(each) for each in boxes))
     first, second, given, formats, matched = _matched_graphs(a, b, inputs, arithmetic)
     declared = _declared_interface(a, first), _declared_interface(b, second)
+    second, named = _match_outputs(declared, second)
     boxes = boxes or box_around(given, eps, low, high)
     shapes = {n.name: n.shape for n in (first.nodes[p] for p in first.input_positions)}
     done = _shape_difference(first, second)
@@ -146,7 +151,7 @@ def _compare_models(
         rounds = None if any(formats) else arithmetic
         done = _compare_functions(run, declared, boxes, rounds, exact)
     done = _with_interfaces(done, declared)
-    notes = (*done.notes, *matched, *_format_notes(first, second, formats, declared))
+    notes = (*done.notes, *matched, *named, *_format_notes(first, second, formats, declared))
     done = replace(done, arithmetic=arithmetic, deployment=deployment_of(arithmetic, first, second))
     return replace(done, shapes=shapes, notes=notes)
 
@@ -222,7 +227,9 @@ def _matched_graphs(
     try:
         second, less = graph_of(b, [given[k] for k in order] if order else given, "compare", arithmetic)
     except (ShapeError, ParameterError) as error:
-        raise type(error)("compare", f"the second model does not take what the first takes: {error}") from error
+        fits = isinstance(error, ParameterError) and error.operator != "compare"
+        what = "is not read" if fits else "does not take what the first takes"
+        raise type(error)("compare", f"the second model {what}: {error}") from error
     if order:
         places = [order.index(k) for k in range(len(given))]
         names, patterns = (tuple(each[j] for j in places) for each in (second.names, second.inputs))
@@ -246,6 +253,24 @@ def _match_inputs(first: Sequence[str], second: Sequence[str]) -> tuple[list[int
     return [], [f"inputs were matched by their order: {', '.join(first)} with {', '.join(second)}"]
 
 
+def _match_outputs(declared: Declared, second: Graph) -> tuple[Graph, list[str]]:
+    """Return the second network with its outputs in the order of the first model's names, and a note.
+
+    As it is, without a note, unless both models `declared` the same names in another order.
+    """
+    names = [[str(end.name) for end in each.outputs] for each in declared if each is not None]
+    if (
+        len(names) < 2
+        or names[0] == names[1]
+        or sorted(names[0]) != sorted(names[1])
+        or len(set(names[0])) < len(names[0])
+    ):
+        return second, []
+    outputs = tuple(second.outputs[names[1].index(name)] for name in names[0])
+    text = f"outputs were matched by their names: the second model gives them as {', '.join(names[1])}"
+    return replace(second, outputs=outputs, open=None), [text]
+
+
 def _shape_difference(a: Graph, b: Graph) -> Comparison | None:
     """Return the verdict "differs" if shapes of inputs or outputs differ, "cannot tell" if kinds do; else None."""
     for what, one, two in (
@@ -260,9 +285,6 @@ def _shape_difference(a: Graph, b: Graph) -> Comparison | None:
         if kinds[0] != kinds[1]:  # of one type they may be, and the functions one
             return Comparison(UNKNOWN, f"integers of the {what} are numbers in one model, and positions in the other")
     return None
-
-
-Declared = tuple[Interface | None, Interface | None]
 
 
 def _declared_interface(model: Model, graph: Graph) -> Interface | None:
