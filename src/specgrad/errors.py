@@ -29,6 +29,8 @@ def quoted(text: str) -> str:
 class SpecgradError(Exception):
     """Base of every error raised on purpose: one visible line, whatever names it quotes.
 
+    `operator` is what was called, `text` says what is wrong and what would be right, `rule` is a label of the contract.
+
     >>> e = SpecgradError("max_pool", "kernel must be positive", rule="W1")
     >>> print(e)
     max_pool [W1]: kernel must be positive
@@ -118,6 +120,8 @@ PACKAGES = {
 
 class MissingPackageError(SpecgradError, ImportError):
     """An optional package is missing, or is broken: what needs it, and what to install.
+
+    `who` needs it, with the verb, `module` is how it is imported; `broken` says how it fails, "" if it is missing.
 
     >>> print(MissingPackageError("balls need", "flint"))
     balls need python-flint: pip install 'specgrad[balls]'

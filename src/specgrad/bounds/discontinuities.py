@@ -50,7 +50,11 @@ def jumps(graph: Graph, args: tuple[Tree, ...]) -> list[str]:
 
 
 class _DiscontinuityFinder:
-    """Searches one graph, on given input balls, for nodes that may jump."""
+    """Searches one graph, on given input balls, for nodes that may jump.
+
+    given    value of each input node by position: a ball where it varies, else an array
+    ranges   the ball of every node, in order
+    """
 
     def __init__(self, graph: Graph, given: dict[int, Any], ranges: list[Ball]) -> None:
         self.graph, self.given, self.ranges = graph, given, ranges

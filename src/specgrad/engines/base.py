@@ -66,7 +66,8 @@ def named_lowerings(lower_named: Callable[[Op], Lowering | None]) -> dict[str, L
 
 
 class Engine:
-    """Dispatch of one engine: its name, tensor type, table of lowerings and dtypes that are no real numbers.
+    """Dispatch of one engine: its name, tensor type, table of lowerings and dtypes that are no real numbers
+    (`integers`).
 
     lower_named(op)    the lowering of an operator by the names in its record, if it was registered after the table
     positions(i, x)    an index that is a NumPy array (which cells a padding reads), where x is

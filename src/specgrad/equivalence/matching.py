@@ -97,7 +97,7 @@ class Weights:
 
 
 class Skeleton:
-    """Terms without their constants: equal for networks of one structure, whatever their weights are."""
+    """Terms of `table` without their constants: equal for networks of one structure, whatever their weights are."""
 
     def __init__(self, table: TermTable) -> None:
         self.table = table

@@ -30,7 +30,9 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Index:
-    """An example for an integer input (labels, pooling indices), whose `kind` is "index": `Index((8,))`."""
+    """An example, by its `shape`, for an integer input (labels, pooling indices), whose `kind` is "index":
+    `Index((8,))`.
+    """
 
     kind: Kind = "index"
 

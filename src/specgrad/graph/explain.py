@@ -37,7 +37,9 @@ class CellExplanation:
     fields: dict[str, tuple[tuple[int, int] | None, ...]]
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: layer, cell, taps with what they read, channels, divisor and receptive fields."""
+        """Return JSON data: layer, operator, shape, index, taps with what each reads (null: padding), channels,
+        divisor, and receptive fields by input (`inputs`).
+        """
         return {
             "layer": self.layer,
             "operator": self.operator,

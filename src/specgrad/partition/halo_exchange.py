@@ -56,6 +56,8 @@ class AxisExchange:
     block    the most cells that a device owns
     starts   per device, the first cell of what it has in the end
     length   how many cells that are
+    owned    per device, its interval of cells
+    reads    per device, the cells that it needs
 
     >>> e = AxisExchange([(0, 4), (4, 8), (8, 12)], [[(-1, 5)], [(3, 9)], [(7, 13)]])
     >>> e.pieces[0]

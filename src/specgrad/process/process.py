@@ -47,7 +47,9 @@ MAX_QUOTED_BYTES = 600
 
 
 class _SilenceError(Exception):
-    """Raised when no frame came from the worker. `outcome` blames the running program; None: it is not to blame."""
+    """Raised when no frame came from the worker. `outcome` blames the running program; None: it is not to blame.
+    `reason` is in words.
+    """
 
     def __init__(self, outcome: Outcome | None, reason: str) -> None:
         self.outcome, self.reason = outcome, reason
@@ -64,6 +66,8 @@ class ProcessResult:
 
 class Process:
     """A worker process that runs programs under limits; started when first needed and restarted after it died.
+
+    A run takes at most `seconds`, and the worker `megabytes` of memory; `environment` are further variables of it.
 
     >>> with Process() as process:
     ...     process.run("def run(x): return [x + 1]", {"x": np.ones(2)}).arrays

@@ -37,7 +37,10 @@ MAX_ROW_ENTRIES = 1 << 25  # of the rows of all alternatives: inequalities x out
 
 
 class PropertyError(SpecgradError, ValueError):
-    """A property that is malformed or not supported."""
+    """A property that is malformed or not supported.
+
+    `text` says why, at `line` of a file.
+    """
 
     def __init__(self, text: str, line: int | None = None) -> None:
         self.text = text

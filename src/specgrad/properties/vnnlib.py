@@ -81,7 +81,10 @@ def _parse_2_0(text: str) -> Parsed:
 
 
 class _PropertyBuilder:
-    """Builds a Property: inequalities of one input become bounds of the box; others, and strict ones, rows."""
+    """Builds a Property: inequalities of one input become bounds of the box; others, and strict ones, rows.
+
+    It builds from the text that was `parsed`, `variables` being the number of the variable of every input cell.
+    """
 
     def __init__(self, parsed: Parsed, variables: tuple[int, ...]) -> None:
         self.parsed, self.variables = parsed, variables

@@ -82,7 +82,11 @@ def may_read_nonfinite(x: Array, params: Params) -> Array:
 
 
 class _State:
-    """The value on its way through the axes: its radius, what it carries, and the sum of the sizes of all taps."""
+    """The value on its way through the axes: its radius, what it carries, and the sum of the sizes of all taps.
+
+    `value`, `radius`, `carried` and `size` are arrays of one shape; `centred`: they are of boxes, so that neighbours
+    differ by up to their sizes.
+    """
 
     def __init__(self, value: Array, radius: Array, carried: Array, size: Array, centred: bool) -> None:
         self.value, self.radius, self.carried, self.size, self.centred = value, radius, carried, size, centred

@@ -151,7 +151,12 @@ def _lifter(backend: str) -> Any:
 
 
 class _Walk:
-    """Values and variances of all nodes of one graph, in order; what is not read again is released."""
+    """Values and variances of all nodes of one graph, in order; what is not read again is released.
+
+    lift      converts an array to the backend's
+    formats   of nodes that a runtime computes in others
+    dtype     the format of all others
+    """
 
     def __init__(self, graph: Graph, lift: Any, formats: Mapping[str, str], dtype: str) -> None:
         self.graph, self.lift, self.formats, self.dtype = graph, lift, formats, dtype

@@ -64,7 +64,7 @@ def dask_outputs(plan: Any, args: Sequence[Any], engine: str, compute: Any) -> A
 
 
 class _StoreView:
-    """A store as an array that dask can slice; the store is opened again in the process that reads."""
+    """A store, called `name`, as an array that dask can slice; the store is opened again in the process that reads."""
 
     def __init__(self, name: str, store: Store) -> None:
         self.name, self.address = name, store.address

@@ -49,7 +49,7 @@ class Halo:
         return "\n".join([*map(str, self.axes), *map(str, self.whole)])
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: the halo per axis, and the layers that read everything."""
+        """Return JSON data: `halo`, the fields of each axis, and `reads_everything`, the layers that do."""
         axes = [{**asdict(a), "crop": list(a.crop)} for a in self.axes]
         return {"halo": axes, "reads_everything": [asdict(w) for w in self.whole]}
 

@@ -15,7 +15,9 @@ FORMAT = "specgrad-job"
 
 
 class JobError(SpecgradError, RuntimeError):
-    """Raised if a job cannot go on: its folder holds another one, a worker built another one, too many crashes."""
+    """Raised if a job cannot go on: its folder holds another one, a worker built another one, too many crashes, as
+    `text` says.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__("run", text)

@@ -72,9 +72,9 @@ def make(recipe: str, options: Mapping[str, Any]) -> Job:
 
 
 def describe(job: Job, recipe: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of job.json.
+    """Return the content of job.json: fingerprint, options, recipe, count and identity.
 
-    Its fingerprint covers recipe, count and identity, not the options, which may name other paths.
+    The fingerprint covers recipe, count and identity, not the options, which may name other paths.
     """
     about = {"recipe": recipe, "count": job.count, "identity": job.identity}
     text = json.dumps(about, sort_keys=True, allow_nan=False)
@@ -245,6 +245,11 @@ def _workers_and_share(executor: str | Executor, workers: int | None) -> tuple[i
 
 class _Runner:
     """Runs the missing shards of one job: submits them, retries failures, isolates suspects, records crashes.
+
+    job_args   recipe, options and fingerprint, of which a worker makes the job
+    retries    how often a shard is tried again
+    state      counts, which are kept up to date
+    progress   is told them; None: nobody is
 
     JobError after too many crashes.
     """

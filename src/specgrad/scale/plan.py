@@ -149,8 +149,12 @@ class TilePeriod(NamedTuple):
 class Plan:
     """A plan of exact tiles, each made when it is asked for: `len(plan)`, `plan[5]`, `for t in plan`.
 
-    size     cells of the first output per tile, on the axes that are cut
-    halo     what a tile needs around it, see `specgrad.scale.halos`
+    size         cells of the first output per tile, on the axes that are cut
+    halo         what a tile needs around it, see `specgrad.scale.halos`
+    lines        the spatial axes of the graph, along which it can be cut
+    itemsize     bytes of a number, for what is said of memory
+    statistics   nodes that read everything, each computed by a pass before
+    outputs      nodes that tiles give; None: the graph's outputs
     """
 
     def __init__(
@@ -393,8 +397,8 @@ class Plan:
         return crop_to_boxes(self.graph, self.lines.rules, boxes)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `specgrad tiles` prints, as JSON data: tiles, multiply-adds and peak bytes, also of one run at
-        once.
+        """Return what `specgrad tiles` prints, as JSON data: size, tiles, kinds, passes; multiply_adds and peak_bytes,
+        and both of one run `_at_once`.
         """
         return {
             "size": list(self.size),

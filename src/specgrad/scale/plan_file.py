@@ -33,7 +33,7 @@ class Blueprint:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """JSON data of all that decides the results: digests of graph and weights, options, package versions."""
+        """JSON data by name of all that decides results: digests of graph and weights, options, package versions."""
         graph = hashlib.sha256(json.dumps(self.about["graph"], sort_keys=True).encode()).hexdigest()
         rest = {key: value for key, value in self.about.items() if key != "graph"}
         return {"graph": graph, "weights": digest(self.arrays), **rest, "versions": versions(self.engine)}

@@ -98,7 +98,7 @@ def _checked_name(name: str) -> str:
 
 
 class _Folder:
-    """Records in a local folder.
+    """Records in a local folder, `root`.
 
     A file is written under a hidden name, then hard-linked to its own, which fails if that exists.
     """
@@ -164,7 +164,8 @@ class _Folder:
 
 
 class _Objects:
-    """Records in an object store, created by a conditional put (If-None-Match) or obstore's own stores.
+    """Records in an object store `where`, an address or a store of obstore, created by a conditional put
+    (If-None-Match) or obstore's own stores.
 
     A request that is sent twice because its answer was lost says False the second time: then the record is there.
     """

@@ -53,6 +53,7 @@ class Sharded:
     ParameterError if the parts are not as many as the group has ranks.
 
     parts   who owns what, and what moves: `specgrad.scale.Partition`
+    link    how ranks exchange
     """
 
     def __init__(self, parts: Partition, link: Link) -> None:
@@ -221,7 +222,13 @@ def _partition_hash(parts: Partition) -> int:
 
 
 class _RankRun:
-    """One call on one rank: for every live value, the cells that are here and the box that they fill."""
+    """One call on one rank: for every live value, the cells that are here and the box that they fill.
+
+    tensors      inputs by position: of data the part on this rank
+    like         a data tensor, whose type and device constants get
+    needs_grad   nodes of which a gradient will be asked
+    token        orders the exchanges
+    """
 
     def __init__(
         self, sharded: Sharded, tensors: dict[int, Tensor], like: Tensor, needs_grad: set[int], token: Tensor

@@ -26,7 +26,10 @@ from .zarr_arrays import Store, cast
 
 
 class TileRunner:
-    """Computes tiles of one plan from NumPy arrays, with the plan's arguments as tensors of its engine."""
+    """Computes tiles of one plan from NumPy arrays, with the plan's arguments as tensors of its engine.
+
+    `blueprint` has the arguments, the engine and the type that it computes in.
+    """
 
     def __init__(self, plan: Any, blueprint: Blueprint) -> None:
         self.plan, self.engine, self.compute = plan, blueprint.engine, blueprint.compute
@@ -123,9 +126,10 @@ class TileRunner:
 class TileJob:
     """Job whose shards are the tiles of a plan, or of one of its passes.
 
-    sources   stores by position of their input; targets by position of their output
-    rounded   outputs whose type was asked for
-    stage     which pass, or None: the tiles themselves
+    sources     stores by position of their input; targets by position of their output
+    rounded     outputs whose type was asked for
+    stage       which pass, or None: the tiles themselves
+    blueprint   the plan's arguments, engine and type
     """
 
     def __init__(

@@ -52,7 +52,8 @@ def _tensorstore_spec(address: Address) -> dict[str, Any]:
 
 
 class Store:
-    """An existing array in a store, read and written in boxes.
+    """An array in a store, called `name` in errors, at an `address`, made by `create` if there is none, read and
+    written in boxes.
 
     FileNotFoundError if there is none and `create` is None; ParameterError if it cannot be opened, UnsupportedError
     unless it holds numbers from index 0 on.

@@ -107,7 +107,8 @@ class WindowValues:
         return " + ".join(f"{number(r.share)}·{number(v)}" for r, v in cells)
 
     def to_json(self) -> dict[str, Any]:
-        """Return all numbers that the pictures show, as JSON data.
+        """Return all numbers that the pictures show, as JSON data: operator, window, size, out, weights, `outputs` with
+        their taps, and `cells` of the input.
 
         Numbers are strings, since exact ones are fractions.
         """

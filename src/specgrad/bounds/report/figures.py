@@ -51,7 +51,9 @@ class Figures:
     pair: Pair | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: layers, and trees, open_part and original as far as there are any."""
+        """Return JSON data: `layers`, one object each, and where there are any `trees` (a list per case), `open_part`
+        and `original`.
+        """
         data: dict[str, Any] = {"layers": [r.to_json() for r in self.layers]}
         if any(self.trees):
             data["trees"] = [[figures(self.graph, tree).to_json() for tree in case] for case in self.trees]

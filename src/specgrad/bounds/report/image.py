@@ -78,7 +78,11 @@ class Pair:
         return np.subtract(self.x, self.original, dtype=float)
 
     def to_json(self) -> dict[str, Any]:
-        """What the page says of both, but for x and y, which stand in the counterexample itself."""
+        """Return JSON data of the input asked about: `about` (what it is called), its `x` and `y`, how many cells the
+        counterexample moved (`moved`), and the most that one was (`farthest`).
+
+        The counterexample's own x and y stand with it.
+        """
         apart = np.abs(self.apart)
         data = {"about": self.called, "x": self.original.tolist(), "y": self.before.tolist()}
         return {**data, "moved": int((apart > 0).sum()), "farthest": float(apart.max(initial=0.0))}

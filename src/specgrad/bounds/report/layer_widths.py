@@ -39,7 +39,7 @@ class LayerBounds:
     growth: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return all fields as JSON data; growth is left out if it is None."""
+        """Return all fields as JSON data, by name; `growth` is left out if it is None."""
         data = asdict(self)
         return {k: v for k, v in data.items() if k != "growth" or v is not None}
 

@@ -62,7 +62,9 @@ class TreeFigures:
     most: tuple[tuple[str, int], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: leaves, depth, cuts by kind, and the cells that are cut most."""
+        """Return JSON data: `leaves`, `depth`, `cuts` (how many, by kind), and `most_cut`, the cells with most, each
+        with its number.
+        """
         return {
             "leaves": self.leaves,
             "depth": self.depth,
@@ -133,6 +135,8 @@ def drawing(graph: Graph, tree: Tree, *, settled: bool = True, worst: int | None
 class _Drawing:
     """Lays out and draws one split tree; the path to the part `worst` is marked. `settled` says whether every leaf is
     excluded.
+
+    Splits are named by the nodes of `graph`.
     """
 
     def __init__(self, graph: Graph, tree: Tree, settled: bool, worst: int | None) -> None:
@@ -248,7 +252,9 @@ class Worst:
     box: tuple[tuple[str, float, float, float, float], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: margin, cuts, and the box as one object per cell."""
+        """Return JSON data: `margin`, `cuts` in words, and `box`, an object per cell: cell, low, high, and whole_low,
+        whole_high of the box that was split.
+        """
         names = ("cell", "low", "high", "whole_low", "whole_high")
         box = [dict(zip(names, row, strict=True)) for row in self.box]
         return {"margin": self.margin, "cuts": list(self.cuts), "box": box}

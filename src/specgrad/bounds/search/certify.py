@@ -86,8 +86,10 @@ class CertifyResult:
         return sum(self.stages.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The result as a JSON object: margins, seconds by stage, subproblems, executions, and what else it has; not
-        the verdict.
+        """The result as a JSON object, without the verdict: `margins`, `seconds` by stage, `problems` (how many
+        subproblems), `deployment`.
+
+        Where there are any also `notes`, `reason`, `unknown` (what stayed open) and `counterexample`.
         """
         data: dict[str, Any] = {"margins": self.margins, "seconds": self.stages, "problems": self.problems}
         data["deployment"] = self.deployment
@@ -225,7 +227,13 @@ def target(limit: Fraction) -> float:
 
 
 class _Certifier:
-    """Runs the stages of `certify` for one network, several cases and one deadline."""
+    """Runs the stages of `certify` for one network, several cases and one deadline.
+
+    question     the networks and the property, as a `VerificationProblem`
+    deadline     when it ends, by time.monotonic
+    progress     is told what is at work; None: nobody is
+    arithmetic   the executions meant; None: float32, fused
+    """
 
     def __init__(
         self, question: VerificationProblem, deadline: float, progress: Progress | None, arithmetic: Any = None

@@ -274,8 +274,9 @@ def _run_largest(
 
 
 def _certificate_json(certificate: Path | None, reason: str | None) -> dict[str, Any]:
-    """Return the JSON entry about a requested certificate; {} if none was requested. `reason` says why there is none,
-    if so.
+    """Return {"certificate": {"file": ...}} about a requested certificate; {} if none was requested.
+
+    `reason` says why there is none, if so: then the file is null, and the reason stands beside it.
     """
     if certificate is None:
         return {}

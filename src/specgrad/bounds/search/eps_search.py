@@ -60,7 +60,9 @@ class LargestEps:
         return "holds" if self.proven else "unknown"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON data; proven eps rounded down, violated ones up."""
+        """Return JSON data: `proven` (rounded down), `violated` (up), `gap`, `reason`, `tried` with the verdict on each
+        eps, `deployment`, `notes`, and `counterexample` if there is one.
+        """
         data: dict[str, Any] = {"proven": _float_toward(self.proven), "violated": _float_toward(self.violated, up=True)}
         data |= {"gap": _float_toward(self.gap, up=True), "reason": self.reason}
         data["tried"] = [{"eps": _float_toward(eps), "verdict": verdict} for eps, verdict in self.tried]

@@ -50,7 +50,7 @@ class Difference:
         return f"{self.absolute:.3g} (relative {self.relative:.2g}, {self.ulps:.3g} units in the last place)"
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: absolute, relative, in units in the last place, and the index of the cell."""
+        """Return JSON data: `absolute`, `relative`, `ulps` (units in the last place), and `index`, that of the cell."""
         return {"absolute": self.absolute, "relative": self.relative, "ulps": self.ulps, "index": list(self.index)}
 
 
@@ -87,8 +87,8 @@ class Attribution:
         return sorted(self.shares.items(), key=lambda item: -abs(item[1]))[:count]
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: the output's difference, shares by layer from the largest down, and what they explain
-        together.
+        """Return JSON data: `output` (the difference there), `shares` by layer from the largest down, `explained` by
+        all of them, `estimate`, and `order`.
         """
         return {
             "output": self.output.to_json(),

@@ -130,7 +130,9 @@ class Audit:
         return sorted(self.layers, key=rank)[:count]
 
     def _difference_entries(self, layer: str) -> dict[str, Any]:
-        """Return the entries of a layer's row about differences; {} if there are none."""
+        """Return the entries `difference`, `own_error` and `share` of a layer's row; {} where nothing was attributed to
+        it.
+        """
         a = self.attribution
         if a is None or layer not in a.shares:
             return {}
@@ -138,7 +140,11 @@ class Audit:
         return {"difference": difference, "own_error": own_error, "share": a.shares[layer]}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the audit as JSON data: verdict, model, runtime, a row per layer, and what was left out."""
+        """Return the audit as JSON data: verdict, model, runtime, a row per layer, and what was left out.
+
+        Keys as in the schema of `specgrad audit --json`: also attribution, run, coverage, whole, blind_spots, script
+        and deployment; null for what was not asked or found.
+        """
         first = self.first_divergent
         return {
             "verdict": self.verdict,
@@ -470,8 +476,8 @@ class Coverage:
         return f"{layers}, {share}{but}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: layers and multiply-adds that were judged, of how many, and layers whose work is not
-        counted.
+        """Return JSON data: `layers` that were judged, `of_layers`, `multiply_adds`, `of_multiply_adds`, and
+        `uncounted`, layers whose work is not counted.
         """
         names = ("layers", "of_layers", "multiply_adds", "of_multiply_adds")
         return {name: getattr(self, name) for name in names} | {"uncounted": list(self.uncounted)}

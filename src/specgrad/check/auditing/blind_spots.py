@@ -66,8 +66,8 @@ class BlindSpots:
         return [*said, text]
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: points and cells, the smallest and largest allowance, faults tried, detected and
-        undetected.
+        """Return JSON data: `points`, `cells`, the `smallest` and `largest` allowance, and how many faults were
+        `tried`, `detected`, and which are `undetected`.
         """
         numbers = {"points": self.points, "cells": self.cells, "smallest": self.smallest, "largest": self.largest}
         return {**numbers, "tried": self.tried, "detected": self.detected, "undetected": list(self.undetected)}

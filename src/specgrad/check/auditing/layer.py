@@ -80,7 +80,11 @@ class LayerVerdict:
         return (f"what is allowed is {share:.2g} of the values",)
 
     def row(self) -> dict[str, Any]:
-        """Return the layer as a row of tables and of --json."""
+        """Return the layer as a row of tables and of --json: layer, operator, shape, dtype, verdict, ratio, detail,
+        arithmetic, usual, allowed_share.
+
+        Of a verdict at a cell also worst_index, actual, expected and allowed.
+        """
         v = self.verdict
         row: dict[str, Any] = {
             "layer": self.name,

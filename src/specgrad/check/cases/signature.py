@@ -173,7 +173,9 @@ class Signature:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: meaning, shapes of arrays, arrays that may be left out, and attributes."""
+        """Return JSON data: `meaning`, `arrays` (their shapes by name), `left_out` (those that may be), and
+        `attributes` in words.
+        """
         arrays = {name: list(shape) for name, shape in self.arrays.items()}
         return {
             "meaning": self.meaning,

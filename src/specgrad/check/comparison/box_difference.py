@@ -65,7 +65,9 @@ class BoxDifference:
         return lines
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: the bounds and how they were found; null stands for what is not known."""
+        """Return JSON data: max_difference, max_execution_difference, independent_bound, witness_difference, and `how`
+        they were found; null stands for what is not known.
+        """
         known = {"max_difference": self.max_difference, "max_execution_difference": self.max_execution_difference}
         known["independent_bound"] = self.independent_bound
         finite = {k: v if math.isfinite(v) else None for k, v in known.items()}

@@ -117,7 +117,10 @@ def _input_dependent(graph: Graph) -> set[int]:
 
 
 class _DifferenceBuilder:
-    """Walks network b, writing each of its values as a value of a plus a delta."""
+    """Walks network b, writing each of its values as a value of a plus a delta.
+
+    a and b are normal forms in one `table`; `ranges` are those of the values of either.
+    """
 
     def __init__(self, a: NormalForm, b: NormalForm, table: TermTable, ranges: tuple[Ranges, Ranges]) -> None:
         self.a, self.b, self.ranges = a, b, ranges

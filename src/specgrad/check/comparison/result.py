@@ -43,7 +43,7 @@ class PointDifference:
     allowed: float = math.nan
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: all fields but the inputs; null for a tolerance that is not known."""
+        """Return JSON data: all fields by name but the inputs; `allowed` is null for a tolerance that is not known."""
         names = ("about", "lower", "upper", "output", "index", "value", "how", "within_rounding")
         return {
             **{name: getattr(self, name) for name in names},
@@ -75,8 +75,8 @@ class ExecutedApart:
         return f"not alike as programs ({words}): {ran}; they may be off by {p:.2g} and {q:.2g} there"
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: which input, which cell, both values and both tolerances; null for numbers that are not
-        finite.
+        """Return JSON data: about (which input), output, index (which cell), values and tolerances (two each); null for
+        numbers that are not finite.
         """
         values, tolerances = ([x if math.isfinite(x) else None for x in xs] for xs in (self.values, self.tolerances))
         where = {"about": self.about, "output": self.output, "index": self.index}
@@ -160,7 +160,11 @@ class Comparison:
         return lines
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data of what the verdict rests on: method, interface, weights, points, box; not the verdict."""
+        """Return JSON data of what the verdict rests on, without the verdict: method, interface, executed, weights,
+        points, box, inputs (shapes), witness, notes, ...
+
+        Keys as in the schema of `specgrad compare --json`; null for what was not asked or found.
+        """
         weights: dict[str, Any] | None = None
         if self.weights is not None:
             weights = {"max_difference": self.weights.max_difference, "largest": self.weights.largest}

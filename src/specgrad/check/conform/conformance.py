@@ -45,7 +45,9 @@ class Finding:
         return self.operator, *failure_kind(self.question, self.verdict)
 
     def row(self) -> dict[str, Any]:
-        """Return the finding as a row of tables and of --json."""
+        """Return the finding as a row of tables and of --json: operator, gradient, rule, about (the rule in words),
+        question, verdict, detail, script.
+        """
         return {
             "operator": self.operator,
             "gradient": self.question.gradient is not None,
@@ -100,7 +102,9 @@ class Conformance:
         return scripts
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: verdict, runtime with versions, counts and refusals per operator, findings."""
+        """Return JSON data: verdict, runtime, versions, seed, operators (counts of verdicts and the ratio), refusals,
+        findings, deployment.
+        """
         return {
             "verdict": self.verdict,
             "runtime": self.runtime,
@@ -127,7 +131,10 @@ def cases_for(operator: str, target: Runtime, count: int, seed: int, gradients: 
 
 
 class _OperatorTally:
-    """Collects the verdicts of one operator, and shrinks at most a few failures of each kind."""
+    """Collects the verdicts of one operator, and shrinks at most a few failures of each kind.
+
+    They go to `result`; `examiner` asks the runtime `target`.
+    """
 
     def __init__(self, result: Conformance, examiner: CaseRunner, target: Runtime, operator: str) -> None:
         self.result, self.examiner, self.target, self.operator = result, examiner, target, operator

@@ -31,7 +31,9 @@ class Execution:
     is_ours: bool
 
     def to_json(self, place: int, cells: Array) -> dict[str, object]:
-        """Return its decision at one place, and the outputs: all if they are few, else those at `cells`."""
+        """Return its `name`, its `decision` at one place, and `outputs` by flat cell number: all if they are few, else
+        those at `cells`.
+        """
         decided = self.decision[place]
         flat = self.outputs.ravel()
         few = np.arange(flat.size) if flat.size <= MAX_SHOWN_OUTPUTS else np.unique(cells)
@@ -47,6 +49,7 @@ class FlipSearch:
 
     runtimes    None: only chosen orders
     executor    None: only runtimes (the model is too large to be taken apart)
+    question    the model and its decision
     """
 
     def __init__(self, question: DecisionProblem, executor: Executor | None, runtimes: Runtimes | None) -> None:

@@ -173,7 +173,9 @@ def tighten_by_crown(question: DecisionProblem, margins: DecisionMargins, boxes:
 
 
 class RowBounder:
-    """CROWN bounds of rows over boxes; the forward pass is done once, at the first rows."""
+    """CROWN bounds of rows of the model in `question` over boxes, one per input; the forward pass is done once, at the
+    first rows.
+    """
 
     def __init__(self, question: DecisionProblem, boxes: Sequence[Any]) -> None:
         self.question, self.boxes = question, tuple(boxes)

@@ -76,7 +76,7 @@ class Sample:
         return self.margin / self.tolerance if self.tolerance else np.inf
 
     def to_json(self) -> dict[str, Any]:
-        """Return all fields as JSON data; reason, executions and outside are left out if empty."""
+        """Return all fields as JSON data, by name; reason, executions and outside are left out if empty."""
         data = asdict(self)
         return {k: v for k, v in data.items() if v or k not in ("reason", "executions", "outside")}
 
@@ -115,7 +115,9 @@ class PreserveResult:
         return f"{text}, {c['differs']} shown to differ"
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: model, decision, counts, and a row per sample."""
+        """Return JSON data: model, decision, eps, how many samples, proven, not_proven, differ, `records` (a row per
+        sample), deployment, notes.
+        """
         c = self.counts
         return {
             "model": self.model,

@@ -29,7 +29,12 @@ from .result import ConformanceError, ConformanceSummary
 
 
 class KernelExaminer(CaseRunner):
-    """Runs test cases on a kernel in this process; NotImplementedError and NotOffered count as refusals."""
+    """Runs test cases on a kernel in this process; NotImplementedError and NotOffered count as refusals.
+
+    gradient     the kernel of the derivative, None: none
+    arrays       the library whose arrays both get: "numpy", "torch" or "jax"
+    arithmetic   the executions that are right
+    """
 
     def __init__(self, kernel: Kernel, gradient: Kernel | None, arrays: str, arithmetic: Arithmetic) -> None:
         self.kernel, self.gradient, self.give, self.arithmetic = kernel, gradient, giver(arrays), arithmetic

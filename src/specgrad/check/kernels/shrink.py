@@ -27,7 +27,10 @@ MOST_ROUNDED = 64  # cells of an array that are tried one by one
 
 
 class _Shrinker:
-    """Shrinking in progress: `best` is the smallest failure so far; it ends at `deadline` (time.monotonic)."""
+    """Shrinking in progress: `best` is the smallest failure so far; it ends at `deadline` (time.monotonic).
+
+    `examine` says whether a smaller case fails too.
+    """
 
     def __init__(self, failure: Examination, examine: Callable[[KernelCase], Examination], deadline: float) -> None:
         self.best, self.examine, self.deadline = failure, examine, deadline

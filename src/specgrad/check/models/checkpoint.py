@@ -24,7 +24,10 @@ FORMAT = "specgrad/record/1"
 
 
 class RecordError(SpecgradError, ValueError):
-    """A checkpoint file that belongs to another run, or is damaged in the middle."""
+    """A checkpoint file that belongs to another run, or is damaged in the middle.
+
+    `text` says which.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__("record", quoted(text))
@@ -50,6 +53,9 @@ def digest_of(parts: Iterable[bytes | str | Array]) -> str:
 
 class Checkpoint:
     """The finished pieces of a run, by number; with path None nothing is written.
+
+    Its first line says what it records: a `kind` of run, the `digest` of all that decides its results, and `about`,
+    further entries. RecordError for the file of another run.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "run.jsonl"

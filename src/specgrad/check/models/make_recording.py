@@ -40,7 +40,11 @@ class RecordResult:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data; counts of a recording that there is none of are 0."""
+        """Return JSON data: verdict, model, runtime, versions, folder, inputs, reason, notes, and how many runs,
+        tensors and bytes there are.
+
+        If nothing was recorded these counts are 0, and the folder null.
+        """
         index: Mapping[str, Any] = {} if self.recording is None else self.recording.index
         return {
             "verdict": self.verdict,

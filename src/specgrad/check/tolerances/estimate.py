@@ -79,7 +79,11 @@ class EstimatedTolerance:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data, marked as estimated; null where one tolerance does not suit all outputs."""
+        """Return JSON data, marked as `estimated`: tolerance, pairwise_tolerance, atol, factor, and `outputs` with
+        name, deviation and spread.
+
+        The first three are null where one tolerance does not suit all outputs.
+        """
         said = self.is_one_for_all
         return {
             "estimated": True,

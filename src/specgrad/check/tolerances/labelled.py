@@ -75,7 +75,7 @@ class LabelledTolerance:
 
 
 def _nothing_proven() -> dict[str, Any]:
-    """Return the keys of a proof with the values that they have where there is none."""
+    """Return the keys unbounded, points and deployment, with the values that they have where nothing is proven."""
     return {"unbounded": [], "points": None, "deployment": {}}
 
 

@@ -166,8 +166,10 @@ class Tolerance:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: tolerances, the cell with the largest, and each output; null stands for what is
-        unbounded.
+        """Return JSON data: tolerance, pairwise_tolerance, rtol, atol, the cell with the `largest`, each output,
+        layers, unbounded, points, notes, deployment, seconds.
+
+        null stands for what is unbounded.
         """
         cell = self.largest
         outputs = zip(self.names, self.formats, self.exact, self.tolerances, self.pairwise_tolerances, strict=True)
@@ -197,7 +199,9 @@ class Tolerance:
 
 
 def _cell_json(cell: OutputCell) -> dict[str, Any]:
-    """Return one output cell as JSON data; null for numbers that are not finite."""
+    """Return one output cell as JSON data: output, index, point, exact, tolerance, ulps; null for numbers that are not
+    finite.
+    """
     numbers = {
         "exact": _finite_or_none(cell.exact),
         "tolerance": _finite_or_none(cell.tolerance),

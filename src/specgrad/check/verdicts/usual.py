@@ -82,7 +82,7 @@ class Usual:
         return self.rms if self.cells >= MIN_CELLS else self.peak / 4
 
     def to_json(self) -> dict[str, Any]:
-        """Return all statistics as JSON data, marked as estimated."""
+        """Return all statistics as JSON data by name, `unusual` being the reasons, marked as `estimated`."""
         return {
             "estimated": True,
             "scale": self.scale,
@@ -125,7 +125,9 @@ class RunEstimate:
         return f"{text} ({ESTIMATED})"
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: the difference, what is usual, and whether it is unusual; marked as estimated."""
+        """Return JSON data, marked as `estimated`: the `difference`, what is `usual`, the `factor` beyond which it is
+        `unusual`, and whether it is.
+        """
         return {
             "estimated": True,
             "difference": self.difference,

@@ -122,7 +122,8 @@ def compile_graph(graph: Graph, *, jit: bool = True) -> Compiled | CompiledOpen:
 
 
 class Compiled:
-    """A jitted function from arguments to the outputs of a graph, in their structure.
+    """A function from arguments to the outputs of a graph, in their structure: `compute`, which gives them flat,
+    compiled if `jit`.
 
     A class, for jax.jit copies the attributes of a function that it wraps: a `lower` among them would be its own.
     """
@@ -142,7 +143,7 @@ class Compiled:
 
 
 class CompiledOpen:
-    """A graph with symbolic sizes: one compiled function for each of the sizes that it is called with."""
+    """A graph with symbolic sizes: one function for each of the sizes that it is called with, compiled if `jit`."""
 
     def __init__(self, graph: Graph, jit: bool) -> None:
         self._graph, self._compiled = graph, PerGraph(partial(compile_graph, jit=jit))

@@ -30,7 +30,9 @@ REPLICATED = PartitionSpec()
 
 
 class Placement:
-    """Layout of one input or output outside shard_map: split by JAX if parts are equal, else padded blocks."""
+    """Layout on `mesh` of node p, an input or output, outside shard_map, as `stages` cut it: split by JAX if parts are
+    equal, else padded blocks.
+    """
 
     def __init__(self, stages: Stages, mesh: Mesh, p: int) -> None:
         shape, axes = stages.graph.nodes[p].shape, stages.axes[p]
@@ -81,7 +83,11 @@ def compile_sharded(
 
 
 class Sharded(Compiled):
-    """Compiled graph on a mesh; `cells_moved` counts the cells that devices send each other in one forward run."""
+    """Compiled graph on a mesh; `cells_moved` counts the cells that devices send each other in one forward run.
+
+    It computes `derived`, which is the graph of `forward` or its derivative in the inputs `wrt`, as `mode` says, a key
+    of MODES; `jit` compiles it.
+    """
 
     def __init__(self, forward: ShardedForward, mode: str, wrt: Wrt, derived: Graph, jit: bool) -> None:
         super().__init__(partial(MODES[mode], forward, wrt, derived), derived, jit)
@@ -89,7 +95,11 @@ class Sharded(Compiled):
 
 
 class ShardedForward:
-    """The graph on a mesh as a function from input values to output values, both by position."""
+    """The graph on a mesh as a function from input values to output values, both by position.
+
+    `split` has, per axis of the first data input, the name of the axis of the mesh that cuts it, or None;
+    ParameterError for one that does not fit.
+    """
 
     def __init__(self, graph: Graph, mesh: Any, split: Any) -> None:
         self.graph = graph

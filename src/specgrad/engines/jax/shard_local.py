@@ -40,7 +40,12 @@ class Operand(NamedTuple):
 
 
 class DeviceRun:
-    """One call on one device: blocks of values that are split, and all of those that are not."""
+    """One call on one device: blocks of values that are split, and all of those that are not.
+
+    stages   what is computed between exchanges
+    values   the results so far, by position
+    arrays   what stages read, after their exchanges, by key
+    """
 
     def __init__(self, stages: Stages, values: Values) -> None:
         self.stages, self.nodes = stages, stages.graph.nodes
@@ -155,7 +160,10 @@ class DeviceRun:
 
 
 class StageCode:
-    """The computation of one stage on any device, given the arrays that it reads."""
+    """The computation of one stage on any device, given the arrays that it reads.
+
+    `operands` are those, by (node, number of the argument); `stages` are all, of which this `stage` is one.
+    """
 
     def __init__(self, stages: Stages, stage: Stage, operands: dict[tuple[int, int], Operand]) -> None:
         self.stages, self.stage, self.operands = stages, stage, operands

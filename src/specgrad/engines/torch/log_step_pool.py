@@ -103,7 +103,10 @@ def _plane_ranges(planes: int, cells: int, bytes_per_cell: int) -> Iterator[tupl
 
 
 class _PlaneChunks:
-    """Chunks of the planes of x as flat buffers with the padding filled in; x is never copied as a whole."""
+    """Chunks of the planes of x as flat buffers padded for the window `win` with `value`; x is never copied as a whole.
+
+    A chunk has so many planes that about CHUNK_BYTES are needed, at `bytes_per_cell`.
+    """
 
     def __init__(self, x: Tensor, win: Window, value: float, bytes_per_cell: int) -> None:
         self.bare = win.unpadded()
@@ -234,7 +237,10 @@ def _position_words(win: Window) -> Tensor:
 
 
 class _KeyBuffers:
-    """Scratch memory for the int64 keys of one chunk: value in the high word, complement of position in the low."""
+    """Scratch memory for the int64 keys of one chunk: value in the high word, complement of position in the low.
+
+    It holds up to `planes` planes of `cells` cells; `low` are the low words of one.
+    """
 
     def __init__(self, planes: int, cells: int, low: Tensor) -> None:
         count = planes * cells

@@ -140,7 +140,7 @@ def _readers_by_node(graph: Graph) -> dict[int, list[int]]:
 
 
 class _Settings:
-    """Operator and parameters as a hashable cache key; 0.0 and -0.0 differ."""
+    """Operator `op` and parameters `params` as a hashable cache key; 0.0 and -0.0 differ."""
 
     def __init__(self, op: Op, params: Params) -> None:
         self.op, self.params, self.key = op, params, key_of(op, (), params)

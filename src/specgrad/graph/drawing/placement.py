@@ -105,7 +105,13 @@ def _crossing(edges: Edges, at: int) -> int:
 
 
 class _Routing:
-    """Positions and lines for one way of splitting boxes into columns."""
+    """Positions and lines for one way of splitting boxes into columns.
+
+    heights   of the boxes, from top to bottom
+    edges     between boxes
+    split     the first box of every column
+    turned    the second column runs upwards, as in a U
+    """
 
     def __init__(self, heights: Sequence[float], edges: Edges, split: list[int], turned: bool) -> None:
         self.heights, self.edges, self.turned = heights, edges, turned

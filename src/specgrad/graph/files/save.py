@@ -46,7 +46,9 @@ FRACTION = re.compile("-?[0-9]{1,4000}(/[1-9][0-9]{0,3999})?")
 
 
 class FileError(SpecgradError, ValueError):
-    """Raised for a file that is not what it should be; what it quotes of the file is one short line."""
+    """Raised by `operator` for a file that is not what it should be, as `text` says; what it quotes of the file is one
+    short line.
+    """
 
     def __init__(self, text: str, operator: str = "load") -> None:
         super().__init__(operator, quoted(text))

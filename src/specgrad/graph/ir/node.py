@@ -188,7 +188,7 @@ def bind_inputs(graph: Program, args: tuple[Any, ...]) -> dict[int, Value]:
 
 
 class Binder:
-    """`bind_inputs` for many calls: the path to every leaf is computed once."""
+    """`bind_inputs` for many calls of one `graph`: the path to every leaf is computed once."""
 
     def __init__(self, graph: Program) -> None:
         self.graph = graph

@@ -51,7 +51,8 @@ class PerGraph(Generic[Made]):
 class PerSize(Generic[Made]):
     """Cache of what `make` gives for the graph at each size, keyed by the symbolic sizes of the arguments alone.
 
-    The caller must check the arguments: nothing else of them is looked at where their sizes are known.
+    The caller must check the arguments: nothing else of them is looked at where their sizes are known. Arguments from
+    number `first` on are given.
     """
 
     def __init__(self, graph: Any, make: Callable[[Any], Made], *, first: int = 0) -> None:

@@ -41,7 +41,8 @@ class Polynomial:
 
     It adds, multiplies, and is divided by numbers. It has neither order nor equality nor truth, so a specification that
     looks at a value stops here instead of taking a branch. NotProvenError when all polynomials of one proof together
-    have more terms than `work` allows.
+    have more terms than `work` allows. `terms` map products of cells to coefficients; left[0] is how many more all of
+    them may have.
     """
 
     __slots__ = ("left", "terms")
@@ -159,7 +160,8 @@ class AdjointProof:
 class AdjointCheck:
     """Check of one node, that both its derivative rules are adjoint: recorded, and run on symbols and on numbers.
 
-    Raises NotProvenError where the rules read the output or are no compositions that a proof can be made for.
+    Raises NotProvenError where the rules read the output or are no compositions that a proof can be made for. `rules`
+    are those of `op` recorded, `constants` the arrays of its constant inputs, by name.
     """
 
     def __init__(self, op: Op, rules: Rules, constants: Mapping[str, Array]) -> None:

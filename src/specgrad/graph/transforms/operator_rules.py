@@ -13,7 +13,8 @@ from ..graph import Graph
 
 
 class Rules:
-    """Both derivative rules of one operator call, recorded in one builder, so that shared values are one node.
+    """Both derivative rules of one call of `op` with the parameters `params`, recorded in one builder, so that shared
+    values are one node.
 
     given: per argument its shape, an array or Index(shape), or a number. Those in `active` have a tangent (None: all
     but numbers and indices). The tangent `dy` and the cotangents `gargs` are variables, or None: zero.

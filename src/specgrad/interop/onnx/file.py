@@ -64,7 +64,10 @@ _DATA_FIELDS: dict[int, str] = {
 
 
 class ModelError(SpecgradError, ValueError):
-    """Raised for a model that is malformed, larger than its budget, or that reaches outside its folder."""
+    """Raised for a model that is malformed, larger than its budget, or that reaches outside its folder.
+
+    `text` says what is wrong; `operator` and `rule` as in `SpecgradError`.
+    """
 
     def __init__(self, text: str, operator: str = "from_onnx", rule: str | None = None) -> None:
         super().__init__(operator, one_line(text), rule=rule)

@@ -91,7 +91,10 @@ def _refuse_mutation(program: Any) -> None:
 
 
 class _Importer:
-    """State of one import: the exported program, the values so far, and the graph being built."""
+    """State of one import: the exported program, the values so far, and the graph being built.
+
+    `program` was exported from `module`, whose names parameters get.
+    """
 
     def __init__(self, program: Any, module: nn.Module) -> None:
         self.program = program
@@ -308,7 +311,9 @@ def _kind_of_tensor(value: Tensor) -> Any:
 
 
 class _Layers:
-    """Assigns calls to layers: a call of a module without children is a layer, and so is each call outside of those."""
+    """Assigns the calls of an exported `program` to layers: a call of a module without children is a layer, and so is
+    each call outside of those.
+    """
 
     def __init__(self, program: Any) -> None:
         stacks = [n.meta.get("nn_module_stack") or {} for n in program.graph.nodes]

@@ -34,7 +34,7 @@ Functions = Mapping[str, tuple[Fraction, str]]
 
 
 class ExecutionError(SpecgradError, ValueError):
-    """Raised for executions that a certificate cannot be about."""
+    """Raised for executions that a certificate cannot be about, as `text` says."""
 
     def __init__(self, text: str) -> None:
         super().__init__("arithmetic", text)
@@ -65,7 +65,7 @@ class Executions:
     functions: Functions = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entries that a certificate stores; `functions` only if there are any."""
+        """Return the entries that a certificate stores, the fields by name; `functions` only if there are any."""
         data = {name: value for name, value in asdict(self).items() if name != "functions"}
         functions = {name: [str(units), kind] for name, (units, kind) in self.functions.items()}
         return {**data, "functions": functions} if functions else data

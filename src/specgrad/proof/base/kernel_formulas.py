@@ -280,7 +280,10 @@ def _sum_of(*products: _Product) -> _Product:
 
 
 class _FormulaMatcher:
-    """Reads values of a graph as expressions in one node x; None stands for a value that depends on something else."""
+    """Reads values of a graph as expressions in one node x; None stands for a value that depends on something else.
+
+    With `any_number` the constant ANY, of either sign, stands for any number.
+    """
 
     def __init__(self, graph: Graph, x: int, any_number: bool = False) -> None:
         self.graph, self.any_number = graph, any_number

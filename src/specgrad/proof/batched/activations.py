@@ -192,7 +192,7 @@ def curve_lines(table: FunctionTable, low: Array, high: Array, read: int, least:
 
 
 class _LinesBelow:
-    """Lines below sign*f on first..last, points of the grid."""
+    """Lines below sign*f, f being that of `table`, on first..last, points of the grid."""
 
     def __init__(self, table: FunctionTable, sign: int, first: Array, last: Array) -> None:
         self.table, self.sign, self.first, self.last = table, sign, first, last

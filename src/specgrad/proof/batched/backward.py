@@ -183,8 +183,9 @@ def _to_rationals(x: Array, frac_bits: int) -> Array:
 
 
 class Ranges:
-    """Ranges of nodes on every leaf, int64 (leaves, cells); those of the whole box, (1, cells), if none
-    are narrower."""
+    """Ranges of the nodes of `layers` on every leaf, int64 (leaves, cells); those of the whole box, (1, cells), if none
+    are narrower.
+    """
 
     def __init__(self, layers: Layers) -> None:
         self.layers = layers
@@ -340,6 +341,9 @@ class BackwardPass:
     leaf     the leaf of every row
     slopes   relu -> (rows, cells): slopes of lower lines, over 2**SLOPE_FRAC_BITS, in place of the usual
     outer    pending coefficients of nodes' references; inner: of exact maps inside a layer
+    layers   the network in fixed point
+    ranges   those of its nodes on every leaf
+    bound    a lower bound per row, to which constants are added on the way
     """
 
     def __init__(self, layers: Layers, ranges: Ranges, leaf: Array, bound: Bound) -> None:

@@ -106,9 +106,11 @@ class LeafMargins:
 class Root(Replay):
     """A network on the box of a case: ranges and roundings that every leaf inherits.
 
-    tighten   nodes whose ranges backward bounds narrow, on the box and again on every leaf; None: all
-              inputs of nonlinear nodes
-    on_step   called in every loop; raises when the time is over
+    tighten     nodes whose ranges backward bounds narrow, on the box and again on every leaf; None: all inputs of
+                nonlinear nodes
+    on_step     called in every loop; raises when the time is over
+    low, high   the box, rational, in the input's shape
+    model       how executions round; None: float32, nodes merged or not
     """
 
     def __init__(
@@ -251,7 +253,7 @@ def _are_counts(x: Array) -> bool:
 
 
 class Batch:
-    """Some leaves, their ranges so far, and which of them hold no execution."""
+    """`count` leaves of `root`, their ranges so far, and which of them hold no execution."""
 
     def __init__(self, root: Root, count: int) -> None:
         self.root, self.count, self.layers = root, count, root.layers

@@ -159,8 +159,11 @@ class Replay:
     Nodes go by position alone: a name is for people, and a file may give two nodes the same one. ReplayError where the
     file lacks something, or an operator or number has no bound here.
 
-    slopes    of each relu and max_pool
-    tighten   nodes whose range is computed by backward bounds too, cell by cell
+    slopes      of each relu and max_pool
+    tighten     nodes whose range is computed by backward bounds too, cell by cell
+    low, high   the box, rational, in the input's shape
+    model       how executions round; None: float32, nodes merged or not
+    on_step     called at every node; raises when the time is over
     """
 
     def __init__(

@@ -34,7 +34,7 @@ Alternative = tuple[Array, Sequence[Fraction]]
 class CheckerInput:
     """One case of a certificate as input of the extracted checker: `text` is a line of integers.
 
-    ReplayError for what that checker has no words for.
+    ReplayError for what that checker has no words for. `case` is about `graph` and the executions `arithmetic`.
     """
 
     def __init__(self, graph: Graph, case: CaseProof, arithmetic: Executions) -> None:

@@ -48,12 +48,12 @@ class CheckerProgram:
         return f"{named}. It is not the one that make -C verified has built here, {WHO}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return path, digest and `is_built` as data."""
+        """Return JSON data: `path`, `sha256` of the program, and `is_built`."""
         return {"path": str(self.path), "sha256": self.digest, "is_built": self.is_built}
 
 
 class NoCheckerError(SpecgradError, OSError):
-    """Raised if the checker program is not installed."""
+    """Raised if the checker program is not installed; `text` says what to do."""
 
     def __init__(self, text: str) -> None:
         super().__init__("proven", text)

@@ -185,6 +185,7 @@ class ScalarNetwork:
 
     extra_nodes   linear nodes that a proof speaks of: they have cells too
     unit          e: roundings are relative to 2**e
+    low, high     the box, in the input's shape
     """
 
     def __init__(

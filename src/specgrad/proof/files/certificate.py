@@ -202,9 +202,10 @@ class Checked:
         return min(m for case in self.margins for m in case)
 
     def to_json(self, notes: Sequence[str] = ()) -> dict[str, Any]:
-        """Return what is proven as JSON data; margins are rounded towards 0.
+        """Return what is proven as JSON data: verdict, network, property, cases (box and alternatives), margin,
+        arithmetic, deployment.
 
-        `notes` are added as they are.
+        Margins are rounded towards 0. `notes` are added as they are, if there are any.
         """
         cases = [
             {
@@ -345,7 +346,11 @@ class OutOfTimeError(ReplayError):
 
 
 class OpenAlternativeError(ReplayError):
-    """Raised for an alternative that is not excluded, on the whole box or on a leaf."""
+    """Raised for an alternative that is not excluded, on the whole box or on a leaf.
+
+    It has the number of the `alternative` and the `margin` that was proven, which is not positive; `where` goes to the
+    text.
+    """
 
     def __init__(self, alternative: int, margin: Fraction, where: str = "") -> None:
         self.alternative, self.margin = alternative, margin
@@ -354,7 +359,7 @@ class OpenAlternativeError(ReplayError):
 
 
 class OpenLeafError(OpenAlternativeError):
-    """Raised for a leaf on which an alternative is not excluded."""
+    """Raised for a `leaf`, of a tree of splits of `graph`, on which an alternative is not excluded."""
 
     def __init__(self, graph: Graph, leaf: Leaf, alternative: int, margin: Fraction) -> None:
         self.leaf = leaf

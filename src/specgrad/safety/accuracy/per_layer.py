@@ -70,7 +70,9 @@ class LayerAccuracy:
     output: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the layer as JSON data; null stands for unbounded."""
+        """Return JSON data: layer, operator, shape, output, propagated, introduced, total, low, high and worst_index;
+        null stands for unbounded.
+        """
         numbers = {k: _finite_or_none(getattr(self, k)) for k in ("propagated", "introduced", "total", "low", "high")}
         described = {"layer": self.name, "operator": self.operator, "shape": list(self.shape), "output": self.output}
         return {**described, **numbers, "worst_index": list(self.worst_index)}
@@ -121,7 +123,9 @@ class Accuracy:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: a row per layer, unbounded nodes, notes, executions and seconds."""
+        """Return JSON data: `layers` (a row each), `unbounded` nodes, notes, deployment (the executions meant),
+        seconds.
+        """
         return {
             "layers": [layer.to_json() for layer in self.layers],
             "unbounded": list(self.unbounded),
@@ -181,7 +185,8 @@ def _check_inputs(graph: Graph, boxes: Sequence[Box]) -> None:
 
 
 class ErrorPropagation:
-    """Forward pass over a graph with known ranges: error bounds per node, each an array of the node's shape.
+    """Forward pass over a graph with known ranges, those of crown's forward pass `walked`: error bounds per node, each
+    an array of the node's shape.
 
     total    how far any value of a node may be from the exact one
     inside   of linear nodes: the part of it that came into their region, as the rest of the region sees it

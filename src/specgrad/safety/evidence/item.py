@@ -91,7 +91,9 @@ class Evidence:
         return next(item for item in self.items if item.name == name)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: verdict, model, digests of files, and each item with its details."""
+        """Return JSON data: verdict, model, digests of files, `items` with question, verdict, answer and details each,
+        versions, purpose, assumptions, notes.
+        """
         return {
             "verdict": self.verdict,
             "model": self.model,

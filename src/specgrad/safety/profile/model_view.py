@@ -87,9 +87,14 @@ class NodeView:
 class ModelView:
     """An untrusted model, read within limits, and what is known of its values.
 
-    model     the file as it is; `graph` is its graph with functions expanded
-    outside   what ONNX's own code says
-    refusal   why we could not walk its nodes; None: we could
+    model         the file as it is; `graph` is its graph with functions expanded
+    outside       what ONNX's own code says
+    refusal       why we could not walk its nodes; None: we could
+    shapes        of inputs that the file leaves open
+    digests       content of the side file, None: none
+    box           the ends between which every input cell lies, if said
+    byte_budget   the most that values may need
+    process       where ONNX's own code runs
     """
 
     def __init__(

@@ -78,7 +78,9 @@ class Profile:
         return "not checked" if rule.id in self.unchecked else "no finding"
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: verdict, every rule with its status, findings, what was not checked."""
+        """Return JSON data without the verdict: profile, caveat, model, digest, box, every rule with its status,
+        findings, notes, versions, and normalised (null here).
+        """
         rules = [
             {
                 "rule": r.id,

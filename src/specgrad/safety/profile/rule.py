@@ -48,7 +48,9 @@ class Finding:
     cure: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: the rule's data, the place, what is wrong and its cure."""
+        """Return JSON data: rule, severity, tag, source, version; node, index, operator and value of the place; `what`
+        is wrong, and its `cure`.
+        """
         data = {k: getattr(self, k) for k in ("rule", "severity", "tag", "source", "version")}
         where = {k: getattr(self.place, k) for k in ("node", "index", "operator", "value")}
         return {**data, **where, "what": self.what, "cure": self.cure}

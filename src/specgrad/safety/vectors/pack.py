@@ -80,7 +80,7 @@ class Pack:
     executions: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return all fields as JSON data, and what a pack does not show."""
+        """Return all fields as JSON data, by name, and `incompleteness`: what a pack does not show."""
         return {**vars(self), "incompleteness": INCOMPLETE}
 
 
@@ -158,7 +158,11 @@ def write_pack(
 
 
 def coverage(record: OperatorClasses, cases: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:
-    """Return the classes of an operator with the number of `cases` (index entries) of each, as JSON data."""
+    """Return JSON data about the classes of an operator: how many are `covered` by some of `cases` (index entries),
+    `listed`, and `missing`.
+
+    `classes` has an object each: type, zone, kind, text, and how many cases; 0 if none are given.
+    """
     rows: list[dict[str, Any]] = [
         {"type": kind, "zone": z.word, "kind": z.kind, "text": z.text, "cases": _count_cases(cases or (), kind, z.word)}
         for z in record.zones

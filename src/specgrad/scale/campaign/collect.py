@@ -54,7 +54,7 @@ class Collected:
         return "ok" if complete else "cannot tell"
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: kind, shards done and crashed, counts of verdicts by group, findings."""
+        """Return JSON data: kind, shards, done, crashed (numbers), rows, `counts` of verdicts by group, findings."""
         return {
             "kind": self.kind.name,
             "shards": self.shards,

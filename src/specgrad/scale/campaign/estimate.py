@@ -56,7 +56,11 @@ class Estimate:
         return self._core_hours_at(max(self.seconds.values(), default=0.0))
 
     def to_json(self, price: float | None = None) -> dict[str, Any]:
-        """Return the estimate as JSON data; `price` per core hour adds the cost."""
+        """Return JSON data: shards, those that were tried with their seconds, crashed, rows_per_shard, start_seconds,
+        core_hours and cost.
+
+        Hours and cost are least, mean and most; the cost is by `price` per core hour, null without it.
+        """
         hours = {"least": self.least, "mean": self.core_hours, "most": self.most}
         return {
             "shards": self.count,

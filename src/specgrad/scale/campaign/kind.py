@@ -35,7 +35,7 @@ class Finding:
     script: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: verdict, what, detail, how often, the script's file and the row."""
+        """Return JSON data: verdict, what, detail, times (how often), file (the script's; null: none) and row."""
         named = {"verdict": self.row["verdict"], "what": self.what, "detail": self.detail, "times": self.times}
         return {**named, "file": self.name or None, "row": dict(self.row)}
 
@@ -45,7 +45,7 @@ class Kind(ABC):
 
     Paths are relative to `home`, the folder of the spec; rows and identity have them as the spec does, so that a
     campaign is the same one wherever its folder is mounted. A subclass has a `name` and the KEYS that its spec may
-    have.
+    have; `given` are its values for them, and CampaignError is raised for what is missing or wrong.
     """
 
     name: ClassVar[str]

@@ -11,7 +11,10 @@ EPSILON = 1e-8  # added to the size of a gradient, so that none is divided by 0
 
 
 class Adam:
-    """Adam optimiser that ascends; step k = 0, 1, ... has the learning rate rate * decay**k."""
+    """Adam optimiser that ascends; step k = 0, 1, ... has the learning rate rate * decay**k.
+
+    It moves the tensors `parameters` in place.
+    """
 
     def __init__(self, parameters: Iterable[Tensor], rate: float, decay: float) -> None:
         self.parameters, self.rate, self.decay = list(parameters), rate, decay

@@ -136,7 +136,8 @@ class BoundJoint(BoundLayer):
 class BoundLinear(BoundLayer):
     """A layer that is jointly linear in its varying sources, the other arguments being constant.
 
-    args: a shape per argument that varies, a tensor or a number per constant one.
+    `args`: a shape per argument that varies, a tensor or a number per constant one; position, node and sources as in
+    `BoundLayer`.
     """
 
     def __init__(self, position: int, node: Node, sources: tuple[int, ...], args: Sequence[Any]) -> None:
@@ -424,7 +425,8 @@ class BoundUnary(BoundRelaxed):
 class BoundSelect(BoundRelaxed):
     """select(c, x, 0), as in derivatives: x where c surely holds, 0 where it surely does not, else between x and 0.
 
-    Where it is open the value is x or 0, so it lies between them.
+    Where it is open the value is x or 0, so it lies between them. `keeps` and `drops` are the masks of both; x is the
+    node `source`.
     """
 
     def __init__(self, position: int, node: Node, source: int, keeps: Array, drops: Array) -> None:
@@ -448,7 +450,7 @@ class BoundSelect(BoundRelaxed):
 class BoundMaxPool(BoundRelaxed):
     """The largest (or smooth largest) tap of every window; with_zero: 0 is one more tap, for a relu merged into it.
 
-    Lines have an axis of taps in front.
+    Lines have an axis of taps in front. The node `source` is pooled by `window`.
     """
 
     def __init__(self, position: int, node: Node, source: int, window: Window, with_zero: bool) -> None:
@@ -523,7 +525,10 @@ class BoundMaxPool(BoundRelaxed):
 
 
 class BoundReduceMax(BoundRelaxed):
-    """The largest cell over whole axes (amax): every cell along them is a tap."""
+    """The largest cell over whole axes (amax): every cell along them is a tap.
+
+    The node `source`, of this `shape`, is reduced.
+    """
 
     def __init__(self, position: int, node: Node, source: int, shape: Shape) -> None:
         super().__init__(position, node, (source,))

@@ -37,7 +37,10 @@ class InputBall:
 
 
 class BoundInputBall(BoundOpaque):
-    """Bound layer of an input that lies in a ball and in a box."""
+    """Bound layer of an input that lies in a ball and in a box.
+
+    The input is the `node` at `position` of the graph.
+    """
 
     cellwise = False
 

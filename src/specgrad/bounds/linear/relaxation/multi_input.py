@@ -38,7 +38,11 @@ def middle_and_radius(ends: Interval) -> tuple[Tensor, Tensor]:
 
 
 class BoundBilinear(BoundJoint):
-    """A product: linear in each of two sources, which may be the same node."""
+    """A product: linear in each of two sources, which may be the same node.
+
+    `args`: a shape per argument that varies, a tensor or a number for a constant one; position, node and sources as in
+    `BoundLayer`.
+    """
 
     def __init__(self, position: int, node: Node, sources: tuple[int, ...], args: Sequence[Any]) -> None:
         super().__init__(position, node, sources)
@@ -86,7 +90,11 @@ def _float64(x: Any) -> Tensor:
 
 
 class BoundMaximum(BoundJoint):
-    """Elementwise maximum or minimum of two arguments, of which one may be constant."""
+    """Elementwise maximum or minimum of two arguments, of which one may be constant.
+
+    `args`: a shape per argument that varies, a tensor or a number for a constant one; position, node and sources as in
+    `BoundLayer`.
+    """
 
     def __init__(self, position: int, node: Node, sources: tuple[int, ...], args: Sequence[Any]) -> None:
         super().__init__(position, node, sources)
@@ -126,7 +134,10 @@ class BoundMaximum(BoundJoint):
 
 
 class BoundScatter(BoundJoint):
-    """put(g, i), a scatter-add, whose indices i are undecided; g varies or is constant."""
+    """put(g, i), a scatter-add, whose indices i are undecided; g varies or is constant.
+
+    `gy` is the ball of g, `index` that of i; position, node and sources as in `BoundLayer`.
+    """
 
     def __init__(self, position: int, node: Node, sources: tuple[int, ...], gy: Ball, index: Ball) -> None:
         super().__init__(position, node, sources)

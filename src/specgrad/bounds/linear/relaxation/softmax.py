@@ -103,8 +103,9 @@ def match_shift_by_max(graph: Graph, i: int) -> tuple[int, ...] | None:
 
 
 class BoundSoftmax(BoundRelaxed):
-    """Softmax as one layer: every cell along the axis is a tap of every cell, so lines have an axis of taps
-    in front.
+    """Softmax as one layer: every cell along the axis is a tap of every cell, so lines have an axis of taps in front.
+
+    `node`, at `position`, is the last one of it; `parts` are all of them.
     """
 
     def __init__(self, position: int, node: Node, parts: SoftmaxNodes) -> None:

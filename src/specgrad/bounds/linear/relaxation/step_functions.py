@@ -80,8 +80,9 @@ def _flushed_to_zero(end: Tensor, side: int, tiny: float) -> Tensor:
 
 
 class BoundStep(BoundUnary):
-    """The layer of a node floor, ceil, round or sign, of one source; numbers below `tiny` in size may be read as
-    zero.
+    """The layer of a node floor, ceil, round or sign, of one source; numbers below `tiny` in size may be read as zero.
+
+    position and sources are as in `BoundLayer`.
     """
 
     def __init__(self, position: int, node: Node, sources: tuple[int, ...], tiny: float) -> None:

@@ -62,8 +62,10 @@ class LeafHint:
 class TreeProver:
     """Finds proofs of some alternatives of a case by one split tree.
 
-    boxes     float bounds of all their rows on boxes of inputs
-    numbers   the alternatives
+    boxes        float bounds of all their rows on boxes of inputs
+    numbers      the alternatives
+    forward      forward pass over the network on the box of the case
+    arithmetic   the executions meant; None: float32, fused
     """
 
     def __init__(self, forward: ForwardPass, case: Case, numbers: Sequence[int], boxes: Boxes, arithmetic: Any) -> None:

@@ -12,7 +12,7 @@ from specgrad.errors import SpecgradError, need
 
 
 class NoCertificateError(SpecgradError, ValueError):
-    """Raised if no certificate was found, with the reason; the property may hold all the same."""
+    """Raised if no certificate was found, with the reason, `text`; the property may hold all the same."""
 
     def __init__(self, text: str) -> None:
         super().__init__("prove", text)

@@ -87,7 +87,7 @@ class Narrowed(NamedTuple):
 
 
 class Boxes:
-    """Batched bounds of all rows of a case on parts of the box of one forward pass.
+    """Batched bounds of all rows of a case on parts of the box of one forward pass, `root`.
 
     rows, targets   a row excludes its alternative where row.y reaches the target
     owner           the alternative of every row
@@ -437,8 +437,10 @@ def add_splits(tree: Tree, parts: Tensor, node: int, cells: Tensor, points: Tens
 class OpenBoxes:
     """Boxes that no bound excludes: where they may violate the property, and where they are split.
 
-    best     the margin of every alternative; margins and a, of every row: its margin and its slopes over the inputs
-    losses   of every row: what it loses to the lines of hidden cells, by the inputs that make those wide
+    best        the margin of every alternative; margins and a, of every row: its margin and its slopes over the inputs
+    losses      of every row: what it loses to the lines of hidden cells, by the inputs that make those wide
+    low, high   their ends, (N, inputs)
+    owner       the alternative of every row
     """
 
     def __init__(

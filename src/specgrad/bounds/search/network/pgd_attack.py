@@ -58,7 +58,7 @@ class Run:
         return f"{self.who} {self.outcome}: {y}{', ...' if self.y.size > SHOWN else ''}"
 
     def to_json(self) -> dict[str, Any]:
-        """The run as a JSON object: who, outcome, and outputs y or the reason for none."""
+        """The run as a JSON object: `who`, `outcome`, and the outputs `y` or the `reason` for none."""
         data: dict[str, Any] = {"who": self.who, "outcome": self.outcome}
         data |= {} if self.y is None else {"y": self.y.tolist()}
         return data | ({"reason": self.reason} if self.reason else {})
@@ -106,7 +106,12 @@ class Counterexample:
         return [*map(str, self.runs), f"the exact outputs {exact}"]
 
     def to_json(self) -> dict[str, Any]:
-        """The counterexample as a JSON object: see the schema of `specgrad certify`."""
+        """The counterexample as a JSON object: `x`, `y`, `confirmed`, the runs of runtimes (`asked`),
+        `exact_outputs_break_it`.
+
+        Also `point`, exact decimals, where x had to be rounded, and `named`, the tensors of a VNN-LIB text, where it
+        names some.
+        """
         data: dict[str, Any] = {"x": self.x.tolist(), "y": self.y.tolist(), "confirmed": self.confirmed}
         data |= {"asked": [r.to_json() for r in self.runs], "exact_outputs_break_it": self.exactly}
         if self.rounded:

@@ -63,7 +63,9 @@ def narrowed(forward: ForwardPass, deadline: float, steps: int = 15, progress: P
 
 
 class Splitter:
-    """Chooses the split of every subproblem: candidates are scored, and the best few are tried."""
+    """Chooses the split of every subproblem: candidates are scored, and the best few are bounded by `bounder`: `tried`
+    of each kind, at most twice as many in all.
+    """
 
     def __init__(self, bounder: Bounder, tried: int = 3) -> None:
         self.bounder, self.tried, self.choices = bounder, tried, choices(bounder)

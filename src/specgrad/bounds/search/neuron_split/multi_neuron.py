@@ -43,8 +43,9 @@ RATE, DECAY = 0.097, 0.97  # of the steps on m, times its root mean square
 
 
 class BoundMultiNeuron(BoundJoint):
-    """relu(conv(x)) as one layer that reads x, bounded with one free vector m per row; `moved` is m's
-    optimised change.
+    """relu(conv(x)) as one layer that reads x, bounded with one free vector m per row; `moved` is m's optimised change.
+
+    relu is the node at that position of the network that `state` bounds; `rows` counts the rows.
     """
 
     def __init__(self, state: State, relu: int, rows: int) -> None:

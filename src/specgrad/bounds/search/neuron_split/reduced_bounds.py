@@ -23,7 +23,9 @@ from .subproblems import Bounder
 
 
 class FoldedBounds:
-    """Rigorous bounds of subproblems; holds what they share: the root's relaxations and intervals of unstable cells."""
+    """Rigorous bounds of subproblems of `bounder`, at the cells of its reduced network `folded`; holds what they share:
+    the root's relaxations and intervals of unstable cells.
+    """
 
     def __init__(self, bounder: Bounder, folded: ReducedNetwork) -> None:
         self.bounder, self.folded, self.state = bounder, folded, bounder.state

@@ -101,6 +101,8 @@ class ImprovedBounds:
 class ReducedNetwork:
     """The unstable cells of a relu network on one box, with everything else folded into constants; float32.
 
+    `state` has the intervals and layers of the whole network, `quick` its float32 bounds on the box.
+
     relus   (relu, its input, the flat open cells) in order; spans: where each stands among all cells
     """
 

@@ -114,7 +114,10 @@ class Stack:
 
 
 class _ReducedSearch:
-    """Branch and bound on the unstable relus of one network and box, for several rows with targets."""
+    """Branch and bound on the unstable relus of one network and box, for several rows with targets.
+
+    A row is proven where its bound, by `bounder`, is above its target; rows are (rows, outputs), targets (rows,).
+    """
 
     def __init__(self, bounder: Bounder, rows: Tensor, targets: Tensor) -> None:
         self.bounder, self.rows, self.targets = bounder, rows, targets

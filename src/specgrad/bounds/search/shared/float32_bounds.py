@@ -97,7 +97,10 @@ class QuickLines:
 
 
 class FastBackward:
-    """Non-rigorous backward bounds on one box in float32; objectives have one row per box: (boxes, *shape)."""
+    """Non-rigorous backward bounds on one box in float32; objectives have one row per box: (boxes, *shape).
+
+    `state` has the layers and intervals.
+    """
 
     def __init__(self, state: State) -> None:
         self.state = state

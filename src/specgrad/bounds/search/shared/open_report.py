@@ -84,7 +84,12 @@ class OpenReport:
         return said + ([f"{cells} cell{'s' * (cells > 1)} of {'layers' if cells > 1 else 'a layer'}"] if cells else [])
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON data; `box` lists the inputs that were split, with their ends."""
+        """Return JSON data: `problems`, `rate`, `settled` (share of the box), `seconds_more`, `rounding`, `margin`,
+        `box` and `layer`.
+
+        `box` lists the inputs that were split, each with its low and high end; `layer` has name and share of the
+        largest loss. null where nothing is known.
+        """
         data: dict[str, Any] = {"problems": self.problems, "rate": self.rate, "settled": self.settled}
         data |= {"seconds_more": self.more, "rounding": self.rounding}
         data["margin"] = None if self.part is None or not math.isfinite(self.part.margin) else self.part.margin

@@ -140,7 +140,7 @@ def _case_trees(data: Any, k: int, count: int, reader: _SplitReader) -> tuple[tu
 
 
 class _SplitReader:
-    """Reads splits by the node names of one network."""
+    """Reads splits by the node names of one network, `graph`; SplitsError for what does not fit it."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

@@ -143,7 +143,10 @@ def shadowed_name(graph: GraphProto, outside: Iterable[str] = ()) -> str | None:
 
 
 class Importer:
-    """State of one import: the graph being built, the values so far, and the remaining byte budget."""
+    """State of one import: the graph being built, the values so far, and the remaining byte budget.
+
+    External data lie in `folder` (None: there is none); `graph` is the file's, `opset` the version of its operators.
+    """
 
     def __init__(self, folder: Path | None, budget: ByteBudget, graph: GraphProto, opset: int) -> None:
         self.folder = folder

@@ -41,7 +41,10 @@ FIELDS = {
 
 
 class OnnxNode:
-    """A node with the schema version in force, for its converter; attributes must all be read or are refused."""
+    """A node with the schema version in force, for its converter; attributes must all be read or are refused.
+
+    `importer` has the values so far; `version` is that of the schema. Refused: one attribute given twice.
+    """
 
     def __init__(self, importer: Importer, node: NodeProto, version: int) -> None:
         self.importer = importer

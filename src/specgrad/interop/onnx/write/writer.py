@@ -21,7 +21,7 @@ TYPES = {np.dtype(t): code for t, code in (("f2", 10), ("f4", 1), ("f8", 11), ("
 class Writer:
     """State of one export: the ONNX nodes and constants so far.
 
-    Emitters add nodes and return the name of the result.
+    Emitters add nodes and return the name of the result. Numbers of `graph` are written as `dtype`.
     """
 
     def __init__(self, graph: Graph, dtype: np.dtype[Any]) -> None:

@@ -17,7 +17,7 @@ from ..model_view import ModelView, NodeView
 
 
 class Draft:
-    """The copy, what is known of the original's values, and how often each kind of change was made."""
+    """The copy of `model`, what is known of the original (`view`), and how often each kind of change was made."""
 
     def __init__(self, view: ModelView, model: onnx.ModelProto) -> None:
         self.view, self.model = view, onnx.ModelProto()

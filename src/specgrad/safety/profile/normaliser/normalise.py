@@ -52,7 +52,9 @@ class Normalised:
         return json.dumps(self.digests, indent=2) + "\n"
 
     def to_json(self, file: str, before: Profile) -> dict[str, Any]:
-        """Return the changes as JSON data, with the name of the file and the profile of the model before."""
+        """Return JSON data: `file` (its name), `changes` by kind, how their meaning is `shown`, and `before`: verdict,
+        digest and findings by rule of the model before.
+        """
         counts = Counter(f.rule for f in before.findings)
         said = {"file": file, "changes": dict(self.changes), "shown": PROVEN_TEXT}
         return {**said, "before": {"verdict": before.verdict, "digest": before.digest, "findings": dict(counts)}}
