@@ -18,31 +18,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...graph.graph import CONSTANT, Graph, Node, NumberArg
-from ...ops.elementwise import DIV, EXP, MUL, SELECT, STOP_GRADIENT, SUB
-from ...ops.layout import BROADCAST, RESHAPE, SUM
-from ...ops.max_pool import AMAX
+from ...graph.graph import Graph, Node
+from ...ops.elementwise import DIV
 from ...scalar import Array
 from ..arithmetic import Arithmetic, growth
 from ..ball import SLACK, Ball
 from ..context import Context
 from ..slack_constants import U, long_slack
-from .normalisation import source_of
 from .softmax import EXPONENT, exponential_error, lost_below
-
-
-@dataclass(frozen=True)
-class Softmax:
-    """A softmax, by positions.
-
-    difference   of x less a number of its row
-    axes         along which
-    seen         of a constant, 1 where a cell counts and 0 where it does not; None: all count
-    """
-
-    difference: int
-    axes: tuple[int, ...]
-    seen: int | None = None
+from .softmax_pattern import Softmax, softmax_at
 
 
 @dataclass(eq=False)
@@ -133,100 +117,7 @@ def shares_of(graph: Graph) -> Shares:
 
     >>> import specgrad as sg
     >>> shares_of(sg.trace(sg.softmax, (2, 8))).layers
-    {10: Softmax(difference=5, axes=(1,), seen=None)}
+    {10: Softmax(x=0, difference=5, axes=(1,), seen=None)}
     """
-    layers = {}
-    for i, node in enumerate(graph.nodes):
-        if node.op is DIV and len(node.operands()) == 2:
-            layer = _softmax_at(graph, node)
-            if layer is not None:
-                layers[i] = layer
-    return Shares(layers)
-
-
-def _softmax_at(graph: Graph, node: Node) -> Softmax | None:
-    """Return the softmax whose quotient is `node`; None for another quotient."""
-    e, other = node.operands()
-    total = source_of(graph, other)
-    if graph.nodes[total].op is not SUM or graph.nodes[total].operands() != (e,):
-        return None
-    axes = tuple(graph.nodes[total].params["axes"])
-    exponent = _shown_exponent(graph, e)
-    if exponent is None or not _is_along(graph, other, graph.nodes[e].shape, axes):
-        return None
-    below, seen = exponent
-    difference = graph.nodes[below]
-    if difference.op is not SUB or len(difference.operands()) != 2:
-        return None
-    x, shift = difference.operands()
-    if not _is_along(graph, shift, difference.shape, axes) or not _is_largest(graph, shift, x, axes, seen):
-        return None
-    return Softmax(below, axes, seen)
-
-
-def _shown_exponent(graph: Graph, e: int) -> tuple[int, int | None] | None:
-    """Return (d, None) if node e is exp(d), (d, s) if it is exp(d*s) where the constant s is 1, and 0 elsewhere."""
-    node = graph.nodes[e]
-    if node.op is EXP:
-        return node.operands()[0], None
-    if node.op is not SELECT or node.args[2] != NumberArg(0):
-        return None
-    seen, at = node.args[:2]
-    if not isinstance(seen, int) or not isinstance(at, int) or graph.nodes[at].op is not EXP:
-        return None
-    product = graph.nodes[graph.nodes[at].operands()[0]]
-    if graph.nodes[seen].op is not CONSTANT or product.op is not MUL or product.args[1] != seen:
-        return None
-    if not np.isin(np.asarray(graph.constants[seen], float), (0, 1)).all():
-        return None
-    return product.operands()[0], seen
-
-
-def _is_along(graph: Graph, at: int, shape: Sequence[int], axes: Sequence[int]) -> bool:
-    """Return whether node `at` broadcasts one number along these axes of a shape, and has cells of its own along the
-    others.
-    """
-    node = graph.nodes[at]
-    kept = tuple(1 if a in axes else n for a, n in enumerate(shape))
-    return node.op is BROADCAST and graph.nodes[node.operands()[0]].shape == kept
-
-
-def _is_largest(graph: Graph, at: int, x: int, axes: tuple[int, ...], seen: int | None) -> bool:
-    """Return whether node `at` is the maximum of node x along these axes, or of the cells that `seen` shows, others
-    being lowered to the smallest.
-    """
-    while graph.nodes[at].op in (BROADCAST, STOP_GRADIENT, RESHAPE):
-        (at,) = graph.nodes[at].operands()
-    top = graph.nodes[at]
-    if top.op is not AMAX or tuple(top.params["axes"]) != axes:
-        return False
-    (of,) = top.operands()
-    if seen is None:
-        return of == x
-    chosen = graph.nodes[of]
-    return (
-        chosen.op is SELECT and chosen.args[0] == seen and chosen.args[1] == x and _is_smallest(graph, chosen, x, axes)
-    )
-
-
-def _is_smallest(graph: Graph, chosen: Node, x: int, axes: tuple[int, ...]) -> bool:
-    """Return whether what a node chooses beside x is the smallest cell of its row of x along `axes`: -max(-x).
-
-    The smallest of other cells may lie above all that count in a row.
-    """
-    at, times = chosen.args[2], 0
-    while isinstance(at, int) and (graph.nodes[at].op in (BROADCAST, RESHAPE) or _negates(graph.nodes[at])):
-        if graph.nodes[at].op is BROADCAST and not _is_along(graph, at, graph.nodes[x].shape, axes):
-            return False
-        times += _negates(graph.nodes[at])
-        at = graph.nodes[at].operands()[0]
-    if not isinstance(at, int) or graph.nodes[at].op is not AMAX or times % 2 == 0:
-        return False
-    (of,) = graph.nodes[at].operands()
-    along = tuple(graph.nodes[at].params["axes"]) == axes
-    return along and _negates(graph.nodes[of]) and graph.nodes[of].operands()[0] == x
-
-
-def _negates(node: Node) -> bool:
-    """Return whether a node multiplies by -1."""
-    return node.op is MUL and node.args[1] == NumberArg(-1)
+    found = {i: softmax_at(graph, i) for i, node in enumerate(graph.nodes) if node.op is DIV}
+    return Shares({i: layer for i, layer in found.items() if layer is not None})

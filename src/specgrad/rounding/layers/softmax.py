@@ -13,15 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...graph.graph import Graph, NumberArg
+from ...graph.graph import Graph
 from ...op import run_spec
-from ...ops.elementwise import DIV, EXP, MUL, STOP_GRADIENT, SUB
-from ...ops.layout import BROADCAST, PERMUTE, RESHAPE, SUM
-from ...ops.max_pool import AMAX
+from ...ops.layout import PERMUTE, RESHAPE
 from ...scalar import Array
 from ..arithmetic import Arithmetic, growth
 from ..slack_constants import SLACK, U, long_slack
-from .normalisation import by_group, is_given, source_of, value_at
+from .normalisation import by_group, is_given, value_at
+from .softmax_pattern import softmax_at
 from .statistics import tree_error
 
 FAR = -128.0
@@ -95,54 +94,10 @@ def softmax_of(graph: Graph) -> SoftmaxLayer | None:
     while graph.nodes[at].op in (RESHAPE, PERMUTE):
         chain.append(at)
         (at,) = graph.nodes[at].operands()
-    core = _quotient_at(graph, at)
-    return None if core is None else SoftmaxLayer(*core, tuple(reversed(chain)))
-
-
-def _quotient_at(graph: Graph, at: int) -> tuple[int, tuple[int, ...]] | None:
-    """Return (position of x, axes) if node `at` is e/sum(e), or e*(1/sum(e)), with e = exp(x - max x)."""
-    node = graph.nodes[at]
-    if node.op not in (DIV, MUL) or len(node.operands()) != 2:
+    core = softmax_at(graph, at)
+    if core is None or core.seen is not None or not is_given(graph, core.x):
         return None
-    for e, other in [node.operands(), node.operands()[::-1]][: 1 if node.op is DIV else 2]:
-        total = source_of(graph, other)
-        if node.op is MUL:
-            below = graph.nodes[total]
-            if below.op is not DIV or not isinstance(below.args[0], NumberArg) or below.args[0].value != 1:
-                continue
-            total = source_of(graph, below.operands()[0])
-        if graph.nodes[total].op is not SUM or graph.nodes[total].operands() != (e,):
-            continue
-        axes = tuple(graph.nodes[total].params["axes"])
-        x = _shifted(graph, e, axes)
-        if x is not None and _is_along(graph, other, graph.nodes[e].shape, axes):
-            return x, axes
-    return None
-
-
-def _shifted(graph: Graph, e: int, axes: tuple[int, ...]) -> int | None:
-    """Return the position of x if node e is exp(x - max x), the maximum along these axes, and x is given."""
-    if graph.nodes[e].op is not EXP:
-        return None
-    node = graph.nodes[graph.nodes[e].operands()[0]]
-    if node.op is not SUB or len(node.operands()) != 2:
-        return None
-    x, shift = node.operands()
-    at = shift
-    while graph.nodes[at].op in (BROADCAST, STOP_GRADIENT, RESHAPE):
-        (at,) = graph.nodes[at].operands()
-    top = graph.nodes[at]
-    same = top.op is AMAX and top.operands()[0] == x and tuple(top.params["axes"]) == axes
-    return x if same and _is_along(graph, shift, node.shape, axes) and is_given(graph, x) else None
-
-
-def _is_along(graph: Graph, at: int, shape: Sequence[int], axes: Sequence[int]) -> bool:
-    """Return whether node `at` has this shape, and holds one number along these axes and no other ones."""
-    kept = tuple(1 if a in axes else n for a, n in enumerate(shape))
-    node = graph.nodes[at]
-    if node.op is BROADCAST:
-        return bool(graph.nodes[node.operands()[0]].shape == kept)
-    return bool(node.shape == kept or math.prod(shape[a] for a in axes) == 1)
+    return SoftmaxLayer(core.x, core.axes, tuple(reversed(chain)))
 
 
 def softmax_rows(graph: Graph, layer: SoftmaxLayer, inputs: Sequence[Array]) -> SoftmaxRows:
