@@ -1,0 +1,71 @@
+"""The oracle of benchmarks/compare_mutants.py: some of its pairs, and verdicts that are wrong, which it must see."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import specgrad.check
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+pytest.importorskip("torch")
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+BY_ONNXRUNTIME = [15, 18, 20, 23, 25, 28]  # a tool's own package need not be here
+MUTANTS = [1, 2, 6, 7, 11, 12, 16, 17]
+
+
+@pytest.fixture
+def oracle(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import compare_mutants
+
+    yield compare_mutants
+    for name in ("compare_mutants", "mutant_judges", "mutant_networks", "mutations", "zoo_files", "zoo_inputs"):
+        sys.modules.pop(name, None)
+
+
+def lines(oracle: Any, numbers: list[int]) -> list[dict[str, Any]]:
+    return [oracle.line_of(number, 60) for number in numbers]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_pair_is_wrong(oracle: Any) -> None:
+    found = [line for line in lines(oracle, BY_ONNXRUNTIME + MUTANTS) if line["verdict"] != "no pair"]
+    assert len(found) > 8
+    assert [line for line in found if "wrong" in line or "judge" in line] == []
+    assert {line["verdict"] for line in found} >= {"same", "differs"}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("lie", ["same", "same within rounding"])
+def test_a_false_same_is_seen(oracle: Any, lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where networks differ by more than 16 roundings of every constant; a moved weight may be less."""
+    honest = {line["pair"]: line for line in lines(oracle, MUTANTS) if line["verdict"] == "differs"}
+    compare = specgrad.check.compare
+    monkeypatch.setattr(specgrad.check, "compare", lambda *a, **k: replace(compare(*a, **k), verdict=lie))
+    told = {line["pair"]: line for line in lines(oracle, list(honest))}
+    large = [k for k, line in honest.items() if line["apart"] > (1e-8 if lie == "same" else 1e-3)]
+    assert len(large) > 3
+    assert [k for k in large if "wrong" not in told[k]] == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_false_difference_is_seen(oracle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A difference that is said to be a thousandth larger than it is."""
+    compare = specgrad.check.compare
+
+    def told(*args: Any, **given: Any) -> Any:
+        done = compare(*args, **given)
+        larger = [replace(p, lower=p.lower * 1.001, upper=p.upper * 1.001) for p in done.points]
+        return replace(done, points=tuple(larger))
+
+    honest = [line["pair"] for line in lines(oracle, MUTANTS) if line.get("apart", 0) > 1e-3]
+    monkeypatch.setattr(specgrad.check, "compare", told)
+    assert len(honest) > 3
+    assert [line["pair"] for line in lines(oracle, honest) if "wrong" not in line] == []
