@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import specgrad as sg
 from specgrad.check import ConformanceError, assert_conforms
 from specgrad.check.kernels.arrays import ARRAYS, GUARD, hand_out
 from specgrad.check.kernels.draw_inputs import KINDS, InputShapes
+from specgrad.check.kernels.failure_text import _number
 from specgrad.check.kernels.reference import Reference
 from specgrad.check.verdicts.defined_values import defines_infinities, defines_nan
 from specgrad.check.verdicts.judge import is_exact_on_integers
@@ -133,7 +135,10 @@ def test_integers_leave_no_allowance_while_sums_are_short_numbers() -> None:
             False,
             False,
         ]
-    others = {"mean": np.mean, "exp": np.exp, "quotient": lambda x: x / 2}
+    shifted = sg.trace(lambda x: sg.cumsum(sg.concat([sg.fill(x[:1], 1), x[:-1]], 0), 0), (3,))
+    inside, beyond = (np.array([top, 1, 1]) for top in (2.0**24 - 3, 2.0**24))
+    assert [is_exact_on_integers(shifted, [x], Arithmetic()) for x in (inside, beyond)] == [True, False]
+    others = {"mean": np.mean, "exp": np.exp, "quotient": lambda x: x / 2, "halves": lambda x: x + sg.fill(x, 0.5)}
     for f in others.values():
         assert not is_exact_on_integers(sg.trace(f, (4,)), [np.ones(4)], Arithmetic())
 
@@ -462,6 +467,18 @@ def test_a_script_lays_memory_out_as_it_was(layout: str, tmp_path: Path) -> None
     assert float(got) == 1.5 * float(must) != 0
 
 
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_numbers_are_written_as_they_are(kind: Any) -> None:
+    """Without a warning: 2**24 lies beyond float16."""
+    values = np.array([0.0, -0.0, 1.0, -3.0, 0.1, 6e-8, 2048.0, 65504.0, np.inf, -np.inf, np.nan], kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        texts = [_number(v) for v in values]
+    assert texts[:5] == ["0", "-0.0", "1", "-3", "0.1"]
+    again = np.array([float(t) for t in texts], kind)
+    assert np.array_equal(again.view(np.uint8), values.view(np.uint8))
+
+
 def test_inputs_of_many_numbers_are_saved(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(20, 20)).astype(F32)
     with pytest.raises(ConformanceError) as caught:
@@ -474,6 +491,7 @@ def test_inputs_of_many_numbers_are_saved(tmp_path: Path) -> None:
 def test_it_needs_numpy_alone() -> None:
     code = """
 import sys
+import warnings
 import numpy as np
 from specgrad.check import assert_conforms
 assert_conforms(lambda x: x + x, lambda x: x * 2, inputs={"x": ("N", 3)})

@@ -12,7 +12,7 @@ import torch
 
 import specgrad as sg
 from specgrad.check.conform.cell_sample import TILES, CellSampler, Selection, edges
-from specgrad.check.conform.cropped_reference import OutputReference, read_cells
+from specgrad.check.conform.cropped_reference import MAX_COST, OutputReference, read_cells
 from specgrad.check.conform.error_boxes import error_boxes
 from specgrad.check.conform.sampled import SampledReference
 from specgrad.check.verdicts.judge import expected_balls
@@ -193,6 +193,25 @@ def test_every_corner_and_every_edge_is_in_a_selection() -> None:
             assert seen[i, :, k].all()
     assert all(seen[i].any() for i in edges(70))
     assert all(seen[:, :, k].any() for k in edges(90))
+
+
+@pytest.mark.parametrize("sorts", [("free", "whole"), ("whole", "interval", "whole"), ("free", "free", "whole")])
+def test_no_selection_of_edges_comes_twice(sorts: Any) -> None:
+    """Beside axes that are whole the first, the last and the drawn cells are the same."""
+    shape = (51, 300, 7)[: len(sorts)]
+    positions = [[p.tolist() for p in s.positions] for s in CellSampler(shape, sorts, 0).always()]
+    assert all(a not in positions[:k] for k, a in enumerate(positions))
+    assert all(any(i in p[sorts.index("free")] for p in positions) for i in edges(51) if "free" in sorts)
+
+
+def test_edges_leave_room_for_what_is_drawn() -> None:
+    """A transposed convolution whose edges cost most of a sample: of drawn cells there is half as much still."""
+    graph = sg.trace(lambda x, w: sg.conv_transpose(w, None, x), (1, 32, 16, 32, 64), (32, 16, 3, 5, 7))
+    (one,) = SampledReference(graph).outputs
+    made = [(s.draws, c.cost) for s, c in one.selections(4096, 0) if c is not None]
+    drawn, at_edges = [c for n, c in made if n], [c for n, c in made if not n]
+    assert sum(at_edges) + max(drawn) > MAX_COST / 2
+    assert MAX_COST / 2 - max(drawn) < sum(drawn) <= MAX_COST / 2
 
 
 @pytest.mark.parametrize("sorts", [("free", "free"), ("free", "interval"), ("interval", "interval"), ("free", "whole")])

@@ -71,7 +71,16 @@ class CellSampler:
         self.random = np.random.default_rng(seed)
 
     def always(self) -> Iterator[Selection]:
-        """Yield selections with every corner, border and tile edge, the last cell of all axes first."""
+        """Yield selections with every corner, border and tile edge, the last cell of all axes first; none twice."""
+        seen = set()
+        for selection in self._edge_selections():
+            key = tuple(p.tobytes() for p in selection.positions)
+            if key not in seen:
+                yield selection
+            seen.add(key)
+
+    def _edge_selections(self) -> Iterator[Selection]:
+        """Yield what `always` does; where all other axes are whole, the same for their first, last and drawn cells."""
         ends = [self._ends(n, sort) for n, sort in zip(self.shape, self.sorts, strict=True)]
         for corner in product(*(reversed(e) for e in ends)):
             yield Selection(tuple(corner))

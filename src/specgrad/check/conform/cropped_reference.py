@@ -19,7 +19,7 @@ from specgrad.window.footprint import Box, BoxRule, lengths, whole
 
 from .cell_sample import CellSampler, Selection, Sort
 
-MAX_COST = 2**25  # cells of all nodes that a sample computes: a few seconds
+MAX_COST = 2**25  # cells of all nodes that a sample computes: a few seconds; edges leave half as many to what is drawn
 MAX_WHOLE = 2**21  # beyond so many cells of all nodes, a sample is judged
 MUCH_MORE = 8  # times the cost of a cell: axes that take less together are taken whole
 MULTIPLY_ADDS = 16  # that count as one cell
@@ -122,7 +122,7 @@ class OutputReference:
         drawn = sampler.drawn(width)
         cropped = self.crop(drawn)
         yield drawn, cropped
-        spent, placed, count = cropped.cost, drawn.placed, 1
+        spent, of_drawn, placed, count = cropped.cost, cropped.cost, drawn.placed, 1
         for selection in sampler.always():
             cropped = self.crop(selection)
             fits = spent + cropped.cost <= MAX_COST
@@ -131,9 +131,10 @@ class OutputReference:
         while placed < cells and count < MAX_DRAWN:
             drawn = sampler.drawn(width)
             cropped = self.crop(drawn)
-            spent, placed, count = spent + cropped.cost, placed + drawn.placed, count + 1
-            if spent > MAX_COST:
+            spent, of_drawn = spent + cropped.cost, of_drawn + cropped.cost
+            if spent > MAX_COST and of_drawn > MAX_COST // 2:
                 return
+            placed, count = placed + drawn.placed, count + 1
             yield drawn, cropped
 
     def _width(self, cells: int) -> int:

@@ -179,5 +179,6 @@ def _number(value: Any) -> str:
     """Return `value`, a NumPy scalar, as source text that restores it: 3, 0.5, nan."""
     if value.dtype.kind != "f" or not np.isfinite(value):
         return str(value.item())
-    whole = value == np.rint(value) and abs(value) < 2**24 and not (value == 0 and np.signbit(value))
-    return str(int(value)) if whole else str(value)
+    number = float(value)  # 2**24 is no number of float16
+    whole = number.is_integer() and abs(number) < 2**24 and not (number == 0 and np.signbit(value))
+    return str(int(number)) if whole else str(value)

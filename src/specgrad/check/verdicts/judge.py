@@ -103,7 +103,9 @@ SUMS_OF_PRODUCTS = (
     "scatter",
     "cumsum",
 )
-MOVES_OF_CELLS = ("reshape", "permute", "slice", "pad", "concat", "broadcast", "neg", "take", "gather", "stop_gradient")
+MOVES_OF_CELLS = (
+    "reshape", "permute", "slice", "pad", "concat", "broadcast", "neg", "take", "gather", "fill", "stop_gradient",
+)  # fmt: skip
 LARGEST_OF_CELLS = ("relu", "maximum", "max_pool", "amax", "abs")
 
 
