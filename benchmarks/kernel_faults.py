@@ -6,15 +6,15 @@ Most are made from the right result, in place where they are local, so that no f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, product
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernel_operations import Operation
+from kernel_operations import Conv, Operation
 
 TILE = 64
 CHUNK = 2**24  # cells that are compared at once
@@ -293,16 +293,30 @@ def _short_taps(op: Operation, given: list[Tensor], y: Tensor) -> Tensor:
     """Return a convolution whose sums over taps are rounded, in the first item of the batch alone."""
     x, w, *bias = given
     assert op.taps is not None
-    f, total = op.taps.function(), torch.zeros((1, *y.shape[1:]))
-    for tap in range(math.prod(op.taps.kernel)):
-        one = torch.zeros_like(w).flatten(2)
-        one[..., tap] = w.flatten(2)[..., tap]
-        total = _short(total.add_(f(x[:1], one.view(w.shape))))
+    total = torch.zeros((1, *y.shape[1:]))
+    for tap in product(*map(range, op.taps.kernel)):
+        total = _short(total.add_(_of_one_tap(op.taps, x[:1], w, tap, y.shape[2:])))
     for b in bias:
         total = _short(total + b.view(-1, *[1] * (y.ndim - 2)))
     answer = y.clone()
     answer[:1] = total
     return answer
+
+
+def _of_one_tap(taps: Conv, x: Tensor, w: Tensor, tap: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    """Return what one tap adds to a convolution of these output sizes: a convolution with a single tap."""
+    alone = w[(..., *(slice(t, t + 1) for t in tap))].contiguous()
+    one = replace(taps, stride=1, padding=0, dilation=1, extra=0).function()
+    ways = (taps.stride, taps.padding, taps.dilation)
+    stride, padding, apart = ([k] * len(tap) if isinstance(k, int) else k for k in ways)
+    first = [t * d for t, d in zip(tap, apart, strict=True)]
+    reads = x.shape[2:] if taps.transposed else sizes
+    places = (..., *(slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(first, reads, stride, strict=True)))
+    if not taps.transposed:
+        return one(F.pad(x, [p for p in reversed(padding) for _ in range(2)])[places], alone)
+    total = torch.zeros((1, taps.cout, *(n + 2 * p for n, p in zip(sizes, padding, strict=True))))
+    total[places] = one(x, alone)
+    return total[(..., *(slice(p, p + n) for n, p in zip(sizes, padding, strict=True)))]
 
 
 def faults(

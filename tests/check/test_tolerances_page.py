@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import runpy
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 import kernel_tolerances as bench
-from kernel_faults import close, faults
+from kernel_faults import _of_one_tap, close, faults
 from kernel_operations import Operation, operations
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +61,23 @@ def test_a_dropped_term_and_short_sums_by_hand() -> None:
     less[:, -1, -1, -1] = 0
     made = {f.name: f.wrong.clone() for f in faults(conv, [x, w], conv.function(x, w), 0)}
     torch.testing.assert_close(made["last term dropped"], conv.function(x, less), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", [op for op in SMALL if op.taps is not None], ids=lambda op: op.name)
+def test_taps_add_up(op: Operation) -> None:
+    """One tap at a time, without a rounding: the convolution, however it strides, pads and dilates."""
+    if op.name.startswith("separable"):
+        return
+    x, w, *_ = (t.double() for t in op.draw(0))
+    assert op.taps is not None
+    wanted = op.taps.function()(x[:1], w)
+    places = itertools.product(*map(range, op.taps.kernel))
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = sum(_of_one_tap(op.taps, x[:1], w, tap, wanted.shape[2:]) for tap in places)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    torch.testing.assert_close(found, wanted)
 
 
 def test_tolerances_as_pytorch_has_them() -> None:

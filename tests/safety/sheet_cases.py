@@ -353,14 +353,14 @@ def _(name: str, rng: Rng, spread: int, share: float) -> Case:
     k = 9 if name == "GlobalAveragePool" else int(rng.integers(2, 7))
     how = {"shapes": {"X": (1, 2, 3, 3)}} if k == 9 else {"shapes": {"X": (3, k)}, "constants": {"axes": INT([1])}}
     made = simple(name, rng, spread, share, **how)
-    made.env.update({"k": k, "P": top(*sizes(made, "X")) * k * k})
+    made.env.update({"k": k, "P": top(*sizes(made, "X")) * k})
     return made
 
 
 @case("Mean")
 def _(name: str, rng: Rng, spread: int, share: float) -> Case:
     made = simple(name, rng, spread, share, {"A": (5,), "B": (5,)}, function=lambda a, b: (a + b) / 2)
-    made.env["P"] = top(*sizes(made, "A", "B")) * 4
+    made.env["P"] = top(*sizes(made, "A", "B")) * 2
     return made
 
 

@@ -61,10 +61,12 @@ class Expansion:
     size         the sum of the absolute values of its terms
     least_size   what a radius of another factor is multiplied by: abs(value), or over a box its largest size
     most         an upper bound of every partial result, in whichever order factors and terms are taken: the expression
-                 with every factor f replaced by max(1, abs(f)). One number for all cells where that is enough
+                 with every factor f replaced by max(1, abs(f)), and every product of divisors. One number for all
+                 cells where that is enough
     count        roundings that a term may have met in the region
     group        name of the layer in which it was computed
     stores       stores that it may have met, and what they are relative to
+    divided      what the divisors b of a term come to, as a product of max(1, abs(b)); None: unknown
     """
 
     group: str
@@ -74,6 +76,12 @@ class Expansion:
     most: Array
     count: RoundingCount
     stores: Stores = Stores()
+    divided: float | None = None
+
+    @property
+    def divisors(self) -> float:
+        """Return an upper bound of every product of divisors of one term; at least 1."""
+        return float(np.max(self.most, initial=1.0)) if self.divided is None else self.divided
 
 
 @dataclass(frozen=True, eq=False)

@@ -201,10 +201,12 @@ class Context:
             return e
         if is_index:
             nothing = np.zeros(ball.shape)
-            return Expansion(self.call.group, nothing, ball.value, ball.value, np.array(1.0), RoundingCount())
+            one = np.array(1.0)
+            return Expansion(self.call.group, nothing, ball.value, ball.value, one, RoundingCount(), divided=1.0)
         constant = bool(self.call.kinds) and self.call.kinds[k] == "constant"
         count = RoundingCount() if constant else region_input(key, ball.value.size)
-        return Expansion(self.call.group, ball.radius, ball.size, np.abs(ball.value), at_least_1(ball.size), count)
+        least, most = np.abs(ball.value), at_least_1(ball.size)
+        return Expansion(self.call.group, ball.radius, ball.size, least, most, count, divided=1.0)
 
     def mark_undecided(self, where: Array) -> None:
         """Record the current node as undecided if any cell of `where` is true."""

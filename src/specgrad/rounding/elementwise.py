@@ -21,7 +21,16 @@ from .arithmetic import REFERENCE, growth
 from .ball import SLACK, Ball, between, propagate_unknown
 from .context import Context, at_least_1
 from .fusion_region import RoundingCount
-from .linear import count_roundings, make_ball, mark_unknown, reference_error, rounded, stored_error, underflow
+from .linear import (
+    count_roundings,
+    divided_by,
+    make_ball,
+    mark_unknown,
+    reference_error,
+    rounded,
+    stored_error,
+    underflow,
+)
 from .slack_constants import PHASE, REFERENCE_ULPS
 from .stores import stores_after
 
@@ -206,13 +215,15 @@ def div_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> 
     carried = carried + np.where(b.radius == 0, 0.0, part.least_size / np.abs(b.value) * b.radius / b.least)
     carried = carried + np.where(b.size > form.largest_divisor, part.size * form.tiny, 0.0)  # a subnormal reciprocal
     finite = b.least * form.largest >= 1  # 0 times a reciprocal that overflows is NaN
-    known = (b.least >= form.tiny) | ((part.size == 0) & finite)
+    divisors = part.divisors * float(np.max(b.size, initial=1.0))  # x/b/c may be x/(b*c), and nothing is x*b
+    most = np.maximum(part.most * at_least_1(1 / b.least), divisors)
+    folded = (part.count.total > 0) & (b.least < 1) & (most * form.tiny > 1)  # x/b/c may be x/(b*c), and b*c subnormal
+    known = ((b.least >= form.tiny) & ~folded) | ((part.size == 0) & finite)
     met = count_roundings(context, op, [part.count, RoundingCount()], group, 2, value.size)
-    most = np.asarray(part.most * np.maximum(at_least_1(b.size), at_least_1(1 / b.least)))
     alone = None if part.count.total else np.maximum(part.size, size)
     carried = np.broadcast_to(np.where(known, carried * SLACK, np.inf), value.shape)
     stores = stores_after(context, op, args[:1], [part], met, 2, params)
     ball = rounded(context, value, carried, size, met, most, None, alone, stores)
     nothing = (part.size == 0) & finite & np.isfinite(ball.radius)
     ball = replace(ball, radius=np.where(nothing, 0.0, ball.radius)) if nothing.any() else ball
-    return propagate_unknown(ball, args)
+    return propagate_unknown(divided_by(ball, divisors), args)

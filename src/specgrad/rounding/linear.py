@@ -165,7 +165,21 @@ def linear_rule(context: Context, op: Op, args: Sequence[Ball], params: Params, 
     if factors and not _factors_fit(context.arithmetic, parts):
         most, alone = np.asarray(np.inf), None
     stores = stores_after(context, op, args, parts, met, count, params)
-    return rounded(context, value, carried, size, met, most, near, alone, stores)
+    ball = rounded(context, value, carried, size, met, most, near, alone, stores)
+    return divided_by(ball, divisors_of(parts, group))
+
+
+def divisors_of(parts: Sequence[Expansion], group: tuple[int, ...] | None) -> float:
+    """Return what the divisors of a term come to which has one factor of `group` (None: of nothing) among the arguments
+    `parts`, and one of every other argument; at least 1.
+    """
+    largest = max((parts[i].divisors for i in group or ()), default=1.0)
+    return largest * math.prod(p.divisors for i, p in enumerate(parts) if i not in (group or ()))
+
+
+def divided_by(ball: Ball, divisors: float) -> Ball:
+    """Return the ball of which it is known what the divisors of a term of its region come to."""
+    return ball if ball.expansion is None else replace(ball, expansion=replace(ball.expansion, divided=divisors))
 
 
 def rounded_factors(a: Arithmetic, op: Op, args: Sequence[Ball]) -> int:

@@ -59,7 +59,7 @@ def _mean_sheets() -> Iterable[Sheet]:
     steps = (
         Quantity("k", "cells of one mean; 2 or more"),
         Quantity("R", "a sum, its quotient, and every way of merging them", k + 2),
-        Quantity("P", "k*k times the largest of 1 and abs(X) + E_X over all cells"),
+        Quantity("P", "k times the largest of 1 and abs(X) + E_X over all cells"),
         Quantity("M", "the mean of absolute values", F(abs(X) + E_X)),
     )
     for name in ("ReduceMean", "GlobalAveragePool"):
@@ -99,7 +99,9 @@ def _batch_norm_sheet() -> Sheet:
         Quantity("Q", "the error of V + eps", E_V + u * (variance + E_V) + lost(1)),
         Quantity("E_D", "the error of D", _sqrt_error(variance, q, own=True)),
         Quantity("R", "a difference, a product, a quotient in the factor, a sum", Expr("number", (5,))),
-        Quantity("P", "the largest partial result, each factor f as max(1, abs(f)), each divisor as its larger end"),
+        Quantity(
+            "P", "the largest partial result, each factor f as max(1, abs(f)), each divisor c as max(1, 1/abs(c))"
+        ),
         Quantity(
             "M",
             "the terms in absolute value",
@@ -150,7 +152,9 @@ def _softmax_sheet() -> Sheet:
         Quantity("G_s", "how far errors of X move it", total(G_z)),
         Quantity("E_s", "its error: that of ReduceSum", total(E_z) + growth(k - 1) * total(z + E_z) + lost(k - 1)),
         Quantity("R", "of a quotient; E_s holds what the sum met", Expr("number", (2,))),
-        Quantity("P", "the largest partial result, each factor f as max(1, abs(f)), each divisor as its larger end"),
+        Quantity(
+            "P", "the largest partial result, each factor f as max(1, abs(f)), each divisor c as max(1, 1/abs(c))"
+        ),
         Quantity("M", "the largest quotient", (z + E_z) / (s - E_s)),
     )
     return Sheet(
@@ -191,7 +195,9 @@ def _layer_norm_sheet() -> Sheet:
         Quantity("S_c", "its terms in absolute value: k + 4 roundings", abs(X) + E_X + mean(abs(X) + E_X)),
         Quantity("Q", "mean(c*c) + eps, exact", mean(c * c) + eps),
         Quantity("G_Q", "how far errors of X move it", square_change(C_c)),
-        Quantity("P", "the largest partial result, each factor f as max(1, abs(f)), each divisor as its larger end"),
+        Quantity(
+            "P", "the largest partial result, each factor f as max(1, abs(f)), each divisor c as max(1, 1/abs(c))"
+        ),
         Quantity("E_Q", "its error: 3*k + 13 roundings", G_Q + region_error(3 * k + 13, mean(S_c * S_c) + eps, P)),
         Quantity("e", "the declared error of sqrt, in units of u"),
         Quantity("D", "sqrt(Q), exact", sqrt(Q)),
@@ -225,7 +231,7 @@ def _mean_sheet() -> Sheet:
     """Return the accuracy sheet of ONNX's Mean, for two inputs A and B."""
     steps = (
         Quantity("R", "a sum of two, its quotient, and every way of merging them", Expr("number", (4,))),
-        Quantity("P", "4 times the largest of 1, abs(A) + E_A and abs(B) + E_B"),
+        Quantity("P", "2 times the largest of 1, abs(A) + E_A and abs(B) + E_B"),
         Quantity("M", "the terms in absolute value", (abs(A) + E_A + abs(B) + E_B) / 2),
     )
     made = Sheet(
