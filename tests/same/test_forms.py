@@ -253,3 +253,59 @@ def test_slices_move_through_an_enlargement() -> None:
     )
     assert same(a, b)
     assert not same(a, c)
+
+
+# --- weights that a file multiplies -----------------------------------------------------------------------------------
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("size", [5, 40])  # multiplied out, and not
+def test_weights_may_be_multiplied_in_the_file(size: int) -> None:
+    """W * s and W / s as nodes before the map, turned and reshaped, or s behind it; another s is another function."""
+    rng = np.random.default_rng(size)
+    w, s = rng.normal(size=(size, 8)).astype(np.float32), rng.uniform(1, 2, size).astype(np.float32)
+
+    def inside(x: object, divided: bool, factor: np.ndarray) -> object:
+        held, column = x.builder.constant(w), x.builder.constant(factor[:, None])
+        whole = held / sg.sqrt(column) if divided else held * sg.sqrt(column)
+        turned = sg.reshape(sg.permute(sg.reshape(whole, (size, 2, 4)), (1, 2, 0)), (8, size))
+        return sg.matmul(x, turned)
+
+    def behind(x: object, divided: bool) -> object:
+        y, root = sg.linear(w, None, x), sg.sqrt(x.builder.constant(s))
+        return y / root if divided else y * root
+
+    other = s.copy()
+    other[size // 2] = np.nextafter(other[size // 2], np.float32(9))
+    for divided in (False, True):
+        a, b, c, d = (
+            sg.trace(f, (1, 8))
+            for f in (
+                lambda x, k=divided: inside(x, k, s),
+                lambda x, k=divided: behind(x, k),
+                lambda x, k=divided: inside(x, not k, s),
+                lambda x, k=divided: inside(x, k, other),
+            )
+        )
+        assert same(a, b)
+        assert not same(a, c)
+        assert not same(a, d)
+        assert is_kept([a, b, c, d], 0)
+
+
+@pytest.mark.quick
+def test_weights_times_0_are_0() -> None:
+    w = np.arange(1, 321, dtype=np.float32).reshape(40, 8)
+    product = lambda x, s: sg.linear(x.builder.constant(w) * x.builder.constant(s), None, x)
+    zeros, some = np.zeros((40, 1), np.float32), np.float32([[0], [1]] * 20)
+    nothing, none, half, cut = (
+        sg.trace(f, (1, 8))
+        for f in (
+            lambda x: product(x, zeros),
+            lambda x: sg.linear(0 * w, None, x),
+            lambda x: product(x, some),
+            lambda x: sg.linear(w * some, None, x),
+        )
+    )
+    assert verdict(nothing, none) == verdict(half, cut) == "same"
+    assert not same(nothing, half)

@@ -78,7 +78,7 @@ def test_long_doubles_are_multiplied_as_they_are(monkeypatch: pytest.MonkeyPatch
             assert not same(wide, narrow)
             assert same(wide, wide)
             assert compare(wide, narrow, exact=True).verdict == "differs"
-    low, high = constants.Constant(np.full((2, 2), x)).float_bounds()
+    low, high = constants.Constant(np.full((2, 2), x)).float_bounds
     assert (low < high).all()
     assert Fraction(low[0, 0]) <= exactly <= Fraction(high[0, 0])
 

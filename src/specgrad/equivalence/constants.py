@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -86,8 +87,9 @@ class Constant:
         """Return a hashable key: equal keys mean equal numbers; different keys prove nothing."""
         return _cells_key(self.array), None if self.factors is None else _cells_key(self.factors)
 
+    @cached_property
     def float_bounds(self) -> tuple[Array, Array]:
-        """Return float64 arrays (low, high) that enclose every cell; what is not finite is its own bound."""
+        """Float64 arrays (low, high) that enclose every cell; what is not finite is its own bound."""
         if self.array.dtype.kind == "f" and not np.isfinite(self.array).all():
             return self.array.astype(float), self.array.astype(float)
         held = self.array.dtype.name in WITHIN_FLOAT64
@@ -273,7 +275,7 @@ def holds(dtype: str, constant: Constant) -> bool:
     >>> [holds(name, Constant(np.float32([0.5, 0.1]))) for name in ("float16", "bfloat16", "float32", "float8_e5m2")]
     [False, False, True, False]
     """
-    low, high = constant.float_bounds()
+    low, high = constant.float_bounds
     with np.errstate(all="ignore"):
         if dtype == "bfloat16":
             kept = np.asarray((low.astype(np.float32).view(np.uint32) & 0xFFFF) == 0) & (low.astype(np.float32) == low)

@@ -248,7 +248,7 @@ def _cells(constant: Any, shape: Any) -> Iterator[Any]:
 
 def _float_bounds(constant: Any) -> tuple[Any, Any]:
     """Return float64 bounds (low, high) of a constant; zeros for None."""
-    return (np.zeros(()), np.zeros(())) if constant is None else constant.float_bounds()
+    return (np.zeros(()), np.zeros(())) if constant is None else constant.float_bounds
 
 
 def layer_of(form: NormalForm, atom: int) -> str:

@@ -18,13 +18,13 @@ from ..graph.graph import CONSTANT, INPUT, Arg, Graph, Node, NumberArg
 from ..ops.elementwise import DIV, MUL, SQRT, cellwise
 from ..ops.quantize import CAST
 from ..scalar import Array
-from .constants import MAX_EXACT_CELLS, Constant, TooManyError, exact_constant, holds
+from .constants import MAX_EXACT_CELLS, MAX_MULTIPLIED_CELLS, Constant, TooManyError, exact_constant, holds
 from .known_arrays import fold_arrays, known_constant
 from .layout import Layout, common_layout, under_layout, without_layout
 from .linear_combinations import COMMUTATIVE, reciprocals
 from .linear_maps import MAX_EXACT_PRODUCTS, TermApplication
 from .rewrite_rules import RULES, evaluate_exactly
-from .term_table import Atom, TermTable
+from .term_table import AffineTerm, Atom, TermTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,8 @@ def _value_of_node(
     if node.op is CAST and weights[0] is not None and not holds(node.params["dtype"], weights[0]):
         return _value_as_atom(call)  # a computed value would be rounded, but this number is another one
     try:
-        known = _fold_constants(call, node)
+        known = _value_with_factors(call, given.get(position))
+        known = _fold_constants(call, node) if known is None else known
         known = _fold_as_arrays(call, node) if known is None else known
         if known is not None:
             return known
@@ -180,7 +181,7 @@ def _track_product(call: TermApplication, node: Node, given: dict[int, Constant]
 
     Nothing is recorded for others.
     """
-    if math.prod(node.shape) <= MAX_EXACT_CELLS:
+    if math.prod(node.shape) <= MAX_MULTIPLIED_CELLS:
         return  # a constant as any other
     for k in (0, 1) if node.op is MUL else (0,):
         whole = call.weights[k]
@@ -188,13 +189,23 @@ def _track_product(call: TermApplication, node: Node, given: dict[int, Constant]
             continue
         try:
             cells = call.table.constant_of(call.args[1 - k])
-            if cells is None:
+            if cells is None or cells.size >= whole.array.size:
                 continue
             cells = cells.reshape((1,) * (len(node.shape) - cells.ndim) + cells.shape)
             given[position] = whole.times(cells if node.op is MUL else reciprocals(cells))
         except (SpecgradError, ArithmeticError):
             continue
         return
+
+
+def _value_with_factors(call: TermApplication, known: Constant | None) -> int | None:
+    """Return the number of the constant value `known`, an array times factors, without multiplying its cells.
+
+    None for a constant that has no factors, has one of 0, or is 0 in every cell.
+    """
+    if known is None or known.factors is None or not known.array.any() or any(v == 0 for v in known.factors.flat):
+        return None
+    return call.table.value(AffineTerm(call.shape, (), call.table.constant(known)))
 
 
 def _fold_constants(call: TermApplication, node: Node) -> int | None:
