@@ -199,7 +199,8 @@ def audit(
     model    an ONNX file (path, bytes or ModelProto), or a PyTorch module in eval mode
     runtime  one that reads ONNX files (a module is exported with torch.onnx first, and the export is checked too), or
              "torch" for a module as it is
-    inputs   one float32 array, or one per input of the model; of an integer type where an ONNX file declares that type
+    inputs   one float32 array, or one per input of the model; of an integer type or bool where an ONNX file declares
+             it, of int64 (ids) or bool (masks) for a module
     accept   classes of arithmetic beside float32 that a layer may be explained by: "tf32", "bfloat16-operands", ... or
              "any" (specgrad.check.verdicts.arithmetic_classes)
     seconds  the time for all of it: layers that were not reached are "not examined". None: no limit

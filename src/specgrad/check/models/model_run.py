@@ -18,7 +18,7 @@ CALLER_FLOATS = ("float16", "float32")  # what callers may give
 FEEDABLE_FLOATS = (*CALLER_FLOATS, "float64")
 INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 WHOLE_NUMBERS = ("int8", "uint8", "int16", "uint16", "int32", "int64", "bool")
-"""These too, where a file declares that very type."""
+"""These too, where a file declares that very type; a module says itself what it takes."""
 MAX_WHOLE = 1 << 53  # beyond it float64, in which values are held, does not have every integer
 
 

@@ -18,7 +18,7 @@ from specgrad.scalar import Array
 from specgrad.window import Shape
 
 from ..runtimes import Runtime
-from .model_run import ModelRun, UnsupportedLayer, as_declared, check_floats
+from .model_run import ModelRun, UnsupportedLayer, as_declared
 
 
 def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float) -> ModelRun:
@@ -30,8 +30,6 @@ def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float
     """
     given = open_model(model, "audit")
     is_module = given.kind == "torch"
-    if is_module:
-        check_floats(inputs)
     if is_module and runtime.name == "torch":
         from .run_torch import run_module
 

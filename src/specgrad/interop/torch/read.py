@@ -30,6 +30,7 @@ from .symbolic import import_open
 
 MAX_LISTED = 20  # calls whose lines an error lists
 FLOATS = (torch.float16, torch.float32, torch.float64)
+LISTED_FLOATS = ", ".join(map(str, FLOATS))
 INTEGER_TYPES = (torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 
@@ -193,7 +194,12 @@ class _Importer:
         if dtype in others:
             return
         if dtype not in FLOATS:
-            text = f"{name} has type {dtype}; convert the module to {', '.join(map(str, FLOATS))}"
+            wanted = (
+                "give torch.int64"
+                if torch.int64 in others and dtype in INTEGER_TYPES
+                else f"convert the module to {LISTED_FLOATS}"
+            )
+            text = f"{name} has type {dtype}; {wanted}"
             raise ParameterError("from_torch", text, rule="P5")
         if self.float not in (None, dtype):
             text = f"{name} has type {dtype} where others have {self.float}; convert the module and the example to one"

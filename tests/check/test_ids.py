@@ -1,0 +1,55 @@
+"""Modules that take token ids and masks: on PyTorch as they are, and exported."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from specgrad import ParameterError
+from specgrad.check import audit
+from specgrad.check.models import run_torch
+from specgrad.interop.torch.formats import tensors_of
+
+IDS = np.arange(6).reshape(1, 6)
+MASK = np.array([[1, 1, 1, 1, 0, 0]], bool)
+
+
+class Tagger(nn.Module):
+    """Rows of an embedding, tokens that do not count set to 0, and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.head = nn.Embedding(50, 8), nn.Linear(8, 4)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.head(self.table(ids) * mask.unsqueeze(-1).to(torch.float32))
+        return y.masked_fill(~mask.unsqueeze(-1), 0.0)
+
+
+@pytest.mark.parametrize("runtime", ["torch", "onnxruntime"])
+def test_ids_and_masks_are_audited(runtime: str) -> None:
+    found = audit(Tagger().eval(), runtime, [IDS, MASK])
+    assert (found.verdict, found.whole.kind) == ("rounding", "rounding")
+    assert found.coverage.is_whole
+
+
+def test_another_row_of_the_table_is_a_fault_of_that_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = iter([0, 1])  # what is known of the inputs, and what the module is given
+
+    def tensors(inputs: list[np.ndarray], dtype: torch.dtype | None) -> list[torch.Tensor]:
+        ids, mask = tensors_of(inputs, dtype)
+        return [ids + next(later), mask]
+
+    monkeypatch.setattr(run_torch, "tensors_of", tensors)
+    found = audit(Tagger().eval(), "torch", [IDS, MASK])
+    assert found.verdict == "differs"
+    assert found.first_divergent is not None
+    assert found.first_divergent.name == "table"
+
+
+def test_other_integers_are_refused_by_what_to_give() -> None:
+    with pytest.raises(ParameterError, match=r"ids has type torch.int32; give torch.int64"):
+        audit(Tagger().eval(), "torch", [IDS.astype(np.int32), MASK])
