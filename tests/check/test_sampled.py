@@ -28,7 +28,7 @@ def normal(*shape: int) -> Array:
     return RNG.normal(size=shape).astype(np.float32)
 
 
-WEIGHTS, BIAS, GAIN = normal(8, 3, 3, 3), normal(8), normal(700)
+WEIGHTS, BIAS, GAIN = normal(8, 3, 3, 3), normal(8), normal(150)
 LARGE = 2**25  # of the reference; small ones are judged completely
 
 
@@ -41,7 +41,7 @@ def network(x: Any) -> Any:
 
 
 def normed(x: Any) -> Any:
-    return sg.layer_norm(x, (700,)) * x.builder.constant(GAIN)
+    return sg.layer_norm(x, (150,)) * x.builder.constant(GAIN)
 
 
 Case = tuple[Graph, list[Array], Callable[..., Any]]
@@ -57,9 +57,9 @@ CASES: dict[str, Case] = {
         lambda x: torch.relu(torch.conv2d(*map(torch.from_numpy, (x, WEIGHTS, BIAS)), padding=1)),
     ),
     "norm": (
-        sg.trace(normed, (9000, 700)),
-        [normal(9000, 700)],
-        lambda x: torch.layer_norm(torch.from_numpy(x), (700,)) * torch.from_numpy(GAIN),
+        sg.trace(normed, (20000, 150)),
+        [normal(20000, 150)],
+        lambda x: torch.layer_norm(torch.from_numpy(x), (150,)) * torch.from_numpy(GAIN),
     ),
     "gelu": (
         sg.trace(lambda x: sg.gelu(x), (5000, 2000)),
@@ -67,8 +67,8 @@ CASES: dict[str, Case] = {
         lambda x: torch.nn.functional.gelu(torch.from_numpy(x)),
     ),
     "argmax": (
-        sg.trace(lambda x: sg.argmax(x, axis=1), (40, 300, 600)),
-        [normal(40, 300, 600)],
+        sg.trace(lambda x: sg.argmax(x, axis=1), (40, 150, 600)),
+        [normal(40, 150, 600)],
         lambda x: torch.from_numpy(x).argmax(1),
     ),
 }
