@@ -66,7 +66,8 @@ class Expansion:
     count        roundings that a term may have met in the region
     group        name of the layer in which it was computed
     stores       stores that it may have met, and what they are relative to
-    divided      what the divisors b of a term come to, as a product of max(1, abs(b)); None: unknown
+    divided      what the divisors b of a term come to, as a product of max(1, abs(b)), in cells that are known; None:
+                 unknown
     """
 
     group: str
@@ -76,12 +77,12 @@ class Expansion:
     most: Array
     count: RoundingCount
     stores: Stores = Stores()
-    divided: float | None = None
+    divided: Array | None = None
 
     @property
-    def divisors(self) -> float:
-        """Return an upper bound of every product of divisors of one term; at least 1."""
-        return float(np.max(self.most, initial=1.0)) if self.divided is None else self.divided
+    def divisors(self) -> Array:
+        """Return an upper bound of every product of divisors of one term, at least 1: one number, or one per cell."""
+        return self.most if self.divided is None else self.divided
 
 
 @dataclass(frozen=True, eq=False)

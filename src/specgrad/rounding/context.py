@@ -202,11 +202,11 @@ class Context:
         if is_index:
             nothing = np.zeros(ball.shape)
             one = np.array(1.0)
-            return Expansion(self.call.group, nothing, ball.value, ball.value, one, RoundingCount(), divided=1.0)
+            return Expansion(self.call.group, nothing, ball.value, ball.value, one, RoundingCount(), divided=one)
         constant = bool(self.call.kinds) and self.call.kinds[k] == "constant"
         count = RoundingCount() if constant else region_input(key, ball.value.size)
-        least, most = np.abs(ball.value), at_least_1(ball.size)
-        return Expansion(self.call.group, ball.radius, ball.size, least, most, count, divided=1.0)
+        least, most = np.abs(ball.value), at_least_1(ball.size, self.arithmetic.format.largest)
+        return Expansion(self.call.group, ball.radius, ball.size, least, most, count, divided=np.array(1.0))
 
     def mark_undecided(self, where: Array) -> None:
         """Record the current node as undecided if any cell of `where` is true."""
@@ -223,10 +223,12 @@ def _held_by_float64(given: Array, value: Array) -> Array:
     return np.asarray(given == value, dtype=bool) | np.isnan(value)
 
 
-def at_least_1(size: Array) -> Array:
-    """Return max(1, size): one number for all cells, or one per cell if some are above CELLWISE_MAGNITUDE."""
+def at_least_1(size: Array, largest: float = np.inf) -> Array:
+    """Return max(1, size): one number for all cells, or one per cell if some are above CELLWISE_MAGNITUDE, or the
+    `largest` number of the format is.
+    """
     top = float(np.max(size, initial=1.0))
-    return np.array(top) if top <= CELLWISE_MAGNITUDE else np.maximum(size, 1.0)
+    return np.array(top) if top <= CELLWISE_MAGNITUDE <= largest else np.maximum(size, 1.0)  # NaN: one per cell
 
 
 # --- constants of a call ----------------------------------------------------------------------------------------------

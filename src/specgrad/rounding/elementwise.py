@@ -215,8 +215,9 @@ def div_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> 
     carried = carried + np.where(b.radius == 0, 0.0, part.least_size / np.abs(b.value) * b.radius / b.least)
     carried = carried + np.where(b.size > form.largest_divisor, part.size * form.tiny, 0.0)  # a subnormal reciprocal
     finite = b.least * form.largest >= 1  # 0 times a reciprocal that overflows is NaN
-    divisors = part.divisors * float(np.max(b.size, initial=1.0))  # x/b/c may be x/(b*c), and nothing is x*b
-    most = np.maximum(part.most * at_least_1(1 / b.least), divisors)
+    known_size = np.where(np.isfinite(b.size), b.size, 1.0)  # other cells are unknown
+    divisors = part.divisors * at_least_1(known_size, form.largest)  # x/b/c may be x/(b*c), and nothing is x*b
+    most = np.maximum(part.most * at_least_1(1 / b.least, form.largest), divisors)
     folded = (part.count.total > 0) & (b.least < 1) & (most * form.tiny > 1)  # x/b/c may be x/(b*c), and b*c subnormal
     known = ((b.least >= form.tiny) & ~folded) | ((part.size == 0) & finite)
     met = count_roundings(context, op, [part.count, RoundingCount()], group, 2, value.size)

@@ -169,15 +169,16 @@ def linear_rule(context: Context, op: Op, args: Sequence[Ball], params: Params, 
     return divided_by(ball, divisors_of(parts, group))
 
 
-def divisors_of(parts: Sequence[Expansion], group: tuple[int, ...] | None) -> float:
+def divisors_of(parts: Sequence[Expansion], group: tuple[int, ...] | None) -> Array:
     """Return what the divisors of a term come to which has one factor of `group` (None: of nothing) among the arguments
-    `parts`, and one of every other argument; at least 1.
+    `parts`, and one of every other argument: one number for all cells, at least 1.
     """
-    largest = max((parts[i].divisors for i in group or ()), default=1.0)
-    return largest * math.prod(p.divisors for i, p in enumerate(parts) if i not in (group or ()))
+    each = [float(np.max(p.divisors, initial=1.0)) for p in parts]
+    largest = max((each[i] for i in group or ()), default=1.0)
+    return np.array(largest * math.prod(d for i, d in enumerate(each) if i not in (group or ())))
 
 
-def divided_by(ball: Ball, divisors: float) -> Ball:
+def divided_by(ball: Ball, divisors: Array) -> Ball:
     """Return the ball of which it is known what the divisors of a term of its region come to."""
     return ball if ball.expansion is None else replace(ball, expansion=replace(ball.expansion, divided=divisors))
 

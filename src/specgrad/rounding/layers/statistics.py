@@ -304,4 +304,5 @@ def _read_anew(context: Context, ball: Ball) -> Expansion:
     """Return the expansion of a value that a region reads from outside."""
     count = region_input(context.call.sources[0], ball.value.size)
     size = ball.size
-    return Expansion(context.call.group, ball.radius, size, np.abs(ball.value), at_least_1(size), count)
+    most = at_least_1(size, context.arithmetic.format.largest)
+    return Expansion(context.call.group, ball.radius, size, np.abs(ball.value), most, count)
