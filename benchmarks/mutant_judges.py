@@ -1,7 +1,7 @@
 """What runtimes say of two ONNX files: float32 by ONNX Runtime, not optimised, and float64 by onnx's reference.
 
 The reference evaluator is Python over NumPy and computes in the types that it is given; a file whose float32 numbers
-are turned into float64 ones is computed in float64. Four operators, of which that is not so, are written here. Of a
+are turned into float64 ones is computed in float64. Five operators, of which that is not so, are written here. Of a
 file with operators of ONNX Runtime's own the float64 values are those of the file that the tool was given.
 """
 
@@ -100,6 +100,17 @@ class HardSwish(OpRun):  # type: ignore[misc]
         return (x * np.clip(x / 6 + 0.5, 0, 1),)
 
 
+class Gelu(OpRun):  # type: ignore[misc]
+    """By both formulas in float64: the reference's own are functions with float32's numbers."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, approximate: Any = None) -> tuple[Array]:
+        if approximate == "tanh":
+            return (x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),)
+        return (x / 2 * (1 + np.reshape([math.erf(v / math.sqrt(2)) for v in x.flat], x.shape)),)
+
+
 class BatchNormalization(OpRun):  # type: ignore[misc]
     """With the statistics that it is given: the reference's own, of opset 9, takes those of its input."""
 
@@ -137,7 +148,7 @@ class Conv(OpRun):  # type: ignore[misc]
 
 
 def in_float64(model: ModelProto, inputs: list[dict[str, Array]], moved: Any = None) -> list[list[Array]]:
-    run = ReferenceEvaluator(widened(model, moved), new_ops=[Erf, HardSwish, BatchNormalization, Conv])
+    run = ReferenceEvaluator(widened(model, moved), new_ops=[Erf, HardSwish, Gelu, BatchNormalization, Conv])
     wide = [{k: v.astype(float) if v.dtype.kind == "f" else v for k, v in given.items()} for given in inputs]
     with np.errstate(all="ignore"):
         return [[np.asarray(y, float) for y in run.run(None, given)] for given in wide]

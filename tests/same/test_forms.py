@@ -309,3 +309,80 @@ def test_weights_times_0_are_0() -> None:
     )
     assert verdict(nothing, none) == verdict(half, cut) == "same"
     assert not same(nothing, half)
+
+
+# --- sums in several layouts ------------------------------------------------------------------------------------------
+
+Moves = list[tuple[str, tuple[int, ...]]]
+
+
+def drawn_moves(rng: Random, shape: tuple[int, ...]) -> tuple[Moves, Moves]:
+    """Some reshapes and permutations of an array of 24 cells, and what undoes them."""
+    there, back = Moves(), Moves()
+    for _ in range(rng.randint(0, 3)):
+        if rng.random() < 0.4:
+            back.insert(0, ("reshape", shape))
+            shape = rng.choice([s for s in SHAPES if len(s) > 1])
+            there.append(("reshape", shape))
+        else:
+            order = tuple(rng.sample(range(len(shape)), len(shape)))
+            back.insert(0, ("permute", tuple(np.argsort(order).tolist())))
+            there.append(("permute", order))
+            shape = tuple(shape[a] for a in order)
+    return there, back
+
+
+def after(x: object, moves: Moves) -> object:
+    for kind, to in moves:
+        x = sg.reshape(x, to) if kind == "reshape" else sg.permute(x, to)
+    return x
+
+
+def residual(x: object, seed: int, spelling: int, fault: int = 0) -> object:
+    """A function of a sum of four scaled terms, some shifted: softmaxes, each of which is taken in another layout.
+
+    Every partial sum stands in a layout of its own.
+    """
+    rng, numbers, fixed = Random(f"{seed}, {spelling}"), np.random.default_rng(seed), Random(seed)
+    terms = [x]
+    for _ in range(3):
+        there, back = drawn_moves(fixed, (4, 6))
+        terms.insert(0, after(sg.softmax(after(x, there)), back))
+    for k in range(3):
+        scale = numbers.integers(2, 9, size=(1, 6) if k else (4, 1)).astype(np.float32)
+        scale[0, -1] += np.float32(fault == 1 and k == 1)
+        there, back = drawn_moves(rng, (4, 6))
+        terms[k] = after(after(terms[k] * scale - (2.0 if k < 2 else 0.0), there) * 2.0, back)
+    if fault == 2:
+        terms[2] = sg.reshape(sg.permute(terms[2], (1, 0)), (4, 6))
+    rng.shuffle(terms)
+    while len(terms) > 1:
+        there, back = drawn_moves(rng, (4, 6))
+        one, two = (after(terms.pop(), there) for _ in range(2))
+        terms.insert(0, after(one - two if fault == 3 and len(terms) == 0 else one + two, back))
+    return sg.abs(terms[0])
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("seed", range(12))
+def test_a_sum_may_be_computed_in_any_layout(seed: int) -> None:
+    graphs = [sg.trace(lambda x, k=k: residual(x, seed, k), (4, 6)) for k in range(5)]
+    assert all(same(graphs[0], other) for other in graphs[1:])
+    others = [sg.trace(lambda x, f=fault: residual(x, seed, 7, f), (4, 6)) for fault in (1, 2, 3)]
+    assert not any(same(graphs[0], other) for other in others)
+    assert is_kept([*graphs, *others], seed)
+
+
+@pytest.mark.quick
+def test_a_sum_of_a_value_and_of_its_turn_keeps_its_values() -> None:
+    turn = lambda v: sg.permute(v, (2, 0, 1))
+    graphs = [
+        sg.trace(f, (3, 3, 3))
+        for f in (
+            lambda x: turn(sg.tanh(x)) + sg.tanh(x),
+            lambda x: turn(sg.tanh(x) + sg.permute(sg.tanh(x), (1, 2, 0))),
+            lambda x: sg.tanh(x) + sg.permute(sg.tanh(x), (1, 2, 0)),
+        )
+    ]
+    assert not same(graphs[0], graphs[2])
+    assert is_kept(graphs, 1)

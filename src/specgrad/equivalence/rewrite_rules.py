@@ -23,6 +23,7 @@ from .linear_combinations import linear_combination, product, reciprocals
 from .linear_maps import TermApplication
 from .pad_crop import pad_value
 from .slices import broadcast_to, parts_of, slice_value
+from .sum_layout import sum_value
 from .term_table import Atom, TermTable
 
 Rule = Callable[[TermApplication], int | None]
@@ -45,13 +46,13 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 @rule("add")
 def _add(c: TermApplication) -> int:
     """Return the value number of x + y in the call's table: terms and shifts of both are added."""
-    return linear_combination(c.table, c.shape, [(1, _broadcast_constant(c, 0)), (1, _broadcast_constant(c, 1))])
+    return sum_value(c.table, c.shape, [(1, _broadcast_constant(c, 0)), (1, _broadcast_constant(c, 1))])
 
 
 @rule("sub")
 def _sub(c: TermApplication) -> int:
     """Return the value number of x - y in the call's table: terms and shifts of y are subtracted."""
-    return linear_combination(c.table, c.shape, [(1, _broadcast_constant(c, 0)), (-1, _broadcast_constant(c, 1))])
+    return sum_value(c.table, c.shape, [(1, _broadcast_constant(c, 0)), (-1, _broadcast_constant(c, 1))])
 
 
 @rule("neg")
