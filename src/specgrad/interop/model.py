@@ -226,11 +226,6 @@ class Model:
 
     def formats(self, graph: Graph) -> Mapping[str, str]:
         """Name of a node -> the format that a runtime computes it in, where that is not float32."""
-        if self.kind == "torch":
-            from .torch.formats import HALVES, half_type
-
-            half = half_type(self.source)
-            return {} if half is None else {n.name: HALVES[half] for n in graph.nodes if n.kind == "real"}
         return getattr(self.source if self.kind == "graph" else graph, "formats", {})
 
     @cached_property

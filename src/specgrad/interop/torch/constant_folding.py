@@ -116,7 +116,7 @@ def _is_integer_valued(value: Any) -> bool:
 
 def integer_array(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Array:
     """Return `tensor`, integers or booleans, as the converter of the operator `name` takes it: positions as int64,
-    numbers as exact floats of `dtype`.
+    numbers as exact floats of `dtype`, which NumPy has but for bfloat16: float32 holds those.
 
     ParameterError for integers that would be rounded.
     """
@@ -128,4 +128,4 @@ def integer_array(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Array
     if array.size and abs(array.astype(object)).max() > largest:
         text = f"integers beyond {largest:.0f} would be rounded to {dtype}"
         raise ParameterError(f"aten.{name}", text, rule="P5")
-    return np.asarray(array, str(dtype).removeprefix("torch."))
+    return np.asarray(array, "float32" if dtype == torch.bfloat16 else str(dtype).removeprefix("torch."))

@@ -1,8 +1,7 @@
-"""The number formats of a PyTorch module, and its graph: that of a half module has its numbers, which float32 holds."""
+"""The number formats of a PyTorch module, and its graph as it is deployed."""
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -10,11 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...graph.graph import Graph
 from ...scalar import Array
-from .read import from_torch
-
-HALVES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
+from .deployed import HALVES, TorchGraph, as_deployed
 
 
 def _float_types(module: torch.nn.Module) -> list[torch.dtype]:
@@ -23,8 +19,8 @@ def _float_types(module: torch.nn.Module) -> list[torch.dtype]:
 
 
 def half_type(module: torch.nn.Module) -> torch.dtype | None:
-    """The half format that all numbers of the module are in; None if they are not."""
-    types = set(_float_types(module))
+    """Return the half type of all the module's parameters, or of its buffers if it has none; None: there is none."""
+    types = {p.dtype for p in module.parameters() if p.is_floating_point()} or set(_float_types(module))
     return next((t for t in HALVES if types == {t}), None)
 
 
@@ -45,12 +41,13 @@ def numbers_of(tensors: Sequence[torch.Tensor]) -> list[Array]:
     return [(t.float() if t.dtype in HALVES else t).detach().numpy().copy() for t in tensors]
 
 
-def meaning_of(module: torch.nn.Module, inputs: Sequence[Any]) -> Graph:
-    """The module as a graph at the sizes of these inputs (arrays or tensors), whose values play no role.
+def meaning_of(module: torch.nn.Module, inputs: Sequence[Any]) -> TorchGraph:
+    """Return the module as a graph at the sizes of these inputs (arrays or tensors), whose values play no role.
 
-    A half module is traced as its copy in float32. Refused: what `from_torch` refuses.
+    Refused: what `as_deployed` refuses.
     """
-    if half_type(module) is not None:
-        module, inputs = copy.deepcopy(module).float(), tensors_of(inputs, torch.float32)
-    graph: Graph = from_torch(module, *tensors_of(inputs))
-    return graph
+    half = half_type(module)
+    example = tensors_of(inputs)
+    if half is not None:
+        example = [torch.zeros((), dtype=half).expand(t.shape) if t.is_floating_point() else t for t in example]
+    return as_deployed(module, *example)

@@ -25,6 +25,7 @@ from ...errors import ParameterError, SpecgradError, UnsupportedError
 from ...graph.builder import GraphBuilder, Var
 from ...graph.graph import Graph, Node
 from ...op import SCOPES, Scope
+from ...scalar import Array
 from . import aten, constant_folding, masks
 from .symbolic import import_open
 
@@ -68,16 +69,18 @@ def from_torch(module: nn.Module, *example: Any, shapes: Sequence[tuple[Any, ...
         raise ParameterError("from_torch", "shapes may be open only where every example is a tensor", rule="P5")
     if shapes is not None:
         return import_open(from_torch, module, example, shapes)
-    program = _export(module, example)
-    _refuse_mutation(program)
-    return _Importer(program, module).graph()
+    return Importer(exported_program(module, example), module).graph()
 
 
-def _export(module: nn.Module, example: tuple[Any, ...]) -> Any:
-    """Return the exported program of a module called with `example`, decomposed."""
+def exported_program(module: nn.Module, example: tuple[Any, ...]) -> Any:
+    """Return the exported program of a module called with `example`, decomposed; ParameterError if it changes buffers
+    or inputs.
+    """
     with warnings.catch_warnings():  # torch.export warns of its own use of torch.utils._pytree
         warnings.filterwarnings("ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning)
-        return torch.export.export(module, example).run_decompositions({})
+        program = torch.export.export(module, example).run_decompositions({})
+    _refuse_mutation(program)
+    return program
 
 
 def _refuse_mutation(program: Any) -> None:
@@ -91,7 +94,7 @@ def _refuse_mutation(program: Any) -> None:
             raise ParameterError("from_torch", f"{text}; {advice}", rule="P5")
 
 
-class _Importer:
+class Importer:
     """State of one import: the exported program, the values so far, and the graph being built.
 
     `program` was exported from `module`, whose names parameters get.
@@ -175,7 +178,11 @@ class _Importer:
         self._check_type(name, tensor.dtype)
         if spec.kind is InputKind.PARAMETER and tensor.requires_grad:
             self.trainable.add(name)
-        return self.trace.constant(np.array(tensor.detach().cpu().numpy()), name)
+        return self.trace.constant(self._numbers(tensor), name)
+
+    def _numbers(self, tensor: Tensor) -> Array:
+        """Return the cells of a tensor as a new array."""
+        return np.array(tensor.detach().cpu().numpy())
 
     def _tensor_of_spec(self, spec: Any) -> Any:
         """Return the parameter, buffer or constant of an input spec.
@@ -262,7 +269,7 @@ class _Importer:
         self._check_type(f"a constant of aten.{name}", value.dtype)
         _, name_ = self.known.setdefault(id(value), (value, "constant"))  # kept, so that its id stays its own
         if id(value) not in self.constants:
-            self.constants[id(value)] = self.trace.constant(np.array(value.detach().cpu().numpy()), name_)
+            self.constants[id(value)] = self.trace.constant(self._numbers(value), name_)
         return self.constants[id(value)]
 
     # --- the end ---
