@@ -14,7 +14,8 @@ import torch
 from specgrad.errors import ParameterError, need
 from specgrad.graph.ir.tree import leaves
 from specgrad.interop.model import Model
-from specgrad.interop.torch.formats import HALVES, half_type, numbers_of, tensors_of
+from specgrad.interop.torch.deployed import HALVES
+from specgrad.interop.torch.formats import half_type, numbers_of, tensors_of
 from specgrad.process import ProcessResult
 from specgrad.scalar import Array
 
