@@ -22,6 +22,8 @@ ROUGH, AGREE = 2e-3, 1e-9  # of the largest output: float32 beside float64; one 
 SMALL, FOLDED = 1e-11, 1e-5  # what float64 is off itself; where it is that of the file that a tool was given
 FOLDINGS, DRAWS, SLACK = 16, 6, 4  # constants are moved by so many 2**-24, so often; such a multiple is allowed
 JUMPS = {"QuantizeLinear", "Round", "Floor", "Ceil", "Sign", "ArgMax"}
+FIXED = {("Pow", 1), ("Resize", 1), ("Resize", 2)}
+"""Exponents and scales of sizes, which no tool folds: moved, they are of NaN, and of another shape."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,12 @@ def widened(model: ModelProto, moved: np.random.Generator | None = None) -> Mode
     del wide.graph.value_info[:]
     for end in (*wide.graph.input, *wide.graph.output):
         end.type.tensor_type.elem_type = {1: 11}.get(end.type.tensor_type.elem_type, end.type.tensor_type.elem_type)
-    tensors = [a.t for n in wide.graph.node for a in n.attribute if a.type == onnx.AttributeProto.TENSOR]
-    for tensor in (*wide.graph.initializer, *tensors):
+    fixed = {name for n in wide.graph.node for k, name in enumerate(n.input) if (n.op_type, k) in FIXED}
+    constants = [(n.output[0], a.t) for n in wide.graph.node for a in n.attribute if a.type == a.TENSOR]
+    for name, tensor in (*((t.name, t) for t in wide.graph.initializer), *constants):
         if tensor.data_type == onnx.TensorProto.FLOAT:
             array = numpy_helper.to_array(tensor).astype(float)
-            if moved is not None:
+            if moved is not None and name not in fixed:
                 array = array * (1 + FOLDINGS * 2.0**-24 * moved.choice((-1, 1), array.shape))
             tensor.CopyFrom(numpy_helper.from_array(np.asarray(array), tensor.name))
     for node in wide.graph.node:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import specgrad.check
@@ -53,6 +54,19 @@ def test_a_false_same_is_seen(oracle: Any, lie: str, monkeypatch: pytest.MonkeyP
     large = [k for k, line in honest.items() if line["apart"] > (1e-8 if lie == "same" else 1e-3)]
     assert len(large) > 3
     assert [k for k in large if "wrong" not in told[k]] == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_moved_constants_leave_numbers_of_the_same_shape(oracle: Any) -> None:
+    """A Pow of negative numbers, a Resize by 1.5: no rounding is in their exponents and scales, which nobody folds."""
+    judges = sys.modules["mutant_judges"]
+    for seed, operator in ((666, "Pow"), (148, "Resize")):
+        model, shapes = oracle.network(seed)
+        assert operator in {node.op_type for node in model.graph.node}
+        inputs = judges.drawn_inputs(shapes, 0, True)
+        plain, moved = (judges.in_float64(model, inputs, rng) for rng in (None, np.random.default_rng(0)))
+        assert all(0 < judges.apart(p, q) < 1e-3 for p, q in zip(plain, moved, strict=True))
+        assert all(np.isfinite(y).all() for outputs in moved for y in outputs)
 
 
 @pytest.mark.filterwarnings("ignore")
