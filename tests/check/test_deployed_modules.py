@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from specgrad import ParameterError
-from specgrad.check import audit
-from specgrad.check.models import run_torch
+from specgrad.check import audit, audit_recorded, open_recording, record
 from specgrad.interop.torch.deployed import as_deployed
-from specgrad.interop.torch.formats import tensors_of
 
 X = np.random.default_rng(5).normal(size=(64, 24)).astype(np.float32)
 HALVES = torch.bfloat16, torch.float16
@@ -64,16 +64,12 @@ def test_pytorch_is_explained(half: torch.dtype) -> None:
     assert found.coverage.is_whole
 
 
-def test_a_norm_that_computes_in_the_half_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_norm_that_computes_in_the_half_is_not(tmp_path: Path) -> None:
     block = Block(torch.bfloat16).eval()
-    asked = iter([True, False])  # what is known of the inputs, then what the module is given
-
-    def tensors(inputs: list[np.ndarray], dtype: torch.dtype | None) -> list[torch.Tensor]:
-        block.norm.wide = next(asked)
-        return tensors_of(inputs, dtype)
-
-    monkeypatch.setattr(run_torch, "tensors_of", tensors)
-    found = audit(block, "torch", X)
+    block.norm.wide = False
+    record(block, "torch", [[X]], tmp_path)
+    block.norm.wide = True
+    found = audit_recorded(block, open_recording(tmp_path))
     assert found.verdict in ("differs", "other arithmetic")
     assert found.first_divergent is not None
     assert found.first_divergent.name == "norm"

@@ -13,7 +13,7 @@ from specgrad.deadline import check_time, is_over, time_left, time_limit
 from specgrad.errors import TimeLimitError
 from specgrad.graph.drawing.summary import multiply_adds
 from specgrad.graph.graph import Graph, needed
-from specgrad.interop.model import open_model
+from specgrad.interop.model import Model, open_model
 from specgrad.rounding.stated import deployment_of
 from specgrad.scalar import Array
 
@@ -257,8 +257,7 @@ def audit_recorded(
     given = open_model(model, "recorded")
     points = run_recorded(given, recorded)
     points = [replace(d, notes=(*d.notes, *known_faults(device, d.graph))) for d in points]
-    ends = {*given.names, *(end.name for end in given.file.graph.output)}
-    alone = all(_only_ends_known(d, ends) for d in points)
+    alone = all(_only_ends_known(d, given) for d in points)
     if tolerance_seconds is None:
         tolerance_seconds = OUTPUTS_ONLY_SECONDS if alone else TOLERANCE_SECONDS
     clock = Clock(tolerance_seconds)
@@ -271,10 +270,11 @@ def audit_recorded(
     return audited
 
 
-def _only_ends_known(run: ModelRun, ends: set[str]) -> bool:
-    """Return whether nothing but the model's own inputs and outputs, whose names are `ends`, is known; a part of its
-    graph has further ones.
-    """
+def _only_ends_known(run: ModelRun, model: Model) -> bool:
+    """Return whether nothing but the model's own inputs and outputs is known; a part of its graph has further ones."""
+    if model.kind == "torch":
+        return not run.layers
+    ends = {*model.names, *(end.name for end in model.file.graph.output)}
     graph: Any = run.graph  # an imported one
     return run.known.keys() <= {p for name, p in graph.values.items() if name in ends}
 

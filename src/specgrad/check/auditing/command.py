@@ -66,8 +66,8 @@ def audit(
     runtime: Annotated[
         str | None,
         typer.Option(
-            help="onnxruntime, openvino, openvino-f32, onnx-reference or torch; "
-            "a device too: onnxruntime:CUDAExecutionProvider, openvino:GPU.",
+            help="onnxruntime, openvino, openvino-f32 or onnx-reference; of a module torch or torch-compile too; "
+            "a device: onnxruntime:CUDAExecutionProvider, openvino:GPU.",
             autocompletion=complete_runtime,
         ),
     ] = None,
@@ -127,8 +127,8 @@ def audit(
     options: dict[str, Any] = {"accept": accept or (), "partial": partial, "unusual": unusual}
     options["tolerance_seconds"] = tolerance_seconds
     if runtime is None:
-        if loaded.kind != "onnx":
-            raise ParameterError("audit", "what was recorded is judged by an ONNX file; export the module first")
+        if loaded.kind == "torch" and outputs:
+            raise ParameterError("audit", "outputs alone are judged by an ONNX file; export the module, or record it")
         given = read_inputs(loaded, inputs, how=preprocess) if inputs else GivenInputs([])
         answers = [read_array(file) for file in outputs or ()]
         values = read_recorded(recorded) if recorded else name_ends(loaded, given.arrays, answers)

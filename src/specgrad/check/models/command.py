@@ -29,7 +29,7 @@ def record(
     runtime: Annotated[
         str,
         typer.Option(
-            help="onnxruntime, openvino, openvino-f32 or onnx-reference; a device too: openvino:GPU.",
+            help="onnxruntime, openvino, openvino-f32, onnx-reference; openvino:GPU; of a module torch, torch-compile.",
             autocompletion=complete_runtime,
         ),
     ],

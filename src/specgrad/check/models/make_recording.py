@@ -15,7 +15,7 @@ from ..runtimes import Runtime
 from ..runtimes import runtime as runtime_named
 from .model_run import WHOLE_NUMBERS, check_floats
 from .recording import MAX_SHARD_BYTES, ModelRecording, RecordingWriter, Role, model_digest, open_recording
-from .run_onnx import ObservedRun, observe
+from .run_onnx import MODULE_RUNTIMES, ObservedRun, observe
 
 Progress = Callable[[str, int, int], None]
 
@@ -73,14 +73,14 @@ def record(
     force: bool = False,
     progress: Progress | None = None,
 ) -> RecordResult:
-    """Run an ONNX file on a runtime and write what it computed to a folder, which `open_recording` reads.
+    """Run an ONNX file or a PyTorch module and write what it computed to a folder, which `open_recording` reads.
 
     Each point is run as `audit` runs it: as it is, with every value exposed, and with quantised values alone exposed if
     there are any, so that `audit_recorded` of the recording has the verdicts of `audit`. ParameterError for a model
-    that is no ONNX file, a runtime that reads none, and without points.
+    that is neither, a runtime that does not run it, and without points.
 
-    model        an ONNX file: a path, its bytes, a ModelProto
-    runtime      one that reads ONNX files
+    model        an ONNX file (a path, its bytes, a ModelProto), or a module, which is run on the device that it is on
+    runtime      one that reads ONNX files; for a module "torch" or "torch-compile"
     points       one array per input of the model, for each point; shapes may differ from point to point
     about        how the inputs came about, in words
     run_seconds  the time for one run
@@ -89,29 +89,61 @@ def record(
     progress     is told (what, done, total)
     """
     given = open_model(model, "record")
-    if given.kind != "onnx":
-        raise ParameterError("record", "what is recorded is judged by an ONNX file; export the module first")
     target = runtime_named(runtime) if isinstance(runtime, str) else runtime
-    if not target.model:
+    if given.kind == "graph":
+        raise ParameterError("record", "runtimes run no saved graph; write it with specgrad.interop.to_onnx first")
+    if given.kind == "torch" and target.name not in MODULE_RUNTIMES:
+        text = f"a PyTorch module is recorded on {' or '.join(MODULE_RUNTIMES)}; export it for {target.name}"
+        raise ParameterError("record", text, rule="P5")
+    if given.kind == "onnx" and not target.model:
         raise ParameterError("record", f"runtime {target.name} reads no ONNX files", rule="P5")
     if not points:
         raise ParameterError("record", "there is no point to record at")
     head = model_digest(given), target.name, target.versions()
     writer = RecordingWriter(Path(folder), force, shard_bytes)
     notes: list[str] = []
+    ends: tuple[list[str], list[str]] = [], []
     for step, point in enumerate(points):
         if progress is not None:
             progress(f"run {step}", step, len(points))
         arrays = given.arrays(point, "record")
         check_floats(arrays, WHOLE_NUMBERS)
+        if given.kind == "torch":
+            ends = _add_module_run(writer, given, target, arrays, about)
+            continue
         observed = observe(given, target, arrays, run_seconds)
         if observed.answer.outcome != "answers":
             return RecordResult(observed.answer.outcome, *head, reason=f"run {step}: {observed.answer.reason}")
         _add_run(writer, given, observed, about)
         notes += [note for note in observed.notes if note not in notes]
-    ends = given.names, [o.name for o in given.file.graph.output]
+    if given.kind == "onnx":
+        ends = given.names, [o.name for o in given.file.graph.output]
     writer.close(head[0], {"name": head[1], "versions": head[2]}, ends)
     return RecordResult("ok", *head, open_recording(folder), notes=tuple(notes))
+
+
+def _add_module_run(
+    writer: RecordingWriter, model: Model, target: Runtime, inputs: Sequence[Array], about: str
+) -> tuple[list[str], list[str]]:
+    """Run a PyTorch module on `inputs`, add that to the writer and return the names of inputs and outputs.
+
+    `about` says how the inputs came about.
+    """
+    from .run_torch import observe_module
+
+    observed = observe_module(model, inputs, compiled=target.name == "torch-compile")
+    run = writer.add_run(about, observed.notes, len(writer.runs), 0)
+    names = [n for n, _ in zip([*model.names, *map(str, range(len(inputs)))], inputs, strict=False)]
+    outputs = [f"output {k}" for k in range(len(observed.outputs))]
+    parts: dict[Role, Mapping[str, Array]] = {
+        "input": dict(zip(names, observed.given, strict=True)),
+        "output": dict(zip(outputs, observed.outputs, strict=True)),
+        "value": observed.values,
+    }
+    for role, arrays in parts.items():
+        for name, array in arrays.items():
+            writer.add(run, role, name, array, observed.formats.get(name) if role != "input" else None)
+    return names, outputs
 
 
 def _add_run(writer: RecordingWriter, model: Model, observed: ObservedRun, about: str) -> None:

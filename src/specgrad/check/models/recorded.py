@@ -123,7 +123,10 @@ def run_recorded(source: Any, recorded: Recorded) -> list[ModelRun]:
     model = open_model(source, "recorded")
     if isinstance(recorded, ModelRecording):
         recorded.check_model(model)
-        return [_recorded_run(model, run) for run in recorded.runs]
+        read = _recorded_module if model.kind == "torch" else _recorded_run
+        return [read(model, run) for run in recorded.runs]
+    if model.kind == "torch":
+        raise ParameterError("recorded", "a PyTorch module is judged by a recording of it; arrays go with an ONNX file")
     file, names = model.proto, model.names
     refuse_missing("inputs", names, recorded)
     values = {n: np.asarray(a) for n, a in recorded.items()}
@@ -166,6 +169,16 @@ def _recorded_run(model: Model, run: RecordedRun) -> ModelRun:
     answer = ProcessResult("answers", tuple(outputs[o.name] for o in model.proto.graph.output if o.name in outputs))
     observed = ObservedRun(graph, inputs, answer, known, run.values("quantised"), run.notes)
     return observed.to_run(model, model.title)
+
+
+def _recorded_module(model: Model, run: RecordedRun) -> ModelRun:
+    """Return one run of a recording of a PyTorch module as the run that was recorded."""
+    from .run_torch import ObservedModule, module_run
+
+    index = run.recording.index
+    inputs = [run.values("input")[name] for name in index["inputs"]]
+    outputs = [run.values("output")[name] for name in index["outputs"]]
+    return module_run(model, ObservedModule(inputs, outputs, run.values("value"), {}, run.notes))
 
 
 def split_points(

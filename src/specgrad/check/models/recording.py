@@ -59,8 +59,12 @@ def refuse(text: str) -> ParameterError:
 def model_digest(model: Model) -> dict[str, Any]:
     """Return {name, sha256, data}: the digest of an ONNX file's bytes, and of each file that holds data of its tensors.
 
-    A ModelProto is serialised first.
+    A ModelProto is serialised first. Of a PyTorch module: the digest of its parameters and buffers.
     """
+    if model.kind == "torch":
+        from .run_torch import module_digest
+
+        return module_digest(model)
     source = model.source
     if not isinstance(source, str | Path):
         data = source if isinstance(source, bytes) else source.SerializeToString()

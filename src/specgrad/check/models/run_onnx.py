@@ -20,6 +20,8 @@ from specgrad.window import Shape
 from ..runtimes import Runtime
 from .model_run import ModelRun, UnsupportedLayer, as_declared
 
+MODULE_RUNTIMES = ("torch", "torch-compile")  # they run PyTorch modules as they are
+
 
 def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float) -> ModelRun:
     """Run a model on a runtime and return the values that it showed; a module is exported to ONNX where needed.
@@ -30,15 +32,15 @@ def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float
     """
     given = open_model(model, "audit")
     is_module = given.kind == "torch"
-    if is_module and runtime.name == "torch":
-        from .run_torch import run_module
+    if is_module and runtime.name in MODULE_RUNTIMES:
+        from .run_torch import module_run, observe_module
 
-        return run_module(given, inputs)
+        return module_run(given, observe_module(given, inputs, compiled=runtime.name == "torch-compile"))
     if not runtime.model:
         text = (
             f"runtime {runtime.name} runs no whole models; give onnxruntime, openvino, openvino-f32 or onnx-reference"
         )
-        raise ParameterError("audit", f"{text}, or torch with a PyTorch module", rule="P5")
+        raise ParameterError("audit", f"{text}, or {' or '.join(MODULE_RUNTIMES)} with a PyTorch module", rule="P5")
     if is_module:
         from .run_torch import export_onnx
 

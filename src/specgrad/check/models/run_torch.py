@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import warnings
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -55,38 +56,101 @@ def export_onnx(module: torch.nn.Module, inputs: Sequence[Array]) -> bytes:
     return bytes(program.model_proto.SerializeToString())
 
 
-def run_module(model: Model, inputs: Sequence[Array]) -> ModelRun:
-    """Run a PyTorch module on `inputs` in this process and return its layers' outputs, observed by forward hooks."""
-    module: torch.nn.Module = model.source
-    graph, half = model.graph_for(inputs, "audit"), half_type(module)
-    given = numbers_of(tensors_of(inputs, half))
-    seen: dict[str, Array] = {}
-    calls: Counter[str] = Counter()
+@dataclass(frozen=True)
+class ObservedModule:
+    """What a PyTorch module computed at one input; halves as float32, which holds all of them.
 
-    def watch(name: str) -> Any:
+    given     the inputs, in the types that the module was given
+    outputs   of the module as it is, in order
+    values    of the innermost modules that were called once and gave one tensor, by name
+    formats   name of a value, or of an output ("output 0"), -> its type, where that is a half
+    notes     what else to know
+    """
+
+    given: Sequence[Array]
+    outputs: Sequence[Array]
+    values: Mapping[str, Array]
+    formats: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+
+class _ExposingModule(torch.nn.Module):
+    """A module that returns its outputs and what each of its innermost modules gave, in lists by name."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.seen: dict[str, list[torch.Tensor]] = {}
+        innermost = {name: m for name, m in module.named_modules() if name and not list(m.children())}
+        self.hooks = [m.register_forward_hook(self._watch(name)) for name, m in innermost.items()]
+
+    def _watch(self, name: str) -> Any:
         def hook(_: Any, __: Any, output: Any) -> None:
-            calls[name] += 1
-            if isinstance(output, torch.Tensor):
-                (seen[name],) = numbers_of([output])
+            given = [output.clone()] if isinstance(output, torch.Tensor) else [output]  # a later layer may overwrite it
+            self.seen[name] = self.seen.get(name, []) + given
 
         return hook
 
-    innermost = {name: m for name, m in module.named_modules() if name and not list(m.children())}
-    hooks = [m.register_forward_hook(watch(name)) for name, m in innermost.items()]
-    try:
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        self.seen.clear()
+        result = self.module(*inputs)
+        return result, dict(self.seen)
+
+
+def observe_module(model: Model, inputs: Sequence[Array], *, compiled: bool = False) -> ObservedModule:
+    """Run a PyTorch module in this process, on the device that it is on, and return what it and its layers gave.
+
+    compiled   run what torch.compile makes of it, and for the layers of the module that returns their values too
+    """
+    module: torch.nn.Module = model.source
+    half = half_type(module)
+    place = next((t.device for t in (*module.parameters(), *module.buffers())), torch.device("cpu"))
+    tensors = [t.to(place) for t in tensors_of(inputs, half)]
+
+    def run(what: torch.nn.Module) -> Any:
         with torch.no_grad():
-            result = module(*tensors_of(inputs, half))
+            return (torch.compile(what) if compiled else what)(*[t.clone() for t in tensors])
+
+    outputs = leaves(run(module)) if compiled else None
+    exposing = _ExposingModule(module)
+    try:
+        result, seen = run(exposing)
     finally:
-        for hook in hooks:
+        for hook in exposing.hooks:
             hook.remove()
-    last = {node.group: p for p, node in enumerate(graph.nodes)}  # a layer's value is its last node's
-    layers = {n: last[n] for n in seen if n in last and calls[n] == 1 and graph.nodes[last[n]].shape == seen[n].shape}
-    known = {p: seen[n] for n, p in layers.items()} | dict(zip(graph.input_positions, given, strict=True))
-    answer = ProcessResult("answers", tuple(numbers_of(leaves(result))))
-    ordered = dict(sorted(layers.items(), key=lambda item: item[1]))
+        if compiled:
+            torch.compiler.reset()
+    values = {n: g[0] for n, g in seen.items() if len(g) == 1 and isinstance(g[0], torch.Tensor)}
+    outputs = leaves(result) if outputs is None else outputs
+    named = values | {f"output {k}": t for k, t in enumerate(outputs)}
+    formats = {n: HALVES[t.dtype] for n, t in named.items() if t.dtype in HALVES}
     notes = tuple(
         f"input {name} was converted from {a.dtype} to {HALVES[half]}"
-        for name, a in zip(graph.names, inputs, strict=True)
+        for name, a in zip(model.names, inputs, strict=False)
         if half is not None and a.dtype.kind == "f" and a.dtype.name != HALVES[half]
     )
-    return ModelRun(model.title, graph, known, ordered, answer, notes, formats=model.formats(graph))
+    seen_values = dict(zip(values, numbers_of(list(values.values())), strict=True))
+    return ObservedModule(numbers_of(tensors), numbers_of(outputs), seen_values, formats, notes)
+
+
+def module_run(model: Model, observed: ObservedModule) -> ModelRun:
+    """Return what was observed of a PyTorch module as a run of its graph: a layer's value is its last node's."""
+    graph = model.graph_for(observed.given, "audit")
+    last = {node.group: p for p, node in enumerate(graph.nodes)}
+    values = {n: a for n, a in observed.values.items() if n in last and graph.nodes[last[n]].shape == a.shape}
+    layers = dict(sorted(((n, last[n]) for n in values), key=lambda item: item[1]))
+    known = {p: values[n] for n, p in layers.items()} | dict(zip(graph.input_positions, observed.given, strict=True))
+    answer = ProcessResult("answers", tuple(observed.outputs))
+    return ModelRun(model.title, graph, known, layers, answer, observed.notes, formats=model.formats(graph))
+
+
+def module_digest(model: Model) -> dict[str, Any]:
+    """Return {name, sha256, data}: the digest of a PyTorch module's parameters and buffers, by name, type, shape and
+    cells; its code is not in it.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in (*model.source.named_parameters(), *model.source.named_buffers()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        cells = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(memoryview(cells.view(torch.uint8).numpy()))
+    return {"name": model.title, "sha256": digest.hexdigest(), "data": {}}
