@@ -226,6 +226,31 @@ def test_a_number_that_stands_elsewhere_explains_nothing() -> None:
     assert done.verdict == "differs"
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (3, 3), (40, 40)])
+def test_what_is_made_of_a_number_that_stands_elsewhere_explains_nothing(shape: tuple[int, ...]) -> None:
+    """945 w is given beside 3*5*7*9 w; what is made of it with 1.1 is rounded once, not five times: scales, weights."""
+    w = np.random.default_rng(len(shape)).integers(1, 60, shape).astype(np.float32)
+    whole, rate = np.float32(945) * w, np.float32(1.1)
+    off = np.array(whole * rate)
+    cell = np.unravel_index(np.argmax(np.frexp(off)[0]), shape)  # where an ulp is little more than one rounding
+    off[cell] += 3 * np.spacing(off[cell])
+    by = lambda x, a: sg.linear(a, None, x) if len(shape) == 2 else x * a
+
+    def folded_and_given(x: Any) -> Any:
+        return by(x, w) * np.float32(3) * 5 * 7 * 9, by(sg.relu(x), whole) * rate
+
+    networks = [folded_and_given, lambda x: (by(x, whole), by(sg.relu(x), off))]
+    assert verdict(*(sg.trace(f, (1, *(shape[1:] or (3,)))) for f in networks)) == "cannot tell"
+
+
+def test_a_quotient_is_rounded_once_and_by_a_power_of_2_never() -> None:
+    """2/3, 3/2, 1/4, and a seventh, rounded before, that is divided by 2 and divides 5."""
+    number = lambda *x: folded.folded(Fraction(*x))
+    seventh = number(1) / 7
+    made = [(x.value, x.roundings) for x in (number(2) / 3, number(3) / 2, 1 / number(4), seventh / 2, 5 / seventh)]
+    assert made == [(Fraction(2, 3), 1), (Fraction(3, 2), 0), (Fraction(1, 4), 0), (Fraction(1, 14), 1), (35, 2)]
+
+
 def test_numbers_put_in_one_place_are_added_exactly() -> None:
     """1 + 2**-60 is no 1, though float64 says so; what only moves is folded."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import ScalarError
 from ..scalar import Array, exact
 from ..window import Shape
-from .folded import Folded, folded, is_power_of_2, plain
+from .folded import Folded, folded, is_power_of_2, plain, unexplained
 from .surd import Surd, interval
 
 MAX_EXACT_CELLS = 2**14  # of an array that is computed with exactly
@@ -50,27 +50,31 @@ class Constant:
         return tuple(self.array.shape)
 
     def numbers(self) -> Array:
-        """Return all cells as an object array of exact numbers; raise TooManyError above MAX_EXACT_CELLS."""
+        """Return all cells as an object array of exact numbers, those of mixed ones `unexplained`.
+
+        TooManyError above MAX_EXACT_CELLS.
+        """
         if self.array.size > MAX_EXACT_CELLS:
             raise TooManyError("constant", f"{self.array.size} cells are more than {MAX_EXACT_CELLS}")
         cells = exact_numbers(self.array)
-        return cells if self.factors is None else np.asarray(cells * self.factors, dtype=object)
+        cells = cells if self.factors is None else np.asarray(cells * self.factors, dtype=object)
+        return np.asarray(np.frompyfunc(unexplained, 1, 1)(cells), dtype=object) if self.mixed else cells
 
     def times(self, factors: Array) -> Constant:
         """Return the product with `factors`, exact numbers that broadcast to it."""
         whole = drop_repeats(factors if self.factors is None else np.asarray(self.factors * factors, dtype=object))
         if all(v == 1 for v in whole.flat):
-            return Constant(self.array, None, self.roundings)
-        product = Constant(self.array, whole, self.roundings)
+            return replace(self, factors=None)
+        product = replace(self, factors=whole)
         if self.array.size <= min(MAX_MULTIPLIED_CELLS, MAX_EXACT_CELLS):
-            return Constant(product.numbers())
+            return Constant(product.numbers(), mixed=self.mixed)
         floats = _exact_product(self.array, whole)
-        return product if floats is None else Constant(floats, None, product.most_roundings)
+        return product if floats is None else Constant(floats, None, product.most_roundings, self.mixed)
 
     def rearranged(self, move: Callable[[Array], Array]) -> Constant:
         """Return the constant after `move`, a permutation of cells, applied to the array and to the factors."""
         factors = None if self.factors is None else move(np.broadcast_to(self.factors, self.shape))
-        return Constant(move(self.array), None if factors is None else drop_repeats(factors), self.roundings)
+        return replace(self, array=move(self.array), factors=None if factors is None else drop_repeats(factors))
 
     def sliced(self, ranges: tuple[tuple[int, int, int], ...]) -> Constant:
         """Return the constant sliced by `ranges` (start, stop, step per axis); axes of one cell, which may stand for
@@ -116,10 +120,15 @@ class Constant:
         return unit if self.factors is None else unit * _foldings_of_cells(self.factors)[0]
 
     def folded_like(self, other: Constant) -> bool:
-        """Return whether every cell is rounded as often as that of `other`, a constant of equal value."""
+        """Return whether every cell is rounded as often as that of `other`, a constant of equal value; False if that of
+        `other` is not known.
+        """
+        if other.mixed:
+            return False
         if all(each.array.dtype != object and each.factors is None for each in (self, other)):
             return self.roundings == other.roundings
-        return bool(np.array_equal(self.foldings()[1], other.foldings()[1]))
+        size, roundings = other.foldings()
+        return bool(np.isfinite(size).all() and np.array_equal(self.foldings()[1], roundings))
 
     def foldings(self) -> tuple[Array, Array]:
         """Return (size, roundings) per cell, of a float32 program that folds the constant (see `Folded`).

@@ -60,23 +60,25 @@ class Folded:
         return -self + other
 
     def __truediv__(self, other: Any) -> Any:
-        divisor = folded(other)
-        if self.value == 1:
-            return divisor.reciprocal()
-        inverse = divisor.reciprocal()
-        return self * Folded(inverse.value, inverse.size, max(inverse.roundings - 1, 0))  # a quotient is rounded once
+        inverse = folded(other).reciprocal()
+        if self.value == 1 or inverse.value == 1:
+            return inverse if self.value == 1 else self
+        if self.value == 0:
+            return Folded(Fraction(0), 0.0)
+        return Folded(self.value * inverse.value, self.size * inverse.size, self.roundings + inverse.roundings)
 
     def __rtruediv__(self, other: Any) -> Any:
         return folded(other) / self
 
     def reciprocal(self) -> Folded:
-        """Return 1/x exactly, with the record of one more rounding.
+        """Return 1/x exactly, with the record of one more rounding, or none of a power of 2.
 
         ScalarError for a sum of roots.
         """
         value = reciprocal(self.value)
         near = abs(approximate(self.value))
-        return Folded(value, _safe_quotient(self.size, near * near), 1 + self.roundings)
+        once = 0 if is_power_of_2(self.value) else 1
+        return Folded(value, _safe_quotient(self.size, near * near), once + self.roundings)
 
     def sqrt(self) -> Folded:
         """Return the exact square root of a rational that is not negative, with its record; ScalarError for others."""
@@ -118,6 +120,13 @@ def folded(x: Any) -> Folded:
     if isinstance(x, Surd | Fraction):
         return Folded(x)
     return Folded(Fraction(x))
+
+
+def unexplained(x: Any) -> Folded:
+    """Return an exact number of which nobody knows how it was folded: its size is infinite, and so is that of what is
+    made of it, which then explains no difference.
+    """
+    return Folded(plain(x), math.inf, folded(x).roundings)
 
 
 def plain(x: Any) -> Any:

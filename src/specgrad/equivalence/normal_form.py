@@ -221,7 +221,8 @@ def _fold_constants(call: TermApplication, node: Node) -> int | None:
     ):
         return None
     try:
-        cells = [exact_constant(w.array) if w.factors is None else w.numbers() for w in call.weights if w is not None]
+        given = [w for w in call.weights if w is not None]
+        cells = [exact_constant(w.array) if w.factors is None and not w.mixed else w.numbers() for w in given]
         whole = [np.array(np.broadcast_to(x, s)) for x, s in zip(cells, call.shapes, strict=True)]
         return call.table.value_of_constant(node.shape, evaluate_exactly(call, whole))
     except (SpecgradError, ArithmeticError, TypeError, AttributeError):
