@@ -21,7 +21,7 @@ from ...graph.graph import Graph, Node
 from ...ops.quantize import cast
 from ...scalar import Array
 from .constant_folding import CREATING
-from .read import Importer, exported_program
+from .read import ProgramImporter, exported_program
 
 HALVES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 FORMATS = {**HALVES, torch.float32: "float32", torch.float64: "float64"}
@@ -53,7 +53,7 @@ def as_deployed(module: nn.Module, *example: Any) -> TorchGraph:
     return TorchGraph(**fields, formats=importer.formats)
 
 
-class DeployedImporter(Importer):
+class DeployedImporter(ProgramImporter):
     """State of one import that keeps formats: `formats` is by the names of the finished graph's nodes."""
 
     def __init__(self, program: Any, module: nn.Module) -> None:
@@ -62,7 +62,7 @@ class DeployedImporter(Importer):
         self.recorded: dict[str, str] = {}  # the same by names in the trace
 
     def _placeholder_value(self, node: Any, spec: Any) -> Any:
-        """Return the value of a placeholder, as `Importer` does; its format is noted."""
+        """Return the value of a placeholder, as `ProgramImporter` does; its format is noted."""
         before = len(self.trace.nodes)
         value = super()._placeholder_value(node, spec)
         self._note(before, _format_of(node))
@@ -79,7 +79,10 @@ class DeployedImporter(Importer):
         return np.array(tensor.detach().cpu().numpy())
 
     def _call_value(self, node: Any) -> Any:
-        """Return the value of one call, as `Importer` does, in the format of its result."""
+        """Return the value of one call, as `ProgramImporter` does, in the format of its result.
+
+        ParameterError if it would round unseen.
+        """
         before, form = len(self.trace.nodes), _format_of(node)
         wider = [a for a in node.all_input_nodes if not _is_held(_format_of(a), form)]
         name = str(node.target).removeprefix("aten.").partition(".")[0]
@@ -99,7 +102,7 @@ class DeployedImporter(Importer):
             self.recorded.update((node.name, form) for node in self.trace.nodes[before:])
 
     def _named_nodes(self, graph: Graph) -> tuple[Node, ...]:
-        """Return the nodes with their final names, as `Importer` does; their formats are noted by them."""
+        """Return the nodes with their final names, as `ProgramImporter` does; their formats are noted by them."""
         nodes = super()._named_nodes(graph)
         forms = (self.recorded.get(node.name, "float32") for node in graph.nodes)
         pairs = zip(nodes, forms, strict=True)

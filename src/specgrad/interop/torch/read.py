@@ -69,7 +69,7 @@ def from_torch(module: nn.Module, *example: Any, shapes: Sequence[tuple[Any, ...
         raise ParameterError("from_torch", "shapes may be open only where every example is a tensor", rule="P5")
     if shapes is not None:
         return import_open(from_torch, module, example, shapes)
-    return Importer(exported_program(module, example), module).graph()
+    return ProgramImporter(exported_program(module, example), module).graph()
 
 
 def exported_program(module: nn.Module, example: tuple[Any, ...]) -> Any:
@@ -94,7 +94,7 @@ def _refuse_mutation(program: Any) -> None:
             raise ParameterError("from_torch", f"{text}; {advice}", rule="P5")
 
 
-class Importer:
+class ProgramImporter:
     """State of one import: the exported program, the values so far, and the graph being built.
 
     `program` was exported from `module`, whose names parameters get.

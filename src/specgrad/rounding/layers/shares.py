@@ -119,5 +119,5 @@ def shares_of(graph: Graph) -> Shares:
     >>> shares_of(sg.trace(sg.softmax, (2, 8))).layers
     {10: Softmax(x=0, difference=5, axes=(1,), seen=None)}
     """
-    found = {i: softmax_at(graph, i) for i, node in enumerate(graph.nodes) if node.op is DIV}
-    return Shares({i: layer for i, layer in found.items() if layer is not None})
+    softmaxes = {i: softmax_at(graph, i) for i, node in enumerate(graph.nodes) if node.op is DIV}
+    return Shares({i: layer for i, layer in softmaxes.items() if layer is not None})

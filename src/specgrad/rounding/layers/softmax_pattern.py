@@ -45,8 +45,8 @@ def softmax_at(graph: Graph, at: int) -> Softmax | None:
     if node.op not in (DIV, MUL) or len(node.operands()) != 2:
         return None
     orders = [node.operands(), node.operands()[::-1]][: 1 if node.op is DIV else 2]
-    found = (_of_shares(graph, e, other, node.op is MUL) for e, other in orders)
-    return next((softmax for softmax in found if softmax is not None), None)
+    recognised = (_of_shares(graph, e, other, node.op is MUL) for e, other in orders)
+    return next((softmax for softmax in recognised if softmax is not None), None)
 
 
 def _of_shares(graph: Graph, e: int, other: int, inverse: bool) -> Softmax | None:
