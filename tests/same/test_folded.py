@@ -171,6 +171,49 @@ def product(shape: tuple[int, ...], *factors: Any) -> sg.Graph:
     return sg.trace(fn, shape)
 
 
+def product_of_two(arrays: list[Arrays], folded_first: bool, turned: bool) -> sg.Graph:
+    """relu(w x g) * tanh(w x g) of two layers, with g folded or behind the product, computed in either order."""
+
+    def net(x: Any) -> Any:
+        plain = lambda a: sg.linear(a["w"], None, x) * a["g"]
+        layer = (lambda a: sg.linear(a["w"] * a["g"][:, None], None, x)) if folded_first else plain
+        kinds = [sg.relu, sg.tanh]
+        one, two = (kinds[k](layer(arrays[k])) for k in ((1, 0) if turned else (0, 1)))
+        return one * two
+
+    return sg.trace(net, (1, 3))
+
+
+@pytest.mark.quick
+def test_factors_are_paired_in_any_order() -> None:
+    """Of a product of two folded layers, either may be computed first."""
+    rng = np.random.default_rng(0)
+    drawn_array = lambda *shape: rng.normal(size=shape).astype(np.float32)
+    arrays = [{"w": drawn_array(3, 3), "g": drawn_array(3)} for _ in range(2)]
+    whole = product_of_two(arrays, False, False)
+    for turned in (False, True):
+        assert verdict(whole, product_of_two(arrays, True, turned)) == "same within rounding"
+        assert verdict(whole, product_of_two(arrays[::-1], True, turned)) == "cannot tell"
+        off = [arrays[0], moved(arrays[1], "w", by_ulps(16))]
+        assert verdict(whole, product_of_two(off, True, turned)) == "cannot tell"
+
+
+def test_sides_of_a_quotient_are_not_exchanged() -> None:
+    """exp(w x g) / sigmoid(v x g) is not sigmoid(v x g) / exp(w x g), folded or not."""
+    rng = np.random.default_rng(1)
+    w, v, g = (rng.normal(size=(3, 3)).astype(np.float32) for _ in "wvg")
+    g = g[0]
+
+    def net(x: Any, folds: bool, exchanged: bool) -> Any:
+        one, two = (sg.linear(a * g[:, None], None, x) if folds else sg.linear(a, None, x) * g for a in (w, v))
+        one, two = sg.exp(one), sg.sigmoid(two)
+        return two / one if exchanged else one / two
+
+    graph = lambda *how: sg.trace(lambda x: net(x, *how), (1, 3))
+    assert verdict(graph(False, False), graph(True, False)) == "same within rounding"
+    assert verdict(graph(False, False), graph(True, True)) == "cannot tell"
+
+
 def test_a_size_that_is_no_float_explains_nothing() -> None:
     """Sizes, and bounds of constants, beyond the largest float: no distance is told from them."""
     up, down = [3e38] * 9, [0.9 / 3e38] * 9

@@ -386,3 +386,26 @@ def test_a_sum_of_a_value_and_of_its_turn_keeps_its_values() -> None:
     ]
     assert not same(graphs[0], graphs[2])
     assert is_kept(graphs, 1)
+
+
+def test_a_large_constant_is_added_below_a_reshape() -> None:
+    """More cells than are computed with exactly: they move with what they are added to, in their order."""
+    count = constants.MAX_EXACT_CELLS + 2
+    numbers = np.random.default_rng(0)
+    w, b = numbers.normal(size=(count, 2)).astype(np.float32), numbers.normal(size=count).astype(np.float32)
+    half = count // 2
+    blocks = lambda y: sg.reshape(y, (3, 2, half))
+
+    def graph(bias: np.ndarray, first: bool, move: object = blocks) -> sg.Graph:
+        added = sg.reshape(bias, (2, half)) if not first and bias.ndim == 1 else bias
+        product = lambda x: sg.linear(w, None, x)
+        return sg.trace(
+            lambda x: sg.tanh(move(product(x) + bias) if first else move(product(x)) + added),  # type: ignore[operator]
+            (3, 2),
+        )
+
+    turned = lambda y: sg.permute(blocks(y), (0, 2, 1))
+    assert same(graph(b, True), graph(b, False))
+    assert same(graph(b, True, turned), graph(b.reshape(2, half).T.copy(), False, turned))
+    assert not same(graph(b, True), graph(b[::-1].copy(), False))
+    assert not same(graph(b, True, turned), graph(b.reshape(half, 2), False, turned))

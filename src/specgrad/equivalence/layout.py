@@ -14,7 +14,15 @@ import numpy as np
 
 from ..window import Shape
 from .layout_chain import CellMove
-from .linear_combinations import LAYOUT, affine_value, apply_layout, canonical_spec, split_spec, with_layout
+from .linear_combinations import (
+    LAYOUT,
+    affine_value,
+    apply_layout,
+    canonical_spec,
+    constant_moved,
+    split_spec,
+    with_layout,
+)
 from .term_table import AffineTerm, Atom, TermTable
 
 Layout = tuple[str, tuple[Any, ...], Shape]  # permute or reshape, its attributes, and the shape of its argument
@@ -151,7 +159,7 @@ def without_layout(table: TermTable, number: int, layout: Layout) -> int:
     if table.values[number].terms:
         assert atom is not None
         return atom.args[0]
-    cells = table.shift_of(table.values[number])
     if op == "permute":
-        return table.value_of_constant(inner, cells.transpose(np.argsort(params[0])))
-    return table.value_of_constant(inner, apply_layout("reshape", (inner,), cells, table.values[number].shape, inner))
+        return constant_moved(table, number, lambda cells: cells.transpose(np.argsort(params[0])), inner)
+    old = table.values[number].shape
+    return constant_moved(table, number, lambda cells: apply_layout("reshape", (inner,), cells, old, inner), inner)

@@ -9,7 +9,7 @@ s * L(x) + c = L(L'(s)*x + L'(c))    for a permutation or a reshape L with inver
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -235,10 +235,25 @@ def with_layout(table: TermTable, op: str, params: tuple[Any, ...], number: int,
 
     `number` is the value's in `table`.
     """
-    known = table.constant_of(number)
-    if known is None:
+    if table.values[number].terms:
         return table.value_of_atom(Atom(op, params, (number,), shape))
-    return table.value_of_constant(shape, apply_layout(op, params, known, table.values[number].shape, shape))
+    old = table.values[number].shape
+    return constant_moved(table, number, lambda cells: apply_layout(op, params, cells, old, shape), shape)
+
+
+def constant_moved(table: TermTable, number: int, move: Callable[[Array], Array], shape: Shape) -> int:
+    """Return the number of the constant value `number` after `move`, of this shape; no number is computed with, so that
+    there may be any count of them.
+
+    TooManyError where a constant that repeats along an axis must be written out, and is too large for that.
+    """
+    shift = table.values[number].shift
+    if shift is None:
+        return table.value(AffineTerm(shape, (), None))
+    moved = table.constants[shift].rearranged(move)
+    if moved.factors is None:
+        moved = replace(moved, array=drop_repeats(moved.array))
+    return table.value(AffineTerm(shape, (), table.constant(moved)))
 
 
 def apply_layout(op: str, params: tuple[Any, ...], cells: Array, old: Shape, new: Shape) -> Array:
@@ -293,7 +308,9 @@ def common_blocks(old: Shape, new: Shape) -> list[tuple[range, range]]:
 
 
 def _broadcast_if_small(cells: Array, shape: Shape) -> Array:
-    """Return `cells` broadcast to `shape`; raise TooManyError above MAX_EXACT_CELLS."""
+    """Return `cells` broadcast to `shape`; raise TooManyError above MAX_EXACT_CELLS if they are not that many."""
+    if cells.shape == shape:
+        return cells
     if int(np.prod(shape, dtype=object)) > MAX_EXACT_CELLS:
         raise TooManyError("constant", f"shape {shape} has more than {MAX_EXACT_CELLS} cells")
     return np.broadcast_to(cells, shape)

@@ -15,9 +15,10 @@ from ..deadline import check_time
 from ..graph.graph import CONSTANT, INPUT, Graph, NumberArg
 from .constants import plain_numbers
 from .folded import Folded, plain
+from .linear_combinations import COMMUTATIVE
 from .normal_form import NormalForm
 from .surd import Surd
-from .term_table import TermTable
+from .term_table import Atom, TermTable
 
 UNIT_ROUNDOFF = 2.0**-24
 SECOND_ORDER = 1 + 1e-6  # of products of roundings, and of sizes that are floats
@@ -105,7 +106,8 @@ class Skeleton:
         self._atoms: list[int] = []
         for atom in table.atoms:  # what an atom is applied to was written before it
             weights = None if atom.weights is None else table.constants[atom.weights].shape
-            key = (atom.op, atom.params, tuple(self.of_value(a) for a in atom.args), atom.shape, weights)
+            args = tuple(self.of_value(a) for a in self._ordered_args(atom))
+            key = (atom.op, atom.params, args, atom.shape, weights)
             self._atoms.append(self._numbers.setdefault(key, len(self._numbers)))
 
     def of_value(self, number: int) -> int:
@@ -117,11 +119,15 @@ class Skeleton:
         key = ("value", value.shape, tuple(sorted(self._atoms[a] for a, _ in value.terms)))
         return self._numbers.setdefault(key, len(self._numbers))
 
+    def _ordered_args(self, atom: Atom) -> tuple[int, ...]:
+        """Return the value numbers of an atom's arguments; those of a commutative operator by their structures."""
+        return tuple(sorted(atom.args, key=self.of_value)) if atom.op in COMMUTATIVE else atom.args
+
     def pairs(self, a: int, b: int) -> Iterator[tuple[Any, Any, int, int]]:
         """Yield (constant, constant, atom, atom) of two values of one structure; None stands for a constant of zeros.
 
-        Atoms that only their weights tell apart are paired in the order in which they were written: the distance is
-        then that of this pairing.
+        Atoms and arguments that only their weights tell apart are paired in the order in which they were written: the
+        distance is then that of this pairing.
         """
         todo, seen = [(a, b)], set()
         while todo:
@@ -140,7 +146,7 @@ class Skeleton:
                 x, y = self.table.atoms[p], self.table.atoms[q]
                 if x.weights is not None and y.weights is not None and x.weights != y.weights:
                     yield self.table.constants[x.weights], self.table.constants[y.weights], p, q
-                todo += list(zip(x.args, y.args, strict=True))
+                todo += list(zip(self._ordered_args(x), self._ordered_args(y), strict=True))
 
 
 def _constant_or_none(table: TermTable, number: int | None) -> Any:

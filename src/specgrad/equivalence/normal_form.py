@@ -271,12 +271,13 @@ def _apply_under_layout(call: TermApplication, node: Node, layout: Layout, rules
     `rules` are the operators' rewrite rules.
     """
     inner = tuple(without_layout(call.table, a, layout) for a in call.args)
-    known = (None if call.table.values[a].terms else call.table.constant_of(a) for a in inner)
-    given = tuple(None if cells is None else Constant(cells) for cells in known)
-    below = TermApplication(call.table, call.op, call.params, inner, given, layout[2])
+    below = TermApplication(call.table, call.op, call.params, inner, (None,) * len(inner), layout[2])
     deeper = common_layout(call.table, inner)
     if deeper is not None and all(s == layout[2] for s in below.shapes):
         number = _apply_under_layout(below, node, deeper, rules)
     else:
-        number = _value_by_rule(below, node, rules)
+        try:
+            number = _value_by_rule(below, node, rules)
+        except (SpecgradError, ArithmeticError, ValueError):
+            number = _value_as_atom(below)
     return under_layout(call.table, layout, number, call.shape)
