@@ -7,6 +7,7 @@ in its cells; the constant that it compares them with, or writes, is rounded all
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -17,6 +18,7 @@ from ..errors import ParameterError, need
 from ..graph.graph import Graph, Node, NumberArg
 from ..op import Op, Params, run_spec
 from ..scalar import Array
+from ..window.sizes import Shape
 from .arithmetic import REFERENCE, Arithmetic
 from .ball import Ball, Expansion, between, exact_ball, hull
 from .fusion_region import RoundingCount, region_input
@@ -59,6 +61,20 @@ def evaluator(backend: str) -> Evaluate:
     return _by_specification if backend == "numpy" else _by_torch()
 
 
+@dataclass(frozen=True)
+class WholeCall:
+    """A call of which the arrays at hand are blocks: what its roundings are counted by.
+
+    shapes   of its arguments; () of a number
+    params   its parameters
+    cells    of its result
+    """
+
+    shapes: tuple[Shape, ...]
+    params: Params
+    cells: int
+
+
 Kind = Literal["computed", "input", "constant"]  # what an argument is: a node's result, an input, known when loading
 CELLWISE_MAGNITUDE = 2.0**60  # numbers beyond are followed cell by cell, so that one large cell does not speak for all
 
@@ -71,6 +87,7 @@ class NodeContext:
     roots         per argument, the nodes whose cells it copies: itself, or what stands before layout; () if nobody asks
     integers      the least and the largest number of the integer type that the runtime computes it in; None: of floats
     group         name of its layer
+    whole         the call of which this one is a block; None: this one is whole
     """
 
     node: str = ""
@@ -80,10 +97,23 @@ class NodeContext:
     kinds: tuple[Kind, ...] = ()
     integers: tuple[int, int] | None = None
     roots: tuple[frozenset[int], ...] = ()
+    whole: WholeCall | None = None
 
     def is_given(self, k: int) -> bool:
         """Return whether argument k is an input or a constant, and not the result of another node."""
         return not self.kinds or self.kinds[k] != "computed"
+
+    def counted(self, args: Sequence[Ball], params: Params) -> tuple[list[Shape], Params]:
+        """Return shapes of the arguments, and parameters, by which roundings are counted."""
+        return ([a.shape for a in args], params) if self.whole is None else (list(self.whole.shapes), self.whole.params)
+
+    def cells(self, result: Array) -> int:
+        """Return how many cells the result has, of which `result` may be a block."""
+        return result.size if self.whole is None else self.whole.cells
+
+    def cells_read(self, k: int, ball: Ball) -> int:
+        """Return how many cells argument k has, of which `ball` may be a block."""
+        return ball.value.size if self.whole is None else math.prod(self.whole.shapes[k])
 
     def linear_group(self, op: Op, count: int) -> tuple[int, ...] | None:
         """Return which of `count` arguments this call is linear in, all others being given; None for products of
@@ -109,8 +139,11 @@ class GroupRule(Protocol):
     def arguments(self, context: Context, i: int, node: Node, args: list[Ball]) -> list[Ball]:
         """Return the balls `args` of node i as its own rule shall read them."""
 
-    def result(self, context: Context, graph: Graph, i: int, args: Sequence[Ball], ball: Ball) -> Ball:
-        """Return the ball of node i of a graph, narrowed; `args` are those that its own rule read."""
+    def result(self, context: Context, graph: Graph, i: int, node: Node, args: Sequence[Ball], ball: Ball) -> Ball:
+        """Return the ball of node i of a graph, narrowed; `args` are those that its own rule read.
+
+        `node` is it as the arrays at hand have it: on a block, with other sizes than the graph's.
+        """
 
 
 @dataclass(eq=False)
@@ -128,6 +161,7 @@ class Context:
     centred       wide balls (boxes of inputs): a rule that knows the ends of a range moves the value to its middle
     formats       positions of nodes that are computed in another format than the rest; see `in_format`
     evaluate      computes an operator on arrays, in float64
+    blocks        whether arrays are blocks of nodes: roundings are counted by the shapes that the graph says
     reach         the largest absolute values of the current node, where its arguments' balls stand for their own
                   errors alone; None: its value and what is carried in say it
     groups        rules of several nodes together: means and sums of squares (specgrad.rounding.layers.statistics), and
@@ -147,6 +181,7 @@ class Context:
     way: ArithmeticVariant | None = None
     reach: Array | None = None
     groups: tuple[GroupRule, ...] = ()
+    blocks: bool = False
 
     def spanned(self, value: Array, low: Array, high: Array) -> Ball:
         """Return the ball from low to high: around `value`, or around the middle if `centred`."""
@@ -204,7 +239,7 @@ class Context:
             one = np.array(1.0)
             return Expansion(self.call.group, nothing, ball.value, ball.value, one, RoundingCount(), divided=one)
         constant = bool(self.call.kinds) and self.call.kinds[k] == "constant"
-        count = RoundingCount() if constant else region_input(key, ball.value.size)
+        count = RoundingCount() if constant else region_input(key, self.call.cells_read(k, ball))
         least, most = np.abs(ball.value), at_least_1(ball.size, self.arithmetic.format.largest)
         return Expansion(self.call.group, ball.radius, ball.size, least, most, count, divided=np.array(1.0))
 

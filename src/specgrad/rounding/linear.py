@@ -98,9 +98,18 @@ def stored_error(
     return np.where(size + error <= inner.largest, error, np.inf)
 
 
-def relative_error(arithmetic: Arithmetic, met: RoundingCount) -> float:
-    """Return the most that a sum of terms which have met the roundings `met` is off by, as a part of their sizes."""
-    return float(stored_error(arithmetic, np.asarray(1.0), met.total, met.stores, met.operands, met.cores))
+def least_share(arithmetic: Arithmetic, met: RoundingCount) -> float:
+    """Return what is left at least of a sum of terms that are not negative and have met the roundings `met`: each of
+    these is a factor of at least 1 - u, so more than nothing is left of any number of terms.
+
+    >>> round(least_share(Arithmetic(), RoundingCount(total=2**24)), 5)  # exp(-1); (1 + u)^R - 1 is more than 1
+    0.36788
+    """
+    if met.cores:
+        return 1.0 - float(stored_error(arithmetic, np.asarray(1.0), met.total, met.stores, met.operands, met.cores))
+    factor = arithmetic.factor.u if arithmetic.factor else 0.0
+    each = (met.total, arithmetic.inner.u), (met.stores, arithmetic.u), (met.operands, factor)
+    return math.exp(sum(count * math.log1p(-u) for count, u in each))
 
 
 def _combined_growth(a: Any, b: float) -> Any:
@@ -133,28 +142,39 @@ def reference_error(size: Array, count: int | Array) -> Array:
     return np.asarray(growth(count, REFERENCE.u) * size + np.multiply(count, REFERENCE.smallest))
 
 
-def linear_rule(context: Context, op: Op, args: Sequence[Ball], params: Params, count: int | None = None) -> Ball:
+def linear_rule(
+    context: Context,
+    op: Op,
+    args: Sequence[Ball],
+    params: Params,
+    count: int | None = None,
+    parts: Sequence[Expansion] | None = None,
+) -> Ball:
     """Return the ball of an operator that is linear in each argument: conv, avg_pool, sum, mul, layout, ...
 
     count   roundings of its own; None: as the operator declares
+    parts   the arguments as expressions of their region; None: as their balls say
     """
     value = context.evaluate(op, [a.value for a in args], params)
     group = context.call.linear_group(op, len(args))
     region = context.arithmetic.fused and group is not None
     if op.kernel and context.arithmetic.cores:  # factors are numbers of a short format: nothing is folded into them
         args = [replace(a, expansion=None) for a in args]
-    parts = [context.expansion_of(a, i, region, i in op.index_args) for i, a in enumerate(args)]
+    if parts is None:
+        parts = [context.expansion_of(a, i, region, i in op.index_args) for i, a in enumerate(args)]
+    shapes, counted = context.call.counted(args, params)
     if context.centred and op.name == "mul" and all(np.any(p.carried) for p in parts):
         value, carried = _product_range(args, parts)
     else:
         carried = np.asarray(np.broadcast_to(spread(context, op, parts, params), value.shape) * SLACK)
     if count is None:
-        count = 0 if op.exact or op.roundings is None else op.roundings(*(a.shape for a in args), **params)
+        count = 0 if op.exact or op.roundings is None else op.roundings(*shapes, **counted)
     if count + sum(p.count.total for p in parts) == 0:
         return make_ball(context, value, carried)
-    readers = value.size if op.readers is None else op.readers(*(a.shape for a in args), **params)
+    cells = context.call.cells(value)
+    readers = cells if op.readers is None else op.readers(*shapes, **counted)
     factors = rounded_factors(context.arithmetic, op, args)
-    met = count_roundings(context, op, [p.count for p in parts], group, count, value.size, readers, factors=factors)
+    met = count_roundings(context, op, [p.count for p in parts], group, count, cells, readers, factors=factors)
     size = magnitude(context, op, _aligned_sizes(context.arithmetic, op, parts), params)
     most = magnitude_bound(context, op, parts, params, group, count)
     apart = op.name in ("add", "sub") and not context.centred and met.total == 1

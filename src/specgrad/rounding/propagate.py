@@ -24,7 +24,7 @@ from ..ops.max_pool import AMAX
 from . import selection
 from .arithmetic import INTEGERS, Arithmetic, in_format
 from .ball import Ball
-from .context import ArithmeticVariant, Context, Kind, NodeContext, evaluator
+from .context import ArithmeticVariant, Context, Kind, NodeContext, WholeCall, evaluator
 from .layers.shares import shares_of
 from .layers.statistics import statistics_of
 from .rules import apply_rule
@@ -190,6 +190,13 @@ def node_context(graph: Graph, i: int, constants: Collection[int]) -> NodeContex
     return NodeContext(node.name, node.group, i, sources, kinds)
 
 
+def whole_call(graph: Graph, i: int) -> WholeCall:
+    """Return the call of node i, as the graph says it."""
+    node = graph.nodes[i]
+    shapes = tuple(() if isinstance(a, NumberArg) else graph.nodes[a].shape for a in node.args)
+    return WholeCall(shapes, node.params, math.prod(node.shape))
+
+
 def roots_of(graph: Graph, i: int) -> tuple[frozenset[int], ...]:
     """Return, per argument of node i, the nodes whose cells it copies; none for a number.
 
@@ -296,7 +303,8 @@ def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, An
         return context.stored(inputs[i] if node.op is INPUT else graph.constants[i], index=node.kind == "index")
     integers = INTEGERS.get(context.formats.get(i, ""))
     roots = roots_of(graph, i) if context.arithmetic.stores else ()
-    context.call = replace(node_context(graph, i, context.constants), integers=integers, roots=roots)
+    whole = whole_call(graph, i) if context.blocks else None
+    context.call = replace(node_context(graph, i, context.constants), integers=integers, roots=roots, whole=whole)
     if i in context.largest:
         x, axes = context.largest[i]
         return selection.largest_rule(context, balls[x], axes)
@@ -306,7 +314,7 @@ def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, An
     rule = context.way.product if context.way is not None and (node.op.kernel or node.op.divides) else apply_rule
     ball = rule(context, node.op, args, node.params)
     for group in context.groups:
-        ball = group.result(context, graph, i, args, ball)
+        ball = group.result(context, graph, i, node, args, ball)
     if context.way is not None and _ends_layer(graph, i):
         ball = context.way.stored(ball, i in graph.output_positions)
     return replace(ball, ends=(np.maximum(ball.low, 1.0), ball.high)) if _counts_largest(graph, node, context) else ball

@@ -43,13 +43,13 @@ class JudgedPart:
 
     selection   which cells of the output
     got, ball   what the kernel wrote there, and what is allowed
-    graph, arrays   the reference cropped to them, and its inputs
+    graph, arrays   the reference cropped to them, and its inputs; None where sums were computed block by block
     """
 
     selection: Selection
     got: Array
     ball: Ball
-    graph: Graph
+    graph: Graph | None
     arrays: Sequence[Array]
 
 

@@ -248,6 +248,8 @@ class ReferenceExaminer:
         """Return the verdict on a failed case, as "other arithmetic" where one that we know explains the results."""
         if answer.graph is None or not answer.results or answer.verdict.fault not in ("value", "infinity", "nan"):
             return answer.verdict
+        if any(s.part is not None and s.part.graph is None for s in answer.samples):  # too large to be computed anew
+            return answer.verdict
         if self.arithmetic.dtype == "float32":
             observed = self._observed(answer, answer.graph)
             verdict, outputs = reclassify(answer.verdict, observed, self.arithmetic), observed.outputs
@@ -259,7 +261,8 @@ class ReferenceExaminer:
     def _observed(self, answer: Examination, graph: Graph) -> Observation:
         """Return what was computed; of a large result the selection with the worst cell."""
         worst_one = next(r for r in answer.results if r.verdict.kind == "differs")
-        if worst_one.sample is not None and (part := worst_one.sample.part) is not None:
+        part = None if worst_one.sample is None else worst_one.sample.part
+        if part is not None and part.graph is not None:
             return Observation(part.graph, part.arrays, [part.got], [worst_one.name], self._backend(part.graph))
         names, outputs = [r.name for r in answer.results], [r.got for r in answer.results]
         return Observation(graph, answer.case.numbers(graph), outputs, names, self._backend(graph))

@@ -49,13 +49,13 @@ class Shares:
             self.scores[i] = args[0]
         return args
 
-    def result(self, context: Context, graph: Graph, i: int, args: Sequence[Ball], ball: Ball) -> Ball:
+    def result(self, context: Context, graph: Graph, i: int, node: Node, args: Sequence[Ball], ball: Ball) -> Ball:
         """Return the ball of node i, of its rule; narrowed where it is the quotient of a softmax by node."""
         layer = self.layers.get(i)
         if layer is None:
             return ball
         x = self.scores.pop(layer.difference, None)
-        if x is None or not _is_plain(context):
+        if x is None or not _is_plain(context) or (context.blocks and layer.seen is not None):
             return ball
         seen = None if layer.seen is None else np.asarray(graph.constants[layer.seen]) != 0
         low, high = share_ends(x, layer.axes, seen, context.arithmetic)

@@ -4,7 +4,7 @@ A normalisation computes c = x - m with one m for a group, v = sum(c^2)/n, and c
 its operators say one by one ("Statistics", docs/reference/rounding.md):
 
     squares     are products of two computed values: nothing is multiplied out across them, and none is negative.
-                A sum of terms that are not negative loses at most (1+u)^R - 1 of itself, so v + eps stays above 0
+                A sum of terms that are not negative keeps at least (1-u)^R of itself, so v + eps stays above 0
     one m       by node, m is one number for its group. With c_i + a_i - d computed for c_i, d the same for all cells,
                     sum (c_i + a_i - d)^2 = sum c_i^2 + 2 sum c_i a_i - 2 d sum c_i + sum (a_i - d)^2
                 and sum c_i is 0 where m is the mean: what m is off by enters squared
@@ -32,7 +32,7 @@ from ..arithmetic import REFERENCE, Arithmetic, growth
 from ..ball import SLACK, Ball, Expansion, unknown
 from ..context import Context, at_least_1
 from ..fusion_region import region_input
-from ..linear import relative_error, underflow_loss
+from ..linear import least_share, underflow_loss
 from ..slack_constants import U, long_slack
 
 GOES_ON = (SUM, RESHAPE, BROADCAST, ADD, MUL, DIV, SQRT)
@@ -111,16 +111,16 @@ class Statistics:
             return [self._squares_of_one_shift(context, i, node, args[0])]
         return args
 
-    def result(self, context: Context, graph: Graph, i: int, args: Sequence[Ball], ball: Ball) -> Ball:
+    def result(self, context: Context, graph: Graph, i: int, node: Node, args: Sequence[Ball], ball: Ball) -> Ball:
         """Return the ball of node i, of its rule, narrowed by what is known here; `args` are those that were read."""
         if i in self.means and not context.arithmetic.fused:
-            self._note_mean(context, self.means[i], graph.nodes[i], args[0])
+            self._note_mean(context, self.means[i], node, args[0])
         if i in self.errors and not context.arithmetic.fused:
             error = np.broadcast_to(self.errors.pop(i), ball.shape)
             ball = replace(ball, radius=np.fmin(ball.radius, error), expansion=None)
         with np.errstate(all="ignore"):
-            low = self._least(context, graph, i, args)
-            return ball if low is None else self._not_negative(context, graph.nodes[i], i, ball, low)
+            low = self._least(context, graph, i, node, args)
+            return ball if low is None else self._not_negative(context, node, i, ball, low)
 
     def _note_mean(self, context: Context, mean: Mean, node: Node, x: Ball) -> None:
         """Note what the mean of x, which `node` sums, is off by along any tree, where sums are plain ones."""
@@ -159,11 +159,10 @@ class Statistics:
             moved = moved + grown * c.size**2 * SLACK + 2 * context.arithmetic.tiny
         return replace(square, expansion=replace(e, group=context.call.group, carried=moved, size=c.size**2 * SLACK))
 
-    def _least(self, context: Context, graph: Graph, i: int, args: Sequence[Ball]) -> Array | None:
+    def _least(self, context: Context, graph: Graph, i: int, node: Node, args: Sequence[Ball]) -> Array | None:
         """Return what node i is at least, exactly, of the numbers that it, or its region, reads as they were computed;
         None if it is no sum of terms that are not negative.
         """
-        node = graph.nodes[i]
         if is_square(graph, i):
             merged = context.expansion_of(args[0], 0, False).count.total > 0
             return None if merged else np.asarray(args[0].least ** 2 / SLACK)
@@ -183,6 +182,21 @@ class Statistics:
             low = np.fmax(low, self.least_sums.pop(i, -np.inf))
         return np.asarray(np.fmax(low, 0.0))
 
+    def low_of_terms(self, context: Context, node: Node, ball: Ball) -> Array | None:
+        """Return what the terms of a sum, cells of `ball`, are at least; None if they may be negative."""
+        if context.call.sources[0] not in self.lows:
+            return None
+        return np.broadcast_to(self._read_low(context, node, ball), ball.shape)
+
+    def ball_of_sum(self, context: Context, node: Node, i: int, ball: Ball, low: Array) -> Ball:
+        """Return the ball of node i, a sum whose terms add up to `low` at least, with the least number that any
+        execution gives.
+        """
+        shape = context.call.whole.shapes[0] if context.call.whole else ball.shape
+        with np.errstate(all="ignore"):
+            low = np.fmax(low / long_slack(_cells(shape, node.params["axes"])), 0.0)
+            return self._not_negative(context, node, i, ball, low)
+
     def _read_low(self, context: Context, node: Node, ball: Ball, k: int = 0) -> Array:
         """Return what argument k of a node is at least: exactly where it is multiplied out, else as it was computed."""
         group = context.call.linear_group(node.op, len(node.args))
@@ -195,7 +209,7 @@ class Statistics:
         arithmetic, e = context.arithmetic, ball.expansion
         if e is not None:
             lost = underflow_loss(arithmetic, e.count, e.most, None) * long_slack(e.count.longest)
-            least = low * (1 - relative_error(arithmetic, e.count)) / SLACK - lost
+            least = low * least_share(arithmetic, e.count) / SLACK - lost
         elif node.op in (SQRT, POWER):
             units = _power_units(arithmetic) if node.op is POWER else arithmetic.ulp_bound("sqrt")[0] + 1
             least = low * (1 - growth(units, arithmetic.u)) / SLACK - 2 * arithmetic.tiny
@@ -302,7 +316,7 @@ def _loss(arithmetic: Arithmetic) -> float:
 
 def _read_anew(context: Context, ball: Ball) -> Expansion:
     """Return the expansion of a value that a region reads from outside."""
-    count = region_input(context.call.sources[0], ball.value.size)
+    count = region_input(context.call.sources[0], context.call.cells_read(0, ball))
     size = ball.size
     most = at_least_1(size, context.arithmetic.format.largest)
     return Expansion(context.call.group, ball.radius, size, np.abs(ball.value), most, count)
