@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import specgrad as sg
 from specgrad.check import ConformanceError, assert_conforms
@@ -213,6 +214,17 @@ def test_a_norm_of_everything_is_sampled(monkeypatch: pytest.MonkeyPatch) -> Non
     assert 20 <= verdict.judged < x.size
     wrong = x / np.sqrt((x[:-1] * x[:-1]).sum(dtype=np.float32))
     assert reference.judge([x], [wrong], cells=20).verdict.kind == "differs"
+
+
+@pytest.mark.usefixtures("sampled")
+def test_a_loss_in_bfloat16_is_a_number() -> None:
+    """As PyTorch gives it: of rank 0."""
+    x, t = (torch.from_numpy(a).bfloat16() for a in drawn(GRAPHS["mse"], integers=False))
+    loss = torch.nn.functional.mse_loss(x, t)
+    given = {"inputs": [x, t], "layouts": "contiguous", "arithmetic": ARITHMETIC["bfloat16"]}
+    assert assert_conforms(lambda *_: loss, torch.nn.functional.mse_loss, **given).ratio < 1
+    with pytest.raises(ConformanceError):
+        assert_conforms(lambda *_: loss * 1.5, torch.nn.functional.mse_loss, **given)
 
 
 @pytest.mark.usefixtures("sampled")

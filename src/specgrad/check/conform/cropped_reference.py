@@ -200,4 +200,4 @@ def _as_float32(cells: Array, like: Any) -> Array:
     import torch
 
     numbers: Array = torch.from_numpy(np.ascontiguousarray(cells)).view(like.dtype).float().numpy()
-    return numbers
+    return numbers.reshape(cells.shape)  # a number came back as one cell
