@@ -82,12 +82,16 @@ def _missed(one: dict[str, Any], judge: str) -> str:
     return "".join(LETTERS[name] for name, by in one.get("faults", {}).items() if not _caught(by, judge))
 
 
+def _other_verdict(one: dict[str, Any]) -> list[str]:
+    return ["no kernel" if one["verdict"] == "no kernel" else "open"]
+
+
 def _row(one: dict[str, Any]) -> str:
     shape = "x".join(map(str, one["shape"])) or "a number"
     part = "" if one["batch"] == one["of"] else f"{one['batch']:,} of {one['of']:,}"
     cells = [str(one["number"]), one["name"], shape, part]
     if one["verdict"] != "inside":
-        return "| " + " | ".join([*cells, "open", *[""] * 7]) + " |"
+        return "| " + " | ".join([*cells, *_other_verdict(one), *[""] * 7]) + " |"
     rejected = [
         f"{100 * one['rejected'][judge]:.2g} %" if one["rejected"][judge] else ""
         for judge in ("KernelBench", "torch.testing")
@@ -107,16 +111,39 @@ def _summary(found: Sequence[dict[str, Any]], form: str) -> str:
     seconds, memory = [one["seconds"] for one in inside], [one["peak_gb"] for one in inside]
     rejected = [sum(one["rejected"][judge] > 0 for one in inside) for judge in ("KernelBench", "torch.testing")]
     cut = [one for one in inside if one["batch"] < one["of"]]
-    outside = ", ".join(one["name"] for one in found if one["verdict"] != "inside")
+    lacking = [one["name"] for one in found if one["verdict"] == "no kernel"]
+    outside = ", ".join(one["name"] for one in found if one["verdict"] not in ("inside", "no kernel"))
     absent = 100 - len(found)
     return (
-        f"{form}: PyTorch lies inside in {len(inside)} of {len(found)} operations"
+        f"{form}: PyTorch lies inside in {len(inside)} of {len(found) - len(lacking)} operations"
+        + (f", and has no kernel of {', '.join(lacking)}" if lacking else "")
         + (f", and {absent} of the 100 were not run at these sizes" if absent else "")
-        + (f"; open is {outside}, where nothing is proven of so many terms in any order" if outside else "")
+        + (
+            f"; open is {outside}: of some cells nothing is proven, since so many terms may overflow in some order"
+            if outside
+            else ""
+        )
         + f". A check took {statistics.median(seconds):.1f} CPU s beyond the kernel's own run (median; at most {max(seconds):.1f} s), and at most "
         f"{max(memory):.1f} GB beyond its arrays. Of {len(cut)} operations a part of the batch was run, mostly where arrays pass 0.2 to 1.05 GiB or a run "
         f"4 to 140 GFLOP. Tolerances reject cells of these right results, held against exact values, in {rejected[0]} operations (1e-2) and in "
         f"{rejected[1]} (`torch.testing`)."
+    )
+
+
+def _whole_statistics() -> str:
+    inside = [one for one in lines() if one["verdict"] == "inside"]
+    wide = [one for one in inside if one["family"] in ("norm", "reduction", "loss")]
+    slow = [one for one in inside if one["seconds"] > 60 or one["peak_gb"] > 4]
+    most = max(wide, key=lambda one: one["seconds"])
+    past = ", ".join(
+        f"{one['name']} in {one['dtype']} ({one['seconds']:.0f} s, {one['peak_gb']:.1f} GB)" for one in slow
+    )
+    return (
+        f"A cell of a norm, a softmax or a reduction depends on a whole row, group or channel, the one number of a loss on everything. These {len(wide)} checks took "
+        f"{statistics.median(one['seconds'] for one in wide):.1f} s (median; at most {most['seconds']:.0f} s, {most['name']}) and at most "
+        f"{max(one['peak_gb'] for one in wide):.1f} GB beyond the arrays. Sums over more than 2^24 cells of the reference are computed block by block, so that their memory "
+        "does not grow with the batch; their time does, by about a minute per 10^8 numbers of a loss. "
+        + (f"More than 60 s or 4 GB took {past}." if past else "None took more than 60 s or 4 GB.")
     )
 
 
@@ -137,6 +164,7 @@ def document() -> str:
         "gain of 2^-12 is less than the last digit of bfloat16.\n"
     )
     parts += ["## Results that are right\n", *(_summary(lines(form), form) + "\n" for form in forms)]
+    parts.append(_whole_statistics() + "\n")
     if RUNS.exists():
         parts.append(
             "The same operations at reduced sizes, other numbers in every draw, all cells judged, by `python benchmarks/kernel_runs.py`. "

@@ -96,6 +96,12 @@ def test_a_batch_is_cut_where_limits_are_passed() -> None:
     assert bench.gigaflops(conv) == pytest.approx(2e-9 * 16 * 128 * 1022**2 * 16 * 9)
 
 
+def test_a_kernel_that_pytorch_lacks_is_named() -> None:
+    line = bench.run(SMALL[45], "bfloat16", 1.0, 1.0)
+    assert (line["verdict"], line["name"]) == ("no kernel", "mean pool 3d")
+    assert "not implemented" in line["text"]
+
+
 @pytest.mark.parametrize("number", [1, 21])
 def test_a_line_is_recorded(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specgrad.check.conform.cropped_reference.MAX_WHOLE", 64)
