@@ -232,7 +232,7 @@ def machine() -> dict[str, str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what has no line yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=int, nargs="*", help="numbers of operations")
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of operations, in the order in which they run")
     parser.add_argument("--dtype", nargs="*", default=list(ARITHMETIC), choices=list(ARITHMETIC))
     parser.add_argument("--gib", type=float, default=1.05, help="inputs and result, in float32")
     parser.add_argument("--gflop", type=float, default=140.0, help="of one run of the kernel")
@@ -240,8 +240,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     here = {(line["number"], line["dtype"]) for line in recorded()}
     for dtype in asked.dtype:
-        for op in operations():
-            if (asked.only and op.number not in asked.only) or (op.number, dtype) in here:
+        every = operations()
+        for op in [every[k - 1] for k in asked.only or range(1, len(every) + 1)]:
+            if (op.number, dtype) in here:
                 continue
             try:
                 line = run(op, dtype, asked.gib, asked.gflop) | machine()

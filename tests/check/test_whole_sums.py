@@ -203,6 +203,15 @@ def test_a_loss_without_its_last_row_is_found() -> None:
     assert error.value.verdict.kind == "differs"
 
 
+def test_whole_numbers_without_a_rounding_have_no_allowance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specgrad.check.conform.cropped_reference.MAX_WHOLE", 64)
+    arrays = drawn(GRAPHS["weighted"], integers=True)
+    right = (arrays[0] * WEIGHTS).sum() - 1
+    reference = SampledReference(GRAPHS["weighted"])
+    assert reference.judge(arrays, [np.array(right)]).verdict.kind == "exact"
+    assert reference.judge(arrays, [np.array(right * np.float32(1 + 2**-12))]).verdict.kind == "differs"
+
+
 def test_a_norm_of_everything_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells are drawn, and each is divided by the one norm."""
     monkeypatch.setattr("specgrad.check.conform.cropped_reference.MAX_WHOLE", 64)

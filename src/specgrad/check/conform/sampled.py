@@ -19,6 +19,7 @@ from specgrad.graph.ir.node import bind_inputs
 from specgrad.op import shape_of
 from specgrad.rounding import Arithmetic
 from specgrad.scalar import Array
+from specgrad.window.footprint import whole
 
 from ..verdicts.defined_values import as_far_as_defined
 from ..verdicts.judge import Verdict, allowed_balls, worst
@@ -26,7 +27,7 @@ from .cell_sample import Selection
 from .cropped_reference import CroppedReference, OutputReference, read_cells
 from .error_boxes import error_boxes
 from .sample_tally import ErrorSample, JudgedPart, SampleTally
-from .whole_sums import BlockedReference, whole_sums
+from .whole_sums import BlockedReference, is_whole_numbers, whole_sums
 
 MAX_SELECTION = 2**28  # cells of all nodes of one selection: more do not fit into memory
 
@@ -177,8 +178,8 @@ class SampledReference:
         The parameters are those of `_judge_output`.
         """
         sums = whole_sums(self.graph, self.rules, one.output) if not self.formats else []
-        if not sums:
-            return False
+        if not sums or (is_whole_numbers(given) and one.crop_box(whole(one.shape)).cost <= MAX_SELECTION):
+            return False  # at once: without a rounding, there may be no allowance at all
         ends = {p: rule for p, rule in self.rules.items() if p not in {s.at for s in sums}}
         blocked = BlockedReference(self.graph, self.rules, sums, self.arithmetic, self.backend)
         for selection, cropped in OutputReference(self.graph, ends, one.output).selections(cells, seed):

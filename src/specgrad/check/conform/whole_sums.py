@@ -85,6 +85,33 @@ def _axis_of_blocks(graph: Graph, rules: Mapping[int, BoxRule], at: int) -> int 
     return small[0] if small else min(axes, key=costs.__getitem__, default=None)
 
 
+def is_whole_numbers(given: Mapping[int, Any]) -> bool:
+    """Return whether all arrays hold finite whole numbers; the first cells mostly say no.
+
+    >>> [is_whole_numbers({0: np.array(x)}) for x in ([1.0, -3.0], [1.0, 0.5])]
+    [True, False]
+    """
+    return all(_is_whole(array[:1] if np.ndim(array) else array) for array in given.values()) and all(
+        _is_whole(rows) for array in given.values() for rows in _parts(array)
+    )
+
+
+def _parts(array: Any) -> Iterator[Any]:
+    """Yield an array in parts of about 2^20 cells."""
+    shape = np.shape(array)
+    if not shape:
+        yield array
+        return
+    step = max(1, 2**20 // max(1, math.prod(shape[1:])))
+    for start in range(0, shape[0], step):
+        yield array[start : start + step]
+
+
+def _is_whole(array: Any) -> bool:
+    cells = read_cells(array, tuple(np.arange(n) for n in np.shape(array)))
+    return cells.dtype.kind in "iub" or bool((np.isfinite(cells) & (np.rint(cells) == cells)).all())
+
+
 def _cost(cut: CroppedGraph) -> int:
     """Return how many cells of nodes a cropped graph has."""
     return sum(math.prod(lengths(box)) for box in cut.needs.values())
