@@ -137,8 +137,8 @@ def _loose() -> str:
 
     forms = " and ".join(unseen(form) for form in ("float32", "bfloat16"))
     return (
-        f"Even zeros are not seen (Z) in {forms}: there the worst order of 10^7 terms loses as much as the result, of a product most cells are open, or, "
-        "of attention in bfloat16, scores with 8 digits stand in an exponential. For such results a tolerance that is no theorem is narrower."
+        f"Even zeros are not seen (Z) in {forms}: in the worst order so many terms may lose as much as their sum is; of cumprod most cells are open; and scores of "
+        "attention with the 8 digits of bfloat16 stand in an exponential. At such sizes a theorem says little of them; fewer terms, as below, say more."
     )
 
 
