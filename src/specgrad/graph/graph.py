@@ -207,6 +207,24 @@ def _renumbered(node: Node, place: dict[int, int], is_input: bool) -> Node:
     return replace(node, args=tuple(a if isinstance(a, NumberArg) else place[a] for a in node.args))
 
 
+def order_of_use(graph: Graph) -> list[int]:
+    """Return the positions of all nodes, each behind what it reads, and a constant right before its first reader.
+
+    Who holds a value per node, as long as somebody reads it, then holds few constants at a time.
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: (lambda w: sg.relu(x) * w)(x.builder.constant(np.ones(2))), (2,))
+    >>> [graph.nodes[i].op.name for i in range(4)], [graph.nodes[i].op.name for i in order_of_use(graph)]
+    (['input', 'constant', 'relu', 'mul'], ['input', 'relu', 'constant', 'mul'])
+    """
+    order: dict[int, None] = {}
+    for i, node in enumerate(graph.nodes):
+        if node.op is not CONSTANT:
+            order.update(dict.fromkeys((*(a for a in node.operands() if graph.nodes[a].op is CONSTANT), i)))
+    order.update(dict.fromkeys(range(len(graph.nodes))))  # constants that nobody reads
+    return list(order)
+
+
 def broadcast_back(graph: Graph, end: int, op: Op, source: int, layout: Collection[Op]) -> tuple[int, ...] | None:
     """Return the nodes from a reduction `op` of `source` to `end`, if they broadcast it along the reduced axes.
     `layout` are the operators allowed between.

@@ -240,7 +240,10 @@ class Context:
             return Expansion(self.call.group, nothing, ball.value, ball.value, one, RoundingCount(), divided=one)
         constant = bool(self.call.kinds) and self.call.kinds[k] == "constant"
         count = RoundingCount() if constant else region_input(key, self.call.cells_read(k, ball))
-        least, most = np.abs(ball.value), at_least_1(ball.size, self.arithmetic.format.largest)
+        least = (
+            ball.size if ball.is_exact and ball.ends is None else np.abs(ball.value)
+        )  # one array, of large constants
+        most = at_least_1(ball.size, self.arithmetic.format.largest)
         return Expansion(self.call.group, ball.radius, ball.size, least, most, count, divided=np.array(1.0))
 
     def mark_undecided(self, where: Array) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..deadline import check_time
 from ..errors import ParameterError
-from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg, broadcast_back
+from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg, broadcast_back, order_of_use
 from ..graph.ir.node import bind_inputs
 from ..graph.ir.tree import Tree, transform
 from ..op import REGISTRY, Op, is_literal
@@ -118,7 +118,8 @@ def _balls_of_nodes(
     outputs = set(graph.output_positions)
     balls: list[Any] = [None] * len(graph.nodes)
     general = context.arithmetic
-    for i, node in enumerate(graph.nodes):
+    for i in order_of_use(graph):
+        node = graph.nodes[i]
         check_time("rounding")
         context.arithmetic = in_format(general, context.formats.get(i, general.dtype))
         balls[i] = node_ball(graph, i, node, balls, inputs, context)
@@ -264,16 +265,18 @@ def recomputed_per_reader(graph: Graph, context: Context) -> frozenset[int]:
     >>> [[g.nodes[i].op.name for i in positions if g.nodes[i].args] for g, positions in found]
     [[], ['contract'], ['contract', 'mul', 'reshape']]
     """
-    reads = [np.zeros(node.shape, int) for node in graph.nodes]
+    reads = [np.zeros((), int)] * len(graph.nodes)  # one number for all cells, as long as all are read alike
     linear: set[int] = set()
     for i, node in enumerate(graph.nodes):
         ranges = node.params["ranges"] if node.op.name == "slice" else ()
         for a in node.operands():
-            reads[a][tuple(slice(*r) for r in ranges)] += 1
+            reads[a] = np.array(np.broadcast_to(reads[a], graph.nodes[a].shape)) if ranges else reads[a] + 1
+            if ranges:
+                reads[a][tuple(slice(*r) for r in ranges)] += 1
         if continues_region(graph, i, context):
             linear |= set(node.operands())
     for p in graph.output_positions:
-        reads[p] += 1
+        reads[p] = reads[p] + 1
     apart, candidates = set[int](), linear - context.stored_nodes
     not_carried: set[int] = set()  # by some reader
     for i in reversed(range(len(graph.nodes))):

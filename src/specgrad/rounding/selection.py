@@ -299,17 +299,32 @@ def take_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) ->
 
 def gather_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of gather: exact, and at an undecided position one that covers every cell along the axis."""
-    x, i = args
+    axis = params["axis"]
+    x, i = _entries_read(context, *args, axis)
     ball = linear_rule(context, op, [x, Ball(i.value, np.zeros(i.shape))], params)
     if i.is_exact:
         return ball
-    axis = params["axis"]
     behind = (1,) * (len(x.shape) - axis - 1)
     open_ = np.broadcast_to((i.radius > 0).reshape(i.shape + behind), ball.shape)
     low, high = _broadcast_along(x.low.min(axis), i, axis), _broadcast_along(x.high.max(axis), i, axis)
     whole = context.spanned(ball.value, np.where(open_, low, ball.low), np.where(open_, high, ball.high))
     lost = open_ & _broadcast_along(np.asarray(unknown(x).any(axis)), i, axis)
     return mark_unknown_cells(mark_unknown(context, whole), np.broadcast_to(lost, ball.shape))
+
+
+def _entries_read(context: Context, x: Ball, i: Ball, axis: int) -> tuple[Ball, Ball]:
+    """Return a constant without the entries along the axis that exact positions i do not read, and i counted in what is
+    left; both as they are where i leaves the axis.
+
+    A table of embeddings is larger than all that a network computes from it.
+    """
+    if not (context.call.kinds and context.call.kinds[0] == "constant" and i.is_exact and i.value.size):
+        return x, i
+    if i.value.min() < 0 or i.value.max() >= x.shape[axis]:
+        return x, i
+    entries, place = np.unique(i.value.astype(np.int64), return_inverse=True)
+    kept = Ball(x.value.take(entries, axis), x.radius.take(entries, axis))
+    return kept, Ball(place.reshape(i.shape).astype(i.value.dtype), np.zeros(i.shape))
 
 
 def _broadcast_along(cells: Array, i: Ball, axis: int) -> Array:

@@ -29,7 +29,7 @@ import numpy as np
 
 from ..deadline import check_time
 from ..errors import UnsupportedError, need
-from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
+from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg, order_of_use
 from ..graph.ir.node import bind_inputs
 from ..op import REGISTRY, apply, shape_of
 from ..scalar import Array
@@ -89,7 +89,7 @@ def usual_error(
     walk = _Walk(graph, _lifter(backend), formats or {}, dtype)
     given = bind_inputs(graph, tuple(inputs))
     with np.errstate(all="ignore"):
-        for i in range(len(graph.nodes)):
+        for i in order_of_use(graph):
             check_time("usual errors")
             walk.step(i, given)
     outputs = [walk.estimates[p] for p in graph.output_positions]

@@ -5,6 +5,7 @@ Every layer is judged on the runtime's own inputs to it, so that one wrong layer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -37,6 +38,7 @@ from .reproduce import reproduce
 Progress = Callable[[str, int, int], None]
 OUT_OF_TIME = "out of time: what was not reached is not examined; --seconds gives more"
 TOLERANCE_SECONDS, OUTPUTS_ONLY_SECONDS = 10.0, 60.0
+MAX_ATTRIBUTION_BYTES = 4e9  # values and weights in float64
 
 
 @dataclass(frozen=True)
@@ -411,7 +413,11 @@ def _audit_run(judging: AuditContext, progress: Progress | None) -> Audit:
 
 
 def _attribute_in_time(judging: AuditContext) -> tuple[Attribution | None, str]:
-    """Return what `judging` attributes to layers, and a note if there was no time for it; else ""."""
+    """Return what `judging` attributes to layers, and a note if there was no time or memory for it; else ""."""
+    needed = 8 * sum(math.prod(node.shape) for node in judging.deployed.graph.nodes)
+    if needed > MAX_ATTRIBUTION_BYTES:
+        text = f"it would hold {needed / 1e9:.0f} GB, every value and weight in float64"
+        return None, f"which layers explain the difference was not asked: {text}"
     try:
         return attribute(judging.deployed, judging.expected, judging.backend, judging.estimate), ""
     except TimeLimitError:

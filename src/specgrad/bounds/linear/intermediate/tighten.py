@@ -147,29 +147,32 @@ def output_bounds(forward: ForwardPass, rows: Array | None = None, steps: int = 
     """
     cells = sum(forward.balls[p].value.size for p in forward.graph.real_outputs)
     count = cells if rows is None else len(rows)
-    low, high = np.full(count, -np.inf), np.full(count, np.inf)
     if forward.unbounded:
-        return low, high
+        return np.full(count, -np.inf), np.full(count, np.inf)
+    low, high = bounds_from_intervals(forward, rows)
     widest = max([1, cells, *(math.prod(layer.node.shape) for layer in forward.layers.values())])
     step = count if steps else max(1, forward.budget.cells(MAX_OBJECTIVE_CELLS, forward.graph) // (2 * widest))
     for start in range(0, count, max(1, step)):
+        if start and forward.budget.is_spent:
+            break
         chunk = slice(start, min(start + step, count))
         some = np.eye(chunk.stop - start, cells, start) if rows is None else rows[chunk]
-        low[chunk], high[chunk] = bounds_from_intervals(forward, some)
-        if start and forward.budget.is_spent:
-            continue
         both = tensor(np.concatenate([some, -some]))[None]
         lower, negative = objective_low(forward, both, steps).numpy()[0].reshape(2, -1)
         low[chunk], high[chunk] = np.fmax(low[chunk], lower), np.fmin(high[chunk], -negative)
     return low, high
 
 
-def bounds_from_intervals(forward: ForwardPass, rows: Array) -> tuple[Array, Array]:
-    """Return (lower, upper) of `rows` (rows, outputs) times the real outputs, by the outputs' balls alone."""
+def bounds_from_intervals(forward: ForwardPass, rows: Array | None = None) -> tuple[Array, Array]:
+    """Return (lower, upper) of `rows` (rows, outputs) times the real outputs, or of every output, by the outputs' balls
+    alone.
+    """
     balls = [forward.balls[p] for p in forward.graph.real_outputs]
-    value, radius = (np.concatenate([getattr(b, part).ravel() for b in balls]) for part in ("value", "radius"))
-    middle, size = rows @ value, np.abs(rows) @ (radius + LINE * (value.size + 4) * np.abs(value)) * SUMS
-    return middle - size, middle + size
+    value, radius = (np.concatenate([[], *(getattr(b, part).ravel() for b in balls)]) for part in ("value", "radius"))
+    middle, size = value, radius + LINE * (value.size + 4) * np.abs(value)
+    if rows is not None:
+        middle, size = rows @ value, np.abs(rows) @ size
+    return middle - size * SUMS, middle + size * SUMS
 
 
 def objective_low(forward: ForwardPass, rows: Tensor, steps: int = 0) -> Tensor:
