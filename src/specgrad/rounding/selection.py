@@ -300,7 +300,7 @@ def take_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) ->
 def gather_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of gather: exact, and at an undecided position one that covers every cell along the axis."""
     axis = params["axis"]
-    x, i = _entries_read(context, *args, axis)
+    x, i = _entries_read(context, args[0], args[1], axis)
     ball = linear_rule(context, op, [x, Ball(i.value, np.zeros(i.shape))], params)
     if i.is_exact:
         return ball

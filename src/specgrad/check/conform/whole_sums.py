@@ -37,7 +37,11 @@ BLOCK = 2**20  # cells of all nodes that are computed at once
 
 @dataclass(frozen=True)
 class WholeSum:
-    """A sum that is computed block by block: its position, and the axis of its argument along which blocks lie."""
+    """A sum that is computed block by block.
+
+    at     its position
+    axis   of its argument, along which blocks lie
+    """
 
     at: int
     axis: int

@@ -29,8 +29,10 @@ from .statistics import Statistics, statistics_of
 
 @dataclass(frozen=True, eq=False)
 class GraphBlock:
-    """Part of a graph, on part of the cells of its nodes: computed nodes by position, as they are there, and the arrays
-    of inputs and constants that they read.
+    """Part of a graph, on part of the cells of its nodes.
+
+    nodes    computed nodes by position, as they are there
+    leaves   the arrays of inputs and constants that they read, by position
     """
 
     nodes: Mapping[int, Node]
@@ -53,7 +55,11 @@ class AddedUp:
 
 @dataclass(frozen=True, eq=False)
 class KnownSum:
-    """What is known of a sum: its ball, and what it is at least where its terms are not negative (else None)."""
+    """What is known of a sum.
+
+    ball   its ball
+    low    what it is at least; None where its terms may be negative
+    """
 
     ball: Ball
     low: Array | None
@@ -145,7 +151,10 @@ def _added_up(graph: Graph, at: int, ball: Ball, context: Context, statistics: S
 
 
 def _sum_of_parts(graph: Graph, at: int, axis: int, parts: list[AddedUp], context: Context) -> KnownSum:
-    """Return what is known of the sum `at`, whose argument was added up block by block."""
+    """Return what is known of the sum `at`, whose argument was added up block by block along `axis`.
+
+    UnsupportedError where blocks are known in different ways.
+    """
     node = graph.nodes[at]
     _call_whole(graph, at, context)
     each = [p.expansion for p in parts]
