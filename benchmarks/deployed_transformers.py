@@ -1,0 +1,134 @@
+"""A transformer as it is deployed: every layer judged on PyTorch, torch.compile and ONNX Runtime; planted faults.
+
+    python benchmarks/deployed_transformers.py --size tiny                      seconds; what the tests of a change need
+    python benchmarks/deployed_transformers.py --size 0.5B --dtype bfloat16 --runtime torch
+    python benchmarks/deployed_transformers.py --size 0.5B --faults             ten faults, each recorded and judged
+
+The network is transformers' Qwen2 with the config of a public model of half a billion parameters, random weights, and
+random biases and weights of norms (no hub is asked); 128 tokens. Needs transformers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib.util
+import resource
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from specgrad.check import audit, audit_recorded, open_recording, record
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 3, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "vocab_size": 500},
+    "0.5B": {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
+             "num_key_value_heads": 2, "vocab_size": 151_936},
+}  # fmt: skip
+SIZES["0.5B-2"] = SIZES["0.5B"] | {"num_hidden_layers": 2}
+TOKENS = 128
+
+
+class Logits(nn.Module):
+    """Token ids to logits, without a cache."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor) -> Tensor:
+        logits: Tensor = self.model(ids, use_cache=False).logits
+        return logits
+
+
+def network(size: str, dtype: torch.dtype, attention: str = "eager") -> Logits:
+    """The network with random weights, biases and weights of norms."""
+    find = importlib.util.find_spec  # transformers imports the torchvision that is there, if of another PyTorch too
+    importlib.util.find_spec = lambda name, *rest: None if name.startswith("torchvision") else find(name, *rest)
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        **SIZES[size], tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 1e6}
+    )
+    config._attn_implementation = attention
+    model = Qwen2ForCausalLM(config).eval()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if name.endswith("bias"):
+                p.normal_(0, 0.5)
+            elif p.ndim == 1:
+                p.uniform_(0.5, 1.5)
+    model.to(dtype)
+    return Logits(model).eval()
+
+
+def said(found: Any) -> str:
+    """A verdict in a line: which layers, how many, and the first that rounding does not explain."""
+    verdicts = [layer.verdict.kind for layer in found.layers]
+    each = ", ".join(f"{verdicts.count(word)} {word}" for word in dict.fromkeys(verdicts))
+    first = "" if found.first_divergent is None else f"; first {found.first_divergent.name}"
+    return f"{found.verdict}: {each}{first}"
+
+
+def peak() -> float:
+    """The most memory that this process has had, GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def judge(size: str, dtype: torch.dtype, runtime: str) -> None:
+    """Audit the network on a runtime and print the verdict, with what it cost until all layers were judged."""
+    module, ids = network(size, dtype), np.random.default_rng(0).integers(0, SIZES[size]["vocab_size"], (1, TOKENS))
+    count = sum(p.numel() for p in module.parameters())
+    before = time.process_time()
+    found = audit(module, runtime, ids, partial=True)
+    seconds = time.process_time() - before
+    print(
+        f"{size} ({count:,} parameters) {dtype} on {runtime}: {said(found)}; {seconds:.0f} CPU s, {peak():.1f} GB",
+        flush=True,
+    )
+
+
+def plant(size: str, dtype: torch.dtype) -> None:
+    """Plant each fault in the middle layer, record that network, and print what the correct one says of it."""
+    correct, ids = network(size, dtype), np.random.default_rng(0).integers(0, SIZES[size]["vocab_size"], (1, TOKENS))
+    from transformer_faults import FAULTS
+
+    layers = correct.model.model.layers
+    number = len(layers) // 2
+    for name, (fault, where) in FAULTS.items():
+        whole = layers[number]
+        layers[number] = copy.deepcopy(whole)
+        fault(layers[number])
+        with tempfile.TemporaryDirectory() as folder:
+            record(correct, "torch", [(ids,)], folder)
+            layers[number] = whole
+            before = time.process_time()
+            found = audit_recorded(correct, open_recording(folder), partial=True)
+        first = None if found.first_divergent is None else found.first_divergent.name
+        seen = "found there" if str(first).endswith(f"layers.{number}.{where}") else "NOT found there"
+        print(f"{name:28} {seen}; {said(found)}; {time.process_time() - before:.0f} CPU s, {peak():.1f} GB", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=SIZES, default="tiny")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
+    parser.add_argument("--runtime", nargs="*", default=["torch", "torch-compile", "onnxruntime"])
+    parser.add_argument("--faults", action="store_true")
+    options = parser.parse_args()
+    dtype = getattr(torch, options.dtype)
+    if options.faults:
+        return plant(options.size, dtype)
+    for runtime in options.runtime:
+        judge(options.size, dtype, runtime)
+    return None
+
+
+if __name__ == "__main__":
+    main()
