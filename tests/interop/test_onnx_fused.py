@@ -81,6 +81,18 @@ def cases() -> dict[str, Any]:
     rows = [SKIPPED[0], SKIPPED[1], SKIPPED[2], SKIPPED[4]]
     made["SkipSimplifiedLayerNormalization"] = fused("SkipSimplifiedLayerNormalization", rows, ["y", "", "", "sum"])
     made["SkipSimplifiedLayerNormalization, no bias"] = fused("SkipSimplifiedLayerNormalization", rows[:3], epsilon=0.1)
+    for bits, size, columns in ((4, 16, 48), (4, 32, 40), (8, 32, 64)):
+        blocks = -(-columns // size)
+        q = DRAW.integers(0, 256, (7, blocks, size * bits // 8)).astype(np.uint8)
+        zero = DRAW.integers(0, 256, (7, -(-blocks * bits // 8))).astype(np.uint8)
+        given = {"K": columns, "N": 7, "bits": bits, "block_size": size}
+        for said, behind in {
+            "": [], "zeros": [zero], "real zeros": [normal(7, blocks)], "a bias": [zero, None, normal(7)]
+        }.items():  # fmt: skip
+            if bits == 8 and said == "real zeros":
+                continue  # ONNX Runtime does not run it
+            inputs = [normal(3, 5, columns), q, np.abs(normal(7, blocks)), *behind]
+            made[f"MatMulNBits {bits} {size} {columns} {said}"] = fused("MatMulNBits", inputs, **given)
     for name, inputs in (("LayerNormalization", 3), ("LayerNormalization", 2), ("SimplifiedLayerNormalization", 2)):
         for axis in (-1, 1):
             given = [normal(2, 5, 32), *(normal(*(2, 5, 32)[axis:]) for _ in range(inputs - 1))]
@@ -116,7 +128,24 @@ def test_channels_last_is_the_same_convolution() -> None:
     assert judge_array("y", expected, radius(from_onnx(then), last[0].astype(float)).outputs).kind == "rounding"
 
 
+FEW = [normal(2, 32), np.zeros((3, 2, 8), np.uint8), normal(3, 2)]
 REFUSED = {
+    "operands in int8": (
+        fused("MatMulNBits", FEW, K=32, N=3, block_size=16, accuracy_level=4),
+        "accuracy_level=4 is not supported; only 0 or 1",
+    ),
+    "another order of columns": (
+        fused("MatMulNBits", [*FEW, None, np.zeros(32, np.int32)], K=32, N=3, block_size=16),
+        "g_idx, columns in another order, is not honoured",
+    ),
+    "too few bytes": (
+        fused("MatMulNBits", FEW, K=64, N=3, block_size=16),
+        "input 1 must be 3 x 32 bytes",
+    ),
+    "scales that lack": (
+        fused("MatMulNBits", [*FEW[:2], normal(3, 1)], K=32, N=3, block_size=16),
+        "input 2 must have 3 x 2 numbers",
+    ),
     "an unknown activation": (
         fused("FusedConv", [normal(1, 2, 4, 4), normal(2, 2, 1, 1)], activation="Mish"),
         "activation='Mish' must be one of Relu, Tanh",
