@@ -155,7 +155,7 @@ def _skipped_sum(c: OnnxNode, rows_at: tuple[int, ...]) -> Value:
     return add(total, c.real(bias)) if c.has(bias) else total
 
 
-# --- of language models ------------------------------------------------------------------------------------------------
+# --- of language models -----------------------------------------------------------------------------------------------
 
 
 @contributed("MatMulNBits", 3, 6, note="A by the transposed weights (q - zero)*scale, bits 4 or 8; g_idx is refused")
