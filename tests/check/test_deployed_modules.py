@@ -62,6 +62,8 @@ def test_pytorch_is_explained(half: torch.dtype) -> None:
     found = audit(Block(half).eval(), "torch", X)
     assert found.verdict == "rounding", str(found)
     assert found.coverage.is_whole
+    name = str(half).removeprefix("torch.")
+    assert f"{name} and float32, each where the graph has it, in any order" in found.whole.detail
 
 
 def test_a_norm_that_computes_in_the_half_is_not(tmp_path: Path) -> None:

@@ -405,7 +405,9 @@ class AuditContext:
         if arithmetic is None:
             named = " and ".join(sorted(set(classes)))
             return Verdict("not examined", detail=f"for {named} no radius through all layers is known")
-        said = " and ".join(BY_NAME[c].text for c in sorted(set(classes))) or FLOAT32
+        halves = [form for form in HALVES if form in deployed.computed_in.values()]
+        words = [BY_NAME[c].text for c in sorted(set(classes))] or [*halves, FLOAT32]
+        said = " and ".join(words) + ", each where the graph has it," * bool(halves)
         names = [f"output {i}" for i in range(len(deployed.answer.arrays))]
         observed = Observation(deployed.graph, self.given, deployed.answer.arrays, names, self.backend)
         for formats, _ in _format_variants(deployed):
