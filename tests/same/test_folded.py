@@ -223,26 +223,28 @@ def test_a_size_that_is_no_float_explains_nothing() -> None:
 
 @pytest.mark.parametrize("columns", [3, 300])
 def test_a_cell_that_nobody_folds_is_as_it_was_given(columns: int) -> None:
-    """A row is scaled, the other is multiplied by 1: an ulp of the second is no rounding."""
-    w, scale = np.full((2, columns), 1.1, np.float32), np.float32([[1], [1.7]])
-    folded_weights = w * scale
-    whole = sg.trace(lambda x: sg.linear(w, None, x) * scale.reshape(2), (1, columns))
-    plain = sg.trace(lambda x: sg.linear(folded_weights, None, x), (1, columns))
+    """A row is scaled twice, the other is multiplied by 1: an ulp of the second is no rounding."""
+    w, scale = np.full((2, columns), 1.75, np.float32), np.float32([[1], [1.75]])
+    folded_weights = w * scale * scale
+    whole = sg.trace(lambda x: sg.linear(w, None, x) * scale.reshape(2) * scale.reshape(2), (1, columns))
+    rounded = folded_weights.copy()
+    rounded[1, 0] = np.nextafter(rounded[1, 0], np.float32(9))
+    plain = sg.trace(lambda x: sg.linear(rounded, None, x), (1, columns))
     assert verdict(whole, plain) == "same within rounding"
     other = folded_weights.copy()
     other[0, 0] = np.nextafter(other[0, 0], np.float32(2))
     assert verdict(whole, sg.trace(lambda x: sg.linear(other, None, x), (1, columns))) == "cannot tell"
 
 
-def _left_alone(self: Any, value: Any, size: float | None = None, roundings: int = 0) -> None:
+def _left_alone(self: Any, value: Any, size: float | None = None, *roundings: int) -> None:
     """What cancels is not counted."""
-    PLAIN(self, value, None, roundings)
+    PLAIN(self, value, None, *roundings)
 
 
 def _both_folded(p: Any, q: Any) -> tuple[Any, int]:
     """What both models leave to fold explains what differs."""
     unit, _ = UNIT_AND_ROUNDINGS(p, q)
-    return unit, sum(0 if each is None else each.most_roundings for each in (p, q))
+    return unit, sum(0 if each is None else each.foldings()[1] for each in (p, q))
 
 
 PLAIN, UNIT_AND_ROUNDINGS = folded.Folded.__init__, matching._unit_and_roundings

@@ -409,3 +409,62 @@ def test_a_large_constant_is_added_below_a_reshape() -> None:
     assert same(graph(b, True, turned), graph(b.reshape(2, half).T.copy(), False, turned))
     assert not same(graph(b, True), graph(b[::-1].copy(), False))
     assert not same(graph(b, True, turned), graph(b.reshape(half, 2), False, turned))
+
+
+def normalised(x: object, seed: int, spelling: int, fault: int = 0) -> object:
+    """A layer normalisation of 2x3x4 cells over some axes, with softmax before it: each spelling in its own layout.
+
+    The layouts are the random choices of a `spelling`, what is computed those of the `seed`; one `fault` changes that.
+    """
+    fixed, rng = Random(seed), Random(spelling)
+    axes = fixed.choice([(0,), (1,), (2,), (0, 1), (1, 2), (0, 2)])
+    axes = axes if fault != 1 else tuple(a for a in range(3) if a not in axes)
+    scale = np.random.default_rng(seed).integers(2, 9, 3).astype(np.float32).reshape(3, 1)
+    y = sg.softmax(x, 2)
+    order = tuple(rng.sample(range(3), 3))
+    y, scale = sg.permute(y, order), np.broadcast_to(scale, (2, 3, 4)).transpose(order)
+    axes = tuple(order.index(a) for a in axes)
+    flat = all(a + 1 in axes for a in axes[:-1]) and rng.random() < 0.5
+    if flat:  # one axis for those that are summed
+        shape = y.shape
+        y = sg.reshape(y, (*shape[: axes[0]], -1, *shape[axes[-1] + 1 :]))
+        scale, axes, whole = scale.reshape(y.shape), (axes[0],), shape
+    mean = lambda v: sg.mean(v, axes, keepdims=True)
+    wide = lambda v: sg.broadcast(v, y.shape) if len(v.shape) == len(y.shape) and rng.random() < 0.5 else v
+    apart = y - wide(mean(y) if fault != 2 else sg.amax(y, axes, keepdims=True))
+    y = apart / wide(sg.sqrt(mean(apart * apart) + 1)) * scale + y
+    y = sg.reshape(y, whole) if flat else y
+    return sg.tanh(sg.permute(y, tuple(np.argsort(order).tolist())))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("seed", range(6))
+def test_a_normalisation_may_be_computed_in_any_layout(seed: int) -> None:
+    """Sums go below reshapes and permutations, and these below broadcasts."""
+    graphs = [sg.trace(lambda x, k=k: normalised(x, seed, k), (2, 3, 4)) for k in range(5)]
+    assert [same(graphs[0], other) for other in graphs[1:]] == [True] * 4
+    others = [sg.trace(lambda x, f=fault: normalised(x, seed, 7, f), (2, 3, 4)) for fault in (1, 2)]
+    assert not any(same(graphs[0], other) for other in others)
+    assert is_kept([*graphs, *others], seed)
+
+
+@pytest.mark.quick
+def test_broadcasts_and_sums_that_moves_cut_keep_their_values() -> None:
+    """Every reshape and permutation of a broadcast of a broadcast, summed over every axis; sums that differ are not
+    merged.
+    """
+    rng = Random(3)
+    for old in ((2, 1, 3), (1, 4), (2, 1, 1), (1, 2, 1, 3), (4, 1)):
+        graphs = []
+        for _ in range(8):
+            there, _ = drawn_moves(rng, (4, 6))
+
+            def f(x: object, there: Moves = there, old: tuple[int, ...] = old) -> object:
+                wide = {3: (2, 4, 3), 2: (6, 4), 4: (2, 2, 2, 3)}[len(old)] if old != (4, 1) else (4, 6)
+                y = after(sg.reshape(sg.broadcast(sg.exp(x), wide), (4, 6)), there)
+                y = sg.reshape(sg.broadcast(y, (3, *y.shape)), (-1, 6))
+                turned = sg.permute(sg.reshape(y, (3, 24)), (1, 0))
+                return sg.sum(turned, rng.randint(0, 1)), sg.permute(y, (1, 0))
+
+            graphs.append(sg.trace(f, old))
+        assert is_kept(graphs, 5)

@@ -18,11 +18,12 @@ import numpy as np
 from ..errors import ScalarError
 from ..scalar import Array, exact
 from ..window import Shape
-from .folded import Folded, folded, is_power_of_2, plain, unexplained
+from .folded import Folded, folded, folded_either_way, is_power_of_2, plain, unexplained
 from .surd import Surd, interval
 
 MAX_EXACT_CELLS = 2**14  # of an array that is computed with exactly
 MAX_MULTIPLIED_CELLS = 2**8  # of weights that are multiplied out
+SAME_SIZE = 1e-6  # relatively: sizes are floats
 FLOAT32_UNDERFLOW = 2.0**-150  # half of the smallest number above 0
 WITHIN_FLOAT64 = ("float16", "float32", "float64")  # long doubles and integers may not be
 
@@ -36,7 +37,8 @@ class Constant:
     """An exact array, array * factors: floats or exact numbers, times exact numbers that broadcast (None: ones).
 
     roundings   how often a float32 program would have rounded floats of `array` that are products of what was given
-    mixed       the number stands in several places, folded differently: how often is not known
+    mixed       the number stands in several places, folded differently: how often is not known. Exact numbers say it
+                themselves, cell by cell
     """
 
     array: Array
@@ -68,8 +70,15 @@ class Constant:
         product = replace(self, factors=whole)
         if self.array.size <= min(MAX_MULTIPLIED_CELLS, MAX_EXACT_CELLS):
             return Constant(product.numbers(), mixed=self.mixed)
-        floats = _exact_product(self.array, whole)
-        return product if floats is None else Constant(floats, None, product.most_roundings, self.mixed)
+        _, most, least = product.foldings()
+        if product.floats is None or most.max(initial=0) > least.min(initial=most.max(initial=0)):
+            return product  # its cells were rounded in several ways
+        return Constant(product.floats, None, int(most.max(initial=0)), self.mixed)
+
+    @cached_property
+    def floats(self) -> Array | None:
+        """The cells as float64 if there are factors and no cell is rounded; else None."""
+        return None if self.factors is None else _exact_product(self.array, self.factors)
 
     def rearranged(self, move: Callable[[Array], Array]) -> Constant:
         """Return the constant after `move`, a permutation of cells, applied to the array and to the factors."""
@@ -85,17 +94,21 @@ class Constant:
             return array[tuple(slice(None) if n == 1 else slice(*r) for n, r in zip(array.shape, ranges, strict=True))]
 
         factors = None if self.factors is None else drop_repeats(cut(self.factors))
-        return Constant(cut(self.array), factors, self.roundings, self.mixed)
+        return replace(self, array=cut(self.array), factors=factors)
 
     def key(self) -> Any:
         """Return a hashable key: equal keys mean equal numbers; different keys prove nothing."""
-        return _cells_key(self.array), None if self.factors is None else _cells_key(self.factors)
+        if self.factors is None or self.floats is not None:
+            return _cells_key(self.array if self.floats is None else self.floats), None
+        return _cells_key(self.array), _cells_key(self.factors)
 
     @cached_property
     def float_bounds(self) -> tuple[Array, Array]:
         """Float64 arrays (low, high) that enclose every cell; what is not finite is its own bound."""
         if self.array.dtype.kind == "f" and not np.isfinite(self.array).all():
             return self.array.astype(float), self.array.astype(float)
+        if self.floats is not None:
+            return self.floats, self.floats
         held = self.array.dtype.name in WITHIN_FLOAT64
         low, high = (self.array.astype(float),) * 2 if held else interval(plain_numbers(self.array))
         if self.factors is None:
@@ -105,12 +118,6 @@ class Constant:
         below, above = np.minimum.reduce(products), np.maximum.reduce(products)
         return np.nextafter(below, -np.inf), np.nextafter(above, np.inf)
 
-    @property
-    def most_roundings(self) -> int:
-        """How often a float32 program that folds the constant rounds a cell, at most."""
-        simple = self.array.dtype != object and self.factors is None
-        return self.roundings if simple else int(self.foldings()[1].max(initial=0))
-
     def underflow_unit(self) -> Array:
         """Return how far a float32 program that made `array` rounds cells below 2**-126, times the factors.
 
@@ -119,39 +126,45 @@ class Constant:
         unit = np.asarray(FLOAT32_UNDERFLOW if self.array.dtype == np.float32 else 0.0)
         return unit if self.factors is None else unit * _foldings_of_cells(self.factors)[0]
 
-    def folded_like(self, other: Constant) -> bool:
-        """Return whether every cell is rounded as often as that of `other`, a constant of equal value; False if that of
-        `other` is not known.
+    def folded_either_way(self, other: Constant) -> Constant:
+        """Return the constant as folded in its way or in that of `other`, of equal value: mixed, if the ways differ and
+        its cells are many.
         """
-        if other.mixed:
-            return False
-        if all(each.array.dtype != object and each.factors is None for each in (self, other)):
-            return self.roundings == other.roundings
-        size, roundings = other.foldings()
-        return bool(np.isfinite(size).all() and np.array_equal(self.foldings()[1], roundings))
+        if self.mixed or other is self:
+            return self
+        kept, ways = self.foldings(), other.foldings()
+        alike = all(np.array_equal(p, q) for p, q in zip(kept[1:], ways[1:], strict=True))
+        if alike and not other.mixed and np.allclose(kept[0], ways[0], rtol=SAME_SIZE, atol=0):
+            return self
+        is_small = self.array.size <= min(MAX_MULTIPLIED_CELLS, MAX_EXACT_CELLS)
+        if other.mixed or self.shape != other.shape or not is_small:
+            return replace(self, mixed=True)
+        return Constant(np.asarray(np.frompyfunc(folded_either_way, 2, 1)(self.numbers(), other.numbers())))
 
-    def foldings(self) -> tuple[Array, Array]:
-        """Return (size, roundings) per cell, of a float32 program that folds the constant (see `Folded`).
+    def foldings(self) -> tuple[Array, Array, Array]:
+        """Return (size, roundings at most, at least) per cell, of a float32 program that folds the constant (see
+        `Folded`).
 
         Numbers as they were given have 0 roundings.
         """
-        size, roundings = _foldings_of_cells(self.array)
-        roundings = roundings + self.roundings
+        size, most, least = _foldings_of_cells(self.array)
+        most, least = most + self.roundings, least + self.roundings
         if self.factors is None:
-            return size, roundings
-        more, added = _foldings_of_cells(self.factors)
-        once = [not is_power_of_2(plain(v)) for v in self.factors.flat]  # a product with others is exact
-        with np.errstate(over="ignore", invalid="ignore"):
-            return size * more, np.reshape(once, self.factors.shape) + roundings + added
+            return size, most, least
+        more, *added = _foldings_of_cells(self.factors)
+        once = np.reshape([not is_power_of_2(plain(v)) for v in self.factors.flat], self.factors.shape)
+        with np.errstate(over="ignore", invalid="ignore"):  # a product with others than powers of 2 is rounded
+            return size * more, once + most + added[0], once + least + added[1]
 
 
-def _foldings_of_cells(array: Array) -> tuple[Array, Array]:
-    """Return (size, roundings) of an array of floats or exact numbers."""
+def _foldings_of_cells(array: Array) -> tuple[Array, Array, Array]:
+    """Return (size, roundings at most, at least) of an array of floats or exact numbers."""
     if array.dtype != object:
-        return abs(array.astype(float)), np.zeros(array.shape, int)
+        return abs(array.astype(float)), np.zeros(array.shape, int), np.zeros(array.shape, int)
     cells = [folded(v) for v in array.flat]
     size = np.array([v.size for v in cells], dtype=float).reshape(array.shape)
-    return size, np.array([v.roundings for v in cells], dtype=int).reshape(array.shape)
+    most, least = (np.array([getattr(v, k) for v in cells], dtype=int) for k in ("roundings", "least"))
+    return size, most.reshape(array.shape), least.reshape(array.shape)
 
 
 def _cells_key(array: Array) -> Any:

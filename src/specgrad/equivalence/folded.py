@@ -17,7 +17,8 @@ from .surd import Surd, approximate, reciprocal, square_root
 
 
 class Folded:
-    """An exact number `value` (Fraction or Surd), its `size` and the `roundings` of a float32 folder.
+    """An exact number `value` (Fraction or Surd), its `size` and the `roundings` of a float32 folder: at most, and at
+    `least` where the number was made in several ways.
 
     >>> third = Folded(Fraction(1, 3), 1 / 3, 1)
     >>> six = third * 2 + 1 - Fraction(1, 3)
@@ -25,18 +26,20 @@ class Folded:
     (True, 3, 2.0)
     """
 
-    __slots__ = ("roundings", "size", "value")
+    __slots__ = ("least", "roundings", "size", "value")
 
-    def __init__(self, value: Any, size: float | None = None, roundings: int = 0) -> None:
+    def __init__(self, value: Any, size: float | None = None, roundings: int = 0, least: int | None = None) -> None:
         self.value = value
         self.size = abs(approximate(value)) if size is None else size
         self.roundings = roundings
+        self.least = roundings if least is None else least
 
     def __add__(self, other: Any) -> Any:
         other = folded(other)
         if self.value == 0 or other.value == 0:
             return other if self.value == 0 else self
-        return Folded(self.value + other.value, self.size + other.size, 1 + max(self.roundings, other.roundings))
+        most, least = max(self.roundings, other.roundings), max(self.least, other.least)
+        return Folded(self.value + other.value, self.size + other.size, 1 + most, 1 + least)
 
     def __mul__(self, other: Any) -> Any:
         other = folded(other)
@@ -46,12 +49,13 @@ class Folded:
         if self.value == 0 or other.value == 0:
             return Folded(Fraction(0), 0.0)
         once = 0 if is_power_of_2(self.value) or is_power_of_2(other.value) else 1
-        return Folded(self.value * other.value, self.size * other.size, once + self.roundings + other.roundings)
+        most, least = self.roundings + other.roundings, self.least + other.least
+        return Folded(self.value * other.value, self.size * other.size, once + most, once + least)
 
     __radd__, __rmul__ = __add__, __mul__
 
     def __neg__(self) -> Folded:
-        return Folded(-self.value, self.size, self.roundings)
+        return Folded(-self.value, self.size, self.roundings, self.least)
 
     def __sub__(self, other: Any) -> Any:
         return self + -folded(other)
@@ -65,7 +69,8 @@ class Folded:
             return inverse if self.value == 1 else self
         if self.value == 0:
             return Folded(Fraction(0), 0.0)
-        return Folded(self.value * inverse.value, self.size * inverse.size, self.roundings + inverse.roundings)
+        most, least = self.roundings + inverse.roundings, self.least + inverse.least
+        return Folded(self.value * inverse.value, self.size * inverse.size, most, least)
 
     def __rtruediv__(self, other: Any) -> Any:
         return folded(other) / self
@@ -78,15 +83,17 @@ class Folded:
         value = reciprocal(self.value)
         near = abs(approximate(self.value))
         once = 0 if is_power_of_2(self.value) else 1
-        return Folded(value, _safe_quotient(self.size, near * near), once + self.roundings)
+        size = _safe_quotient(self.size, near * near)
+        return Folded(value, size, once + self.roundings, once + self.least)
 
     def sqrt(self) -> Folded:
         """Return the exact square root of a rational that is not negative, with its record; ScalarError for others."""
         value = square_root(self.value)
-        return Folded(value, _safe_quotient(self.size, math.sqrt(abs(approximate(self.value)))), 1 + self.roundings)
+        size = _safe_quotient(self.size, math.sqrt(abs(approximate(self.value))))
+        return Folded(value, size, 1 + self.roundings, 1 + self.least)
 
     def __abs__(self) -> Folded:
-        return Folded(abs(self.value), self.size, self.roundings)
+        return Folded(abs(self.value), self.size, self.roundings, self.least)
 
     def __pow__(self, exponent: Any) -> Any:
         if not isinstance(exponent, int) or not 1 <= exponent <= 8:
@@ -127,6 +134,12 @@ def unexplained(x: Any) -> Folded:
     made of it, which then explains no difference.
     """
     return Folded(plain(x), math.inf, folded(x).roundings)
+
+
+def folded_either_way(x: Any, y: Any) -> Folded:
+    """Return a number that was folded as x or as y, which are equal: of what it explains, what both do."""
+    x, y = folded(x), folded(y)
+    return Folded(x.value, min(x.size, y.size), max(x.roundings, y.roundings), min(x.least, y.least))
 
 
 def plain(x: Any) -> Any:

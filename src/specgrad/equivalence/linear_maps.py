@@ -22,8 +22,10 @@ from ..window import Shape, Window
 from .constants import MAX_EXACT_CELLS, Constant, TooManyError, drop_repeats
 from .layout import permute_to, reshape_to
 from .linear_combinations import (
+    LAYOUT,
     affine_value,
     canonical_spec,
+    common_blocks,
     factor_out_scale,
     linear_combination,
     second_axis_factors,
@@ -270,7 +272,39 @@ def sum_over_axes(table: TermTable, x: int, axes: tuple[int, ...]) -> int:
     pulled = factor_out_scale(table, rest, axes)
     if pulled is not None:
         scale = pulled[0].reshape([n for a, n in enumerate(pulled[0].shape) if a not in axes])
-        parts.append((scale, table.value_of_atom(Atom("sum", (axes,), (pulled[1],), shape))))
+        parts.append((scale, _sum_below_layout(table, pulled[1], axes, shape)))
     elif table.values[rest].terms:
-        parts.append((1, table.value_of_atom(Atom("sum", (axes,), (rest,), shape))))
+        parts.append((1, _sum_below_layout(table, rest, axes, shape)))
     return linear_combination(table, shape, parts)
+
+
+def _sum_below_layout(table: TermTable, x: int, axes: tuple[int, ...], shape: Shape) -> int:
+    """Return the value number, of this shape, of the sum of x over axes: of a reshape or permutation as that of the sum
+    of what is below, over the same cells.
+    """
+    atom = table.single_atom(x)
+    if atom is not None and atom.op in LAYOUT and atom.ruled and 0 not in atom.shape:
+        inner = table.values[atom.args[0]].shape
+        below = _axes_below(atom, inner, axes)
+        if below is not None:
+            total = sum_over_axes(table, atom.args[0], below)
+            if atom.op == "reshape":
+                return reshape_to(table, total, shape)
+            left = [a for a in atom.params[0] if a not in below]
+            return permute_to(table, total, tuple(sorted(left).index(a) for a in left))
+    return table.value_of_atom(Atom("sum", (axes,), (x,), shape))
+
+
+def _axes_below(atom: Atom, inner: Shape, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the axes of the argument of a permutation or reshape, of shape `inner`, whose cells are those of `axes` of
+    its result; None if these are no whole axes.
+    """
+    if atom.op == "permute":
+        return tuple(sorted(atom.params[0][a] for a in axes))
+    below = list[int]()
+    for first, second in common_blocks(inner, atom.shape):
+        summed = {a in axes for a in second if atom.shape[a] > 1}
+        if len(summed) > 1:
+            return None
+        below += first if summed == {True} else ()
+    return tuple(below)

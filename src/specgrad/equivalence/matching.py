@@ -15,10 +15,9 @@ from ..deadline import check_time
 from ..graph.graph import CONSTANT, INPUT, Graph, NumberArg
 from .constants import plain_numbers
 from .folded import Folded, plain
-from .linear_combinations import COMMUTATIVE
 from .normal_form import NormalForm
 from .surd import Surd
-from .term_table import Atom, TermTable
+from .term_table import TermTable
 
 UNIT_ROUNDOFF = 2.0**-24
 SECOND_ORDER = 1 + 1e-6  # of products of roundings, and of sizes that are floats
@@ -97,56 +96,31 @@ class Weights:
         return self.max_difference / self.largest if self.largest else float("inf")
 
 
-class Skeleton:
-    """Terms of `table` without their constants: equal for networks of one structure, whatever their weights are."""
+def paired_constants(table: TermTable, a: int, b: int) -> Iterator[tuple[Any, Any, int, int]]:
+    """Yield (constant, constant, atom, atom) of two values of one structure; None stands for a constant of zeros.
 
-    def __init__(self, table: TermTable) -> None:
-        self.table = table
-        self._numbers: dict[Any, int] = {}
-        self._atoms: list[int] = []
-        for atom in table.atoms:  # what an atom is applied to was written before it
-            weights = None if atom.weights is None else table.constants[atom.weights].shape
-            args = tuple(self.of_value(a) for a in self._ordered_args(atom))
-            key = (atom.op, atom.params, args, atom.shape, weights)
-            self._atoms.append(self._numbers.setdefault(key, len(self._numbers)))
-
-    def of_value(self, number: int) -> int:
-        """Return the structure number of a value; a new structure gets the next number.
-
-        Only its atoms count, not shifts and scales.
-        """
-        value = self.table.values[number]
-        key = ("value", value.shape, tuple(sorted(self._atoms[a] for a, _ in value.terms)))
-        return self._numbers.setdefault(key, len(self._numbers))
-
-    def _ordered_args(self, atom: Atom) -> tuple[int, ...]:
-        """Return the value numbers of an atom's arguments; those of a commutative operator by their structures."""
-        return tuple(sorted(atom.args, key=self.of_value)) if atom.op in COMMUTATIVE else atom.args
-
-    def pairs(self, a: int, b: int) -> Iterator[tuple[Any, Any, int, int]]:
-        """Yield (constant, constant, atom, atom) of two values of one structure; None stands for a constant of zeros.
-
-        Atoms and arguments that only their weights tell apart are paired in the order in which they were written: the
-        distance is then that of this pairing.
-        """
-        todo, seen = [(a, b)], set()
-        while todo:
-            pair = todo.pop()
-            if pair in seen or pair[0] == pair[1]:
-                continue
-            seen.add(pair)
-            mine, others = (self.table.values[n] for n in pair)
-            ordered = [sorted(v.terms, key=lambda t: (self._atoms[t[0]], t[0])) for v in (mine, others)]
-            first = [terms[0][0] if terms else -1 for terms in ordered]
-            if mine.shift != others.shift:
-                yield _constant_or_none(self.table, mine.shift), _constant_or_none(self.table, others.shift), *first
-            for (p, s), (q, t) in zip(*ordered, strict=True):
-                if s != t:
-                    yield self.table.constants[s], self.table.constants[t], p, q
-                x, y = self.table.atoms[p], self.table.atoms[q]
-                if x.weights is not None and y.weights is not None and x.weights != y.weights:
-                    yield self.table.constants[x.weights], self.table.constants[y.weights], p, q
-                todo += list(zip(self._ordered_args(x), self._ordered_args(y), strict=True))
+    Atoms and arguments that only their weights tell apart are paired in the order in which they were written: the
+    distance is then that of this pairing.
+    """
+    structures = table.structures
+    todo, seen = [(a, b)], set()
+    while todo:
+        pair = todo.pop()
+        if pair in seen or pair[0] == pair[1]:
+            continue
+        seen.add(pair)
+        mine, others = (table.values[n] for n in pair)
+        ordered = [sorted(v.terms, key=lambda t: (structures.of_atom(t[0]), t[0])) for v in (mine, others)]
+        first = [terms[0][0] if terms else -1 for terms in ordered]
+        if mine.shift != others.shift:
+            yield _constant_or_none(table, mine.shift), _constant_or_none(table, others.shift), *first
+        for (p, s), (q, t) in zip(*ordered, strict=True):
+            if s != t:
+                yield table.constants[s], table.constants[t], p, q
+            x, y = table.atoms[p], table.atoms[q]
+            if x.weights is not None and y.weights is not None and x.weights != y.weights:
+                yield table.constants[x.weights], table.constants[y.weights], p, q
+            todo += list(zip(structures.ordered_args(x), structures.ordered_args(y), strict=True))
 
 
 def _constant_or_none(table: TermTable, number: int | None) -> Any:
@@ -159,10 +133,10 @@ def constant_pairs(table: TermTable, a: NormalForm, b: NormalForm) -> list[tuple
 
     If all of them are equal, the networks are one function.
     """
-    skeleton = Skeleton(table)
-    if [skeleton.of_value(v) for v in a.outputs] != [skeleton.of_value(v) for v in b.outputs]:
+    structure = table.structures.of_value
+    if [structure(v) for v in a.outputs] != [structure(v) for v in b.outputs]:
         return None
-    return [pair for x, y in zip(a.outputs, b.outputs, strict=True) for pair in skeleton.pairs(x, y)]
+    return [pair for x, y in zip(a.outputs, b.outputs, strict=True) for pair in paired_constants(table, x, y)]
 
 
 def weight_difference(pairs: list[tuple[Any, Any, int, int]], a: NormalForm, b: NormalForm) -> Weights:
@@ -201,14 +175,15 @@ def _unit_and_roundings(p: Any, q: Any) -> tuple[Any, Any]:
 
     Where both are made of as many operations nobody has folded one of them: what differs was given so. The one with
     fewer was folded already: below 2**-126 its cells were rounded to the numbers that float32 has there. Numbers that
-    stand elsewhere too, folded differently, explain nothing: 0 roundings.
+    stand elsewhere too, folded differently, explain no more than every way to fold them does.
     """
-    size, roundings = (np.zeros(()), np.zeros((), int)) if p is None else p.foldings()
-    other, more = (np.zeros(()), np.zeros((), int)) if q is None else q.foldings()
+    none = np.zeros(()), np.zeros((), int), np.zeros((), int)
+    size, most, least = none if p is None else p.foldings()
+    other, others_most, others_least = none if q is None else q.foldings()
     stored = [0.0 if each is None else each.underflow_unit() for each in (p, q)]
-    unit = np.maximum(np.maximum(size, other) * UNIT_ROUNDOFF, np.where(roundings > more, stored[1], stored[0]))
+    unit = np.maximum(np.maximum(size, other) * UNIT_ROUNDOFF, np.where(least > others_most, stored[1], stored[0]))
     mixed = any(each is not None and each.mixed for each in (p, q))
-    return unit, abs(roundings - more) * (not mixed)
+    return unit, np.maximum(np.maximum(least - others_most, others_least - most), 0) * (not mixed)
 
 
 def all_equal(pairs: list[tuple[Any, Any, int, int]]) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,10 @@ from ..scalar import Array
 from .constants import MAX_EXACT_CELLS, MAX_MULTIPLIED_CELLS, Constant, TooManyError, exact_constant, holds
 from .known_arrays import fold_arrays, known_constant
 from .layout import Layout, common_layout, under_layout, without_layout
-from .linear_combinations import COMMUTATIVE, reciprocals
+from .linear_combinations import reciprocals
 from .linear_maps import MAX_EXACT_PRODUCTS, TermApplication
 from .rewrite_rules import RULES, evaluate_exactly
-from .term_table import AffineTerm, Atom, TermTable
+from .term_table import COMMUTATIVE, AffineTerm, Atom, TermTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +142,7 @@ def _constant_argument(
     if a in given:
         known = given[a]
         finite = known.array.dtype.kind != "f" or bool(np.isfinite(known.array).all())
-        return Constant(np.broadcast_to(known.array, shape), known.factors, known.roundings) if finite else None
+        return replace(known, array=np.broadcast_to(known.array, shape)) if finite else None
     if table.values[values[a]].terms:
         return None
     if math.prod(shape) > MAX_EXACT_CELLS and (array := known_constant(table, values[a])) is not None:

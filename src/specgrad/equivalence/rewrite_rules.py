@@ -18,11 +18,11 @@ from ..scalar import Array
 from . import linear_maps
 from .constants import plain_numbers, square_roots
 from .folded import Folded, plain
-from .layout import permute_to, reshape_to
+from .layout import broadcast_to, permute_to, reshape_to
 from .linear_combinations import linear_combination, product, reciprocals
 from .linear_maps import TermApplication
 from .pad_crop import pad_value
-from .slices import broadcast_to, parts_of, slice_value
+from .slices import parts_of, slice_value
 from .sum_layout import sum_value
 from .term_table import Atom, TermTable
 

@@ -22,10 +22,10 @@ from ..ops.max_pool import MAX_POOL
 from ..ops.resize import RESIZE
 from ..window import Shape, Window
 from .constants import Constant, TooManyError, drop_repeats
-from .layout import permute_to, reshape_to
-from .linear_combinations import COMMUTATIVE, common_blocks, linear_combination, split_spec
+from .layout import broadcast_to, permute_to, reshape_to
+from .linear_combinations import common_blocks, linear_combination, split_spec
 from .pad_crop import has_no_gaps, pad_value
-from .term_table import AffineTerm, Atom, TermTable
+from .term_table import COMMUTATIVE, AffineTerm, Atom, TermTable
 
 Range = tuple[int, int, int]  # start, stop, step
 Ranges = tuple[Range, ...]
@@ -139,22 +139,6 @@ def _through_cells(table: TermTable, atom: Atom, ranges: Ranges) -> Inward:
     new = sliced_shape(ranges)
     args = tuple(sorted(args)) if atom.op in COMMUTATIVE else args
     return table.value_of_atom(replace(atom, args=args, shape=new)), tuple((0, n, 1) for n in new)
-
-
-def broadcast_to(table: TermTable, x: int, shape: Shape) -> int:
-    """Return the value number of x, which is not constant, broadcast to `shape`: axes of one cell are outside."""
-    old = table.values[x].shape
-    if old == shape:
-        return x
-    full = (1,) * (len(shape) - len(old)) + old
-    long = [a for a, n in enumerate(shape) if n != 1]
-    x, target = reshape_to(table, x, tuple(full[a] for a in long)), tuple(shape[a] for a in long)
-    inner = table.single_atom(x)
-    if inner is not None and inner.op == "broadcast" and inner.ruled:
-        return reshape_to(table, broadcast_to(table, inner.args[0], target), shape)
-    if table.values[x].shape != target:
-        x = table.value_of_atom(Atom("broadcast", (target,), (x,), target))
-    return reshape_to(table, x, shape)
 
 
 def _through_broadcast(table: TermTable, atom: Atom, ranges: Ranges) -> Inward:

@@ -2,7 +2,8 @@
 
 A residual sum may be computed before a turn of the axes or behind it. Sums below a layout are written out, and all
 terms are put into the layout in which one of them needs no move, which then stands outside: the one whose value below
-all moves has the lowest number. Contractions are not asked: their letters are turned instead.
+all moves has the structure that was written first, whatever its weights are. Contractions and broadcasts are not asked:
+their letters are turned, and what they repeat.
 
 `table` holds the terms of both networks; values and atoms are given and returned by their numbers in it.
 """
@@ -18,7 +19,7 @@ import numpy as np
 from ..scalar import Array
 from ..window import Shape
 from .constants import TooManyError
-from .layout import permute_to, reshape_to
+from .layout import inverse_moved, is_broadcast, permute_to, reshape_to
 from .linear_combinations import LAYOUT, apply_layout, inverse_layout, linear_combination
 from .term_table import Atom, TermTable
 
@@ -43,14 +44,17 @@ def _in_one_layout(table: TermTable, number: int) -> int:
     """
     written = _written_out(table, number)
     chains = [_chain(table, n) for _, n in written if table.values[n].terms]
-    asked = [(base, layers) for layers, base in chains if not _is_contraction(table, base)]
+    asked = [(base, layers) for layers, base in chains if _stays(table, base)]
     if len(chains) < 2 or not asked:
         return number
-    _, outside = min(asked, key=lambda pair: pair[0])
+    _, outside = min(asked, key=lambda pair: (table.structures.of_value(pair[0]), pair[0]))
     inner = table.values[number].shape
     for layer in outside:
         inner = table.values[layer.args[0]].shape
-        written = [(inverse_layout(layer, inner, s), _moved_back(table, n, layer, inner)) for s, n in written]
+        written = [
+            (inverse_layout(layer, inner, s), inverse_moved(table, n, (layer.op, layer.params, inner)))
+            for s, n in written
+        ]
     total = linear_combination(table, inner, written)
     for layer in reversed(outside):
         total = _moved(table, total, layer)
@@ -93,10 +97,10 @@ def _chain(table: TermTable, number: int) -> tuple[list[Atom], int]:
     return layers, number
 
 
-def _is_contraction(table: TermTable, number: int) -> bool:
-    """Return whether the value `number` is one contraction."""
+def _stays(table: TermTable, number: int) -> bool:
+    """Return whether a move of the value `number` stands outside it: it does of all but contractions and broadcasts."""
     atom = table.single_atom(number)
-    return atom is not None and atom.op == "contract"
+    return atom is None or (atom.op != "contract" and not is_broadcast(table, number))
 
 
 def _moved(table: TermTable, number: int, layer: Atom) -> int:
@@ -104,10 +108,3 @@ def _moved(table: TermTable, number: int, layer: Atom) -> int:
     if layer.op == "permute":
         return permute_to(table, number, layer.params[0])
     return reshape_to(table, number, layer.shape)
-
-
-def _moved_back(table: TermTable, number: int, layer: Atom, inner: Shape) -> int:
-    """Return the number of the value `number` after the inverse of `layer`, whose argument has the shape `inner`."""
-    if layer.op == "permute":
-        return permute_to(table, number, tuple(np.argsort(layer.params[0]).tolist()))
-    return reshape_to(table, number, inner)

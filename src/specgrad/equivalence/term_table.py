@@ -9,7 +9,7 @@ have brought into the same form is equality of two integers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..scalar import Array
 from ..window import Shape
 from .constants import Constant, drop_repeats
 
+COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "equal"))  # their arguments are sorted
 ONE = np.full((), Fraction(1), dtype=object)
 
 
@@ -61,6 +62,7 @@ class TermTable:
         self.values: list[AffineTerm] = []
         self.constants: list[Constant] = []
         self.sliced: dict[Any, int] = {}  # (value, ranges) -> the value that is its slice
+        self.structures = Structures(self)
         self._numbers: dict[Any, int] = {}
 
     def _number(self, kind: str, key: Any, entry: Any, entries: list[Any]) -> int:
@@ -73,12 +75,10 @@ class TermTable:
     def constant(self, constant: Constant) -> int:
         """Return the number of a constant, entering it if it is new.
 
-        An equal one that was folded differently marks the entry as mixed: it explains no difference.
+        Of an equal one that was folded differently, the entry explains no more than both do.
         """
         number = self._number("constant", constant.key(), constant, self.constants)
-        kept = self.constants[number]
-        if kept is not constant and not kept.mixed and not kept.folded_like(constant):
-            self.constants[number] = replace(kept, mixed=True)
+        self.constants[number] = self.constants[number].folded_either_way(constant)
         return number
 
     def constant_number(self, array: Array) -> int:
@@ -139,3 +139,38 @@ class TermTable:
         """Return whether the constant with the number `scale` is 1 in every cell."""
         array = self.constants[scale].array
         return array.size == 1 and array.flat[0] == 1
+
+
+class Structures:
+    """Terms of `table` without their constants: equal for networks of one structure, whatever their weights are, and in
+    whatever order they compute.
+    """
+
+    def __init__(self, table: TermTable) -> None:
+        self._table = table
+        self._numbers: dict[Any, int] = {}
+        self._atoms: list[int] = []
+
+    def of_atom(self, number: int) -> int:
+        """Return the structure number of an atom; a new structure gets the next number."""
+        table = self._table
+        while len(self._atoms) <= number:  # what an atom is applied to was written before it
+            atom = table.atoms[len(self._atoms)]
+            weights = None if atom.weights is None else table.constants[atom.weights].shape
+            args = tuple(self.of_value(a) for a in self.ordered_args(atom))
+            key = (atom.op, atom.params, args, atom.shape, weights)
+            self._atoms.append(self._numbers.setdefault(key, len(self._numbers)))
+        return self._atoms[number]
+
+    def of_value(self, number: int) -> int:
+        """Return the structure number of a value; a new structure gets the next number.
+
+        Only its atoms count, not shifts and scales.
+        """
+        value = self._table.values[number]
+        key = ("value", value.shape, tuple(sorted(self.of_atom(a) for a, _ in value.terms)))
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def ordered_args(self, atom: Atom) -> tuple[int, ...]:
+        """Return the value numbers of an atom's arguments; those of a commutative operator by their structures."""
+        return tuple(sorted(atom.args, key=self.of_value)) if atom.op in COMMUTATIVE else atom.args

@@ -23,7 +23,6 @@ import numpy as np
 
 from specgrad.bounds import Box
 from specgrad.bounds.box import numpy_of
-from specgrad.equivalence.matching import Skeleton
 from specgrad.equivalence.normal_form import NormalForm
 from specgrad.equivalence.term_table import TermTable
 from specgrad.graph.builder import GraphBuilder, Var
@@ -80,9 +79,8 @@ def build_difference(
 
 def matching_values(a: NormalForm, b: NormalForm, table: TermTable) -> dict[int, int]:
     """Return {value of b: value of a} for inputs of nonlinear nodes: of one structure, else by order in its kind."""
-    skeleton = Skeleton(table)
     stands_for: dict[int, int] = {}
-    kinds = [lambda f, n, p: ("form", skeleton.of_value(f.values[p])), lambda f, n, p: (n.op.name, n.shape)]
+    kinds = [lambda f, n, p: ("form", table.structures.of_value(f.values[p])), lambda f, n, p: (n.op.name, n.shape)]
     for kind in kinds:
         mine, others = _nonlinear_inputs(a, kind), _nonlinear_inputs(b, kind)
         for key in mine.keys() & others.keys():
