@@ -82,6 +82,8 @@ def widened(model: ModelProto, moved: np.random.Generator | None = None) -> Mode
         for a in node.attribute:
             if node.op_type == "Cast" and a.name == "to" and a.i == 1:
                 a.i = 11
+            if moved is not None and a.type == a.FLOAT:  # HardSwish's sixth is rounded as HardSigmoid's alpha
+                a.f *= 1 + FOLDINGS * 2.0**-24 * float(moved.choice((-1, 1)))
     return wide
 
 

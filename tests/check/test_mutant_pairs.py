@@ -70,6 +70,19 @@ def test_moved_constants_leave_numbers_of_the_same_shape(oracle: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_numbers_of_attributes_are_moved_too(oracle: Any) -> None:
+    """A HardSigmoid alone has no other constants; tools round a sixth to its alpha."""
+    onnx, judges = pytest.importorskip("onnx"), sys.modules["mutant_judges"]
+    info = onnx.helper.make_tensor_value_info
+    node = onnx.helper.make_node("HardSigmoid", ["x"], ["y"], alpha=1 / 6, beta=0.5)
+    graph = onnx.helper.make_graph([node], "g", [info("x", 1, (2,))], [info("y", 1, (2,))])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=8)
+    inputs = [{"x": np.float32([1, 2])}]
+    plain, moved = (judges.in_float64(model, inputs, rng) for rng in (None, np.random.default_rng(0)))
+    assert 1e-8 < judges.apart(plain[0], moved[0]) < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_a_false_difference_is_seen(oracle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A difference that is said to be a thousandth larger than it is."""
     compare = specgrad.check.compare
