@@ -22,6 +22,7 @@ from .constants import MAX_EXACT_CELLS, TooManyError, drop_repeats
 from .folded import folded
 from .term_table import AffineTerm, Atom, TermTable
 
+COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "equal"))  # their arguments are sorted
 LAYOUT = ("permute", "reshape")
 WEIGHTED = ("conv", "conv_transpose", "contract")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -16,6 +16,7 @@ from ..graph.graph import CONSTANT, INPUT, Graph, NumberArg
 from .constants import plain_numbers
 from .folded import Folded, plain
 from .normal_form import NormalForm
+from .structures import structures_of
 from .surd import Surd
 from .term_table import TermTable
 
@@ -102,7 +103,7 @@ def paired_constants(table: TermTable, a: int, b: int) -> Iterator[tuple[Any, An
     Atoms and arguments that only their weights tell apart are paired in the order in which they were written: the
     distance is then that of this pairing.
     """
-    structures = table.structures
+    structures = structures_of(table)
     todo, seen = [(a, b)], set()
     while todo:
         pair = todo.pop()
@@ -133,7 +134,7 @@ def constant_pairs(table: TermTable, a: NormalForm, b: NormalForm) -> list[tuple
 
     If all of them are equal, the networks are one function.
     """
-    structure = table.structures.of_value
+    structure = structures_of(table).of_value
     if [structure(v) for v in a.outputs] != [structure(v) for v in b.outputs]:
         return None
     return [pair for x, y in zip(a.outputs, b.outputs, strict=True) for pair in paired_constants(table, x, y)]

@@ -21,10 +21,10 @@ from ..scalar import Array
 from .constants import MAX_EXACT_CELLS, MAX_MULTIPLIED_CELLS, Constant, TooManyError, exact_constant, holds
 from .known_arrays import fold_arrays, known_constant
 from .layout import Layout, common_layout, under_layout, without_layout
-from .linear_combinations import reciprocals
+from .linear_combinations import COMMUTATIVE, reciprocals
 from .linear_maps import MAX_EXACT_PRODUCTS, TermApplication
 from .rewrite_rules import RULES, evaluate_exactly
-from .term_table import COMMUTATIVE, AffineTerm, Atom, TermTable
+from .term_table import AffineTerm, Atom, TermTable
 
 
 @dataclass(frozen=True, eq=False)

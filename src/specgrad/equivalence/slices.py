@@ -23,9 +23,9 @@ from ..ops.resize import RESIZE
 from ..window import Shape, Window
 from .constants import Constant, TooManyError, drop_repeats
 from .layout import broadcast_to, permute_to, reshape_to
-from .linear_combinations import common_blocks, linear_combination, split_spec
+from .linear_combinations import COMMUTATIVE, common_blocks, linear_combination, split_spec
 from .pad_crop import has_no_gaps, pad_value
-from .term_table import COMMUTATIVE, AffineTerm, Atom, TermTable
+from .term_table import AffineTerm, Atom, TermTable
 
 Range = tuple[int, int, int]  # start, stop, step
 Ranges = tuple[Range, ...]

@@ -21,6 +21,7 @@ from ..window import Shape
 from .constants import TooManyError
 from .layout import inverse_moved, is_broadcast, permute_to, reshape_to
 from .linear_combinations import LAYOUT, apply_layout, inverse_layout, linear_combination
+from .structures import structures_of
 from .term_table import Atom, TermTable
 
 Parts = list[tuple[Array, int]]  # (scale, number of a value)
@@ -47,7 +48,7 @@ def _in_one_layout(table: TermTable, number: int) -> int:
     asked = [(base, layers) for layers, base in chains if _stays(table, base)]
     if len(chains) < 2 or not asked:
         return number
-    _, outside = min(asked, key=lambda pair: (table.structures.of_value(pair[0]), pair[0]))
+    _, outside = min(asked, key=lambda pair: (structures_of(table).of_value(pair[0]), pair[0]))
     inner = table.values[number].shape
     for layer in outside:
         inner = table.values[layer.args[0]].shape

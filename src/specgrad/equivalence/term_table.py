@@ -19,7 +19,6 @@ from ..scalar import Array
 from ..window import Shape
 from .constants import Constant, drop_repeats
 
-COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "equal"))  # their arguments are sorted
 ONE = np.full((), Fraction(1), dtype=object)
 
 
@@ -62,7 +61,7 @@ class TermTable:
         self.values: list[AffineTerm] = []
         self.constants: list[Constant] = []
         self.sliced: dict[Any, int] = {}  # (value, ranges) -> the value that is its slice
-        self.structures = Structures(self)
+        self.structures: Any = None  # `structures.Structures`, once they are asked for
         self._numbers: dict[Any, int] = {}
 
     def _number(self, kind: str, key: Any, entry: Any, entries: list[Any]) -> int:
@@ -139,38 +138,3 @@ class TermTable:
         """Return whether the constant with the number `scale` is 1 in every cell."""
         array = self.constants[scale].array
         return array.size == 1 and array.flat[0] == 1
-
-
-class Structures:
-    """Terms of `table` without their constants: equal for networks of one structure, whatever their weights are, and in
-    whatever order they compute.
-    """
-
-    def __init__(self, table: TermTable) -> None:
-        self._table = table
-        self._numbers: dict[Any, int] = {}
-        self._atoms: list[int] = []
-
-    def of_atom(self, number: int) -> int:
-        """Return the structure number of an atom; a new structure gets the next number."""
-        table = self._table
-        while len(self._atoms) <= number:  # what an atom is applied to was written before it
-            atom = table.atoms[len(self._atoms)]
-            weights = None if atom.weights is None else table.constants[atom.weights].shape
-            args = tuple(self.of_value(a) for a in self.ordered_args(atom))
-            key = (atom.op, atom.params, args, atom.shape, weights)
-            self._atoms.append(self._numbers.setdefault(key, len(self._numbers)))
-        return self._atoms[number]
-
-    def of_value(self, number: int) -> int:
-        """Return the structure number of a value; a new structure gets the next number.
-
-        Only its atoms count, not shifts and scales.
-        """
-        value = self._table.values[number]
-        key = ("value", value.shape, tuple(sorted(self.of_atom(a) for a, _ in value.terms)))
-        return self._numbers.setdefault(key, len(self._numbers))
-
-    def ordered_args(self, atom: Atom) -> tuple[int, ...]:
-        """Return the value numbers of an atom's arguments; those of a commutative operator by their structures."""
-        return tuple(sorted(atom.args, key=self.of_value)) if atom.op in COMMUTATIVE else atom.args

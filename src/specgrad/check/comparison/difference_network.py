@@ -24,6 +24,7 @@ import numpy as np
 from specgrad.bounds import Box
 from specgrad.bounds.box import numpy_of
 from specgrad.equivalence.normal_form import NormalForm
+from specgrad.equivalence.structures import structures_of
 from specgrad.equivalence.term_table import TermTable
 from specgrad.graph.builder import GraphBuilder, Var
 from specgrad.graph.graph import INPUT, Graph, Node, NumberArg
@@ -80,7 +81,7 @@ def build_difference(
 def matching_values(a: NormalForm, b: NormalForm, table: TermTable) -> dict[int, int]:
     """Return {value of b: value of a} for inputs of nonlinear nodes: of one structure, else by order in its kind."""
     stands_for: dict[int, int] = {}
-    kinds = [lambda f, n, p: ("form", table.structures.of_value(f.values[p])), lambda f, n, p: (n.op.name, n.shape)]
+    kinds = [lambda f, n, p: ("form", structures_of(table).of_value(f.values[p])), lambda f, n, p: (n.op.name, n.shape)]
     for kind in kinds:
         mine, others = _nonlinear_inputs(a, kind), _nonlinear_inputs(b, kind)
         for key in mine.keys() & others.keys():
