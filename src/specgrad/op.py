@@ -86,6 +86,8 @@ class Op:
     """The largest or smallest of several cells, or smoothly so: no steeper than 1 in the largest change of a cell."""
     jumps: bool = False
     """Has steps, which a derivative does not see: a comparison, a sign, a floor, a remainder, a winner's position."""
+    commutative: bool = False
+    """Of two arguments, which may be exchanged."""
     divides: bool = False
     """By a reciprocal, which may be a constant of the format."""
     readers: Callable[..., int] | None = None

@@ -158,6 +158,13 @@ def check_monotone(op: Op, case, rng: Random) -> None:
             assert not (p > q), (p, q)
 
 
+def check_commutative(op: Op, case) -> None:
+    """Operators declared commutative give the same of exchanged arguments."""
+    args, params = case
+    if op.commutative:
+        same(value(op, lift(op, args[::-1]), params), value(op, lift(op, args), params))
+
+
 def check_exact(op: Op, case) -> None:
     """Operators declared exact: the float result is the exact result of the same inputs."""
     if not op.exact:
@@ -357,6 +364,7 @@ LAWS = {
     "dual": check_dual,
     "linear": check_linear,
     "monotone": check_monotone,
+    "commutative": lambda op, case, rng: check_commutative(op, case),
     "exact": lambda op, case, rng: check_exact(op, case),
     "roundings": lambda op, case, rng: check_roundings(op, case),
     "closure": check_closure,

@@ -16,17 +16,26 @@ from typing import Any
 
 import numpy as np
 
+from ..op import REGISTRY
 from ..scalar import Array
 from ..window import Shape
 from .constants import MAX_EXACT_CELLS, TooManyError, drop_repeats
 from .folded import folded
 from .term_table import AffineTerm, Atom, TermTable
 
-COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "equal"))  # their arguments are sorted
 LAYOUT = ("permute", "reshape")
 WEIGHTED = ("conv", "conv_transpose", "contract")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 Terms = Mapping[int, Array]  # by the number of an atom: its scale
+
+
+def is_commutative(name: str) -> bool:
+    """Return whether the operator of this name may have its two arguments exchanged; of "input" and of rules' own: no.
+
+    >>> is_commutative("add"), is_commutative("sub"), is_commutative("input")
+    (True, False, False)
+    """
+    return name in REGISTRY and REGISTRY[name].commutative
 
 
 def terms_of(table: TermTable, number: int) -> dict[int, Array]:

@@ -21,7 +21,7 @@ from ..scalar import Array
 from .constants import MAX_EXACT_CELLS, MAX_MULTIPLIED_CELLS, Constant, TooManyError, exact_constant, holds
 from .known_arrays import fold_arrays, known_constant
 from .layout import Layout, common_layout, under_layout, without_layout
-from .linear_combinations import COMMUTATIVE, reciprocals
+from .linear_combinations import reciprocals
 from .linear_maps import MAX_EXACT_PRODUCTS, TermApplication
 from .rewrite_rules import RULES, evaluate_exactly
 from .term_table import AffineTerm, Atom, TermTable
@@ -259,7 +259,7 @@ def _value_as_atom(call: TermApplication) -> int:
     """Return the value number of the operator applied to its arguments as an atom; arguments of commutative operators
     are sorted.
     """
-    args = tuple(sorted(call.args)) if call.op.name in COMMUTATIVE else call.args
+    args = tuple(sorted(call.args)) if call.op.commutative else call.args
     params = tuple(sorted(call.params.items()))
     return call.table.value_of_atom(Atom(call.op.name, params, args, call.shape))
 

@@ -23,7 +23,7 @@ from ..ops.resize import RESIZE
 from ..window import Shape, Window
 from .constants import Constant, TooManyError, drop_repeats
 from .layout import broadcast_to, permute_to, reshape_to
-from .linear_combinations import COMMUTATIVE, common_blocks, linear_combination, split_spec
+from .linear_combinations import common_blocks, is_commutative, linear_combination, split_spec
 from .pad_crop import has_no_gaps, pad_value
 from .term_table import AffineTerm, Atom, TermTable
 
@@ -137,7 +137,7 @@ def _through_cells(table: TermTable, atom: Atom, ranges: Ranges) -> Inward:
     """Return slice(f(x, y)) as f(slice(x), slice(y)); axes of one cell that are stretched stay."""
     args = tuple(_slice_stretched(table, a, ranges, atom.shape) for a in atom.args)
     new = sliced_shape(ranges)
-    args = tuple(sorted(args)) if atom.op in COMMUTATIVE else args
+    args = tuple(sorted(args)) if is_commutative(atom.op) else args
     return table.value_of_atom(replace(atom, args=args, shape=new)), tuple((0, n, 1) for n in new)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .linear_combinations import COMMUTATIVE
+from .linear_combinations import is_commutative
 from .term_table import Atom, TermTable
 
 
@@ -40,7 +40,7 @@ class Structures:
 
     def ordered_args(self, atom: Atom) -> tuple[int, ...]:
         """Return the value numbers of an atom's arguments; those of a commutative operator by their structures."""
-        return tuple(sorted(atom.args, key=self.of_value)) if atom.op in COMMUTATIVE else atom.args
+        return tuple(sorted(atom.args, key=self.of_value)) if is_commutative(atom.op) else atom.args
 
 
 def structures_of(table: TermTable) -> Structures:

@@ -123,6 +123,7 @@ ADD = binary(
     linear="all",
     monotone=(0, 1),
     roundings=lambda *_: 1,
+    commutative=True,
     names=Names(onnx="Add"),
 )
 
@@ -162,6 +163,7 @@ MUL = binary(
     lambda gy, y, args: (mul(gy, args[1]), mul(gy, args[0])),
     linear=((0,), (1,)),
     roundings=lambda *_: 1,
+    commutative=True,
     names=Names(onnx="Mul"),
 )
 DIV = binary(
@@ -234,6 +236,7 @@ def _mask(name: str, test: Callable[[Any, Any], Any]) -> Op:
             cases=number_cases(2),
             exact=True,
             jumps=True,
+            commutative=test is operator.eq,
             receptive_field=cellwise,
             footprint=same_cell,
             readers=one_reader,
@@ -651,6 +654,7 @@ MAXIMUM = binary(
     monotone=(0, 1),
     exact=True,
     largest=True,
+    commutative=True,
     names=Names(onnx="Max"),
 )
 MINIMUM = binary(
@@ -660,6 +664,7 @@ MINIMUM = binary(
     monotone=(0, 1),
     exact=True,
     largest=True,
+    commutative=True,
     names=Names(onnx="Min"),
 )
 
