@@ -11,6 +11,7 @@ from torch import nn
 
 from specgrad import ParameterError
 from specgrad.check import audit, audit_recorded, open_recording, record
+from specgrad.interop.torch.formats import numbers_of
 
 pytest.importorskip("safetensors")
 X = np.random.default_rng(0).normal(size=(5, 24)).astype(np.float32)
@@ -86,3 +87,87 @@ def test_a_layer_that_is_called_twice_is_no_single_value(tmp_path: Path) -> None
     assert done.recording is not None
     assert set(done.recording.run(0).values("value")) == {"1"}
     assert audit_recorded(twice, done.recording).verdict == "rounding"
+
+
+class Pair(nn.Module):
+    """A layer and what depends on options: how many outputs there are, and a mask that may be read."""
+
+    def __init__(self, kind: str = "both", *, masked: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.kind, self.masked = nn.Linear(24, 24), kind, masked
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> object:
+        y = self.layer(x)
+        y = y.masked_fill(mask, 0.0) if mask is not None and self.masked else y
+        return {"one": y, "both": (y, 2 * y), "more": (y, 2 * y, x), "none": (y, None)}[self.kind]
+
+
+@pytest.mark.parametrize(("kind", "count"), [("one", 1), ("more", 3)])
+def test_another_number_of_outputs_is_refused(kind: str, count: int, tmp_path: Path) -> None:
+    record(Pair(kind), "torch", [[X]], tmp_path)
+    with pytest.raises(ParameterError, match=f"{count} outputs were recorded; Pair has 2 at these inputs"):
+        audit_recorded(Pair(), open_recording(tmp_path))
+
+
+def test_points_of_other_numbers_of_inputs_are_refused(tmp_path: Path) -> None:
+    """The names of one point's inputs are those of all: a mask that was lost would not be judged."""
+    points = [[X, X > 0], [X]]
+    for each in (points, points[::-1]):
+        with pytest.raises(ParameterError, match="points must be of one number of inputs; got 1 and 2"):
+            record(Pair(masked=False), "torch", each, tmp_path)
+    record(Pair(masked=False), "torch", points[:1], tmp_path)
+    assert audit_recorded(Pair(), open_recording(tmp_path)).verdict == "differs"
+
+
+def test_what_does_not_run_or_gives_no_tensors_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="the module must return tensors; got None among them"):
+        record(Pair("none"), "torch", [[X]], tmp_path)
+    with pytest.raises(ParameterError, match="Pair does not run on these inputs: RuntimeError: mat1"):
+        record(Pair().double(), "torch", [[X]], tmp_path)
+
+
+class Keeping(nn.Module):
+    """A layer that gives one value and keeps another of the same shape for others."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = 2 * x
+        self.kept = torch.tanh(y)
+        return y
+
+
+class Kept(nn.Module):
+    """A network that reads both values of a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.behind = Keeping(), nn.Linear(24, 24)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.behind(self.layer(x)) + self.layer.kept
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attribute")
+def test_a_layer_with_two_values_is_judged_with_the_next(tmp_path: Path) -> None:
+    module = Kept().eval()
+    record(module, "torch", [[X]], tmp_path)
+    found = audit_recorded(module, open_recording(tmp_path))
+    assert found.verdict == "rounding"
+    assert [layer.name for layer in found.layers] == ["behind"]
+
+
+class FarTensor(torch.Tensor):
+    """A tensor as on another device: NumPy cannot read it before `cpu`."""
+
+    def numpy(self, *, force: bool = False) -> np.ndarray:
+        raise TypeError(f"can't convert device type tensor to numpy (force={force})")
+
+    def cpu(self) -> torch.Tensor:  # type: ignore[override]
+        return self.as_subclass(torch.Tensor)
+
+
+def test_numbers_are_read_from_other_devices() -> None:
+    far = torch.from_numpy(X).as_subclass(FarTensor)
+    for tensor in (far, far.bfloat16()):
+        (numbers,) = numbers_of([tensor])
+        assert (numbers == tensor.cpu().float().numpy()).all()

@@ -99,6 +99,8 @@ def record(
         raise ParameterError("record", f"runtime {target.name} reads no ONNX files", rule="P5")
     if not points:
         raise ParameterError("record", "there is no point to record at")
+    if len(counts := sorted({len(point) for point in points})) > 1:
+        raise ParameterError("record", f"points must be of one number of inputs; got {counts[0]} and {counts[-1]}")
     head = model_digest(given), target.name, target.versions()
     writer = RecordingWriter(Path(folder), force, shard_bytes)
     notes: list[str] = []

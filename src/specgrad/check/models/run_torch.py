@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from specgrad.errors import ParameterError, need
+from specgrad.graph.graph import CONSTANT, Graph
 from specgrad.graph.ir.tree import leaves
 from specgrad.interop.model import Model
 from specgrad.interop.torch.deployed import HALVES
@@ -100,6 +101,8 @@ class _ExposingModule(torch.nn.Module):
 def observe_module(model: Model, inputs: Sequence[Array], *, compiled: bool = False) -> ObservedModule:
     """Run a PyTorch module in this process, on the device that it is on, and return what it and its layers gave.
 
+    ParameterError if it does not run on these inputs, or returns something other than tensors.
+
     compiled   run what torch.compile makes of it, and for the layers of the module that returns their values too
     """
     module: torch.nn.Module = model.source
@@ -108,8 +111,12 @@ def observe_module(model: Model, inputs: Sequence[Array], *, compiled: bool = Fa
     tensors = [t.to(place) for t in tensors_of(inputs, half)]
 
     def run(what: torch.nn.Module) -> Any:
-        with torch.no_grad():
-            return (torch.compile(what) if compiled else what)(*[t.clone() for t in tensors])
+        try:
+            with torch.no_grad():
+                return (torch.compile(what) if compiled else what)(*[t.clone() for t in tensors])
+        except Exception as error:  # of the user's program
+            text = " ".join(f"{model.title} does not run on these inputs: {type(error).__name__}: {error}".split())
+            raise ParameterError("audit", f"{text:.300}", rule="P5") from error
 
     outputs = leaves(run(module)) if compiled else None
     exposing = _ExposingModule(module)
@@ -122,6 +129,9 @@ def observe_module(model: Model, inputs: Sequence[Array], *, compiled: bool = Fa
             torch.compiler.reset()
     values = {n: g[0] for n, g in seen.items() if len(g) == 1 and isinstance(g[0], torch.Tensor)}
     outputs = leaves(result) if outputs is None else outputs
+    if other := [t for t in outputs if not isinstance(t, torch.Tensor)]:
+        text = f"the module must return tensors; got {other[0]!r:.100} among them"
+        raise ParameterError("audit", text, rule="P5")
     named = values | {f"output {k}": t for k, t in enumerate(outputs)}
     formats = {n: HALVES[t.dtype] for n, t in named.items() if t.dtype in HALVES}
     notes = tuple(
@@ -134,14 +144,34 @@ def observe_module(model: Model, inputs: Sequence[Array], *, compiled: bool = Fa
 
 
 def module_run(model: Model, observed: ObservedModule) -> ModelRun:
-    """Return what was observed of a PyTorch module as a run of its graph: a layer's value is its last node's."""
+    """Return what was observed of a PyTorch module as a run of its graph: a layer's value is that of its one node that
+    is read elsewhere.
+
+    ParameterError if it gave another number of outputs than its graph has.
+    """
     graph = model.graph_for(observed.given, "audit")
-    last = {node.group: p for p, node in enumerate(graph.nodes)}
-    values = {n: a for n, a in observed.values.items() if n in last and graph.nodes[last[n]].shape == a.shape}
-    layers = dict(sorted(((n, last[n]) for n in values), key=lambda item: item[1]))
+    if len(observed.outputs) != (count := len(graph.output_positions)):
+        text = f"{len(observed.outputs)} outputs were recorded; {model.title} has {count} at these inputs"
+        raise ParameterError("recorded", text)
+    ends = _ends_of_groups(graph)
+    values = {n: a for n, a in observed.values.items() if n in ends and graph.nodes[ends[n]].shape == a.shape}
+    layers = dict(sorted(((n, ends[n]) for n in values), key=lambda item: item[1]))
     known = {p: values[n] for n, p in layers.items()} | dict(zip(graph.input_positions, observed.given, strict=True))
     answer = ProcessResult("answers", tuple(observed.outputs))
     return ModelRun(model.title, graph, known, layers, answer, observed.notes, formats=model.formats(graph))
+
+
+def _ends_of_groups(graph: Graph) -> dict[str, int]:
+    """Return the node of each group that is read outside of it; groups of which several are have none.
+
+    A layer that keeps a second value for others, or that is called twice, does not show which of them it gave.
+    """
+    readers = [(a, node.group) for node in graph.nodes for a in node.operands()]
+    read = {a for a, group in readers if graph.nodes[a].op is not CONSTANT and graph.nodes[a].group != group}
+    ends: dict[str, list[int]] = {}
+    for p in sorted(read | set(graph.output_positions)):
+        ends.setdefault(graph.nodes[p].group, []).append(p)
+    return {group: positions[0] for group, positions in ends.items() if len(positions) == 1}
 
 
 def module_digest(model: Model) -> dict[str, Any]:

@@ -37,8 +37,8 @@ def tensors_of(inputs: Sequence[Any], dtype: torch.dtype | None = None) -> list[
 
 
 def numbers_of(tensors: Sequence[torch.Tensor]) -> list[Array]:
-    """Return NumPy arrays of the numbers of `tensors`, halves as float32; NumPy has no bfloat16."""
-    return [(t.float() if t.dtype in HALVES else t).detach().numpy().copy() for t in tensors]
+    """Return NumPy arrays of the numbers of `tensors`, on any device; halves as float32: NumPy has no bfloat16."""
+    return [(t.float() if t.dtype in HALVES else t).detach().cpu().resolve_neg().numpy().copy() for t in tensors]
 
 
 def meaning_of(module: torch.nn.Module, inputs: Sequence[Any]) -> TorchGraph:
