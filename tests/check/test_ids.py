@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from specgrad import ParameterError
-from specgrad.check import audit
-from specgrad.check.models import run_torch
-from specgrad.interop.torch.formats import tensors_of
+from specgrad.check import audit, audit_recorded, open_recording, record
 
 IDS = np.arange(6).reshape(1, 6)
 MASK = np.array([[1, 1, 1, 1, 0, 0]], bool)
@@ -36,15 +36,16 @@ def test_ids_and_masks_are_audited(runtime: str) -> None:
     assert found.coverage.is_whole
 
 
-def test_another_row_of_the_table_is_a_fault_of_that_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    later = iter([0, 1])  # what is known of the inputs, and what the module is given
+class NextRow(Tagger):
+    """A Tagger that reads the row behind each token's."""
 
-    def tensors(inputs: list[np.ndarray], dtype: torch.dtype | None) -> list[torch.Tensor]:
-        ids, mask = tensors_of(inputs, dtype)
-        return [ids + next(later), mask]
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return super().forward(ids + 1, mask)
 
-    monkeypatch.setattr(run_torch, "tensors_of", tensors)
-    found = audit(Tagger().eval(), "torch", [IDS, MASK])
+
+def test_another_row_of_the_table_is_a_fault_of_that_layer(tmp_path: Path) -> None:
+    record(NextRow().eval(), "torch", [(IDS, MASK)], tmp_path)
+    found = audit_recorded(Tagger().eval(), open_recording(tmp_path))
     assert found.verdict == "differs"
     assert found.first_divergent is not None
     assert found.first_divergent.name == "table"

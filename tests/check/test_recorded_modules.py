@@ -85,7 +85,7 @@ def test_a_layer_that_is_called_twice_is_no_single_value(tmp_path: Path) -> None
     twice = nn.Sequential(linear, nn.Tanh(), linear).eval()
     done = record(twice, "torch", [[X]], tmp_path)
     assert done.recording is not None
-    assert set(done.recording.run(0).values("value")) == {"1"}
+    assert set(done.recording.run(0).values("value")) == {"1", "output 0"}
     assert audit_recorded(twice, done.recording).verdict == "rounding"
 
 
@@ -153,7 +153,7 @@ def test_a_layer_with_two_values_is_judged_with_the_next(tmp_path: Path) -> None
     record(module, "torch", [[X]], tmp_path)
     found = audit_recorded(module, open_recording(tmp_path))
     assert found.verdict == "rounding"
-    assert [layer.name for layer in found.layers] == ["behind"]
+    assert [layer.name for layer in found.layers] == ["behind", "output 0"]
 
 
 class FarTensor(torch.Tensor):
@@ -171,3 +171,24 @@ def test_numbers_are_read_from_other_devices() -> None:
     for tensor in (far, far.bfloat16()):
         (numbers,) = numbers_of([tensor])
         assert (numbers == tensor.cpu().float().numpy()).all()
+
+
+class Scaled(nn.Module):
+    """Logits that are scaled behind the last layer."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.layers, self.scale = block(), scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x) * self.scale
+
+
+def test_what_stands_behind_the_last_layer_is_judged(tmp_path: Path) -> None:
+    live = audit(Scaled(3.0), "torch", X)
+    assert (live.verdict, live.layers[-1].name) == ("rounding", "output 0")
+    record(Scaled(3.0 * (1 + 1e-5)), "torch", [[X]], tmp_path)
+    found = audit_recorded(Scaled(3.0), open_recording(tmp_path))
+    assert found.verdict == "differs"
+    assert found.first_divergent is not None
+    assert found.first_divergent.name == "output 0"

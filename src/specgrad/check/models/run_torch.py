@@ -63,8 +63,9 @@ class ObservedModule:
 
     given     the inputs, in the types that the module was given
     outputs   of the module as it is, in order
-    values    of the innermost modules that were called once and gave one tensor, by name
-    formats   name of a value, or of an output ("output 0"), -> its type, where that is a half
+    values    of the innermost modules that were called once and gave one tensor, by name, and of the outputs beside
+              them ("output 0"): of the run that showed them
+    formats   name of a value -> its type, where that is a half
     notes     what else to know
     """
 
@@ -128,12 +129,13 @@ def observe_module(model: Model, inputs: Sequence[Array], *, compiled: bool = Fa
         if compiled:
             torch.compiler.reset()
     values = {n: g[0] for n, g in seen.items() if len(g) == 1 and isinstance(g[0], torch.Tensor)}
-    outputs = leaves(result) if outputs is None else outputs
+    ends = leaves(result)
+    outputs = ends if outputs is None else outputs
     if other := [t for t in outputs if not isinstance(t, torch.Tensor)]:
         text = f"the module must return tensors; got {other[0]!r:.100} among them"
         raise ParameterError("audit", text, rule="P5")
-    named = values | {f"output {k}": t for k, t in enumerate(outputs)}
-    formats = {n: HALVES[t.dtype] for n, t in named.items() if t.dtype in HALVES}
+    values |= {f"output {k}": t for k, t in enumerate(ends)}
+    formats = {n: HALVES[t.dtype] for n, t in values.items() if t.dtype in HALVES}
     notes = tuple(
         f"input {name} was converted from {a.dtype} to {HALVES[half]}"
         for name, a in zip(model.names, inputs, strict=False)
@@ -145,7 +147,7 @@ def observe_module(model: Model, inputs: Sequence[Array], *, compiled: bool = Fa
 
 def module_run(model: Model, observed: ObservedModule) -> ModelRun:
     """Return what was observed of a PyTorch module as a run of its graph: a layer's value is that of its one node that
-    is read elsewhere.
+    is read elsewhere, and what stands behind the last layers is judged as an output.
 
     ParameterError if it gave another number of outputs than its graph has.
     """
@@ -154,6 +156,8 @@ def module_run(model: Model, observed: ObservedModule) -> ModelRun:
         text = f"{len(observed.outputs)} outputs were recorded; {model.title} has {count} at these inputs"
         raise ParameterError("recorded", text)
     ends = _ends_of_groups(graph)
+    shown = {p for name, p in ends.items() if name in observed.values} | set(graph.input_positions)
+    ends |= {f"output {k}": p for k, p in enumerate(graph.output_positions) if p not in shown}
     values = {n: a for n, a in observed.values.items() if n in ends and graph.nodes[ends[n]].shape == a.shape}
     layers = dict(sorted(((n, ends[n]) for n in values), key=lambda item: item[1]))
     known = {p: values[n] for n, p in layers.items()} | dict(zip(graph.input_positions, observed.given, strict=True))
