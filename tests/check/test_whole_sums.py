@@ -12,7 +12,7 @@ import torch
 import specgrad as sg
 from specgrad.check import ConformanceError, assert_conforms
 from specgrad.check.conform import whole_sums
-from specgrad.check.conform.cropped_reference import OutputReference, read_cells
+from specgrad.check.conform.cropped_reference import OutputReference
 from specgrad.check.conform.sampled import SampledReference
 from specgrad.errors import UnsupportedError
 from specgrad.graph.graph import Graph
@@ -106,9 +106,8 @@ def block_by_block(graph: Graph, arrays: list[Array], arithmetic: Arithmetic) ->
     ends = {p: rule for p, rule in reference.rules.items() if p not in {s.at for s in sums}}
     rest = OutputReference(reference.graph, ends, one.output).crop_box(whole(one.shape))
     given = reference.arrays(arrays)
-    read = {p: read_cells(given[p], at) for p, at in rest.positions.items() if p in given}
     blocked = whole_sums.BlockedReference(reference.graph, reference.rules, sums, arithmetic, "numpy")
-    return blocked.ball(rest.cut, given, read)
+    return blocked.ball(rest, given)
 
 
 @pytest.mark.quick
@@ -252,3 +251,73 @@ def test_a_nan_is_judged_where_all_fits_at_once(monkeypatch: pytest.MonkeyPatch)
     reference = SampledReference(GRAPHS["mse"])
     assert reference.judge(arrays, [np.array(np.nan, np.float32)]).verdict.kind == "exact"
     assert reference.judge(arrays, [np.array(1.0, np.float32)]).verdict.kind == "differs"
+
+
+# --- several sums, and a sample of them -------------------------------------------------------------------------------
+
+
+def norms_of_columns(x: Any) -> Any:
+    norms = sg.reshape(np.sqrt(sg.sum(x * x, axes=(0,))), (1, COLUMNS))
+    return x / sg.broadcast(norms, SHAPE)
+
+
+@pytest.fixture
+def columns_of_sizes(monkeypatch: pytest.MonkeyPatch) -> Array:
+    """Columns whose norms are 1 to 40 times as large: no other one's will do."""
+    monkeypatch.setattr("specgrad.check.conform.cropped_reference.MAX_WHOLE", 64)
+    x = np.random.default_rng(2).normal(size=SHAPE) * np.arange(1, COLUMNS + 1)
+    return x.astype(np.float32)
+
+
+@pytest.mark.parametrize("once", [0, 8])
+def test_drawn_columns_have_their_own_sums(columns_of_sizes: Array, monkeypatch: pytest.MonkeyPatch, once: int) -> None:
+    monkeypatch.setattr(whole_sums, "MUCH_MORE", once)
+    x = columns_of_sizes
+    squares = (x * x).sum(0, dtype=np.float32)
+    reference = SampledReference(sg.trace(norms_of_columns, SHAPE))
+    verdict = reference.judge([x], [x / np.sqrt(squares)], cells=20)
+    assert verdict.verdict.kind == "rounding"
+    assert not verdict.complete
+    assert reference.judge([x], [x / np.sqrt(np.roll(squares, 1))], cells=20).verdict.kind == "differs"
+
+
+def test_what_fails_halfway_is_no_draw(columns_of_sizes: Array, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Selections before a block that cannot be computed are judged again at once, and count once."""
+    x = columns_of_sizes
+    reference = SampledReference(sg.trace(norms_of_columns, SHAPE))
+    right = x / np.sqrt((x * x).sum(0, dtype=np.float32))
+    monkeypatch.setattr(whole_sums, "MANY", 2**40)
+    wanted = reference.judge([x], [right], cells=20)
+    monkeypatch.setattr(whole_sums, "MANY", 30)
+    balls = [0]
+    ball = whole_sums.BlockedReference.ball
+
+    def fails(self: Any, *args: Any) -> Ball:
+        balls[0] += 1
+        if balls[0] > 1:
+            raise UnsupportedError("sum", "no")
+        return ball(self, *args)
+
+    monkeypatch.setattr(whole_sums.BlockedReference, "ball", fails)
+    found = reference.judge([x], [right], cells=20)
+    assert balls[0] == 2
+    assert (found.draws, found.judged) == (wanted.draws, wanted.judged)
+
+
+def test_weights_are_read_by_few_blocks() -> None:
+    """Each block reads all of w: as many blocks as rows would cost 61 times as much as the sum."""
+    graph = sg.trace(lambda x, w: sg.sum(sg.contract(x, w, "ab,bc->ac") ** 2), SHAPE, (COLUMNS, 61))
+    reference = SampledReference(graph)
+    arrays = reference.arrays(drawn(graph, integers=False))
+    (total,) = whole_sums.whole_sums(graph, reference.rules, graph.output_positions[0])
+    blocked = whole_sums.BlockedReference(graph, reference.rules, [total], Arithmetic(), "numpy")
+    blocks = list(blocked._blocks(total.at, (), total.axis, arrays))
+    read = sum(np.size(a) for b in blocks for a in b.leaves.values())
+    assert 1 < len(blocks) < 20
+    assert read <= 3 * (SHAPE[0] * SHAPE[1] + COLUMNS * 61) * 2
+
+
+def test_a_block_that_would_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole_sums, "MAX_BLOCK", 10)
+    with pytest.raises(UnsupportedError, match="one block of its terms needs"):
+        block_by_block(GRAPHS["mse"], drawn(GRAPHS["mse"], integers=False), Arithmetic())

@@ -87,6 +87,10 @@ class SampleTally:
     beside: list[tuple[Array, ...]] = field(default_factory=list)
     alike: bool = False
 
+    def restart(self) -> None:
+        """Forget what was found: cells that are judged again are no further draws."""
+        vars(self).update(vars(SampleTally(self.name, self.cells)))
+
     def add(self, part: JudgedPart) -> None:
         """Add to counts and worst verdict what is said of a selection of cells."""
         selection, got, ball = part.selection, part.got, part.ball

@@ -160,6 +160,7 @@ class SampledReference:
             reason = ""
         except UnsupportedError as error:  # as one block, if it fits
             reason = f" (block by block: {error})"
+            tally.restart()
         for selection, cropped in one.selections(cells, seed):
             if cropped is None:
                 tally.left_out += 1
@@ -186,8 +187,9 @@ class SampledReference:
             if cropped is None:
                 tally.left_out += 1
                 continue
-            read = {p: read_cells(given[p], positions) for p, positions in cropped.positions.items() if p in given}
-            ball = blocked.ball(cropped.cut, given, read)
+            if cropped.cost > MAX_SELECTION:
+                raise UnsupportedError(tally.name, f"needs {cropped.cost:,} cells of the reference behind its sums")
+            ball = blocked.ball(cropped, given)
             tally.add(JudgedPart(selection, read_cells(got, selection.positions), ball, None, []))
         return True
 

@@ -27,12 +27,14 @@ from specgrad.rounding.layers.whole_sums import (
     blocks_context,
     can_be_added_up,
 )
+from specgrad.scalar import Array
 from specgrad.window.footprint import Box, BoxRule, lengths, whole
 
-from .cropped_reference import read_cells
+from .cropped_reference import MUCH_MORE, CroppedReference, read_cells
 
 MANY = 2**24  # cells of all nodes for one cell of a sum: so many take seconds, and half a GB
 BLOCK = 2**20  # cells of all nodes that are computed at once
+MAX_BLOCK = 2**26  # where one cell along the axis of blocks reads more, blocks do not fit into memory
 
 
 @dataclass(frozen=True)
@@ -141,32 +143,47 @@ class BlockedReference:
         self.context = blocks_context(graph, arithmetic, backend)
         self.known: dict[tuple[int, Box], KnownSum] = {}
 
-    def ball(self, cut: CroppedGraph, given: Mapping[int, Any], read: Mapping[int, Any]) -> Ball:
-        """Return the ball of the one output of a cropped graph that ends at the sums.
+    def ball(self, cropped: CroppedReference, given: Mapping[int, Any]) -> Ball:
+        """Return the ball of the one output of a cropped reference that ends at the sums.
 
         given   inputs and constants, by position, whole
-        read    what the cropped graph reads of them
         """
-        known = {p: self._sum(p, cut.needs[p], given) for p in self.sums if p in cut.needs}
-        (output,) = cut.boxes
-        block = _block(cut, {p: array for p, array in read.items() if p not in known})
-        return ball_behind_sums(self.graph, block, self.context, known, output)
+        leaves = cropped.positions
+        read = {p: read_cells(given[p], leaves[p]) for p in leaves if p not in self.sums}
+        known = {p: self._sum(p, leaves[p], given) for p in leaves if p in self.sums}
+        (output,) = cropped.cut.boxes
+        return ball_behind_sums(self.graph, _block(cropped.cut, read), self.context, known, output)
 
-    def _sum(self, at: int, box: Box, given: Mapping[int, Any]) -> KnownSum:
-        """Return what is known of a sum on a box."""
+    def _sum(self, at: int, positions: tuple[Array, ...], given: Mapping[int, Any]) -> KnownSum:
+        """Return what is known of a sum at all combinations of these positions."""
+        box = tuple((int(p[0]), int(p[-1]) + 1) for p in positions)
+        everything = whole(self.graph.nodes[at].shape)
+        few, many = (_cost(crop_to_boxes(self.graph, self.rules, {at: b})) for b in (box, everything))
+        if many <= MUCH_MORE * few:  # once for all selections
+            box = everything
         if (at, box) not in self.known:
             axis = self.sums[at].axis
             blocks = self._blocks(at, box, axis, given)
             self.known[at, box] = add_up_blocks(self.graph, at, axis, blocks, self.context)
-        return self.known[at, box]
+        return self.known[at, box].at([p - first for p, (first, _) in zip(positions, box, strict=True)])
 
     def _blocks(self, at: int, box: Box, axis: int, given: Mapping[int, Any]) -> Iterator[GraphBlock]:
-        """Yield the argument of a sum in blocks along an axis."""
+        """Yield the argument of a sum in blocks along an axis; UnsupportedError where one would not fit into memory.
+
+        What all blocks read (weights) is read by each: they are so long that it is about half of what they cost.
+        """
         (source,) = self.graph.nodes[at].operands()
         (reach,) = self.rules[at].on(box).args
         first, stop = reach[axis]
-        one = _cost(crop_to_boxes(self.graph, self.rules, {source: _slice_of(reach, axis, first, first + 1)}))
-        step = max(1, BLOCK // one)
+        one, two = (
+            _cost(crop_to_boxes(self.graph, self.rules, {source: _slice_of(reach, axis, first, min(first + n, stop))}))
+            for n in (1, 2)
+        )
+        if one > MAX_BLOCK:
+            text = f"one block of its terms needs {one:,} cells of the reference; at most {MAX_BLOCK:,} fit"
+            raise UnsupportedError(self.graph.nodes[at].name, text)
+        each = max(1, two - one)
+        step = max(1, max(BLOCK, 2 * (one - each)) // each - (one - each) // each)
         for start in range(first, stop, step):
             part = _slice_of(reach, axis, start, min(start + step, stop))
             cut = crop_to_boxes(self.graph, self.rules, {source: part})

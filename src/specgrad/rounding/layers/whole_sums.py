@@ -7,7 +7,7 @@ of one sum in any order, wherever a block ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,6 +63,30 @@ class KnownSum:
 
     ball: Ball
     low: Array | None
+
+    def at(self, positions: Sequence[Array]) -> KnownSum:
+        """Return what is known at all combinations of these positions, one list per axis."""
+        shape, ball, e = self.ball.shape, self.ball, self.ball.expansion
+
+        def take(x: Any) -> Array:
+            return np.asarray(x if np.ndim(x) == 0 else np.broadcast_to(x, shape)[np.ix_(*positions)])
+
+        if shape == tuple(len(p) for p in positions):
+            return self
+        if e is not None:
+            before = take(e.stores.before)
+            e = replace(
+                e,
+                carried=take(e.carried),
+                size=take(e.size),
+                least_size=take(e.least_size),
+                most=take(e.most),
+                stores=replace(e.stores, before=before if before.ndim else float(before)),
+                divided=None if e.divided is None else take(e.divided),
+            )
+        ends = None if ball.ends is None else (take(ball.ends[0]), take(ball.ends[1]))
+        few = replace(ball, value=take(ball.value), radius=take(ball.radius), expansion=e, ends=ends)
+        return KnownSum(few, None if self.low is None else take(self.low))
 
 
 def blocks_context(graph: Graph, arithmetic: Arithmetic, backend: str) -> Context:
