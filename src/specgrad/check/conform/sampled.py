@@ -176,7 +176,7 @@ class SampledReference:
         """Return whether the output needs sums that are computed block by block; then add to the tally what is found in
         a sample of it.
 
-        The parameters are those of `_judge_output`.
+        The parameters are those of `_judge_output`. UnsupportedError if the rest behind the sums has too many cells.
         """
         sums = whole_sums(self.graph, self.rules, one.output) if not self.formats else []
         if not sums or (is_whole_numbers(given) and one.crop_box(whole(one.shape)).cost <= MAX_SELECTION):
