@@ -46,6 +46,11 @@ def test_a_recording_has_the_verdict_of_a_live_audit(kind: torch.dtype, runtime:
     assert live.coverage == later.coverage
 
 
+def test_what_was_converted_is_told_at_once(tmp_path: Path) -> None:
+    done = record(block(torch.bfloat16), "torch", [[X], [X[:2]]], tmp_path)
+    assert done.notes == ("input input was converted from float32 to bfloat16",)
+
+
 def test_several_points_are_several_runs(tmp_path: Path) -> None:
     done = record(block(), "torch", [[X], [X[:2]]], tmp_path)
     assert done.recording is not None

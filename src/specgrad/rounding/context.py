@@ -240,9 +240,8 @@ class Context:
             return Expansion(self.call.group, nothing, ball.value, ball.value, one, RoundingCount(), divided=one)
         constant = bool(self.call.kinds) and self.call.kinds[k] == "constant"
         count = RoundingCount() if constant else region_input(key, self.call.cells_read(k, ball))
-        least = (
-            ball.size if ball.is_exact and ball.ends is None else np.abs(ball.value)
-        )  # one array, of large constants
+        exact = ball.is_exact and ball.ends is None  # of large constants one array, not two
+        least = ball.size if exact else np.abs(ball.value)
         most = at_least_1(ball.size, self.arithmetic.format.largest)
         return Expansion(self.call.group, ball.radius, ball.size, least, most, count, divided=np.array(1.0))
 

@@ -270,9 +270,12 @@ def recomputed_per_reader(graph: Graph, context: Context) -> frozenset[int]:
     for i, node in enumerate(graph.nodes):
         ranges = node.params["ranges"] if node.op.name == "slice" else ()
         for a in node.operands():
-            reads[a] = np.array(np.broadcast_to(reads[a], graph.nodes[a].shape)) if ranges else reads[a] + 1
-            if ranges:
-                reads[a][tuple(slice(*r) for r in ranges)] += 1
+            if not ranges:
+                reads[a] = reads[a] + 1
+                continue
+            if reads[a].shape != graph.nodes[a].shape:
+                reads[a] = np.full(graph.nodes[a].shape, reads[a])
+            reads[a][tuple(slice(*r) for r in ranges)] += 1
         if continues_region(graph, i, context):
             linear |= set(node.operands())
     for p in graph.output_positions:

@@ -111,31 +111,30 @@ def record(
         arrays = given.arrays(point, "record")
         check_floats(arrays, WHOLE_NUMBERS)
         if given.kind == "torch":
-            ends = _add_module_run(writer, given, target, arrays, about)
-            continue
-        observed = observe(given, target, arrays, run_seconds)
-        if observed.answer.outcome != "answers":
-            return RecordResult(observed.answer.outcome, *head, reason=f"run {step}: {observed.answer.reason}")
-        _add_run(writer, given, observed, about)
-        notes += [note for note in observed.notes if note not in notes]
-    if given.kind == "onnx":
-        ends = given.names, [o.name for o in given.file.graph.output]
+            ends = _add_module_run(writer, given, arrays, about, MODULE_RUNTIMES[target.name])
+        else:
+            observed = observe(given, target, arrays, run_seconds)
+            if observed.answer.outcome != "answers":
+                return RecordResult(observed.answer.outcome, *head, reason=f"run {step}: {observed.answer.reason}")
+            _add_run(writer, given, observed, about)
+            ends = given.names, [o.name for o in given.file.graph.output]
+        notes += [note for note in writer.runs[-1]["notes"] if note not in notes]
     writer.close(head[0], {"name": head[1], "versions": head[2]}, ends)
     return RecordResult("ok", *head, open_recording(folder), notes=tuple(notes))
 
 
 def _add_module_run(
-    writer: RecordingWriter, model: Model, target: Runtime, inputs: Sequence[Array], about: str
+    writer: RecordingWriter, model: Model, inputs: Sequence[Array], about: str, compiled: bool
 ) -> tuple[list[str], list[str]]:
     """Run a PyTorch module on `inputs`, add that to the writer and return the names of inputs and outputs.
 
-    `about` says how the inputs came about.
+    `about` says how the inputs came about, `compiled` whether torch.compile runs it.
     """
     from .run_torch import observe_module
 
-    observed = observe_module(model, inputs, compiled=target.name == "torch-compile")
+    observed = observe_module(model, inputs, compiled=compiled)
     run = writer.add_run(about, observed.notes, len(writer.runs), 0)
-    names = [n for n, _ in zip([*model.names, *map(str, range(len(inputs)))], inputs, strict=False)]
+    names = [*model.names, *map(str, range(len(inputs)))][: len(inputs)]  # of a module that takes any number
     outputs = [f"output {k}" for k in range(len(observed.outputs))]
     parts: dict[Role, Mapping[str, Array]] = {
         "input": dict(zip(names, observed.given, strict=True)),

@@ -20,7 +20,8 @@ from specgrad.window import Shape
 from ..runtimes import Runtime
 from .model_run import ModelRun, UnsupportedLayer, as_declared
 
-MODULE_RUNTIMES = ("torch", "torch-compile")  # they run PyTorch modules as they are
+MODULE_RUNTIMES = {"torch": False, "torch-compile": True}
+"""Runtimes that run PyTorch modules, and whether they compile them first."""
 
 
 def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float) -> ModelRun:
@@ -35,7 +36,7 @@ def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float
     if is_module and runtime.name in MODULE_RUNTIMES:
         from .run_torch import module_run, observe_module
 
-        return module_run(given, observe_module(given, inputs, compiled=runtime.name == "torch-compile"))
+        return module_run(given, observe_module(given, inputs, compiled=MODULE_RUNTIMES[runtime.name]))
     if not runtime.model:
         text = (
             f"runtime {runtime.name} runs no whole models; give onnxruntime, openvino, openvino-f32 or onnx-reference"
