@@ -85,13 +85,18 @@ def judge(size: str, dtype: torch.dtype, runtime: str) -> None:
     """Audit the network on a runtime and print the verdict, with what it cost until all layers were judged."""
     module, ids = network(size, dtype), np.random.default_rng(0).integers(0, SIZES[size]["vocab_size"], (1, TOKENS))
     count = sum(p.numel() for p in module.parameters())
-    before = time.process_time()
-    found = audit(module, runtime, ids, partial=True)
+    before, judged = time.process_time(), [0.0, 0.0]
+
+    def step(*_: Any) -> None:
+        judged[:] = [time.process_time() - before, peak()]  # the last step is the whole model's
+
+    found = audit(module, runtime, ids, partial=True, progress=step)
     seconds = time.process_time() - before
-    print(
-        f"{size} ({count:,} parameters) {dtype} on {runtime}: {said(found)}; {seconds:.0f} CPU s, {peak():.1f} GB",
-        flush=True,
+    head = f"{size} ({count:,} parameters) {dtype} on {runtime}: {said(found)}; whole model {found.whole.kind}"
+    cost = (
+        f"layers {judged[0]:.0f} CPU s, {judged[1]:.1f} GB; with the whole model {seconds:.0f} CPU s, {peak():.1f} GB"
     )
+    print(f"{head}; {cost}", flush=True)
 
 
 def plant(size: str, dtype: torch.dtype) -> None:

@@ -23,7 +23,7 @@ def gathered(table: np.ndarray, axis: int) -> Graph:
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("positions", [[[2, 0], [2, 2]], [[1, -1], [0, -3]]])
+@pytest.mark.parametrize("positions", [[[2, 0], [2, 2]], [[1, 2], [2, 1]], [[1, -1], [0, -3]]])
 def test_the_values_and_radii_are_those_of_the_whole_table(axis: int, positions: list[list[int]]) -> None:
     i = np.array(positions)
     report = radius(gathered(THIRDS, axis), i, 1.5)
