@@ -84,14 +84,19 @@ class Model:
         return model
 
     def at_scalars(self, inputs: Sequence[Any]) -> tuple[Model, list[Any]]:
-        """An ONNX file at the values of those inputs that are one integer each, and the other inputs.
+        """An ONNX file at the values of those inputs that are one integer each or count keys, and the other inputs.
 
-        Such an input steers what a model does (a sampling rate, a length): what is said of given inputs is said at it.
+        Such an input steers what a model does (a sampling rate, a mask of past keys): what is said of given inputs is
+        said at it.
         ParameterError unless it is an ONNX file.
         """
         if self.kind != "onnx" or len(inputs) != len(self.inputs):
             return self, list(inputs)
-        scalars = {i.name: a for i, a in zip(self.inputs, inputs, strict=True) if _is_one_integer(a)}
+        from .onnx.input_use import inputs_that_count
+
+        steering = inputs_that_count(self.file)
+        pairs = zip(self.inputs, inputs, strict=True)
+        scalars = {i.name: a for i, a in pairs if _is_one_integer(a) or i.name in steering}
         rest = [a for i, a in zip(self.inputs, inputs, strict=True) if i.name not in scalars]
         return self.at_values(scalars), rest
 

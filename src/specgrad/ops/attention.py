@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import ParameterError, ShapeError
 from ..op import Value, composite, shape_of
 from ..scalar import Array, Number
+from .activation import tanh
 from .composites import softmax
 from .contract import matmul
 from .elementwise import add, div, exp, mul, select, stop_gradient, sub
@@ -66,13 +67,15 @@ def attention(
     causal: bool = False,
     scale: Number | None = None,
     grouped: bool = False,
+    softcap: Number | None = None,
 ) -> Value:
     """softmax(scale * q k^T + mask) v over the last two axes; leading axes broadcast.
 
     q is (..., L, E), k (..., S, E), v (..., S, Ev); scale is 1/sqrt(E) unless said. A mask of numbers is added to the
     products; one of booleans, which must be known, admits the keys where it is true. causal: query i sees keys 0..i.
     grouped: k and v have fewer heads (axis -3) than q, and each serves several heads of q that stand side by side.
-    ShapeError if these sizes contradict each other, ParameterError for causal with a mask.
+    softcap: products x, scaled, become softcap * tanh(x / softcap). ShapeError if these sizes contradict each other,
+    ParameterError for causal with a mask.
 
     >>> x = np.array([[1.0, 0.0], [0.0, 1.0]])
     >>> attention(x, x, x, causal=True, scale=1)[0]
@@ -89,6 +92,7 @@ def attention(
     rank = len(shape_of(k))
     turned = permute(k, [*range(rank - 2), rank - 1, rank - 2])
     logits = mul(matmul(q, turned), 1 / math.sqrt(e) if scale is None else scale)
+    logits = logits if softcap is None else mul(tanh(div(logits, softcap)), softcap)
     known = causal_mask(queries, keys) if causal else mask
     if isinstance(known, np.ndarray) and known.dtype == bool:
         weights = _masked_softmax(logits, np.broadcast_to(known, shape_of(logits)))

@@ -104,7 +104,7 @@ def _inputs_to_draw(model: Model, asked: Mapping[str, Shape]) -> list[_KnownInpu
         graph = model.source.at(**asked) if asked else model.source.at()
         nodes = [graph.nodes[p] for p in graph.input_positions]
         return [_KnownInput(n.name, n.shape, "int64" if n.kind == "index" else "float32", rows=1) for n in nodes]
-    from specgrad.interop.onnx.read.input_use import input_uses
+    from specgrad.interop.onnx.input_use import input_uses
 
     uses = input_uses(model.file)
     return [_known_input(i, **vars(uses[i.name])) for i in model.inputs]

@@ -185,7 +185,16 @@ def _with_title(error: SpecgradError, title: str) -> SpecgradError:
 
 def all_operators() -> Mapping[str, Operator]:
     """Return the converters of all ONNX operators, by name; CONTRIBUTED is complete then, too."""
-    from . import blocked, control_flow, fused, indexing, quantized, recurrent, sampling  # noqa: F401 - they fill their parts
+    from . import (  # noqa: F401 - they fill their parts
+        blocked,
+        control_flow,
+        fused,
+        indexing,
+        language,
+        quantized,
+        recurrent,
+        sampling,
+    )
 
     return OPERATORS
 

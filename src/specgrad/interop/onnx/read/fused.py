@@ -4,11 +4,7 @@ what they do not honour, and raise ShapeError where shapes do not fit.
 
 from __future__ import annotations
 
-import math
 from typing import Any
-
-import numpy as np
-from onnx import TensorProto
 
 from specgrad.ops.composites import layer_norm
 
@@ -16,9 +12,8 @@ from ....errors import ShapeError
 from ....op import Value
 from ....ops.activation import gelu, sigmoid
 from ....ops.contract import matmul
-from ....ops.elementwise import add, div, mean, mul, sqrt, sub
-from ....ops.layout import axis_of, broadcast, permute, reshape, slice_
-from ....scalar import Array
+from ....ops.elementwise import add, div, mean, mul, sqrt
+from ....ops.layout import axis_of, broadcast, permute
 from .activations import convolution_activation, product_activation
 from .math import general_product
 from .node import OnnxNode, contributed
@@ -153,63 +148,6 @@ def _skipped_sum(c: OnnxNode, rows_at: tuple[int, ...]) -> Value:
         c.refuse(f"skip of shape {c.shape(1)} does not fit the input of shape {c.shape(0)}", "C1", ShapeError)
     total = add(x, broadcast(skip, x.shape))
     return add(total, c.real(bias)) if c.has(bias) else total
-
-
-# --- of language models -----------------------------------------------------------------------------------------------
-
-
-@contributed("MatMulNBits", 3, 6, note="A by the transposed weights (q - zero)*scale, bits 4 or 8; g_idx is refused")
-def _product_of_few_bits(c: OnnxNode) -> Value:
-    """Convert MatMulNBits: A by the transpose of weights of 4 or 8 bits, which share a scale and a zero per block of a
-    row, plus the bias.
-
-    Refused: an accuracy_level at which A is rounded to int8, columns in another order (g_idx), other bits. ShapeError
-    for shapes that do not fit.
-    """
-    columns, rows, size = c.integer("K"), c.integer("N"), c.integer("block_size")
-    bits = c.integer("bits", 4)
-    c.require("accuracy_level", "int", 0, 1)
-    if bits not in (4, 8) or size < 16 or size & (size - 1):
-        c.refuse(f"needs 4 or 8 bits in blocks of a power of 2 from 16 on; got {bits} bits, blocks of {size}")
-    if c.has(4):
-        c.refuse("g_idx, columns in another order, is not honoured")
-    blocks = -(-columns // size)
-    q = _unpacked(c, 1, bits, (rows, blocks * size)).reshape(rows, blocks, size)
-    if not c.has(3) or c.elem_type(3) == TensorProto.UINT8:
-        zero = _unpacked(c, 3, bits, (rows, blocks)) if c.has(3) else np.full((rows, blocks), 1 << (bits - 1))
-        whole = c.importer.trace.constant((q - zero[:, :, None]).astype(np.float32), f"{c.name}.whole")
-    else:
-        whole = sub(
-            c.importer.trace.constant(q.astype(np.float32), f"{c.name}.whole"), _per_block(c, 3, rows, blocks, size)
-        )
-    weights = reshape(mul(whole, _per_block(c, 2, rows, blocks, size)), (rows, blocks * size))
-    y = matmul(c.real(0), permute(slice_(weights, None, slice(0, columns)), (1, 0)))
-    if c.has(5) and c.shape(5) != (rows,):
-        c.refuse(f"the bias must have shape {(rows,)}; got {c.shape(5)}", "C1", ShapeError)
-    return add(y, c.real(5)) if c.has(5) else y
-
-
-def _unpacked(c: OnnxNode, i: int, bits: int, shape: tuple[int, int]) -> Array:
-    """Return the numbers that input i packs into bytes, the low half first, each row from a byte of its own on.
-
-    ShapeError if it has another number of bytes; refused if it is computed.
-    """
-    packed = c.known(i, "packed numbers")
-    rows, count = shape
-    width = -(-count * bits // 8)
-    if c.elem_type(i) != TensorProto.UINT8 or packed.size != rows * width:
-        c.refuse(f"input {i} must be {rows} x {width} bytes; got shape {packed.shape}", "C1", ShapeError)
-    cells = packed.reshape(rows, width)
-    if bits == 4:
-        cells = np.stack((cells & 15, cells >> 4), -1).reshape(rows, -1)[:, :count]
-    return cells.astype(np.int64)
-
-
-def _per_block(c: OnnxNode, i: int, rows: int, blocks: int, size: int) -> Value:
-    """Return input i, a number per block of a row, at every weight of the block; ShapeError for another count."""
-    if math.prod(c.shape(i)) != rows * blocks:
-        c.refuse(f"input {i} must have {rows} x {blocks} numbers; got shape {c.shape(i)}", "C1", ShapeError)
-    return broadcast(reshape(c.real(i), (rows, blocks, 1)), (rows, blocks, size))
 
 
 # --- in ONNX's own domain at every opset ------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 from onnx import numpy_helper
 
-from ..file import declared_size
+from .file import declared_size
 
 MOVES: tuple[str, ...] = (
     "Cast",
@@ -25,8 +25,15 @@ MOVES: tuple[str, ...] = (
 )
 MOVES += ("Concat", "Tile")
 """Operators whose first results are cells of their first input."""
-TABLES = {"Gather": {1: 0}, "EmbedLayerNormalization": {0: 2, 1: 4}}
-"""Operator -> {number of the input that holds row numbers: number of the input that is the table}."""
+TABLES: dict[tuple[str, str], dict[int, int]] = {
+    ("", "Gather"): {1: 0},
+    ("", "RotaryEmbedding"): {3: 1},
+    ("com.microsoft", "RotaryEmbedding"): {1: 2},
+    ("com.microsoft", "EmbedLayerNormalization"): {0: 2, 1: 4},
+}
+"""Domain, operator -> {number of the input that holds row numbers: number of the input that is the table}."""
+LENGTHS = {("com.microsoft", "GroupQueryAttention"): (5, 6)}
+"""Domain, operator -> numbers of the inputs that say how many cells it reads, and must be known."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,20 @@ def input_uses(proto: onnx.ModelProto) -> dict[str, InputUse]:
     tensors |= {n.output[0]: a.t for n in nodes if n.op_type == "Constant" for a in n.attribute if a.name == "value"}
     initial = {t.name for t in proto.graph.initializer}
     return {i.name: _use_of_input(i, readers, tensors) for i in proto.graph.input if i.name not in initial}
+
+
+def inputs_that_count(proto: onnx.ModelProto) -> set[str]:
+    """Return the names of the inputs from whose values, beyond their shapes, a length (LENGTHS) is computed: masks."""
+    nodes = list(_all_nodes(proto.graph))
+    makers = {name: node for node in nodes for name in node.output}
+    names = [
+        node.input[k] for node in nodes for k in LENGTHS.get((node.domain, node.op_type), ()) if k < len(node.input)
+    ]
+    for name in names:  # grows
+        node = makers.get(name)
+        if node is not None and node.op_type not in ("Shape", "Size"):
+            names += [n for n in node.input if n not in names]
+    return {i.name for i in proto.graph.input} & set(names)
 
 
 def _with_subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -97,7 +118,7 @@ def _table_rows(node: onnx.NodeProto, k: int, tensors: Mapping[str, onnx.TensorP
     """
     if node.op_type == "OneHot" and k == 0 and node.input[1] in tensors:
         return int(numpy_helper.to_array(tensors[node.input[1]]).ravel()[0])
-    table = TABLES.get(node.op_type, {}).get(k)
+    table = TABLES.get((node.domain.replace("ai.onnx", ""), node.op_type), {}).get(k)
     if table is None or len(node.input) <= table or node.input[table] not in tensors:
         return None
     axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
