@@ -21,12 +21,13 @@ BY_ONNXRUNTIME = [15, 18, 20, 23, 25, 28]  # a tool's own package need not be he
 MUTANTS = [1, 2, 6, 7, 11, 12, 16, 17]
 
 
-@pytest.fixture
-def oracle(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import compare_mutants
+@pytest.fixture(scope="module")
+def oracle() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        import compare_mutants
 
-    yield compare_mutants
+        yield compare_mutants
     for name in ("compare_mutants", "mutant_judges", "mutant_networks", "mutations", "zoo_files", "zoo_inputs"):
         sys.modules.pop(name, None)
 
@@ -35,9 +36,14 @@ def lines(oracle: Any, numbers: list[int]) -> list[dict[str, Any]]:
     return [oracle.line_of(number, 60) for number in numbers]
 
 
+@pytest.fixture(scope="module")
+def honest(oracle: Any) -> list[dict[str, Any]]:
+    return lines(oracle, MUTANTS)
+
+
 @pytest.mark.filterwarnings("ignore")
-def test_no_pair_is_wrong(oracle: Any) -> None:
-    found = [line for line in lines(oracle, BY_ONNXRUNTIME + MUTANTS) if line["verdict"] != "no pair"]
+def test_no_pair_is_wrong(oracle: Any, honest: list[dict[str, Any]]) -> None:
+    found = [line for line in lines(oracle, BY_ONNXRUNTIME) + honest if line["verdict"] != "no pair"]
     assert len(found) > 8
     assert [line for line in found if "wrong" in line or "judge" in line] == []
     assert {line["verdict"] for line in found} >= {"same", "differs"}
@@ -45,15 +51,16 @@ def test_no_pair_is_wrong(oracle: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("lie", ["same", "same within rounding"])
-def test_a_false_same_is_seen(oracle: Any, lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_false_same_is_seen(
+    oracle: Any, honest: list[dict[str, Any]], lie: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where networks differ by more than 16 roundings of every constant; a moved weight may be less."""
-    honest = {line["pair"]: line for line in lines(oracle, MUTANTS) if line["verdict"] == "differs"}
+    apart = {line["pair"]: line["apart"] for line in honest if line["verdict"] == "differs"}
     compare = specgrad.check.compare
     monkeypatch.setattr(specgrad.check, "compare", lambda *a, **k: replace(compare(*a, **k), verdict=lie))
-    told = {line["pair"]: line for line in lines(oracle, list(honest))}
-    large = [k for k, line in honest.items() if line["apart"] > (1e-8 if lie == "same" else 1e-3)]
+    large = [k for k, distance in apart.items() if distance > (1e-8 if lie == "same" else 1e-3)]
     assert len(large) > 3
-    assert [k for k in large if "wrong" not in told[k]] == []
+    assert [line["pair"] for line in lines(oracle, large) if "wrong" not in line] == []
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -83,7 +90,7 @@ def test_numbers_of_attributes_are_moved_too(oracle: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_false_difference_is_seen(oracle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_false_difference_is_seen(oracle: Any, honest: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     """A difference that is said to be a thousandth larger than it is."""
     compare = specgrad.check.compare
 
@@ -92,7 +99,7 @@ def test_a_false_difference_is_seen(oracle: Any, monkeypatch: pytest.MonkeyPatch
         larger = [replace(p, lower=p.lower * 1.001, upper=p.upper * 1.001) for p in done.points]
         return replace(done, points=tuple(larger))
 
-    honest = [line["pair"] for line in lines(oracle, MUTANTS) if line.get("apart", 0) > 1e-3]
+    large = [line["pair"] for line in honest if line.get("apart", 0) > 1e-3]
     monkeypatch.setattr(specgrad.check, "compare", told)
-    assert len(honest) > 3
-    assert [line["pair"] for line in lines(oracle, honest) if "wrong" not in line] == []
+    assert len(large) > 3
+    assert [line["pair"] for line in lines(oracle, large) if "wrong" not in line] == []

@@ -397,14 +397,16 @@ def test_arrays_of_every_library(arrays: str) -> None:
     pytest.importorskip(arrays)
     half = Arithmetic("bfloat16", accumulate="float32")
     kernel = lambda x, w: (x @ w).astype(x.dtype) if arrays == "ml_dtypes" else x @ w  # which gives float32
-    done = assert_conforms(kernel, sg.matmul, inputs=MATRICES, arrays=arrays, arithmetic=half)
-    assert done.judged > 30
+    shapes = {"x": (5, 64), "w": (64, 8)}  # JAX compiles for every other one
+    asked = {"inputs": shapes, "arrays": arrays, "arithmetic": half}
+    done = assert_conforms(kernel, sg.matmul, **asked)
+    assert done.judged > 10  # one of each kind of numbers
     given = {name: give_as(arrays, np.ones(shape, F32)) for name, shape in {"x": (2, 3), "w": (3, 2)}.items()}
     assert assert_conforms(kernel, sg.matmul, inputs=given, arithmetic=half).counts == {"exact": 3}
     with pytest.raises(sg.ParameterError, match="input x is of bfloat16; say how the kernel computes"):
         assert_conforms(kernel, sg.matmul, inputs=given)
     with pytest.raises(ConformanceError):
-        assert_conforms(lambda x, w: kernel(x, w) * 2, sg.matmul, inputs=MATRICES, arrays=arrays, arithmetic=half)
+        assert_conforms(lambda x, w: kernel(x, w) * 2, sg.matmul, **asked)
 
 
 def give_as(arrays: str, a: np.ndarray) -> Any:
