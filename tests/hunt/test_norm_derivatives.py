@@ -97,7 +97,7 @@ def test_divisors_without_an_error_are_caught(monkeypatch: pytest.MonkeyPatch) -
     right = RULES["div"]
     wrong: Any = lambda context, op, args, params: right(context, op, [args[0], exact_ball(args[1].value)], params)
     monkeypatch.setitem(RULES, "div", wrong)
-    assert any(escapes(seed) for seed in range(96))
+    assert any(escapes(seed) for seed in (35, *range(96)))  # the first is known to show it
 
 
 def test_sums_without_roundings_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,6 +203,6 @@ def test_computed_constants_without_their_roundings_are_caught(monkeypatch: pyte
 
     right = node_ranges.folded_range
     plant(monkeypatch, right, lambda *given: replace(right(*given), constant_roundings=0))
-    seed = caught("conv_bn", FUSED, None, replayed=True)
+    seed = caught("conv_bn", FUSED, None, replayed=True, soon=6)
     monkeypatch.undo()
     assert is_clean("conv_bn", FUSED, seed, replayed=True)
