@@ -201,7 +201,7 @@ CASES: dict[str, list[Case]] = {
     "split.Tensor": [(X, 3, 1), (X, 2)],
     "split_with_sizes.default": [(X, [1, 5], 2)],
     "chunk.default": [(X, 4, 3), (X, 2)],
-    "cat.default": [([X, Y], 1), ([X, Y[:, :1]], -3)],
+    "cat.default": [([X, Y], 1), ([X, Y[:, :1]], -3), ([numbers(0), X, Y], 1)],
     "stack.default": [([X, Y], 1), ([X, Y], -1)],
     "pad.default": [
         (X, [1, 2]), (X, [1, 0, 2, 1], "constant", 2.5), (X, [2, 1, 0, 3], "reflect"), (X, [2, 1, 0, 7], "replicate"),

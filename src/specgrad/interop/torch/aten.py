@@ -190,8 +190,9 @@ def _stack(tensors: Sequence[Value], dim: int) -> Value:
 
 
 def _cat(tensors: Sequence[Value], dim: int) -> Value:
-    """Convert aten.cat: tensors one after the other along the axis `dim`."""
-    return layout.concat(tensors, _axis_number(tensors[0], dim))
+    """Convert aten.cat: tensors one after the other along the axis `dim`; one of shape (0,) goes with any."""
+    held = [x for x in tensors if shape_of(x) != (0,)] or tensors[:1]
+    return layout.concat(held, _axis_number(held[0], dim))
 
 
 def _unbind(self: Value, dim: int) -> tuple[Value, ...]:
