@@ -28,7 +28,7 @@ import models  # noqa: E402
 import optimisers  # noqa: E402
 import planted_files as planted  # noqa: E402
 from specgrad.check.models.recorded import RECORDED  # noqa: E402
-from specgrad.check.models.run_torch import export_onnx  # noqa: E402
+from specgrad.check.models.run_torch import exported  # noqa: E402
 from specgrad.check.tolerances.allowance import Clock, allowance  # noqa: E402
 from specgrad.check.verdicts.run_case import fused_arithmetic_of  # noqa: E402
 from specgrad.engines import compile  # noqa: E402
@@ -117,7 +117,8 @@ def judges() -> Iterator[tuple[Judge, list[tuple[str, Change]]]]:
     for name in DEEP:
         module, x = models.SMALL[name]()
         by_he(module)
-        model = onnx.load_from_string(export_onnx(module, [x.numpy()]))
+        with exported(module, [x.numpy()]) as path:
+            model = onnx.load(path)
         yield Judge(name, model, [x.numpy()]), list(deep_faults(model))
 
 

@@ -20,7 +20,7 @@ IDLE: dict[tuple[Any, ...], Process] = {}
 
 
 def _kind(process: Process) -> tuple[Any, ...]:
-    return process.megabytes, *sorted(process.environment.items())
+    return process.megabytes, str(process.folder), *sorted(process.environment.items())
 
 
 def _enter(self: Process) -> Process:
@@ -34,7 +34,7 @@ def _exit(self: Process, kind: Any, error: Any, trace: Any) -> None:
     if kind is not None or self._worker is None or self._worker.poll() is not None or _kind(self) in IDLE:
         self.close()
         return
-    kept = IDLE[_kind(self)] = Process(megabytes=self.megabytes, environment=self.environment)
+    kept = IDLE[_kind(self)] = Process(megabytes=self.megabytes, environment=self.environment, folder=self.folder)
     kept._worker, kept._stderr, self._worker = self._worker, self._stderr, None
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("onnxruntime")
 import models  # noqa: E402
 from slices import diagonals  # noqa: E402
 from specgrad.check import audit, runtime  # noqa: E402
-from specgrad.check.models.run_torch import export_onnx  # noqa: E402
+from specgrad.check.models.run_torch import exported  # noqa: E402
 from specgrad.errors import ParameterError  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("kept_workers")
@@ -40,7 +40,8 @@ RELU_TO_ABS = 'node.op_type = "Abs"'
 @pytest.fixture(scope="module")
 def unet() -> tuple[bytes, np.ndarray]:
     module, x = models.SMALL["unet"]()
-    return export_onnx(module, [x.numpy()]), x.numpy()
+    with exported(module, [x.numpy()]) as path:
+        return path.read_bytes(), x.numpy()
 
 
 def nodes(file: bytes, kind: str) -> list[str]:

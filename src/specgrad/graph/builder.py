@@ -324,9 +324,21 @@ def _key(value: Any, open_sizes: bool) -> Any:
 
 
 def _copy(array: Array) -> Array:
-    """Return a copy of an array that no caller can change; repeated cells (strides of 0) stay one cell."""
+    """Return a copy of an array that no caller can change; repeated cells (strides of 0) stay one cell.
+
+    An array over bytes, as of a file, is one already.
+    """
+    if _lies_in_bytes(array):
+        return array
     cells = array[(*(slice(0, 1) if step == 0 else slice(None) for step in array.strides), ...)]  # of rank 0: an array
     return np.array(cells) if cells.shape == array.shape else np.broadcast_to(np.array(cells), array.shape)
+
+
+def _lies_in_bytes(array: Any) -> bool:
+    """Return whether the cells of an array are those of a `bytes` object, which nobody can change."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return isinstance(array, bytes)
 
 
 def _identical(a: Array, b: Array) -> bool:

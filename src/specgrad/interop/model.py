@@ -29,6 +29,10 @@ from ..window import Shape
 Dims = Sequence[int | None] | None
 """Declared sizes of an input: None for one that is left open, or in place of all where the rank is open too."""
 ANY_SIZE = 1 << 80  # bytes of a value that is never in memory at once
+LARGEST_INSIDE = 1 << 16
+"""The most bytes of a tensor of external data that is put into the file; shapes and axes, which have few, are read
+there.
+"""
 
 
 @dataclass(frozen=True)
@@ -235,18 +239,28 @@ class Model:
 
     @cached_property
     def proto(self) -> Any:
-        """The ModelProto of an ONNX file in plain form, external data inside: its bytes are all a runtime needs."""
+        """The ModelProto of an ONNX file in plain form: its bytes are all that a runtime needs which works in
+        `folder`.
+        """
         return self.whole(self.file)
 
     def whole(self, file: Any) -> Any:
-        """This file, or one that was made of it, with functions inlined, nodes in order and external data inside.
+        """This file, or one that was made of it, with functions inlined, nodes in order and external data inside, but
+        for large tensors, which stay in the file's folder.
 
         ModelError for external data of a type that is not read, or beyond the budget.
         """
-        from .onnx.file import with_external_data
+        from .onnx.file import BYTE_BUDGET, with_external_data
         from .onnx.plain import plain_model
 
-        return with_external_data(plain_model(file)[0], self._read[1])
+        return with_external_data(plain_model(file)[0], self._read[1], BYTE_BUDGET, LARGEST_INSIDE)
+
+    @cached_property
+    def folder(self) -> Path | None:
+        """The folder in which runtimes find the tensors that `proto` leaves outside; None: it leaves none."""
+        from .onnx.file import external_files
+
+        return self._read[1] if external_files(self.proto) else None
 
     @cached_property
     def file(self) -> Any:

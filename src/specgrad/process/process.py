@@ -67,7 +67,8 @@ class ProcessResult:
 class Process:
     """A worker process that runs programs under limits; started when first needed and restarted after it died.
 
-    A run takes at most `seconds`, and the worker `megabytes` of memory; `environment` are further variables of it.
+    A run takes at most `seconds`, and the worker `megabytes` of memory; `environment` are further variables of it. It
+    works in `folder`, where a model given as bytes has its external data; None: in this process's.
 
     >>> with Process() as process:
     ...     process.run("def run(x): return [x + 1]", {"x": np.ones(2)}).arrays
@@ -76,8 +77,15 @@ class Process:
     'crashes'
     """
 
-    def __init__(self, *, seconds: float = 60, megabytes: int = 8192, environment: Mapping[str, str] | None = None):
-        self.seconds, self.megabytes, self.environment = seconds, megabytes, environment or {}
+    def __init__(
+        self,
+        *,
+        seconds: float = 60,
+        megabytes: int = 8192,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ):
+        self.seconds, self.megabytes, self.environment, self.folder = seconds, megabytes, environment or {}, folder
         self._worker: Any = None
         self._stderr: Any = None
 
@@ -93,6 +101,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             env={**os.environ, **self.environment},
+            cwd=self.folder,
             start_new_session=True,  # so that what a runtime starts ends with it
         )
 

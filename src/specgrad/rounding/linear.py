@@ -33,7 +33,7 @@ from ..op import Op, Params
 from ..ops.elementwise import cellwise
 from ..scalar import Array
 from .arithmetic import REFERENCE, Arithmetic, growth
-from .ball import SLACK, Ball, Expansion, Stores, in_blocks
+from .ball import SLACK, Ball, Expansion, Stores, exact_ball, in_blocks
 from .context import Context
 from .fusion_region import RegionNode, RoundingCount, count_after_node, count_of_product
 from .slack_constants import long_slack
@@ -156,6 +156,8 @@ def linear_rule(
     parts   the arguments as expressions of their region; None: as their balls say
     """
     value = context.evaluate(op, [a.value for a in args], params)
+    if op.exact and all(a.is_exact and a.ends is None and a.expansion is None for a in args):
+        return context.flushed(exact_ball(value))  # of large constants one array, not five
     group = context.call.linear_group(op, len(args))
     region = context.arithmetic.fused and group is not None
     if op.kernel and context.arithmetic.cores:  # factors are numbers of a short format: nothing is folded into them

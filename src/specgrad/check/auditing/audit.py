@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from specgrad.deadline import check_time, is_over, time_left, time_limit
-from specgrad.errors import TimeLimitError
+from specgrad.errors import SpecgradError, TimeLimitError
 from specgrad.graph.drawing.summary import multiply_adds
 from specgrad.graph.graph import Graph, needed
 from specgrad.interop.model import Model, open_model
@@ -388,7 +388,7 @@ def _audit_run(judging: AuditContext, progress: Progress | None) -> Audit:
         left_out.append(f"the run as it is ({'no time was left' if is_late else 'nothing is known of its outputs'})")
     if judging.outputs_only and any(layer.verdict.kind == "not examined" for layer in layers):
         left_out.append("all outputs")
-    export = None if is_late else _judge_export(deployed, judging.given)
+    export, unexported = (None, "") if is_late else _judge_export(deployed, judging.given)
     script = reproduce(deployed, bad, target) if isinstance(bad, int) and target.model and not is_over() else ""
     attribution, late_note = (None, OUT_OF_TIME) if is_late else _attribute_in_time(judging)
     return Audit(
@@ -397,7 +397,7 @@ def _audit_run(judging: AuditContext, progress: Progress | None) -> Audit:
         target.versions(),
         tuple(layers),
         whole,
-        (*deployed.notes, late_note) if late_note else deployed.notes,
+        (*deployed.notes, *filter(None, (unexported, late_note))),
         export,
         script,
         {
@@ -434,22 +434,27 @@ def _add_merged(layers: list[LayerVerdict], judging: AuditContext) -> list[str]:
     return []
 
 
-def _judge_export(deployed: ModelRun, inputs: Sequence[Array]) -> LayerVerdict | None:
-    """Return the first layer that the exported file of a run computes differently from the module; None if there is
-    none.
+def _judge_export(deployed: ModelRun, inputs: Sequence[Array]) -> tuple[LayerVerdict | None, str]:
+    """Return the first layer that the exported file of a run computes differently from the module, None if there is
+    none; and why they cannot be compared, or "".
 
-    `deployed` holds both; `inputs` are the run's.
+    `deployed` holds both; `inputs` are the run's. The module is read here, after all layers: its weights are further
+    ones.
     """
     if deployed.module is None:
-        return None
+        return None, ""
     from ..verdicts.first_divergence import first_difference
 
-    difference = first_difference(deployed.module, deployed.graph, inputs, reference_backend(deployed.graph))
+    try:
+        module = deployed.module.graph_for(inputs, "audit")
+    except SpecgradError as error:
+        return None, f"the export was not compared with the module: {error}"
+    difference = first_difference(module, deployed.graph, inputs, reference_backend(deployed.graph))
     if difference is None:
-        return None
+        return None, ""
     position, verdict = difference
-    node = deployed.module.nodes[position]
-    return LayerVerdict(node.group, operator_of(deployed.module, position), node.shape, verdict)
+    node = module.nodes[position]
+    return LayerVerdict(node.group, operator_of(module, position), node.shape, verdict), ""
 
 
 # --- coverage ---------------------------------------------------------------------------------------------------------

@@ -122,18 +122,20 @@ class Runtimes:
         """
         try:
             file, feeds = self._file_and_feeds(inputs)
+            data = np.frombuffer(file.proto.SerializeToString(), np.uint8)
         except SpecgradError:  # what ONNX has no words for is not run there
             return {}
         if name not in self._processes:
-            self._processes[name] = Process(seconds=self.seconds, environment=RUNTIMES[name].environment)
-        answer = self._processes[name].run(PROGRAMS[name], feeds, [np.frombuffer(file, np.uint8)])
+            environment = RUNTIMES[name].environment
+            self._processes[name] = Process(seconds=self.seconds, environment=environment, folder=file.folder)
+        answer = self._processes[name].run(PROGRAMS[name], feeds, [data])
         if answer.outcome != "answers":
             return {}
         each = len(answer.arrays) // len(VARIANTS[name])
         return {v: list(answer.arrays[k * each : (k + 1) * each]) for k, v in enumerate(VARIANTS[name])}
 
-    def _file_and_feeds(self, inputs: Sequence[Array]) -> tuple[bytes, Mapping[str, Array]]:
-        """Return the bytes of the ONNX file, and its inputs by name; the file is opened, or exported, once.
+    def _file_and_feeds(self, inputs: Sequence[Array]) -> tuple[Model, Mapping[str, Array]]:
+        """Return the ONNX file, and its inputs by name; the file is opened, or exported, once.
 
         ParameterError for an input of a type that is not known.
         """
@@ -142,7 +144,7 @@ class Runtimes:
 
             self._engines["file"] = open_model(to_onnx(self.graph) if self.source is None else self.source)
         file: Model = self._engines["file"]
-        return file.proto.SerializeToString(), as_declared(file, dict(zip(file.names, inputs, strict=True)))[0]
+        return file, as_declared(file, dict(zip(file.names, inputs, strict=True)))[0]
 
     def close(self) -> None:
         """End the processes in which runtimes were asked."""

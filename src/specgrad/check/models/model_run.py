@@ -88,7 +88,7 @@ class ModelRun:
     known     the runtime's values by position in the graph; inputs included
     layers    name -> position of the layers whose output is known, or the node that was passed over, in order
     answer    the outputs of the model with nothing exposed
-    module    the meaning of the PyTorch module, where the runtime was given an export of it
+    module    the PyTorch module, where the runtime was given an export of it
     formats   name of a node -> what it is computed in, where that is not float32
     merged    name of a value -> position and value, of a run in which nothing but quantised values were exposed: what
               stands between them the runtime may have merged into integer kernels
@@ -102,7 +102,7 @@ class ModelRun:
     layers: Mapping[str, int | UnsupportedLayer]
     answer: ProcessResult
     notes: tuple[str, ...] = ()
-    module: Graph | None = field(default=None)
+    module: Model | None = None
     formats: Mapping[str, str] = field(default_factory=dict)
     merged: Mapping[str, tuple[int, Array]] = field(default_factory=dict)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from specgrad.deadline import is_over, time_left
-from specgrad.errors import ParameterError, SpecgradError
+from specgrad.errors import ParameterError
 from specgrad.graph.graph import CONSTANT, INPUT, Graph
 from specgrad.interop.model import Model, open_model
 from specgrad.process import Process, ProcessResult
@@ -20,6 +21,8 @@ from specgrad.window import Shape
 from ..runtimes import Runtime
 from .model_run import ModelRun, UnsupportedLayer, as_declared
 
+LARGE_CELLS = 1 << 24
+"""Cells of a constant above which it is not shown: 64 MiB in float32."""
 MODULE_RUNTIMES = {"torch": False, "torch-compile": True}
 """Runtimes that run PyTorch modules, and whether they compile them first."""
 
@@ -43,10 +46,10 @@ def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float
         )
         raise ParameterError("audit", f"{text}, or {' or '.join(MODULE_RUNTIMES)} with a PyTorch module", rule="P5")
     if is_module:
-        from .run_torch import export_onnx
+        from .run_torch import exported
 
-        export = open_model(export_onnx(given.source, inputs))
-        return run_file(export, runtime, inputs, seconds, given.title, given)
+        with exported(given.source, inputs) as path:
+            return run_file(open_model(path), runtime, inputs, seconds, given.title, given)
     return run_file(given, runtime, inputs, seconds, given.title)
 
 
@@ -61,10 +64,7 @@ def run_file(
     model.check_count(inputs, "audit")
     fixed, rest = model.at_scalars(inputs)
     observed = observe(fixed, runtime, rest, seconds)
-    if module is None:
-        return observed.to_run(fixed, title)
-    meaning, reason = _module_meaning(module, inputs)
-    return replace(observed.to_run(fixed, title, (reason,) if reason else ()), module=meaning)
+    return replace(observed.to_run(fixed, title), module=module)
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,12 @@ class ObservedRun:
     quantised: Mapping[str, Array]
     notes: tuple[str, ...] = ()
 
-    def to_run(self, model: Model, title: str, notes: tuple[str, ...] = ()) -> ModelRun:
-        """Return what was observed as a ModelRun of the model, called `title`, with these further notes."""
+    def to_run(self, model: Model, title: str) -> ModelRun:
+        """Return what was observed as a ModelRun of the model, called `title`."""
         known = known_values(self.graph, {**self.inputs, **self.values})
         merged = {n: (self.graph.values[n], a) for n, a in self.quantised.items()}
         layers = observed_layers(written_file(model, self.graph), self.graph, known)
-        said = (*self.notes, *notes)
-        return ModelRun(title, self.graph, known, layers, self.answer, said, merged=merged)
+        return ModelRun(title, self.graph, known, layers, self.answer, self.notes, merged=merged)
 
 
 def observe(model: Model, runtime: Runtime, inputs: Sequence[Array], seconds: float) -> ObservedRun:
@@ -104,7 +103,7 @@ def observe(model: Model, runtime: Runtime, inputs: Sequence[Array], seconds: fl
     file = model.proto
     model.check_count(inputs, "audit")
     feeds, converted = as_declared(model, dict(zip(model.names, inputs, strict=True)))
-    with Process(seconds=seconds, environment=runtime.environment) as process:
+    with Process(seconds=seconds, environment=runtime.environment, folder=model.folder) as process:
 
         def expose(values: Sequence[str]) -> tuple[ProcessResult, dict[str, Array]]:
             return _run_exposing(process, runtime, file, feeds, values)
@@ -117,7 +116,8 @@ def observe(model: Model, runtime: Runtime, inputs: Sequence[Array], seconds: fl
         file = written_file(model, graph)
         given = {n for u in graph.unexamined for n in u.gives}
         states = [name for name, _ in graph.states.values()]
-        computed = [n for n, p in graph.values.items() if _is_computed(graph, p) or n in given]
+        left = large_constants(graph)
+        computed = [n for n, p in graph.values.items() if (_is_computed(graph, p) and p not in left) or n in given]
         shown, values = expose([*computed, *states])
         whole = [n for n, p in graph.values.items() if graph.nodes[p].op.name == "quantize"]
         apart = expose(whole)[1] if whole else {}
@@ -193,17 +193,6 @@ def known_values(graph: Any, arrays: Mapping[str, Array]) -> dict[int, Array]:
     return parts | {p: a for p, a in observed.items() if graph.nodes[p].op is not CONSTANT}
 
 
-def _module_meaning(module: Model, inputs: Sequence[Array]) -> tuple[Graph | None, str]:
-    """Return the module, at the shapes of `inputs`, as a graph and "".
-
-    Or None, and why the export cannot be compared with it.
-    """
-    try:
-        return module.graph_for(inputs, "audit"), ""
-    except SpecgradError as error:
-        return None, f"the export was not compared with the module: {error}"
-
-
 def _model_bytes(model: Any) -> Array:
     """Return the serialised model as an array of bytes."""
     return np.frombuffer(model.SerializeToString(), np.uint8)
@@ -213,6 +202,19 @@ def _is_computed(graph: Graph, position: int) -> bool:
     """Return whether the node at `position` computes numbers: neither an input nor a constant nor an index."""
     node = graph.nodes[position]
     return node.kind == "real" and node.op is not INPUT and node.op is not CONSTANT
+
+
+def large_constants(graph: Graph) -> set[int]:
+    """Return the positions of large values that no input reaches, such as a transposed table of weights.
+
+    Runtimes compute them once, or never; to show one takes as much memory as the weights do. They are judged within the
+    layers that read them.
+    """
+    constant: set[int] = set()
+    for position, node in enumerate(graph.nodes):
+        if node.op is not INPUT and all(p in constant for p in node.operands()):
+            constant.add(position)
+    return {p for p in constant if math.prod(graph.nodes[p].shape) > LARGE_CELLS}
 
 
 def _with_outputs(model: Any, values: Sequence[str]) -> Any:

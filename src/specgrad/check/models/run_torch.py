@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -22,6 +24,11 @@ from specgrad.process import ProcessResult
 from specgrad.scalar import Array
 
 from .model_run import ModelRun
+
+LARGEST_FILE = 1 << 28
+"""Bytes of parameters above which an exported file has its weights beside it: protobuf holds twice as much in memory,
+and none beyond 2 GB.
+"""
 
 
 @contextmanager
@@ -38,8 +45,10 @@ def _silenced(name: str) -> Iterator[None]:
         log.setLevel(level)
 
 
-def export_onnx(module: torch.nn.Module, inputs: Sequence[Array]) -> bytes:
-    """Return the bytes of the ONNX file that torch.onnx writes for the module, called with `inputs`.
+@contextmanager
+def exported(module: torch.nn.Module, inputs: Sequence[Array]) -> Iterator[Path]:
+    """Yield the ONNX file that torch.onnx writes for the module, called with `inputs`, in a folder of its own that is
+    removed afterwards; large weights stand beside it.
 
     ParameterError if it writes none.
     """
@@ -54,7 +63,12 @@ def export_onnx(module: torch.nn.Module, inputs: Sequence[Array]) -> bytes:
             cause = error.__cause__ or error
             text = f"torch.onnx does not export {type(module).__name__}: {type(cause).__name__}: {cause}"
             raise ParameterError("audit", f"{' '.join(text.split()):.300}", rule="P5") from error
-    return bytes(program.model_proto.SerializeToString())
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        size = sum(p.numel() * p.element_size() for p in module.parameters())
+        program.save(path, external_data=size > LARGEST_FILE)
+        del program
+        yield path
 
 
 @dataclass(frozen=True)

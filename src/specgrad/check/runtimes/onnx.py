@@ -200,12 +200,15 @@ def _program(q: OpCase, running: str) -> str:
     return "import numpy as np\n" + text.replace("    return ", "    y = ") + FROM_FLAT + "    return y\n"
 
 
-# Each way to run a file, given its bytes as an array: for audits as it stands, for questions with one node embedded.
+# Each way to run a file, given its bytes as an array, in the folder of its external data: for audits as it stands, for
+# questions with one node embedded.
 REFERENCE = """import onnx
 from onnx.reference import ReferenceEvaluator
 
 def run(model, /, **inputs):
-    return ReferenceEvaluator(onnx.load_from_string(model.tobytes())).run(None, inputs)
+    file = onnx.load_from_string(model.tobytes())
+    onnx.load_external_data_for_model(file, ".")
+    return ReferenceEvaluator(file).run(None, inputs)
 """
 COMPILED = """import openvino
 

@@ -13,9 +13,10 @@ import math
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import onnx
@@ -291,7 +292,8 @@ def tensor(proto: TensorProto, folder: Path | None, budget: ByteBudget, name: st
     size = math.prod(shape) * dtype.itemsize
     budget.spend(what, size)
     if proto.data_location == TensorProto.EXTERNAL:
-        flat = np.frombuffer(_external_bytes(proto, what, folder, size), dtype=dtype)
+        with _external_part(proto, what, folder, size) as file:
+            flat = np.frombuffer(file.read(size), dtype=dtype)
     elif proto.HasField("raw_data"):
         raw = proto.raw_data  # one copy: protobuf makes one per access
         _check_length(what, size, len(raw), "bytes")
@@ -335,9 +337,11 @@ def _cast_exactly(what: str, numbers: Array, dtype: np.dtype[Any]) -> Array:
 # --- external data ----------------------------------------------------------------------------------------------
 
 
-def with_external_data(model: onnx.ModelProto, folder: Path | None, byte_budget: int = BYTE_BUDGET) -> onnx.ModelProto:
+def with_external_data(
+    model: onnx.ModelProto, folder: Path | None, byte_budget: int = BYTE_BUDGET, largest: int | None = None
+) -> onnx.ModelProto:
     """Return the model with its external data, read from `folder`, inside, so that its bytes are all that a runtime
-    needs.
+    needs; tensors of more than `largest` bytes stay outside (None: none does).
 
     ModelError for types that are not read, and beyond `byte_budget` bytes.
     """
@@ -352,7 +356,10 @@ def with_external_data(model: onnx.ModelProto, folder: Path | None, byte_budget:
                 raise ModelError(f"{what} has element type {type_name(proto.data_type)}, which is not read")
             size = math.prod(check_shape(what, proto.dims)) * dtype.itemsize
             budget.spend(what, size)
-            proto.raw_data = _external_bytes(proto, what, folder, size)
+            with _external_part(proto, what, folder, size) as file:  # its place is checked, wherever it stays
+                if largest is not None and size > largest:
+                    continue
+                proto.raw_data = file.read(size)
             proto.ClearField("data_location")
             proto.ClearField("external_data")
     return whole
@@ -373,8 +380,10 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
             yield from _tensors(inner)
 
 
-def _external_bytes(proto: TensorProto, what: str, folder: Path | None, size: int) -> bytes:
-    """Return the bytes of a tensor in another file of the model's folder; ModelError unless there are `size` of them.
+@contextmanager
+def _external_part(proto: TensorProto, what: str, folder: Path | None, size: int) -> Iterator[BinaryIO]:
+    """Open a tensor's data in another file of the model's folder, where it begins; ModelError unless there are `size`
+    bytes.
 
     `what` names the tensor in errors.
     """
@@ -386,8 +395,8 @@ def _external_bytes(proto: TensorProto, what: str, folder: Path | None, size: in
         raise ModelError(f"{what}: external data entry {shown(min(unknown))} is not honoured", rule="P5")
     offset = _size_entry(what, entries, "offset", 0)
     _check_length(what, size, _size_entry(what, entries, "length", size), "bytes")
-    path = _safe_path(what, folder, entries.get("location", ""))
-    return _read_part(what, path, offset, size)
+    with _open_part(what, _safe_path(what, folder, entries.get("location", "")), offset, size) as file:
+        yield file
 
 
 def _size_entry(what: str, entries: dict[str, str], key: str, default: int) -> int:
@@ -419,9 +428,10 @@ def _safe_path(what: str, folder: Path, location: str) -> Path:
     return path
 
 
-def _read_part(what: str, path: Path, offset: int, size: int) -> bytes:
-    """Return `size` bytes at `offset` of a regular file that is no link; ModelError, which names the tensor `what`,
-    otherwise.
+@contextmanager
+def _open_part(what: str, path: Path, offset: int, size: int) -> Iterator[BinaryIO]:
+    """Open a regular file that is no link at `offset`, where it has `size` bytes; ModelError, which names the tensor
+    `what`, otherwise.
     """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
@@ -435,6 +445,6 @@ def _read_part(what: str, path: Path, offset: int, size: int) -> bytes:
                 text = f"{shown(path.name)} has {status.st_size} bytes; {offset} + {size} are asked for"
                 raise ModelError(f"{what}: external data {text}")
             file.seek(offset)
-            return file.read(size)
+            yield file
     except OSError as error:
         raise ModelError(f"{what}: cannot read external data {shown(path.name)}: {error.strerror}") from error
