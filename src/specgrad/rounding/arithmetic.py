@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -252,6 +252,14 @@ def growth(count: Any, u: float) -> Any:
     >>> growth(1, 0.5), round(growth(2, 0.5), 9)
     (0.5, 1.25)
     """
+    return _growth_of_number(float(count), float(u)) if np.ndim(count) == 0 else _growth(count, u)
+
+
+@lru_cache(4096)
+def _growth_of_number(count: float, u: float) -> float:
+    return float(_growth(count, u))
+
+
+def _growth(count: Any, u: float) -> Array:
     grown = np.expm1(np.multiply(count, np.log1p(u))) * GROWTH
-    exact = np.where(np.equal(count, 1), u, grown)
-    return float(exact) if np.ndim(exact) == 0 else exact
+    return np.where(np.equal(count, 1), u, grown)

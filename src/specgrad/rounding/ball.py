@@ -308,7 +308,8 @@ def in_blocks(function: Callable[..., Any], *arrays: Any) -> Any:
     >>> bool((in_blocks(lambda x, y: np.sqrt(x) + y, x, 1.0) == np.sqrt(x) + 1).all())
     True
     """
-    shape = np.broadcast_shapes(*(np.shape(a) for a in arrays if a is not None))
+    shapes = {np.shape(a) for a in arrays if a is not None}
+    shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
     count = math.prod(shape)
     if count <= 2 * BLOCK:
         return function(*arrays)
