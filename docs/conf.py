@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +131,21 @@ def navigation(app: Any, page: str, template: str, context: dict[str, Any], tree
     """The list beside a page opens the part that the page stands in: all pages beside each took half of the build."""
     if "toctree" in context:
         whole = context["toctree"]
-        context["toctree"] = lambda **options: whole(**{**options, "collapse": True})
+        draw = lambda **options: whole(**{**options, "collapse": True})
+        context["toctree"] = partial(_api_list, page, draw) if page.startswith("reference/api/") else draw
+
+
+API_LIST: list[str] = []  # beside every public name, drawn for the first of them; no entry is marked as the page's
+
+
+def _api_list(page: str, draw: Callable[..., str], **options: Any) -> str:
+    own = '<li class="toctree-l2 current"><a class="current reference internal" href="#">'
+    other = f'<li class="toctree-l2"><a class="reference internal" href="{page.rpartition("/")[2]}.html">'
+    if not API_LIST:
+        API_LIST.append(draw(**options).replace(own, other))
+    if API_LIST[0].count(other) != 1:
+        raise ValueError(f"the list beside {page} does not hold it once")
+    return API_LIST[0].replace(other, own)
 
 
 def setup(app: Any) -> None:
