@@ -73,13 +73,13 @@ def check(seed: int) -> float:
 
 def test_onnxruntime_lies_in_the_radius() -> None:
     """Where the range of a state is not known to the last digit, a number of it may be quantised either way."""
-    radii = [check(seed) for seed in range(12)]
+    radii = [check(seed) for seed in range(6)]
     assert np.median(radii) < 0.5, radii
 
 
 @pytest.mark.slow
 def test_onnxruntime_lies_in_the_radius_in_many_cases() -> None:
-    for seed in range(12, 300):
+    for seed in range(6, 300):
         check(seed)
 
 

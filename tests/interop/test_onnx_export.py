@@ -53,7 +53,7 @@ def narrow(a: np.ndarray) -> np.ndarray:
     return a if a.dtype.kind == "i" else a.astype(np.float32)
 
 
-@pytest.mark.parametrize("runs", counts(12, 100))
+@pytest.mark.parametrize("runs", counts(8, 100))
 @pytest.mark.parametrize("name", sorted(sg.REGISTRY))
 def test_every_operator(name: str, runs: int) -> None:
     """Read back: equal over exact numbers. Run by ONNX Runtime: within the proven radius of the exact value."""
