@@ -31,6 +31,7 @@ SIZES: dict[str, dict[str, Any]] = {
              "num_key_value_heads": 2, "vocab_size": 151_936},
 }  # fmt: skip
 SIZES["0.5B-2"] = SIZES["0.5B"] | {"num_hidden_layers": 2}
+SIZES["width"] = SIZES["0.5B-2"] | {"vocab_size": 2_000}  # faults of layers are not in the table of words
 TOKENS = 128
 
 
