@@ -39,7 +39,7 @@ def _attention(name: str, change: Callable[[Any, dict[str, Any]], None]) -> Faul
 def _turned(x: Tensor, angles: Tensor) -> Tensor:
     """Queries or keys, rotated by further angles, one per position and pair of channels."""
     both = torch.cat((angles, angles), -1)
-    return x * both.cos() + rotate_half(x) * both.sin()
+    return x * both.cos().to(x.dtype) + rotate_half(x) * both.sin().to(x.dtype)
 
 
 def _frequencies(module: Any, base: float) -> Tensor:

@@ -52,10 +52,24 @@ def test_damage_in_the_middle_is_said(tmp_path: Path) -> None:
     with Checkpoint(path, "preserve", "d") as record:
         record.add(0, {})
         record.add(1, {})
+        record.add(2, {"verdict": "differs"})
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(lines[0] + b"{bad}\n" + lines[2])
-    with pytest.raises(RecordError, match="line 2"):
-        Checkpoint(path, "preserve", "d")
+    changed = {
+        "a line that is none": ([lines[0], b"{bad}\n", *lines[2:]], 2),
+        "another verdict": ([*lines[:3], lines[3].replace(b"differs", b"proven"), b""], 4),
+        "another verdict with a digest of its own": ([*lines[:3], lines[3].replace(b'2,"v', b'1,"v')], 4),
+        "a line left out": ([lines[0], *lines[2:]], 2),
+        "lines in another order": ([lines[0], lines[2], lines[1], lines[3]], 2),
+        "a line twice": ([*lines[:3], lines[2], lines[3]], 4),
+        "a line without digest": ([*lines, b'{"number":3}\n'], 5),
+        "a first line that says more": ([lines[0].replace(b',"chain', b',"seed":1,"chain'), *lines[1:]], 1),
+        "a line nested a million times": ([*lines, b"[" * 1_000_000 + b"\n"], 5),
+    }
+    for what, (text, number) in changed.items():
+        path.write_bytes(b"".join(text))
+        with pytest.raises(RecordError, match=f"line {number} "):
+            Checkpoint(path, "preserve", "d")
+        assert path.read_bytes() == b"".join(text), what
 
 
 def test_digests_tell_arrays_and_texts_apart() -> None:

@@ -3,6 +3,9 @@
 The first line says what the run is about: its kind ("preserve"), and a digest of model, data and options; a run with
 another digest is refused, not mixed in. Every further line is one finished piece with its number. A line is written
 whole and synced before the next piece begins; what kill -9 leaves of a line is cut off by the run that resumes.
+
+Every line ends with the SHA-256 of the line before it, as it ends, and of its own text: one that was changed, left out
+or moved is refused by its number. Who rewrites all lines from there on, with their digests, is not noticed.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from specgrad.atomic_files import write_whole
 from specgrad.errors import SpecgradError, quoted
 from specgrad.scalar import Array
 
-FORMAT = "specgrad/record/1"
+FORMAT = "specgrad/record/2"
+CHAIN = b',"chain":"'
 
 
 class RecordError(SpecgradError, ValueError):
@@ -73,6 +77,7 @@ class Checkpoint:
     def __init__(self, path: str | Path | None, kind: str, digest: str, about: Mapping[str, Any] | None = None) -> None:
         self.done: dict[int, dict[str, Any]] = {}
         self._file: Any = None
+        self._chain = b""
         if path is None:
             return
         head = {"record": FORMAT, "kind": kind, "digest": digest, **(about or {})}
@@ -80,7 +85,7 @@ class Checkpoint:
         if target.is_file() and target.stat().st_size:
             self._resume(target, head)
         else:
-            write_whole(target, _json_line(head))
+            write_whole(target, self._line(head))
         self._file = target.open("ab")
 
     def _resume(self, path: Path, head: Mapping[str, Any]) -> None:
@@ -94,16 +99,18 @@ class Checkpoint:
         whole, torn = lines[:-1], lines[-1]
         first = _parse_line(whole[0]) if whole else None
         if first is None or first.get("record") != FORMAT:
-            raise RecordError(f"{path.name} is no record of specgrad; it stays as it is")
+            raise RecordError(f"{path.name} is no record of this version of specgrad; it stays as it is")
         if first.get("kind") != head["kind"]:
             raise RecordError(f"{path.name} records a run of {first.get('kind')}, not of {head['kind']}")
         if first.get("digest") != head["digest"]:
             raise RecordError(f"{path.name} records another run: its model, data or options differ")
-        for number, text in enumerate(whole[1:], 2):
+        for number, text in enumerate(whole, 1):
             piece = _parse_line(text)
-            if piece is None or type(piece.get("number")) is not int:
-                raise RecordError(f"{path.name} is damaged in line {number}")
-            self.done[piece.pop("number")] = piece
+            if piece is None or text != self._chained(text.rpartition(CHAIN)[0]):
+                said = f"{path.name} was changed: line {number} is not what was written there"
+                raise RecordError(f"{said}; without the file all is done anew")
+            if number > 1:
+                self.done[piece["number"]] = {k: v for k, v in piece.items() if k not in ("number", "chain")}
         if torn:
             write_whole(path, data[: len(data) - len(torn)])
 
@@ -111,9 +118,19 @@ class Checkpoint:
         """Record the finished piece of this number; it is on the disk before this returns."""
         self.done[number] = dict(piece)
         if self._file is not None:
-            self._file.write(_json_line({"number": number, **piece}))
+            self._file.write(self._line({"number": number, **piece}))
             self._file.flush()
             os.fsync(self._file.fileno())
+
+    def _line(self, data: Mapping[str, Any]) -> bytes:
+        """Return data as the next line of the file: JSON, with its digest."""
+        body = json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
+        return self._chained(body.removesuffix(b"}")) + b"\n"
+
+    def _chained(self, body: bytes) -> bytes:
+        """Return the next line without its end, of which `body` is all before the digest; that one is kept."""
+        self._chain = hashlib.sha256(self._chain + body).hexdigest().encode()
+        return body + CHAIN + self._chain + b'"}'
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -129,15 +146,10 @@ def is_record(data: bytes) -> bool:
     return first is not None and first.get("record") == FORMAT
 
 
-def _json_line(data: Mapping[str, Any]) -> bytes:
-    """Return data as one line of JSON."""
-    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-
-
 def _parse_line(text: bytes) -> dict[str, Any] | None:
     """Return the JSON object in a line of text; None if it is none."""
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None
