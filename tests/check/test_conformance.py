@@ -22,12 +22,12 @@ def rules(result) -> set[tuple[str, str]]:
 def test_no_alarm_where_the_rule_is_implemented(name: str) -> None:
     pytest.importorskip(name)
     operators = ["conv", "conv_transpose", "linear", "global_avg_pool", "batch_norm", "add", "relu", "exp"]
-    result = conformance(name, operators=operators, count=32, seed=7)
+    result = conformance(name, operators=operators, count=16, seed=7)
     assert result.findings == []
     assert result.verdict == "ok"
     total = sum(result.counts.values(), Counter())
-    assert total["exact"] > 50
-    assert total["rounding"] > 50
+    assert total["exact"] > 25
+    assert total["rounding"] > 25
 
 
 def test_a_fault_is_found_and_its_reproduction_needs_only_the_runtime_and_numpy(tmp_path) -> None:
