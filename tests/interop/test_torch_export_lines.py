@@ -133,6 +133,7 @@ CASES: dict[str, list[Case]] = {
     **{f"{n}.default": [(X,)] for n in ("floor", "ceil", "round", "trunc", "frac")},
     **{f"{n}.Tensor": [(X, Y + 0.125), (X, C[:, None, None] - 0.375)] for n in ("fmod", "remainder")},
     **{f"{n}.Scalar": [(X, 1.5), (X, -0.75)] for n in ("fmod", "remainder")},
+    "pow.Scalar": [(2, X), (0.3, X), (10000.0, X)],
     "pow.Tensor_Scalar": [(X, 2), (X, 3), (positive(5), 0.5), (positive(5), -1)],
     "maximum.default": [(X, Y)],
     "minimum.default": [(X, Y)],

@@ -162,6 +162,20 @@ def softmax(x: Value, axis: int = -1) -> Value:
     return div(e, sum_(e, axis, keepdims=True))
 
 
+def exponential(base: Number, x: Value) -> Value:
+    """base**x for a positive number base other than 1, as exp(x * log(base)): its rounding is part of the radius.
+
+    ParameterError for another base: powers of 1 and 0 are no exponentials, and those of a negative number none at all
+    but at whole x.
+
+    >>> exponential(2, np.array([3.0, -1.0])).round(12)
+    array([8. , 0.5])
+    """
+    if not 0 < base < math.inf or base == 1:
+        raise ParameterError("power", f"the base {base} must be a positive number other than 1", rule="P5")
+    return exp(mul(x, log(fill(x, base))))
+
+
 # --- normalisation ----------------------------------------------------------------------------------------------
 
 

@@ -506,6 +506,7 @@ TABLE: dict[str, Converter] = {
     **{f"fmod.{kind}": lambda self, other: integer_rounding.fmod(self, other) for kind in ("Tensor", "Scalar")},
     **{f"remainder.{kind}": lambda self, other: integer_rounding.mod(self, other) for kind in ("Tensor", "Scalar")},
     "pow.Tensor_Scalar": lambda self, exponent: elementwise.power(self, exponent),
+    "pow.Scalar": lambda self, exponent: composites.exponential(self, exponent),
     "maximum.default": lambda self, other: elementwise.maximum(self, other),
     "minimum.default": lambda self, other: elementwise.minimum(self, other),
     "max.other": lambda self, other: elementwise.maximum(self, other),

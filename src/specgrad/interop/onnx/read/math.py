@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from specgrad.ops.composites import batch_norm, group_norm, layer_norm, log_softmax, softmax
+from specgrad.ops.composites import batch_norm, exponential, group_norm, layer_norm, log_softmax, softmax
 from specgrad.ops.integer_rounding import ceil, floor, fmod, mod, round_, trunc
 from specgrad.ops.sorting import TOP_INDEX, argmax, argmin, cumprod, cumsum, prod, topk
 
@@ -123,14 +123,22 @@ def _mean(c: OnnxNode) -> Value:
 
 
 @operator(
-    "Pow", 7, 12, 13, 15, note=f"the exponent is one known number, maybe repeated, at most {MAX_EXPONENT} in size"
+    "Pow",
+    7,
+    12,
+    13,
+    15,
+    note=f"the exponent is one known number, maybe repeated, at most {MAX_EXPONENT} in size; or the base is one",
 )
 def _pow(c: OnnxNode) -> Value:
     """Convert ONNX Pow.
 
-    x ** number; an exponent that is one number repeated may only grow the shape by axes of size 1. Refused: exponents
-    that are computed, differ, or lie beyond MAX_EXPONENT.
+    x ** number; an exponent that is one number repeated may only grow the shape by axes of size 1. A computed exponent
+    needs one known number as base. Refused: other exponents that are computed, differ, or lie beyond MAX_EXPONENT.
     """
+    base = c.importer.constant_value(c.input_name(0))
+    if base is not None and base.size == 1 and c.importer.constant_value(c.input_name(1)) is None:
+        return _exponential(c, base)
     exponent = c.repeated_number(1, "the exponent")
     if not abs(exponent) <= MAX_EXPONENT:
         c.refuse(f"exponent {exponent} must lie in -{MAX_EXPONENT}..{MAX_EXPONENT}", None)
@@ -139,6 +147,16 @@ def _pow(c: OnnxNode) -> Value:
         c.refuse(f"exponent {exponent} of integers must be a whole number from 0 on", None)
     y = power(x, int(exponent) if exponent == int(exponent) else exponent)
     return broadcast(y, np.broadcast_shapes(c.shape(0), c.shape(1)))
+
+
+def _exponential(c: OnnxNode, base: Array) -> Value:
+    """Return the Pow of one known number and a computed exponent. Refused: two types, and bases that make no
+    exponential.
+    """
+    if c.elem_type(0) != c.elem_type(1):
+        c.refuse("a known base must have the type of the exponent", None)
+    x = c.real(1)
+    return broadcast(exponential(base.item(), x), np.broadcast_shapes(base.shape, x.shape))
 
 
 # --- one argument -----------------------------------------------------------------------------------------------
