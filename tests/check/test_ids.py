@@ -54,3 +54,44 @@ def test_another_row_of_the_table_is_a_fault_of_that_layer(tmp_path: Path) -> No
 def test_other_integers_are_refused_by_what_to_give() -> None:
     with pytest.raises(ParameterError, match=r"ids has type torch.int32; give torch.int64"):
         audit(Tagger().eval(), "torch", [IDS.astype(np.int32), MASK])
+
+
+class Reader(nn.Module):
+    """Attention over tokens that a mask of int64 admits, by PyTorch's function or by sums with the lowest number."""
+
+    def __init__(self, *, fused: bool, masked: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.out, self.fused, self.masked = nn.Embedding(50, 8), nn.Linear(8, 8), fused, masked
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        x = self.table(ids).unsqueeze(1)
+        seen = mask[:, None, None].bool() & torch.ones(6, 6, dtype=torch.bool) if self.masked else None
+        if self.fused:
+            return self.out(nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=seen))
+        scores = x @ x.transpose(2, 3)
+        scores = scores if seen is None else scores + torch.where(seen, torch.zeros(()), torch.finfo(torch.float32).min)
+        return self.out(torch.softmax(scores, -1) @ x)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("runtime", ["torch", "onnxruntime"])
+def test_masks_of_integers_are_audited(runtime: str, fused: bool) -> None:
+    found = audit(Reader(fused=fused).eval(), runtime, [IDS, MASK.astype(np.int64)])
+    assert (found.verdict, found.whole.kind) == ("rounding", "rounding")
+    assert found.coverage.is_whole
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_mask_that_is_not_read_is_a_fault(fused: bool, tmp_path: Path) -> None:
+    inputs = IDS, MASK.astype(np.int64)
+    record(Reader(fused=fused, masked=False).eval(), "torch", [inputs], tmp_path)
+    found = audit_recorded(Reader(fused=fused).eval(), open_recording(tmp_path))
+    assert found.verdict == "differs"
+    assert found.first_divergent is not None
+    assert found.first_divergent.name == "out"
+
+
+def test_of_a_query_that_reads_no_key_nothing_is_claimed() -> None:
+    found = audit(Reader(fused=True).eval(), "torch", [IDS, 0 * MASK.astype(np.int64)])
+    assert found.verdict == "cannot tell"

@@ -109,11 +109,6 @@ def operator_of(graph: Graph, position: int) -> str:
     return layer_text([n for n in graph.nodes[: position + 1] if n.group == group and n.op not in (INPUT, CONSTANT)])
 
 
-def as_float64(values: Sequence[Array]) -> list[Array]:
-    """Return the arrays `values`, those of floating-point numbers in float64, others unchanged."""
-    return [np.asarray(v, np.float64) if v.dtype.kind == "f" else v for v in values]
-
-
 MAX_NUMPY_WORK = (
     10**7
 )  # cells and multiply-adds: up to there NumPy is as quick, and PyTorch takes two seconds to import
@@ -162,9 +157,8 @@ class AuditContext:
         graph = self.deployed.graph
         if any(p not in self.deployed.known for p in graph.input_positions):
             return None
-        given = [self.deployed.known[p] for p in graph.input_positions]
         try:
-            return usual_error(graph, given, self.backend, self.deployed.computed_in)
+            return usual_error(graph, self.given, self.backend, self.deployed.computed_in)
         except SpecgradError:
             return None
 
@@ -382,9 +376,9 @@ class AuditContext:
 
     @property
     def given(self) -> list[Array]:
-        """The inputs as they were fed, in float64."""
+        """The inputs as they were fed, numbers in float64."""
         positions = [p for p in self.deployed.graph.input_positions if p in self.deployed.known]
-        return as_float64([self.deployed.known[p] for p in positions])
+        return _as_numbers(self.deployed.graph, positions, self.deployed.known)
 
     def model_verdict(self, classes: Collection[str], layers: Sequence[LayerVerdict]) -> Verdict:
         """Return the verdict on the outputs of the whole model, nothing exposed.

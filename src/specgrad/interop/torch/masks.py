@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import UnsupportedError
 from ...op import Value, shape_of
-from ...ops.elementwise import equal, maximum, mul, select, sub
+from ...ops.elementwise import equal, maximum, minimum, select
 from ...ops.gather import gather
 from ...ops.layout import axis_of, broadcast, permute, reshape
 
@@ -101,13 +101,13 @@ def _broadcast_tensors(tensors: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def _is_true(x: Value) -> Value:
-    """Return 1 where x is not 0."""
-    return sub(1, equal(x, 0))
+    """Return 1 where x is not 0, without a rounding: what a boolean is, rounding does not decide."""
+    return equal(equal(x, 0), 0)
 
 
 def _both(self: Value, other: Value) -> Value:
     """Convert aten.logical_and, and bitwise_and of booleans: 1 where the value and `other` are both true, else 0."""
-    return mul(_is_true(self), _is_true(other))
+    return minimum(_is_true(self), _is_true(other))
 
 
 def _either(self: Value, other: Value) -> Value:
@@ -119,7 +119,7 @@ def _exclusive_or(self: Value, other: Value) -> Value:
     """Convert aten.logical_xor, and bitwise_xor of booleans: 1 where exactly one of the value and `other` is true, else
     0.
     """
-    return sub(1, equal(_is_true(self), _is_true(other)))
+    return equal(equal(_is_true(self), _is_true(other)), 0)
 
 
 def _not_true(self: Value) -> Value:

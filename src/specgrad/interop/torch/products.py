@@ -4,6 +4,7 @@ do not honour, and raise ShapeError where shapes do not fit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,9 @@ from ...op import Value, shape_of
 from ...ops.attention import attention
 from ...ops.contract import matmul
 from ...ops.einsum import einsum
-from ...ops.elementwise import add, mul
+from ...ops.elementwise import add, mul, select
+
+ATTENTION = "scaled_dot_product_attention.default"
 
 
 def _attention(
@@ -36,6 +39,11 @@ def _attention(
     return attention(query, key, value, attn_mask, causal=is_causal, scale=scale, grouped=grouped)
 
 
+def added_mask(mask: Value) -> Value:
+    """Return what a mask of booleans that an input decides adds to scores: 0 where it is true, -inf elsewhere."""
+    return select(mask, 0, -math.inf)
+
+
 def _einsum(equation: str, tensors: Sequence[Value], path: Any) -> Value:
     """Convert aten.einsum of tensors by an equation; `path`, an order of products, has no effect on two values."""
     return einsum(equation, *tensors)
@@ -49,7 +57,7 @@ def _baddbmm(self: Value, batch1: Value, batch2: Value, beta: Any, alpha: Any) -
 
 
 CONVERTERS: dict[str, Callable[..., Value]] = {
-    "scaled_dot_product_attention.default": _attention,
+    ATTENTION: _attention,
     "einsum.default": _einsum,
     "baddbmm.default": _baddbmm,
 }

@@ -26,7 +26,7 @@ from ...graph.builder import GraphBuilder, Var
 from ...graph.graph import Graph, Node
 from ...op import SCOPES, Scope
 from ...scalar import Array
-from . import aten, constant_folding, masks
+from . import aten, constant_folding, masks, products, whole_numbers
 from .symbolic import import_open
 
 MAX_LISTED = 20  # calls whose lines an error lists
@@ -39,7 +39,8 @@ def from_torch(module: nn.Module, *example: Any, shapes: Sequence[tuple[Any, ...
     """Return the graph that `module(*example)` computes, at the example's shapes; values of tensors have no influence.
 
     A number, a boolean or None among the examples is a constant of the graph, which takes the tensors alone. A tensor
-    of booleans is an input of numbers: true is 1, false 0.
+    of booleans is an input of numbers: true is 1, false 0. One of int64 is an input of positions, or of numbers (such
+    as a mask) where the module does nothing with it but compare it with integers, or convert it.
 
     shapes leaves sizes open, for `Graph.at`: one shape per example, with names: [("N", 3, "H", "W")]. The defaults are
     the example's sizes. Other sizes export the module again, with the weights that it had here.
@@ -112,6 +113,7 @@ class ProgramImporter:
         self.lines: dict[str, tuple[str, int] | None] = {}
         self.float: torch.dtype | None = None
         self.layers = _Layers(program)
+        self.numbers = whole_numbers.number_inputs(program)
 
     def graph(self) -> Graph:
         """Convert all nodes of the program and return the graph.
@@ -165,7 +167,8 @@ class ProgramImporter:
             if not isinstance(value, Tensor):
                 return value  # a number, which the program has as a constant where it is used
             self._check_type(node.name, value.dtype, torch.int64, torch.bool)
-            self.inputs.append(self.trace.leaf(node.name, tuple(value.shape), _kind_of_tensor(value)))
+            kind = "real" if node.name in self.numbers else _kind_of_tensor(value)
+            self.inputs.append(self.trace.leaf(node.name, tuple(value.shape), kind))
             return self.inputs[-1]
         if not node.users:
             return None  # such as num_batches_tracked
@@ -239,6 +242,9 @@ class ProgramImporter:
             raise UnsupportedError("from_torch", f"{node.target} is not an aten operator")
         name = str(node.target).removeprefix("aten.")
         args, kwargs = (torch.fx.map_arg(part, lambda n: self.values[n.name]) for part in (node.args, node.kwargs))
+        if name == products.ATTENTION:
+            args = tuple(map(_added_if_boolean, node.args, args))
+            kwargs = {key: _added_if_boolean(node.kwargs[key], value) for key, value in kwargs.items()}
         result_meta = node.meta.get("val")
         args = constant_folding.with_placeholder_self(name, args, result_meta)
         is_constant = constant_folding.is_known((args, kwargs))
@@ -248,8 +254,11 @@ class ProgramImporter:
                 return value
         args, kwargs = pytree.tree_map(lambda a: self._argument(name, a, is_constant), (args, kwargs))
         value = aten.call(name, node.target._schema, list(args), dict(kwargs), self.float)
-        boolean = name in aten.COMPARISONS | masks.BOOLEANS or name.partition(".")[0] in constant_folding.LAYOUT
-        others = (torch.bool,) if boolean else ()
+        operation, source = name.partition(".")[0], _type_of_first(node)
+        if operation in whole_numbers.CONVERSIONS and isinstance(value, Var) and source is not None:
+            value = whole_numbers.converted(value, source, result_meta.dtype)
+        boolean = name in aten.COMPARISONS | masks.BOOLEANS
+        others = (*whole_numbers.kept_types(operation, source), *(torch.bool,) * boolean)
         for tensor, ours in zip(pytree.tree_leaves(result_meta), pytree.tree_leaves(value), strict=False):
             if isinstance(ours, Var) and ours.kind == "real":
                 self._check_type(f"the result of aten.{name}", tensor.dtype, *others)
@@ -302,6 +311,20 @@ class ProgramImporter:
             replace(n, name=n.group if members[n.group] == 1 else n.name, where=self.lines.get(n.name))
             for n in graph.nodes
         )
+
+
+def _type_of_first(node: Any) -> torch.dtype | None:
+    """Return the type of the tensor that the first argument of a call is; None if it is none."""
+    first = node.args[0] if node.args else None
+    return getattr(first.meta.get("val"), "dtype", None) if isinstance(first, torch.fx.Node) else None
+
+
+def _added_if_boolean(node: Any, value: Any) -> Any:
+    """Return what attention adds for a mask, if the value of a node is one of booleans that an input decides; else the
+    value.
+    """
+    boolean = isinstance(value, Var) and node.meta["val"].dtype is torch.bool
+    return products.added_mask(value) if boolean else value
 
 
 def _is_known(spec: Any, value: Any) -> bool:
