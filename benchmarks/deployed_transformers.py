@@ -47,26 +47,36 @@ class Logits(nn.Module):
         return logits
 
 
-def network(size: str, dtype: torch.dtype, attention: str = "eager") -> Logits:
-    """The network with random weights, biases and weights of norms."""
-    find = importlib.util.find_spec  # transformers imports the torchvision that is there, if of another PyTorch too
+def transformers() -> Any:
+    """The package, which imports the torchvision that is there, if of another PyTorch too: hidden from it."""
+    find = importlib.util.find_spec
     importlib.util.find_spec = lambda name, *rest: None if name.startswith("torchvision") else find(name, *rest)
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    import transformers as package
 
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        **SIZES[size], tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 1e6}
-    )
-    config._attn_implementation = attention
-    model = Qwen2ForCausalLM(config).eval()
+    return package
+
+
+def randomise(model: nn.Module) -> None:
+    """Draw biases and weights of norms, which are 0 and 1 otherwise."""
     with torch.no_grad():
         for name, p in model.named_parameters():
             if name.endswith("bias"):
                 p.normal_(0, 0.5)
             elif p.ndim == 1:
                 p.uniform_(0.5, 1.5)
-    model.to(dtype)
-    return Logits(model).eval()
+
+
+def network(size: str, dtype: torch.dtype, attention: str = "eager") -> Logits:
+    """The network with random weights, biases and weights of norms."""
+    library = transformers()
+    torch.manual_seed(0)
+    config = library.Qwen2Config(
+        **SIZES[size], tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 1e6}
+    )
+    config._attn_implementation = attention
+    model = library.Qwen2ForCausalLM(config).eval()
+    randomise(model)
+    return Logits(model.to(dtype)).eval()
 
 
 def said(found: Any) -> str:
