@@ -76,21 +76,27 @@ def crown(
     from .linear.intermediate.forward_pass import ForwardPass
     from .linear.intermediate.tighten import output_bounds, walk
     from .linear.propagation.budget import ComputeBudget
+    from .near_masks import near_masks
 
     budget = ComputeBudget(seconds, memory)
     budget.check(graph)
-    forward = ForwardPass(graph, rules, bind_inputs(graph, balls_of(args, rules.arithmetic)), budget)
+    inputs, near = bind_inputs(graph, balls_of(args, rules.arithmetic)), near_masks(graph)
     boxes = interm_bounds or {}
     known = {
         i: (numpy_of(b.low), numpy_of(b.high))
         for i, n in enumerate(graph.nodes)
         if (b := boxes.get(n.name)) is not None
     }
-    walk(forward, split_signs(graph, splits or {}), known)
+    signs = split_signs(graph, splits or {})
+    forward = ForwardPass(near.graph, rules, inputs, budget)
+    walk(forward, signs, known)
+    if not near.hold(forward):
+        forward = ForwardPass(graph, rules, inputs, budget)
+        walk(forward, signs, known)
     ends = output_bounds(forward, rows, alpha_steps)
     if on_forward is not None:
         on_forward(forward)
-    return _bounds_of(forward, objective is not None, ends, example_of(args))
+    return _bounds_of(forward, near, objective is not None, ends, example_of(args))
 
 
 def rows_of(graph: Graph, objective: Any) -> Array | None:
@@ -125,13 +131,15 @@ def split_signs(graph: Graph, splits: Mapping[str, Any]) -> dict[int, Array]:
     return signs
 
 
-def _bounds_of(forward: Any, given: bool, ends: tuple[Array, Array], example: Any) -> Bounds:
+def _bounds_of(forward: Any, near: Any, given: bool, ends: tuple[Array, Array], example: Any) -> Bounds:
     """Return the Bounds of a finished forward pass; `given`: `ends` are of objective rows, else of outputs.
 
-    Results are arrays of the kind of `example`.
+    Results are arrays of the kind of `example`. `near` are the masks that the pass may have brought near
+    (specgrad.bounds.near_masks).
     """
     graph, (low, high) = forward.graph, ends
     boxes = {p: box_of(b) for p, b in enumerate(forward.balls) if graph.nodes[p].kind == "real"}
+    boxes |= {p: Box(near.low_of(boxes[p]), boxes[p].high) for p in near.moved if forward.graph is near.graph}
     layers = {graph.nodes[p].name: box_like(b, example) for p, b in boxes.items()}
     start = 0
     for p in graph.real_outputs if not given else ():

@@ -105,7 +105,10 @@ def show_preserved(console: Console, result: Any) -> None:
     line = partial(screen.line, console)
     excluded = but(result.deployment) if any(s.verdict == "proven" for s in result.samples) else ""
     line((result.verdict, f"bold {screen.colour(result.verdict)}"), f"  {result.model}{excluded}")
-    line(f"{result}: {result.decision.said()}")
+    first, *rest = result.sentences()
+    line(f"{first}: {result.decision.said()}")
+    for sentence in rest:
+        line(sentence)
     if result.eps is not None:
         line(f"on every input within {result.eps} of the sample, cell by cell")
     proven = [s for s in result.samples if s.verdict == "proven"]
@@ -167,6 +170,7 @@ SAMPLE = j.object_of(
     decision=j.or_null(ANY_DECISION, "what is decided; null where there are many decisions"),
     decisions=j.count("how many decisions there are: one, or one per pixel"),
     unproven=j.count("how many of them are not proven"),
+    estimated=j.count("how many of those not proven are estimated to stay: no proof"),
     margin=j.or_null(j.number(""), "of the comparison nearest to turning, at exact values; null: not known"),
     tolerance=j.or_null(j.number(""), "what executions may take from it; null: nothing is proven"),
     between=j.list_of(j.count("a flat number"), "the outputs that are compared there; one for a threshold"),
@@ -208,6 +212,12 @@ SCHEMAS = {
         proven=j.count("samples whose decisions are all proven"),
         not_proven=j.count("samples with a decision that is neither proven nor shown to differ"),
         differ=j.count("samples with two executions that decide differently"),
+        decisions=j.object_of(
+            "the decisions of all samples about which something is known",
+            proven=j.count("that no execution of the class changes"),
+            estimated=j.count("not proven, and estimated to stay: an estimate, no proof"),
+            open=j.count("neither"),
+        ),
         records=j.list_of(SAMPLE, "one per sample, in order; a line of the file of --checkpoint has the same keys"),
         deployment=j.DEPLOYMENT,
         notes=j.NOTES,

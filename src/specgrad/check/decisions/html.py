@@ -33,7 +33,9 @@ def preserved_page(result: PreserveResult) -> str:
         f"<h2>Nearest of the proven</h2>{_samples_table(_nearest_proven(result.samples))}",
         "<h2>What counts as a correct execution</h2>" + executions("of the whole model", result.deployment),
     ]
-    return page(f"{result.decision} of {result.model}", result.verdict, escape(f"{result}."), body, FOOT)
+    return page(
+        f"{result.decision} of {result.model}", result.verdict, escape(f"{'. '.join(result.sentences())}."), body, FOOT
+    )
 
 
 def _eps_text(result: PreserveResult) -> str:

@@ -34,6 +34,7 @@ from .flip_search import FlipSearch
 from .margins import DecisionMargins, DecisionProblem, margins_at
 from .runtime_pool import Runtimes, installed
 from .samples import Samples, samples_of
+from .usual_margins import count_estimated
 
 Kind = Literal["proven", "not proven", "differs"]
 Progress = Callable[[str, int, int], None]
@@ -48,6 +49,7 @@ class Sample:
     margin            of the comparison that is nearest to turning: its reference value
     tolerance         what executions may take from it; the decision is proven where the margin is larger
     between           the two outputs that are compared there, flat; one for a threshold
+    estimated         how many of those not proven correct executions are estimated to keep: no proof
     executions        two that differ: name, decision, outputs by their flat number
     outside           runtimes whose outputs lie outside the proven bounds: they execute something else
     number, verdict   of the sample among all, and what is proven of it
@@ -67,6 +69,7 @@ class Sample:
     reason: str = ""
     executions: list[dict[str, Any]] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
+    estimated: int = 0
 
     @property
     def ratio(self) -> float:
@@ -109,14 +112,32 @@ class PreserveResult:
         counts = self.counts
         return "differs" if counts["differs"] else "not proven" if counts["not proven"] else "proven"
 
+    @property
+    def decisions(self) -> dict[str, int]:
+        """Return how many decisions of all samples are proven, only "estimated" to stay, and "open"; a sample about
+        which nothing is known has none.
+        """
+        total, unproven, estimated = (
+            sum(getattr(s, name) for s in self.samples) for name in ("decisions", "unproven", "estimated")
+        )
+        return {"proven": total - unproven, "estimated": estimated, "open": unproven - estimated}
+
     def __str__(self) -> str:
         c, total = self.counts, len(self.samples)
         text = f"{self.decision}: {c['proven']} of {total} proven, {c['not proven']} not proven"
         return f"{text}, {c['differs']} shown to differ"
 
+    def sentences(self) -> list[str]:
+        """Return in words what was decided how often; of many decisions a sample, or estimated ones, also those."""
+        d = self.decisions
+        if not d["estimated"] and all(s.decisions <= 1 for s in self.samples):
+            return [str(self)]
+        each = f"{d['proven']} of {sum(d.values())} decisions proven"
+        return [str(self), f"{each}, {d['estimated']} estimated to stay (no proof), {d['open']} open"]
+
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: model, decision, eps, how many samples, proven, not_proven, differ, `records` (a row per
-        sample), deployment, notes.
+        """Return JSON data: model, decision, eps, how many samples, proven, not_proven, differ, `decisions` (how many
+        are proven, estimated, open), `records` (a row per sample), deployment, notes.
         """
         c = self.counts
         return {
@@ -127,6 +148,7 @@ class PreserveResult:
             "proven": c["proven"],
             "not_proven": c["not proven"],
             "differ": c["differs"],
+            "decisions": self.decisions,
             "records": [s.to_json() for s in self.samples],
             "deployment": dict(self.deployment),
             "notes": list(self.notes),
@@ -289,6 +311,7 @@ class _SampleRunner:
             return self._not_proven(number, start, "the sample is not finite")
         executions: list[dict[str, Any]] = []
         outside: list[str] = []
+        estimated = 0
         if self.eps is not None:
             whole = self.samples.arrays[0].dtype.kind in "iub"
             asked = self.eps, self.limits, self.seconds, whole, self.source
@@ -298,9 +321,11 @@ class _SampleRunner:
             if not margins.proven.all() and np.isfinite(margins.value).all():
                 pair, outside = self.searcher.search(self.samples.fed(number), margins)
                 executions = _differing_pair(pair, margins)
+                estimated = count_estimated(self.question, inputs, margins, pair)
         if not np.isfinite(margins.value).all():
             return self._not_proven(number, start, "the exact outputs are not known to be finite")
-        return self._sample_verdict(number, margins, executions, outside, time.monotonic() - start)
+        sample = self._sample_verdict(number, margins, executions, outside, time.monotonic() - start)
+        return replace(sample, estimated=estimated)
 
     def out_of_time(self, number: int) -> Sample:
         """Return the verdict "not proven" on the sample of this number, which was not reached in time."""

@@ -94,6 +94,11 @@ class Runtimes:
                 results |= {title: outputs} if outputs is not None else {}
         return results
 
+    @property
+    def _kinds(self) -> list[str]:
+        """What the inputs hold: "real" numbers, or an "index"."""
+        return [self.graph.nodes[p].kind for p in self.graph.input_positions]
+
     def _run_engine(self, name: str, inputs: Sequence[Array]) -> list[Array] | None:
         """Return the outputs of the graph on our engine `name`, "torch" or "jax", in float32; None if it refuses.
 
@@ -102,7 +107,7 @@ class Runtimes:
         try:
             if name not in self._engines:
                 self._engines[name] = compile(self.graph, name)
-            given = [np.asarray(x, np.float32) for x in inputs]
+            given = [x if k == "index" else np.asarray(x, np.float32) for k, x in zip(self._kinds, inputs, strict=True)]
             if name == "torch":
                 import torch
 

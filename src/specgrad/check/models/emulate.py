@@ -142,8 +142,11 @@ def slopes(graph: Graph, inputs: Sequence[Array], row: Array) -> dict[int, Array
 
     constants: Any = {i: tensor(i, a) for i, a in graph.constants.items()}
     given = {p: tensor(p, x) for p, x in zip(graph.input_positions, inputs, strict=True)}
-    for x in given.values():
-        x.requires_grad_(x.is_floating_point())
+    floats = [x for x in given.values() if x.is_floating_point()]
+    for x in floats or [
+        c for c in constants.values() if c.is_floating_point()
+    ]:  # of ids, the tables that they choose from
+        x.requires_grad_()
     position = {n.name: i for i, n in enumerate(graph.nodes)}
     values: dict[int, Any] = {}
     observe = lambda node, value: values.__setitem__(position[node.name], value)

@@ -29,9 +29,11 @@ from torch import Tensor
 
 from specgrad.bounds.interval_bounds import REAL, checked, is_unbounded
 from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node
+from specgrad.ops.elementwise import DIV
 from specgrad.rounding.ball import SLACK, Ball, Expansion, hull
 from specgrad.rounding.context import Context, at_least_1, exact_error
 from specgrad.rounding.fusion_region import region_input
+from specgrad.rounding.layers.softmax import lost_below
 from specgrad.rounding.linear import magnitude, stored_error, underflow
 from specgrad.rounding.propagate import (
     continues_region,
@@ -57,7 +59,7 @@ from ..relaxation.bound_layers import (
     tensor,
 )
 from ..relaxation.input_ball import BoundInputBall, InputBall
-from ..relaxation.multi_input import BoundBilinear, BoundMaximum, BoundScatter, candidates
+from ..relaxation.multi_input import BoundBilinear, BoundMaximum, BoundQuotient, BoundScatter, candidates
 from ..relaxation.select_layer import layer_of
 from ..relaxation.softmax import (
     BoundSoftmax,
@@ -168,7 +170,7 @@ class ForwardPass:
                 self._add_input(i, node)
         elif self._depends_on_boxes(i, node):
             self._add_layer(i, node)
-        elif self._is_exact_copy(i, node):
+        elif self._is_exact_copy(i, node) or self._is_looked_up(i, node):
             self._add_input(i, node)
 
     def _add_input(self, i: int, node: Node) -> None:
@@ -190,6 +192,14 @@ class ForwardPass:
             return False
         return all(self.balls[a].is_exact and isinstance(self.layers[a], BoundOpaque) for a in read)
 
+    def _is_looked_up(self, i: int, node: Node) -> bool:
+        """Whether the node is exactly what an input of indices chooses, as rows of an embedding: all that follows
+        rounds, and may be bounded backwards as if that were the input.
+        """
+        if node.kind != "real" or not self.balls[i].is_exact or self.balls[i].expansion is not None:
+            return False
+        return any(self.graph.nodes[a].kind == "index" and a not in self.rules.constants for a in node.operands())
+
     def _depends_on_boxes(self, i: int, node: Node) -> bool:
         """Whether the node depends on the input boxes: through its operands' values, or through undecided indices."""
         depends = any(a in self.layers or self._is_undecided_index(a) for a in node.operands())
@@ -207,6 +217,8 @@ class ForwardPass:
         elif isinstance(layer, BoundLinear | BoundBilinear) and not node.op.transcendental:
             error, size = self._linear_error(i, node)
             size = size * (1 if isinstance(layer, BoundLinear) else 4)  # a product has four terms of that size
+        elif isinstance(layer, BoundQuotient):
+            error, size = self._quotient_error(i, node)
         elif isinstance(layer, BoundScatter):
             error, size = self._put_error(i, node)
         elif isinstance(layer, BoundSoftmax):
@@ -310,7 +322,7 @@ class ForwardPass:
         if isinstance(layer, BoundSoftmax):
             self.deviation[i] = error
             return np.zeros(node.shape)
-        if not isinstance(layer, BoundLinear | BoundBilinear) or node.op.transcendental:
+        if not isinstance(layer, BoundLinear | BoundBilinear | BoundQuotient) or node.op.transcendental:
             self.deviation[i] = output_deviation(self.rules, node, self.balls, self.deviation, i) + error
             return np.zeros(node.shape)
         sources, repeats = self._argument_positions(node), most_readers(self.graph, i) > 1
@@ -355,14 +367,18 @@ class ForwardPass:
         return [a if isinstance(a, int) else -1 for a in node.args]
 
     def propagated_deviation(self, node: Node, reads: Sequence[Array | None]) -> Array:
-        """Deviation of the result of a linear node, from deviations of its arguments through absolute weights.
+        """Deviation of the result of a linear node, from deviations of its arguments through absolute weights; or of a
+        quotient: x'/y' - x/y = (x' - x)/y' - x/y*(y' - y)/y'.
 
         `reads` are those deviations in order, None for an argument without.
         """
         total: Array | float = 0.0
         sizes, groups = self._argument_sizes(node), node.op.linear_groups(len(node.args)) or ((0,),)
         for k, apart in enumerate(reads):
-            if apart is not None and apart.any():
+            if apart is not None and apart.any() and k == 1 and node.op is DIV:
+                with np.errstate(all="ignore"):
+                    total = total + sizes[0] / sizes[1] * apart / sizes[1]
+            elif apart is not None and apart.any():
                 group = next(g for g in groups if k in g)
                 given = [np.zeros(s.shape) if j in group else s for j, s in enumerate(sizes)]
                 given[k] = apart
@@ -434,6 +450,27 @@ class ForwardPass:
             wider = np.maximum(np.maximum(ball.high - exact.high, exact.low - ball.low), 0.0)
         return np.where(np.isfinite(exact.radius), wider, np.inf) + RANGE * size, size
 
+    def _quotient_error(self, i: int, node: Node) -> tuple[Array, Array]:
+        """Return (error, size), per cell, of node i, x/y with a y that varies: its own rounding at any x and y of their
+        balls, and what the terms of the plane that touches it add up to.
+
+        The rounding grows with abs(x) and is convex in abs(y), so that it is that of one end of y's range; but for a
+        reciprocal that may be subnormal, of which both ends are added.
+        """
+        divisor = node.operands()[-1]
+        x, y = self._argument_sizes(node)[0], self.balls[divisor]
+        rules = replace(self.rules, reach=self.balls[i].size)
+        known = {a: self._without_incoming_error(a, i) for a in node.operands()}
+        least, most = (
+            node_ball(self.graph, i, node, known | {divisor: Ball(end, 0 * end)}, self.inputs, rules)
+            for end in (y.least, y.size)
+        )
+        ends = least.radius, most.radius
+        error = np.where(y.size > rules.arithmetic.format.largest_divisor, sum(ends), np.maximum(*ends))
+        self.local_error_balls[i] = replace(least, value=self.balls[i].value, radius=error)
+        with np.errstate(all="ignore"):
+            return error, np.broadcast_to(4 * x * y.size / y.least**2, node.shape)
+
     def _put_error(self, i: int, node: Node) -> tuple[Array, Array]:
         """Return (error, size) of a scatter-add: the roundings of cells that several values are added to, with the
         radius of constant values, and 4 times the sizes.
@@ -463,12 +500,13 @@ class ForwardPass:
 
     def _exp_error(self, parts: SoftmaxNodes) -> Array:
         """Return a bound of the relative error of the exponentials of the softmax `parts`, against those of its
-        source's reference.
+        source's reference; of those that underflow however they are computed the sum charges what is lost.
         """
         z = parts.exponent
         moved = self.deviation[z] if z in self.layers else self.balls[z].radius
         if parts.shift:
             moved = self._value_error(z) + self._shift_error(parts.source, z, parts.shift)
+            moved = np.where(self.balls[z].high < lost_below(self.rules.arithmetic.format.tiny), 0.0, moved)
         return exp_relative_error(self.rules.arithmetic, moved, parts.axis)
 
     def _shift_error(self, source: int, user: int, chain: Sequence[int]) -> float:

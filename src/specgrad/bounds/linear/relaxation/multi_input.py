@@ -2,6 +2,9 @@
 
 bilinear    f(x, y) = f(x, my) + f(mx, y) - f(mx, my) + f(x - mx, y - my): linear but for the last term, which is at
             most f on the radii. Its slopes are the operator's own cotangents at the middle (mx, my)
+quotient    x/y = mx/my + (x - mx)/my - mx*(y - my)/my**2 + (y - my)/(my*y)*(mx*(y - my)/my - (x - mx)): the plane that
+            touches it at the middle, and a last term of second order. Without it a norm, which divides by the
+            deviation of its own cells, would pass on an interval
 larger      max(x, y), min(x, y): the lines of a maximum with two taps
 routed      put(g, i) where i may be one of several positions: A.put(g, i) = sum_p A[i_p]*g_p, so what counts is the
             least and the greatest A of a value's candidates
@@ -84,6 +87,55 @@ class BoundBilinear(BoundJoint):
 def _float64(x: Any) -> Tensor:
     """Return a constant argument as a float64 tensor; PyTorch would take a Python number for float32."""
     return x.double() if isinstance(x, Tensor) else torch.tensor(float(x), dtype=torch.float64)
+
+
+# --- quotients ------------------------------------------------------------------------------------------------------
+
+
+class BoundQuotient(BoundJoint):
+    """A quotient x/y whose divisor varies: its tangent plane, or the node's own interval in cells where that is nearer.
+
+    `args`: a shape per argument that varies, a tensor or a number for a constant numerator; position, node and sources
+    as in `BoundLayer`.
+    """
+
+    def __init__(self, position: int, node: Node, sources: tuple[int, ...], args: Sequence[Any]) -> None:
+        super().__init__(position, node, sources)
+        self.args = args
+
+    def bound_backward(self, a: Tensor, context: BoundContext) -> BackwardBound:
+        """Return the bound of a.(x/y) for coefficients `a` (boxes, rows, *shape): the plane, and what it lacks as
+        loss.
+        """
+        low, high = context.interval(self.position)
+        ends = iter([context.interval(s) for s in self.sources])
+        (mx, rx), (my, ry) = (
+            middle_and_radius(next(ends)) if isinstance(arg, tuple) else (_float64(arg), torch.zeros(()))
+            for arg in self.args
+        )
+        ratio, rest = mx / my, quotient_remainder(mx, rx, my, ry)
+        fixed = ratio if isinstance(self.args[0], tuple) else 2 * ratio
+        value, half = low / 2 + high / 2, (high / 2 - low / 2) * slack_constants.MIDDLE
+        bent = rest < half
+        slopes = [torch.where(bent, s, 0.0) for s in (1 / my, -ratio / my)]
+        constant = rows_dot(a, torch.where(bent, fixed, value)) - rows_dot(a.abs(), torch.where(bent, rest, half))
+        pulled = [a * s.unsqueeze(1) for s, arg in zip(slopes, self.args, strict=True) if isinstance(arg, tuple)]
+        return BackwardBound(pulled, constant)
+
+
+def quotient_remainder(mx: Tensor, rx: Tensor, my: Tensor, ry: Tensor) -> Tensor:
+    """Return a bound of abs(x/y - plane) for x within rx of mx and y within ry of my, the plane touching x/y there.
+
+    With p = x - mx and q = y - my it is q/(my*y)*(mx*q/my - p) exactly, and abs(y) >= abs(my) - ry; infinite where y
+    may be 0.
+
+    >>> one, some = torch.tensor([1.0, 0.125], dtype=torch.float64)
+    >>> float(quotient_remainder(one, 0 * one, one, some))  # 1/0.875 - (1 + 0.125)
+    0.01785714...
+    """
+    least = (my.abs() - ry) / slack_constants.CORNER
+    rest = ry * (rx + (mx / my).abs() * ry) / (my.abs() * least) * slack_constants.CORNER
+    return torch.where(least > 0, rest, torch.inf)
 
 
 # --- the larger of two ------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 
 from specgrad.graph.graph import Graph, Node, NumberArg
 from specgrad.ops.conv import CONV, CONV_TRANSPOSE
+from specgrad.ops.elementwise import DIV
 from specgrad.ops.max_pool import AMAX, MAX_POOL
 from specgrad.ops.smooth_pool import SMOOTH_MAX_POOL
 from specgrad.rounding.ball import Ball
@@ -21,7 +22,7 @@ from .bound_layers import (
     BoundUnary,
     tensor,
 )
-from .multi_input import BoundBilinear, BoundMaximum
+from .multi_input import BoundBilinear, BoundMaximum, BoundQuotient
 from .softmax import BoundSoftmax, match_softmax
 
 
@@ -51,6 +52,8 @@ def layer_of(graph: Graph, i: int, varying: dict[int, Any], constants: dict[int,
         return BoundMaximum(i, node, sources, args)
     if (parts := match_softmax(graph, i)) is not None and parts.source in varying:
         return BoundSoftmax(i, node, parts)
+    if node.op is DIV and 1 in moving and node.args[0] != node.args[1]:
+        return BoundQuotient(i, node, sources, args)
     return _relaxed_layer(graph, i, node, sources) if len(sources) == 1 else BoundOpaque(i, node, sources)
 
 

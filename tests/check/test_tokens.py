@@ -1,0 +1,117 @@
+"""Greedy tokens: argmax over the last axis of networks that take ids; proven, estimated to stay, open."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from specgrad.check import preserve, tolerance
+from specgrad.check.decisions.runtime_pool import Runtimes
+from specgrad.check.decisions.samples import samples_of
+from specgrad.check.verdicts.usual import RUN_FACTOR
+from specgrad.rounding import Arithmetic
+from specgrad.rounding.usual_error import usual_error
+
+NODE = Arithmetic(execution="node")
+IDS = np.random.default_rng(0).integers(0, 20, (2, 6))
+
+
+class Decoder(nn.Module):
+    """A causal attention and a gated layer behind norms by the root of the mean square, and a head of 20 tokens."""
+
+    def __init__(self, n: int = 16) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(20, n)
+        self.q, self.k, self.v, self.gate, self.up, self.down = (nn.Linear(n, n) for _ in range(6))
+        self.head = nn.Linear(n, 20)
+
+    def norm(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.table(ids)
+        h = self.norm(x)
+        scores = self.q(h) @ self.k(h).transpose(-1, -2) / 4
+        hidden = torch.full((ids.shape[1],) * 2, torch.finfo(torch.float32).min).triu(1)
+        x = x + F.softmax(scores + hidden, -1) @ self.v(h)
+        h = self.norm(x)
+        y: torch.Tensor = self.head(self.norm(x + self.down(F.silu(self.gate(h)) * self.up(h))))
+        return y
+
+
+NET = Decoder().eval()
+
+
+class Twins(Decoder):
+    """The same, with a head whose last token is the first, moved by less than float32 can tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.no_grad():
+            self.head.weight[-1] = self.head.weight[0] = 3 * self.head.weight[0]
+            self.head.bias[-1] = self.head.bias[0] = 1 + 2.0**-23
+
+
+def test_a_decoder_of_ids_has_a_tolerance() -> None:
+    """By node the whole is proven to a thousandth, and the module in float64 and float32 is inside."""
+    proven = tolerance(NET, IDS[:1], arithmetic=NODE)
+    assert proven.tolerance < 1e-3
+    with torch.no_grad():
+        y = NET(torch.from_numpy(IDS[:1])).numpy()
+        exact = Decoder().double()(torch.from_numpy(IDS[:1])).numpy()
+    assert (np.abs(y - proven.exact[0]) <= proven.tolerances[0]).all()
+    assert (np.abs(exact - proven.exact[0]) <= proven.tolerances[0]).all()
+
+
+def test_greedy_tokens_are_proven_one_by_one() -> None:
+    result = preserve(NET, IDS, axis=-1, arithmetic=NODE, runtimes=())
+    assert result.decisions == {"proven": 12, "estimated": 0, "open": 0}
+    with torch.no_grad():
+        y = NET(torch.from_numpy(IDS)).numpy()
+    assert [s.decisions for s in result.samples] == [6, 6]
+    nearest = min(s.margin or 0.0 for s in result.samples)
+    margins = np.sort(y, -1)
+    assert abs(nearest - (margins[..., -1] - margins[..., -2]).min()) < 1e-4
+
+
+def test_what_is_not_proven_is_estimated_or_open() -> None:
+    """In bfloat16 nothing is proven, and some tokens are estimated to stay; twins stay open."""
+    wide = preserve(NET, IDS[:1], axis=-1, arithmetic=Arithmetic("bfloat16"), runtimes=())
+    assert wide.decisions["proven"] == 0
+    assert 0 < wide.decisions["estimated"] + wide.decisions["open"] == 6
+    assert "estimated to stay (no proof)" in wide.sentences()[1]
+    twins = preserve(Twins().eval(), IDS[:1], axis=-1, arithmetic=NODE, runtimes=())
+    assert twins.decisions["open"] > 0
+    assert twins.decisions["estimated"] == 0
+
+
+def test_an_estimate_counts_both_outputs() -> None:
+    """By hand: the margin over every other token is more than ten times the usual error of both."""
+    samples = samples_of(NET, IDS[:1], Arithmetic("bfloat16"))
+    usual = usual_error(samples.graph, samples.numbers(0), "torch", samples.formats, "bfloat16")
+    (y,), (s,) = usual.values, usual.deviations
+    kept = 0
+    for row, off in zip(y[0], s[0], strict=True):
+        top = int(np.argmax(row))
+        kept += all(row[top] - row[j] > RUN_FACTOR * (off[top] + off[j]) for j in range(20) if j != top)
+    result = preserve(NET, IDS[:1], axis=-1, arithmetic=Arithmetic("bfloat16"), runtimes=())
+    assert result.decisions["estimated"] == kept
+    assert kept == 0 or kept < 6
+
+
+def test_engines_are_fed_ids() -> None:
+    samples = samples_of(NET, IDS, NODE)
+    (outputs,) = Runtimes(("torch",), samples.graph).run(samples.fed(0)).values()
+    with torch.no_grad():
+        assert np.allclose(outputs[0], NET(torch.from_numpy(IDS[:1])).numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("arithmetic", [NODE, Arithmetic()])
+def test_operands_of_another_format_have_no_estimate(arithmetic: Arithmetic) -> None:
+    short = Arithmetic(operands="bfloat16", execution=arithmetic.execution)
+    result = preserve(Twins().eval(), IDS[:1], axis=-1, arithmetic=short, runtimes=())
+    assert result.decisions["estimated"] == 0
