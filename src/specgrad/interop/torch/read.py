@@ -167,7 +167,7 @@ class ProgramImporter:
             if not isinstance(value, Tensor):
                 return value  # a number, which the program has as a constant where it is used
             self._check_type(node.name, value.dtype, torch.int64, torch.bool)
-            kind = "real" if node.name in self.numbers else _kind_of_tensor(value)
+            kind: Any = "real" if node.name in self.numbers else _kind_of_tensor(value)
             self.inputs.append(self.trace.leaf(node.name, tuple(value.shape), kind))
             return self.inputs[-1]
         if not node.users:
