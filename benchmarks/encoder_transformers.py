@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import argparse
 import copy
-import io
 import tempfile
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from torch import nn
 
 from deployed_transformers import peak, randomise, said, transformers
 from specgrad.check import audit, audit_recorded, open_recording, record
-from specgrad.check.models.run_torch import export_onnx
+from specgrad.check.models.run_torch import exported
 from specgrad.deadline import time_limit
 
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
@@ -89,16 +89,17 @@ def network(name: str, size: str, dtype: torch.dtype, attention: str) -> tuple[T
     return Tensors(model.to(dtype), names).eval(), inputs
 
 
-def legacy_onnx(module: nn.Module, inputs: tuple[np.ndarray, ...]) -> bytes:
-    """The file that the exporter by tracing writes."""
-    file = io.BytesIO()
-    with warnings.catch_warnings():
+@contextmanager
+def traced(module: nn.Module, inputs: tuple[np.ndarray, ...]) -> Iterator[Path]:
+    """The file that the exporter by tracing writes, as `exported` gives that of the other."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(module, tuple(map(torch.from_numpy, inputs)), file, dynamo=False, opset_version=17)
-    return file.getvalue()
+        path = Path(folder) / "model.onnx"
+        torch.onnx.export(module, tuple(map(torch.from_numpy, inputs)), path, dynamo=False, opset_version=17)
+        yield path
 
 
-EXPORTERS = {"dynamo": export_onnx, "legacy": legacy_onnx}
+EXPORTERS = {"dynamo": exported, "legacy": traced}
 
 
 @contextmanager
@@ -173,7 +174,8 @@ def main() -> None:
             judge(what, module, runtime, inputs, options.whole)
             continue
         for exporter in options.exporter:
-            judge(f"{what}, {exporter} file", EXPORTERS[exporter](module, inputs), runtime, inputs, options.whole)
+            with EXPORTERS[exporter](module, inputs) as path:
+                judge(f"{what}, {exporter} file", path, runtime, inputs, options.whole)
     return None
 
 
