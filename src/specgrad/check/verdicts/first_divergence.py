@@ -6,7 +6,7 @@ must find its result, up to rounding, among them. Layers that the exporter folde
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node, section
@@ -25,12 +25,12 @@ def _is_computed(node: Node) -> bool:
     return node.kind == "real" and node.op is not INPUT and node.op is not CONSTANT
 
 
-def _values_by_shape(graph: Graph, inputs: Sequence[Array]) -> tuple[dict[Shape, list[Array]], list[Array]]:
+def _values_by_shape(graph: Graph, inputs: Sequence[Array]) -> tuple[dict[Shape, deque[Array]], list[Array]]:
     """Return every computed value of the graph at `inputs`, by shape, and its outputs; nothing is converted.
 
     ShapeError for inputs that do not fit the graph.
     """
-    by_shape: dict[Shape, list[Array]] = defaultdict(list)
+    by_shape: dict[Shape, deque[Array]] = defaultdict(deque)
     outputs = evaluate(graph, bind_inputs(graph, tuple(inputs)), lambda node, value: by_shape[node.shape].append(value))
     return by_shape, [outputs[p] for p in graph.output_positions]
 
@@ -64,11 +64,12 @@ def first_difference(module: Graph, file: Graph, inputs: Sequence[Array], backen
     layers = [p for p, node in enumerate(module.nodes) if _is_computed(node)]
     for p in layers:
         ball = _allowance_ball(module, p, known, backend)
-        same = (v for v in values[module.nodes[p].shape] if judge_array("", v, ball).kind in AGREES)
-        match = next(same, None)
-        if match is not None:
-            known[p] = match
+        candidates = values[module.nodes[p].shape]
+        k = next((k for k, v in enumerate(candidates) if judge_array("", v, ball).kind in AGREES), None)
+        if k is not None:
+            known[p] = candidates[k]
             matched.add(p)
+            candidates.rotate(-k)  # the next layer's value is near: not all of a deep network are asked for each
     for p in {*module.output_positions} - {*module.input_positions}:  # an output is judged by what it is computed from
         known.pop(p, None)
     verdicts = [
