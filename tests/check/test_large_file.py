@@ -13,6 +13,7 @@ from specgrad.check.decisions.runtime_pool import Runtimes
 from specgrad.interop import from_onnx
 from specgrad.interop.model import LARGEST_INSIDE, open_model
 from specgrad.interop.onnx.file import ModelError
+from specgrad.process import Process
 
 onnx = pytest.importorskip("onnx")
 helper, info = onnx.helper, onnx.helper.make_tensor_value_info
@@ -86,3 +87,16 @@ def test_no_runtime_is_asked_for_data_that_we_would_not_read(tmp_path: Path, fau
         os.mkfifo(weights)
     with pytest.raises(ModelError, match="external data"):
         audit(path, "onnxruntime", X)
+
+
+def test_no_code_is_run_that_lies_beside_a_model(tmp_path: Path, monkeypatch) -> None:
+    """An empty entry of a search path, which PYTHONPATH=/a: has, is the folder in which a process works."""
+    (tmp_path / "numpy.py").write_text("raise SystemExit(3)")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "mine.py").write_text("ONE = 1.0")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep + os.environ.get("PYTHONPATH", ""))
+    program = "import mine, os\ndef run(x): return [x + mine.ONE, x + len(os.listdir())]"
+    with Process(folder=tmp_path) as process:
+        answer = process.run(program, {"x": np.ones(1)})
+    assert [a.tolist() for a in answer.arrays] == [[2.0], [3.0]]

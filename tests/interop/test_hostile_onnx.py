@@ -22,6 +22,7 @@ import specgrad as sg
 from onnx_cases import network, one
 from pace import stretched
 from specgrad.interop import from_onnx
+from specgrad.interop.model import open_model
 
 HERE = Path(__file__).parent
 SECONDS, MEGABYTES = 3.0, 500.0  # a second on a machine that does nothing else; timings below twice that fail nothing
@@ -252,6 +253,8 @@ def test_external_data_written_by_onnx_is_read(tmp_path: Path) -> None:
         ({"location": "hard.bin"}, "external data 'hard.bin' is a hard link to a file with another name"),
         ({"location": "pipe"}, "external data 'pipe' is not a regular file"),
         ({"location": "sub"}, "(external data 'sub' is not a regular|cannot read external data 'sub': Is a directory)"),
+        ({"location": "*/_ORT_MEM_ADDR_/*"}, "external data location '.*' may mean a runtime's memory"),
+        ({"location": "a" * 300}, "cannot read external data 'a+.*': File name too long"),
         ({"location": "absent.bin"}, "cannot read external data 'absent.bin': No such file or directory"),
         (
             {"location": "weights.bin", "offset": "20"},
@@ -266,6 +269,32 @@ def test_external_data_elsewhere_is_refused(folder: Path, entries: dict[str, str
     with pytest.raises(sg.SpecgradError, match=message) as caught:
         from_onnx(external(folder, **entries))
     assert "\n" not in str(caught.value)
+
+
+def test_a_place_that_is_said_twice_is_refused(folder: Path) -> None:
+    """Of two entries of one name we would check one, and a runtime may open the other."""
+    path = external(folder, location="weights.bin")
+    model = onnx.load(path, load_external_data=False)
+    tensor = next(t for t in model.graph.initializer if t.external_data)
+    tensor.external_data.insert(0, onnx.StringStringEntryProto(key="location", value="../secret.bin"))
+    onnx.save(model, path)
+    with pytest.raises(sg.SpecgradError, match="external data has two entries of one name"):
+        from_onnx(path)
+
+
+@pytest.mark.parametrize("part", ["values", "indices"])
+def test_a_sparse_tensor_elsewhere_is_refused(folder: Path, part: str) -> None:
+    """A runtime reads the attributes of nodes that we do not convert, too."""
+    path = external(folder, location="weights.bin")
+    model = onnx.load(path, load_external_data=False)
+    node = model.graph.node.add(op_type="Constant", output=["sparse"])
+    attribute = node.attribute.add(name="sparse_value", type=onnx.AttributeProto.SPARSE_TENSOR)
+    tensor = getattr(attribute.sparse_tensor, part)
+    tensor.MergeFrom(onnx.TensorProto(dims=[4], data_type=1, data_location=onnx.TensorProto.EXTERNAL))
+    tensor.external_data.add(key="location", value="../secret.bin")
+    onnx.save(model, path)
+    with pytest.raises(sg.SpecgradError, match="must stay inside the model's folder"):
+        _ = open_model(path).proto
 
 
 def test_external_data_needs_a_path(folder: Path) -> None:

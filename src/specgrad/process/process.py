@@ -42,6 +42,8 @@ EXIT_SECONDS = 5.0
 OWN_FAULTS = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP")
 """Signals that a process brings upon itself; any other came from outside."""
 WORKER = Path(__file__).with_name("worker.py")
+SEARCH_PATHS = ("PYTHONPATH", "PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""Variables whose relative entries, and empty ones, mean the folder in which a process works."""
 AFTER_RETURN = "after the runtime had returned"
 MAX_QUOTED_BYTES = 600
 
@@ -68,7 +70,8 @@ class Process:
     """A worker process that runs programs under limits; started when first needed and restarted after it died.
 
     A run takes at most `seconds`, and the worker `megabytes` of memory; `environment` are further variables of it. It
-    works in `folder`, where a model given as bytes has its external data; None: in this process's.
+    works in `folder`, where a model given as bytes has its external data, but looks for no code there; None: in this
+    process's.
 
     >>> with Process() as process:
     ...     process.run("def run(x): return [x + 1]", {"x": np.ones(2)}).arrays
@@ -100,7 +103,7 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env={**os.environ, **self.environment},
+            env={**os.environ, **(_search_paths() if self.folder else {}), **self.environment},
             cwd=self.folder,
             start_new_session=True,  # so that what a runtime starts ends with it
         )
@@ -203,6 +206,15 @@ class Process:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _search_paths() -> dict[str, str]:
+    """Return the search paths of this process with the folders that they mean here: an empty entry is the present one.
+
+    A worker in a model's folder would otherwise take a numpy.py beside the model for NumPy.
+    """
+    given = {name: os.environ.get(name, "") for name in SEARCH_PATHS}
+    return {n: os.pathsep.join(map(os.path.abspath, paths.split(os.pathsep))) for n, paths in given.items() if paths}
 
 
 def _kill(worker: Any) -> None:

@@ -372,10 +372,14 @@ def external_files(model: onnx.ModelProto) -> set[str]:
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """Yield the tensors of a graph: initializers, attributes of nodes, and those of subgraphs."""
+    """Yield the tensors of a graph: initializers, attributes of nodes, and those of subgraphs; of sparse ones, the
+    numbers and their places.
+    """
     yield from graph.initializer
     for attribute in (a for node in graph.node for a in node.attribute):
         yield from (attribute.t, *attribute.tensors)
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            yield from (sparse.values, sparse.indices)
         for inner in (attribute.g, *attribute.graphs):
             yield from _tensors(inner)
 
@@ -390,6 +394,8 @@ def _external_part(proto: TensorProto, what: str, folder: Path | None, size: int
     if folder is None:
         raise ModelError(f"{what} is external data; give the model as a path, so that its folder is known")
     entries = {e.key: e.value for e in proto.external_data}
+    if len(entries) < len(proto.external_data):  # a runtime may take the other one
+        raise ModelError(f"{what}: external data has two entries of one name")
     unknown = entries.keys() - {"location", "offset", "length"}
     if unknown:
         raise ModelError(f"{what}: external data entry {shown(min(unknown))} is not honoured", rule="P5")
@@ -413,9 +419,11 @@ def _size_entry(what: str, entries: dict[str, str], key: str, default: int) -> i
 
 def _safe_path(what: str, folder: Path, location: str) -> Path:
     """Return the path `location` below the model's folder; ModelError, which names the tensor `what`, if it is
-    absolute, leaves the folder, or has a link.
+    absolute, leaves the folder, has a link, or may be no path to a runtime.
     """
     parts = location.split("/")
+    if parts[0] == "*":  # ONNX Runtime and OpenVINO read */_ORT_MEM_ADDR_/* from their own memory, at the offset
+        raise ModelError(f"{what}: external data location {shown(location)} may mean a runtime's memory")
     if not location or "\0" in location or "\\" in location or os.path.isabs(location) or ":" in parts[0]:
         raise ModelError(f"{what}: external data location {shown(location)} must be a relative path")
     if any(part in ("", ".", "..") for part in parts):
@@ -423,7 +431,7 @@ def _safe_path(what: str, folder: Path, location: str) -> Path:
     path = folder
     for part in parts:
         path = path / part
-        if path.is_symlink():
+        if os.path.islink(path):  # False of names that are too long, which cannot be opened either
             raise ModelError(f"{what}: external data location {shown(location)} goes through a symbolic link")
     return path
 
