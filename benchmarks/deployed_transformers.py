@@ -16,6 +16,8 @@ import importlib.util
 import resource
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from specgrad.check import audit, audit_recorded, open_recording, record
+from specgrad.deadline import time_limit
 
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -92,22 +95,33 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
-def judge(size: str, dtype: torch.dtype, runtime: str) -> None:
+@contextmanager
+def layers_alone(whole: bool) -> Iterator[tuple[Any, list[float]]]:
+    """A `progress`, and what was spent when it was told of the whole model: CPU seconds and GB; no time is left for
+    that unless `whole`.
+    """
+    before, spent = time.process_time(), [0.0, 0.0]
+    with ExitStack() as stack:
+
+        def step(what: str, *_: Any) -> None:
+            spent[:] = [time.process_time() - before, peak()]
+            if what == "whole model" and not whole:
+                stack.enter_context(time_limit(0))
+
+        yield step, spent
+
+
+def judge(size: str, dtype: torch.dtype, runtime: str, whole: bool) -> None:
     """Audit the network on a runtime and print the verdict, with what it cost until all layers were judged."""
     module, ids = network(size, dtype), np.random.default_rng(0).integers(0, SIZES[size]["vocab_size"], (1, TOKENS))
     count = sum(p.numel() for p in module.parameters())
-    before, judged = time.process_time(), [0.0, 0.0]
-
-    def step(*_: Any) -> None:
-        judged[:] = [time.process_time() - before, peak()]  # the last step is the whole model's
-
-    found = audit(module, runtime, ids, partial=True, progress=step)
-    seconds = time.process_time() - before
-    head = f"{size} ({count:,} parameters) {dtype} on {runtime}: {said(found)}; whole model {found.whole.kind}"
-    cost = (
-        f"layers {judged[0]:.0f} CPU s, {judged[1]:.1f} GB; with the whole model {seconds:.0f} CPU s, {peak():.1f} GB"
-    )
-    print(f"{head}; {cost}", flush=True)
+    before = time.process_time()
+    with layers_alone(whole) as (step, spent):
+        found = audit(module, runtime, ids, partial=True, progress=step)
+    cost = f"layers {spent[0]:.0f} CPU s, {spent[1]:.1f} GB"
+    if whole:
+        cost += f"; whole model {found.whole.kind}, {time.process_time() - before:.0f} CPU s, {peak():.1f} GB"
+    print(f"{size} ({count:,} parameters) {dtype} on {runtime}: {said(found)}; {cost}", flush=True)
 
 
 def plant(size: str, dtype: torch.dtype) -> None:
@@ -136,13 +150,14 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
     parser.add_argument("--runtime", nargs="*", default=["torch", "torch-compile", "onnxruntime"])
+    parser.add_argument("--whole", action="store_true", help="the whole model after its layers")
     parser.add_argument("--faults", action="store_true")
     options = parser.parse_args()
     dtype = getattr(torch, options.dtype)
     if options.faults:
         return plant(options.size, dtype)
     for runtime in options.runtime:
-        judge(options.size, dtype, runtime)
+        judge(options.size, dtype, runtime, options.whole)
     return None
 
 

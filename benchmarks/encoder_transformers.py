@@ -17,7 +17,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from deployed_transformers import peak, randomise, said, transformers
+from deployed_transformers import layers_alone, peak, randomise, said, transformers
 from specgrad.check import audit, audit_recorded, open_recording, record
 from specgrad.check.models.run_torch import exported
-from specgrad.deadline import time_limit
 
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "bert": {
@@ -100,22 +99,6 @@ def traced(module: nn.Module, inputs: tuple[np.ndarray, ...]) -> Iterator[Path]:
 
 
 EXPORTERS = {"dynamo": exported, "legacy": traced}
-
-
-@contextmanager
-def layers_alone(whole: bool) -> Iterator[tuple[Any, list[float]]]:
-    """A `progress`, and what was spent when it was told of the whole model: CPU seconds and GB; no time is left for
-    that unless `whole`.
-    """
-    before, spent = time.process_time(), [0.0, 0.0]
-    with ExitStack() as stack:
-
-        def step(what: str, *_: Any) -> None:
-            spent[:] = [time.process_time() - before, peak()]
-            if what == "whole model" and not whole:
-                stack.enter_context(time_limit(0))
-
-        yield step, spent
 
 
 def judge(what: str, model: Any, runtime: str, inputs: tuple[np.ndarray, ...], whole: bool) -> None:
