@@ -100,3 +100,23 @@ def test_no_code_is_run_that_lies_beside_a_model(tmp_path: Path, monkeypatch) ->
     with Process(folder=tmp_path) as process:
         answer = process.run(program, {"x": np.ones(1)})
     assert [a.tolist() for a in answer.arrays] == [[2.0], [3.0]]
+
+
+def test_a_large_module_is_exported_with_its_weights_beside_it(monkeypatch) -> None:
+    """Buffers count as parameters do."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxruntime")
+    from specgrad.check.models import run_torch
+
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", torch.from_numpy(np.random.default_rng(0).normal(size=(SIDE, SIDE))).float())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(x @ self.weight)
+
+    monkeypatch.setattr(run_torch, "LARGEST_FILE", SIDE * SIDE)
+    with run_torch.exported(Scaled(), [X]) as path:
+        assert open_model(path).folder == path.parent
+    assert audit(Scaled(), "onnxruntime", X).verdict == "rounding"

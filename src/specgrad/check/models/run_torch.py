@@ -26,8 +26,8 @@ from specgrad.scalar import Array
 from .model_run import ModelRun
 
 LARGEST_FILE = 1 << 28
-"""Bytes of parameters above which an exported file has its weights beside it: protobuf holds twice as much in memory,
-and none beyond 2 GB.
+"""Bytes of parameters and buffers above which an exported file has its weights beside it: protobuf holds twice as much
+in memory, and none beyond 2 GB.
 """
 
 
@@ -65,7 +65,7 @@ def exported(module: torch.nn.Module, inputs: Sequence[Array]) -> Iterator[Path]
             raise ParameterError("audit", f"{' '.join(text.split()):.300}", rule="P5") from error
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        size = sum(p.numel() * p.element_size() for p in module.parameters())
+        size = sum(t.numel() * t.element_size() for t in (*module.parameters(), *module.buffers()))
         program.save(path, external_data=size > LARGEST_FILE)
         del program
         yield path
