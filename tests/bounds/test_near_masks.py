@@ -12,7 +12,9 @@ import specgrad as sg
 from specgrad.bounds import Box, crown, near_masks
 from specgrad.check import tolerance
 from specgrad.graph.ir.node import evaluate
+from specgrad.graph.ir.tree import leaves
 from specgrad.rounding import Arithmetic
+from specgrad.safety.accuracy.per_layer import accuracy
 
 NODE = Arithmetic(execution="node")
 LOWEST = float(np.finfo(np.float32).min)
@@ -131,6 +133,60 @@ def test_scores_out_of_reach_prove_nothing() -> None:
     forward: list[Any] = []
     crown(graph, Box(X, X), arithmetic=NODE, on_forward=forward.append)
     assert forward[0].graph is graph
+
+
+def by_parts(use: Callable[[Any, Any], Any]) -> sg.Graph:
+    """A masked softmax by hand, y = exp(z)/sum of exp(z), and use(y, z)."""
+
+    def net(x: Any) -> Any:
+        s = added(-1e4)(x)
+        z = s - sg.amax(s, -1, keepdims=True)
+        e = sg.exp(z)
+        return use(e / sg.sum(e, -1, keepdims=True), z)
+
+    return sg.trace(net, (T, T))
+
+
+BESIDES = {
+    "a share of it": by_parts(lambda y, z: y + np.float32(1e-3) * z),
+    "a logarithm of shares": by_parts(lambda y, z: z - sg.log(sg.sum(sg.exp(z), -1, keepdims=True))),
+    "an output": by_parts(lambda y, z: (y, z)),
+}
+SQUARE = np.random.default_rng(2).normal(size=(T, T)).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", BESIDES)
+@pytest.mark.parametrize("deployed", [True, False])
+def test_differences_that_others_read_are_those_of_far_masks(name: str, deployed: bool) -> None:
+    """exp does not see whether z is -1e4 or -1024; whoever reads z itself does."""
+    graph = BESIDES[name]
+    bounds = leaves(crown(graph, Box(SQUARE, SQUARE), deployed=deployed).outputs)
+    for box, y in zip(bounds, leaves(graph(SQUARE.astype(float))), strict=True):
+        assert (box.low <= y).all()
+        assert (y <= box.high).all()
+
+
+def test_known_bounds_are_of_the_original() -> None:
+    """True bounds of the layers contradict nothing, those of masked scores included."""
+    graph, known = sg.trace(lambda x: sg.softmax(added(-1e4)(x), -1), (T, T)), {}
+    evaluate(
+        graph,
+        {graph.input_positions[0]: SQUARE.astype(float)},
+        lambda node, value: known.__setitem__(node.name, Box(value - 0.25, value + 0.25)),
+    )
+    box = Box.around(SQUARE, 1e-3)
+    assert not crown(graph, box, arithmetic=NODE, interm_bounds=known).infeasible
+
+
+def test_layers_of_far_masks_have_no_accuracy() -> None:
+    """A score that is added to -1e9 in float32 is lost: of that layer nothing is said, but of the softmax."""
+    graph = sg.trace(lambda x: sg.softmax(added(-1e9)(x), -1), (T, T))
+    masked, softmax = accuracy(graph, Box(SQUARE, SQUARE)).layers
+    lost = np.abs((SQUARE + np.float32(-1e9)) - (SQUARE.astype(float) - 1e9)).max()
+    assert lost > 0.1
+    assert masked.total >= lost
+    assert masked.low <= -1e9
+    assert softmax.total < 0.01
 
 
 def _forgets_reach(self: Any, forward: Any) -> bool:

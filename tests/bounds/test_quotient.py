@@ -143,6 +143,22 @@ def test_executions_stay_within(name: str, execution: str) -> None:
                 assert (y <= bounds.outputs.high).all()
 
 
+@pytest.mark.parametrize("execution", ["fused", "node"])
+def test_a_divisor_of_the_same_layer_rounds(execution: str) -> None:
+    """A layer that divides by a sum of its own: what the sum loses in some order is in what is proven."""
+    share = sg.composite(lambda x: x / sg.sum(x, -1, keepdims=True))
+    x = np.random.default_rng(0).uniform(1, 2, (1, 256)).astype(np.float32)
+    graph = sg.trace(share, x.shape)
+    assert len({n.group for n in graph.nodes if n.args}) == 1
+    box = crown(graph, Box(x, x), arithmetic=Arithmetic(execution=execution)).outputs
+    total = np.float32(0)
+    for term in x[0]:
+        total += term
+    assert abs(float(total) - x.astype(float).sum()) > 1e-5
+    assert (box.low <= x / total).all()
+    assert (x / total <= box.high).all()
+
+
 def test_norms_do_not_widen_with_depth() -> None:
     """What is proven of eight norms is within ten times of what is proven of two; of intervals it was 250 times."""
     x = np.random.default_rng(3).normal(size=(1, 16)).astype(np.float32)

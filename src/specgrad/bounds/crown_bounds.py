@@ -89,7 +89,7 @@ def crown(
     }
     signs = split_signs(graph, splits or {})
     forward = ForwardPass(near.graph, rules, inputs, budget)
-    walk(forward, signs, known)
+    walk(forward, signs, {i: ends for i, ends in known.items() if i not in near.moved})
     if not near.hold(forward):
         forward = ForwardPass(graph, rules, inputs, budget)
         walk(forward, signs, known)

@@ -108,7 +108,9 @@ def _laid_out(graph: Graph, c: int, a: Any) -> Array:
 
 
 def _axes_of_scores(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """Return {position: axis} of nodes that a softmax reads, as what is shifted by its own maximum, and nobody else."""
+    """Return {position: axis} of nodes that a softmax reads, as what is shifted by its own maximum, and nobody else;
+    nor does anybody else read the difference.
+    """
     readers: dict[int, set[int]] = {}
     for i, node in enumerate(graph.nodes):
         for a in node.operands():
@@ -117,6 +119,8 @@ def _axes_of_scores(graph: Graph) -> dict[int, tuple[int, ...]]:
     for i in range(len(graph.nodes)):
         parts = match_softmax(graph, i)
         if parts is None or not parts.shift or parts.source in graph.output_positions:
+            continue
+        if readers[parts.exponent] != {parts.numerator} or parts.exponent in graph.output_positions:
             continue
         if readers[parts.source] == {parts.exponent, parts.shift[0]}:
             axes[parts.source] = (parts.axis,)

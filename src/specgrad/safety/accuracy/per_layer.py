@@ -33,6 +33,7 @@ from specgrad.errors import ParameterError, need
 from specgrad.graph.drawing.summary import rows
 from specgrad.graph.graph import Graph, Node
 from specgrad.rounding import Arithmetic
+from specgrad.rounding.ball import Ball
 from specgrad.rounding.context import exact_error
 from specgrad.rounding.linear import rounded
 from specgrad.rounding.propagate import node_ball
@@ -191,6 +192,7 @@ class ErrorPropagation:
     total    how far any value of a node may be from the exact one
     inside   of linear nodes: the part of it that came into their region, as the rest of the region sees it
     before   as both, had the node's own layer no roundings
+    moved    nodes of the graph that hold a far mask, of whose own values the pass says nothing
     """
 
     def __init__(self, graph: Graph, walked: Any) -> None:
@@ -198,6 +200,7 @@ class ErrorPropagation:
         self.total: dict[int, Array] = {}
         self.inside: dict[int, Array] = {}
         self.before: dict[int, Array] = {}
+        self.moved = _moved(graph) if walked.graph is not graph else frozenset[int]()
         names = {n.name: i for i, n in enumerate(graph.nodes)}
         self.lost = min((names[name] for name in walked.unbounded), default=len(graph.nodes))
         for i, node in enumerate(graph.nodes):
@@ -333,6 +336,8 @@ class ErrorPropagation:
         model.
         """
         total, before, ball = self.total[i], self.before[i], self.walked.balls[i]
+        if i in self.moved:
+            total, ball = np.full_like(total, np.inf), Ball(ball.value, np.full_like(total, np.inf))
         at = tuple(int(k) for k in np.unravel_index(int(np.argmax(total)), total.shape)) if total.size else ()
         most, share = (float(total[at]), float(before[at])) if total.size else (0.0, 0.0)
         unknown = np.isinf(most)
@@ -346,3 +351,10 @@ class ErrorPropagation:
 def _is_quotient(node: Node) -> bool:
     """Return whether a node divides by a computed value."""
     return node.op.name == "div" and isinstance(node.args[1], int)
+
+
+def _moved(graph: Graph) -> frozenset[int]:
+    """Return the nodes whose own values crown's forward pass does not hold, for it brought far masks near."""
+    from specgrad.bounds.near_masks import near_masks  # which needs torch
+
+    return near_masks(graph).moved

@@ -428,10 +428,12 @@ class ForwardPass:
 
     def same_region(self, source: int, user: int) -> bool:
         """Whether a runtime may compute nodes `source` and `user` in one kernel: rounding of both is then counted at
-        the user.
+        the user. A divisor is a number that is computed before.
         """
         shadow, node = self.local_error_balls.get(source), self.graph.nodes[user]
         if shadow is None or shadow.expansion is None or source in self.rules.stored_nodes:
+            return False
+        if node.op is DIV and node.args[1] == source:
             return False
         return shadow.expansion.group == node.group or continues_region(self.graph, user, self.rules)
 
