@@ -9,8 +9,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from specgrad.check import preserve, tolerance
+from specgrad.check.decisions.decision import parse
+from specgrad.check.decisions.flip_search import Execution
+from specgrad.check.decisions.margins import DecisionProblem, margins_at
 from specgrad.check.decisions.runtime_pool import Runtimes
 from specgrad.check.decisions.samples import samples_of
+from specgrad.check.decisions.usual_margins import count_estimated
 from specgrad.check.verdicts.usual import RUN_FACTOR
 from specgrad.rounding import Arithmetic
 from specgrad.rounding.usual_error import usual_error
@@ -115,3 +119,27 @@ def test_operands_of_another_format_have_no_estimate(arithmetic: Arithmetic) -> 
     short = Arithmetic(operands="bfloat16", execution=arithmetic.execution)
     result = preserve(Twins().eval(), IDS[:1], axis=-1, arithmetic=short, runtimes=())
     assert result.decisions["estimated"] == 0
+
+
+@pytest.mark.parametrize(("times", "estimated"), [(1.5, 0), (3.0, 1)])
+def test_a_margin_is_measured_by_the_error_of_both_outputs(times: float, estimated: int) -> None:
+    """Two sums of 1,024 terms, apart by so many times the factor and the usual error of one of them."""
+    rng = np.random.default_rng(0)
+    half, weights = rng.normal(size=(1, 512)).astype(np.float32), rng.normal(size=1024)
+    x = np.concatenate((half, half[:, ::-1]), 1)  # the same backwards
+    net = nn.Linear(1024, 2)
+    with torch.no_grad():
+        net.weight.copy_(torch.from_numpy(np.stack((weights, weights[::-1]))))
+        net.bias.zero_()
+        samples = samples_of(net, x, NODE)
+        usual = usual_error(samples.graph, samples.numbers(0), "torch", samples.formats, "float32")
+        (s,) = usual.deviations
+        net.bias[0] = times * RUN_FACTOR * float(s.max())
+    result = preserve(net, x, arithmetic=NODE, runtimes=())
+    assert result.decisions == {"proven": 0, "estimated": estimated, "open": 1 - estimated}
+    samples = samples_of(net, x, NODE)
+    question = DecisionProblem(samples.graph, parse("argmax"), NODE, (), 0, samples.formats, 60.0)
+    margins = margins_at(question, samples.numbers(0))
+    pair = [Execution(str(k), np.zeros((1, 2)), np.array([k]), True) for k in (0, 1)]
+    assert count_estimated(question, samples.numbers(0), margins, ()) == estimated
+    assert count_estimated(question, samples.numbers(0), margins, pair) == 0  # who decides differently was seen
