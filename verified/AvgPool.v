@@ -1,4 +1,11 @@
-(** avg_pool over any window: divisors, values, cotangents. *)
+(** avg_pool over any window: divisors, values, cotangents.
+
+    An average is the sum of the cells that a window reads, times the share of one of them. The share is one over the
+    divisor, and there are three: the cells that are read (`Inside`), the cells with the padding around the input
+    (`Padded`), or a number that is given. A window without a cell gives 0. The padded divisor is the whole kernel,
+    except where `ceil` lets a window hang over the padding too: there the part beyond does not count. Averages are
+    linear, so their tangent is themselves, and their adjoint law that of Readers.v. Last, with a given divisor an
+    average is a depthwise convolution. *)
 From Coq Require Import ZArith List Bool Lia Ring.
 From Specgrad Require Import Numbers Relation Window Readers Sizes Conv.
 Import ListNotations.
@@ -32,7 +39,8 @@ Add Ring numbers_ring : (laws num).
 (** 1 / n, and 0 where there is nothing to count. *)
 Definition share_of n := match n with O => zero num | _ => div num (one num) (number num n) end.
 Definition share d w o :=
-  match d with Padded => share_of (count counted w o) | Inside => share_of (count inside w o) | By v => div num (one num) v end.
+  match d with Padded => share_of (count counted w o) | Inside => share_of (count inside w o)
+    | By v => div num (one num) v end.
 
 Definition avg_pool (part : list Z -> F) w x o := gather_along num w (fun o _ => part o) x o.
 Definition avg_pool_vjp (part : list Z -> F) w gy i := scatter_along num w (fun o _ => part o) gy i.
@@ -67,7 +75,8 @@ Theorem avg_pool_empty w x o : cells w o = [] -> avg_pool (share Inside w) w x o
 Proof. intros E. rewrite avg_pool_value, E. simpl. ring. Qed.
 
 (** The windows end inside the padded input: so it is without ceil. *)
-Definition fits a := match a with Strided n k s e lo hi m => 1 <= s /\ 0 <= e /\ m <= floor_out n k s e lo hi | _ => False end.
+Definition fits a := match a with Strided n k s e lo hi m => 1 <= s /\ 0 <= e /\ m <= floor_out n k s e lo hi
+  | _ => False end.
 Lemma every_counted w o t : Forall fits w -> In o (outs w) -> In t (taps w) -> every counted w o t = true.
 Proof.
   unfold outs, taps. rewrite !in_positions. intros H. revert o t. induction H as [|a w A H IH]; intros o t O T;
@@ -78,8 +87,10 @@ Qed.
 (** [A1] The divisor that counts padding is the whole kernel, except under ceil. *)
 Theorem padded_counts_kernel w o : Forall fits w -> In o (outs w) -> count counted w o = length (taps w).
 Proof.
-  intros H O. unfold count. assert (A : forall t, In t (taps w) -> every counted w o t = true) by auto using every_counted.
-  induction (taps w) as [|t l IH]; simpl; [reflexivity|]. rewrite A by (left; reflexivity). simpl. rewrite IH; auto with datatypes.
+  intros H O. unfold count. assert (A : forall t, In t (taps w) -> every counted w o t = true) by auto using
+    every_counted.
+  induction (taps w) as [|t l IH]; simpl; [reflexivity|]. rewrite A by (left; reflexivity). simpl.
+  rewrite IH; auto with datatypes.
 Qed.
 
 Lemma grouped_by_one c o t : 1 <= c -> reads (Grouped c c c) o t = reads (mapped c) o t.
@@ -94,7 +105,8 @@ Theorem avg_pool_is_depthwise_conv batch c w d x o : 1 <= c ->
 Proof.
   intros C. unfold avg_pool, conv, nothing, gather_along, gather, conv_window, along, share.
   transitivity (add num (zero num) (sum num (taps (mapped batch :: mapped c :: w)) (fun t =>
-    match reads_all (mapped batch :: mapped c :: w) o t with Some i => mul num (div num (one num) d) (x i) | None => zero num end))).
+    match reads_all (mapped batch :: mapped c :: w) o t with Some i => mul num (div num (one num) d) (x i)
+      | None => zero num end))).
   { ring. }
   f_equal. unfold taps. cbn [map kernel mapped]. rewrite Z.div_same by lia. apply sum_ext; intros t _.
   destruct o as [|b [|o p]]; [reflexivity| |]; destruct t as [|t0 [|t1 ts]]; try reflexivity.

@@ -1,4 +1,10 @@
-(* Numbers of the checker: m * 2^e with whole m and e. Sums and products are exact; `down` and `up` shorten outward. *)
+(* Numbers of the checker: m * 2^e with whole m and e.
+
+   Sums and products are exact, and comparisons too, so there is no rounding that a proof would have to speak of.
+   `down` and `up` shorten a number outward to so many places, which is all that ever makes one less exact, and
+   always to the safe side. `real` is what a number means; the lemmas that rewrite it (`autorewrite with real`) carry
+   the whole program over to the reals. Every float32 is such a number; a third is not, which is why networks may
+   have coefficients that are within a stated distance of it (`blur`, CheckExecution.v). *)
 From Coq Require Import Reals ZArith Lia Lra.
 From Flocq Require Import Core.
 Open Scope R_scope.
@@ -20,7 +26,7 @@ Definition add x y :=
 Definition neg x := Number (- mantissa x) (exponent x).
 Definition sub x y := add x (neg y).
 Definition mul x y := Number (mantissa x * mantissa y) (exponent x + exponent y).
-Definition size x := Number (Z.abs (mantissa x)) (exponent x).
+Definition abs_of x := Number (Z.abs (mantissa x)) (exponent x).
 Definition positive x := Z.ltb 0 (mantissa x).                     (* 0 < x *)
 Definition negative x := Z.ltb (mantissa x) 0.
 Definition at_most x y :=                                          (* x <= y *)
@@ -29,7 +35,8 @@ Definition larger x y := if at_most x y then y else x.
 Definition smaller x y := if at_most x y then x else y.
 
 Definition places := 100%Z.
-Definition down x := if Z.leb (- places) (exponent x) then x else Number (Z.shiftr (mantissa x) (- places - exponent x)) (- places).
+Definition down x := if Z.leb (- places) (exponent x) then x
+  else Number (Z.shiftr (mantissa x) (- places - exponent x)) (- places).
 Definition up x := neg (down (neg x)).
 
 Lemma power_pos e : 0 < bpow radix2 e.
@@ -66,7 +73,7 @@ Lemma real_sub x y : real (sub x y) = real x - real y.
 Proof. unfold sub. rewrite real_add, real_neg. ring. Qed.
 Lemma real_mul x y : real (mul x y) = real x * real y.
 Proof. unfold real; simpl. rewrite mult_IZR, bpow_plus. ring. Qed.
-Lemma real_size x : real (size x) = Rabs (real x).
+Lemma real_abs_of x : real (abs_of x) = Rabs (real x).
 Proof. unfold real; simpl. rewrite abs_IZR, Rabs_mult, (Rabs_pos_eq (bpow _ _)); auto. left; apply power_pos. Qed.
 
 Lemma sign_pos x : (0 < mantissa x)%Z -> 0 < real x.
@@ -77,7 +84,8 @@ Lemma positive_real x : positive x = true -> 0 < real x.
 Proof. intros H. apply sign_pos. now apply Z.ltb_lt. Qed.
 Lemma not_positive x : positive x = false -> real x <= 0.
 Proof.
-  intros H. apply Z.ltb_ge in H. assert (0 <= real (neg x)) by (apply sign_nonneg; simpl; lia). rewrite real_neg in *. lra.
+  intros H. apply Z.ltb_ge in H. assert (0 <= real (neg x)) by (apply sign_nonneg; simpl; lia). rewrite real_neg in *.
+  lra.
 Qed.
 Lemma negative_real x : negative x = true -> real x < 0.
 Proof.
@@ -123,4 +131,6 @@ Qed.
 Lemma up_ge x : real x <= real (up x).
 Proof. unfold up. rewrite real_neg. pose proof (down_le (neg x)). rewrite real_neg in *. lra. Qed.
 
-#[export] Hint Rewrite real_zero real_one real_of_Z real_power real_add real_neg real_sub real_mul real_size real_larger real_smaller : real.
+#[export] Hint Rewrite real_zero real_one real_of_Z real_power real_add real_neg real_sub real_mul real_abs_of
+  real_larger
+  real_smaller : real.

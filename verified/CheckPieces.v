@@ -2,8 +2,8 @@
 
      sum_c a_c * relu(z_c) >= m.x + the least, over the 2^n pieces of the box of x, of (sum_c a_c * relu(z_c) - m.x).
 
-   Each z_c is a sum that is off by at most e_c from w_c.x + b_c, whatever values its products and its readers have read (`linked`).
-   On a piece that bounds z_c, so relu has a line there. Which relus, which cells and m are hints. *)
+   Each z_c is a sum that is off by at most e_c from w_c.x + b_c, whatever values its products and its readers have read
+   (`linked`). On a piece that bounds z_c, so relu has a line there. Which relus, which cells and m are hints. *)
 From Coq Require Import Reals ZArith List Lra.
 From Flocq Require Import Core.
 From Specgrad Require Import CheckNumber CheckTrie CheckTrees CheckBend CheckExecution CheckSums CheckBackward.
@@ -41,7 +41,7 @@ Fixpoint line_below (b : box) (ms : list member) (r : list number) : option (lis
   | Member a e o ws :: ms => let (p, q) := spanned ws b in
       match relu_line a (sub (add p o) e) (add (add q o) e) None, line_below b ms r with
       | Some (s, d), Some (r, c) => let t := mul a s in
-          Some (add_scaled t ws r, add c (sub (add (mul t o) (mul a d)) (mul (size t) e)))
+          Some (add_scaled t ws r, add c (sub (add (mul t o) (mul a d)) (mul (abs_of t) e)))
       | _, _ => None
       end
   end.
@@ -51,7 +51,8 @@ Fixpoint least_of (ms : list member) (r : list number) (bs : list box) : option 
   | b :: bs => match line_below b ms r with
     | None => None
     | Some (t, c) => let v := add c (fst (spanned t b)) in
-        match bs with [] => Some v | _ => match least_of ms r bs with None => None | Some u => Some (smaller v u) end end
+        match bs with [] => Some v | _ => match least_of ms r bs with None => None | Some u => Some (smaller v u) end
+          end
     end
   end.
 
@@ -63,7 +64,8 @@ Fixpoint directory_of (es : list entry) (t : directory) : directory :=
 Fixpoint taken (ks : list key) (t : form) : list number * form :=
   match ks with
   | [] => ([], t)
-  | k :: ks => let (ws, rest) := taken ks (put k None t) in (match get k t with None => zero | Some w => w end :: ws, rest)
+  | k :: ks => let (ws, rest) := taken ks (put k None t) in
+    (match get k t with None => zero | Some w => w end :: ws, rest)
   end.
 Section Step.
 Variables (facts : ranges) (seen : directory).
@@ -102,10 +104,13 @@ Definition jumps (facts : ranges) (es : list entry) (gs : trie group) : key -> o
   end.
 
 (* --- what it means --- *)
-Fixpoint dots (ws : list number) (xs : list R) : R := match ws, xs with w :: ws, x :: xs => real w * x + dots ws xs | _, _ => 0 end.
+Fixpoint dots (ws : list number) (xs : list R) : R := match ws, xs with w :: ws, x :: xs => real w * x + dots ws xs
+  | _, _ => 0 end.
 Definition inside (b : box) (xs : list R) : Prop := Forall2 (fun lh x => real (fst lh) <= x <= real (snd lh)) b xs.
-Definition off_by (xs : list R) (m : member) (z : R) : Prop := Rabs (z - (dots (inner m) xs + real (bias m))) <= real (error m).
-Fixpoint attained (ms : list member) (zs : list R) : R := match ms, zs with m :: ms, z :: zs => real (pull m) * Rmax 0 z + attained ms zs | _, _ => 0 end.
+Definition off_by (xs : list R) (m : member) (z : R) : Prop :=
+  Rabs (z - (dots (inner m) xs + real (bias m))) <= real (error m).
+Fixpoint attained (ms : list member) (zs : list R) : R :=
+  match ms, zs with m :: ms, z :: zs => real (pull m) * Rmax 0 z + attained ms zs | _, _ => 0 end.
 
 Lemma dots_scaled a ws : forall rs xs, dots (add_scaled a ws rs) xs = real a * dots ws xs + dots rs xs.
 Proof.
@@ -119,36 +124,47 @@ Lemma dots_neg ms : forall xs, dots (map neg ms) xs = - dots ms xs.
 Proof. induction ms as [|m ms IH]; intros [|x xs]; simpl; try ring. rewrite IH, real_neg. ring. Qed.
 Lemma spanned_ok ws : forall b xs, inside b xs -> real (fst (spanned ws b)) <= dots ws xs <= real (snd (spanned ws b)).
 Proof.
-  induction ws as [|w ws IH]; intros b xs H; [simpl; rewrite real_zero; lra|]. inversion H as [|[l h] x b' xs' E H']; subst; simpl; [rewrite real_zero; lra|].
+  induction ws as [|w ws IH]; intros b xs H; [simpl; rewrite real_zero; lra|]. inversion H as [|[l h] x b' xs' E H'];
+    subst; simpl; [rewrite real_zero; lra|].
   specialize (IH _ _ H'). destruct (spanned ws b') as [p q]. simpl in *. pose proof (ends w l h x E) as B.
   destruct (negative w); simpl; rewrite !real_add; lra.
 Qed.
-Lemma line_below_ok b ms xs : inside b xs -> forall zs r t c, Forall2 (off_by xs) ms zs -> line_below b ms r = Some (t, c) ->
+Lemma line_below_ok b ms xs : inside b xs -> forall zs r t c, Forall2 (off_by xs) ms zs ->
+  line_below b ms r = Some (t, c) ->
   dots t xs + real c <= attained ms zs + dots r xs.
 Proof.
   intros B. induction ms as [|[a e o ws] ms IH]; intros zs r t c F; simpl; inversion F as [|? z ? zs' O F']; subst.
   { intros [= <- <-]. simpl. rewrite real_zero. lra. }
   pose proof (spanned_ok ws b xs B) as S. destruct (spanned ws b) as [p q]. simpl in S.
-  destruct (relu_line a _ _ _) as [[s d]|] eqn:L; [|discriminate]. destruct (line_below b ms r) as [[t' c']|] eqn:E; [|discriminate].
-  intros [= <- <-]. specialize (IH _ _ _ _ F' E). rewrite dots_scaled. autorewrite with real. simpl. unfold off_by in O; simpl in O.
+  destruct (relu_line a _ _ _) as [[s d]|] eqn:L; [|discriminate]. destruct (line_below b ms r) as [[t' c']|] eqn:E;
+    [|discriminate].
+  intros [= <- <-]. specialize (IH _ _ _ _ F' E). rewrite dots_scaled. autorewrite with real. simpl. unfold off_by in O;
+    simpl in O.
   apply (relu_line_ok _ _ _ _ _ _ z) in L; [|autorewrite with real; apply Rabs_le_inv in O; lra].
-  set (y := dots ws xs) in *. assert (A : real a * real s * (y + real o - z) <= Rabs (real a * real s) * real e); [|lra].
-  eapply Rle_trans; [apply Rle_abs|]. rewrite Rabs_mult. apply Rmult_le_compat_l; [apply Rabs_pos|]. rewrite Rabs_minus_sym. exact O.
+  set (y := dots ws xs) in *. assert (A : real a * real s * (y + real o - z) <= Rabs (real a * real s) * real e);
+    [|lra].
+  eapply Rle_trans; [apply Rle_abs|]. rewrite Rabs_mult. apply Rmult_le_compat_l; [apply Rabs_pos|].
+  rewrite Rabs_minus_sym. exact O.
 Qed.
 Lemma pieces_ok b : forall xs, inside b xs -> exists p, In p (pieces b) /\ inside p xs.
 Proof.
-  induction b as [|[l h] b IH]; intros xs H; inversion H as [|? x ? xs' E H']; subst; [exists []; split; [now left | constructor]|].
+  induction b as [|[l h] b IH]; intros xs H; inversion H as [|? x ? xs' E H']; subst;
+    [exists []; split; [now left | constructor]|].
   destruct (IH _ H') as [p [I P]]. cbn [pieces]. set (c := half (add l h)). destruct (Rle_dec x (real c)) as [L|L].
-  - exists ((l, c) :: p). split; [apply in_flat_map; exists p; split; auto; now left|]. constructor; auto. simpl in *. lra.
-  - exists ((c, h) :: p). split; [apply in_flat_map; exists p; split; auto; right; now left|]. constructor; auto. simpl in *. lra.
+  - exists ((l, c) :: p). split; [apply in_flat_map; exists p; split; auto; now left|]. constructor; auto. simpl in *.
+    lra.
+  - exists ((c, h) :: p). split; [apply in_flat_map; exists p; split; auto; right; now left|]. constructor; auto.
+    simpl in *. lra.
 Qed.
 Lemma least_ok ms xs zs r : Forall2 (off_by xs) ms zs -> forall bs v, least_of ms r bs = Some v ->
   forall b, In b bs -> inside b xs -> real v <= attained ms zs + dots r xs.
 Proof.
-  intros F. induction bs as [|b bs IH]; intros v; [discriminate|]. cbn [least_of]. destruct (line_below b ms r) as [[t c]|] eqn:L; [|discriminate].
+  intros F. induction bs as [|b bs IH]; intros v; [discriminate|]. cbn [least_of].
+  destruct (line_below b ms r) as [[t c]|] eqn:L; [|discriminate].
   intros E. assert (Here : inside b xs -> real (add c (fst (spanned t b))) <= attained ms zs + dots r xs).
   { intros B. pose proof (line_below_ok _ _ _ B _ _ _ _ F L). pose proof (spanned_ok t b xs B). rewrite real_add. lra. }
-  destruct bs as [|b' bs]; [injection E as <-; intros p [<-|[]]; auto|]. destruct (least_of ms r (b' :: bs)) as [u|]; [|discriminate].
+  destruct bs as [|b' bs]; [injection E as <-; intros p [<-|[]]; auto|]. destruct (least_of ms r (b' :: bs)) as [u|];
+    [|discriminate].
   injection E as <-. specialize (IH _ eq_refl). rewrite real_smaller. intros p [<-|H] B.
   - eapply Rle_trans; [apply Rmin_l | auto].
   - eapply Rle_trans; [apply Rmin_r | eauto].
@@ -162,24 +178,30 @@ Let tabled (t : directory) := forall k x e, get k t = Some (x, e) -> linked ref 
 Lemma directory_of_ok es : Forall (entry_ok ref) es -> forall t, tabled t -> tabled (directory_of es t).
 Proof.
   induction 1 as [|[[k x] e] es K _ IH]; intros t T; simpl; auto. apply IH. intros j y d G.
-  destruct (key_dec k j) as [<-|N]; [rewrite get_put_same in G; injection G as <- <-; exact K | rewrite get_put_other in G by auto; now apply T].
+  destruct (key_dec k j) as [<-|N]; [rewrite get_put_same in G; injection G as <- <-;
+    exact K | rewrite get_put_other in G by auto; now apply T].
 Qed.
-Lemma taken_ok ks : forall t ws rest, taken ks t = (ws, rest) -> total t ref = dots ws (map ref ks) + total rest ref.
+Lemma taken_ok ks : forall t ws rest, taken ks t = (ws, rest) ->
+  form_at t ref = dots ws (map ref ks) + form_at rest ref.
 Proof.
   induction ks as [|k ks IH]; intros t ws rest; simpl; [intros [= <- <-]; simpl; ring|].
-  destruct (taken ks (put k None t)) as [us r] eqn:E. intros [= <- <-]. apply IH in E. rewrite total_put in E. simpl in *.
+  destruct (taken ks (put k None t)) as [us r] eqn:E. intros [= <- <-]. apply IH in E. rewrite total_put in E.
+  simpl in *.
   destruct (get k t); simpl in *; rewrite ?real_zero; lra.
 Qed.
 Lemma members_ok seen xs : tabled seen -> forall ks f ms g, members seen xs ks f = Some (ms, g) ->
-  exists zs, Forall2 (off_by (map ref xs)) ms zs /\ total f ref = attained ms zs + total g ref.
+  exists zs, Forall2 (off_by (map ref xs)) ms zs /\ form_at f ref = attained ms zs + form_at g ref.
 Proof.
-  intros T. induction ks as [|k ks IH]; intros f ms g; simpl; [intros [= <- <-]; exists []; split; [constructor | simpl; ring]|].
+  intros T. induction ks as [|k ks IH]; intros f ms g; simpl;
+    [intros [= <- <-]; exists []; split; [constructor | simpl; ring]|].
   destruct (get k f) as [a|] eqn:A; [|apply IH]. destruct (get k seen) as [[[| |j| |] e0]|] eqn:K; try discriminate.
   destruct (get j seen) as [[[|s| | |] [e [t o]]]|] eqn:J; try discriminate.
-  destruct (taken xs t) as [ws [|]] eqn:W; [|discriminate]. destruct (members _ _ ks _) as [[ms' g']|] eqn:E; [|discriminate].
-  intros [= <- <-]. destruct (IH _ _ _ E) as [zs [F Q]]. exists (ref j :: zs). apply T in K. apply T in J. simpl in K. split.
+  destruct (taken xs t) as [ws [|]] eqn:W; [|discriminate]. destruct (members _ _ ks _) as [[ms' g']|] eqn:E;
+    [|discriminate].
+  intros [= <- <-]. destruct (IH _ _ _ E) as [zs [F Q]]. exists (ref j :: zs). apply T in K. apply T in J. simpl in K.
+  split.
   - constructor; auto. unfold off_by; simpl. unfold meaning in J; simpl in J. apply taken_ok in W. simpl in W.
-    replace (dots ws (map ref xs) + real o) with (total t ref + real o) by lra. exact J.
+    replace (dots ws (map ref xs) + real o) with (form_at t ref + real o) by lra. exact J.
   - rewrite total_put, A in Q. simpl in *. rewrite <- K. lra.
 Qed.
 Lemma weighed_dots ss : forall ts, weighed ref ss ts = dots ss (map ref (map at_key ts)).
@@ -188,18 +210,23 @@ Proof. induction ss as [|s ss IH]; intros [|t ts]; simpl; auto. now rewrite IH. 
 Theorem together_ok es g s s' : Forall (entry_ok ref) es -> together facts (directory_of es Empty) g s = Some s' ->
   meaning ref s' <= meaning ref s.
 Proof.
-  intros Es. unfold together. set (xs := map fst _). set (m := map snd _). destruct (taps facts xs) as [ts|] eqn:T; [|discriminate].
-  destruct (members _ _ _ _) as [[ms f]|] eqn:M; [|discriminate]. destruct (least_of _ _ _) as [v|] eqn:L; [|discriminate]. intros [= <-].
-  destruct (taps_ok facts ref in_range _ _ T) as [K B]. apply members_ok in M as [zs [F Q]]; [|apply directory_of_ok; auto; intros k x e G; discriminate].
+  intros Es. unfold together. set (xs := map fst _). set (m := map snd _). destruct (taps facts xs) as [ts|] eqn:T;
+    [|discriminate].
+  destruct (members _ _ _ _) as [[ms f]|] eqn:M; [|discriminate]. destruct (least_of _ _ _) as [v|] eqn:L;
+    [|discriminate]. intros [= <-].
+  destruct (taps_ok facts ref in_range _ _ T) as [K B]. apply members_ok in M as [zs [F Q]];
+    [|apply directory_of_ok; auto; intros k x e G; discriminate].
   assert (I : inside (map (fun t => (lower t, upper t)) ts) (map ref xs)).
-  { rewrite <- K. clear - B. induction ts; simpl; constructor; [apply B; now left | apply IHts; intros; apply B; now right]. }
+  { rewrite <- K. clear - B. induction ts; simpl; constructor;
+      [apply B; now left | apply IHts; intros; apply B; now right]. }
   destruct (pieces_ok _ _ I) as [p [Ip P]]. pose proof (least_ok _ _ _ _ F _ _ L p Ip P) as V. rewrite dots_neg in V.
   unfold meaning in *; simpl. rewrite add_taps_meaning, weighed_dots, K, real_add, real_one, Q. lra.
 Qed.
 Theorem jumps_ok es gs : Forall (entry_ok ref) es ->
   forall k j s s', jumps facts es gs k = Some j -> j s = Some s' -> meaning ref s' <= meaning ref s.
 Proof.
-  intros E k j s s'. unfold jumps. destruct gs as [|h e o]; [discriminate|]. destruct (get k _) as [g|]; [|discriminate].
+  intros E k j s s'. unfold jumps. destruct gs as [|h e o]; [discriminate|]. destruct (get k _) as [g|];
+    [|discriminate].
   intros [= <-]. now apply (together_ok es).
 Qed.
 End Meaning.

@@ -1,7 +1,7 @@
 (** conv and conv_transpose of any rank, batch, groups, stride, dilation and padding: values, tangents, cotangents.
-    Tensors are functions of positions: x of batch :: channel :: cell, weights of output channel :: input channel of the group
-    :: tap, bias of [channel]. The batch is an axis that every position reads at its own place, channels are a grouped axis:
-    then a convolution gathers along one window. *)
+    Tensors are functions of positions: x of batch :: channel :: cell, weights of output channel :: input channel of the
+    group :: tap, bias of [channel]. The batch is an axis that every position reads at its own place, channels are a
+    grouped axis: then a convolution gathers along one window. *)
 From Coq Require Import ZArith List Bool Lia Ring.
 From Specgrad Require Import Numbers Relation Window Readers.
 Import ListNotations.
@@ -45,7 +45,8 @@ Definition conv_transpose_vjp_w x gy := conv_weight gy x.
 Definition conv_transpose_vjp_b gy := bias_cotangent (ins conv_window) gy.
 
 (** [C1] Every tap of a group's output channel reads an input channel of that group. *)
-Theorem grouped_reads o t : 1 <= groups -> (groups | cin) -> (groups | cout) -> 0 <= o < cout -> 0 <= t < cin / groups ->
+Theorem grouped_reads o t : 1 <= groups -> (groups | cin) -> (groups | cout) -> 0 <= o < cout ->
+  0 <= t < cin / groups ->
   reads (Grouped groups cin cout) o t = Some (o / (cout / groups) * (cin / groups) + t) /\
   0 <= o / (cout / groups) < groups.
 Proof.
@@ -61,7 +62,8 @@ Proof. unfold inner. rewrite <- sum_plus. apply sum_ext; intros; ring. Qed.
 Lemma inner_comm ps a b : inner ps a b = inner ps b a.
 Proof. apply sum_ext; intros; ring. Qed.
 
-Lemma weight_at_in o t : In o (outs conv_window) -> In t (taps conv_window) -> In (weight_at o t) (positions weight_shape).
+Lemma weight_at_in o t : In o (outs conv_window) -> In t (taps conv_window) ->
+  In (weight_at o t) (positions weight_shape).
 Proof.
   unfold outs, taps, conv_window, weight_shape. rewrite !in_positions. cbn [map]. intros O T.
   inversion_clear O as [|? ? ? ? _ O']. inversion_clear O' as [|? ? ? ? C _]. inversion_clear T as [|? ? ? ? _ T'].
@@ -71,7 +73,8 @@ Qed.
 Lemma bias_adjoint ps bias gy : (forall p, In p ps -> In (channel p) (positions [cout])) ->
   inner ps gy (fun p => bias (channel p)) = inner (positions [cout]) (bias_cotangent ps gy) bias.
 Proof.
-  intros H. unfold inner, bias_cotangent. rewrite <- (adjoint num ps [tt] same _ (fun _ _ => one num) (positions [cout])).
+  intros H. unfold inner, bias_cotangent. rewrite <-
+    (adjoint num ps [tt] same _ (fun _ _ => one num) (positions [cout])).
   - apply sum_ext; intros p _. unfold gather. simpl. ring.
   - apply same_spec.
   - intros p t i Hp _ [= <-]. auto.
@@ -79,14 +82,17 @@ Proof.
 Qed.
 
 Lemma weight_adjoint weights x gy :
-  inner (outs conv_window) gy (gather_along num conv_window (along weights) x) = inner (positions weight_shape) (conv_weight x gy) weights.
+  inner (outs conv_window) gy (gather_along num conv_window (along weights) x) =
+    inner (positions weight_shape) (conv_weight x gy) weights.
 Proof.
   unfold inner, conv_weight.
   rewrite <- (adjoint num (outs conv_window) (taps conv_window) same weight_reads (cell x) (positions weight_shape)).
-  - apply sum_ext; intros o _. f_equal. unfold gather_along, gather, weight_reads, cell, along. apply sum_ext; intros t _.
+  - apply sum_ext; intros o _. f_equal. unfold gather_along, gather, weight_reads, cell, along.
+    apply sum_ext; intros t _.
     destruct (reads_all conv_window o t); [ring | reflexivity].
   - apply same_spec.
-  - intros o t i Ho Ht. unfold weight_reads. destruct (reads_all _ _ _); [|discriminate]. intros [= <-]. now apply weight_at_in.
+  - intros o t i Ho Ht. unfold weight_reads. destruct (reads_all _ _ _); [|discriminate]. intros [= <-].
+    now apply weight_at_in.
   - apply positions_nodup.
 Qed.
 
@@ -122,7 +128,8 @@ Theorem conv_adjoint weights x dweights dbias dx gy :
   inner num (positions (weight_shape groups cin cout w)) (conv_vjp_w num batch groups cin cout w x gy) dweights [+]
   inner num (positions [cout]) (conv_vjp_b num batch groups cin cout w gy) dbias.
 Proof.
-  unfold conv_jvp. rewrite inner_plus, conv_transpose_adjoint_of_conv. unfold conv at 1. rewrite inner_plus, weight_adjoint.
+  unfold conv_jvp. rewrite inner_plus, conv_transpose_adjoint_of_conv. unfold conv at 1.
+  rewrite inner_plus, weight_adjoint.
   rewrite (bias_adjoint num cout) by apply channel_of_out. unfold conv_vjp_x, conv_vjp_w, conv_vjp_b. ring.
 Qed.
 
@@ -130,12 +137,15 @@ Qed.
 Theorem conv_transpose_adjoint weights x dweights dbias dx gy :
   inner num (ins W) gy (conv_transpose_jvp num batch groups cin cout w weights x dweights dbias dx) =
   inner num (outs W) (conv_transpose_vjp_x num batch groups cin cout w weights gy) dx [+]
-  inner num (positions (weight_shape groups cin cout w)) (conv_transpose_vjp_w num batch groups cin cout w x gy) dweights [+]
+  inner num (positions (weight_shape groups cin cout w)) (conv_transpose_vjp_w num batch groups cin cout w x gy)
+    dweights [+]
   inner num (positions [cin]) (conv_transpose_vjp_b num batch groups cin cout w gy) dbias.
 Proof.
-  unfold conv_transpose_jvp. rewrite inner_plus, inner_comm, <- conv_transpose_adjoint_of_conv. unfold conv_transpose at 1.
+  unfold conv_transpose_jvp. rewrite inner_plus, inner_comm, <- conv_transpose_adjoint_of_conv.
+  unfold conv_transpose at 1.
   rewrite inner_plus. rewrite (bias_adjoint num cin).
-  2: { intros p. unfold ins, conv_window. rewrite !in_positions. cbn [map]. intros O. inversion_clear O as [|? ? ? ? _ O'].
+  2: { intros p. unfold ins, conv_window. rewrite !in_positions. cbn [map]. intros O. inversion_clear O as
+    [|? ? ? ? _ O'].
        inversion_clear O' as [|? ? ? ? C _]. simpl. repeat constructor; apply C. }
   replace (inner num (ins W) gy (scatter_along num W (along dweights) x)) with
     (inner num (outs W) x (gather_along num W (along dweights) gy)).
@@ -152,8 +162,10 @@ Proof.
 Qed.
 (** Law 2: the tangent of conv is what changes to first order; the rest is a product of changes. *)
 Theorem conv_expansion weights bias x dweights dbias dx o :
-  conv num batch groups cin cout w (fun j => weights j [+] dweights j) (fun c => bias c [+] dbias c) (fun i => x i [+] dx i) o =
-  conv num batch groups cin cout w weights bias x o [+] conv_jvp num batch groups cin cout w weights x dweights dbias dx o
+  conv num batch groups cin cout w (fun j => weights j [+] dweights j) (fun c => bias c [+] dbias c)
+    (fun i => x i [+] dx i) o =
+  conv num batch groups cin cout w weights bias x o [+]
+    conv_jvp num batch groups cin cout w weights x dweights dbias dx o
   [+] conv num batch groups cin cout w dweights (nothing num) dx o.
 Proof. unfold conv_jvp, conv, along at 1, nothing. rewrite gather_plus. unfold along. ring. Qed.
 End Laws.

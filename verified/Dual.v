@@ -1,4 +1,10 @@
-(** Derivatives by dual numbers: values over pairs (value, change) are the values and their tangents. *)
+(** Derivatives by dual numbers: values over pairs (value, change) are the values and their tangents.
+
+    A dual number is a + b*d with d*d = 0. Dual numbers over a commutative ring are one again, so conv,
+    conv_transpose, avg_pool and max_pool, which are defined over any ring, can be computed over them. What comes out
+    is the value, and as coefficient of d the tangent: so a tangent is no formula of its own that could be wrong, but
+    what the forward map does to first order. For max_pool, where values alone are compared, that is a rule and no
+    derivative at a tie (MaxDerivative.v). Taken again, dual numbers over dual numbers give second derivatives. *)
 From Coq Require Import ZArith List Bool Ring Ring_theory Qcanon.
 From Specgrad Require Import Numbers Relation Window Readers Conv AvgPool MaxPool.
 Import ListNotations.
@@ -20,7 +26,8 @@ Proof.
     unfold dual_add, dual_mul, dual_sub, dual_opp; simpl; f_equal; ring.
 Qed.
 Definition dual : numbers (F * F) :=
-  {| zero := (zero num, zero num); one := (one num, zero num); add := dual_add; mul := dual_mul; sub := dual_sub; opp := dual_opp;
+  {| zero := (zero num, zero num); one := (one num, zero num); add := dual_add; mul := dual_mul; sub := dual_sub;
+    opp := dual_opp;
      div := fun p q => (div num (fst p) (fst q), zero num); laws := dual_laws |}.
 
 Definition both {A} (f df : A -> F) a := (f a, df a).
@@ -47,9 +54,11 @@ Variables (batch groups cin cout : Z) (w : list axis).
 (** Law 2: over dual numbers, the coefficient of conv is its tangent. *)
 Theorem conv_dual weights dweights bias dbias x dx o :
   conv dual batch groups cin cout w (both weights dweights) (both bias dbias) (both x dx) o =
-  (conv num batch groups cin cout w weights bias x o, conv_jvp num batch groups cin cout w weights x dweights dbias dx o).
+  (conv num batch groups cin cout w weights bias x o,
+    conv_jvp num batch groups cin cout w weights x dweights dbias dx o).
 Proof.
-  unfold conv, conv_jvp, conv, nothing. change (along (both weights dweights)) with (fun o t => (along weights o t, along dweights o t)).
+  unfold conv, conv_jvp, conv, nothing. change (along (both weights dweights))
+    with (fun o t => (along weights o t, along dweights o t)).
   rewrite gather_dual. unfold both, dual, dual_add. simpl. f_equal. ring.
 Qed.
 (** Law 2, of conv_transpose. *)
@@ -73,7 +82,8 @@ Proof.
 Qed.
 (** Law 2, of max_pool, where values alone are compared. *)
 Theorem max_pool_dual (less : F -> F -> bool) v x dx o :
-  max_pool dual (fun p q => less (fst p) (fst q)) v (both x dx) o = (max_pool num less v x o, max_pool_jvp num less v x dx o).
+  max_pool dual (fun p q => less (fst p) (fst q)) v (both x dx) o =
+    (max_pool num less v x o, max_pool_jvp num less v x dx o).
 Proof.
   unfold max_pool, max_pool_jvp, take.
   change (winner (fun p q => less (fst p) (fst q)) v (both x dx) o) with (winner less v x o).

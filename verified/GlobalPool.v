@@ -1,4 +1,10 @@
-(** Global pooling: one cell that reads everything; the tie rules of its maximum. *)
+(** Global pooling: one cell that reads everything; the tie rules of its maximum.
+
+    Global averages and maxima are adaptive windows with one cell, and `global_avg_is_adaptive` and
+    `global_max_is_adaptive` say so. The maximum has two more rules for ties, which frameworks differ in: "all", by
+    which each greatest cell receives the whole cotangent and the tangent is the sum of theirs, and "split", by which
+    they share it evenly and the tangent is their mean. Both pairs are adjoint. Neither is the derivative where cells
+    tie; with one greatest cell both are that of max_pool. *)
 From Coq Require Import ZArith List Bool Lia Ring.
 From Specgrad Require Import Numbers Relation Window Readers Sizes Conv AvgPool MaxPool.
 Import ListNotations.
@@ -33,7 +39,8 @@ Definition global_max_vjp rule x m (n : Z -> nat) (gy : Z -> F) i :=
 Lemma one_cell_reads t : Forall (fun n => 1 <= n) sizes -> In t (positions sizes) ->
   reads_all (map (fun n => Adaptive n 1) sizes) (map (fun _ => 0) sizes) t = Some t.
 Proof.
-  rewrite in_positions. intros S T. induction T as [|i n t rest I T IH]; [reflexivity|]. inversion_clear S as [|? ? N S'].
+  rewrite in_positions. intros S T. induction T as [|i n t rest I T IH]; [reflexivity|].
+  inversion_clear S as [|? ? N S'].
   cbn [map reads_all]. rewrite adaptive_reads by lia. unfold start, stop, ceil_div. rewrite Z.div_1_r, Z.div_1_r.
   replace (0 * n + i <? - - ((0 + 1) * n)) with true by (symmetry; apply Z.ltb_lt; lia). rewrite IH by exact S'.
   reflexivity.
@@ -46,10 +53,13 @@ Qed.
 Lemma one_cell_cells b : Forall (fun n => 1 <= n) sizes -> 0 <= b < lead ->
   cells (one_cell lead sizes) (cell_of b sizes) = all_cells sizes b.
 Proof.
-  intros S B. unfold cells, one_cell, cell_of, all_cells, taps. cbn [map kernel mapped positions range Z.to_nat Pos.to_nat].
-  rewrite map_map. change (map (fun x => kernel (Adaptive x 1)) sizes) with (map (fun x : Z => x) sizes). rewrite map_id.
+  intros S B. unfold cells, one_cell, cell_of, all_cells, taps.
+  cbn [map kernel mapped positions range Z.to_nat Pos.to_nat].
+  rewrite map_map. change (map (fun x => kernel (Adaptive x 1)) sizes) with (map (fun x : Z => x) sizes).
+  rewrite map_id.
   simpl. rewrite app_nil_r, flat_map_concat_map, map_map, <- flat_map_concat_map, mapped_reads by exact B.
-  assert (H : forall t, In t (positions sizes) -> reads_all (map (fun n => Adaptive n 1) sizes) (map (fun _ => 0) sizes) t = Some t)
+  assert (H : forall t, In t (positions sizes) -> reads_all (map (fun n => Adaptive n 1) sizes) (map (fun _ => 0) sizes)
+    t = Some t)
     by (intros; now apply one_cell_reads).
   induction (positions sizes) as [|t l IH]; [reflexivity|]. simpl. rewrite H by auto with datatypes. simpl.
   f_equal. apply IH. auto with datatypes.
@@ -74,7 +84,8 @@ Theorem global_max_adjoint rule x m dx gy :
   sum num (range lead) (fun b => mul num (gy b) (global_max_jvp rule x m dx b)) =
   inner num (positions (lead :: sizes)) (global_max_vjp rule x m (fun b => length (maximisers x (m b) b)) gy) dx.
 Proof.
-  unfold inner, global_max_vjp. rewrite <- (adjoint num _ _ same _ _ (positions (lead :: sizes))); [reflexivity | apply same_spec | | apply positions_nodup].
+  unfold inner, global_max_vjp. rewrite <- (adjoint num _ _ same _ _ (positions (lead :: sizes)));
+    [reflexivity | apply same_spec | | apply positions_nodup].
   intros b p i B P. unfold tie_reads. destruct (greatest _ _ _); [|discriminate]. intros [= <-]. now apply in_all.
 Qed.
 (** [first] "all": the tangent is the sum over the maximisers; "split": their mean. *)
@@ -92,9 +103,11 @@ Theorem global_max_cotangent rule x m n gy b p : In b (range lead) -> In p (posi
 Proof.
   intros B P. unfold global_max_vjp, scatter.
   set (f := fun q => match q with c :: r => match tie_reads x m c r with
-     | Some j => if same j (b :: p) then mul num (tie_weight rule (n c)) (gy c) else zero num | None => zero num end | [] => zero num end).
+     | Some j => if same j (b :: p) then mul num (tie_weight rule (n c)) (gy c) else zero num | None => zero num end
+       | [] => zero num end).
   transitivity (sum num (positions (lead :: sizes)) f); [now rewrite sum_positions|].
-  transitivity (sum num (positions (lead :: sizes)) (fun q => mul num (if same (b :: p) q then one num else zero num) (f q))).
+  transitivity (sum num (positions (lead :: sizes))
+    (fun q => mul num (if same (b :: p) q then one num else zero num) (f q))).
   - apply sum_ext; intros q _. destruct (same (b :: p) q) eqn:E; [ring|]. unfold f. destruct q as [|c r]; [ring|].
     unfold tie_reads. destruct (greatest _ _ _); [|ring]. destruct (same (c :: r) (b :: p)) eqn:G; [|ring].
     apply same_spec in G. rewrite (proj2 (same_spec (b :: p) (c :: r))) in E by now symmetry. discriminate.

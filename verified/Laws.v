@@ -1,4 +1,10 @@
-(** Laws of every window: linear, one sample at a time, adaptive where sizes divide. *)
+(** Laws of every window: linear, one sample at a time, adaptive where sizes divide.
+
+    They are what one tests an implementation by, since they need no second one. What is gathered or scattered is
+    additive and homogeneous in its values; so convolutions without bias and averages are linear. A batch is its
+    samples one by one: an output of sample b reads cells of sample b alone. And where the number of adaptive cells
+    divides the size, an adaptive window reads what the strided one with that kernel and stride reads, in the same
+    order, so that maxima agree in their ties too. *)
 From Coq Require Import ZArith List Bool Lia Ring.
 From Specgrad Require Import Numbers Relation Window Readers Sizes Conv AvgPool MaxPool GlobalPool.
 Import ListNotations.
@@ -10,13 +16,16 @@ Add Ring numbers_ring : (laws num).
 
 (** Law 3: what is gathered is additive and homogeneous; so are conv without bias, conv_transpose and avg_pool in x. *)
 Theorem gather_additive w weight x y o :
-  gather_along num w weight (fun i => add num (x i) (y i)) o = add num (gather_along num w weight x o) (gather_along num w weight y o).
-Proof. unfold gather_along, gather. rewrite <- sum_plus. apply sum_ext; intros t _. destruct (reads_all w o t); ring. Qed.
+  gather_along num w weight (fun i => add num (x i) (y i)) o =
+    add num (gather_along num w weight x o) (gather_along num w weight y o).
+Proof. unfold gather_along, gather. rewrite <- sum_plus. apply sum_ext; intros t _. destruct (reads_all w o t); ring.
+Qed.
 Theorem gather_homogeneous w weight c x o :
   gather_along num w weight (fun i => mul num c (x i)) o = mul num c (gather_along num w weight x o).
 Proof. unfold gather_along, gather. rewrite sum_mul_l. apply sum_ext; intros t _. destruct (reads_all w o t); ring. Qed.
 Theorem scatter_additive w weight x y i :
-  scatter_along num w weight (fun o => add num (x o) (y o)) i = add num (scatter_along num w weight x i) (scatter_along num w weight y i).
+  scatter_along num w weight (fun o => add num (x o) (y o)) i =
+    add num (scatter_along num w weight x i) (scatter_along num w weight y i).
 Proof.
   rewrite !scatter_along_scatter. unfold scatter. rewrite <- sum_plus. apply sum_ext; intros o _. rewrite <- sum_plus.
   apply sum_ext; intros t _. destruct (reads_all w o t) as [j|]; [destruct (same j i)|]; ring.
@@ -42,7 +51,8 @@ Qed.
 End Laws.
 
 (** The cells that one axis reads. *)
-Definition axis_cells a o := flat_map (fun t => match reads a o t with Some i => [i] | None => [] end) (range (kernel a)).
+Definition axis_cells a o := flat_map (fun t => match reads a o t with Some i => [i] | None => [] end)
+  (range (kernel a)).
 Lemma flat_map_map {A B C} (f : A -> B) (g : B -> list C) l : flat_map g (map f l) = flat_map (fun a => g (f a)) l.
 Proof. induction l; simpl; congruence. Qed.
 Lemma flat_map_flat_map {A B C} (f : A -> list B) (g : B -> list C) l :
@@ -58,32 +68,41 @@ Proof.
   - induction (positions (map kernel w)); simpl; congruence.
 Qed.
 
-Lemma axis_cells_divide k m o : 1 <= k -> 0 <= o < m -> axis_cells (Adaptive (m * k) m) o = axis_cells (Strided (m * k) k k 1 0 0 m) o.
+Lemma axis_cells_divide k m o : 1 <= k -> 0 <= o < m ->
+  axis_cells (Adaptive (m * k) m) o = axis_cells (Strided (m * k) k k 1 0 0 m) o.
 Proof.
   intros K O. unfold axis_cells. cbn [kernel]. unfold range.
-  replace (Z.to_nat (m * k)) with (Z.to_nat k + Z.to_nat (m * k - k))%nat by nia. rewrite seq_app, map_app, flat_map_app.
-  assert (S : start (m * k) m o = k * o) by (unfold start; rewrite (Z.mul_comm m k), Z.mul_assoc, Z.div_mul by lia; ring).
+  replace (Z.to_nat (m * k)) with (Z.to_nat k + Z.to_nat (m * k - k))%nat by nia.
+  rewrite seq_app, map_app, flat_map_app.
+  assert (S : start (m * k) m o = k * o) by (unfold start; rewrite (Z.mul_comm m k), Z.mul_assoc, Z.div_mul by lia;
+    ring).
   assert (E : stop (m * k) m o = k * (o + 1)).
-  { unfold stop, ceil_div. replace (- ((o + 1) * (m * k))) with (- ((o + 1) * k) * m) by ring. rewrite Z.div_mul by lia. ring. }
+  { unfold stop, ceil_div. replace (- ((o + 1) * (m * k)))
+      with (- ((o + 1) * k) * m) by ring. rewrite Z.div_mul by lia. ring. }
   assert (A : forall t, 0 <= t -> reads (Adaptive (m * k) m) o t = if t <? k then Some (k * o + t) else None).
   { intros t T. rewrite adaptive_reads by nia. rewrite S, E. 
-    destruct (t <? k) eqn:H; [apply Z.ltb_lt in H; rewrite (proj2 (Z.ltb_lt _ _)) by lia | apply Z.ltb_ge in H; rewrite (proj2 (Z.ltb_ge _ _)) by lia]; reflexivity. }
+    destruct (t <? k) eqn:H; [apply Z.ltb_lt in H; rewrite (proj2 (Z.ltb_lt _ _)) by lia | apply Z.ltb_ge in H;
+      rewrite (proj2 (Z.ltb_ge _ _)) by lia]; reflexivity. }
   rewrite !flat_map_map. 
   match goal with |- ?l ++ ?r = ?q => assert (R : r = []) end.
-  { assert (G : forall n l, (Z.to_nat k <= n)%nat -> flat_map (fun a => match reads (Adaptive (m * k) m) o (Z.of_nat a) with Some i => [i] | None => [] end) (seq n l) = []).
+  { assert (G : forall n l, (Z.to_nat k <= n)%nat ->
+      flat_map (fun a => match reads (Adaptive (m * k) m) o (Z.of_nat a) with Some i => [i] | None => [] end) (seq n l)
+      = []).
     { intros n l. revert n. induction l as [|l IH]; intros n N; [reflexivity|]. simpl. rewrite A by lia.
       rewrite (proj2 (Z.ltb_ge _ _)) by lia. apply IH. lia. }
     apply G. lia. }
-  rewrite R, app_nil_r, !flat_map_concat_map. f_equal. apply map_ext_in. intros t T. apply in_seq in T. rewrite A by lia.
+  rewrite R, app_nil_r, !flat_map_concat_map. f_equal. apply map_ext_in. intros t T. apply in_seq in T.
+  rewrite A by lia.
   rewrite (proj2 (Z.ltb_lt _ _)) by lia. unfold reads, place, size.
   replace (k * o + 1 * Z.of_nat t - 0) with (k * o + Z.of_nat t) by ring.
   replace (within 0 (m * k) (k * o + Z.of_nat t)) with true by (symmetry; apply within_spec; nia). reflexivity.
 Qed.
 
-(** Law 5: where the numbers of cells divide the sizes, adaptive windows read what strided ones read, in the same order; so
-    means over the taps inside, maxima and winners are the same. *)
+(** Law 5: where the numbers of cells divide the sizes, adaptive windows read what strided ones read, in the same order;
+   so means over the taps inside, maxima and winners are the same. *)
 Definition adaptive_axes (l : list (Z * Z)) := map (fun km => Adaptive (snd km * fst km) (snd km)) l.
-Definition dividing_axes (l : list (Z * Z)) := map (fun km => Strided (snd km * fst km) (fst km) (fst km) 1 0 0 (snd km)) l.
+Definition dividing_axes (l : list (Z * Z)) := map
+  (fun km => Strided (snd km * fst km) (fst km) (fst km) 1 0 0 (snd km)) l.
 Theorem adaptive_is_strided l o : Forall (fun km => 1 <= fst km) l -> In o (outs (adaptive_axes l)) ->
   cells (adaptive_axes l) o = cells (dividing_axes l) o.
 Proof.

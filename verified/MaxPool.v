@@ -1,4 +1,11 @@
-(** max_pool over any window: its winner, its value, its tangent and cotangent (take and put). *)
+(** max_pool over any window: its winner, its value, its tangent and cotangent (take and put).
+
+    The winner is the first of the greatest taps inside: a later tap wins only if it is greater. The value, the
+    tangent and the cotangent all follow the same winner, so they are adjoint with ties too, whatever a tie decides
+    (`take_put_adjoint` holds for any winners). Padded taps take no part. A window without a tap inside has no
+    winner: its value is 0, and so is its tangent, and it passes nothing back. The order is any weak order: of
+    rationals, of reals, or of dual numbers that compare their values alone. Where the tangent is the derivative, and
+    where it is none, stands in MaxDerivative.v. *)
 From Coq Require Import ZArith List Bool Lia Ring.
 From Specgrad Require Import Numbers Relation Window Readers Conv AvgPool.
 Import ListNotations.
@@ -21,7 +28,8 @@ Definition is_first l i := exists before after, l = before ++ i :: after /\
 Lemma first_winner_none l : first_winner l = None <-> l = [].
 Proof.
   unfold first_winner. destruct l as [|i l] using rev_ind; [easy|]. rewrite fold_left_app. simpl.
-  split; [|intros H; now apply app_eq_nil in H]. destruct (fold_left choose l None); simpl; [|discriminate]. now destruct (less _ _).
+  split; [|intros H; now apply app_eq_nil in H]. destruct (fold_left choose l None); simpl; [|discriminate].
+  now destruct (less _ _).
 Qed.
 Lemma first_winner_first l i : weak_order less -> first_winner l = Some i -> is_first l i.
 Proof.
@@ -29,7 +37,8 @@ Proof.
   unfold first_winner. rewrite fold_left_app. fold (first_winner l). simpl.
   destruct (first_winner l) as [j|] eqn:E; simpl.
   - destruct (IH j eq_refl) as (b & c & -> & B & C). destruct (less (x j) (x a)) eqn:L; intros [= <-].
-    + exists (b ++ j :: c), []. repeat split; [|easy]. intros k. rewrite in_app_iff. simpl. intros [H | [<- | H]]; [eauto | exact L |].
+    + exists (b ++ j :: c), []. repeat split; [|easy]. intros k. rewrite in_app_iff. simpl. intros [H | [<- | H]];
+        [eauto | exact L |].
       destruct (less (x k) (x a)) eqn:K; [reflexivity|]. rewrite (N _ _ _ (C k H) K) in L. discriminate.
     + exists b, (c ++ [a]). rewrite <- app_assoc. repeat split; [exact B|]. intros k. rewrite in_app_iff. 
       intros [H | [<- | []]]; auto.
@@ -52,7 +61,8 @@ Add Ring numbers_ring : (laws num).
 
 Definition winner w x o := first_winner less x (cells w o).
 (** Tangent and value read at a given winner; 0 where there is none. The cotangent is added there. *)
-Definition take (win : list Z -> option (list Z)) (x : list Z -> F) o := match win o with Some i => x i | None => zero num end.
+Definition take (win : list Z -> option (list Z)) (x : list Z -> F) o := match win o with Some i => x i
+  | None => zero num end.
 Definition put (ps : list (list Z)) (win : list Z -> option (list Z)) gy :=
   scatter num ps [tt] same (fun o _ => win o) (fun _ _ => one num) gy.
 Definition max_pool w x o := take (winner w x) x o.

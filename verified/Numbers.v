@@ -1,5 +1,11 @@
-(** The numbers that a theorem is about: any commutative ring, with a division of which nothing is asked.
-    The rationals (Qc: fractions in lowest terms) and the reals are two of them. *)
+(** The numbers that a theorem is about: any commutative ring, with a division of which nothing is asked. The
+    rationals (Qc: fractions in lowest terms) and the reals are two of them, and dual numbers (Dual.v) a third.
+
+    So what is proven of windows, convolutions and their cotangents is proven once, for exact arithmetic over
+    rationals, which is what the Python specification computes in, and for the reals, which is what users mean. It
+    says nothing of floats: they are no ring. Sums are over lists, because a window is a list of taps; the lemmas
+    here are all that is used of sums: equal terms, sums of sums, a factor taken out, and two sums swapped, which is
+    what makes a gather and a scatter adjoint. *)
 From Coq Require Import ZArith List Ring_theory Ring Qcanon Reals.
 Import ListNotations.
 

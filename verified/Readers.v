@@ -1,4 +1,10 @@
-(** Row-major order, and the relation of a window read backwards, axis by axis: what conv_transpose and every cotangent run on. *)
+(** Row-major order of positions, and the relation of a window read backwards.
+
+    A scatter that walks over all outputs and taps for each input cell would be right and slow. Here it is read axis
+    by axis, as the program does it: for each axis the outputs and taps that read index i, then the axes that are
+    left. `scatter_along_scatter` says that this is the same sum, and `window_adjoint` is the law of Relation.v for
+    it, of any window, any rank and any weights. `ravel` is the number of a position in row-major order, which the
+    extracted reference program uses to print tensors, and the positions are each listed once. *)
 From Coq Require Import ZArith List Bool Lia Ring FinFun.
 From Specgrad Require Import Numbers Relation Window.
 Import ListNotations.
@@ -32,7 +38,8 @@ Qed.
 Lemma positions_nodup shape : NoDup (positions shape).
 Proof.
   induction shape as [|n rest IH]; simpl; [repeat constructor; easy|].
-  pose proof (range_nodup n) as D. induction (range n) as [|i l IHl]; simpl; [constructor|]. inversion_clear D as [|? ? N D'].
+  pose proof (range_nodup n) as D. induction (range n) as [|i l IHl]; simpl; [constructor|].
+  inversion_clear D as [|? ? N D'].
   apply nodup_app; [apply Injective_map_NoDup; [intros a b [=]; auto | exact IH] | auto |].
   intros p Hp Hq. apply in_map_iff in Hp. destruct Hp as (q & <- & _). apply in_flat_map in Hq.
   destruct Hq as (j & Hj & Hq). apply in_map_iff in Hq. destruct Hq as (? & [= -> _] & _). contradiction.
@@ -40,7 +47,8 @@ Qed.
 
 Lemma length_range n : length (range n) = Z.to_nat n.
 Proof. unfold range. now rewrite map_length, seq_length. Qed.
-Lemma length_positions shape : Forall (fun n => 0 <= n) shape -> Z.of_nat (length (positions shape)) = fold_right Z.mul 1 shape.
+Lemma length_positions shape : Forall (fun n => 0 <= n) shape ->
+  Z.of_nat (length (positions shape)) = fold_right Z.mul 1 shape.
 Proof.
   induction 1 as [|n rest N R IH]; [reflexivity|]. simpl. rewrite <- IH.
   rewrite <- (Z2Nat.id n) at 2 by exact N. rewrite <- length_range. clear IH R N.
@@ -61,9 +69,11 @@ Proof.
   rewrite seq_app, map_app, flat_map_app, nth_error_app2.
   all: assert (E : forall a b, length (flat_map (fun i => map (cons i) (positions rest)) (map Z.of_nat (seq a b)))
     = (b * length (positions rest))%nat) by
-    (intros a b; revert a; induction b as [|b IHb]; intros a; simpl; [reflexivity | rewrite app_length, map_length, IHb; lia]).
+    (intros a b; revert a; induction b as [|b IHb]; intros a; simpl;
+      [reflexivity | rewrite app_length, map_length, IHb; lia]).
   - rewrite E. simpl. rewrite nth_error_app1 by (rewrite map_length; lia).
-    replace (Z.to_nat _ - _)%nat with (Z.to_nat (ravel rest p)) by nia. rewrite Z2Nat.id by lia. now apply map_nth_error.
+    replace (Z.to_nat _ - _)%nat with (Z.to_nat (ravel rest p)) by nia. rewrite Z2Nat.id by lia.
+    now apply map_nth_error.
   - rewrite E. nia.
 Qed.
 
@@ -86,9 +96,11 @@ Fixpoint readers (w : list axis) (i : list Z) (f : list Z -> list Z -> F) : F :=
   end.
 
 Definition gather_along w weight x o := gather num (taps w) (reads_all w) weight x o.
-Definition scatter_along w (weight : list Z -> list Z -> F) gy i := readers w i (fun o t => mul num (weight o t) (gy o)).
+Definition scatter_along w (weight : list Z -> list Z -> F) gy i :=
+  readers w i (fun o t => mul num (weight o t) (gy o)).
 
-Lemma sum_positions n rest f : sum (positions (n :: rest)) f = sum (range n) (fun i => sum (positions rest) (fun p => f (i :: p))).
+Lemma sum_positions n rest f : sum (positions (n :: rest)) f =
+  sum (range n) (fun i => sum (positions rest) (fun p => f (i :: p))).
 Proof. simpl. rewrite sum_flat_map. apply sum_ext; intros i _. now rewrite sum_map. Qed.
 
 Lemma readers_all w i f : readers w i f = sum (outs w) (fun o => sum (taps w) (fun t =>
@@ -101,7 +113,8 @@ Proof.
       apply sum_zeros; intros t _. apply sum_zeros; intros ts _. simpl.
       destruct (reads a o t); [|reflexivity]. now destruct (reads_all w os ts).
     + apply sum_ext; intros o _. 
-      transitivity (sum (range (kernel a)) (fun t => sum (positions (map out w)) (fun os => sum (positions (map kernel w)) (fun ts =>
+      transitivity (sum (range (kernel a)) (fun t =>
+        sum (positions (map out w)) (fun os => sum (positions (map kernel w)) (fun ts =>
         match reads_all (a :: w) (o :: os) (t :: ts) with
         | Some j => if same j (i :: is) then f (o :: os) (t :: ts) else zero | None => zero end)))).
       2: { rewrite sum_swap. apply sum_ext; intros os _. now rewrite sum_positions. }
@@ -121,7 +134,8 @@ Proof. apply readers_all. Qed.
 
 (** Law 1, of any window and any weights: <gy, gather x> = <scatter gy, x>. *)
 Theorem window_adjoint w weight x gy :
-  sum (outs w) (fun o => mul num (gy o) (gather_along w weight x o)) = sum (ins w) (fun i => mul num (scatter_along w weight gy i) (x i)).
+  sum (outs w) (fun o => mul num (gy o) (gather_along w weight x o)) =
+    sum (ins w) (fun i => mul num (scatter_along w weight gy i) (x i)).
 Proof.
   unfold gather_along. rewrite (adjoint num _ _ same (reads_all w) weight (ins w)).
   - apply sum_ext; intros i _. now rewrite scatter_along_scatter.

@@ -1,5 +1,12 @@
 (** Gather and scatter along any finite relation are adjoint. Every operator with windows is an instance: only the
-    relation and its weights change. *)
+    relation and its weights change.
+
+    gather(x)(o) is the sum over taps t of weight(o, t) * x(reads(o, t)), without the taps that read nothing.
+    scatter(gy)(i) is the sum over all outputs and taps that read i of weight(o, t) * gy(o). Then <gy, gather x> =
+    <scatter gy, x>: the sum over outputs, taps and inputs, in two orders. That is what a cotangent has to be, and
+    the theorem asks no more than that the inputs are listed once and hold all that is read: no shape, no order of
+    axes, no stride. Weights may depend on the output, as an average's divisor does, or on the values themselves, as
+    those of a smooth maximum do. *)
 From Coq Require Import List Ring.
 From Specgrad Require Import Numbers.
 Import ListNotations.

@@ -1,7 +1,11 @@
 (* A node by itself: a sum of products of numbers that are read as they are.
 
-   What an operation loses is not multiplied afterwards, so underflow costs at most `lost` per operation, whatever the
-   factors are; and no partial result is larger than the sum of absolute values, up to rounding. *)
+   What an operation loses is not multiplied afterwards, so underflow costs at most `lost` per operation, whatever
+   the factors are; and no partial result is larger than the sum of absolute values, up to rounding. That is sharper
+   than what holds of a region (RoundingRegion.v), where a product may be multiplied again, and a loss with it.
+   `alone` says which trees these are: products of two leaves, added up in any order, with or without fused
+   multiply-adds, perhaps divided by a number from 1 on, or times its reciprocal, as an average is. The numbers are
+   taken as they are read: what flushing makes of an input is known before. *)
 From Coq Require Import Reals Psatz Lia.
 From Specgrad Require Import RoundingTree RoundingSums.
 Open Scope R_scope.

@@ -1,7 +1,11 @@
 (* The same of IEEE binary32 numbers themselves: infinities, NaN and signed zeros included.
 
-   A program of binary32 operations whose tree has `largest` below 2^128 never meets an infinity or a NaN, and what it
-   computes is an execution of its tree: so every theorem about `computed` holds of it. *)
+   A program of binary32 operations whose tree has `largest` below 2^128 never meets an infinity or a NaN, and what
+   it computes is an execution of its tree: so every theorem about `computed` holds of it. Programs are written with
+   Flocq's Bplus, Bminus, Bmult, Bdiv and Bfma, to nearest with ties to even, from finite numbers; `tree_of` forgets
+   the format. This joins the two worlds: the other files speak of real numbers with roundings, because these can be
+   added in any order and bounded; a machine computes with 32 bits. One sum of products is covered here, a whole network
+   in CheckBinary.v. *)
 From Coq Require Import Reals Psatz Lia ZArith Bool.
 From Flocq Require Import Core BinarySingleNaN.
 From Specgrad Require Import RoundingTree RoundingRegion RoundingFormat RoundingFloat32.

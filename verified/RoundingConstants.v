@@ -1,7 +1,10 @@
 (* Constants that a runtime computes while it loads, such as gamma/sqrt(var + eps): specgrad.proof.exact.node_ranges.
 
-   `formed k v x`: x is v times a factor between (1 + u)^-k and (1 + u)^k. Each rounding counts as one, in a numerator
-   and in a denominator, because numbers to nearest are within u/(1 + u). *)
+   `formed k v x`: x is v times a factor between (1 + u)^-k and (1 + u)^k. Each rounding counts as one, in a
+   numerator and in a denominator, because numbers to nearest are within u/(1 + u). So counts add up: a product or a
+   quotient of constants with j and k roundings has j + k, a sum of one sign the greater of both, a root no more than
+   what it is taken of, and one more operation one more. A sum in which numbers cancel is no such constant. A
+   function with a declared error of k units counts as k + 1. *)
 From Coq Require Import Reals Psatz Lia.
 From Flocq Require Import Core.
 From Specgrad Require Import RoundingTree.
@@ -49,7 +52,8 @@ Proof.
   set (n := max j k) in *. destruct Ha as [f [[F1 F2] ->]], Hb as [g [[G1 G2] ->]].
   destruct (Req_dec (a + b) 0) as [Z | Z].
   - assert (b = - a) as -> by lra. destruct (Req_dec a 0) as [-> | N].
-    2: { exfalso. pose proof (Rsqr_pos_lt a N) as S. unfold Rsqr in S. replace (a * - a) with (- (a * a)) in Hs by ring. lra. }
+    2: { exfalso. pose proof (Rsqr_pos_lt a N) as S. unfold Rsqr in S. replace (a * - a) with (- (a * a)) in
+      Hs by ring. lra. }
     exists 1. pose proof (one_le_pow u u_nonneg n). split; [|ring].
     split; [|assumption]. apply Rle_trans with (/ 1); [apply Rinv_le_contravar; lra | lra].
   - exists ((a * f + b * g) / (a + b)). split; [|field; exact Z].
@@ -94,7 +98,8 @@ Proof.
   { apply Rmult_le_reg_r with (Rabs v); [now apply Rabs_pos_lt|]. rewrite <- Rabs_mult.
     unfold f. replace ((x / v - 1) * v) with (x - v) by (field; exact Hv). exact Hx. }
   apply Rabs_le_inv in Hf. assert (Bern : 1 + (INR k + 1) * u <= (1 + u) ^ S k).
-  { clear - u_nonneg. induction k; [simpl; lra|]. rewrite S_INR. change ((1 + u) ^ S (S k)) with ((1 + u) * (1 + u) ^ S k).
+  { clear - u_nonneg. induction k; [simpl; lra|]. rewrite S_INR. change ((1 + u) ^ S (S k))
+      with ((1 + u) * (1 + u) ^ S k).
     pose proof (pos_INR k). assert (0 <= (INR k + 1) * u) by (apply Rmult_le_pos; lra). nra. }
   exists (f / (1 + c)). split; [|unfold f; field; split; [exact Hv | lra]].
   set (g := (1 + u) ^ S k) in *. assert (Hg : 0 < g) by (pose proof (pos (S k)); assumption). split.

@@ -1,7 +1,10 @@
 (* The formulas of specgrad.rounding and of the checker of certificates, for binary32: u = 2^-24, t = 2^-126.
 
    An execution's operations are those of RoundingFormat.v: to nearest with ties broken in any way, results kept in
-   wider formats or stored, subnormal numbers kept or flushed. *)
+   wider formats or stored, subnormal numbers kept or flushed. The theorems of the files before have growth(n, u) =
+   (1 + u)^n - 1; here are the numbers that programs compute in its place, gamma and a slack of 2^-40, and that these
+   are not smaller. Then the bounds of a region, of a node by itself, and against overflow, each as the code has it,
+   named in verified/rounding.md, with u for rounding to nearest and 2u for rounding either way. *)
 From Coq Require Import Reals Psatz Lia ZArith List Permutation.
 From Flocq Require Import Core.
 From Specgrad Require Import RoundingTree RoundingRegion RoundingFormat RoundingSums RoundingAlone.
@@ -84,13 +87,16 @@ Qed.
 
 (* --- regions ------------------------------------------------------------------------------------------------------ *)
 
-(* specgrad.rounding.linear, `rounded` with `underflow_loss`: growth(R, u)*size + (2*R + 1)*tiny*most*(1 + u)^R, times slack. *)
+(* specgrad.rounding.linear, `rounded` with `underflow_loss`: growth(R, u)*size + (2*R + 1)*tiny*most*(1 + u)^R, times
+   slack. *)
 Theorem float32_region n c y : executed u32 tiny32 operation32 n c y -> INR (2 * n + 1) * tiny32 <= / 2 ^ 41 ->
-  Rabs (y - cell_exact c) <= growth n u32 * cell_size c + slack * (INR (2 * n + 1) * tiny32 * cell_most c * (1 + u32) ^ n).
+  Rabs (y - cell_exact c) <= growth n u32 * cell_size c +
+    slack * (INR (2 * n + 1) * tiny32 * cell_most c * (1 + u32) ^ n).
 Proof.
   intros E Hn. pose proof u32_range as [Hu _]. pose proof tiny32_range as [Ht _].
   eapply Rle_trans; [apply (fused u32 tiny32 Hu tiny32_range operation32 operation32_near n c y E)|].
-  apply Rplus_le_compat_l. replace (slack * _) with (slack * (INR (2 * n + 1) * tiny32) * cell_most c * (1 + u32) ^ n) by ring.
+  apply Rplus_le_compat_l. replace (slack * _) with (slack * (INR (2 * n + 1) * tiny32) * cell_most c * (1 + u32) ^ n)
+    by ring.
   destruct E as [t [_ [E _]]]. apply expands_equal in E as [_ [_ <-]]. pose proof (most_ge_1 t).
   pose proof (one_le_pow u32 Hu n). repeat apply Rmult_le_compat_r; try lra. now apply growth_linear.
 Qed.
@@ -103,14 +109,16 @@ Theorem certificate_region u (op : R -> R -> Prop) n c y :
 Proof.
   intros Hu Hop E Hn Hc. pose proof tiny32_range as [Ht _].
   eapply Rle_trans; [apply (fused u tiny32 Hu tiny32_range op Hop n c y E)|].
-  destruct E as [t [_ [E _]]]. apply expands_equal in E as [_ [<- <-]]. pose proof (most_ge_1 t). pose proof (size_nonneg t).
+  destruct E as [t [_ [E _]]]. apply expands_equal in E as [_ [<- <-]]. pose proof (most_ge_1 t).
+  pose proof (size_nonneg t).
   apply Rplus_le_compat.
   - apply Rmult_le_compat_r; [assumption | apply growth_le_gamma; lra].
   - pose proof (growth_linear _ _ Ht Hc) as Hg. pose proof (pow_le_sqrt3 n u Hu Hn) as Hp.
     pose proof (one_le_pow u Hu n). pose proof (growth_nonneg tiny32 Ht (2 * n + 1)).
     set (s := INR (2 * n + 1) * tiny32) in *.
     assert (Hk : slack <= 8 / 7).
-    { unfold slack. assert (/ 2 ^ 40 <= / 2 ^ 3) by (apply Rinv_le_contravar; [apply pow_lt; lra | apply Rle_pow; [lra | lia]]).
+    { unfold slack. assert (/ 2 ^ 40 <= / 2 ^ 3) by
+        (apply Rinv_le_contravar; [apply pow_lt; lra | apply Rle_pow; [lra | lia]]).
       replace (/ 2 ^ 3) with (/ 8) in * by (f_equal; ring). lra. }
     assert (Hs : 0 <= s) by (apply Rmult_le_pos; auto using pos_INR).
     replace (2 * INR (2 * n + 1) * tiny32 * most t) with (8 / 7 * s * most t * (7 / 4)) by (unfold s; field).
@@ -126,13 +134,14 @@ Theorem certificate_no_overflow u (op : R -> R -> Prop) n c y b :
 Proof.
   intros Hu Hop E Hn Hb. apply fused_no_overflow; auto using tiny32_range.
   eapply Rle_trans; [|exact Hb]. destruct E as [t [_ [E _]]]. apply expands_equal in E as [_ [_ <-]].
-  apply Rmult_le_compat_l; [pose proof (most_ge_1 t); lra|]. pose proof (growth_le_gamma n u Hu Hn). unfold growth in *. lra.
+  apply Rmult_le_compat_l; [pose proof (most_ge_1 t); lra|]. pose proof (growth_le_gamma n u Hu Hn). unfold growth in *.
+  lra.
 Qed.
 
 (* --- sums in any order: conv, conv_transpose, linear -------------------------------------------------------------- *)
 
 (* The terms of a sum in the order of a tree: products w*x, and additive terms. *)
-Inductive dot : cell -> tree -> Prop :=
+Inductive dot : expansion -> tree -> Prop :=
   | dot_product w x : dot [[Times w; Times x]] (Mul (Leaf w) (Leaf x))
   | dot_term b : dot [[Times b]] (Leaf b)
   | dot_add c d s t : dot c s -> dot d t -> dot (c ++ d) (Add s t)
@@ -190,14 +199,16 @@ Qed.
 End AnyOrder.
 
 (* `underflow` of specgrad.rounding.linear: (n + 1)*2*lost*(1 + u)^n, lost = tiny where numbers may be flushed. *)
-Lemma lossy_sum (op : R -> R -> Prop) u lost c c' t y : 0 <= u -> 0 <= lost -> (forall x z, op x z -> near u lost x z) ->
+Lemma lossy_sum (op : R -> R -> Prop) u lost c c' t y : 0 <= u -> 0 <= lost ->
+  (forall x z, op x z -> near u lost x z) ->
   dot c' t -> Permutation c' c -> computed u 0 op t y ->
   Rabs (y - cell_exact c) <= growth (length c) u * cell_size c + INR (length c + 1) * (2 * lost) * (1 + u) ^ length c.
 Proof.
   intros Hu Hl Hop D P C. eapply Rle_trans; [apply (any_order op u lost Hu Hl Hop c c' t y D P C)|].
   apply Rplus_le_compat_l. apply Rmult_le_compat_r; [pose proof (one_le_pow u Hu (length c)); lra|].
   rewrite <- Rmult_assoc. apply Rmult_le_compat_r; [assumption|].
-  replace (INR (length c + 1) * 2) with (INR (2 * (length c + 1))) by (rewrite mult_INR; simpl; ring). apply le_INR. lia.
+  replace (INR (length c + 1) * 2) with (INR (2 * (length c + 1))) by (rewrite mult_INR; simpl; ring). apply le_INR.
+  lia.
 Qed.
 
 Theorem float32_sum c c' t y : dot c' t -> Permutation c' c -> computed u32 0 operation32 t y ->
@@ -232,6 +243,7 @@ Proof.
   assert (INR (2 * length c - 1) <= 2 * INR (length c)).
   { replace (2 * INR (length c)) with (INR (2 * length c)) by (rewrite mult_INR; simpl; ring). apply le_INR. lia. }
   pose proof (pos_INR (length c)). pose proof (pos_INR (2 * length c - 1)).
-  replace (INR (2 * length c - 1) * (/ 2 * smallest32 * (1 + u32))) with (INR (2 * length c - 1) * (1 + u32) / 2 * smallest32) by field.
+  replace (INR (2 * length c - 1) * (/ 2 * smallest32 * (1 + u32)))
+    with (INR (2 * length c - 1) * (1 + u32) / 2 * smallest32) by field.
   apply Rmult_le_compat_r; [lra|]. nra.
 Qed.

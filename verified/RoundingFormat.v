@@ -1,7 +1,11 @@
 (* One operation: what IEEE arithmetic, flushing and wider accumulators make of an exact result is `near` it.
 
    A format has `prec` significant bits and subnormal numbers down to 2^emin: FLT(emin, prec) of Flocq. binary32 is
-   FLT(-149, 24), so u = 2^-24, tiny = 2^-126 and smallest = 2^-149. Ties may be broken in any way. *)
+   FLT(-149, 24), so u = 2^-24, tiny = 2^-126 and smallest = 2^-149. Ties may be broken in any way. `operation` is
+   everything that a runtime may do with one result: round it in the format or a wider one, compute it with more than
+   twice the bits and store it, flush it where it is subnormal, before rounding or after. `operation_near` says that
+   all of these are `near`, with a loss of t where flushing is allowed and of half the smallest number, a little more
+   where it is rounded twice, where it is not; rounded either way, with twice the unit. *)
 From Coq Require Import Reals Psatz Lia ZArith.
 From Flocq Require Import Core Relative.
 From Specgrad Require Import RoundingTree.
@@ -82,9 +86,11 @@ Lemma tiny_in_wider : generic_format radix2 (FLT_exp emin' prec') (tiny emin pre
 Proof. apply generic_format_FLT_bpow; [exact pos' | lia]. Qed.
 
 Lemma nearest_le x : Rabs x <= tiny emin prec -> Rabs (nearest emin' prec' choice x) <= tiny emin prec.
-Proof. intros. apply abs_round_le_generic; [apply FLT_exp_valid; exact pos' | apply valid_rnd_N | apply tiny_in_wider | assumption]. Qed.
+Proof. intros. apply abs_round_le_generic; [apply FLT_exp_valid; exact pos' | apply valid_rnd_N | apply tiny_in_wider
+  | assumption]. Qed.
 Lemma nearest_ge x : tiny emin prec <= Rabs x -> tiny emin prec <= Rabs (nearest emin' prec' choice x).
-Proof. intros. apply abs_round_ge_generic; [apply FLT_exp_valid; exact pos' | apply valid_rnd_N | apply tiny_in_wider | assumption]. Qed.
+Proof. intros. apply abs_round_ge_generic; [apply FLT_exp_valid; exact pos' | apply valid_rnd_N | apply tiny_in_wider
+  | assumption]. Qed.
 
 (* The sharp relative error of normal results. *)
 Lemma nearest_relative x : tiny emin prec <= Rabs x ->
@@ -142,7 +148,8 @@ Proof.
     eapply Rle_trans; [apply Rabs_triang|]. rewrite Rabs_mult.
     assert (Rabs (1 + d) <= 1 + u / (1 + u)) by (eapply Rle_trans; [apply Rabs_triang|]; rewrite Rabs_R1; lra).
     pose proof (sharp_le prec') as S'. fold u' in S'.
-    assert (Rabs d' * Rabs (1 + d) <= u' * (1 + u / (1 + u))) by (apply Rmult_le_compat; try apply Rabs_pos; try assumption; lra).
+    assert (Rabs d' * Rabs (1 + d) <= u' * (1 + u / (1 + u))) by
+      (apply Rmult_le_compat; try apply Rabs_pos; try assumption; lra).
     assert (u / (1 + u) + u' * (1 + u / (1 + u)) <= u); [|lra].
     apply Rmult_le_reg_r with (1 + u); [lra|].
     replace ((u / (1 + u) + u' * (1 + u / (1 + u))) * (1 + u)) with (u + u' * (1 + 2 * u)) by (field; lra). nra.
@@ -157,7 +164,8 @@ Proof.
       rewrite <- !bpow_plus. apply bpow_le. lia. }
     assert (Hyx : Rabs (y' - x) <= / 2 * (u * smallest emin)).
     { rewrite E. replace (x * (1 + d) + e - x) with (d * x + e) by ring. eapply Rle_trans; [apply Rabs_triang|].
-      rewrite Rabs_mult. assert (Rabs d * Rabs x <= u' * tiny emin prec) by (apply Rmult_le_compat; try apply Rabs_pos; try assumption; lra).
+      rewrite Rabs_mult. assert (Rabs d * Rabs x <= u' * tiny emin prec) by
+        (apply Rmult_le_compat; try apply Rabs_pos; try assumption; lra).
       lra. }
     assert (Hyy : Rabs (nearest emin prec choice' y' - y') <= / 2 * smallest emin).
     { assert (V : Valid_exp (FLT_exp emin prec)) by (apply FLT_exp_valid; exact prec_pos).
@@ -207,7 +215,8 @@ Proof.
   apply Rle_trans with (/ (1 + u')); [apply Rinv_le_contravar; lra | lra].
 Qed.
 (* A number of the format is not rounded again: adding 0 to it, or storing it twice, changes nothing. *)
-Theorem nearest_again choice choice' x : nearest emin prec choice' (nearest emin prec choice x) = nearest emin prec choice x.
+Theorem nearest_again choice choice' x : nearest emin prec choice' (nearest emin prec choice x) =
+  nearest emin prec choice x.
 Proof.
   assert (V : Valid_exp (FLT_exp emin prec)) by (apply FLT_exp_valid; exact prec_pos).
   apply round_generic; [apply valid_rnd_N | apply generic_format_round; [exact V | apply valid_rnd_N]].
@@ -266,7 +275,8 @@ Lemma directed_ge flush x y : directed_operation emin prec flush x y -> tiny emi
 Proof.
   intros O Hx. assert (T : generic_format radix2 (FLT_exp emin prec) (tiny emin prec))
     by (apply generic_format_FLT_bpow; [exact prec_pos | lia]).
-  induction O as [emin' prec' rnd Hv Hp Hr | emin' prec' rnd y Hv Hp Hr O IH | y F O IH Hy | F Ht]; [| | | exfalso; lra].
+  induction O as [emin' prec' rnd Hv Hp Hr | emin' prec' rnd y Hv Hp Hr O IH | y F O IH Hy | F Ht];
+    [| | | exfalso; lra].
   - apply directed_between; auto using between_self.
   - apply directed_between; auto.
   - exfalso. destruct (Rle_or_lt 0 x) as [S | S].
@@ -282,7 +292,8 @@ Qed.
 (* Rounded either way, subnormal numbers kept. *)
 Theorem directed_operation_near_kept x y : directed_operation emin prec False x y -> near (2 * u) (smallest emin) x y.
 Proof.
-  intros O. apply between_near. induction O as [emin' prec' rnd Hv Hp Hr | emin' prec' rnd y Hv Hp Hr O IH | |]; try contradiction.
+  intros O. apply between_near. induction O as [emin' prec' rnd Hv Hp Hr | emin' prec' rnd y Hv Hp Hr O IH | |];
+    try contradiction.
   - apply directed_between; auto using between_self.
   - apply directed_between; auto.
 Qed.

@@ -1,4 +1,10 @@
-(* Averages, batch normalisation folded into a convolution, and residual additions, in binary32. *)
+(* Averages, batch normalisation folded into a convolution, and residual additions, in binary32.
+
+   These are the operators whose radius is not that of a plain sum. An average may divide by its divisor, by one
+   divisor after the other, or multiply by a rounded reciprocal, before the sum or behind it: the theorem holds of
+   all four, with k + 1 roundings for k cells. A batch normalisation that is folded into a convolution has its scale
+   in every weight, formed with k roundings, and its shift in the bias: k + 2 + n. A residual addition is off
+   relative to its result, which is sharper than relative to what is added. *)
 From Coq Require Import Reals Psatz Lia ZArith List Permutation.
 From Flocq Require Import Core.
 From Specgrad Require Import RoundingTree RoundingRegion RoundingFormat RoundingSums RoundingAlone RoundingFloat32.
@@ -38,7 +44,8 @@ Proof.
     repeat split; try lia. now constructor.
 Qed.
 
-Lemma shares_facts v l t : 1 <= Rabs v -> shares v l t -> exact t = sum l / v /\ size t = sum (map Rabs l) / Rabs v /\ alone t /\
+Lemma shares_facts v l t : 1 <= Rabs v -> shares v l t -> exact t = sum l / v /\ size t = sum (map Rabs l) / Rabs v /\
+  alone t /\
   (1 <= length l /\ roundings t <= length l + 1 /\ operations t <= 2 * length l - 1)%nat /\ widest t = sum (map Rabs l).
 Proof.
   intros Hv. assert (Hi : Rabs (/ v) <= 1) by (rewrite Rabs_inv, <- Rinv_1; apply Rinv_le_contravar; lra).
@@ -51,13 +58,15 @@ Proof.
     + destruct (roundings t); lia.
 Qed.
 
-Lemma average_facts v xs t : 1 <= Rabs v -> average v xs t -> exact t = sum xs / v /\ size t = sum (map Rabs xs) / Rabs v /\
+Lemma average_facts v xs t : 1 <= Rabs v -> average v xs t -> exact t = sum xs / v /\
+  size t = sum (map Rabs xs) / Rabs v /\
   alone t /\ (roundings t <= length xs + 1 /\ operations t <= 2 * (length xs + 2))%nat /\ widest t = sum (map Rabs xs).
 Proof.
   intros Hv H. assert (Hi : Rabs (/ v) <= 1) by (rewrite Rabs_inv, <- Rinv_1; apply Rinv_le_contravar; lra).
   destruct H as [t A | t p q A -> Hp Hq | t A | t A].
   - destruct (added_facts _ _ A) as [E [S [L [N W]]]]. simpl. rewrite E, S, W. repeat split; try lia. now constructor.
-  - destruct (added_facts _ _ A) as [E [S [L [N W]]]]. simpl. rewrite E, S, W. unfold Rdiv. rewrite Rabs_mult, !Rinv_mult.
+  - destruct (added_facts _ _ A) as [E [S [L [N W]]]]. simpl. rewrite E, S, W. unfold Rdiv.
+    rewrite Rabs_mult, !Rinv_mult.
     repeat split; try lia; try ring. apply alone_div; [now apply alone_div | assumption].
   - destruct (added_facts _ _ A) as [E [S [L [N W]]]]. simpl. rewrite E, S, W, Rabs_inv. unfold Rdiv.
     repeat split; try lia. now constructor.
@@ -91,7 +100,8 @@ Theorem average_no_overflow v xs t y b : 1 <= Rabs v -> average v xs t -> comput
 Proof.
   intros Hv A C n Hb. destruct (average_facts _ _ _ Hv A) as [_ [_ [L [[N O] W]]]].
   apply (alone_no_overflow u lost u_nonneg lost_nonneg op op_near); auto.
-  unfold reached. eapply reached_mono; [exact u_nonneg | exact lost_nonneg | now apply widest_nonneg | | | |exact Hb]; try lia.
+  unfold reached. eapply reached_mono; [exact u_nonneg | exact lost_nonneg | now apply widest_nonneg | | | |exact Hb];
+    try lia.
   rewrite W. lra.
 Qed.
 End Average.

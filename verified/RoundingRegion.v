@@ -1,7 +1,10 @@
 (* A cell of a region, and every execution of it: any tree whose monomials are those of the cell.
 
-   A cell is a list of monomials, a monomial a list of factors and divisors. The bound of RoundingTree.v, written for
-   the cell, does not depend on the tree: only R, the roundings that a monomial meets, does. *)
+   An expansion is a list of monomials, a monomial a list of factors and divisors. The bound of RoundingTree.v,
+   written for the cell, does not depend on the tree: only R, the roundings that a monomial meets, does. So a
+   compiler may merge layers, factor sums out or multiply them out, and change every order, and one number bounds all
+   that it can do: `executed n c y` is the class *fused*, and `fused` its bound. `computed_le` and `no_overflow` say
+   that no partial result is above most * (1 + u)^R: where that is finite, so is every number on the way. *)
 From Coq Require Import Reals Psatz Lia List Permutation.
 From Specgrad Require Import RoundingTree.
 Import ListNotations.
@@ -101,23 +104,23 @@ End Partials.
 
 Inductive factor := Times (r : R) | Over (v : R).
 Definition monomial := list factor.
-Definition cell := list monomial.
+Definition expansion := list monomial.
 
 Definition factor_value f := match f with Times r => r | Over v => / v end.
 Definition factor_room f := match f with Times r => at_least_1 r | Over v => divisor v end.
 Fixpoint value (m : monomial) : R := match m with [] => 1 | f :: m' => factor_value f * value m' end.
 Fixpoint room (m : monomial) : R := match m with [] => 1 | f :: m' => factor_room f * room m' end.
-Fixpoint total (f : monomial -> R) (c : cell) : R := match c with [] => 0 | m :: c' => f m + total f c' end.
+Fixpoint total (f : monomial -> R) (c : expansion) : R := match c with [] => 0 | m :: c' => f m + total f c' end.
 
 Definition cell_exact := total value.
 Definition cell_size := total (fun m => Rabs (value m)).
 Definition cell_most := total room.
 
-Definition negated : cell -> cell := map (cons (Times (-1))).
-Definition products (a b : cell) : cell := flat_map (fun m => map (app m) b) a.
+Definition negated : expansion -> expansion := map (cons (Times (-1))).
+Definition products (a b : expansion) : expansion := flat_map (fun m => map (app m) b) a.
 
 (* The tree, multiplied out. *)
-Fixpoint expand (t : tree) : cell :=
+Fixpoint expand (t : tree) : expansion :=
   match t with
   | Leaf r => [[Times r]]
   | Const v _ => [[Times v]]
@@ -133,7 +136,7 @@ Fixpoint expand (t : tree) : cell :=
 
 (* Monomials of equal factors, in whichever order and with whichever of them negated. *)
 Definition alike (m m' : monomial) : Prop := value m = value m' /\ room m = room m'.
-Definition expands (t : tree) (c : cell) : Prop := exists c', Permutation (expand t) c' /\ Forall2 alike c' c.
+Definition expands (t : tree) (c : expansion) : Prop := exists c', Permutation (expand t) c' /\ Forall2 alike c' c.
 
 Lemma value_app m m' : value (m ++ m') = value m * value m'.
 Proof. induction m; simpl; [ring | rewrite IHm; ring]. Qed.
@@ -157,7 +160,8 @@ Lemma total_products f a b :
 Proof.
   intros H. assert (Hm : forall m, total f (map (app m) b) = f m * total f b).
   { intros m. induction b; simpl; [ring | rewrite IHb, H; ring]. }
-  induction a as [|m a IHa]; simpl; [ring|]. rewrite total_app, Hm. unfold products in IHa. etransitivity; [apply f_equal, IHa | ring].
+  induction a as [|m a IHa]; simpl; [ring|]. rewrite total_app, Hm. unfold products in IHa.
+  etransitivity; [apply f_equal, IHa | ring].
 Qed.
 Lemma total_permutation f a b : Permutation a b -> total f a = total f b.
 Proof. intros P; induction P; simpl; lra. Qed.
@@ -228,7 +232,7 @@ Variable op : R -> R -> Prop.
 Hypothesis op_near : forall x z, op x z -> near u lost x z.
 
 (* Some execution of the cell, in which no monomial meets more than n roundings, ends with y. *)
-Definition executed (n : nat) (c : cell) (y : R) : Prop :=
+Definition executed (n : nat) (c : expansion) (y : R) : Prop :=
   exists t, computed u lost op t y /\ expands t c /\ (roundings t <= n)%nat.
 
 Theorem fused n c y : executed n c y ->

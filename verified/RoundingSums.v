@@ -1,7 +1,10 @@
 (* Sums of products: how many roundings a term meets.
 
-   The counts are those of specgrad: n for a sum of n products, in any order, with or without FMA, a bias being one more
-   term; f more where each coefficient is formed with f roundings first; k + 1 for an average of k cells. *)
+   The counts are those of specgrad: n for a sum of n products, in any order, with or without FMA, a bias being one
+   more term; f more where each coefficient is formed with f roundings first; k + 1 for an average of k cells. A
+   balanced tree has fewer, and the count of n is what the worst order has: the first product is rounded once, and
+   then by each of the n - 1 additions. Each theorem is an induction over all trees that add up such terms. That R of
+   a region is the most over all ways to cut it into parts is not proven here. *)
 From Coq Require Import Reals Lia.
 From Specgrad Require Import RoundingTree.
 Open Scope R_scope.
@@ -64,8 +67,10 @@ Definition folded_bias b mean s beta k := Add (Mul (Sub (Leaf b) (Leaf mean)) (C
 Inductive folded_batch_norm (s : R) (k : nat) : nat -> tree -> Prop :=
   | folded_product w x : folded_batch_norm s k 1 (Mul (folded_weight w s k) (Leaf x))
   | folded_constant b mean beta : folded_batch_norm s k 1 (folded_bias b mean s beta k)
-  | folded_add n m a b : folded_batch_norm s k n a -> folded_batch_norm s k m b -> folded_batch_norm s k (n + m) (Add a b)
-  | folded_fma n w x c : folded_batch_norm s k n c -> folded_batch_norm s k (S n) (Fma (folded_weight w s k) (Leaf x) c).
+  | folded_add n m a b : folded_batch_norm s k n a -> folded_batch_norm s k m b ->
+    folded_batch_norm s k (n + m) (Add a b)
+  | folded_fma n w x c : folded_batch_norm s k n c ->
+    folded_batch_norm s k (S n) (Fma (folded_weight w s k) (Leaf x) c).
 
 Theorem folded_batch_norm_roundings s k n t : folded_batch_norm s k n t -> (roundings t <= (k + 2) + n)%nat.
 Proof.

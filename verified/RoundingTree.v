@@ -275,7 +275,8 @@ Lemma product_step x y v w n n' c c' m m' p p' :
   Rabs (x * y - v * w) <= error_bound (n + n') (c + c') (m * m') (p * p').
 Proof.
   unfold error_bound, growth. intros Hv Hw Hp Hp' Hx Hy. rewrite !pow_add.
-  pose proof (G_ge_1 n) as Hg; pose proof (G_ge_1 n') as Hg'; pose proof (L_ge_1 c) as Hl; pose proof (L_ge_1 c') as Hl'.
+  pose proof (G_ge_1 n) as Hg; pose proof (G_ge_1 n') as Hg'; pose proof (L_ge_1 c) as Hl;
+    pose proof (L_ge_1 c') as Hl'.
   unfold G, L in *. set (g := (1 + u) ^ n) in *. set (g' := (1 + u) ^ n') in *.
   set (l := (1 + lost) ^ c) in *. set (l' := (1 + lost) ^ c') in *.
   pose proof (Rabs_pos v); pose proof (Rabs_pos w).
@@ -288,7 +289,8 @@ Proof.
   assert (Rabs (x - v) * Rabs w <= d * m') by (apply Rmult_le_compat; auto using Rabs_pos).
   assert (Rabs v * Rabs (y - w) <= m * d') by (apply Rmult_le_compat; auto using Rabs_pos).
   assert (Hprod : d * d' + d * m' + m * d' = (g * g') * ((m + (l - 1) * p) * (m' + (l' - 1) * p')) - m * m').
-  { replace ((g * g') * ((m + (l - 1) * p) * (m' + (l' - 1) * p'))) with ((m + d) * (m' + d')) by (rewrite Hm, Hm'; ring).
+  { replace ((g * g') * ((m + (l - 1) * p) * (m' + (l' - 1) * p')))
+      with ((m + d) * (m' + d')) by (rewrite Hm, Hm'; ring).
     ring. }
   assert (Hin : (m + (l - 1) * p) * (m' + (l' - 1) * p') <= m * m' + (l * l' - 1) * (p * p')).
   { assert (0 <= (l - 1) * p * (p' - m')) by (repeat apply Rmult_le_pos; lra).

@@ -1,4 +1,11 @@
-(** smooth_max_pool over the reals: between the maximum and the maximum + ln(taps)/beta; its weights sum to 1. *)
+(** smooth_max_pool over the reals: between the maximum and the maximum + ln(taps)/beta; its weights sum to 1.
+
+    S = ln(sum over taps of exp(beta * x)) / beta. The weights of its tangent are the softmax of the taps: exp(beta *
+    x) over the sum. Padded taps count as 0, or are left out, as the call says. Its tangent is linear in the change,
+    so its cotangent is the same scatter as a convolution's, with these weights. For beta > 0 the value lies above
+    the maximum of the taps, by at most ln of their number over beta: so it nears the maximum as beta grows. That the
+    tangent is the derivative stands in SmoothDerivative.v. This file needs exp and ln, so the axioms of Coq's reals;
+    those before it need none. *)
 From Coq Require Import ZArith Reals List Lra.
 From Specgrad Require Import Numbers Relation Window Readers Conv AvgPool MaxPool.
 Import ListNotations.
@@ -15,8 +22,10 @@ Definition tap_values (zero_padded : bool) (x : list Z -> R) w o :=
   if zero_padded then map (tap_value x w o) (taps w) else map x (cells w o).
 Definition smooth_max_pool zero_padded beta w x o := smooth_max beta (tap_values zero_padded x w o).
 Definition smooth_weight zero_padded beta w x o t := softmax beta (tap_values zero_padded x w o) (tap_value x w o t).
-Definition smooth_max_pool_jvp zero_padded beta w x dx o := gather_along reals w (smooth_weight zero_padded beta w x) dx o.
-Definition smooth_max_pool_vjp zero_padded beta w x gy i := scatter_along reals w (smooth_weight zero_padded beta w x) gy i.
+Definition smooth_max_pool_jvp zero_padded beta w x dx o :=
+  gather_along reals w (smooth_weight zero_padded beta w x) dx o.
+Definition smooth_max_pool_vjp zero_padded beta w x gy i :=
+  scatter_along reals w (smooth_weight zero_padded beta w x) gy i.
 
 Lemma total_cons {A} a (l : list A) f : total (a :: l) f = f a + total l f.
 Proof. reflexivity. Qed.
@@ -24,7 +33,8 @@ Lemma exps_nonneg beta l : 0 <= exps beta l.
 Proof. unfold exps. induction l; [simpl; lra|]. rewrite total_cons. pose proof (exp_pos (beta * a)). lra. Qed.
 Lemma exps_pos beta l : l <> [] -> 0 < exps beta l.
 Proof.
-  destruct l; [easy|]. intros _. unfold exps. rewrite total_cons. pose proof (exp_pos (beta * r)). pose proof (exps_nonneg beta l).
+  destruct l; [easy|]. intros _. unfold exps. rewrite total_cons. pose proof (exp_pos (beta * r)).
+  pose proof (exps_nonneg beta l).
   unfold exps in *. lra.
 Qed.
 Lemma exps_one beta l v : In v l -> exp (beta * v) <= exps beta l.
@@ -40,7 +50,8 @@ Proof.
   assert (exp (beta * a) <= exp (beta * m)).
   { assert (beta * a <= beta * m) by (apply Rmult_le_compat_l; [lra | apply H; now left]).
     destruct H0; [left; now apply exp_increasing | right; now rewrite H0]. }
-  assert (total l (fun v => exp (beta * v)) <= INR (length l) * exp (beta * m)) by (apply IH; intros; apply H; now right). lra.
+  assert (total l (fun v => exp (beta * v)) <= INR (length l) * exp (beta * m)) by
+    (apply IH; intros; apply H; now right). lra.
 Qed.
 Lemma ln_le a b : 0 < a -> a <= b -> ln a <= ln b.
 Proof. intros A [H|H]; [left; now apply ln_increasing | right; now rewrite H]. Qed.
@@ -54,7 +65,8 @@ Proof.
   split.
   - apply Rmult_le_reg_r with beta; [exact B|]. unfold Rdiv. rewrite Rmult_assoc, Rinv_l, Rmult_1_r by lra.
     rewrite <- (ln_exp (m * beta)). apply ln_le; [apply exp_pos|]. rewrite Rmult_comm. now apply exps_one.
-  - apply Rmult_le_reg_r with beta; [exact B|]. unfold Rdiv. rewrite Rmult_plus_distr_r, !Rmult_assoc, Rinv_l, !Rmult_1_r by lra.
+  - apply Rmult_le_reg_r with beta; [exact B|]. unfold Rdiv.
+    rewrite Rmult_plus_distr_r, !Rmult_assoc, Rinv_l, !Rmult_1_r by lra.
     rewrite <- (ln_exp (m * beta)), <- ln_mult, (Rmult_comm m); [|apply exp_pos | exact L].
     apply ln_le; [now apply exps_pos|]. rewrite Rmult_comm. now apply exps_all.
 Qed.
@@ -81,7 +93,8 @@ Definition less_R (a b : R) : bool := if Rlt_dec a b then true else false.
 Lemma reals_ordered : weak_order less_R.
 Proof.
   unfold less_R. repeat split; intros; repeat match goal with
-    | H : context [Rlt_dec ?a ?b] |- _ => destruct (Rlt_dec a b) | |- context [Rlt_dec ?a ?b] => destruct (Rlt_dec a b) end; 
+    | H : context [Rlt_dec ?a ?b] |- _ => destruct (Rlt_dec a b) | |- context [Rlt_dec ?a ?b] => destruct (Rlt_dec a b)
+      end; 
     try easy; lra.
 Qed.
 Lemma not_less_R a b : less_R a b = false -> b <= a.

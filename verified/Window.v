@@ -1,10 +1,17 @@
-(** The window relation of the contract: which input cell does tap t of output position o read? *)
+(** Windows: which cell of the input a tap of an output reads.
+
+    A window is a product of axes, each strided (kernel, stride, dilation, padding in front and behind), adaptive (so
+    many cells, which share the input) or grouped (the channels of a convolution). An axis maps an output position
+    and a tap to a place, which lies in the input or beyond: then the tap is padded. Everything with windows is
+    stated with this relation alone: forwards it gathers, backwards it scatters, and both speak of one `reads`, so
+    that they cannot disagree about a coordinate. The theorems here say that what is read lies inside; Sizes.v says
+    how many positions there are. *)
 From Coq Require Import ZArith List Bool Lia.
 Import ListNotations.
 Open Scope Z_scope.
 
-(** One axis: strided (input size n, kernel, stride s, dilation e, padding, output positions), adaptive, or the channel axis
-    of a convolution in groups: an output channel reads the input channels of its group. *)
+(** One axis: strided (input size n, kernel, stride s, dilation e, padding, output positions), adaptive, or the channel
+   axis of a convolution in groups: an output channel reads the input channels of its group. *)
 Inductive axis :=
   | Strided (size kernel stride dilation lo hi out : Z)
   | Adaptive (size out : Z)
@@ -19,7 +26,8 @@ Definition ceil_div a b := - (- a / b).
 Definition start n m o := o * n / m.
 Definition stop n m o := ceil_div ((o + 1) * n) m.
 
-(** The position that tap t of output o reads, in the input, in its padding or beyond; None: the cell has no such tap. *)
+(** The position that tap t of output o reads, in the input, in its padding or beyond; None: the cell has no such
+   tap. *)
 Definition place a o t : option Z :=
   match a with
   | Strided _ _ s e lo _ _ => Some (s * o + e * t - lo)
@@ -76,14 +84,16 @@ Proof.
   revert p. induction shape as [|n rest IH]; intros p; simpl.
   - split; [intros [<-|[]]; constructor | intros H; inversion H; auto].
   - rewrite in_flat_map. split.
-    + intros (i & Hi & H). apply in_map_iff in H. destruct H as (q & <- & Hq). constructor; [now apply in_range | now apply IH].
+    + intros (i & Hi & H). apply in_map_iff in H. destruct H as (q & <- & Hq).
+      constructor; [now apply in_range | now apply IH].
     + intros H. inversion H as [|i m q r Hi Hq]; subst. exists i. split; [now apply in_range|]. apply in_map, IH, Hq.
 Qed.
 
 (** [W1] So it is of any product of axes. *)
 Theorem reads_all_inside w o t i : reads_all w o t = Some i -> In i (ins w).
 Proof.
-  unfold ins. rewrite in_positions. revert o t i. induction w as [|a w IH]; intros [|o os] [|t ts] i; simpl; try discriminate.
+  unfold ins. rewrite in_positions. revert o t i. induction w as [|a w IH]; intros [|o os] [|t ts] i; simpl;
+    try discriminate.
   - intros [= <-]. constructor.
   - destruct (reads a o t) eqn:R; [|discriminate]. destruct (reads_all w os ts) eqn:S; [|discriminate].
     intros [= <-]. constructor; [eapply reads_inside; eauto | eauto].

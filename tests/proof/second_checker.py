@@ -60,6 +60,8 @@ class Part(NamedTuple):
     cells: int
     others: int
     nodes: int
+    sums: int = 0
+    reached: int = 0
 
     @property
     def terms(self) -> int:
@@ -205,7 +207,8 @@ class Box:
         for k, (a, (_, mine)) in enumerate(given.items()):
             often = own + 1 if own and k == 0 and node.op not in CELLWISE else 1
             for start, p in mine.items():
-                new = Part(*p)._replace(ways=p.ways * node.spread)
+                ways = sum(theirs[start].ways for _, theirs in given.values() if start in theirs)
+                new = Part(*p)._replace(ways=ways * node.spread * node.copies)
                 if own:
                     inputs, others = p.inputs * often, p.others * often
                     for b, (_, theirs) in given.items():
@@ -213,10 +216,15 @@ class Box:
                             again = own + 1 if node.op not in CELLWISE and list(given).index(b) == 0 else 1
                             shared, rest = _besides(theirs, start)
                             inputs, others = inputs + shared * again, others + rest * again
-                    formed = p.coefficient + (min(own, p.ways + 2) if p.nodes else 0)
-                    new = Part(p.before, formed, new.ways, min(inputs, p.cells), p.cells, others, p.nodes + 1)
+                    formed, sums, reached = p.coefficient, p.sums * often, p.reached
+                    if p.nodes or p.ways > 1:
+                        formed += min(own, p.ways + 2) if often == 1 else 0
+                        sums, reached = (sums, reached) if often == 1 else (sums + own, reached + p.ways + 2)
+                    counts = min(inputs, p.cells), p.cells, others, p.nodes + 1, sums, reached
+                    new = Part(p.before, formed, new.ways, *counts)
                     merges = any(q.nodes for b, (_, t) in given.items() if b != a for q in t.values())
-                    total = max(total, new.before + new.coefficient + new.terms if new.nodes > 1 or merges else 0)
+                    formed += min(sums, reached)
+                    total = max(total, new.before + formed + new.terms if new.nodes > 1 or merges else 0)
                 old = parts.get(start)
                 parts[start] = new if old is None else Part(*map(max, old, new))
         if own and parts:

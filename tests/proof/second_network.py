@@ -110,6 +110,7 @@ class Node:
     pads: bool = False
     own: int = 0  # roundings of a linear node
     spread: int = 1  # the most of its cells that read one cell
+    copies: int = 1  # how often a concatenation has the same argument
     reads: tuple[int, ...] = ()  # arguments of a linear node that are no constants
     adds_constants: bool = False  # one that is a term: of add, sub, concat, a bias
     patches: list[tuple[list[int | None], list[list[Fraction]], list[int]]] = field(default_factory=list)
@@ -226,8 +227,9 @@ class Network:
         own, spread = self.own(op, arguments, params), self.spread(op, params, len(sums))
         terms = arguments if op in ("add", "sub", "concat") else arguments[2:] if op == "conv" else []
         adds = any(map(self.is_constant, terms))
+        copies = max(map(arguments.count, reads), default=1) if op == "concat" else 1
         return Node("linear", op, shape, sums, constants, own=own, spread=spread, reads=reads, adds_constants=adds,
-                    patches=patches)  # fmt: skip
+                    patches=patches, copies=copies)  # fmt: skip
 
     def own(self, op: str, arguments: Any, params: Any) -> int:
         """The most roundings that a term meets in a node, in any order."""

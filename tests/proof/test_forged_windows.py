@@ -18,11 +18,15 @@ pytest.importorskip("safetensors")
 
 import proven_program
 import specgrad as sg
+from specgrad.graph.graph import Node
 from specgrad.proof.base.deployed_graph import deployed_graph
+from specgrad.proof.base.executions import Executions
 from specgrad.proof.base.rationals import ReplayError
 from specgrad.proof.batched.tree_replay import TreeProof
 from specgrad.proof.exact.replay import Slopes
 from specgrad.proof.extracted import run_checker
+from specgrad.proof.extracted.encode import CheckerInput
+from specgrad.proof.extracted.scalar_network import CellNumbers
 from specgrad.proof.files.certificate import SCALE, CaseProof, Proof, check, encode
 
 BOTH = [check, pytest.param(run_checker.check_proven, marks=proven_program.needed)]
@@ -92,3 +96,34 @@ def test_every_cell_of_an_uneven_window_counts(checker: Any) -> None:
                     checker(*text, graph)
             else:
                 checker(*text, graph)
+
+
+def exchanged(self: CellNumbers, i: int, node: Node) -> None:
+    """The old numbering of windows: an integer and index arrays with an Ellipsis between them put the indexed axes
+    first, so channels and cells are exchanged where there are as many.
+    """
+    read, window = self.cells_of(node.operands()[0]), node.params["window"]
+    taps = list(window.taps())
+    each = np.zeros((len(taps), *node.shape), dtype=np.int64)
+    cells = read.shape[-window.rank :]
+
+    def numbered(shape: tuple[int, ...]) -> np.ndarray:
+        return np.arange(np.prod(shape)).reshape(shape)
+
+    for t, tap in enumerate(taps):
+        wrong = (t, ..., *np.unravel_index(tap.read_outputs(numbered(window.out)), window.out))
+        each[wrong] = read[(..., *np.unravel_index(tap.read_inputs(numbered(cells)), cells))]
+    self.taps[i] = each > 0
+    for cell, column in zip(self.numbers[i].ravel(), each.reshape(len(taps), -1).T.tolist(), strict=True):
+        self.windows[int(cell)] = tuple(c for c in column if c)
+
+
+@proven_program.needed
+@pytest.mark.parametrize("forged", [whole_box, in_a_tree])
+def test_a_wrong_index_of_ours_is_in_no_question_about_a_graph(forged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted again, it makes a false statement about cells true; the program compiles the graph's cells itself."""
+    graph, case = forged(2)
+    assert run_checker.ask([CheckerInput(graph, case, Executions(), compiled=False)]) == [False]
+    monkeypatch.setattr(CellNumbers, "_number_windows", exchanged)
+    assert run_checker.ask([CheckerInput(graph, case, Executions(), compiled=False)]) == [True]
+    assert run_checker.answers([CheckerInput(graph, case, Executions())]) == [(False, True)]

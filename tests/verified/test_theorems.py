@@ -34,12 +34,29 @@ WINDOWS = [
     "MaxDerivative",
     "Dual",
     "Laws",
+    "Graph",
+    "GraphOperators",
+    "GraphDerivative",
+    "GraphSmooth",
+    "GraphLayers",
 ]
 """Files about rules of the contract."""
-LIMITS = ("Smooth", "MaxDerivative")
+LIMITS = ("Smooth", "MaxDerivative", "GraphDerivative", "GraphSmooth", "GraphLayers")
 """Those about real numbers alone: they speak of exp, or of limits."""
 PROVEN = re.compile(r"`([A-Z]\w+\.[\w']+)`")
 UNPROVEN = re.compile(r"\b(Admitted|admit|Axiom|Axioms|Conjecture|Parameter|Parameters|Unset Guard Checking)\b")
+
+FILES = sorted(VERIFIED.glob("*.v"))
+PATTERNS = {"None", "Some", "O", "S", "Empty"}
+"""Constructors that begin a line of a match, not of a definition."""
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def without_comments(path: Path) -> str:
+    return re.sub(r"\(\*.*?\*\)", "", text_of(path), flags=re.DOTALL)
 
 
 def assumed() -> dict[str, set[str]]:
@@ -59,10 +76,48 @@ def test_nothing_is_assumed_but_the_reals() -> None:
 
 
 def test_nothing_is_admitted() -> None:
-    for path in VERIFIED.glob("*.v"):
-        text = re.sub(r"\(\*.*?\*\)", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-        assert not UNPROVEN.search(text), path.name
+    for path in FILES:
+        assert not UNPROVEN.search(without_comments(path)), path.name
     assert UNPROVEN.search("Proof. admit. Admitted.")
+
+
+def test_lines_are_short() -> None:
+    long = [f"{p.name}:{n}" for p in FILES for n, line in enumerate(text_of(p).splitlines(), 1) if len(line) > 120]
+    assert long == []
+
+
+LISTED = re.compile(r"^\| `(\w+)\.v` \|", re.MULTILINE)
+IMPORTED = re.compile(r"^From Specgrad Require (?:Import )?(.*?)\.$", re.MULTILINE | re.DOTALL)
+
+
+def too_early(order: list[str], needs: dict[str, set[str]]) -> list[str]:
+    """Files that stand before one that they import."""
+    return [name for n, name in enumerate(order) if needs[name] - set(order[:n])]
+
+
+def test_files_can_be_read_in_the_order_of_the_readme() -> None:
+    """Each once, behind all that it imports, with words at its head."""
+    order = LISTED.findall(text_of(VERIFIED / "README.md"))
+    needs = {p.stem: {name for line in IMPORTED.findall(without_comments(p)) for name in line.split()} for p in FILES}
+    assert sorted(order) == sorted(needs)
+    assert too_early(order, needs) == []
+    assert too_early(["Graph", "Dual"], {"Graph": {"Dual"}, "Dual": set()}) == ["Graph"]
+    assert [p.name for p in FILES if not text_of(p).startswith("(*")] == []
+
+
+DEFINED = re.compile(r"^ *(?:Definition|Fixpoint|Inductive|Record|Theorem) ([\w']+)|^ *\| ([A-Z]\w*)", re.MULTILINE)
+
+
+def defined(family: str) -> set[str]:
+    """What files Family*.v define: definitions, theorems, and constructors that begin a line."""
+    return {a or b for p in FILES if p.stem.startswith(family) for a, b in DEFINED.findall(without_comments(p))}
+
+
+def test_no_word_has_two_meanings() -> None:
+    """The checker's files and those of rounding speak of the same things by other definitions: so by other names."""
+    assert defined("Check") & defined("Rounding") - PATTERNS == set()
+    assert {"formula", "Reasons", "check_sound"} <= defined("Check")
+    assert {"tree", "Leaf", "executed"} <= defined("Rounding")
 
 
 def test_every_theorem_is_listed() -> None:

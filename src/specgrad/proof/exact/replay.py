@@ -66,6 +66,7 @@ from .rounding_counts import (
     CELLWISE,
     KERNELS,
     RoundingCount,
+    cells_per_argument,
     count_after_node,
     fan_out,
     feeds_later_sum,
@@ -328,7 +329,7 @@ class Replay:
                 s.roundings if s is not None else FIXED if args[k].constant else region_input(key, args[k].low.size)
             )
         size = math.prod(node.shape)
-        return count_after_node(by_position, count, node.op.name in CELLWISE, i, size, fan_out(node, size))
+        return count_after_node(by_position, count, node.op.name in CELLWISE, i, size, cells_per_argument(node, size))
 
     def _magnitude_bound(
         self, node: Node, args: Sequence[NodeRange], sums: Sequence[RegionSum | None], group: Sequence[int], count: int

@@ -4,9 +4,8 @@ Nothing here is shared with specgrad.rounding, which the proofs were found with;
 
     by node   every layer's result is rounded to float32 and stored
     fused     nodes that are linear with constants may be merged: any connected part of them is one sum over what the
-              part reads. A term then meets F + n roundings in the part: F while one coefficient is formed, by the
-              part's nodes after the first, each at most 2 more than there are ways to it from one cell of the start; n
-              while n terms are multiplied and added
+              part reads. A term then meets F + n roundings in the part: F while one coefficient is formed, in whichever
+              order neighbouring nodes are multiplied out (`RegionPart`); n while n terms are multiplied and added
 """
 
 from __future__ import annotations
@@ -153,8 +152,11 @@ class RegionPart:
     before + F + n roundings.
 
     before        roundings of the start node's own value
-    coefficient   F: roundings while one coefficient is formed
-    ways          at most so many ways lead from one cell of the start to cells here
+    coefficient   roundings of one coefficient at nodes each of whose cells reads one cell of every argument
+    sums          of the other nodes but the first: cells before them that one cell here reads, in all
+    reached       of the same: ways to such cells from one cell of the start, and 2 each, in all; as constants of two
+                  neighbours are multiplied out, in any order, F is `coefficient` and the less of both
+    ways          at most so many ways lead from one cell of the start to cells here, through all arguments
     inputs        cells of the start that one cell here reads, counted with repetitions
     cells         cells of the start node, in all
     others        terms from elsewhere
@@ -174,6 +176,8 @@ class RegionPart:
     aside: int = 0
     aside_cells: int = 0
     aside_numbers: int = 0
+    sums: int = 0
+    reached: int = 0
 
     def foreign(self, often: int) -> int:
         """Return how many terms from elsewhere `often` cells here add up."""
@@ -187,7 +191,7 @@ class RegionPart:
     @property
     def roundings(self) -> int:
         """Return the roundings that a term meets if the part is computed as one sum."""
-        return self.before + self.coefficient + self.terms()
+        return self.before + self.coefficient + min(self.sums, self.reached) + self.terms()
 
 
 @dataclass(frozen=True)
@@ -226,13 +230,19 @@ def fan_out(node: Node, cells: int) -> int:
     return cells
 
 
+def cells_per_argument(node: Node, cells: int) -> int:
+    """Return `fan_out`, times how often a concatenation has one argument; `cells` is the node's number of cells."""
+    copies = max(node.args.count(a) for a in node.args) if node.op.name == "concat" else 1
+    return fan_out(node, cells) * copies
+
+
 def count_after_node(
     args: Mapping[int, RoundingCount], own: int, cellwise: bool, position: int, cells: int, ways: int = 1 << 40
 ) -> RoundingCount:
     """Return the count after a linear node with `own` roundings; `args` are the counts of its arguments by position,
     constants included.
 
-    `cells` is the number of its cells, `ways` how many of them may read one cell of an argument (`fan_out`).
+    `cells` is the number of its cells, `ways` how many of them may read one cell of an argument (`cells_per_argument`).
     `cellwise`: each cell reads one cell of every argument. ReplayError if the region is too long.
 
     >>> conv = count_after_node({0: region_input(0, 64)}, 9, False, 1, 64)
@@ -241,11 +251,13 @@ def count_after_node(
     """
     parts: dict[int, RegionPart] = {}
     most = max(m.total for m in args.values())
+    starts = {start for m in args.values() for start in m.parts}
+    reached = {s: ways * sum(m.parts[s].ways for m in args.values() if s in m.parts) for s in starts}
     if own == 0:
         for here, arg_count in args.items():
             for start, p in arg_count.parts.items():
                 p = _laid_beside(start, p, [m for there, m in args.items() if there != here])
-                _merge_part(parts, start, replace(p, ways=p.ways * ways))
+                _merge_part(parts, start, replace(p, ways=reached[start]))
         return RoundingCount(most, parts)
     whole, often = most + own, {p: 1 if cellwise or k else own + 1 for k, p in enumerate(args)}
     for here, arg_count in args.items():
@@ -254,17 +266,24 @@ def count_after_node(
             for there in args.keys() - {here}:
                 shared, rest = args[there].besides(start, often[there])
                 inputs, others = inputs + shared, others + rest
-            formed = p.coefficient + (min(own, p.ways + 2) if p.nodes else 0)
+            single, later = often[here] == 1, p.nodes > 0 or p.ways > 1  # copies of a cell are summed by the first node
             part = replace(
                 p,
-                coefficient=formed,
-                ways=p.ways * ways,
+                coefficient=p.coefficient + (min(own, p.ways + 2) if later and single else 0),
+                sums=p.sums * often[here] + (own if later and not single else 0),
+                reached=p.reached + (p.ways + 2 if later and not single else 0),
+                ways=reached[start],
                 inputs=min(inputs, p.cells),
                 others=others,
                 nodes=p.nodes + 1,
                 width=p.width * often[here],
             )
-            others_merge = any(q.nodes for there, m in args.items() if there != here for q in m.parts.values())
+            others_merge = any(
+                q.nodes
+                for there, m in args.items()
+                for s, q in m.parts.items()
+                if there != here or (p.aside and s != start)
+            )
             whole = max(whole, part.roundings if part.nodes > 1 or others_merge else 0)
             _merge_part(parts, start, part)
     if parts:

@@ -22,8 +22,9 @@ from ..batched.tree_replay import LEAF, NO_TAP, TreeProof, check_tree, leaves, t
 from ..exact import multi_neuron
 from ..exact.node_ranges import CURVED
 from ..files.certificate import SCALE, CaseProof, Proof
+from .graph_text import GraphText, NotDescribedError
 from .piecewise_linear import PIECEWISE_LINEAR
-from .scalar_network import DYADIC_EXPONENT, Dyadic, Neuron, ScalarNetwork, dyadic
+from .scalar_network import DYADIC_EXPONENT, CellNumbers, Dyadic, Neuron, ScalarNetwork, dyadic
 
 MULTIPLIER_SCALE = 1 << 20
 MAX_HALVINGS = 2  # how often a leaf is halved that is not proven, where inputs alone are cut
@@ -35,10 +36,14 @@ class CheckerInput:
     """One case of a certificate as input of the extracted checker: `text` is a line of integers.
 
     ReplayError for what that checker has no words for. `case` is about `graph` and the executions `arithmetic`.
+
+    compiled   the text has the graph itself, whose cells the program compiles; else it has the cells, multiplied out
+               here. None: the graph, if the program has words for all its nodes
     """
 
-    def __init__(self, graph: Graph, case: CaseProof, arithmetic: Executions) -> None:
-        self.graph, self.case, self.unit = graph, case, -24 if arithmetic.rounding == "nearest" else -23
+    def __init__(self, graph: Graph, case: CaseProof, arithmetic: Executions, compiled: bool | None = None) -> None:
+        self.graph, self.case, self.arithmetic = graph, case, arithmetic
+        self.unit = -24 if arithmetic.rounding == "nearest" else -23
         self._numbers: dict[Dyadic, int] = {}
         self._tables: list[list[Any]] = [[0]]  # the first is empty
         self._vectors: list[list[Any]] = [[0]]
@@ -49,18 +54,42 @@ class CheckerInput:
         proofs = [p for _, _, p in case.alternatives if isinstance(p, Proof)]
         extra_nodes = {i for p in proofs for i in p.tighten} | {i for t in case.trees for i in t.tighten}
         extra_nodes |= {int(i) for t in case.trees for i in t.nodes if i != LEAF}
-        self.net = ScalarNetwork(graph, case.low, case.high, extra_nodes - set(graph.input_positions), self.unit)
-        self.text = self._encode()
+        extra_nodes -= set(graph.input_positions)
+        self.net: CellNumbers
+        try:
+            if compiled is False:
+                raise NotDescribedError("asked for cells")
+            self.net, self.compiled = CellNumbers(graph, extra_nodes), True
+            cells = self._encode_graph()
+        except NotDescribedError:
+            if compiled:
+                raise
+            self.net, self.compiled = ScalarNetwork(graph, case.low, case.high, extra_nodes, self.unit), False
+            self._numbers.clear()
+            cells = self._encode_cells(self.net.cells)
+        self.text = self._encode(cells)
 
-    def _encode(self) -> str:
-        """Return the whole text: unit, numbers, cells, tables, vectors, sets, groups of alternatives."""
-        cells = [self._encode_neuron(cell) for cell in self.net.cells]
+    def multiplied_out(self) -> CheckerInput:
+        """Return the same question with the network's cells, multiplied out here, in place of the graph."""
+        return CheckerInput(self.graph, self.case, self.arithmetic, compiled=False)
+
+    def _encode(self, cells: Sequence[Any]) -> str:
+        """Return the whole text: unit, numbers, `cells`, tables, vectors, sets, groups of alternatives."""
         groups = [*self._encode_whole_box_proofs(), *self._encode_trees()]
         numbers = [part for number in self._numbers for part in number]
-        words: list[Any] = [self.unit, len(self._numbers), *numbers, len(cells), *_concatenated(cells)]
+        words: list[Any] = [self.unit, len(self._numbers), *numbers, *cells]
         for lists in (self._tables, self._vectors, self._sets):
             words += [len(lists), *_concatenated(lists)]
         return " ".join(map(str, [*words, len(groups), *_concatenated(groups)])) + "\n"
+
+    def _encode_graph(self) -> list[Any]:
+        """Return the graph as integers in the format of the extracted checker; NotDescribedError if it has no words."""
+        ends, unit = (self.case.low, self.case.high), Fraction(2) ** self.unit
+        return [-1, *GraphText(self.graph, self.net.celled, ends, self._number_index, unit).words]
+
+    def _encode_cells(self, cells: Sequence[Neuron]) -> list[Any]:
+        """Return all cells as integers in the format of the extracted checker."""
+        return [len(cells), *_concatenated([self._encode_neuron(cell) for cell in cells])]
 
     def _number_index(self, x: Fraction | Dyadic) -> int:
         """Return the place of a number in the list of numbers, adding it if it is new."""
@@ -88,7 +117,7 @@ class CheckerInput:
     def _encode_rows(self, alternatives: Sequence[Alternative]) -> list[Any]:
         """Return alternatives as integers, rows and limits times a common denominator of the limits."""
         words: list[Any] = [len(alternatives)]
-        outputs = self.net.output.ravel().tolist()
+        outputs = list(range(self.net.output.size)) if self.compiled else self.net.output.ravel().tolist()
         for rows, limits in alternatives:
             scale = _common_denominator(limits)
             words.append(len(limits))
@@ -113,7 +142,7 @@ class CheckerInput:
         place."""
         words: list[Any] = []
         for i in tighten:
-            cells = self.net._cells_of(i).ravel().tolist()
+            cells = self.net.cells_of(i).ravel().tolist()
             words += [part for cell in cells for part in (cell, int(self._narrow_any_sign(i)))]
         self._sets.append([len(words) // 2, *words])
         return len(self._sets) - 1
@@ -195,7 +224,7 @@ class CheckerInput:
         for i, given in proof.pieces.items():
             node = self.graph.nodes[i]
             conv, source = multi_neuron.conv_behind_relu(self.graph, node)
-            reads = multi_neuron.input_patches(self.net._cells_of(source), self.graph.nodes[conv])
+            reads = multi_neuron.input_patches(self.net.cells_of(source), self.graph.nodes[conv])
             vectors = multi_neuron.checked_vectors(given, node.name, reads.shape) * scale  # rows are scaled
             relus = multi_neuron.by_position(self.net.numbers[i]).tolist()
             for some, cells, m in zip(relus, reads.tolist(), vectors.tolist(), strict=True):
@@ -301,12 +330,12 @@ class CheckerInput:
 
     def _cell_number(self, i: int, cell: int) -> int:
         """Return the number of a cell of node `i`, given its flat index."""
-        return int(self.net._cells_of(i).ravel()[cell])
+        return int(self.net.cells_of(i).ravel()[cell])
 
     def _tap_cell(self, i: int, cell: int, t: int) -> int:
         """Return the number of the cell that window `cell` of max_pool `i` reads at tap t of the window's relation."""
         inside = sorted(taps_inside(self.graph.nodes[i], cell).values())
-        return self.net.cells[self._cell_number(i, cell) - 1].sources[inside.index(t)]
+        return self.net.windows[self._cell_number(i, cell)][inside.index(t)]
 
     def _slope_table(self, tree: TreeProof, changed: int, alternative: int) -> int:
         """Add the lower slopes of relus that a changed part of a tree has for an alternative; return the

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from .encode import CheckerInput
 
 VARIABLE = "SPECGRAD_PROVEN_CHECKER"
 BUILT = Path(__file__).parents[4] / "verified" / "bin" / "check"
-WHO = (
-    "the checker extracted from its proof in Coq (theorem check_sound; trusted: what reads the files and multiplies "
-    "the network's cells out, in Python, its parser, extraction, OCaml, Zarith); executions: fused"
-)
+TRUSTED = {
+    True: "theorems check_sound and graph_exact; trusted: what reads the files and describes the graph, in Python, its "
+    "count of roundings",
+    False: "theorem check_sound; trusted: what reads the files and multiplies the network's cells out, in Python",
+}
+WHO = "the checker extracted from its proof in Coq ({}, its parser, extraction, OCaml, Zarith); executions: fused"
 
 
 @dataclass(frozen=True)
@@ -32,24 +35,27 @@ class CheckerProgram:
 
     digest     its SHA-256
     is_built   whether it is, byte for byte, the one that `make -C verified` has built; None: there is none to compare
+    compiled   it was given the graph and compiled the cells itself; else Python multiplied them out
     """
 
     path: Path
     digest: str
     is_built: bool | None
+    compiled: bool = False
 
     def __str__(self) -> str:
         """Return a sentence that names the program, and whether it is the proven checker."""
+        who = WHO.format(TRUSTED[self.compiled])
         named = f"the program {self.path}, which {VARIABLE} names (SHA-256 {self.digest})"
         if self.is_built:
-            return f"{WHO}; {self.path}, as make -C verified has built it (SHA-256 {self.digest})"
+            return f"{who}; {self.path}, as make -C verified has built it (SHA-256 {self.digest})"
         if self.is_built is None:
-            return f"{named}. Whether that is {WHO} is not known: no {BUILT} is here to compare it with"
-        return f"{named}. It is not the one that make -C verified has built here, {WHO}"
+            return f"{named}. Whether that is {who} is not known: no {BUILT} is here to compare it with"
+        return f"{named}. It is not the one that make -C verified has built here, {who}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: `path`, `sha256` of the program, and `is_built`."""
-        return {"path": str(self.path), "sha256": self.digest, "is_built": self.is_built}
+        """Return JSON data: `path`, `sha256` of the program, `is_built` and `compiled`."""
+        return {"path": str(self.path), "sha256": self.digest, "is_built": self.is_built, "compiled": self.compiled}
 
 
 class NoCheckerError(SpecgradError, OSError):
@@ -96,16 +102,39 @@ def ask(questions: Sequence[CheckerInput], seconds: float = 60.0) -> list[bool]:
 
     Raise NoCheckerAnswerError if it does not answer, OutOfTimeError if not within `seconds`.
     """
-    command, text = [str(program())], "".join(q.text for q in questions)
+    return [accepted for accepted, _ in answers(questions, seconds)]
+
+
+def answers(questions: Sequence[CheckerInput], seconds: float = 60.0) -> list[tuple[bool, bool]]:
+    """Run the checker on all inputs, `questions`; return (accepted, compiled) of each: it compiled the cells itself.
+
+    A graph that it does not compile is asked about again, by its cells. Errors are those of `ask`.
+    """
+    deadline = time.monotonic() + min(seconds, 1e6)
+    said = _run("".join(q.text for q in questions), len(questions), deadline, seconds)
+    again = [q.multiplied_out() for q, answer in zip(questions, said, strict=True) if answer == "none"]
+    rest = iter(_run("".join(q.text for q in again), len(again), deadline, seconds) if again else [])
+    return [
+        (next(rest) == "yes", False) if answer == "none" else (answer == "yes", q.compiled)
+        for q, answer in zip(questions, said, strict=True)
+    ]
+
+
+def _run(text: str, count: int, deadline: float, seconds: float) -> list[str]:
+    """Return the checker's `count` answers to `text`: "yes", "no" or "none", which no question of cells has.
+
+    OutOfTimeError, with the limit in `seconds`, after the deadline; NoCheckerAnswerError for anything else.
+    """
     try:
-        done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=min(seconds, 1e6))
+        left = max(deadline - time.monotonic(), 0)
+        done = subprocess.run([str(program())], input=text, text=True, capture_output=True, timeout=left)
     except subprocess.TimeoutExpired:
         raise OutOfTimeError(f"the proven checker did not end within {seconds:g} s") from None
-    answers = done.stdout.split()
-    if done.returncode or len(answers) != len(questions) or not set(answers) <= {"yes", "no"}:
-        said = (done.stderr.strip() or done.stdout.strip())[:200]
-        raise NoCheckerAnswerError(f"the proven checker ended with code {done.returncode}: {said or 'it said nothing'}")
-    return [answer == "yes" for answer in answers]
+    said = done.stdout.split()
+    if done.returncode or len(said) != count or not set(said) <= {"yes", "no", "none"}:
+        text = (done.stderr.strip() or done.stdout.strip())[:200]
+        raise NoCheckerAnswerError(f"the proven checker ended with code {done.returncode}: {text or 'it said nothing'}")
+    return said
 
 
 def check_proven(
@@ -120,9 +149,10 @@ def check_proven(
     arithmetic, cases = read_certificate(text, packed, graph, statement)
     if arithmetic.functions:
         raise ReplayError("the proven checker has no functions such as exp and tanh")
-    for k, accepted in enumerate(ask([CheckerInput(graph, case, arithmetic) for case in cases], seconds)):
+    each = answers([CheckerInput(graph, case, arithmetic) for case in cases], seconds)
+    for k, (accepted, _) in enumerate(each):
         if not accepted:
             raise ReplayError(f"the proven checker does not accept case {k}")
     if current_program() != who:
         raise ReplayError(f"the program {who.path} was changed while it answered")
-    return who
+    return replace(who, compiled=all(compiled for _, compiled in each))

@@ -25,6 +25,7 @@ from ..exact.rounding_counts import (
     CELLWISE,
     KERNELS,
     RoundingCount,
+    cells_per_argument,
     count_after_node,
     fan_out,
     feeds_later_sum,
@@ -112,7 +113,11 @@ class FormalSum:
 
     def __truediv__(self, other: Any) -> Any:
         """Return the quotient by a number."""
-        return self * (1 / _fraction_of(other))
+        return self * (1 / _divisor_of(other))
+
+    def __rtruediv__(self, other: Any) -> Any:
+        """Return the quotient of a number by a sum without cells; ReplayError for another."""
+        return other / _divisor_of(self)
 
     def products(self) -> Iterator[tuple[Fraction, int, int | None, bool]]:
         """Yield (factor, e, cell or None, shared) per product, multiplied out.
@@ -153,6 +158,13 @@ def _fraction_of(value: Any) -> Fraction:
     return sum((f for f, _, cell, _ in products if cell is None), Fraction(0))
 
 
+def _divisor_of(value: Any) -> Fraction:
+    """Return a number, or the value of a formal sum without cells; ReplayError if it has cells, or is 0."""
+    if not (divisor := _fraction_of(value)):
+        raise ReplayError("the proven checker has no quotients by 0")
+    return divisor
+
+
 def _bits_above(f: Fraction) -> int:
     """Return e >= 0 with abs(f) <= 2**e."""
     return max(0, (-(-abs(f.numerator) // f.denominator) - 1).bit_length()) if f else 0
@@ -179,9 +191,80 @@ class Neuron:
     function: PiecewiseLinear | None = None
 
 
-class ScalarNetwork:
-    """All cells of a network on a box, in order; `numbers[i]` are the cell numbers of node i, in its shape, if it has
-    some.
+class CellNumbers:
+    """Numbers of a network's cells, from 1 on, node by node in row-major order.
+
+    numbers       of the cells of a node, in its shape, by its position; of nodes that have cells
+    extra_nodes   linear nodes that a proof speaks of: they have cells too
+    """
+
+    def __init__(self, graph: Graph, extra_nodes: Collection[int] = ()) -> None:
+        self.graph, self.count = graph, 0
+        self.numbers: dict[int, Array] = {}
+        self.taps: dict[int, Array] = {}  # max_pool -> (taps, *shape): the tap is read inside
+        self.windows: dict[int, tuple[int, ...]] = {}  # cell of a max_pool -> the cells that it reads
+        self.celled = self._linear_nodes_with_cells(extra_nodes)
+        for i, node in enumerate(graph.nodes):
+            if i in self.celled or (node.op is not CONSTANT and not is_linear(node)):
+                self._number(i, node)
+
+    @property
+    def output(self) -> Array:
+        """Return the numbers of the output's cells, in its shape."""
+        return self.cells_of(self.graph.output_positions[0])
+
+    def _number(self, i: int, node: Node) -> None:
+        """Number the cells of node `i`; ReplayError if a window reads nothing inside."""
+        size = math.prod(node.shape)
+        self.numbers[i] = np.arange(self.count + 1, self.count + size + 1, dtype=np.int64).reshape(node.shape)
+        self.count += size
+        if node.op.name == "max_pool":
+            self._number_windows(i, node)
+
+    def _number_windows(self, i: int, node: Node) -> None:
+        """Keep which cells, and which taps inside, the windows of max_pool `i` read; ReplayError for one without."""
+        read, window = self.cells_of(node.operands()[0]), node.params["window"]
+        taps = list(window.taps())
+        each = np.zeros((len(taps), *node.shape), dtype=np.int64)
+        for t, tap in enumerate(taps):
+            tap.write_outputs(each[t], tap.read_inputs(read))
+        columns = each.reshape(len(taps), -1).T.tolist()
+        if not all(map(any, columns)):
+            raise ReplayError(f"a window of node {node.name} reads nothing inside")
+        self.taps[i] = each > 0
+        for cell, column in zip(self.numbers[i].ravel().tolist(), columns, strict=True):
+            self.windows[cell] = tuple(c for c in column if c)
+
+    def _linear_nodes_with_cells(self, extra_nodes: Collection[int]) -> set[int]:
+        """Return the linear nodes whose own values are read: by nonlinear nodes, as the output, or by a proof
+        (`extra_nodes`).
+        """
+        nodes = self.graph.nodes
+        bent = [n for n in nodes if n.op not in (INPUT, CONSTANT) and not is_linear(n)]
+        read = {a for n in bent for a in n.operands()} | {self.graph.output_positions[0], *extra_nodes}
+        fixed = {i for i, n in enumerate(nodes) if n.op is CONSTANT}
+        for i, n in enumerate(nodes):
+            if is_linear(n) and fixed.issuperset(n.operands()):
+                fixed.add(i)
+        return {i for i in map(self._before_layout, read) if is_linear(nodes[i]) and i not in fixed}
+
+    def _before_layout(self, i: int) -> int:
+        """Return the position of the node whose cells layout node `i` has, in another order; `i` itself for others."""
+        node = self.graph.nodes[i]
+        return self._before_layout(node.operands()[0]) if node.op.name in REORDERING else i
+
+    def cells_of(self, i: int) -> Array:
+        """Return the cell numbers of node `i`, through layout; raise ReplayError if it has none."""
+        node = self.graph.nodes[i]
+        if i in self.numbers:
+            return self.numbers[i]
+        if node.op.name not in REORDERING:
+            raise ReplayError(f"node {node.name} has no cells: it is a constant, or a part of a sum")
+        return np.asarray(node.op.spec(self.cells_of(node.operands()[0]), **node.params))
+
+
+class ScalarNetwork(CellNumbers):
+    """All cells of a network on a box, in order, multiplied out.
 
     extra_nodes   linear nodes that a proof speaks of: they have cells too
     unit          e: roundings are relative to 2**e
@@ -191,8 +274,8 @@ class ScalarNetwork:
     def __init__(
         self, graph: Graph, low: Array, high: Array, extra_nodes: Collection[int] = (), unit: int = -24
     ) -> None:
-        self.graph, self.cells, self.numbers = graph, [], {}  # type: Graph, list[Neuron], dict[int, Array]
-        self.taps: dict[int, Array] = {}  # max_pool -> (taps, *shape): the tap is read inside
+        super().__init__(graph, extra_nodes)
+        self.cells: list[Neuron] = []
         self._formal_sums: dict[int, Array] = {}
         self._rounding_counts: dict[int, RoundingCount] = {}
         self._folded: dict[int, int] = {}  # linear node -> e: what its region's constants fold to is at most 2**e
@@ -204,23 +287,8 @@ class ScalarNetwork:
             (low, high),
         )
         self._unit = Fraction(2) ** unit
-        self._nodes_with_cells = self._linear_nodes_with_cells(extra_nodes)
         for i, node in enumerate(graph.nodes):
             self._add_node(i, node)
-        self.output = self._cells_of(graph.output_positions[0])
-
-    def _linear_nodes_with_cells(self, extra_nodes: Collection[int]) -> set[int]:
-        """Return the linear nodes whose own values are read: by nonlinear nodes, as the output, or by a proof
-        (`extra_nodes`).
-        """
-        bent = [n for n in self.graph.nodes if n.op not in (INPUT, CONSTANT) and not is_linear(n)]
-        read = {a for n in bent for a in n.operands()} | {self.graph.output_positions[0], *extra_nodes}
-        return {self._before_layout(a) for a in read}
-
-    def _before_layout(self, i: int) -> int:
-        """Return the position of the node whose cells layout node `i` has, in another order; `i` itself for others."""
-        node = self.graph.nodes[i]
-        return self._before_layout(node.operands()[0]) if node.op.name in REORDERING else i
 
     def _add_node(self, i: int, node: Node) -> None:
         """Add the cells of node `i`, or keep its formal sums if it is linear.
@@ -229,59 +297,32 @@ class ScalarNetwork:
         """
         if node.op is INPUT:
             ends = [(Fraction(float(a)), Fraction(float(b))) for a, b in zip(*map(np.ravel, self._ends), strict=True)]
-            self._assign_cells(i, [self._append_cell(Neuron("input", ends=e)) for e in ends])
+            self._add_cells(i, [Neuron("input", ends=e) for e in ends])
         elif node.op is CONSTANT:
             pass
         elif node.kind != "real":
             raise ReplayError(f"the proven checker has no positions, as in node {node.name}")
         elif node.op.name == "relu":
-            read = self._cells_of(node.operands()[0]).ravel().tolist()
-            self._assign_cells(i, [self._append_cell(Neuron("relu", (c,))) for c in read])
+            self._add_cells(i, [Neuron("relu", (c,)) for c in self._read_by(node)])
         elif node.op.name == "max_pool":
-            self._maximum(i, node)
+            self._add_cells(i, [Neuron("max", self.windows[c]) for c in self.numbers[i].ravel().tolist()])
         elif is_linear(node):
             self._add_linear(i, node)
         elif (f := piecewise_linear(node, self._unit)) is not None:
-            read = self._cells_of(node.operands()[0]).ravel().tolist()
-            self._assign_cells(i, [self._append_cell(Neuron("bend", (c,), function=f)) for c in read])
+            self._add_cells(i, [Neuron("bend", (c,), function=f) for c in self._read_by(node)])
         else:
             raise ReplayError(f"the proven checker has no rule for node {node.name} ({node.op.name})")
 
-    def _append_cell(self, cell: Neuron) -> int:
-        """Append a cell to `cells` and return its number; numbers begin with 1."""
-        self.cells.append(cell)
-        return len(self.cells)
+    def _read_by(self, node: Node) -> list[int]:
+        """Return the numbers of the cells that a node of one argument reads, in row-major order."""
+        numbers: list[int] = self.cells_of(node.operands()[0]).ravel().tolist()
+        return numbers
 
-    def _assign_cells(self, i: int, numbers: Sequence[int]) -> None:
-        """Set `numbers`, in row-major order, as the cell numbers of node `i`, and formal sums that are these cells."""
-        shape = self.graph.nodes[i].shape
-        self.numbers[i] = np.array(numbers, dtype=np.int64).reshape(shape)
-        self._formal_sums[i] = _object_array([FormalSum("cell", c) for c in numbers], shape)
-
-    def _cells_of(self, i: int) -> Array:
-        """Return the cell numbers of node `i`, through layout; raise ReplayError if it has none."""
-        node = self.graph.nodes[i]
-        if i in self.numbers:
-            return self.numbers[i]
-        if node.op.name not in REORDERING:
-            raise ReplayError(f"node {node.name} has no cells: it is a constant, or a part of a sum")
-        return np.asarray(node.op.spec(self._cells_of(node.operands()[0]), **node.params))
-
-    def _maximum(self, i: int, node: Node) -> None:
-        """Add the cells of max_pool `i`, and which taps read inside.
-
-        Raise ReplayError if a window reads nothing inside.
-        """
-        read, window = self._cells_of(node.operands()[0]), node.params["window"]
-        taps = list(window.taps())
-        each = np.zeros((len(taps), *node.shape), dtype=np.int64)
-        for t, tap in enumerate(taps):
-            tap.write_outputs(each[t], tap.read_inputs(read))
-        columns = each.reshape(len(taps), -1).T.tolist()
-        if not all(map(any, columns)):
-            raise ReplayError(f"a window of node {node.name} reads nothing inside")
-        self.taps[i] = each > 0
-        self._assign_cells(i, [self._append_cell(Neuron("max", tuple(c for c in column if c))) for column in columns])
+    def _add_cells(self, i: int, cells: Sequence[Neuron]) -> None:
+        """Append the cells of node `i`, which is not linear, and keep formal sums that are these cells."""
+        self.cells += cells
+        numbers = self.numbers[i].ravel().tolist()
+        self._formal_sums[i] = _object_array([FormalSum("cell", c) for c in numbers], self.graph.nodes[i].shape)
 
     def _add_linear(self, i: int, node: Node) -> None:
         """Keep the formal sums, roundings and constants of linear node `i`; add its cells if they are needed.
@@ -311,8 +352,8 @@ class ScalarNetwork:
             raise ReplayError(f"node {node.name} divides again: the proven checker has no combined divisors")
         if node.op.name == "div" or divided:
             self._divided.add(i)
-        if i in self._nodes_with_cells:
-            self.numbers[i] = self._add_sums(i, node, form)
+        if i in self.celled:
+            self._add_sums(i, node, form)
 
     def _check_folded_constants(
         self, i: int, node: Node, values: Sequence[Any], shapes: Sequence[Any], fixed: Sequence[bool]
@@ -337,12 +378,9 @@ class ScalarNetwork:
             raise ReplayError(f"constants folded into node {node.name} may overflow in float32")
         self._folded[i] = bits
 
-    def _add_sums(self, i: int, node: Node, form: Array) -> Array:
-        """Add one "sum" cell per formal sum of `form`, the values of node i, and return their numbers, in the node's
-        shape.
-        """
+    def _add_sums(self, i: int, node: Node, form: Array) -> None:
+        """Append one "sum" cell per formal sum of `form`, the values of node i."""
         once = node.op.name in KERNELS and i not in self._feeds_later_sum | self._recomputed
-        numbers = []
         for v in form.flat:
             given = v if isinstance(v, FormalSum) else FormalSum("number", Fraction(v))
             products, wide, blurred = [], 0, False
@@ -351,8 +389,7 @@ class ScalarNetwork:
                 products.append(((m, e), source, shared))
                 wide, blurred = max(wide, bits - max(0, abs(m).bit_length() - 1 + e)), blurred or changed
             sums = tuple(products), blurred, self._rounding_counts[i].total, wide, once
-            numbers.append(self._append_cell(Neuron("sum", (), None, *sums)))
-        return np.array(numbers, dtype=np.int64).reshape(node.shape)
+            self.cells.append(Neuron("sum", (), None, *sums))
 
     def _argument_value(self, node: Node, arg: int | NumberArg) -> Any:
         """Return the argument `arg`: constants and numbers as fractions, others as formal sums.
@@ -384,7 +421,7 @@ class ScalarNetwork:
             arg_count = FIXED if fixed[k] else self._rounding_counts.get(key) or region_input(key, math.prod(shapes[k]))
             by_position[key] = arg_count
         size, count = math.prod(node.shape), roundings(node, shapes)
-        return count_after_node(by_position, count, node.op.name in CELLWISE, i, size, fan_out(node, size))
+        return count_after_node(by_position, count, node.op.name in CELLWISE, i, size, cells_per_argument(node, size))
 
 
 def _object_array(values: Sequence[Any], shape: tuple[int, ...]) -> Array:

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from specgrad.atomic_files import partner, write_pair
+from specgrad.bounded_files import read_bytes
 from specgrad.errors import SpecgradError, need
 from specgrad.graph.files.save import to_json
 from specgrad.graph.graph import Graph
@@ -400,19 +401,10 @@ def check_file(
 def read_files(path: Path) -> tuple[bytes, bytes]:
     """Return the bytes of the JSON file, and of the arrays beside it.
 
-    ReplayError if one is too large.
+    FileError if one is too large, or no regular file.
     """
-    text = _read_at_most(path, MAX_JSON_BYTES)
-    return text, _read_at_most(partner(text, path.with_suffix(".safetensors")), MAX_ARRAY_BYTES)
-
-
-def _read_at_most(path: Path, most: int) -> bytes:
-    """Return a file's bytes; raise ReplayError if there are over `most`."""
-    with path.open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise ReplayError(f"{path.name} has over {most} bytes")
-    return content
+    text = bytes(read_bytes(path, MAX_JSON_BYTES))
+    return text, bytes(read_bytes(partner(text, path.with_suffix(".safetensors")), MAX_ARRAY_BYTES))
 
 
 def check(
