@@ -14,7 +14,8 @@ from specgrad.bounds import Box, crown, ibp
 from specgrad.bounds.linear.intermediate import tighten
 from specgrad.bounds.linear.intermediate.tighten import contenders
 from specgrad.bounds.linear.propagation import patch_rules, patches
-from specgrad.bounds.linear.relaxation.bound_layers import BoundConv
+from specgrad.bounds.linear.propagation.backward import State
+from specgrad.bounds.linear.relaxation.bound_layers import BoundConv, Centre
 from specgrad.errors import UnsupportedError
 from specgrad.window import Patch, strided
 
@@ -46,6 +47,36 @@ def test_phases_and_rows_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, found in by_phases.layers.items():
         np.testing.assert_allclose(found.low, by_rows.layers[name].low, atol=1e-9, err_msg=name)
         np.testing.assert_allclose(found.high, by_rows.layers[name].high, atol=1e-9, err_msg=name)
+
+
+def residual(w: dict[str, Any], x: Any) -> Any:
+    shared = sg.relu(sg.conv(w["a"], None, x, padding=1))
+    body = sg.conv(w["c"], None, sg.relu(sg.conv(w["b"], None, shared, padding=1)), padding=1)
+    return sg.relu(sg.conv(w["d"], None, sg.relu(body + shared), padding=1))
+
+
+def test_a_shortcut_beside_a_dense_body_is_relaxed_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by rows alone, where body and shortcut meet before the relu that both read; apart, widths are lost."""
+    draw = np.random.default_rng(3).normal
+    shapes = {"a": (3, 2, 3, 3), "b": (4, 3, 3, 3), "c": (3, 4, 3, 3), "d": (2, 3, 3, 3)}
+    w = {k: (draw(size=s) / np.sqrt(np.prod(s[1:]))).astype(np.float32) for k, s in shapes.items()}
+    graph, box = sg.trace(residual, shapes, (1, 2, 9, 9)), Box.around(draw(size=(1, 2, 9, 9)), 0.2)
+    inner = [i for i, n in enumerate(graph.nodes) if n.op.name == "conv"][1]
+    monkeypatch.setattr(tighten, "open_cells", lambda _, low, high: high > low)
+    is_local = patches.is_local
+    monkeypatch.setattr(
+        patches, "is_local", lambda state, rank, j, patch: j != inner and is_local(state, rank, j, patch)
+    )
+    found = [crown(graph, (w, box), deployed=False)]
+    with monkeypatch.context() as apart:
+        apart.setattr(State, "sources_below", lambda *_: set())
+        found.append(crown(graph, (w, box), deployed=False))
+    monkeypatch.setattr(tighten, "narrow_by_patches", lambda *_: False)
+    rows = crown(graph, (w, box), deployed=False).layers
+    for name, layer in found[0].layers.items():
+        np.testing.assert_allclose(layer.low, rows[name].low, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(layer.high, rows[name].high, atol=1e-9, err_msg=name)
+    assert max(np.max(layer.width - rows[name].width, initial=0) for name, layer in found[1].layers.items()) > 0.01
 
 
 def test_a_maximum_with_its_convolution_or_after_it_agree(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +170,43 @@ def test_float32_costs_little_and_is_true(monkeypatch: pytest.MonkeyPatch) -> No
     assert ((single.low <= y) & (y <= single.high)).all()
     same = crown(graph, (w, Box.around(x, 0.0))).outputs  # what float32 loses would be as much as what is asked there
     assert (same.high - same.low == point.high - point.low).all()
+
+
+@pytest.mark.parametrize("planted", [False, True], ids=["charged", "not charged"])
+@pytest.mark.parametrize("by", ["patches", "rows"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_float32_loses_what_a_box_is_wide(by: str, transposed: bool, planted: bool, monkeypatch: Any) -> None:
+    """Two convolutions far from 0: ends are never inside the exact ones, and are as near as radii say, not sizes.
+
+    Where nothing is charged for the part that is not known, ends are inside.
+    """
+    draw = np.random.default_rng(5).normal
+    w, v = ((draw(size=(8, 8, 3, 3)) / 8).astype(np.float32) for _ in range(2))
+    conv = (
+        (lambda w, x: sg.conv_transpose(w, None, x, padding=1))
+        if transposed
+        else (lambda w, x: sg.conv(w, None, x, padding=1))
+    )
+    graph = sg.trace(lambda x: sg.relu(conv(v, conv(w, x))), (1, 8, 10, 10))
+    x = (100 + draw(size=(1, 8, 10, 10))).astype(np.float32).astype(float)
+    monkeypatch.setattr(BoundConv, "uses_float32", True)
+    way = lambda self, single: "single" if single else "plain"
+    monkeypatch.setattr("specgrad.bounds.linear.relaxation.conv_operator.Convolution.way", way)
+    monkeypatch.setattr(tighten, "open_cells", lambda _, low, high: high > low)
+    if by == "rows":
+        monkeypatch.setattr(tighten, "narrow_by_patches", lambda *_: False)
+    if planted:
+        part = Centre.__new__
+        monkeypatch.setattr(Centre, "__new__", lambda cls, middle, image, reach: part(cls, middle, image, 0 * reach))
+    radius = 0.25
+    found = crown(graph, Box(x - radius, x + radius), deployed=False).layers
+    last = [n.name for n in graph.nodes if n.op.name.startswith("conv")][-1]
+    one = np.eye(800).reshape(800, 1, 8, 10, 10)
+    through = lambda x: np.asarray(conv(v.astype(float), conv(w.astype(float), x)))
+    reach = sum(np.abs(through(e)) for e in one) * radius
+    inside = through(x) - reach < found[last].low - 1e-9
+    assert inside.any() == planted
+    assert (through(x) - reach - found[last].low).max() < 1e-3 * reach.min()
 
 
 def test_a_deadline_is_kept_and_leaves_intervals() -> None:

@@ -97,6 +97,21 @@ def test_planted_planes_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -
     assert escapes(2) > 0
 
 
+@pytest.mark.parametrize("width", [0.2, 1e-3, 1e-15, 0.0])
+@pytest.mark.parametrize("sizes", [(1e-200, 1e-140), (1e-170, 1e-150), (1e-300, 1e-100), (1e-40, 1e-20), (1e20, 1e-30)])
+def test_quotients_of_small_numbers_hold(sizes: tuple[float, float], width: float) -> None:
+    """The product of both radii is below all float64 numbers; the quotient is none of that."""
+    rng = np.random.default_rng(4)
+    low = [s * rng.uniform(1, 2, CELLS) for s in sizes]
+    x, y = (Box(a, a * (1 + width * rng.random(CELLS))) for a in low)
+    graph = sg.trace(lambda x, y: x / y, (CELLS,), (CELLS,))
+    bounds = crown(graph, (x, y), deployed=False).outputs
+    for k in range(CELLS):
+        ends = [[Fraction(float(e[k])) for e in (box.low, box.high)] for box in (x, y)]
+        for a, b in ((a, b) for a in ends[0] for b in ends[1]):
+            assert Fraction(float(bounds.low[k])) <= a / b <= Fraction(float(bounds.high[k]))
+
+
 # --- networks ---------------------------------------------------------------------------------------------------------
 
 

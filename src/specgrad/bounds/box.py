@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from .. import html_page
 from ..errors import ShapeError
-from ..graph.ir.tree import Tree, leaves, transform
+from ..graph.ir.tree import Tree, leaves, transform, walk
 from ..rounding.arithmetic import REFERENCE, Arithmetic, Format
 from ..rounding.ball import Ball, hull
-from ..scalar import Array
+from ..scalar import Array, upward
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +132,35 @@ class Bounds:
         AttributeError where there are several outputs and no rows.
         """
         return (self.objective or self.outputs).high
+
+    def __repr__(self) -> str:
+        if self.infeasible or self.unbounded:
+            what = "no execution fits" if self.infeasible else f"nothing is proven of {', '.join(self.unbounded[:3])}"
+            return f"Bounds({what})"
+        rows = self._rows(self._named_outputs())
+        return f"Bounds({', '.join(f'{name} {shape} in {ends}' for name, shape, ends in rows)})"
+
+    def _named_outputs(self) -> list[tuple[str, Box]]:
+        """Return the boxes of the outputs, or of the objective, by name."""
+        asked = [("objective", self.objective)] if self.objective is not None else []
+        outputs = [(path or "output", box) for path, box in walk(self.outputs, leaf=lambda t: isinstance(t, Box))]
+        return [*asked, *outputs]
+
+    def _rows(self, boxes: Iterable[tuple[str, Box]]) -> list[tuple[str, str, str]]:
+        """Return (name, shape, range) per box, as text; ranges are rounded outward."""
+        rows = []
+        for name, box in boxes:
+            low, high = numpy_of(box.low), numpy_of(box.high)
+            ends = f"{-float(upward(-low.min())):g} to {upward(high.max())}" if low.size else "no cell"
+            rows.append((name, "x".join(map(str, low.shape)) or "one number", ends))
+        return rows
+
+    def _repr_html_(self) -> str:
+        """Return the ranges of outputs and layers as HTML for notebooks."""
+        proven = not self.unbounded and not self.infeasible
+        rows = self._rows([*self._named_outputs(), *self.layers.items()]) if proven else []
+        said = [] if proven else [repr(self)]
+        return html_page.fragment("bounded" if proven else "unbounded", said, ("value", "shape", "all cells in"), rows)
 
 
 # --- arrays of other frameworks ------------------------------------------------------------------------------------

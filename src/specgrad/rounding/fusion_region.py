@@ -2,11 +2,12 @@
 
 A region is a connected set of nodes that are linear with constants. Each of its cells is a formal sum of monomials, a
 product of constants times at most one value from outside. A runtime may compute node by node, or take any connected
-part
-of the region as one sum over what that part reads. Then a monomial meets, in that part,
+part of the region as one sum over what that part reads. Then a monomial meets, in that part,
 
-    F   roundings while one coefficient is formed from the constants: those of the part's nodes after the first, but no
-        more than there are ways from one input cell to the node, and 2 for a product and a quotient
+    F   roundings while one coefficient is formed from the constants, neighbouring nodes being multiplied out two at a
+        time, in any order. Where cells between two nodes are summed over, a coefficient has as many products as there
+        are such cells on its way: no more than one output cell reads, nor than ways lead there from one input cell,
+        and 2 for a product and a quotient. A node each of whose cells reads one adds its own roundings
     n   roundings while n terms, inputs and additive constants, are multiplied and added
 
 and before the part whatever it met in the parts below. R, the largest such total, is `RoundingCount.total`. A
@@ -29,8 +30,11 @@ class RegionPart:
     """Counts of a part of the region that begins at node `key` and ends at the current node.
 
     before   roundings that a term may have met until it begins
-    folded   roundings of one coefficient of the part (0 while it has one node, whose coefficients are constants)
-    spread   cells of the node at hand that read one cell of `key`
+    folded   roundings of one coefficient of the part at nodes each of whose cells reads one cell (the constants of the
+             first node are coefficients, unless copies of a cell of `key` stand before it)
+    reads    of all other nodes but the first: cells before them that one cell of the node at hand reads, added up
+    reached  of the same: ways to these cells from one cell of `key`, and 2 each, added up
+    spread   cells of the node at hand that read one cell of `key`, through all of its arguments together
     inputs   cells of `key` that one cell of the node at hand reads; of all `cells` that there are
     others   terms that come from elsewhere: additive constants, the rest of the region
     nodes    behind `key`, up to the current one
@@ -43,6 +47,8 @@ class RegionPart:
     inputs: int
     cells: int
     folded: int = 0
+    reads: int = 0
+    reached: int = 0
     spread: int = 1
     others: int = 0
     nodes: int = 0
@@ -67,19 +73,30 @@ class RegionPart:
 
     def total(self, depth: int | None) -> int:
         """Return the roundings of a term if the part is one sum whose tree is no deeper than `depth` (None: any)."""
-        return self.before + self.folded + (self.terms if depth is None else min(self.terms, depth))
+        formed = self.folded + min(self.reads, self.reached)
+        return self.before + formed + (self.terms if depth is None else min(self.terms, depth))
 
-    def after(self, own: int, often: int, node: RegionNode, inputs: int, others: int) -> RegionPart:
+    def after(
+        self, own: int, often: int, node: RegionNode, inputs: int, others: int, deep: int | None, spread: int
+    ) -> RegionPart:
         """Return the part with one more node, which has `own` roundings and reads `often` cells of the node before.
 
         inputs, others   what other arguments of the node add
+        spread           cells of other arguments that read one cell of `key`
+        deep             the most roundings of a sum whose tree is no deeper than is stated (None: any)
         """
-        folded = self.folded + (min(own, self.spread + 2) if self.nodes else 0)
+        ways = self.spread + 2 if deep is None else min(self.spread + 2, deep)
+        mixes, formed = (
+            often > 1,
+            self.nodes > 0 or self.spread > 1,
+        )  # of a copied cell even the first node's are summed
         return replace(
             self,
             inputs=min(self.inputs * often + inputs, self.cells),
-            folded=folded,
-            spread=self.spread * node.spread,
+            folded=self.folded + (min(own, ways) if formed and not mixes else 0),
+            reads=self.reads * often + (own if formed and mixes else 0),
+            reached=self.reached + (ways if formed and mixes else 0),
+            spread=(self.spread + spread) * node.spread,
             others=self.others * often + others,
             nodes=self.nodes + 1,
             reach=self.reach * often,
@@ -125,6 +142,11 @@ class RoundingCount:
     def terms_of(self, often: int) -> int:
         """Return the most terms that so many cells have, whichever part of the region is taken as one sum."""
         return max((f.terms_of(often) for f in self.fronts), default=often)
+
+    def spread_from(self, key: int) -> int:
+        """Return how many cells read one cell of `key`; where fronts may have been merged, of any front."""
+        same = [f.spread for f in self.fronts if f.key == key]
+        return max(same or [f.spread for f in self.fronts if len(self.fronts) >= MAX_FRONTS], default=0)
 
     def beside(self, key: int, often: int) -> tuple[int, int]:
         """Return (inputs, other terms) that this argument, read `often`, adds to a part that begins at `key` elsewhere.
@@ -176,30 +198,41 @@ def count_after_node(
     `extra`.
 
     A part without fronts is a constant: one term. A cell reads `node.reads` cells of the first part and one of each
-    other: a sum of two values, a convolution and its bias. A value that is read twice is one part.
+    other: a sum of two values, a convolution and its bias. A value that is read twice is one part, whose cells a
+    concatenation has twice.
 
     >>> x = region_input(0, 64)
     >>> conv = count_after_node([x], 9, node=RegionNode(1, 64, reads=9), depth=None)
     >>> conv.total, count_after_node([conv, x], 1, node=RegionNode(2, 64), depth=None).total
     (9, 11)
     """
-    parts = list({id(p): p for p in parts}.values())
+    given, parts = parts, list({id(p): p for p in parts}.values())
     total, stores, operands, ordered = _largest_counts(parts)
     cores = sum(p.cores for p in parts) + node.cores
     if own == 0:
         fronts = [
-            replace(f.joined([q for q in parts if q is not p]), spread=f.spread * node.spread)
+            replace(
+                f.joined([q for q in parts if q is not p]),
+                spread=sum(q.spread_from(f.key) for q in given) * node.spread,
+            )
             for p in parts
             for f in p.fronts
         ]
         return _limit_fronts(RoundingCount(total, stores, operands, tuple(fronts), ordered, cores))
     steps, fronts = node.capped_roundings(own, depth) + extra, []
+    deep = None if depth is None else depth + node.besides + extra
     often = [node.reads] + [1] * (len(parts) - 1)
     for k, part in enumerate(parts):
         for f in part.fronts:
             rest = [p.beside(f.key, n) for i, (p, n) in enumerate(zip(parts, often, strict=True)) if i != k]
-            fronts.append(f.after(steps, often[k], node, sum(n for n, _ in rest), sum(n for _, n in rest)))
-    several = [any(f.nodes for p in parts if p is not part for f in p.fronts) for part in parts for _ in part.fronts]
+            spread = sum(p.spread_from(f.key) for p in parts if p is not part)
+            counts = sum(n for n, _ in rest), sum(n for _, n in rest), deep, spread
+            fronts.append(f.after(steps, often[k], node, *counts))
+    several = [
+        any(g.nodes for p in parts for g in p.fronts if p is not part or (f.beside and g.key != f.key))
+        for part in parts
+        for f in part.fronts
+    ]
     merges = [f for f, others in zip(fronts, several, strict=True) if f.nodes > 1 or others]
     total = max([total + steps, *(f.total(depth) for f in merges)])  # a node by itself has its own count
     if fronts:

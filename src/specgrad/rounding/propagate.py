@@ -12,15 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from .. import html_page
 from ..deadline import check_time
 from ..errors import ParameterError
 from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg, broadcast_back, order_of_use
 from ..graph.ir.node import bind_inputs
-from ..graph.ir.tree import Tree, transform
+from ..graph.ir.tree import Tree, transform, walk
 from ..op import REGISTRY, Op, is_literal
 from ..ops.elementwise import EQUAL, SELECT
 from ..ops.layout import BROADCAST, RESHAPE, SUM
 from ..ops.max_pool import AMAX
+from ..scalar import upward
 from . import selection
 from .arithmetic import INTEGERS, Arithmetic, in_format
 from .ball import Ball
@@ -49,6 +51,25 @@ class RadiusReport:
     undecided: tuple[str, ...]
     roundings: int = 0
     deployment: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        said = [" ".join(row) for row in self._rows()]
+        said += [f"nothing is proven of {', '.join(self.unbounded[:3])}"] if self.unbounded else []
+        return f"RadiusReport({', '.join(said)})"
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        """Return (name, shape, largest radius) of the outputs and of the nodes that were asked for, as text."""
+        balls = [*walk(self.outputs, "output", lambda t: isinstance(t, Ball)), *self.nodes.items()]
+        return [
+            (name, "x".join(map(str, b.shape)) or "one number", f"within {upward(float(b.radius.max(initial=0.0)))}")
+            for name, b in balls
+        ]
+
+    def _repr_html_(self) -> str:
+        """Return the radii of outputs and nodes as HTML for notebooks."""
+        said = [f"nothing is proven of a cell of {', '.join(self.unbounded[:5])}"] if self.unbounded else []
+        head = ("value", "shape", "every execution, of the exact value")
+        return html_page.fragment("unbounded" if self.unbounded else "bounded", said, head, self._rows())
 
 
 def radius(

@@ -42,7 +42,7 @@ from specgrad.rounding.propagate import (
     node_ball,
     recomputed_per_reader,
 )
-from specgrad.rounding.slack_constants import MOST, RANGE, SINGLE_FLUSH
+from specgrad.rounding.slack_constants import MIDDLE, MOST, RANGE, SINGLE_FLUSH
 from specgrad.scalar import Array
 
 from ..propagation.backward import SUMS, State
@@ -55,6 +55,7 @@ from ..relaxation.bound_layers import (
     BoundOpaque,
     BoundRelaxed,
     BoundSelect,
+    Centre,
     rows_dot,
     tensor,
 )
@@ -272,7 +273,21 @@ class ForwardPass:
             state.underflow_losses[i] = (
                 layer.float32_roundings * SINGLE_FLUSH * float(self._largest_size(layer.sources[0]).sum())
             )
+            self._set_centre(layer)
         self._set_interval(i)
+
+    def _set_centre(self, layer: BoundConv) -> None:
+        """Store the middle of what convolution `layer` reads, if objectives may go through it in float32."""
+        (source,), node = layer.sources, layer.node
+        low, high = self.balls[source].low, self.balls[source].high
+        if not (self._is_single and layer.uses_float32 and np.isfinite(low).all() and np.isfinite(high).all()):
+            return
+        middle = low / 2 + high / 2
+        sizes = [np.zeros(s.shape) if k == 2 else s for k, s in enumerate(self._argument_sizes(node))]
+        sizes[0] = np.maximum(high - middle, middle - low) * MIDDLE
+        reach = np.broadcast_to(magnitude(self.rules, node.op, sizes, node.params) * SUMS, node.shape)
+        point = tensor(middle)[None]
+        self.state.centres[layer.position] = Centre(point, layer.image(point), tensor(reach)[None])
 
     def _set_interval(self, i: int) -> None:
         """Set the interval of node i in the state to that of its ball."""
@@ -471,7 +486,7 @@ class ForwardPass:
         error = np.where(y.size > rules.arithmetic.format.largest_divisor, sum(ends), np.maximum(*ends))
         self.local_error_balls[i] = replace(least, value=self.balls[i].value, radius=error)
         with np.errstate(all="ignore"):
-            return error, np.broadcast_to(4 * x * y.size / y.least**2, node.shape)
+            return error, np.broadcast_to(4 * (x / y.least) * (y.size / y.least), node.shape)
 
     def _put_error(self, i: int, node: Node) -> tuple[Array, Array]:
         """Return (error, size) of a scatter-add: the roundings of cells that several values are added to, with the

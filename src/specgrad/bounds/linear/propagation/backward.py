@@ -27,6 +27,7 @@ from ..relaxation.bound_layers import (
     BoundOpaque,
     BoundRelaxed,
     BoundUnary,
+    Centre,
     Interval,
     rows_dot,
 )
@@ -112,6 +113,7 @@ class State:
     slopes              lower slopes of relus to use in place of the default ones (alpha), (boxes, *shape)
     readers             how often a node is read, as an operand or an output
     candidate_taps      of split maxima: which taps may win, bool (taps, boxes, *shape)
+    centres             of convolutions that may propagate in float32: the point about which objectives are kept
     underflow_losses    what float32 coefficients can lose at a convolution below the normal numbers
     fast                convolutions may propagate coefficients in float32
     parallel            both lines of every relaxation have one slope: one pass then gives lower and upper bounds
@@ -134,6 +136,7 @@ class State:
     candidate_taps: Mapping[int, Tensor] = field(default_factory=dict)
     chains: dict[int, Chain | None] = field(default_factory=dict)
     cached_costs: dict[int, Tensor] = field(default_factory=dict)
+    centres: dict[int, Centre] = field(default_factory=dict)
     underflow_losses: dict[int, float] = field(default_factory=dict)
     duplicates: dict[int, DuplicateRelus | None] = field(default_factory=dict)
     folds: dict[int, DuplicateFold | None] = field(default_factory=dict)
@@ -158,6 +161,16 @@ class State:
         opaque = {i: BoundOpaque(i, self.layers[i].node, ()) for i in stops}
         return replace(self, layers={**self.layers, **opaque}, chains={}, cached_costs={}, folds={})
 
+    def sources_below(self, i: int) -> set[int]:
+        """Return the nodes that node i depends on, itself not among them."""
+        below: set[int] = set()
+        waiting = [i]
+        while waiting:
+            new = set(self.layers[waiting.pop()].sources) - below
+            below |= new
+            waiting += new
+        return below
+
     def own_rounding(self, i: int) -> float:
         """Bound of the relative error of one of our terms at node i: roundings that it can meet, times their unit
         roundoff.
@@ -165,8 +178,29 @@ class State:
         layer = self.layers[i]
         if self.fast and isinstance(layer, BoundConv) and layer.uses_float32:
             return layer.float32_roundings * slack_constants.SINGLE
-        cells = self.intervals[i][0][0].numel()
+        return self._float64_rounding(self.intervals[i][0][0].numel())
+
+    def _float64_rounding(self, cells: int) -> float:
+        """Bound of the relative error of a term of float64 sums over so many cells, twice, and over nodes."""
         return (2 * cells + self.count + slack_constants.OWN) * slack_constants.U
+
+    def centre(self, i: int) -> Centre | None:
+        """Return the point about which objectives are kept that go through convolution i in float32; None: in
+        float64.
+        """
+        return self.centres.get(i) if self.fast else None
+
+    def own_cost(self, i: int) -> Tensor:
+        """Bound of what our own roundings at node i cost per unit of abs(A), (1, *shape).
+
+        In float32 about a centre: float32's roundings of what is not known there, and float64's of two more dot
+        products, over the cells of the node and of what it reads, and of an image: at most twice those of sums so long.
+        """
+        centre = self.centre(i)
+        if centre is None:
+            return self.own_rounding(i) * self.sizes[i]
+        double = 2 * self._float64_rounding(centre.image.numel() + centre.middle.numel())
+        return self.own_rounding(i) * centre.reach + double * self.sizes[i]
 
     def size(self, i: int) -> Tensor:
         """Largest absolute value of every cell of node i in its interval, (boxes, *shape)."""
@@ -178,8 +212,8 @@ class State:
         return self.intervals[i]
 
     def rounding_cost(self, i: int) -> Tensor:
-        """Rounding cost per unit of abs(A) at node i, (1, *shape): E + M*own; 0 where a relaxation or interval holds
-        it.
+        """Rounding cost per unit of abs(A) at node i, (1, *shape): E + `own_cost`; 0 where a relaxation or interval
+        holds it.
 
         A map of single cells y = f*x + ... pays for its sources too: abs(A*f).charge = abs(A).(abs(f)*charge).
         """
@@ -196,12 +230,12 @@ class State:
         layer = self.layers[i]
         if isinstance(layer, BoundRelaxed | BoundOpaque):
             return {}
-        charges = {i: self.errors[i] + self.own_rounding(i) * self.sizes[i]}
+        charges = {i: self.errors[i] + self.own_cost(i)}
         for s, f in zip(layer.sources, (isinstance(layer, BoundLinear) and layer.factors) or (), strict=False):
             if self.absorbs_rounding_of(i, s):
                 paid = self.rounding_cost_by_node(s)
                 if (s, i) in self.merged:
-                    paid[s] = self.own_rounding(s) * self.sizes[s]
+                    paid[s] = self.own_cost(s)
                 charges |= {j: v if f is None else v * f.abs() for j, v in paid.items()}
         return charges
 

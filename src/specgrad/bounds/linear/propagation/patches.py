@@ -27,6 +27,7 @@ from ..relaxation.bound_layers import (
     BoundLinear,
     BoundMaxPool,
     BoundOpaque,
+    Centre,
     Interval,
     bound_over_interval,
     positive_negative,
@@ -75,6 +76,7 @@ class Cone:
     convolutions   by node and patch; equal at all positions, so they are shared between cones
     pending        objectives that have not been propagated, by node
     dense          objectives that go on as whole rows, by node
+    below_dense    nodes that one of those depends on: they are bounded as whole rows too
     indices        cached flat cells of patches
     """
 
@@ -84,6 +86,7 @@ class Cone:
     convolutions: dict[tuple[int, Patch], Convolution]
     pending: dict[int, list[Objective]] = field(default_factory=dict)
     dense: dict[int, list[tuple[Patch, Tensor]]] = field(default_factory=dict)
+    below_dense: set[int] = field(default_factory=set)
     indices: dict[tuple[Patch, Shape, int], Tensor] = field(default_factory=dict)
 
     # --- patches of a node's tensors --------------------------------------------------------------------------------
@@ -155,12 +158,16 @@ class Cone:
     def _merge_objectives(self, j: int, parts: list[Objective]) -> Objective | None:
         """Merge `parts`, the objectives of node j, on one common patch; None if no patch fits, and the node goes on as
         dense rows.
+
+        What a dense node depends on goes on as dense rows with it: a relu that its body and its shortcut read is then
+        relaxed once, for the sum of both, and what cancels is not lost.
         """
-        patch: Patch | None = parts[0].patch
+        patch: Patch | None = None if j in self.below_dense else parts[0].patch
         for part in parts[1:]:
             patch = patch and patch.union(part.patch)
         if patch is None or not is_local(self.state, self.rank, j, patch):
             self.dense.setdefault(j, []).extend((part.patch, part.a) for part in parts)
+            self.below_dense |= self.state.sources_below(j)
             return None
         placed = [
             (
@@ -275,7 +282,11 @@ class Cone:
         if objective.unabsorbed is not None:
             lost = rows_dot(objective.unabsorbed.abs(), self.gather(state.rounding_cost(j), patch))
         constant = 0.0 if layer.constant is None else rows_dot(a, self.gather(layer.constant, patch))
+        centre = state.centre(j)
         for source, (below, pulled) in zip(layer.sources, self._source_patches(j, layer, patch, a), strict=True):
+            if centre is not None:
+                middle, image, reach = (self.gather(v, q) for v, q in zip(centre, (below, patch, patch), strict=True))
+                constant = constant + Centre(middle, image, reach).part(a, pulled)
             paid = self.state.absorbed_by(source, j) == "absorbed"
             self.add_pending(source, Objective(below, pulled, None if paid else pulled))
         return constant, lost
@@ -382,6 +393,10 @@ class PatchView:
     def fast(self) -> bool:
         """Whether objectives may go through convolutions in float32, as the cone's state says."""
         return self.cone.state.fast
+
+    def centre(self, i: int) -> Centre | None:
+        """Return None: convolutions go another way here (Cone._through_linear)."""
+        return None
 
     def interval(self, i: int) -> Interval:
         """Return (lower, upper) bounds of node i at the patches, each (positions, channels, *patch); 0 outside the

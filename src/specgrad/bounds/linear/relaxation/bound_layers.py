@@ -56,12 +56,35 @@ def rows_dot(a: Tensor, v: Tensor) -> Tensor:
     return (flat @ column).squeeze(-1)
 
 
+class Centre(NamedTuple):
+    """A point of what a convolution reads, about which float32 objectives are kept: each (1, *shape).
+
+    An objective A of y = W.x + b becomes A' in float32, off by E = W^T.A - A', which adds E.x. Of x = middle + d the
+    part E.middle = A.image - A'.middle is known, and added; only E.d is lost.
+
+    middle   the point, inside the box of x
+    image    W.middle
+    reach    abs(W) of the largest abs(d)
+    """
+
+    middle: Tensor
+    image: Tensor
+    reach: Tensor
+
+    def part(self, a: Tensor, pulled: Tensor) -> Tensor:
+        """Return E.middle, (boxes, rows), for the coefficients `a` of y and `pulled` of x."""
+        return rows_dot(a, self.image) - rows_dot(pulled, self.middle)
+
+
 class BoundContext(Protocol):
     """What a layer may ask for during the backward pass: intervals, relaxations and undecided taps of nodes."""
 
     @property
     def fast(self) -> bool:
         """Whether coefficients may be propagated in float32; the rounding is charged."""
+
+    def centre(self, i: int) -> Centre | None:
+        """The point about which objectives of convolution i are kept; None where they go through it in float64."""
 
     def interval(self, i: int) -> Interval:
         """(lower, upper) of node i, each (boxes, *shape)."""
@@ -216,9 +239,9 @@ class BoundLinear(BoundLayer):
         """Return the adjoint's coefficients of every source, and a.constant, for coefficients `a` (boxes, rows,
         *shape): exact, as the layer is linear.
         """
-        return BackwardBound(
-            self.adjoint(a, context.fast), 0.0 if self.constant is None else rows_dot(a, self.constant)
-        )
+        pulled, centre = self.adjoint(a, context.fast), context.centre(self.position)
+        constant: Tensor | float = 0.0 if self.constant is None else rows_dot(a, self.constant)
+        return BackwardBound(pulled, constant if centre is None else constant + centre.part(a, pulled[0]))
 
 
 class BoundConv(BoundLinear):
@@ -237,6 +260,13 @@ class BoundConv(BoundLinear):
     def uses_float32(self) -> bool:
         """Whether coefficients are propagated in float32 when that is allowed (State.fast)."""
         return self.convolution.way(True) == "single"
+
+    def image(self, x: Tensor) -> Tensor:
+        """Return W.x (1, *shape) of the input x (1, *its shape), without the bias, in float64."""
+        rank = self.node.params["window"].rank
+        rows = x.reshape(-1, *x.shape[x.ndim - rank - 1 :])
+        moved = self.convolution.adjoint(rows, False) if self.is_transposed else self.convolution.forward(rows, False)
+        return moved.reshape(1, *self.node.shape)
 
     @property
     def float32_roundings(self) -> int:

@@ -127,14 +127,14 @@ def quotient_remainder(mx: Tensor, rx: Tensor, my: Tensor, ry: Tensor) -> Tensor
     """Return a bound of abs(x/y - plane) for x within rx of mx and y within ry of my, the plane touching x/y there.
 
     With p = x - mx and q = y - my it is q/(my*y)*(mx*q/my - p) exactly, and abs(y) >= abs(my) - ry; infinite where y
-    may be 0.
+    may be 0. What is small is divided first: a product of two radii may be below all numbers, and the quotient not.
 
     >>> one, some = torch.tensor([1.0, 0.125], dtype=torch.float64)
     >>> round(float(quotient_remainder(one, 0 * one, one, some)), 9)  # 1/0.875 - (1 + 0.125)
     0.017857143
     """
     least = (my.abs() - ry) / slack_constants.CORNER
-    rest = ry * (rx + (mx / my).abs() * ry) / (my.abs() * least) * slack_constants.CORNER
+    rest = ry / my.abs() * ((rx + (mx / my).abs() * ry) / least) * slack_constants.CORNER
     return torch.where(least > 0, rest, torch.inf)
 
 

@@ -15,14 +15,13 @@ both sides of every cut are proven.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from specgrad.bounded_files import MAX_TEXT_BYTES, parse_json, read_bytes
 from specgrad.errors import SpecgradError
 from specgrad.graph.graph import CONSTANT, Graph
 from specgrad.proof.base.split_tree import Split, Tree
@@ -31,8 +30,7 @@ from specgrad.properties.property import Property
 
 Splits = tuple[tuple[tuple[tuple[int, ...], Tree], ...], ...]
 FORMAT, VERSION = "specgrad-splits", 1
-MAX_BYTES = 1 << 28
-MAX_DIGITS = 1000  # of a number, and of its exponent
+MAX_TREE_DEPTH = 900  # of cuts below each other, more than Python's reader follows
 SIDES = {"below", "above"}
 KINDS = {
     "input": {"input", "at"},
@@ -52,21 +50,18 @@ class SplitsError(SpecgradError, ValueError):
 def read_splits(path: str | Path, graph: Graph, question: Property) -> Splits:
     """Return what a split file says: per case, numbers of alternatives and the tree that is to exclude them.
 
-    SplitsError if it is too large, or not of that form. `question` is the property whose cases and alternatives the
-    file numbers.
+    FileError if it is no JSON within limits, SplitsError if it is not of that form. `question` is the property whose
+    cases and alternatives the file numbers.
     """
-    with Path(path).open("rb") as file:
-        text = file.read(MAX_BYTES + 1)
-    if len(text) > MAX_BYTES:
-        raise SplitsError(f"{Path(path).name} has over {MAX_BYTES} bytes")
-    return parse_splits(text, graph, question)
+    return parse_splits(read_bytes(path, MAX_TEXT_BYTES), graph, question)
 
 
-def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
+def parse_splits(text: bytes | bytearray | str, graph: Graph, question: Property) -> Splits:
     """Return what the text of a split file says: per case, numbers of alternatives and the tree that is to exclude
     them.
 
-    SplitsError if it is not of that form, or does not fit the graph and the property.
+    FileError if it is no JSON within limits, SplitsError if it is not of that form, or does not fit the graph and the
+    property.
 
     >>> import specgrad as sg
     >>> from specgrad.properties.property import robustness
@@ -77,12 +72,7 @@ def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
     >>> numbers, tree.cuts[:3]
     ((0,), [Split(node=0, cell=1, at=0.5, tap=None), None, Split(node=1, cell=0, at=0.0, tap=None)])
     """
-    try:
-        data = json.loads(text, parse_float=_decimal, parse_constant=_refuse_nonfinite, object_pairs_hook=_unique_keys)
-    except RecursionError:
-        raise SplitsError("the tree is nested too deeply") from None
-    except ValueError as error:
-        raise error if isinstance(error, SplitsError) else SplitsError(f"the text is not JSON: {error}") from None
+    data = parse_json(text, "a text of splits", MAX_TREE_DEPTH)
     if not isinstance(data, dict) or data.keys() != {"format", "version", "cases"}:
         raise SplitsError("the text must be an object with format, version and cases")
     if data["format"] != FORMAT or data["version"] != VERSION:
@@ -92,30 +82,6 @@ def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
         raise SplitsError(f"cases must be a list of {len(question.cases)}, as many as the property has")
     reader = _SplitReader(graph)
     return tuple(_case_trees(case, k, len(question.cases[k].alternatives), reader) for k, case in enumerate(cases))
-
-
-def _decimal(text: str) -> Fraction:
-    """Return the number that a decimal text states, exactly; SplitsError for very long ones and very large exponents.
-
-    >>> _decimal("2.5e-1")
-    Fraction(1, 4)
-    """
-    _, _, exponent = text.lower().partition("e")
-    if len(text) > MAX_DIGITS or abs(int(exponent or 0)) > MAX_DIGITS:
-        raise SplitsError(f"a number has over {MAX_DIGITS} digits, or such an exponent: {text[:20]}")
-    return Fraction(text)
-
-
-def _refuse_nonfinite(text: str) -> Any:
-    """Raise SplitsError for `text`, a NaN or an infinity of the JSON file."""
-    raise SplitsError(f"{text} is no number to cut at")
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs as a dictionary; raise SplitsError if a key is repeated."""
-    if len(dict(pairs)) != len(pairs):
-        raise SplitsError("an entry stands twice in one object")
-    return dict(pairs)
 
 
 def _case_trees(data: Any, k: int, count: int, reader: _SplitReader) -> tuple[tuple[tuple[int, ...], Tree], ...]:
@@ -223,9 +189,9 @@ class _SplitReader:
         return given
 
     def _split_point(self, given: Any) -> float:
-        """Return the split point `given`, an int or Fraction, as the nearest float32 number; SplitsError for other
+        """Return the split point `given`, an int or a float, as the nearest float32 number; SplitsError for other
         types and above 2**127 in size.
         """
-        if type(given) not in (int, Fraction) or abs(Fraction(given)) > 1 << 127:
+        if type(given) not in (int, float) or abs(given) > 1 << 127:
             raise SplitsError(f"at must be a number that float32 holds; got {given!r:.40}")
         return float(np.float32(float(given)))
