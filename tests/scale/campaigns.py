@@ -51,12 +51,12 @@ if __name__ == "__main__":
 """
 
 
-def save_net(path: Path, weights: Any, cells: Any = 2) -> None:
+def save_net(path: Path, weights: Any, cells: Any = 2, rows: Any = 1) -> None:
     """relu(x @ weights)."""
     helper, info = onnx.helper, onnx.helper.make_tensor_value_info
     w = onnx.numpy_helper.from_array(np.array(weights, np.float32), "w")
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], name="h"), helper.make_node("Relu", ["h"], ["y"], name="y")]
-    graph = helper.make_graph(nodes, "g", [info("x", 1, [1, cells])], [info("y", 1, [1, 2])], [w])
+    graph = helper.make_graph(nodes, "g", [info("x", 1, [rows, cells])], [info("y", 1, [rows, 2])], [w])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10), path)
 
 

@@ -16,7 +16,8 @@ from torch import Tensor
 
 import specgrad as sg
 from specgrad.graph.graph import CONSTANT, INPUT
-from specgrad.scale import shard, sharded_graph, torch_exchange
+from specgrad.scale import shard
+from specgrad.scale.sharding import sharded_graph, torch_exchange
 from tiled_networks import network
 
 RANKS = 4
@@ -315,9 +316,15 @@ GATHERING = {"w": (2, 1, 3, 3), "v": (2, 2, 3, 3)}, (1, 1, 9, 5), (1, 2, 1, 1)
 
 def run_gathering(rank: int, count: int, weights: dict[str, Tensor], x: Tensor, scale: Tensor) -> Any:
     """With all gradients, with those of the data alone, and without any; in a group of two of four ranks."""
-    group = dist.new_group([1, 3])
-    if rank not in (1, 3):
-        return None
+    group = dist.new_group([1, 3], timeout=timedelta(seconds=120))  # not half an hour: then a hang has no words
+    try:
+        return None if rank not in (1, 3) else gathered_in(group, weights, x, scale)
+    finally:
+        dist.barrier()  # who is not in the group stays until the others are done
+
+
+def gathered_in(group: Any, weights: dict[str, Tensor], x: Tensor, scale: Tensor) -> Any:
+    """What a rank of the group has of outputs and gradients."""
     s = shard(sg.trace(gathering, *GATHERING), group, 2, sizes=[2, 7], allow_whole=True)
     given = [{k: t.clone().requires_grad_() for k, t in weights.items()}]
     given += [x[s.reads[0]].clone().requires_grad_(), scale.clone().requires_grad_()]

@@ -17,7 +17,7 @@ PRELOADED = [
     "torch._dynamo",
     "torch.distributed.device_mesh",
     "specgrad",
-    "specgrad.scale.sharded_graph",
+    "specgrad.scale.sharding.sharded_graph",
     "tiled_networks",
 ]
 LONGEST = timedelta(seconds=300)  # until ranks that wait for each other give up

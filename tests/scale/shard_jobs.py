@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -14,6 +15,8 @@ class Cubes:
 
     kills    shards that kill their process; `deadly` after how many lives they stop, per shard a file in `log`
     raises   shards that raise an error, `lives` times
+    stops    shards that stop their process (SIGSTOP), `lives` times; spins: those that compute for hours
+    full     shards that find a disk full, `lives` times
     log      a folder in which every execution leaves a file, so that they can be counted
     local    what is no part of the identity, but should be
     """
@@ -34,6 +37,12 @@ class Cubes:
             time.sleep(60)  # the signal may come to another thread first
         if i in self.faults.get("exits", ()):
             os._exit(7)
+        if i in self.faults.get("stops", ()) and lives < self.faults.get("lives", 1 << 30):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if i in self.faults.get("spins", ()):
+            sum(range(10**12))  # holds the interpreter: no thread of this process can do anything
+        if i in self.faults.get("full", ()) and lives < self.faults.get("lives", 1 << 30):
+            raise OSError(errno.ENOSPC, "No space left on device")
         if i in self.faults.get("raises", ()) and lives < self.faults.get("lives", 1 << 30):
             raise ValueError(f"shard {i} has no cube")
         return f"{i**3}\n".encode()

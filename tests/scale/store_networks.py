@@ -43,7 +43,8 @@ def plan_at(size: int, tile: Any, function: Any = net) -> Plan:
 def stored(path: Path, x: Any, chunks: tuple[int, ...], shards: tuple[int, ...] | None = None) -> str:
     import zarr
 
-    zarr.create_array(str(path), shape=x.shape, chunks=chunks, shards=shards, dtype=x.dtype)[:] = x
+    whole = {"write_empty_chunks": True}
+    zarr.create_array(str(path), shape=x.shape, chunks=chunks, shards=shards, dtype=x.dtype, config=whole)[:] = x
     return str(path)
 
 

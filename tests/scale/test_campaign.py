@@ -30,7 +30,9 @@ from campaigns import (  # noqa: E402
 from specgrad.errors import SpecgradError  # noqa: E402
 from specgrad.scale import jobs  # noqa: E402
 from specgrad.scale.campaign import KINDS, CampaignStatus, collect, estimate, read_spec, run, standing  # noqa: E402
+from specgrad.scale.campaign import kind as kind_module  # noqa: E402
 from specgrad.scale.campaign.kind import digest_of_model  # noqa: E402
+from specgrad.scale.campaign.spec import RECIPE  # noqa: E402
 from specgrad.scale.campaign.status import rate_of  # noqa: E402
 
 # --- kills ------------------------------------------------------------------------------------------------------------
@@ -85,11 +87,11 @@ def test_a_time_in_a_row_would_be_seen(tmp_path: Path) -> None:
         ("kind = 3", "needs the key kind, a text"),
         ('kind = "asks"\nfolder = "x"', "there is no kind 'asks'; kinds are conformance, audit, certify, tiles"),
         ('kind = "audit"', "needs the key folder, a text: where the records lie"),
-        ("kind = ", "is no TOML file"),
+        ("kind = ", "is no TOML"),
         (ASKING.format(seeds=1) + "seed = 3", "kind conformance has no key 'seed' (seeds?); it has runtime, operators"),
         (ASKING.format(seeds=0), "seeds must be a whole number from 1; got 0"),
         (ASKING.format(seeds="true"), "seeds must be a whole number from 1; got True"),
-        (ASKING.format(seeds=1) + "seconds = inf", "seconds must be a number of seconds above 0; got inf"),
+        (ASKING.format(seeds=1) + "seconds = inf", "holds a float that is not read: inf"),
         (ASKING.format(seeds=1) + "gradients = 1", "gradients must be true or false; got 1"),
         (ASKING.format(seeds=1).replace("relu", "max_pool"), "operators must be a list of texts, each once"),
         (ASKING.format(seeds=1).replace("relu", "rellu"), "unknown operator 'rellu'"),
@@ -154,6 +156,71 @@ def test_weights_beside_a_model_are_part_of_it(tmp_path: Path) -> None:
     assert digest_of_model(tmp_path / "b.onnx") != before
 
 
+def in_a_worker(spec: Path) -> jobs.Job:
+    """The campaign as a worker makes it: it knows the identity in the records, and has read no model."""
+    asked = read_spec(spec)
+    kind = asked.job()
+    kind.expect(jobs.described(asked.folder)["identity"])
+    return kind
+
+
+def test_a_worker_hashes_the_models_that_it_reads(proving: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once, and no other; the runner hashed all of them."""
+    hashed: list[str] = []
+    monkeypatch.setattr(kind_module, "digest_of_model", lambda path: hashed.append(path.name) or digest_of_model(path))
+    asked = read_spec(proving)
+    run(asked, executor="loop")
+    assert sorted(hashed) == ["a.onnx", "b.onnx", "p.vnnlib", "q.vnnlib"]
+    hashed.clear()
+    kind = in_a_worker(proving)
+    assert jobs.describe(kind, RECIPE, {})["fingerprint"] == jobs.status(asked.folder).about["fingerprint"]
+    assert hashed == []
+    for _ in range(2):
+        assert b"a.onnx" in kind.work(0) + kind.work(1)
+    assert hashed == ["a.onnx", "p.vnnlib", "q.vnnlib"]
+
+
+@pytest.mark.parametrize("changed", ["a.onnx", "p.vnnlib"])
+def test_a_worker_refuses_a_file_that_is_not_the_runners(changed: str, proving: Path) -> None:
+    """Before it reads any, and between two readings; and it goes on refusing."""
+    run(read_spec(proving), executor="loop")
+    early, late = in_a_worker(proving), in_a_worker(proving)
+    late.work(0)
+    data = bytearray((proving.parent / changed).read_bytes())
+    data[-2] ^= 1
+    (proving.parent / changed).write_bytes(data)
+    for kind in (early, late):
+        for _ in range(2):
+            with pytest.raises(
+                jobs.JobError, match=rf"{changed} is another file here than where the campaign was started"
+            ):
+                kind.work(0)
+    assert b"b.onnx" in early.work(3)
+
+
+def test_weights_beside_a_model_are_compared_too(proving: Path) -> None:
+    model = onnx.load(proving.parent / "a.onnx")
+    beside = {"save_as_external_data": True, "location": "a.data", "size_threshold": 0}
+    onnx.save(model, proving.parent / "a.onnx", **beside)
+    run(read_spec(proving), executor="loop")
+    kind = in_a_worker(proving)
+    kind.work(0)
+    data = bytearray((proving.parent / "a.data").read_bytes())
+    data[-1] ^= 1
+    (proving.parent / "a.data").write_bytes(data)
+    with pytest.raises(jobs.JobError, match=r"a\.onnx is another file"):
+        kind.work(0)
+
+
+def test_another_file_in_a_worker_ends_the_run(proving: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no fault of the shard: nothing is recorded as crashed."""
+    asked = read_spec(proving)
+    monkeypatch.setattr(kind_module.Listed, "digest", lambda self, name: "0" * 64)
+    with pytest.raises(jobs.JobError, match=r"a\.onnx is another file"):
+        run(asked, executor="loop")
+    assert (standing(asked.folder).done, standing(asked.folder).crashed) == (frozenset(), frozenset())
+
+
 def test_another_version_is_another_campaign(proving: Path, monkeypatch) -> None:
     run(read_spec(proving), executor="loop")
     monkeypatch.setattr(np, "__version__", "3.0")
@@ -200,7 +267,7 @@ def test_a_cluster_that_runs(tmp_path: Path) -> None:
 
 
 def test_two_elements_of_an_array(proving: Path, monkeypatch) -> None:
-    monkeypatch.setattr(jobs, "opened", lambda executor, workers: jobs.InlineExecutor())
+    monkeypatch.setattr(jobs, "opened", lambda *_: jobs.InlineExecutor())
     done = []
     for index in ("0", "1"):
         monkeypatch.setenv("JOB_COMPLETION_INDEX", index)
@@ -216,10 +283,11 @@ def test_rows_are_tables_for_others(proving: Path) -> None:
     keys = {tuple(r) for r in rows_of(proving)}
     assert len(keys) == 1  # one set of columns
     duckdb = pytest.importorskip("duckdb")
-    query = f"select verdict, count(*) from read_json('{proving.parent}/run/results/*') group by verdict"
+    rows = f"read_json('{proving.parent}/run/results/*') where verdict is not null"
+    query = f"select verdict, count(*) from {rows} group by verdict"
     assert dict(duckdb.sql(query).fetchall()) == expected
     pandas = pytest.importorskip("pandas")
-    table = pandas.concat(pandas.read_json(p, lines=True) for p in (proving.parent / "run" / "results").iterdir())
+    table = pandas.concat(pandas.read_json(p, lines=True)[1:] for p in (proving.parent / "run" / "results").iterdir())
     assert dict(table.verdict.value_counts()) == expected
 
 
@@ -279,7 +347,7 @@ def test_every_kind_says_its_keys() -> None:
     """In one table, each with a sentence and a default that it accepts itself."""
     from specgrad.scale.campaign.keys import REQUIRED, VALUE_TYPES
 
-    assert [*KINDS] == ["conformance", "audit", "certify", "tiles"]
+    assert [*KINDS] == ["conformance", "audit", "certify", "tiles", "preserve"]
     for kind in KINDS.values():
         for key in kind.KEYS.values():
             assert len(key.about) > 5

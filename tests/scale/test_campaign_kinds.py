@@ -19,9 +19,12 @@ import specgrad as sg  # noqa: E402
 from campaigns import ASKING, rows_of, save_net, save_pool, written  # noqa: E402
 from specgrad.check import conformance  # noqa: E402
 from specgrad.errors import SpecgradError  # noqa: E402
+from specgrad.scale import jobs  # noqa: E402
 from specgrad.scale.campaign import KINDS, collect, estimate, read_spec, run  # noqa: E402
 from specgrad.scale.campaign.collect import Collected  # noqa: E402
 from specgrad.scale.campaign.kind import line_of  # noqa: E402
+from specgrad.scale.job_status import write_record  # noqa: E402
+from specgrad.scale.record_store import Records  # noqa: E402
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
@@ -117,14 +120,20 @@ def test_findings_are_those_of_the_command(tmp_path: Path) -> None:
         assert must_be.removeprefix("be ") != got
 
 
+def replace_rows(folder: Path, shard: int, row: dict[str, Any]) -> None:
+    """Put one row in the place of a shard's, with the digest that belongs to it."""
+    (folder / "results" / str(shard)).unlink()
+    fingerprint = jobs.status(folder).about["fingerprint"]
+    assert write_record(Records(folder), f"results/{shard}", line_of(row), fingerprint)
+
+
 def test_a_finding_that_passes_when_asked_again_is_said(tmp_path: Path) -> None:
     """As of a runtime that errs now and then: the row stays, there is no script."""
     spec = written(tmp_path, ASKING.format(seeds=1).replace('"relu", "max_pool"', '"relu"'))
     run(read_spec(spec), executor="loop")
-    path = tmp_path / "run" / "results" / "0"
-    row = json.loads(path.read_bytes().splitlines()[3])
+    row = json.loads(next(jobs.results(tmp_path / "run"))[1].splitlines()[3])
     row |= {"verdict": "differs", "sort": ["differs", "value", "value", "False", "False"], "complexity": [1, 0, 0, 0]}
-    path.write_bytes(line_of({**row, "question": "relu(x)"}))
+    replace_rows(tmp_path / "run", 0, {**row, "number": 0, "question": "relu(x)"})
     (found,) = collect(read_spec(spec)).findings
     assert (found.what, found.name) == ("relu(x)", "")
     assert found.detail.startswith("asked again: ")
@@ -139,9 +148,9 @@ def test_the_smallest_of_each_sort_is_kept(keep: Any, tmp_path: Path, monkeypatc
     run(read_spec(spec), executor="loop")
     lengths = {0: 30, 1: 10, 2: 20, 3: 40}
     for i, length in lengths.items():
-        row = json.loads((tmp_path / "run" / "results" / str(i)).read_bytes())
+        row = json.loads(dict(jobs.results(tmp_path / "run"))[i])
         row |= {"verdict": "differs", "operator": "relu" if i < 3 else "linear", "script": "#" * length}
-        (tmp_path / "run" / "results" / str(i)).write_bytes(line_of(row))
+        replace_rows(tmp_path / "run", i, row)
     monkeypatch.setattr(sys.modules["specgrad.scale.campaign.collect"], "min", keep, raising=False)
     found = {f.row["operator"]: (f.times, len(f.script)) for f in collect(read_spec(spec)).findings}
     assert (found == {"relu": (3, 10), "linear": (1, 40)}) == (keep is min)
@@ -209,8 +218,42 @@ def test_a_damaged_tile_is_found(tiling: Path) -> None:
     zarr.open_array(str(tiling.parent / "y.zarr"), mode="r+")[0, 1, 20, 20] += 1
     result = collect(read_spec(tiling))
     assert result.verdict == "findings"
-    assert [f.what.partition(" of ")[0] for f in result.findings] == ["tile 7"]  # row 2, column 1 of 5 x 3
+    assert [f.what for f in result.findings] == ["tile 7"]  # row 2, column 1 of 5 x 3
     assert result.total == Counter(written=14, damaged=1)
+    assert run(read_spec(tiling), executor="loop", repair=True).run == 1
+    assert collect(read_spec(tiling)).verdict == "ok"
+    zarr.open_array(str(tiling.parent / "x.zarr"), mode="r+")[0, 0, 20, 20] += 1
+    (finding, *_) = collect(read_spec(tiling)).findings
+    assert finding.detail.startswith("x holds other cells than were read; run the campaign with --repair")
+    with pytest.raises(SpecgradError, match="was changed after the job began: c/0/0/2/2"):
+        run(read_spec(tiling), executor="loop")
+    assert run(read_spec(tiling), executor="loop", repair=True).run > 0
+    assert collect(read_spec(tiling)).verdict == "ok"
+
+
+def test_a_row_that_was_edited_is_refused(tiling: Path) -> None:
+    run(read_spec(tiling), executor="loop")
+    record = tiling.parent / "run/results/3"
+    record.write_bytes(record.read_bytes().replace(b"written", b"certain"))
+    with pytest.raises(SpecgradError, match=r"the record results/3 of .*run was changed"):
+        collect(read_spec(tiling))
+    assert run(read_spec(tiling), executor="loop", repair=True).run == 1
+    assert collect(read_spec(tiling)).verdict == "ok"
+
+
+def test_a_campaign_takes_no_target_of_another(tiling: Path) -> None:
+    run(read_spec(tiling), executor="loop")
+    other = written(tiling.parent, tiling.read_text().replace('folder = "run"', 'folder = "two"') + "axes = [2, 3]\n")
+    with pytest.raises(SpecgradError, match="holds tiles of another job"):
+        run(read_spec(other), executor="loop")
+
+
+def test_a_campaign_takes_no_source_that_lacks_a_chunk(tiling: Path) -> None:
+    (tiling.parent / "x.zarr/c/0/0/3/1").unlink()
+    with pytest.raises(SpecgradError, match=r"x lacks a chunk: c/0/0/3/1, cells .* fill_missing"):
+        run(read_spec(tiling), executor="loop")
+    spec = written(tiling.parent, tiling.read_text().replace('"run"', '"two"') + "fill_missing = true\n")
+    assert run(read_spec(spec), executor="loop").run == 15
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("torch")
 pytest.importorskip("zarr")
 pytest.importorskip("tensorstore")
-from campaigns import proving_spec, save_pool, written  # noqa: E402
+from campaigns import proving_spec, save_net, save_pool, written  # noqa: E402
+from specgrad.cli.shared.exit_codes import USAGE  # noqa: E402
 from specgrad.scale.campaign import KINDS, collect, read_spec, run  # noqa: E402
 from specgrad.scale.campaign.keys import REQUIRED  # noqa: E402
 
@@ -24,10 +25,12 @@ SPECS = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 VERDICTS = {
     "run-conformance": "findings",
     "run-audit": "findings",
+    "run-audit-data": "ok",
     "run-properties": "findings",
     "run-samples": "ok",
     "run-instances": "ok",
     "run-tiles": "ok",
+    "run-preserve": "ok",
 }
 
 
@@ -40,6 +43,9 @@ def place(tmp_path: Path) -> Path:
     proving_spec(tmp_path / "nets")
     for name in ("p.vnnlib", "q.vnnlib"):
         (tmp_path / "nets" / name).rename(tmp_path / "properties" / name)
+    (tmp_path / "images").mkdir()
+    np.save(tmp_path / "images" / "first.npy", np.array([[1, 0.5], [0.25, 0.75], [0.5, 0.5]], np.float32))
+    save_net(tmp_path / "net.onnx", [[1, 2], [3, -1]])
     (tmp_path / "instances.csv").write_text("nets/a.onnx,properties/p.vnnlib,20\n")
     np.savez(tmp_path / "data.npz", x=np.array([[1, 0.5], [0.5, 0.5]], np.float32), label=np.array([0, 0]))
     helper, info = onnx.helper, onnx.helper.make_tensor_value_info
@@ -103,3 +109,13 @@ def test_the_job_of_kubernetes_is_one() -> None:
     assert (job["kind"], job["spec"]["completionMode"]) == ("Job", "Indexed")
     command = job["spec"]["template"]["spec"]["containers"][0]["command"]
     assert command[-1] == str(job["spec"]["completions"])
+    ignore, fail = job["spec"]["podFailurePolicy"]["rules"]
+    assert (ignore["action"], ignore["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
+    assert (fail["action"], fail["onExitCodes"]["values"]) == ("FailJob", [USAGE])  # all others: another attempt
+    resources = job["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert resources["limits"]["memory"] == resources["requests"]["memory"]
+    checker = pytest.importorskip("kubernetes_validate")
+    for version in ("1.31", checker.latest_version()):
+        checker.validate(job, version, strict=True)
+        with pytest.raises(checker.ValidationError):
+            checker.validate({**job, "spec": {**job["spec"], "completionMod": "Indexed"}}, version, strict=True)

@@ -6,12 +6,12 @@ import hashlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
-import threading
 import time
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from specgrad.errors import ParameterError, UnsupportedError
-from specgrad.scale import executors, jobs, record_store
+from specgrad.scale import executors, record_store
 from specgrad.scale.executors import SPAWN, InlineExecutor
 from specgrad.scale.jobs import JobError, crashes, digest, results, run, status
 
@@ -55,7 +55,7 @@ def executed(log: Path) -> list[int]:
 
 
 def how_they_crashed(where: Path) -> list[tuple[int, str]]:
-    return [(c["shard"], c["how"].partition(" (")[0]) for c in crashes(where)]
+    return [(c["shard"], re.sub(r" \(.*py:.*\)$", "", c["how"])) for c in crashes(where)]
 
 
 # --- each executor ----------------------------------------------------------------------------------------------------
@@ -117,7 +117,8 @@ def test_clusters(executor: str, kills: tuple[int, ...], tmp_path: Path) -> None
     options = {"count": 24, "kills": kills, "raises": [7]}
     state = run(CUBES, options, tmp_path, executor=executor, workers=2, retries=1)
     assert dict(results(tmp_path)) == cubes(24, without=(*kills, 7))
-    dead = [(i, "its process died: SIGKILL") for i in kills]
+    death = "KilledWorker" if executor == "dask" else "WorkerCrashedError"
+    dead = [(i, f"its workers died ({death}), or it took longer than 3600 s") for i in kills]
     assert how_they_crashed(tmp_path) == [*dead, (7, "ValueError: shard 7 has no cube")]
     assert (state.run, state.crashed) == (23 - len(kills), 1 + len(kills))
 
@@ -158,19 +159,18 @@ def test_crashed_shards_are_tried_again_where_asked(tmp_path: Path) -> None:
     assert dict(results(tmp_path / "job")) == cubes(4)
 
 
-def test_a_job_in_which_everything_fails_ends(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(jobs, "MAX_CRASHED_SHARDS", 3)
-    with pytest.raises(JobError, match="3 shards crashed, the last one, 2: ValueError: shard 2 has no cube"):
-        run(CUBES, {"count": 1000, "raises": list(range(1000))}, tmp_path, executor="loop", retries=0)
-    assert len(status(tmp_path).crashed) == 3
+def test_a_job_in_which_everything_fails_ends(tmp_path: Path) -> None:
+    state = run(CUBES, {"count": 300, "raises": list(range(300))}, tmp_path, executor="loop", retries=0)
+    assert (state.run, state.crashed, len(status(tmp_path).crashed)) == (0, 300, 300)
 
 
 def test_a_given_executor_that_breaks(tmp_path: Path) -> None:
-    broke = pytest.raises(JobError, match=r"the executor broke with \d+ shards left; run again")
+    """It does not say which call broke it: nobody is blamed."""
+    broke = pytest.raises(JobError, match=r"the executor broke with \d+ shards left \(BrokenProcessPool: .*run again")
     with ProcessPoolExecutor(1, mp_context=SPAWN) as pool, broke:
         run(CUBES, {"count": 20, "kills": [0]}, tmp_path, executor=pool, workers=1, retries=0)
-    assert status(tmp_path).crashed == {0}
-    assert run(CUBES, {"count": 20, "kills": [0]}, tmp_path, executor="loop").done == 19
+    assert status(tmp_path).crashed == frozenset()
+    assert run(CUBES, {"count": 20}, tmp_path, executor="loop").done == 20
 
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(25, marks=pytest.mark.slow)])
@@ -291,20 +291,6 @@ def test_a_forgotten_record_would_be_seen(tmp_path: Path) -> None:
     assert digest_of(right) != digest_of(cubes(5, without=(4,)))
     assert digest_of(right) != digest_of(right | {3: b"28\n"})
     assert digest_of({1: b"1", 2: b""}) != digest_of({1: b"", 2: b"1"})
-
-
-@pytest.mark.parametrize("answers", ["none alive", "nothing"])
-def test_futures_of_ray_end_where_no_machine_is_left(answers: str, monkeypatch) -> None:
-    """Ray's own wait for ever for a raylet that was killed, and its state for a server that was."""
-    executor = object.__new__(executors.RayExecutor)
-    pending: Future[None] = Future()
-    executor._pending, executor._stopped = {pending}, threading.Event()
-    executor._nodes = lambda: [{"Alive": False}] if answers == "none alive" else threading.Event().wait()
-    monkeypatch.setattr(executors, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(executors, "NO_ANSWER_SECONDS", 0.2)
-    threading.Thread(target=executor._watch, daemon=True).start()
-    with executor:
-        assert executors.is_death(pending.exception(timeout=60))
 
 
 def test_ray_ends_no_process_where_its_server_died(monkeypatch) -> None:

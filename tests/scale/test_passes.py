@@ -95,7 +95,7 @@ def test_what_passes_cost() -> None:
     graph = graph_of(lambda p, x: normalise(conv(p, x), (2, 3)))
     plan = tiles(graph, (16, 8), passes=True)
     assert plan.multiply_adds == 3 * plan.multiply_adds_at_once  # two passes, then the tiles
-    assert tiles(graph, memory=plan.peak_bytes, passes=True).size == (16, 8)
+    assert tiles(graph, memory=plan.worker_bytes(), passes=True).size == (16, 8)
 
 
 def test_what_passes_cannot_do() -> None:

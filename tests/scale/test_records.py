@@ -38,6 +38,11 @@ def test_created_once(place: Any) -> None:
     assert (yours.get("results/3"), yours.get("results/14"), yours.has("results/3")) == (b"mine", b"", True)
     assert mine.create("crashed/3", b"x")
     assert yours.names("results") == {"3", "14"}
+    mine.set_aside("results/3")
+    mine.set_aside("results/3")
+    assert yours.names("results") == {"14"}
+    (aside,) = yours.names("aside/results")
+    assert yours.get(f"aside/results/{aside}") == b"mine"
     mine.check()
     yours.check()
 

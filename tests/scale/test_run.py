@@ -20,6 +20,7 @@ import store_networks
 from specgrad.errors import ParameterError, ShapeError, SpecgradError, UnsupportedError
 from specgrad.scale import tiles, zarr_arrays
 from specgrad.scale.jobs import JobError, status
+from specgrad.scale.record_store import Records
 from specgrad.scale.run_plan import damaged
 from specgrad.scale.zarr_arrays import cast
 from store_networks import classes, given, plan_at, read, stored
@@ -58,7 +59,7 @@ def test_the_outputs_are_those_of_the_graph(engine: str, source: str, tmp_path: 
         got = read(path)
         assert got.dtype == (np.int64 if "c.zarr" in path else np.float32)
         assert np.array_equal(got, whole)
-    assert damaged(f"{targets[0]}.job") == []
+    assert damaged(f"{targets[0]}.job") == {}
 
 
 def test_whole_numbers_of_a_smaller_type(source: str, tmp_path: Path) -> None:
@@ -214,7 +215,7 @@ def test_killed_at_random_it_is_the_same_bytes(kills: int, tmp_path: Path) -> No
     assert last.returncode == 0
     assert files(tmp_path / "two/y.zarr") == files(tmp_path / "one/y.zarr") != {}
     assert np.array_equal(read(tmp_path / "two/y.zarr"), plan.graph(params, x.astype(np.float32)))
-    assert damaged(tmp_path / "two/y.zarr.job") == []
+    assert damaged(tmp_path / "two/y.zarr.job") == {}
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -300,16 +301,21 @@ def test_a_cell_that_does_not_fit(tmp_path: Path) -> None:
 
 
 def test_a_source_that_cannot_be_read_here_and_there(source: str, tmp_path: Path) -> None:
-    """The tile is named; when the cause is gone, it is tried again where asked."""
+    """The tile is named; when the cause is gone, it is tried again where asked: the file was written since."""
     params, x = given(SIZE)
     plan, target = plan_at(SIZE, 16, classes), tmp_path / "c.zarr"
     part = next(p for p in sorted(Path(source, "c").rglob("*")) if p.is_file() and p.parts[-2:] == ("2", "2"))
     whole = part.read_bytes()
-    part.write_bytes(b"torn" + whole[4:-4] + b"torn")
+    part.write_bytes(whole[:-4] + b"torn")
+    with pytest.raises(ParameterError, match=r"x cannot be read: .*c/0/0/2/2"):
+        plan.run(params, source, target, **FAST)
+    part.write_bytes(b"torn" + whole[4:])
     with pytest.raises(JobError, match=r"of 9 tiles have no result: tile \d: .*retry_crashed=True"):
         plan.run(params, source, target, **FAST)
     part.write_bytes(whole)
-    plan.run(params, source, target, retry_crashed=True, **FAST)
+    with pytest.raises(JobError, match=r"x at .*x.zarr was changed after the job began: c/0/0/2/2\. With repair=True"):
+        plan.run(params, source, target, retry_crashed=True, **FAST)
+    plan.run(params, source, target, repair=True, **FAST)
     assert np.array_equal(read(target), plan.graph(params, x.astype(np.float32)))
 
 
@@ -423,11 +429,27 @@ def test_from_bucket_to_bucket(s3: str, tmp_path: Path, monkeypatch) -> None:
     array.write(x).result()
     with pytest.raises(ParameterError, match="a target that is a spec has no folder beside it: give folder="):
         plan.run(params, spec("x"), spec("y"), **FAST)
-    state = plan.run(params, spec("x"), spec("y"), folder=f"{s3}/{key}/job", **FAST)
+    with pytest.raises(ParameterError, match=r"x lacks a chunk: c/0/0/0/0, cells .* fill_missing=True reads its fill"):
+        plan.run(params, spec("x"), spec("y"), folder=f"{s3}/{key}/job", **FAST)
+    state = plan.run(params, spec("x"), spec("y"), folder=f"{s3}/{key}/job", fill_missing=True, **FAST)
     assert state.run == 9
     assert plan.run(params, spec("x"), spec("y"), folder=f"{s3}/{key}/job", **FAST).run == 0
     got = tensorstore.open(spec("y")).result().read().result()
     assert np.array_equal(got, plan.graph(params, x.astype(np.float32)))
+    x[..., 30:, 30:] += 1
+    array.write(x).result()  # other ETags
+    with pytest.raises(JobError, match=r"x at .* was changed after the job began: c/0/0/3/3 and 3 more files"):
+        plan.run(params, spec("x"), spec("y"), folder=f"{s3}/{key}/job", **FAST)
+    assert set(damaged(f"{s3}/{key}/job")) == {4, 5, 7, 8}
+    assert (
+        plan.run(params, spec("x"), spec("y"), folder=f"{s3}/{key}/job", repair=True, fill_missing=True, **FAST).run
+        == 4
+    )
+    got = tensorstore.open(spec("y")).result().read().result()
+    assert np.array_equal(got, plan.graph(params, x.astype(np.float32)))
+    with pytest.raises(JobError, match=r"reshape at .* holds tiles of another job .* choose another target"):
+        plan.run(given(SIZE, seed=1)[0], spec("x"), spec("y"), folder=f"{s3}/{key}/other", **FAST)
+    assert not Records(f"{s3}/{key}/other").has("job.json")
 
 
 # --- planted mistakes -------------------------------------------------------------------------------------------------
@@ -440,7 +462,7 @@ def test_cells_that_changed_are_named(source: str, tmp_path: Path) -> None:
     array = zarr_arrays.Store("c", str(target))
     box = plan[5].boxes[plan.outputs[0]]
     array.write(box, 1 - array.read(box).result())
-    assert damaged(f"{target}.job") == [5]
+    assert damaged(f"{target}.job") == {5: "reshape holds other cells than were written"}
 
 
 def test_a_record_before_its_cells_would_be_seen(source: str, tmp_path: Path, monkeypatch) -> None:
@@ -456,7 +478,7 @@ def test_a_record_before_its_cells_would_be_seen(source: str, tmp_path: Path, mo
     plan.run(params, source, target, **FAST)
     monkeypatch.undo()
     assert plan.run(params, source, target, **FAST).run == 0
-    assert damaged(f"{target}.job") == [k for k in range(9) if k % 3 == 2]
+    assert [*damaged(f"{target}.job")] == [k for k in range(9) if k % 3 == 2]
     assert not np.array_equal(read(target), plan.graph(params, x.astype(np.float32)))
 
 

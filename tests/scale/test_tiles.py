@@ -20,7 +20,7 @@ from pace import slower, stretched
 from specgrad.interop import from_torch
 from specgrad.partition.cropped_graph import crop_to_boxes
 from specgrad.partition.spatial_axes import box_rules
-from specgrad.scale import Plan, tiles
+from specgrad.scale import Plan, tiles, worker_memory
 from specgrad.window.footprint import slices
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -279,18 +279,44 @@ def test_memory_chooses_the_largest_aligned_tile() -> None:
     plan = tiles(graph, memory=4 << 30)
     assert len(set(plan.size)) == 1
     assert plan.size[0] % 16 == 0
-    assert plan.peak_bytes <= 4 << 30 < tiles(graph, plan.size[0] + 16).peak_bytes
-    with pytest.raises(sg.ParameterError, match=r"smallest aligned tile \(16, 16\) takes [\d,]+ bytes; memory=1,000"):
-        tiles(graph, memory=1000)
+    assert plan.worker_bytes() <= 4 << 30 < tiles(graph, plan.size[0] + 16).worker_bytes()
+    words = r"smallest aligned tile \(16, 16\) a worker takes [\d,]+ bytes, 280,000,000 of them before its first tile"
+    with pytest.raises(sg.ParameterError, match=rf"{words}; memory=280,000,000 is less"):
+        tiles(graph, memory=280_000_000)
+    with pytest.raises(sg.ParameterError, match="engine must be one of numpy, torch, jax; got 'tpu'"):
+        tiles(graph, memory=4 << 30, engine="tpu")
 
 
 def test_no_kind_of_tile_takes_more_than_the_memory() -> None:
     graph, _ = unet_and_parameters(100)
-    for memory in range(45_000, 900_000, 40_000):
-        plan = tiles(graph, memory=memory)
+    for more in range(200_000, 1_500_000, 80_000):
+        memory = worker_memory.WORKER_BYTES["numpy"] + more
+        plan = tiles(graph, memory=memory, engine="numpy")
         larger = min(plan.size[0] + 4, 100)
-        assert plan.peak_bytes <= memory
-        assert plan.size[0] == 100 or tiles(graph, larger).peak_bytes > memory
+        assert plan.worker_bytes("numpy") <= memory
+        assert plan.size[0] == 100 or tiles(graph, larger).worker_bytes("numpy") > memory
+
+
+def test_a_plan_with_memory_is_the_same_every_time() -> None:
+    """A job that is resumed has the tiles that it had: nothing here is measured."""
+    sizes = {tiles(huge(), memory=m).size for m in [1 << 30] * 3}
+    assert len(sizes) == 1
+
+
+def one_conv(pad: Any, itemsize: int, engine: str) -> int:
+    """What a worker takes for conv(3 -> 5 channels, 3x3) over 10x12 cells, beside itself and the weights."""
+    graph = sg.trace(lambda p, x: sg.conv(p["w"], None, x, padding=pad), {"w": (5, 3, 3, 3)}, (1, 3, 10, 12))
+    plan = tiles(graph, (10, 12), itemsize=itemsize)
+    return plan.worker_bytes(engine) - worker_memory.WORKER_BYTES[engine] - plan.weight_bytes
+
+
+def test_what_kernels_take() -> None:
+    """By hand. Values: 360 read, 600 given. float32 in blocks of 16 channels of 120 cells; else 27 cells of windows."""
+    values = 360 + 600 + 2 * 360
+    assert one_conv(1, 4, "torch") == 4 * (values + 16 * 120 + 16 * 120)
+    assert one_conv(1, 8, "torch") == 8 * (values + 27 * 120)
+    assert one_conv(1, 4, "numpy") == one_conv(1, 4, "jax") == 4 * (values + 360 + 600)
+    assert one_conv(((2, 0), (1, 1)), 4, "torch") == 4 * (values + 360 + 16 * 120 + 16 * 120)  # a copy, padded
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

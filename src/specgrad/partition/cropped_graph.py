@@ -7,13 +7,14 @@ it has there. The result is an ordinary graph: it runs on every engine, over eve
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ..graph.builder import GraphBuilder, Var
 from ..graph.graph import INPUT, Graph, NumberArg
+from ..graph.ir.node import Node
 from ..ops.layout import slice_
 from ..scalar import Array
 from ..window import Shape
@@ -145,13 +146,17 @@ class CroppedGraph:
         Parameters are not counted, nor what an engine's kernels need for themselves. A value that only moves the cells
         of one argument is a view of it.
         """
+        return self.peak_cells_beside(lambda node, cut: 0)
+
+    def peak_cells_beside(self, workspace: Callable[[Node, Footprint], int]) -> int:
+        """Return `peak_cells`, with what `workspace` says that the kernel of a cut node takes while it runs."""
         nodes, owner = self.source.nodes, self._storage_owner
         last = {owner[a]: p for p in sorted(self.cuts) for a in nodes[p].operands() if a in owner}
         live = peak = 0
         for p in sorted(owner):
             if owner[p] == p:
                 live += math.prod(self._computed_shape(p))
-            peak = max(peak, live)
+            peak = max(peak, live + (workspace(nodes[p], self.cuts[p]) if p in self.cuts else 0))
             for a in {owner[a] for a in nodes[p].operands() if a in owner}:
                 if last[a] == p and a not in self.boxes:
                     live -= math.prod(self._computed_shape(a))

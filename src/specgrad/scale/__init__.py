@@ -3,7 +3,7 @@
 from ..partition.partition import Partition
 from .halos import AxisHalo, Halo, halo
 from .plan import Plan, tiles
+from .sharding.torch_shard import shard
 from .tile import Tile
-from .torch_shard import shard
 
 __all__ = ["AxisHalo", "Halo", "Partition", "Plan", "Tile", "halo", "shard", "tiles"]

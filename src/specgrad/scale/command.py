@@ -16,6 +16,8 @@ from specgrad.cli.shared.output_files import Json
 from specgrad.errors import ParameterError
 from specgrad.interop.model import named_model
 
+from .worker_memory import WORKER_BYTES
+
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 UNITS = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 MAX_LAYERS_SHOWN = 12  # layers that read everything
@@ -23,8 +25,9 @@ Size = Annotated[
     str | None, typer.Option("--tile", help="Cells of the first output per tile: 1024, or one per axis: 512,1024.")
 ]
 Memory = Annotated[
-    str | None, typer.Option("--memory", help="Or the memory that a tile's values may take, 4GB: the largest tile.")
+    str | None, typer.Option("--memory", help="Or what a worker of plan.run may take, 4GB: the largest tile.")
 ]
+Engine = Annotated[str, typer.Option("--engine", help="Of the workers, for --memory: torch, jax, numpy.")]
 Axes = Annotated[
     str | None, typer.Option("--axes", help="Spatial axes of the first input, 1,2 for NHWC; default: after the second.")
 ]
@@ -48,6 +51,7 @@ def tiles(
     axes: Axes = None,
     passes: Passes = False,
     dtype: Format = "float32",
+    engine: Engine = "torch",
     as_json: Json = False,
 ) -> None:
     """How far does the network look beyond a tile, which layers read everything, and what do exact tiles cost?"""
@@ -57,6 +61,8 @@ def tiles(
         raise typer.BadParameter("give --tile or --memory, not both")
     if dtype not in ITEM_BYTES:
         raise typer.BadParameter(f"--dtype must be one of {', '.join(ITEM_BYTES)}; got {dtype!r}")
+    if engine not in WORKER_BYTES:
+        raise typer.BadParameter(f"--engine must be one of {', '.join(WORKER_BYTES)}; got {engine!r}")
     size, most = None if tile is None else numbers_of("--tile", tile, 1), None if memory is None else bytes_of(memory)
     graph = graph_of_shapes(named_model(model), shape or [])
     spatial = None if axes is None else numbers_of("--axes", axes)
@@ -65,8 +71,9 @@ def tiles(
     data: dict[str, Any] = {**halo.to_json(), "plan": None}
     if (size or most) and verdict == "ok":
         sizes: Any = size if size is None or len(size) > 1 else size[0]
-        plan = scale.tiles(graph, sizes, memory=most, itemsize=ITEM_BYTES[dtype], axes=spatial, passes=passes)
-        data["plan"] = plan.to_json()
+        cell: dict[str, Any] = {"itemsize": ITEM_BYTES[dtype], "engine": engine}
+        plan = scale.tiles(graph, sizes, memory=most, axes=spatial, passes=passes, **cell)
+        data["plan"] = plan.to_json(engine)
     print_verdict("tiles", verdict, data, as_json, lambda: show_tiles(Console(), model, verdict, halo, data["plan"]))
     raise typer.Exit(CODES[verdict])
 
@@ -118,9 +125,9 @@ def show_tiles(console: Console, model: str, verdict: str, halo: Any, plan: dict
         once = plan["multiply_adds_at_once"]
         ratio = f", {plan['multiply_adds'] / once:.4g} times those at once" if once else ""
         screen.line(console, f"{plan['multiply_adds']:,} multiply-adds{ratio}")
-        screen.line(
-            console, f"{_bytes_text(plan['peak_bytes'])} at peak; at once {_bytes_text(plan['peak_bytes_at_once'])}"
-        )
+        at_once = _bytes_text(plan["peak_bytes_at_once"])
+        worker = _bytes_text(plan["worker_bytes"])
+        screen.line(console, f"about {worker} per worker; values {_bytes_text(plan['peak_bytes'])}, at once {at_once}")
 
 
 def _bytes_text(count: int) -> str:
@@ -179,6 +186,9 @@ SCHEMAS = {
                 multiply_adds_at_once=j.count("of one run over everything"),
                 peak_bytes=j.count("weights and the values of one tile, at most; not what kernels need for themselves"),
                 peak_bytes_at_once=j.count("the same of one run over everything"),
+                worker_bytes=j.count(
+                    "about what a worker of plan.run takes on --engine: itself, weights, values, kernels"
+                ),
             ),
             "with --tile or --memory; null: not asked for, or a layer reads everything",
         ),

@@ -97,7 +97,7 @@ def _compute_tile(blueprint: Blueprint, k: int, read: dict[int, Array]) -> dict[
     with _runner_lock:  # dask's threads ask for it all at once
         runner = _runners.get(key)
         if runner is None:
-            plan: Any = make("specgrad.scale.restored:plan_of", {"blueprint": blueprint})
+            plan: Any = make("specgrad.scale.worker_entry:plan_of", {"blueprint": blueprint})
             runner = TileRunner(plan, blueprint)
             _runners.clear()  # of the plan before
             _runners[key] = runner
@@ -105,7 +105,7 @@ def _compute_tile(blueprint: Blueprint, k: int, read: dict[int, Array]) -> dict[
         dtype, nodes = runner.compute, runner.plan.graph.nodes
         values = runner.run(runner.plan[k], read)
         kinds = {p: dtype if nodes[p].kind == "real" else np.dtype(np.int64) for p in values}
-        return {p: _cast_to_declared(np.asarray(v), kinds[p], nodes[p].name) for p, v in values.items()}
+        return {p: _cast_to_declared(runner.array(v), kinds[p], nodes[p].name) for p, v in values.items()}
 
 
 def _cast_to_declared(cells: Array, dtype: np.dtype[Any], name: str) -> Array:

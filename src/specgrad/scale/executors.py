@@ -1,4 +1,7 @@
-"""Executors of shards (inline, processes, Dask, Ray) behind `concurrent.futures.Executor`, and an isolated worker."""
+"""Executors of shards (inline, processes, Dask, Ray) behind `concurrent.futures.Executor`.
+
+Dask and Ray retry, count deaths and lose machines as they do; the processes here name the call that each death ended.
+"""
 
 from __future__ import annotations
 
@@ -9,31 +12,64 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError, ProcessPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from queue import Empty, SimpleQueue
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Any
 
 from ..errors import ParameterError, need
 from ..process.worker import end_with_parent
+from .job_status import JobError
 
-WORKER_DEATH_ERRORS = frozenset(
-    {"KilledWorker", "WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError"}
-)
-"""Errors of Dask and Ray that say: not the work failed, its worker died."""
-POLL_SECONDS, NO_ANSWER_SECONDS = 5.0, 60.0  # seconds between two looks at Ray's machines, and until no answer is one
+WORKER_DEATH_ERRORS = frozenset({"KilledWorker", "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError"})
+"""Errors of Dask and Ray that say: not the work failed, its worker died, as often as their own retries allow."""
+ENGINE_LOSS_ERRORS = frozenset({"LocalRayletDiedError", "RaySystemError", "CommClosedError"})
+"""Errors that say: whoever runs the workers is gone, or does not answer."""
+START_ATTEMPTS, START_SECONDS = 3, 600.0  # of a process that dies before it has begun, and until it has
+END_SECONDS = 10  # for a process that was killed
 RECONNECT_VARIABLE = "RAY_gcs_rpc_server_reconnect_timeout_s"  # of Ray, in the environment
 SPAWN = multiprocessing.get_context("spawn")  # a fork would copy the locks of PyTorch's and JAX's threads
 
+_starting = (
+    threading.Lock()
+)  # to start a process collects those that ended: not while another thread asks for their code
 
-class WorkerDiedError(BrokenExecutor):
+
+class WorkerDiedError(RuntimeError):
     """Raised when a process ended without an answer; the text is its signal or exit code."""
+
+
+class ShardError(RuntimeError):
+    """Raised in a worker if a shard raises an error, of which this is the text; Dask and Ray try again."""
 
 
 def is_death(error: BaseException) -> bool:
     """Return whether an error says that the worker died, rather than that its work raised."""
-    return isinstance(error, BrokenExecutor) or type(error).__name__ in WORKER_DEATH_ERRORS
+    return isinstance(error, WorkerDiedError) or type(error).__name__ in WORKER_DEATH_ERRORS
+
+
+def is_engine_loss(error: BaseException) -> bool:
+    """Return whether an error says that the executor as a whole is lost."""
+    return isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ in ENGINE_LOSS_ERRORS
+
+
+@dataclass(frozen=True)
+class Care:
+    """What an executor is told of its calls.
+
+    retries   how often Dask and Ray try a call again
+    seconds   how long a worker may be silent in a call: the time of a shard, and some grace
+    first     what a new process calls before anything else, if that is not None
+    """
+
+    retries: int = 0
+    seconds: float | None = None
+    first: Callable[[], Any] | None = None
+
+
+DEFAULT_CARE = Care()
 
 
 class InlineExecutor(Executor):
@@ -49,77 +85,184 @@ class InlineExecutor(Executor):
         return future
 
 
-def processes(workers: int) -> Executor:
-    """Return a pool of `workers` spawned processes that end when this process ends."""
-    tied = threading.current_thread() is threading.main_thread()
-    return ProcessPoolExecutor(workers, SPAWN, end_with_parent, (os.getpid(), tied))
+class WorkerProcess:
+    """A separate process that runs one call at a time; started when needed, and again after it died."""
+
+    def __init__(self, care: Care = DEFAULT_CARE) -> None:
+        self._care, self._is_closed = care, False
+        self._process: Any = None
+        self._pipe: Any = None
+
+    def run(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Return what `work(*args)` returns there, or raise what it raises; WorkerDiedError if the process died.
+
+        A process that is silent for too long is killed. JobError if new ones die before they can begin.
+        """
+        if self._process is None:
+            self._start()
+        return self._ask(self._care.seconds, work, *args)
+
+    def _start(self) -> None:
+        """Start the process and let it make its first call; JobError if it dies in that, again and again."""
+        how = ""
+        for _ in range(START_ATTEMPTS):
+            self._pipe, theirs = SPAWN.Pipe()
+            process = SPAWN.Process(target=_serve_calls, args=(theirs, os.getpid()), daemon=True)
+            with _starting:
+                process.start()
+            self._process = process
+            theirs.close()
+            if self._is_closed:
+                self._kill()
+                raise WorkerDiedError("closed")
+            if self._care.first is None:
+                return
+            try:
+                self._ask(START_SECONDS, self._care.first)
+                return
+            except WorkerDiedError as error:
+                how = str(error)
+        text = 'a script that runs jobs must do so under `if __name__ == "__main__":`, since workers import it too'
+        raise JobError(f"workers die before they have made the job: {how}; {text}")
+
+    def _ask(self, seconds: float | None, work: Callable[..., Any], *args: Any) -> Any:
+        """Return the answer of the process to one call, or raise its error; WorkerDiedError if there is none
+        within so many seconds (None: for ever).
+        """
+        try:
+            self._pipe.send((work, args))
+            if not self._pipe.poll(seconds):
+                self._kill()
+                raise WorkerDiedError(f"no answer within {seconds:g} s")
+            result, error = self._pipe.recv()
+        except (EOFError, OSError):
+            raise WorkerDiedError(self._end()) from None
+        if error is not None:
+            raise error
+        return result
+
+    def _end(self) -> str:
+        """Wait for the process, which ends or has ended, and return its signal or exit code as text."""
+        process, self._process = self._process, None
+        if not wait([process.sentinel], END_SECONDS):  # the system cannot end it: it is left behind
+            process.kill()
+            return "it does not end"
+        with _starting:
+            process.join(END_SECONDS)
+        code = process.exitcode
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    def _kill(self) -> None:
+        """Kill the process."""
+        self._process.kill()
+        self._end()
+
+    def close(self) -> None:
+        """Kill the process, also in the midst of a call of another thread, and any that is started later."""
+        self._is_closed = True
+        if (process := self._process) is not None:
+            process.kill()
+
+    def __enter__(self) -> WorkerProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        if self._process is not None:
+            self._end()
+
+
+def _serve_calls(pipe: Any, parent: int) -> None:
+    """Answer calls (work, args) from the pipe with (result, error), until it closes; ends with the thread that
+    started it.
+    """
+    end_with_parent(parent, True)
+    while True:
+        try:
+            work, args = pipe.recv()
+        except EOFError:
+            return
+        answer: tuple[Any, Exception | None]
+        try:
+            answer = work(*args), None
+        except Exception as error:
+            answer = None, error
+        pipe.send(answer)
+
+
+class ProcessExecutor(ThreadPoolExecutor):
+    """Executor of so many processes, each behind a thread: a death ends the one call that it ran, and nothing else."""
+
+    def __init__(self, workers: int, care: Care) -> None:
+        super().__init__(workers)
+        self._care, self._local, self._processes = care, threading.local(), list[WorkerProcess]()
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        """Call work(*args) in the next process that is free; return a future, which fails if that process dies."""
+        return super().submit(self._call, work, *args, **options)
+
+    def _call(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Return work(*args) from the process of this thread."""
+        if not hasattr(self._local, "process"):
+            self._local.process = WorkerProcess(self._care)
+            self._processes.append(self._local.process)
+        return self._local.process.run(work, *args)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End all processes, whatever they do; `wait` until they have ended, and calls that have not begun are
+        cancelled whatever `cancel_futures` says.
+        """
+        super().shutdown(wait=False, cancel_futures=True)
+        for process in self._processes:
+            process.close()
+        super().shutdown(wait=wait)
+        for process in self._processes if wait else ():
+            process.__exit__(None, None, None)
 
 
 @contextmanager
-def dask(workers: int) -> Iterator[Executor]:
+def dask(workers: int, care: Care) -> Iterator[Executor]:
     """Yield the executor of a local Dask cluster of `workers` processes, ended with the block.
 
-    MissingPackageError without dask.
+    A worker has one call at a time, so that a death is blamed on that one. MissingPackageError without dask.
     """
     need("distributed", "executor='dask' needs")
+    import dask
     from distributed import Client, LocalCluster
 
     options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
-    with LocalCluster(**options) as cluster, Client(cluster) as client:
-        yield client.get_executor(pure=False)
+    settings: dict[str, Any] = {"allowed-failures": care.retries, "worker-saturation": 1.0}
+    settings |= {"worker-ttl": f"{care.seconds} s"} if care.seconds else {}
+    with (
+        dask.config.set({f"distributed.scheduler.{key}": value for key, value in settings.items()}),
+        LocalCluster(**options) as cluster,
+        Client(cluster) as client,
+    ):
+        yield dask_executor(client, care)
+
+
+def dask_executor(client: Any, care: Care) -> Executor:
+    """Return the executor of a Dask client, with Dask's own retries."""
+    executor: Executor = client.get_executor(pure=False, retries=care.retries)
+    return executor
 
 
 class RayExecutor(Executor):
-    """Executor that runs Ray tasks as futures; if a worker dies, only the future of its task fails.
+    """Executor that runs Ray tasks as futures, with Ray's own retries after errors, deaths and lost machines."""
 
-    Ray waits for ever for tasks of a machine whose raylet was killed; where no machine is left, they are broken here.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, care: Care = DEFAULT_CARE) -> None:
         need("ray", "executor='ray' needs")
         import ray
 
-        self.remote = ray.remote(max_retries=0)(_call_work)
+        self._task = ray.remote(max_retries=care.retries, retry_exceptions=[ShardError])(_call_work)
         self._max_workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self._pending: set[Future[Any]] = set()
-        self._nodes: Callable[[], list[dict[str, Any]]] = ray.nodes
-        self._stopped = threading.Event()
-        threading.Thread(target=self._watch, daemon=True).start()
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
-        """Call work(*args, **options) on the cluster; return a future, which fails if the cluster dies."""
-        future: Future[Any] = self.remote.remote(work, args, options).future()
-        self._pending.add(future)
-        future.add_done_callback(self._pending.discard)
+        """Call work(*args, **options) on the cluster; return a future."""
+        future: Future[Any] = self._task.remote(work, args, options).future()
         return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Stop watching the cluster; calls under way are neither waited for nor cancelled, whatever `wait` and
-        `cancel_futures` say.
-        """
-        self._stopped.set()
-
-    def _watch(self) -> None:
-        """Until shutdown, poll Ray; if it has no live machine, fail all pending futures with WorkerDiedError."""
-        while not self._stopped.wait(POLL_SECONDS):
-            if not self._is_cluster_alive():
-                for future in tuple(self._pending):
-                    with suppress(InvalidStateError):  # answered just now
-                        future.set_exception(WorkerDiedError("Ray has no machine left, or does not answer"))
-
-    def _is_cluster_alive(self) -> bool:
-        """Return whether Ray reports a live machine within NO_ANSWER_SECONDS; Ray itself would wait for ever."""
-        alive: SimpleQueue[bool] = SimpleQueue()
-
-        def ask() -> None:
-            with suppress(Exception):  # it was shut down meanwhile
-                alive.put(any(node["Alive"] for node in self._nodes()))
-
-        threading.Thread(target=ask, daemon=True).start()
-        try:
-            return alive.get(timeout=NO_ANSWER_SECONDS)
-        except Empty:
-            return False
 
 
 def ray_init(**options: Any) -> None:
@@ -138,7 +281,7 @@ def _call_work(work: Callable[..., Any], args: tuple[Any, ...], options: dict[st
 
 
 @contextmanager
-def ray(workers: int) -> Iterator[Executor]:
+def ray(workers: int, care: Care) -> Iterator[Executor]:
     """Yield an executor on the cluster that `ray.init` has joined, or on a local one of so many workers that ends with
     the block.
 
@@ -152,34 +295,40 @@ def ray(workers: int) -> Iterator[Executor]:
         path = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}  # workers import what we can
         ray_init(runtime_env=path, num_cpus=workers, include_dashboard=False)
     try:
-        with RayExecutor() as executor:
-            yield executor
+        yield RayExecutor(care)
     finally:
         if ours:
             ray.shutdown()
 
 
-EXECUTORS: dict[str, Callable[[int], AbstractContextManager[Executor]]] = {
-    "loop": lambda _: InlineExecutor(),
-    "processes": processes,
-    "array": processes,  # the workers of one element
+EXECUTORS: dict[str, Callable[[int, Care], AbstractContextManager[Executor]]] = {
+    "loop": lambda *_: InlineExecutor(),
+    "processes": ProcessExecutor,
+    "array": ProcessExecutor,  # the workers of one element
     "dask": dask,
     "ray": ray,
 }
 
 
-def opened(executor: str | Executor, workers: int) -> AbstractContextManager[Executor]:
-    """Return the executor of this name with so many workers as a context manager; an Executor itself is returned
-    unchanged and left open.
+def opened(executor: str | Executor, workers: int, care: Care) -> AbstractContextManager[Executor]:
+    """Return the executor of this name with so many workers as a context manager; an Executor itself is left open.
 
-    ParameterError for an unknown name.
+    Those of Dask and Ray are made anew on the same cluster, with `care`. ParameterError for an unknown name.
     """
+    if isinstance(executor, RayExecutor):
+        return nullcontext(RayExecutor(care))
     if isinstance(executor, Executor):
-        return nullcontext(executor)
+        client = getattr(executor, "_client", None)  # Dask's
+        return nullcontext(executor if client is None else dask_executor(client, care))
     if executor not in EXECUTORS:
         text = f"executor must be one of {', '.join(EXECUTORS)}, or a concurrent.futures.Executor; got {executor!r}"
         raise ParameterError("run", text)
-    return EXECUTORS[executor](workers)
+    return EXECUTORS[executor](workers, care)
+
+
+def retries_itself(executor: Executor) -> bool:
+    """Return whether an executor tries failed calls again by itself: Dask's and Ray's do."""
+    return isinstance(executor, RayExecutor) or hasattr(executor, "_client")
 
 
 def size_of(executor: Executor) -> int | None:
@@ -189,61 +338,3 @@ def size_of(executor: Executor) -> int | None:
         return max(1, sum(map(int, client.nthreads().values())))
     size: int | None = getattr(executor, "_max_workers", None)
     return size
-
-
-# --- one process, one shard at a time ---------------------------------------------------------------------------------
-
-
-class IsolatedWorker:
-    """A separate process that runs one call at a time; started when needed, and restarted after it died."""
-
-    def __init__(self) -> None:
-        self._process: Any = None
-        self._pipe: Any = None
-
-    def run(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Return what `work(*args)` returns there, or raise what it raises; WorkerDiedError if the process died.
-
-        The process is started at the first call, and at the first one after its death.
-        """
-        if self._process is None:
-            self._pipe, theirs = SPAWN.Pipe()
-            self._process = SPAWN.Process(target=_serve_calls, args=(theirs, os.getpid()), daemon=True)
-            self._process.start()
-            theirs.close()
-        try:
-            self._pipe.send((work, args))
-            result, error = self._pipe.recv()
-        except (EOFError, OSError):
-            self._process.join()
-            code, self._process = self._process.exitcode, None
-            raise WorkerDiedError(signal.Signals(-code).name if code < 0 else f"exit code {code}") from None
-        if error is not None:
-            raise error
-        return result
-
-    def __enter__(self) -> IsolatedWorker:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-
-
-def _serve_calls(pipe: Any, parent: int) -> None:
-    """Answer calls (work, args) from the pipe with (result, error), until it closes; ends with the parent process."""
-    end_with_parent(parent, False)
-    while True:
-        try:
-            work, args = pipe.recv()
-        except EOFError:
-            return
-        answer: tuple[Any, Exception | None]
-        try:
-            answer = work(*args), None
-        except Exception as error:
-            answer = None, error
-        pipe.send(answer)

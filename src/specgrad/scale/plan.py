@@ -27,6 +27,7 @@ from .halos import Halo, halo_of
 from .jobs import Progress
 from .run_plan import Options, run
 from .tile import COMBINE, Programs, Tile, add_at, combine_parts, real_arguments, seeds_of, zeros_like
+from .worker_memory import WORKER_BYTES, tile_cells, worker_bytes
 
 
 def tiles(
@@ -35,6 +36,7 @@ def tiles(
     *,
     memory: int | None = None,
     itemsize: int = 4,
+    engine: str = "torch",
     axes: Sequence[int] | None = None,
     passes: bool = False,
     allow_whole: bool = False,
@@ -42,8 +44,10 @@ def tiles(
     """Return a plan of exact tiles of a graph's outputs: `for t in plan: out[t.box] = t(x[t.reads])`.
 
     size          cells of the first output per tile and spatial axis; one number for all of them
-    memory        or the bytes that the values of a tile may take: the largest square tile that fits, aligned
+    memory        or the bytes that a worker of `plan.run` may take: the largest square tile that fits, aligned. An
+                  estimate, `plan.worker_bytes`
     itemsize      bytes of a cell, for `memory` and for `plan.peak_bytes`
+    engine        that of the workers, for `memory`: "torch", "jax" or "numpy"
     axes          spatial axes of the first data input; default: those after the second. (1, 2) for images in NHWC
     passes        layers that read everything are refused by name; with True, sums and maxima over the image (instance
                   and group normalisation, global averages) are computed in passes before: `plan.measure(x)`
@@ -72,11 +76,12 @@ def tiles(
     if size is not None:
         return Plan(lines, size, itemsize, statistics)
     assert memory is not None
-    return _largest_fitting_plan(lines, memory, itemsize, statistics)
+    return _largest_fitting_plan(lines, memory, itemsize, engine, statistics)
 
 
-def _largest_fitting_plan(lines: SpatialAxes, memory: int, itemsize: int, statistics: list[int]) -> Plan:
-    """Return the plan with the largest tile, a multiple of the alignment on every axis, that fits `memory` bytes.
+def _largest_fitting_plan(lines: SpatialAxes, memory: int, itemsize: int, engine: str, statistics: list[int]) -> Plan:
+    """Return the plan with the largest tile, a multiple of the alignment on every axis, whose workers on an engine fit
+    `memory` bytes.
 
     ParameterError if none does. `lines` are the graph's spatial axes, `itemsize` is bytes per number, `statistics`
     nodes that are reduced in passes.
@@ -90,13 +95,16 @@ def _largest_fitting_plan(lines: SpatialAxes, memory: int, itemsize: int, statis
         return Plan(lines, size, itemsize, statistics)
 
     low, high = 0, max(counts)
+    if at(high).worker_bytes(engine) <= memory:  # one tile: it alone is padded alike at both ends
+        return at(high)
     while low < high:  # the largest k that fits, or 0
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if at(middle).middle_bytes <= memory else (low, middle - 1)
-    while low and at(low).peak_bytes > memory:  # of all kinds, which is rarely more
+        low, high = (middle, high) if at(middle).middle_bytes(engine) <= memory else (low, middle - 1)
+    while low and at(low).worker_bytes(engine) > memory:  # of all kinds, which is rarely more
         low -= 1
     if low == 0:
-        text = f"the smallest aligned tile {at(1).size} takes {at(1).middle_bytes:,} bytes; memory={memory:,} is less"
+        least = f"{at(1).worker_bytes(engine):,} bytes, {WORKER_BYTES[engine]:,} of them before its first tile"
+        text = f"with the smallest aligned tile {at(1).size} a worker takes {least}; memory={memory:,} is less"
         raise ParameterError("tiles", text, rule="P5")
     return at(low)
 
@@ -379,11 +387,24 @@ class Plan:
         own = self.weight_bytes + self.itemsize * max(tile.cut.peak_cells for tile, _ in self.kinds)
         return max([own, *(plan.peak_bytes for plan in self.passes)])
 
-    @property
-    def middle_bytes(self) -> int:
-        """Bytes that weights and values of the tile in the middle take at once: `peak_bytes` for one tile."""
-        own = self.weight_bytes + self.itemsize * self.at(*((n - 1) // 2 for n in self.counts)).cut.peak_cells
-        return max([own, *(plan.middle_bytes for plan in self.passes)])
+    def worker_bytes(self, engine: str = "torch") -> int:
+        """Return what a worker of `plan.run` on an engine takes at most, in bytes: itself, weights, values and kernels.
+
+        An estimate, within 1.3 of what real workers took (`benchmarks/tile_memory.py`). ParameterError for another
+        engine.
+        """
+        own = max(self._worker_bytes_on(tile, engine) for tile, _ in self.kinds)
+        return max([own, *(plan.worker_bytes(engine) for plan in self.passes)])
+
+    def middle_bytes(self, engine: str) -> int:
+        """Return `worker_bytes` of the tile in the middle alone."""
+        own = self._worker_bytes_on(self.at(*((n - 1) // 2 for n in self.counts)), engine)
+        return max([own, *(plan.middle_bytes(engine) for plan in self.passes)])
+
+    def _worker_bytes_on(self, tile: Tile, engine: str) -> int:
+        """Return what a worker takes for one tile; ParameterError for an unknown engine."""
+        cells = tile_cells(tile.cut, engine, self.itemsize)
+        return worker_bytes(engine, self.weight_bytes, self.itemsize * cells)
 
     @property
     def peak_bytes_at_once(self) -> int:
@@ -396,9 +417,9 @@ class Plan:
         boxes = {p: whole(self.graph.nodes[p].shape) for p in self.outputs}
         return crop_to_boxes(self.graph, self.lines.rules, boxes)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, engine: str = "torch") -> dict[str, Any]:
         """Return what `specgrad tiles` prints, as JSON data: size, tiles, kinds, passes; multiply_adds and peak_bytes,
-        and both of one run `_at_once`.
+        and both of one run `_at_once`; worker_bytes on an engine.
         """
         return {
             "size": list(self.size),
@@ -409,6 +430,7 @@ class Plan:
             "multiply_adds_at_once": self.multiply_adds_at_once,
             "peak_bytes": self.peak_bytes,
             "peak_bytes_at_once": self.peak_bytes_at_once,
+            "worker_bytes": self.worker_bytes(engine),
         }
 
     # --- from store to store ------------------------------------------------------------------------------------------

@@ -10,15 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ParameterError, UnsupportedError, need
-from ..graph.files.save import digest, from_json, named_arrays, to_json
+from ..bounded_files import arrays_of, parse_json
+from ..errors import FileError, ParameterError, UnsupportedError, need
+from ..graph.files.save import MAX_CELLS, digest, from_json, named_arrays, to_json
 from ..graph.graph import Graph
 from ..scalar import Array
-from .job_status import JobError
+from .job_status import read_record, status, write_record
 from .record_store import Records
+from .torch_devices import DEVICES, check_device, cuda_names
 from .zarr_arrays import always_fits
 
 ENGINES = ("torch", "jax", "numpy")
+PLAN_KEYS = {"graph", "axes", "size", "statistics", "engine", "device", "compute"}
+FLOATS = ("float16", "float32", "float64")
 
 
 @dataclass(frozen=True)
@@ -36,12 +40,17 @@ class Blueprint:
         """JSON data by name of all that decides results: digests of graph and weights, options, package versions."""
         graph = hashlib.sha256(json.dumps(self.about["graph"], sort_keys=True).encode()).hexdigest()
         rest = {key: value for key, value in self.about.items() if key != "graph"}
-        return {"graph": graph, "weights": digest(self.arrays), **rest, "versions": versions(self.engine)}
+        return {"graph": graph, "weights": digest(self.arrays), **rest, "versions": versions(self.engine, self.device)}
 
     @property
     def engine(self) -> str:
         """Name of the engine that computes: "torch", "jax" or "numpy"."""
         return str(self.about["engine"])
+
+    @property
+    def device(self) -> str:
+        """Name of the device that it computes on: "cpu" or "cuda"."""
+        return str(self.about["device"])
 
     @property
     def compute(self) -> np.dtype[Any]:
@@ -62,23 +71,36 @@ class Blueprint:
         named = ((name.partition("."), array) for name, array in self.arrays.items())
         return {int(position): array for (word, _, position), array in named if word == kind}
 
-    def write(self, records: Records) -> None:
-        """Write both files of the plan into the records of a job, if they are not there."""
+    def write(self, records: Records, fingerprint: str) -> None:
+        """Write both files of the plan into the records of the job with this fingerprint, if they are not there."""
         from safetensors.numpy import save as pack
 
-        records.create("plan/arrays.safetensors", pack(self.arrays))
-        records.create("plan/about.json", json.dumps(self.about).encode())
+        write_record(records, "plan/arrays.safetensors", pack(self.arrays), fingerprint)
+        write_record(records, "plan/about.json", json.dumps(self.about).encode(), fingerprint)
 
     @classmethod
     def read(cls, records: Records) -> Blueprint:
-        """Return the blueprint of a plan in the records of a job; JobError if there is none."""
-        need("safetensors", "weights of a plan need")
-        from safetensors.numpy import load as unpack
+        """Return the blueprint of a plan in the records of a job; JobError without one, or if it was changed, FileError
+        if it is none.
+        """
+        job = status(records).about
+        about, arrays = (read_record(records, f"plan/{name}", job) for name in ("about.json", "arrays.safetensors"))
+        name = f"{records.where}: the plan"
+        return cls(_checked(parse_json(about, name), name), arrays_of(bytearray(arrays), name)[0])
 
-        about, arrays = records.get("plan/about.json"), records.get("plan/arrays.safetensors")
-        if about is None or arrays is None:
-            raise JobError(f"{records.where} holds no plan")
-        return cls(json.loads(about), unpack(arrays))
+
+def _checked(about: Any, name: str) -> dict[str, Any]:
+    """Return the JSON data of a plan, called `name`; FileError unless all its entries are there, of their types."""
+    ok = isinstance(about, dict) and set(about) == PLAN_KEYS and about["device"] in DEVICES
+    ok = ok and all(_are_positions(about[key]) for key in ("axes", "size", "statistics"))
+    if not (ok and about["engine"] in ENGINES and about["compute"] in FLOATS and isinstance(about["graph"], dict)):
+        raise FileError(f"{name} must have a graph, axes, size, statistics, an engine, a device and a type of floats")
+    return dict(about)
+
+
+def _are_positions(data: Any) -> bool:
+    """Return whether JSON data are a list of whole numbers from 0 to MAX_CELLS."""
+    return isinstance(data, list) and all(type(n) is int and 0 <= n <= MAX_CELLS for n in data)
 
 
 def arguments_of(given: dict[int, Any]) -> dict[int, Array]:
@@ -89,18 +111,22 @@ def arguments_of(given: dict[int, Any]) -> dict[int, Array]:
     return {p: _as_saveable_array(v) for p, v in given.items()}
 
 
-def blueprint_of(plan: Any, arguments: dict[int, Array], engine: str, compute: np.dtype[Any]) -> Blueprint:
-    """Return a `Plan` with its array arguments as a Blueprint that computes in the type `compute`.
+def blueprint_of(
+    plan: Any, arguments: dict[int, Array], engine: str, compute: np.dtype[Any], device: str = "cpu"
+) -> Blueprint:
+    """Return a `Plan` with its array arguments as a Blueprint that computes in the type `compute` on a device.
 
     `arguments` are by position in the graph; `engine` is "numpy" or one of our engines.
 
-    ParameterError if the engine is unknown, MissingPackageError if it is not installed.
+    ParameterError if engine or device is unknown, MissingPackageError if it is not installed, UnsupportedError for a
+    device that is not there.
     """
     if engine not in ENGINES:
         raise ParameterError("run", f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
     if engine != "numpy":
         need(engine, f"engine={engine!r} needs")
     need("safetensors", "weights of a plan need")
+    check_device(device, engine)
     graph = replace(plan.graph, open=None)
     about = {
         "graph": to_json(graph),
@@ -109,6 +135,7 @@ def blueprint_of(plan: Any, arguments: dict[int, Array], engine: str, compute: n
         "statistics": plan.statistics,
         "engine": engine,
         "compute": str(compute),
+        "device": device,
     }
     arrays = {f"constant.{name}": a for name, a in named_arrays(graph).items() if a.dtype != object}
     arrays |= {f"argument.{p}": a for p, a in arguments.items()}
@@ -153,8 +180,8 @@ def compute_dtype(arguments: dict[int, Array], sources: dict[str, np.dtype[Any]]
     return dtype
 
 
-def versions(engine: str) -> dict[str, str]:
-    """Return {package: version} of what computes with an engine, "numpy", "torch" or "jax".
+def versions(engine: str, device: str = "cpu") -> dict[str, str]:
+    """Return {package: version} of what computes with an engine, "numpy", "torch" or "jax", on a device.
 
     For PyTorch the processor stands there too: sums differ between processors.
     """
@@ -164,5 +191,8 @@ def versions(engine: str) -> dict[str, str]:
     if engine == "torch":
         import torch
 
-        return known | {"torch": torch.__version__, "processor": torch.backends.cpu.get_cpu_capability()}
+        known["torch"] = torch.__version__
+        if device == "cuda":
+            return known | {"processor": cuda_names()[0], "cudnn": str(torch.backends.cudnn.version())}
+        return known | {"processor": torch.backends.cpu.get_cpu_capability()}
     return known | ({"jax": version("jax"), "jaxlib": version("jaxlib")} if engine == "jax" else {})

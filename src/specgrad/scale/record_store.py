@@ -1,5 +1,7 @@
 """Records in a local folder or an object store: named bytes that are created once and never change.
 
+What turns out to be wrong can be set aside, under another name.
+
 A record becomes visible whole or not at all, and only if there is none of its name yet (create-if-absent). Nothing else
 is asked of a place: no lock, no queue, no database. Whoever is killed, or runs twice, or runs beside others can waste
 work, and can neither change a record nor double it.
@@ -11,14 +13,19 @@ import errno
 import os
 import re
 import secrets
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from ..bounded_files import read_bytes
 from ..errors import ParameterError, UnsupportedError, need
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 URL = re.compile(r"[a-z][a-z0-9+]*://")
 PROBE = "probe"
+PATIENCE: dict[str, Any] = {"retry_config": {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}}
+"""Of a request to an object store; whoever runs shards waits longer, and says so."""
 
 
 class Records:
@@ -70,6 +77,13 @@ class Records:
     def has(self, name: str) -> bool:
         """Return whether there is a record of this name."""
         return self._place.has(_checked_name(name))
+
+    def set_aside(self, name: str) -> None:
+        """Move the record `name`, if there is one, to a name of its own in the folder aside/."""
+        data = self.get(name)
+        if data is not None:
+            self.create(f"aside/{name}-{secrets.token_hex(4)}", data)
+            self._place.remove(name)
 
     def names(self, folder: str) -> set[str]:
         """Return the names of the finished records in a folder."""
@@ -139,13 +153,17 @@ class _Folder:
     def get(self, name: str) -> bytes | None:
         """Return the bytes of the file `name`, or None if there is none."""
         try:
-            return (self.root / name).read_bytes()
+            return bytes(read_bytes(self.root / name))
         except FileNotFoundError:
             return None
 
     def has(self, name: str) -> bool:
         """Return whether there is a file of this name."""
         return (self.root / name).is_file()
+
+    def remove(self, name: str) -> None:
+        """Remove the file `name`, if it is there."""
+        (self.root / name).unlink(missing_ok=True)
 
     def names(self, folder: str) -> set[str]:
         """Return the names of all files in a folder, unfinished ones too."""
@@ -178,7 +196,9 @@ class _Objects:
         self.absent = (FileNotFoundError, obstore.exceptions.NotFoundError)
         self.store = where
         if isinstance(where, str):
-            self.store = LocalStore.from_url(where, mkdir=True) if where.startswith("file:") else from_url(where)
+            self.store = (
+                LocalStore.from_url(where, mkdir=True) if where.startswith("file:") else from_url(where, **PATIENCE)
+            )
 
     def create(self, name: str, data: bytes) -> bool:
         """Create the object `name` with the bytes `data` and return True; False if there is one already."""
@@ -202,6 +222,11 @@ class _Objects:
         except self.absent:
             return False
         return True
+
+    def remove(self, name: str) -> None:
+        """Remove the object `name`, if it is there."""
+        with suppress(*self.absent):
+            self.api.delete(self.store, name)
 
     def names(self, folder: str) -> set[str]:
         """Return the names of all objects below a folder."""

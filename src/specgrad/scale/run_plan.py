@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from itertools import chain
 from typing import Any, TypedDict
 
@@ -12,39 +12,55 @@ import numpy as np
 
 from ..errors import ParameterError, ShapeError, UnsupportedError
 from ..graph.ir.tree import match
-from .job_status import JobError, bind
+from .job_status import JobError, bind, unsound, write_record
 from .jobs import Progress, crashes, describe, results, status
 from .jobs import run as run_job
 from .plan_file import arguments_of, blueprint_of, compute_dtype
 from .record_store import Records
-from .tile_job import TileJob, damaged_outputs, from_npy, to_npy
+from .stores.array_files import refuse_other_job
+from .tile_job import TileJob, changes, from_npy, to_npy
+from .torch_devices import cuda_names
 from .zarr_arrays import Store, cast, is_address, open_source, open_target
 
-RECIPE = "specgrad.scale.restored:tile_job"
+RECIPE = "specgrad.scale.worker_entry:tile_job"
+
+RUN_OPTIONS: tuple[str, ...] = ("executor", "workers", "retries", "retry_crashed", "shard_seconds", "store_seconds")
+RUN_OPTIONS += ("progress", "metrics")
 
 
 class Options(TypedDict, total=False):
     """Keyword options of `Plan.run`.
 
     executor        "processes" (default), "loop", "dask", "ray", "array", or a concurrent.futures.Executor; workers,
-                    retries, retry_crashed and progress: see `specgrad.scale.jobs.run`
+                    retries, retry_crashed, shard_seconds, store_seconds, progress and metrics (a file; of the pass that
+                    runs): see `specgrad.scale.jobs.run`
     engine          "torch" (default, on one thread per worker), "jax", or "numpy": the specification
+    device          of engine "torch": "cpu" (default), or "cuda": a process per device. Never run on CUDA by us
     compute         the type of floats that the engine is given; default: that of the weights, else of the source. A
                     source that does not fit it exactly is refused unless it is given
     dtype           of a target that is made, one for all or one per output; default: `compute`, int64 for indices. If
                     given, floats are rounded to it; a cell that is no number of an integer type is an error
     folder          where the records lie: a folder or an address; default: the first target's address and ".job"
+    fill_missing    take the fill value for chunks that a source lacks, which are else refused
+    repair          compute again what `damaged` names: tiles whose record, source or target was changed since, and
+                    crashed ones. While nobody else runs the job
     """
 
     executor: str | Executor
     workers: int | None
     retries: int
     retry_crashed: bool
+    shard_seconds: float | None
+    store_seconds: float
     progress: Callable[[Progress], None] | None
+    metrics: Any
     engine: str
+    device: str
     compute: Any
     dtype: Any
     folder: Any
+    fill_missing: bool
+    repair: bool
 
 
 def run(plan: Any, args: Sequence[Any], options: Options) -> Progress:
@@ -58,7 +74,7 @@ def run(plan: Any, args: Sequence[Any], options: Options) -> Progress:
     sources = {p: open_source(name, where, plan.graph.nodes[p].shape) for p, (name, where) in addresses.items()}
     real = {s.name: s.dtype for p, s in sources.items() if plan.graph.nodes[p].kind == "real"}
     compute = compute_dtype(arguments, real, options.get("compute"))
-    blueprint = blueprint_of(plan, arguments, engine, compute)
+    blueprint = blueprint_of(plan, arguments, engine, compute, options.get("device", "cpu"))
     targets, rounded = targets_of(plan, args[len(plan.graph.inputs) :], compute, options.get("dtype"))
     records = Records(options.get("folder") or _default_folder(next(iter(targets.values()))))
     stores = [[[p, s.name, s.address] for p, s in group.items()] for group in (sources, targets)]
@@ -69,16 +85,26 @@ def run(plan: Any, args: Sequence[Any], options: Options) -> Progress:
     if passes and executor == "array":
         text = "every pass needs all tiles of the one before, which no element of an array has: call plan.measure first"
         raise UnsupportedError("run", text)
-    bind(records, describe(final, RECIPE, recipe | {"stage": None}))  # before anything is written there
-    blueprint.write(records)
-    how: dict[str, Any] = {
-        key: options[key] for key in ("executor", "workers", "retries", "retry_crashed", "progress") if key in options
-    }
+    about = describe(final, RECIPE, recipe | {"stage": None})
+    for store in targets.values() if not records.has("job.json") else ():
+        refuse_other_job(store, about["fingerprint"])
+    bind(records, about)  # before anything is written there
+    repair = options.get("repair", False)
+    mend = partial(_set_damaged_aside, records, plan.statistics) if repair else None
+    started = any(Records(place).names("results") for place in (records, *_passes_of(records, plan.statistics)))
+    final.claim(about["fingerprint"], mend, options.get("fill_missing", False), executor != "array", started)
+    blueprint.write(records, about["fingerprint"])
+    how: dict[str, Any] = {key: value for key, value in options.items() if key in RUN_OPTIONS}
+    how["retry_crashed"] = repair or options.get("retry_crashed", False)
+    if blueprint.device == "cuda" and executor == "processes":
+        how["workers"] = how.get("workers") or len(cuda_names())
     for k in passes:
-        place = f"{records.address}/pass-{k}"
+        place = _passes_of(records, plan.statistics)[k]
         _raise_if_crashed(run_job(RECIPE, recipe | {"stage": k}, place, **how), place)
-        parts = [from_npy(data) for _, data in results(place) if data]
-        records.create(f"known/{plan.statistics[k]}", to_npy(final.runner.combine(k, parts)))
+        arrays = (data.partition(b"\n")[2] for _, data in results(place))
+        parts = [from_npy(array) for array in arrays if array]
+        known = to_npy(final.runner.combine(k, parts))
+        write_record(records, f"known/{plan.statistics[k]}", known, about["fingerprint"])
     return _raise_if_crashed(run_job(RECIPE, recipe | {"stage": None}, records.address, **how), records.address)
 
 
@@ -162,6 +188,11 @@ def _default_folder(store: Store) -> str:
     raise ParameterError("run", "a target that is a spec has no folder beside it: give folder=")
 
 
+def _passes_of(records: Records, statistics: Sequence[int]) -> list[str]:
+    """Return the places of the records of all passes of a run, one for each node of `statistics`."""
+    return [f"{records.address}/pass-{k}" for k in range(len(statistics))]
+
+
 def _raise_if_crashed(state: Progress, where: Any) -> Progress:
     """Return `state` if no tile crashed; JobError otherwise, with the first crash recorded in `where`."""
     if state.crashed:
@@ -171,10 +202,34 @@ def _raise_if_crashed(state: Progress, where: Any) -> Progress:
     return state
 
 
-def damaged(folder: Any) -> list[int]:
-    """Return the tiles with a record in `folder` although the target now holds other cells than were written.
+def damaged(folder: Any) -> dict[int, str]:
+    """Return {tile: why} for the records in `folder`, those of a run or of one of its passes, that are no longer so.
 
-    JobError if no job is there.
+    Those are records that were changed, and tiles whose target holds other cells than were written, or whose source
+    holds other cells than were read. Everything is read again. JobError if no job is there.
     """
-    stores = {name: Store(name, address) for _, name, address in status(folder).about["options"]["targets"]}
-    return [i for i, data in results(folder) if damaged_outputs(stores, json.loads(data)["outputs"])]
+    given = status(folder).about["options"]
+    sources, targets = ([Store(name, where) for _, name, where in given[group]] for group in ("sources", "targets"))
+    return unsound(folder, lambda data: changes(sources, targets, data))
+
+
+def _set_damaged_aside(records: Records, statistics: Sequence[int]) -> None:
+    """Set aside what `damaged` names in the records of a run, and all that was computed from a pass that has some.
+
+    `statistics` are the nodes that the passes compute.
+    """
+    stale = False
+    for place, p in zip(map(Records, _passes_of(records, statistics)), statistics, strict=True):
+        if place.has("job.json"):
+            stale = _set_shards_aside(place, stale) or stale
+        if stale:
+            records.set_aside(f"known/{p}")
+    _set_shards_aside(records, stale)
+
+
+def _set_shards_aside(records: Records, every: bool) -> bool:
+    """Set aside the damaged results of a job, or `every` one; return whether there were any."""
+    shards = status(records).done if every else damaged(records)
+    for i in shards:
+        records.set_aside(f"results/{i}")
+    return bool(shards)

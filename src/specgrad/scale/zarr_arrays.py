@@ -13,21 +13,30 @@ import math
 import os
 import secrets
 from collections.abc import Sequence
-from functools import reduce
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import ParameterError, ShapeError, UnsupportedError, need
+from ..bounded_files import MAX_INFLATED_BYTES
+from ..errors import FileError, ParameterError, ShapeError, UnsupportedError, need
 from ..scalar import Array
 from ..window import Shape
 from ..window.footprint import Box, slices
 from .record_store import URL
+from .store_faults import answer, fault_of
 
 Address = str | dict[str, Any]
 MAX_CHUNK_CELLS = 256  # cells per axis of what is compressed and read as one, inside a shard
 ONE_THREAD = {"data_copy_concurrency": {"limit": 1}, "file_io_concurrency": {"limit": 1}}
+FEW_RETRIES = {
+    "max_retries": 3,
+    "initial_delay": "500ms",
+    "max_delay": "4s",
+}  # whoever runs shards waits longer, and says so
+CONTEXT = {**ONE_THREAD, "s3_request_retries": FEW_RETRIES, "gcs_request_retries": FEW_RETRIES}
 
 
 def is_address(value: Any) -> bool:
@@ -51,12 +60,32 @@ def _tensorstore_spec(address: Address) -> dict[str, Any]:
     return {"driver": "zarr3", "kvstore": kvstore}
 
 
+@dataclass(frozen=True)
+class LateCells:
+    """Cells of the array `name` that are being read, as tensorstore's `promise` of them."""
+
+    name: str
+    promise: Any
+
+    def result(self, timeout: float | None = None) -> Array:
+        """Wait for the cells, at most `timeout` seconds; FileError if what is stored is damaged.
+
+        A fault of the store stays the error that it is.
+        """
+        try:
+            return np.asarray(self.promise.result(timeout=timeout))
+        except ValueError as error:
+            if fault_of(error) is not None:
+                raise
+            raise FileError(f"{self.name}: {one_line(error)}") from error
+
+
 class Store:
     """An array in a store, called `name` in errors, at an `address`, made by `create` if there is none, read and
     written in boxes.
 
     FileNotFoundError if there is none and `create` is None; ParameterError if it cannot be opened, UnsupportedError
-    unless it holds numbers from index 0 on.
+    unless it holds numbers from index 0 on, FileError for chunks that memory may not hold.
 
     shape, dtype   of the array
     whole          what one write must fill: a shard, or a chunk where there are none
@@ -68,17 +97,20 @@ class Store:
 
         self.name, self.address, self.api = name, address, tensorstore
         spec = _tensorstore_spec(address)
-        spec["context"] = {**ONE_THREAD, **spec.get("context", {})}
+        spec["context"] = {**CONTEXT, **spec.get("context", {})}
         try:
             self.array = tensorstore.open(spec if create is None else spec | create, create=create is not None).result()
         except ValueError as error:
-            text = f"{name}: {_one_line(error)}"
+            text = f"{name}: {one_line(error)}"
             raise FileNotFoundError(text) if "NOT_FOUND" in str(error) else ParameterError("run", text) from error
         self.shape: Shape = tuple(self.array.shape)
         self.dtype: np.dtype[Any] = self.array.dtype.numpy_dtype
         if any(self.array.domain.origin) or self.dtype.kind not in "biuf":
             text = f"{name} holds {self.array.dtype.name} from {self.array.domain.origin}; needs numbers from 0 on"
             raise UnsupportedError("run", text)
+        chunk = math.prod(n or 1 for n in self.array.chunk_layout.read_chunk.shape or ()) * self.dtype.itemsize
+        if chunk > MAX_INFLATED_BYTES:
+            raise FileError(f"{name} has chunks of {chunk} bytes; at most {MAX_INFLATED_BYTES} are read")
 
     @property
     def write_chunk(self) -> Shape:
@@ -90,17 +122,18 @@ class Store:
         """JSON data that identifies the array in a job: address, shape, type, shards and a digest of its metadata."""
         about = {"shape": list(self.shape), "type": str(self.dtype), "whole": list(self.write_chunk)}
         schema = json.dumps(self.array.schema.to_json(), sort_keys=True)
-        digest = hashlib.sha256(f"{schema} {self._stored_metadata()}".encode()).hexdigest()[:16]
+        digest = hashlib.sha256(f"{schema} {self.stored_metadata}".encode()).hexdigest()[:16]
         return {"address": self.address, "metadata": digest, **about}
 
-    def _stored_metadata(self) -> str:
-        """Return the text of zarr.json as it is stored; "" for a driver without it."""
+    @cached_property
+    def stored_metadata(self) -> str:
+        """Text of zarr.json as it is stored; "" for a driver without it."""
         raw = self.array.kvstore.read("zarr.json").result().value if self.array.kvstore is not None else b""
         return raw.decode(errors="replace")
 
     def read(self, box: Box) -> Any:
-        """Return a future of the cells of a box: `.result()`."""
-        return self.array[slices(box)].read(order="C")
+        """Return the cells of a box as they come: `.result()`."""
+        return LateCells(self.name, self.array[slices(box)].read(order="C"))
 
     def write(self, box: Box, cells: Array) -> None:
         """Write `cells` to the box of the array in one transaction; a file of whole shards appears complete or not at
@@ -108,10 +141,10 @@ class Store:
         """
         transaction = self.api.Transaction()
         self.array.with_transaction(transaction)[slices(box)].write(cells).result()
-        transaction.commit_async().result()
+        answer(transaction.commit_async())
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """Return the text of an error in one line of at most 300 characters."""
     return " ".join(str(error).split())[:300]
 
@@ -197,6 +230,9 @@ def cast(cells: Array, dtype: np.dtype[Any], may_round: bool, name: str) -> Arra
     >>> cast(np.array([1.5]), np.dtype("uint8"), True, "y")
     Traceback (most recent call last):
     specgrad.errors.ParameterError: run: y has 1.5, which is no uint8
+    >>> cast(np.array([-1]), np.dtype("uint64"), True, "y")
+    Traceback (most recent call last):
+    specgrad.errors.ParameterError: run: y has -1, which is no uint64
     """
     if cells.dtype == dtype or always_fits(cells.dtype, dtype):
         return cells.astype(dtype, copy=False)
@@ -211,7 +247,8 @@ def cast(cells: Array, dtype: np.dtype[Any], may_round: bool, name: str) -> Arra
         raise ParameterError("run", f"{name} is {cells.dtype}; a store of truth values cannot hold it")
     with np.errstate(invalid="ignore"):
         whole = cells.astype(dtype)
-        fits = whole.astype(cells.dtype) == cells  # not by its limits: 2**63 is the nearest float64 to int64's largest
+        # not by its limits: 2**63 is the nearest float64 to int64's largest; and a sign that is lost comes back
+        fits = (whole.astype(cells.dtype) == cells) & ((whole < 0) == (cells < 0))
     if not fits.all():
         raise ParameterError("run", f"{name} has {cells[~fits].flat[0]}, which is no {dtype}")
     return whole

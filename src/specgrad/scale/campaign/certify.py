@@ -7,22 +7,22 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from hashlib import sha256
 from importlib.metadata import version
+from io import StringIO
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from specgrad.check.conform.repro_script import literal
 
+from ...bounded_files import MAX_TEXT_BYTES, as_file_error, fraction, read_bytes, read_npz
 from ...errors import MissingPackageError, SpecgradError, need
 from ...scalar import Array
 from .keys import CampaignError, Key
-from .kind import Finding, Listed, Progress, Row, digest_of_model, file_name, finite_or_none, one_line
+from .kind import Finding, Listed, Progress, Row, file_name, finite_or_none, one_line
 
-SCRIPT = """# {model}, {property}: an input that breaks the property. Run this from the folder of the spec.
+SCRIPT = """# {what}: an input that breaks the property. Run this from the folder of the spec.
 import numpy as np
 import onnxruntime
 
@@ -93,20 +93,21 @@ class CertifyKind(Listed):
 
         CampaignError for one that is none.
         """
-        with self.file(name).open(newline="") as file:
-            for number, line in enumerate(csv.reader(file), 1):
-                try:
-                    model, statement, *rest = (part.strip() for part in line)
-                    yield (
-                        self._relative_to_list(name, model),
-                        self._relative_to_list(name, statement),
-                        min(self._time_limit(rest), 1e9),
-                    )
-                except ValueError as error:
-                    if isinstance(error, CampaignError):
-                        raise
-                    text = f"{name}, line {number}: must be model,property or model,property,seconds"
-                    raise CampaignError(f"{text}; got {','.join(line)!r:.80}") from None
+        with as_file_error(name, "a .csv file"):
+            lines = [*csv.reader(StringIO(read_bytes(self.unchanged(name), MAX_TEXT_BYTES).decode(), newline=""))]
+        for number, line in enumerate(lines, 1):
+            try:
+                model, statement, *rest = (part.strip() for part in line)
+                yield (
+                    self._relative_to_list(name, model),
+                    self._relative_to_list(name, statement),
+                    min(self._time_limit(rest), 1e9),
+                )
+            except ValueError as error:
+                if isinstance(error, CampaignError):
+                    raise
+                text = f"{name}, line {number}: must be model,property or model,property,seconds"
+                raise CampaignError(f"{text}; got {','.join(line)!r:.80}") from None
 
     def _time_limit(self, rest: Sequence[str]) -> float:
         """Return the seconds in `rest`, the third column of a .csv line, or the default; ValueError if not one positive
@@ -129,14 +130,10 @@ class CertifyKind(Listed):
     def samples(self) -> tuple[Array, Array]:
         """The samples x (count, ...) in float32 and their integer labels (count,), from the .npz file of the spec.
 
-        CampaignError unless the file holds the two, x and label, of these types and shapes.
+        FileError unless the file holds the two, x and label, CampaignError unless they are of these types and shapes.
         """
-        path = self.file(self.options["samples"])
-        try:
-            with np.load(path, allow_pickle=False) as data:
-                x, label = data["x"], data["label"]
-        except (KeyError, ValueError, EOFError, OSError, BadZipFile, AttributeError) as error:
-            raise CampaignError(f"{path.name} must be an .npz file with arrays x and label: {error}") from None
+        path = self.unchanged(self.options["samples"])
+        x, label = read_npz(path, ("x", "label")).values()
         if x.dtype.name != "float32" or label.dtype.kind not in "iu" or label.shape != x.shape[:1] or x.ndim < 2:
             text = f"x {x.dtype} {x.shape}, label {label.dtype} {label.shape}"
             raise CampaignError(f"{path.name} must hold float32 x and a whole label per sample; got {text}")
@@ -153,8 +150,8 @@ class CertifyKind(Listed):
         files += [f for f in (self.options["samples"], self.options["instances"]) if f is not None]
         return {
             "torch": version("torch"),
-            "models": {m: digest_of_model(self.home / m) for m in models},
-            "files": {f: sha256((self.home / f).read_bytes()).hexdigest() for f in files},
+            "models": {m: self.digest(m) for m in models},
+            "files": {f: self.digest(f) for f in files},
         }
 
     def rows(self, shard: int) -> Iterator[Row]:
@@ -171,9 +168,9 @@ class CertifyKind(Listed):
         from ...bounds import certify
 
         empty = dict.fromkeys(("reason", "margin", "x", "y", "asked", "distance"))
-        path = str(self.file(model))
+        path = str(self.unchanged(model))
         given: dict[str, Any] = {}
-        statement: Any = None if isinstance(what, int) else self.file(what)
+        statement: Any = None if isinstance(what, int) else self.unchanged(what)
         if statement is None:
             statement = self.samples[0][what], int(self.samples[1][what]), self.eps
             given = {"low": self.low, "high": self.high}
@@ -221,8 +218,9 @@ class CertifyKind(Listed):
                 f"{self.dedup_key(row)[1]}" if row["distance"] is not None else "an input breaks it"
             )
             row_data = {k: v for k, v in row.items() if k not in ("x", "y")}
-            script, name = SCRIPT.format(**{**row, "x": x}), file_name(words, findings)
-            findings.append(Finding(f"{row['model']}, {row['property']}", detail, row_data, times, name, script))
+            what = f"{row['model']}, {row['property']}"
+            script, name = SCRIPT.format(**{**row, "x": x, "what": one_line(what)}), file_name(words, findings)
+            findings.append(Finding(what, detail, row_data, times, name, script))
         return findings
 
 
@@ -234,8 +232,8 @@ def _fraction_option(name: str, text: str | None) -> Fraction | None:
     Fraction(2, 255)
     """
     try:
-        value = None if text is None or len(text) > 100 else Fraction(text)
-    except (ValueError, ZeroDivisionError):
+        value = None if text is None else fraction(text)
+    except ValueError:
         value = None
     if (value is None and text is not None) or (name == "eps" and value is not None and value < 0):
         raise CampaignError(f'{name} must be a number, "0.01" or "2/255"; got {text!r:.80}')

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from specgrad.check.conform.repro_script import write_scripts
 
+from ...bounded_files import parse_json
+from ...errors import SpecgradError
 from .. import job_status, jobs
 from .keys import CampaignError
 from .kind import Finding, Kind, Progress, Row
+from .sample_summary import SampleSummary
 from .spec import RECIPE, Spec
 
 MAX_SCRIPTS = 10_000
@@ -26,6 +29,7 @@ class Collected:
 
     done      how many shards have a record
     crashes   what is recorded of those that ended their process
+    summary   of all samples, where rows are those of many; None for other kinds
     """
 
     kind: Kind
@@ -34,6 +38,7 @@ class Collected:
     crashes: tuple[dict[str, Any], ...]
     counts: dict[str, Counter[str]]
     findings: tuple[Finding, ...]
+    summary: SampleSummary | None = None
 
     @property
     def total(self) -> Counter[str]:
@@ -54,7 +59,9 @@ class Collected:
         return "ok" if complete else "cannot tell"
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data: kind, shards, done, crashed (numbers), rows, `counts` of verdicts by group, findings."""
+        """Return JSON data: kind, shards, done, crashed (numbers), rows, `counts` of verdicts by group, findings, and
+        the summary of samples, null for kinds without one.
+        """
         return {
             "kind": self.kind.name,
             "shards": self.shards,
@@ -63,6 +70,7 @@ class Collected:
             "rows": self.total.total(),
             "counts": {group: dict(counts) for group, counts in sorted(self.counts.items())},
             "findings": [f.to_json() for f in self.findings],
+            "summary": None if self.summary is None else self.summary.report(),
         }
 
     def write(self, folder: Path, *, force: bool = False) -> None:
@@ -79,10 +87,22 @@ def rows(where: Any) -> Iterator[Row]:
     JSON lines.
     """
     for shard, data in jobs.results(where):
-        try:
-            yield from map(json.loads, data.splitlines())
-        except ValueError:
-            raise CampaignError(f"results/{shard} in {where} holds no JSON lines") from None
+        for number, line in enumerate(data.splitlines()):
+            row = parse_json(line, f"results/{shard} in {where}")
+            if not isinstance(row, dict) or (row.get("shard"), row.get("number")) != (shard, number):
+                raise CampaignError(f"results/{shard} in {where}: line {number + 1} is no row of this shard")
+            yield row
+
+
+@contextmanager
+def _as_written(name: str) -> Iterator[None]:
+    """Raise CampaignError for what a kind of campaign does not find in its rows, which it takes as it wrote them."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        if isinstance(error, SpecgradError):
+            raise
+        raise CampaignError(f"{name} holds no row of this campaign: {type(error).__name__}: {error}") from error
 
 
 def collect(spec: Spec, progress: Progress | None = None) -> Collected:
@@ -96,19 +116,24 @@ def collect(spec: Spec, progress: Progress | None = None) -> Collected:
     job_status.refuse_other(there.about, jobs.describe(kind, RECIPE, spec.recipe()), spec.folder)
     counts: dict[str, Counter[str]] = {}
     smallest: dict[tuple[Any, ...], tuple[Row, int]] = {}
-    shard = -1
-    for row in map(kind.recheck_row, rows(spec.folder)):
+    shard, summary = -1, kind.summary()
+    for row in rows(spec.folder):
         if row["shard"] != shard:
             shard = row["shard"]
             step("reading", shard, there.count)
-        counts.setdefault(kind.group_of(row), Counter())[row["verdict"]] += 1
-        if row["verdict"] in kind.BAD:
-            key = kind.dedup_key(row)
-            known, times = smallest.get(key, (row, 0))
-            smallest[key] = min(known, row, key=kind.size_key), times + 1
+        with _as_written(f"results/{shard} in {spec.folder}"):
+            row = kind.recheck_row(row)
+            counts.setdefault(kind.group_of(row), Counter()).update(kind.counts_of(row))
+            if summary is not None:
+                summary.merge(row)
+            if row["verdict"] in kind.BAD:
+                key = kind.dedup_key(row)
+                known, times = smallest.get(key, (row, 0))
+                smallest[key] = min(known, row, key=kind.size_key), times + 1
     try:
-        findings = kind.findings([*smallest.values()][:MAX_SCRIPTS], step)
+        with _as_written(f"a result in {spec.folder}"):
+            findings = kind.findings([*smallest.values()][:MAX_SCRIPTS], step)
     finally:
         kind.close()
     crashes = tuple(jobs.crashes(spec.folder))
-    return Collected(kind, there.count, len(there.done), crashes, counts, tuple(findings))
+    return Collected(kind, there.count, len(there.done), crashes, counts, tuple(findings), summary)

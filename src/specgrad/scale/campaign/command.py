@@ -18,6 +18,7 @@ from specgrad.cli.shared import console as screen
 from specgrad.cli.shared import json_parts as j
 from specgrad.cli.shared.console import Column, print_table
 from specgrad.cli.shared.exit_codes import CODES, print_verdict, warn_unlimited
+from specgrad.cli.shared.logs import LogJson, LogLevel, start_logging
 from specgrad.cli.shared.output_files import Force, Json, check_folder, writing
 
 EXECUTORS = ("processes", "loop", "array", "dask", "ray")
@@ -51,7 +52,7 @@ def estimate(
     raise typer.Exit(CODES[verdict])
 
 
-@commands.command(epilog="Example: specgrad campaign run spec.toml --executor processes --workers 8")
+@commands.command(epilog="Example: specgrad campaign run spec.toml --workers 8 --metrics run.prom --log-level info")
 def run(
     spec: SpecFile,
     executor: Annotated[
@@ -67,6 +68,20 @@ def run(
     retry_crashed: Annotated[
         bool, typer.Option("--retry-crashed", help="Try shards again that an earlier run gave up.")
     ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Read all records, and compute again what was changed or has crashed.")
+    ] = False,
+    shard_seconds: Annotated[
+        float | None, typer.Option(min=0.1, help="How long a shard may take before its worker ends. Default: an hour.")
+    ] = None,
+    store_seconds: Annotated[
+        float, typer.Option(min=0, help="How long a store may fail (full, gone, slow) before the run ends.")
+    ] = 600,
+    metrics: Annotated[
+        Path | None, typer.Option(help="Write metrics into this file while it runs: OpenMetrics text, always whole.")
+    ] = None,
+    log_level: LogLevel = None,
+    log_json: LogJson = False,
     as_json: Json = False,
 ) -> None:
     """Run every shard that has no record yet. Stop it whenever you like, and run it again: it goes on."""
@@ -77,14 +92,18 @@ def run(
         raise typer.BadParameter(f"--executor must be one of {', '.join(EXECUTORS)}; got {executor!r}")
     if address is not None and executor not in ("dask", "ray"):
         raise typer.BadParameter("--address goes with --executor dask or ray")
+    if metrics is not None and not metrics.absolute().parent.is_dir():
+        raise typer.BadParameter(f"--metrics: no folder {metrics.absolute().parent}")
+    start_logging(log_level, log_json)
     _use_one_thread()
     warn_unlimited()
     start = time.monotonic()
     options: dict[str, Any] = {"executor": executor, "workers": workers, "address": address}
-    options |= {"retries": retries, "retry_crashed": retry_crashed}
-    with _progress_bar(as_json) as step:
+    options |= {"retries": retries, "retry_crashed": retry_crashed, "repair": repair}
+    options |= {"shard_seconds": shard_seconds, "store_seconds": store_seconds, "metrics": metrics}
+    with _progress_bar(as_json or log_level is not None or log_json) as step:
         done = campaign.run(asked, progress=step, **options)
-    verdict = "crashed" if done.crashed else "ok"
+    verdict = "ok"  # every shard has a record; status and collect say what is in it
     counts = {"before": done.before, "run": done.run, "crashed": done.crashed, "deaths": done.deaths}
     data = {"kind": asked.kind, "folder": asked.folder, "shards": done.count, **counts}
     data["seconds"] = time.monotonic() - start
@@ -256,6 +275,8 @@ def show_collected(console: Console, spec: Path, result: Any) -> None:
     print_table(console, [Column("", folds=True), *(Column(k, right=True) for k in kinds)], rows)
     if len(shown) > MAX_SHOWN:
         screen.line(console, f"and {len(shown) - MAX_SHOWN:,} more rows (--json lists all)")
+    if result.summary is not None:
+        _show_summary(console, result.summary.report())
     left = result.shards - result.done - len(result.crashes)
     if left:
         screen.line(console, ("unfinished", "yellow"), f" {_count_text(left, 'shard')} to be run")
@@ -272,6 +293,20 @@ def show_collected(console: Console, spec: Path, result: Any) -> None:
         screen.line(console, f"and {len(result.findings) - MAX_SHOWN:,} more findings (--json lists all)")
 
 
+def _show_summary(console: Console, report: Mapping[str, Any]) -> None:
+    """Print the percentiles of margin over tolerance and the worst samples of a `report` on many."""
+    known = ", ".join(f"{p} %: {x:.3g}" for p, x in report["percentiles"].items() if x is not None)
+    screen.line(console, f"margin over tolerance, proven above 1; below it are so many samples: {known}")
+    columns = [Column("sample", right=True), Column("decision", folds=True), Column("verdict")]
+    columns += [Column(name, right=True) for name in ("margin", "tolerance", "ratio")]
+    rows = [
+        [screen.cell(s["number"]), screen.cell(s["decision"]), screen.cell(s["verdict"])]
+        + [screen.cell("unknown" if s[k] is None else f"{s[k]:.3g}") for k in ("margin", "tolerance", "ratio")]
+        for s in report["worst"][:MAX_SHOWN]
+    ]
+    print_table(console, columns, rows)
+
+
 def _verdict_colour(kind: Any, verdict: str) -> str:
     """Return the colour of a verdict in this kind of campaign: good, bad or open."""
     return "red" if verdict in kind.BAD else "green" if verdict in kind.GOOD else "yellow"
@@ -279,7 +314,7 @@ def _verdict_colour(kind: Any, verdict: str) -> str:
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
-CAMPAIGN = j.text("the kind of campaign: conformance, audit, certify, tiles")
+CAMPAIGN = j.text("the kind of campaign: conformance, audit, certify, tiles, preserve")
 RANGE = {
     "least": j.number("if all shards are like the fastest of these"),
     "mean": j.number("if they are like these on average"),
@@ -307,15 +342,15 @@ SCHEMAS = {
     ),
     "campaign-run": j.command_schema(
         "campaign-run",
-        "what one run of a campaign did",
-        j.choice("ok", "crashed"),
+        "what one run of a campaign did, when every shard of its own has a record",
+        j.choice("ok"),
         kind=CAMPAIGN,
         folder=j.text("where the records lie: a folder, or the address of an object store"),
         shards=j.count("in all"),
         before=j.count("done before this run"),
         run=j.count("done by this run"),
         crashed=j.count("shards that were given up, by this run or before"),
-        deaths=j.count("workers that died while this run went on"),
+        deaths=j.count("workers that died while this run went on; with Dask and Ray, those after the last retry"),
         seconds=j.number("how long it took"),
     ),
     "campaign-status": j.command_schema(
@@ -363,6 +398,16 @@ SCHEMAS = {
                 row=j.map_of({}, "the row of the campaign that it came from"),
             ),
             "each sort once",
+        ),
+        summary=j.or_null(
+            j.object_of(
+                "of all samples (preserve)",
+                samples=j.count("in all"),
+                verdicts=j.map_of(j.count("samples"), "by verdict"),
+                percentiles=j.map_of(j.or_null(j.number(""), "of margin over tolerance, rounded down"), "by percent"),
+                worst=j.list_of(j.map_of({}, "one sample, as specgrad preserve has it, and its ratio"), "worst first"),
+            ),
+            "null: rows stand for themselves",
         ),
     ),
 }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ..executors import IsolatedWorker, WorkerDiedError
+from ..executors import WorkerDiedError, WorkerProcess
 from .kind import Kind, Progress
 from .kinds import job
 from .spec import Spec
@@ -84,7 +84,7 @@ def estimate(spec: Spec, progress: Progress | None = None) -> Estimate:
     crashed: dict[int, str] = {}
     rows, start = 0, 0.0
     tried = sorted({0, count // 2, count - 1})
-    with IsolatedWorker() as worker:
+    with WorkerProcess() as worker:
         for k, i in enumerate(tried):
             if progress is not None:
                 progress(f"shard {i}", k, len(tried))

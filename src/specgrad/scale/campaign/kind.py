@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...bounded_files import file_digest
+from ...errors import need
+from ..job_status import JobError
 from .keys import CampaignError, Key, options_of
+from .sample_summary import SampleSummary
 
 Row = dict[str, Any]
 Progress = Callable[[str, int, int], None]
@@ -59,6 +64,8 @@ class Kind(ABC):
 
     def __init__(self, given: Mapping[str, Any], home: str | Path) -> None:
         self.options, self.home = options_of(self.name, self.KEYS, given), Path(home)
+        self._digests: dict[str, str] = {}
+        self._hashed: dict[str, tuple[dict[Path, tuple[int, int, int] | None], str]] = {}
 
     @property
     @abstractmethod
@@ -89,6 +96,14 @@ class Kind(ABC):
     def findings(self, smallest: Sequence[tuple[Row, int]], progress: Progress) -> list[Finding]:
         """Return a finding with a script for each (smallest row, number of rows) of one `dedup_key`."""
 
+    def counts_of(self, row: Row) -> Mapping[str, int]:
+        """Return how often each verdict is counted for a row: its own once, unless the row stands for several."""
+        return {row["verdict"]: 1}
+
+    def summary(self) -> SampleSummary | None:
+        """Return an empty summary, to which rows are added; None for a kind whose rows stand for themselves."""
+        return None
+
     def start(self) -> None:  # noqa: B027 - most have nothing to load
         """Load what the first shard would have to wait for; by default nothing."""
 
@@ -113,10 +128,40 @@ class Kind(ABC):
         """Return a recorded row, with its verdict updated if what it describes has changed since."""
         return row
 
+    def expect(self, identity: Mapping[str, Any]) -> None:
+        """Take digests of files from the identity of a runner, so that those that are never read here are not hashed.
+
+        Files that were read already keep the digests of their own bytes.
+        """
+        for group in ("models", "files"):
+            named = identity.get(group)
+            self._digests = {**named, **self._digests} if isinstance(named, Mapping) else self._digests
+
+    def digest(self, name: str) -> str:
+        """Return the digest of a file that the spec names: the one that `expect` was told, else that of its bytes."""
+        if name not in self._digests:
+            self._digests[name] = self._digest_here(name)
+        return self._digests[name]
+
+    def unchanged(self, name: str) -> Path:
+        """Return the path of a file, to be read now; JobError unless its bytes are those that the runner saw."""
+        path = self.file(name)
+        if self._digest_here(name) != self.digest(name):
+            raise JobError(f"{name} is another file here than where the campaign was started, or has changed since")
+        return path
+
+    def _digest_here(self, name: str) -> str:
+        """Return the digest of a file's bytes, which are hashed again when its size or time have changed."""
+        stamps, path = self._hashed.get(name, ({}, ""))[0], self.home / name
+        if not stamps or any(_stamp(p) != there for p, there in stamps.items()):
+            stamps = {p: _stamp(p) for p in (path, *_beside(path))}
+            self._hashed[name] = stamps, digest_of_model(path)
+        return self._hashed[name][1]
+
     def file(self, name: str) -> Path:
         """Return the path of the file `name` that the spec names; CampaignError if it is missing."""
         path = self.home / name
-        if not path.is_file():
+        if not os.path.isfile(path):  # False of names that are too long
             raise CampaignError(f"no file {name} in {self.home}")
         return path
 
@@ -164,28 +209,33 @@ def finite_or_none(number: float) -> float | None:
 
 def digest_of_model(path: Path) -> str:
     """Return the SHA-256 of a model file and, for ONNX, of the files beside it that hold its weights."""
-    whole = hashlib.sha256(path.read_bytes())
+    whole = file_digest(path)
     if path.suffix == ".onnx":
-        for name in sorted(_external_files(path)):
-            beside = path.parent / name
-            whole.update(name.encode() + b"\0" + (beside.read_bytes() if beside.is_file() else b"is missing"))
-    return whole.hexdigest()
+        need("onnx", "ONNX files need")
+        from specgrad.interop.onnx.file import digests_beside
+
+        beside = digests_beside(path)
+        whole = hashlib.sha256(json.dumps([whole, beside]).encode()).hexdigest() if beside else whole
+    return whole
 
 
-def _external_files(path: Path) -> set[str]:
-    """Return the names of an ONNX file's external data files; none if the file cannot be read."""
-    from google.protobuf.message import DecodeError
-
-    from ...errors import need
-
-    need("onnx", "ONNX files need")
-    import onnx
-
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return size, time and number of a file, which change when somebody writes it anew; None if it is missing."""
     try:
-        tensors = onnx.load(str(path), load_external_data=False).graph.initializer
-    except (DecodeError, ValueError, OSError):
-        return set()
-    return {e.value for t in tensors for e in t.external_data if e.key == "location"}
+        there = path.stat()
+    except OSError:
+        return None
+    return there.st_size, there.st_mtime_ns, there.st_ino
+
+
+def _beside(path: Path) -> list[Path]:
+    """Return the files beside an ONNX file that hold its weights; none of another file."""
+    if path.suffix != ".onnx":
+        return []
+    need("onnx", "ONNX files need")
+    from specgrad.interop.onnx.file import names_beside
+
+    return [path.parent / name for name in names_beside(path)]
 
 
 def file_name(words: Sequence[str], taken: Sequence[Finding]) -> str:

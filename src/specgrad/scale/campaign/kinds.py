@@ -11,9 +11,12 @@ from .certify import CertifyKind
 from .conformance import ConformanceKind
 from .keys import CampaignError
 from .kind import Kind
+from .preserve import PreserveKind
 from .tiles import TilesKind
 
-KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (ConformanceKind, AuditKind, CertifyKind, TilesKind)}
+KINDS: dict[str, type[Kind]] = {
+    kind.name: kind for kind in (ConformanceKind, AuditKind, CertifyKind, TilesKind, PreserveKind)
+}
 
 
 def job(kind: str, options: Mapping[str, Any], home: str | Path) -> Kind:

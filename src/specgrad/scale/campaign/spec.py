@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...bounded_files import MAX_TEXT_BYTES, parse_toml, read_bytes
 from ..record_store import URL
 from .keys import CampaignError
 from .kind import Kind
 from .kinds import KINDS, job
 
 RECIPE = "specgrad.scale.campaign.kinds:job"
-MAX_SPEC_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,9 @@ class Spec:
 
 
 def read_spec(path: str | Path) -> Spec:
-    """Return the spec in a TOML file; files that it names are not read yet. CampaignError if it is invalid.
+    """Return the spec in a TOML file; files that it names are not read yet.
+
+    FileError if it is no TOML, CampaignError if it is invalid.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "spec.toml"
@@ -48,13 +49,7 @@ def read_spec(path: str | Path) -> Spec:
     ('conformance', {'runtime': 'torch'}, 'run')
     """
     file = Path(path)
-    if not file.is_file():
-        raise CampaignError(f"no file {path}")
-    try:
-        with file.open("rb") as stream:
-            data = tomllib.loads(stream.read(MAX_SPEC_BYTES).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CampaignError(f"{path} is no TOML file: {error}") from None
+    data = parse_toml(read_bytes(file, MAX_TEXT_BYTES), path)
     for key, words in (("kind", f"one of {', '.join(KINDS)}"), ("folder", "where the records lie")):
         if not isinstance(data.get(key), str) or not data[key]:
             raise CampaignError(f"{path} needs the key {key}, a text: {words}")

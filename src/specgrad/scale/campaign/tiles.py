@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from ..plan import Plan, tiles
 from ..plan_file import Blueprint, blueprint_of, compute_dtype
 from ..record_store import URL
 from ..run_plan import targets_of
-from ..tile_job import TileJob, damaged_outputs
+from ..tile_job import TileJob
 from ..zarr_arrays import Store, open_source
 from .keys import CampaignError, Key
-from .kind import Finding, Kind, Progress, Row, digest_of_model
+from .kind import Finding, Kind, Progress, Row, digest_of_model, line_of
 
 TYPES = ("float32", "float64", "float16", "uint8", "int8", "uint16", "int16", "int32", "int64", "bool")
 
@@ -42,8 +42,12 @@ class TilesKind(Kind):
         "tile": Key("tile", "cells of the first output per tile, one number or one per axis; see specgrad tiles"),
         "axes": Key("axes", "spatial axes of the input, [1, 2] for NHWC; default: after the second", None),
         "engine": Key("text", "torch, jax or numpy", "torch"),
+        "device": Key("text", "cpu, or cuda with engine torch: one worker per device", "cpu"),
         "compute": Key("text", "the type of floats that the engine is given; default: the source's", None),
         "dtype": Key("text", "the type of targets that are made, to which values are rounded; default: compute", None),
+        "fill_missing": Key(
+            "flag", "take the fill value for chunks that the source lacks; else they are refused", False
+        ),
     }
 
     def __init__(self, given: Mapping[str, Any], home: str | Path) -> None:
@@ -87,7 +91,7 @@ class TilesKind(Kind):
     @cached_property
     def blueprint(self) -> Blueprint:
         """Return the plan in serialisable form, with its engine and number type."""
-        return blueprint_of(self.plan, {}, self.options["engine"], self.compute)
+        return blueprint_of(self.plan, {}, self.options["engine"], self.compute, self.options["device"])
 
     @cached_property
     def tile_job(self) -> TileJob:
@@ -113,21 +117,30 @@ class TilesKind(Kind):
 
     def dry_run(self, shard: int) -> bytes:
         """Read and compute the tile of a shard without writing it; return one empty row."""
-        TileJob(self.plan, self.blueprint, self.sources, {}, [], None).compute_tile(self.plan[shard])
+        job = TileJob(self.plan, self.blueprint, self.sources, {}, [], None)
+        job.compute_tile(self.plan[shard], job.read(self.plan[shard]))
         return b"\n"
 
+    def begin(self, fingerprint: str, repair: Callable[[], None] | None, look: bool, started: bool) -> None:
+        """Say in the targets whose they are; see `TileJob.claim`."""
+        self.tile_job.claim(fingerprint, repair, self.options["fill_missing"], look, started)
+
+    def changes(self, data: bytes) -> str:
+        """Return what the record of a tile says that is no longer so; "" for nothing."""
+        return self.tile_job.changes(data)
+
     def recheck_row(self, row: Row) -> Row:
-        """Return the row, with verdict "damaged" if a target no longer holds the cells that were written."""
-        names = damaged_outputs({store.name: store for store in self.tile_job.targets.values()}, row["outputs"])
-        return {**row, "verdict": "damaged", "output": names[0]} if names else row
+        """Return the row, with verdict "damaged" if target or source no longer hold what was written and read."""
+        why = self.changes(line_of(row))
+        return {**row, "verdict": "damaged", "why": why} if why else row
 
     def group_of(self, row: Row) -> str:
         """Return the model, under which all tiles are counted."""
         return str(self.options["model"])
 
     def dedup_key(self, row: Row) -> tuple[Any, ...]:
-        """Return (output,): of damaged tiles of one output the first is reported."""
-        return (row["output"],)
+        """Return (why,): of tiles that are damaged in one way the first is reported."""
+        return (row["why"],)
 
     def size_key(self, row: Row) -> tuple[Any, ...]:
         """Return a sort key: the number of the shard."""
@@ -135,5 +148,5 @@ class TilesKind(Kind):
 
     def findings(self, smallest: Sequence[tuple[Row, int]], progress: Progress) -> list[Finding]:
         """Return a finding without a script for each (smallest row, number of rows) of damaged tiles."""
-        text = "the target holds other cells than were written; remove its record to have it computed again"
-        return [Finding(f"tile {row['tile']} of {row['output']}", text, row, times) for row, times in smallest]
+        text = "run the campaign with --repair to have it computed again"
+        return [Finding(f"tile {row['tile']}", f"{row['why']}; {text}", row, times) for row, times in smallest]

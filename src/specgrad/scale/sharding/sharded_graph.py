@@ -10,14 +10,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..errors import ParameterError, ScalarError, ShapeError, SpecgradError
-from ..graph.graph import CONSTANT, INPUT, NumberArg
-from ..graph.ir.tree import transform
-from ..op import apply
-from ..partition.partition import Partition
-from ..partition.spatial_axes import data_positions
-from ..window.footprint import Box, inside, lengths, slices
-from .tile import bind_args
+from ...errors import ParameterError, ScalarError, ShapeError, SpecgradError
+from ...graph.graph import CONSTANT, INPUT, NumberArg
+from ...graph.ir.tree import transform
+from ...op import apply
+from ...partition.partition import Partition
+from ...partition.spatial_axes import data_positions
+from ...window.footprint import Box, inside, lengths, slices
+from ..tile import bind_args
 from .torch_exchange import (
     Link,
     all_reduce_max,

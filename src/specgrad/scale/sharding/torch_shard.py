@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import need
-from ..graph.graph import Graph
-from ..partition.partition import Partition
+from ...errors import need
+from ...graph.graph import Graph
+from ...partition.partition import Partition
 
 if TYPE_CHECKING:
     from .sharded_graph import Sharded

@@ -20,10 +20,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..errors import ParameterError
-from ..partition.partition import Move, overlap
-from ..window import Shape
-from ..window.footprint import Box, inside, lengths
+from ...errors import ParameterError
+from ...partition.partition import Move, overlap
+from ...window import Shape
+from ...window.footprint import Box, inside, lengths
 
 
 @dataclass(frozen=True, slots=True)

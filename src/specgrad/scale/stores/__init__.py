@@ -1,0 +1,1 @@
+"""What is stored of arrays: their files, and whose they are."""
