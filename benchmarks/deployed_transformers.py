@@ -141,7 +141,8 @@ def plant(size: str, dtype: torch.dtype) -> None:
             before = time.process_time()
             found = audit_recorded(correct, open_recording(folder), partial=True)
         first = None if found.first_divergent is None else found.first_divergent.name
-        seen = "found there" if str(first).endswith(f"layers.{number}.{where}") else "NOT found there"
+        is_there = str(first).removesuffix(" input").endswith(f"layers.{number}.{where}")
+        seen = "found there" if is_there else "NOT found there"
         print(f"{name:28} {seen}; {said(found)}; {time.process_time() - before:.0f} CPU s, {peak():.1f} GB", flush=True)
 
 

@@ -131,7 +131,7 @@ def plant(name: str, size: str, dtype: torch.dtype, attention: str, names: list[
             layers[number] = whole
             found = audit_recorded(correct, open_recording(folder), partial=True, progress=step)
         first = None if found.first_divergent is None else found.first_divergent.name
-        seen = "found there" if str(first).endswith(f".{number}.{where}") else "NOT found there"
+        seen = "found there" if str(first).removesuffix(" input").endswith(f".{number}.{where}") else "NOT found there"
         print(f"{name} {size}, {fault}: {seen}; {said(found)}; {spent[0]:.0f} CPU s, {spent[1]:.1f} GB", flush=True)
 
 

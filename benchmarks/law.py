@@ -1,4 +1,4 @@
-"""The law "never slower": every public function against the bare framework's own, and the losing rows by name.
+"""Every public function against the bare framework's own, and the slower rows by name.
 
 python benchmarks/law.py                     # PyTorch, every row that benchmarks/results/law_torch.jsonl lacks
 python benchmarks/law.py --engine jax

@@ -1,4 +1,4 @@
-"""The cases of the law "never slower": every public function that a framework also has, at three sizes.
+"""The cases of benchmarks/law.py: every public function that a framework also has, at three sizes.
 
 A case is our call and what it is given; `law_torch.py` and `law_jax.py` hold the bare call of the same name. A function
 without a case stands in NOT_TIMED with the reason; tests/engines/test_law.py holds that none is forgotten.

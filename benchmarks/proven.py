@@ -4,7 +4,8 @@
     python benchmarks/proven.py --table                                              # benchmarks/proven.txt
 
 SPECGRAD_SHARED names the folder that has vnncomp/. Of the instances that certificates.jsonl says hold; every one in a
-process of its own, into proven.jsonl. `cells` is what Python needs to multiply the network out for the program.
+process of its own, into proven.jsonl. `cells` is what Python needs to write the question. In committed rows it
+multiplied the network's cells out; where the program has words for the graph, it compiles them itself now.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Write docs/guide/performance.md, its page of all rows and its plot, from what has been measured.
+"""Write docs/guide/performance.md and its plot from what has been measured.
 
-python benchmarks/report.py                  # write the pages from benchmarks/results
+python benchmarks/report.py                  # write the page from benchmarks/results
 python benchmarks/report.py --measure torch  # measure first where an algorithm of ours is faster, about five minutes
 
-The rows of the law come from benchmarks/law.py, those of networks from benchmarks/law_networks.py and
+The rows of single calls come from benchmarks/law.py, those of networks from benchmarks/law_networks.py and
 law_networks_jax.py.
 """
 
@@ -13,8 +13,9 @@ import argparse
 import importlib
 import json
 import platform
-from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import law
@@ -53,7 +54,7 @@ def measure_jax() -> dict[str, Any]:
     return {"version": jax.__version__, "faster": rows}
 
 
-# --- the law ------------------------------------------------------------------------------------------------------
+# --- single calls -------------------------------------------------------------------------------------------------
 
 
 def cause(row: law.Row, rows: dict[tuple[str, ...], law.Row]) -> str:
@@ -64,112 +65,133 @@ def cause(row: law.Row, rows: dict[tuple[str, ...], law.Row]) -> str:
     return "fixed cost" if fixed else "the work"
 
 
-def prices(engine: str, slow: list[law.Row]) -> str:
-    """What the contract asks for beyond the bare call, of the functions that lose."""
-    known: dict[str, str] = getattr(importlib.import_module(f"law_{engine}"), "PRICE", {})
-    losing = {CASES[r["case"]].function for r in slow if r["case"] in CASES}
-    who: dict[str, list[str]] = {}
-    for name in (n for n in known if n in losing):
-        who.setdefault(known[name], []).append(f"`{name}`")
-    lines = [f"- {', '.join(names)}: {why}." for why, names in who.items()]
-    return (
-        "\n".join(["The contract asks for more than the bare call, and these pay for it:\n", *lines]) if lines else ""
-    )
+def ratio(row: law.Row) -> float:
+    return float(row["bare"] / row["ours"])
 
 
-def counts(rows: list[law.Row]) -> str:
-    timed = [r for r in rows if "ours" in r]
-    slow, par = [r for r in timed if law.over(r)], sum(map(law.at_par, timed))
-    apart = sum(not r["same_layout"] for r in timed)
-    return (
-        f"{len(timed)} rows: {par} at or above 0.95x, {len(timed) - par - len(slow)} below it within 5 us, "
-        f"{len(slow)} over the limit; {apart} whose result or gradient has another layout than the bare one; "
-        f"{len(rows) - len(timed)} that could not be measured."
-    )
+def markdown(head: str, lines: Iterable[Iterable[Any]]) -> str:
+    names = head.split(" | ")
+    body = [f"| {' | '.join(map(str, line))} |" for line in lines]
+    return "\n".join([f"| {head} |", "|---" * len(names) + "|", *body])
 
 
-def law_table(rows: list[law.Row], causes: dict[tuple[str, ...], law.Row] | None = None) -> str:
-    """The ratio stands beside the name: a page cuts wide tables at their right end."""
-    head = "| call | ratio | bare, us | ours, us | with |" + (" cause |" if causes else "")
-    lines = [head, "|---" * (head.count("|") - 1) + "|"]
-    for r in rows:
-        if "error" in r:
-            numbers = ["", "", f"`{r['error']}`"]
-        else:
-            numbers = [f"{r['bare'] / r['ours']:.2f}x", f"{r['bare'] * 1e6:.1f}", f"{r['ours'] * 1e6:.1f}"]
-        cells = [r["case"], *numbers, ", ".join((r["size"], r["layout"], r["dtype"], r["direction"]))]
-        lines.append(f"| {' | '.join(cells)} |" + (f" {cause(r, causes)} |" if causes else ""))
-    return "\n".join(lines)
+def by_size(rows: list[law.Row]) -> str:
+    """One line per size of tensor: how many rows are as fast, nearly, slower."""
+    lines = []
+    for size in ("tiny", "medium", "large"):
+        some = [r for r in rows if r["size"] == size and "ours" in r]
+        par, slow = sum(map(law.at_par, some)), sum(map(law.over, some))
+        found = sorted(map(ratio, some))
+        middle, least = f"{median(found):.2f}x", f"{found[0]:.2f}x"
+        lines.append((size, len(some), par, len(some) - par - slow, f"**{slow}**", middle, least))
+    head = "tensors | rows | at 0.95x or above | below, within 5 us | slower | median | slowest"
+    return markdown(head, lines)
 
 
-def covered(rows: list[law.Row]) -> str:
-    parts = [sorted({r[k] for r in rows}) for k in ("size", "layout", "dtype", "direction")]
-    return f"{len({r['case'] for r in rows})} calls; " + "; ".join(", ".join(p) for p in parts)
+def losing_calls(engine: str, rows: dict[tuple[str, ...], law.Row]) -> str:
+    """One line per call with rows over the limit: how many, how much, where, and why."""
+    price: dict[str, str] = getattr(importlib.import_module(f"law_{engine}"), "PRICE", {})
+    slow: dict[str, list[law.Row]] = {}
+    why: dict[str, list[str]] = {}
+    for r in rows.values():
+        if law.over(r):
+            slow.setdefault(r["case"], []).append(r)
+    lines = []
+    for case, some in sorted(slow.items(), key=lambda item: median(map(ratio, item[1]))):
+        of = sum(r["case"] == case and "ours" in r for r in rows.values())
+        worst = min(some, key=ratio)
+        where = ", ".join((worst["size"], worst["layout"], worst["dtype"], worst["direction"]))
+        fixed = sum(cause(r, rows) == "fixed cost" for r in some)
+        middle, least = f"{median(map(ratio, some)):.2f}x", f"{ratio(worst):.2f}x"
+        lines.append((f"`{case}`", f"{len(some)} of {of}", fixed, middle, least, where))
+        if case in CASES and (paid := price.get(CASES[case].function)):
+            why.setdefault(paid, []).append(f"`{case}`")
+    listed = markdown("call | slower rows | by fixed cost | median of these | slowest | which is", lines)
+    asked = "The contract asks some for more than the bare call:\n\n"
+    reasons = [f"- {', '.join(names)}: {paid}." for paid, names in why.items()]
+    return "\n\n".join([listed, asked + "\n".join(reasons)] if reasons else [listed])
 
 
 def possible(engine: str) -> int:
-    """How many rows the law has for this engine, measured or not."""
+    """How many rows there are for this engine, measured or not."""
     bare = importlib.import_module(f"law_{engine}")
     return sum(len(bare.variants(case)) for name, case in CASES.items() if name in bare.BARE)
 
 
-def law_section(engine: str) -> str:
+def calls_section(engine: str) -> str:
     rows = law.read(engine)
     if not rows:
         return f"None of {possible(engine)} rows has been measured: `python benchmarks/law.py --engine {engine}`."
-    listed = list(rows.values())
-    slow = sorted((r for r in listed if law.over(r)), key=lambda r: r["bare"] / r["ours"])
-    why = Counter(cause(r, rows) for r in slow)
-    said = "; ".join(f"{n} by {w}" for w, n in why.most_common())
-    worst = f"The slowest first, of {len(slow)} ({said}):\n\n{law_table(slow[:30], rows)}" if slow else ""
-    known = f"Measured are {len(rows)} of {possible(engine)} rows: {covered(listed)}."
-    paid = prices(engine, slow)
-    parts = [counts(listed), known, worst, paid, "All rows: [every call](performance_rows.md)."]
-    return "\n\n".join(part for part in parts if part)
-
-
-def rows_page() -> str:
-    parts = [
-        "# Every call against the bare framework\n\nWritten by `python benchmarks/report.py` from what "
-        "`python benchmarks/law.py`\nmeasured; see [Performance](performance.md). The losing rows first."
-    ]
-    for engine, title in ENGINES.items():
-        rows = law.read(engine)
-        losing = sorted((r for r in rows.values() if law.over(r)), key=lambda r: r["bare"] / r["ours"])
-        broken = [r for r in rows.values() if "error" in r]
-        rest = [r for r in rows.values() if not law.over(r) and "error" not in r]
-        parts.append(f"## {title}\n\n{counts(list(rows.values()))}")
-        parts += [f"### {title}: over the limit\n\n{law_table(losing, rows)}"] if losing else []
-        parts += [f"### {title}: not measured\n\n{law_table(broken)}"] if broken else []
-        parts += [f"### {title}: within it\n\n{law_table(rest)}"] if rest else []
-    return "\n\n".join(parts) + "\n"
+    timed = [r for r in rows.values() if "ours" in r]
+    apart = sum(not r["same_layout"] for r in timed)
+    said = (
+        f"{len({r['case'] for r in timed})} calls, {len(timed)} of {possible(engine)} rows measured; of {apart} the "
+        "result or gradient has another layout than the bare one."
+    )
+    return "\n\n".join(
+        [said, by_size(timed), "The calls with slower rows, the slowest first:", losing_calls(engine, rows)]
+    )
 
 
 # --- networks -----------------------------------------------------------------------------------------------------
 
+KEYS = ("network", "size", "mode", "direction", "layout")
+
+
+def network_rows(title: str) -> list[law.Row]:
+    lines = map(json.loads, (STORE / NETWORKS[title]).read_text().splitlines())
+    return [*{tuple(r.get(k, "") for k in KEYS): r for r in lines if "ours" in r}.values()]
+
+
+def by_mode(rows: list[law.Row]) -> str:
+    lines = []
+    for kind in sorted({(r["mode"], r["direction"], r["layout"]) for r in rows}):
+        some = sorted((r for r in rows if (r["mode"], r["direction"], r["layout"]) == kind), key=ratio)
+        slow = sum(ratio(r) < law.RATIO for r in some)
+        worst = f"{ratio(some[0]):.2f}x: {some[0]['network']}, {some[0]['size']}"
+        best = f"{ratio(some[-1]):.2f}x: {some[-1]['network']}, {some[-1]['size']}"
+        lines.append((*kind, len(some), f"**{slow}**", f"{median(map(ratio, some)):.2f}x", worst, best))
+    return markdown("mode | | layout | rows | below 0.95x | median | slowest | fastest", lines)
+
+
+def by_network(rows: list[law.Row]) -> str:
+    """One line per network that loses anywhere, the slowest median first."""
+    names = {r["network"] for r in rows if ratio(r) < law.RATIO}
+    lines = []
+    for name in names:
+        some = [r for r in rows if r["network"] == name]
+        slow = sum(ratio(r) < law.RATIO for r in some)
+        memory = max((r["ours_mb"] / r["bare_mb"] for r in some if r.get("bare_mb", 0) > 1), default=None)
+        used = "" if memory is None else f"{memory:.2f}x"
+        lines.append((median(map(ratio, some)), name, f"{slow} of {len(some)}", f"{min(map(ratio, some)):.2f}x", used))
+    told = [(name, some, f"{middle:.2f}x", least, used) for middle, name, some, least, used in sorted(lines)]
+    return markdown("network | rows below 0.95x | median of all its rows | slowest | most memory, ours / bare", told)
+
+
+def jax_stem(row: law.Row) -> bool:
+    """Whether XLA takes a slow path for the bare side: maps of 2x2 behind an ImageNet stem, or three spatial axes."""
+    return row["size"] in ("8x3x64x64", "4x3x64x64") or row["size"].count("x") > 3
+
 
 def network_section(title: str) -> str:
-    path = STORE / NETWORKS[title]
-    if not path.exists():
-        return "Not measured."
-    keys = ("network", "size", "mode", "direction", "layout")
-    found = {
-        tuple(r.get(k, "") for k in keys): r for r in map(json.loads, path.read_text().splitlines()) if "ours" in r
-    }
-    rows = sorted(found.values(), key=lambda r: r["bare"] / r["ours"])
-    good = sum(r["bare"] / r["ours"] >= law.RATIO for r in rows)
-    lines = [f"{len(rows)} rows, {good} at or above 0.95x; the slowest first.", ""]
-    lines += [
-        "| network | ratio | bare, ms | ours, ms | with | memory, ours / bare, MB |",
-        "|---" * 6 + "|",
-    ]
-    for r in rows:
-        words = ", ".join(str(r[k]) for k in keys[1:] if r.get(k))
-        memory = f"{r['ours_mb']:.0f} / {r['bare_mb']:.0f}" if r.get("bare_mb") else ""
-        ratio = f"{r['bare'] / r['ours']:.2f}x"
-        cells = [r["network"], ratio, f"{r['bare'] * 1e3:.3g}", f"{r['ours'] * 1e3:.3g}", words, memory]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    rows = network_rows(title)
+    parts = [by_mode(rows), "Networks with rows below 0.95x:", by_network(rows)]
+    if title == "JAX":
+        plain = [r for r in rows if not jax_stem(r)]
+        slow_path = [r for r in rows if jax_stem(r)]
+        compiling = sorted(r["ours_compile"] / r["bare_compile"] for r in rows if "bare_compile" in r)
+        left_out = f"""Compiling takes {compiling[0]:.1f} to {compiling[-1]:.1f} times as long as the bare network does,
+in the median {median(compiling):.1f} times.
+
+Left out above are {len(slow_path)} rows in which XLA takes a slow path for the bare network (maps of 2x2 behind an
+ImageNet stem at 64x64, three spatial axes). Medians with them would look better than JAX deserves:
+
+{by_mode(slow_path)}
+
+The bare networks are JAX's plain spelling. Who writes depthwise convolutions as shifted sums, and kernels of one cell
+as matrix products, gets faster ones; nothing was measured against such networks."""
+        parts = [by_mode(plain), left_out, *parts[1:]]
+    return "\n\n".join(parts)
 
 
 # --- the page -----------------------------------------------------------------------------------------------------
@@ -194,23 +216,28 @@ Written by `python benchmarks/report.py` on {platform.machine()}, PyTorch {torch
 one thread, CPU time; both sides interleaved in one process, the smallest run of each. "Bare" is the framework's own
 best single call for the same work, or its plainest spelling.
 
-## Never slower: every public call
+What follows is ordered by the question, losses first. Every row is in
+[benchmarks/results](../../benchmarks/results), one JSON line each.
+
+## Which single calls are slower?
 
 `python benchmarks/law.py` holds every public function that the framework also has against the framework's own, values
-and layouts compared before the clock starts. The limit is bare / 0.95 + 5 us; a row over it is measured again, up to
-four times. The cause "fixed cost" says that a tiny tensor pays most of the same: arguments read in Python, or several
-operators where the framework has one. A function with neither a row nor a reason fails a test
+and layouts compared before the clock starts. Slower is what takes more than bare / 0.95 + 5 us; such a row is measured
+again, up to four times. "By fixed cost" says that a tiny tensor pays most of the same: arguments read in Python, or
+several operators where the framework has one. A function with neither a row nor a reason fails a test
 (`tests/engines/test_law.py`).
 
 ### PyTorch, eager
 
-{law_section("torch")}
+{calls_section("torch")}
 
 ### JAX, both sides jitted
 
-{law_section("jax")}
+{calls_section("jax")}
 
-## Whole networks
+## Which whole networks are slower, and which faster?
+
+`python benchmarks/law_networks.py`, `law_networks_jax.py`: value, or value and all gradients (step).
 
 ### PyTorch
 
@@ -220,7 +247,7 @@ operators where the framework has one. A function with neither a row nor a reaso
 
 {network_section("JAX")}
 
-## Where an algorithm of ours is faster
+## Where is an algorithm of ours faster?
 
 ![Speed-up over the bare framework](performance.png)
 
@@ -287,7 +314,6 @@ def main() -> None:
             (STORE / f"{name}.json").write_text(json.dumps(measure(), indent=1) + "\n")
     torch, jax = (json.loads((STORE / f"{n}.json").read_text()) for n in ("torch", "jax"))
     (GUIDE / "performance.md").write_text(page(torch, jax))
-    (GUIDE / "performance_rows.md").write_text(rows_page())
     if asked:
         plot(torch, jax)
 

@@ -4,9 +4,11 @@
     python tests/hostile.py params SEED COUNT            files of parameters
     python tests/hostile.py properties SEED COUNT        VNN-LIB texts
     python tests/hostile.py onnx SEED COUNT              ONNX models
+    python tests/hostile.py plan SEED COUNT              and every other reader: READERS of hostile_readers.py
 
 Every mutant is made from its own number, so one that is reported can be made again: SEED its number, COUNT 1.
-Prints one JSON object: verdicts, slowest mutant in CPU seconds, most memory, and what went wrong.
+Prints one JSON object, or one per reader for "readers": verdicts, slowest mutant in CPU seconds, most memory, and what
+went wrong.
 """
 
 from __future__ import annotations
@@ -29,6 +31,10 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).parent
+for name in ("", "laws", "interop", "bounds", "graph", "scale"):  # behind what is there: rooms have modules of one name
+    sys.path.append(str(HERE / name))
+from hostile_readers import READERS  # noqa: E402
+
 MEMORY = 6 * 2**30  # a stop for what the test then reports as too much
 SECONDS = 10
 CELLS = 20_000  # of all nodes together: what runs in an instant
@@ -180,6 +186,7 @@ FORMATS: dict[str, Callable[[Path], Case]] = {
     "params": params,
     "properties": properties,
     "onnx": onnx,
+    **READERS,
 }
 
 
@@ -223,18 +230,17 @@ def stop(*_: Any) -> None:
 
 
 def main() -> None:
-    kind, seed, count = sys.argv[1:]
-    for name in ("", "laws", "interop", "bounds", "graph"):
-        sys.path.insert(0, str(HERE / name))
+    kinds, seed, count = sys.argv[1:]
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, stop)
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    with tempfile.TemporaryDirectory() as folder:
-        case = FORMATS[kind](Path(folder))
-        if kind in ("graphs", "onnx"):
-            import jax.numpy  # noqa: F401 - what they take is not what a mutant takes
-            import torch  # noqa: F401
-        print(json.dumps(hunt(case, int(seed), int(count))))
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, resource.RLIM_INFINITY))
+    for kind in READERS if kinds == "readers" else [kinds]:
+        with tempfile.TemporaryDirectory() as folder:
+            case = FORMATS[kind](Path(folder))
+            if kind in ("graphs", "onnx"):
+                import jax.numpy  # noqa: F401 - what they take is not what a mutant takes
+                import torch  # noqa: F401
+            print(json.dumps({"kind": kind, "start_mb": peak_mb(), **hunt(case, int(seed), int(count))}), flush=True)
 
 
 if __name__ == "__main__":

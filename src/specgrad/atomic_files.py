@@ -1,4 +1,6 @@
-"""Atomic file writes: a file is written entirely or not at all, and never over a file that is not ours."""
+"""Atomic file writes: a file is written entirely or not at all, never over one that is not ours, and by one process at
+a time.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,14 @@ import errno
 import hashlib
 import os
 import secrets
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # a system without it
+    fcntl = None  # type: ignore[assignment]
 
 Ours = Callable[[bytes], bool]  # whether a file with these bytes was written by us
 MAX_BYTES_READ = 1 << 28
@@ -77,6 +84,27 @@ def _holds(path: str | Path, text: bytes) -> bool:
     with suppress(OSError):
         return Path(path).read_bytes() == text
     return False
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Hold a file or folder that is there for one writer meanwhile; BlockingIOError, at once, while another holds it.
+
+    The system forgets a claim when its process ends, however it ends. Where it, or the file system, knows none, nothing
+    is held.
+    """
+    place = os.open(path, os.O_RDONLY)
+    try:
+        if fcntl is not None:
+            try:
+                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise BlockingIOError(error.errno, "is being written by another process", str(path)) from None
+            except OSError:
+                pass  # a file system without locks
+        yield
+    finally:
+        os.close(place)
 
 
 def refuse_foreign(path: Path, is_ours: Ours) -> None:

@@ -71,6 +71,15 @@ class ParameterError(SpecgradError, TypeError):
     """An attribute that we do not honour: rule [P5]."""
 
 
+class FileError(SpecgradError, ValueError):
+    """A file that is not what it should be, as `text` says, read by `operator`; what it quotes of the file is one short
+    line.
+    """
+
+    def __init__(self, text: str, operator: str = "load") -> None:
+        super().__init__(operator, quoted(text))
+
+
 class TimeLimitError(SpecgradError):
     """The time that was given (specgrad.deadline) is over."""
 

@@ -160,6 +160,30 @@ def page(title: str, verdict: str, lead: str, body: Sequence[str], foot: str = F
     )
 
 
+MARKS = {"good": "&#10003;", "open": "?", "bad": "&#10007;"}
+MAX_NOTEBOOK_ROWS = 30
+
+
+def fragment(verdict: str, sentences: Sequence[str], head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a result as HTML for the cell of a notebook: a mark and its verdict, sentences, a table of its first rows.
+
+    It brings no colours, so that it fits every theme.
+
+    >>> fragment("rounding", ["1 < 2"], ["layer"], [["a"]])
+    '<p><b>&#10003; rounding</b></p><p>1 &lt; 2</p><table><tr><th>layer</th></tr><tr><td>a</td></tr></table>'
+    """
+    said = "".join(f"<p>{escape(text)}</p>" for text in sentences)
+    lines = [_cells("th", head), *(_cells("td", row) for row in rows[:MAX_NOTEBOOK_ROWS])]
+    more = f"<p>and {len(rows) - MAX_NOTEBOOK_ROWS} more</p>" if len(rows) > MAX_NOTEBOOK_ROWS else ""
+    table = f"<table>{''.join(lines)}</table>{more}" if rows else ""
+    return f"<p><b>{MARKS[tone_of(verdict)]} {escape(verdict)}</b></p>{said}{table}"
+
+
+def _cells(tag: str, row: Sequence[object]) -> str:
+    """Return a row of a table as HTML, each cell in this tag."""
+    return "<tr>" + "".join(f"<{tag}>{escape(str(v))}</{tag}>" for v in row) + "</tr>"
+
+
 def executions(title: str, said: Mapping[str, str]) -> str:
     """Return HTML, folded away under a title, that says what a correct execution is; `said` has the texts by topic."""
     rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(text)}</td></tr>" for k, text in said.items())

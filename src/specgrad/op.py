@@ -7,6 +7,7 @@ Whoever registers a record gets tracing, printing, serialization, jvp, vjp and t
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -431,7 +432,27 @@ def run_spec(op: Op, args: Sequence[Any], params: Params) -> Array:
         if is_literal(a):
             arrays[i] = np.asarray(scalar.literal(a, like), dtype=like.dtype)
     with np.errstate(all="ignore"):  # inf and NaN are values of the contract ([P1], [P2])
+        if op.kernel and like.dtype == object and (y := _by_integers(op, arrays, params)) is not None:
+            return y
         return np.asarray(op.spec(*arrays, **params))  # NumPy turns results of rank 0 into bare scalars
+
+
+def _by_integers(op: Op, arrays: Sequence[Array], params: Params) -> Array | None:
+    """Return the specification's result on rationals, computed over integers; None where these are not over one
+    denominator each.
+
+    Of a group of arguments in which the operator is jointly linear, s times these give s times the result. So each
+    group is multiplied by a number that makes it whole, and the result, of integers alone, divided by all of them.
+    """
+    wholes = [scalar.over_one_denominator(a) for a in arrays]
+    groups = op.linear_groups(len(arrays))
+    if any(w is None for w in wholes) or {k for g in groups for k in g} != {*range(len(arrays))}:
+        return None
+    known = [w for w in wholes if w is not None]
+    factors = [math.lcm(*(known[k][1] for k in g)) for g in groups]
+    each = [math.prod(f for f, g in zip(factors, groups, strict=True) if k in g) for k in range(len(arrays))]
+    scaled = [x if e == d else x * (e // d) for (x, d), e in zip(known, each, strict=True)]
+    return scalar.fractions(np.asarray(op.spec(*scaled, **params)), math.prod(factors))
 
 
 def _is_index(x: Any) -> bool:

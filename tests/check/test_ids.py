@@ -89,7 +89,7 @@ def test_a_mask_that_is_not_read_is_a_fault(fused: bool, tmp_path: Path) -> None
     found = audit_recorded(Reader(fused=fused).eval(), open_recording(tmp_path))
     assert found.verdict == "differs"
     assert found.first_divergent is not None
-    assert found.first_divergent.name == "out"
+    assert found.first_divergent.name == "out input"
 
 
 def test_of_a_query_that_reads_no_key_nothing_is_claimed() -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from specgrad.check import audit
 from specgrad.check.decisions.runtime_pool import Runtimes
+from specgrad.check.decisions.samples import samples_of
+from specgrad.errors import ParameterError
 from specgrad.interop import from_onnx
 from specgrad.interop.model import LARGEST_INSIDE, open_model
 from specgrad.interop.onnx.file import ModelError
 from specgrad.process import Process
+from specgrad.rounding import Arithmetic
 
 onnx = pytest.importorskip("onnx")
 helper, info = onnx.helper, onnx.helper.make_tensor_value_info
@@ -58,6 +63,34 @@ def test_a_runtime_finds_the_tensors_that_stay_outside(tmp_path: Path, monkeypat
         outside = audit(given, name, X)
         assert [layer.verdict for layer in outside.layers] == [layer.verdict for layer in inside.layers]
         assert outside.verdict == "rounding"
+
+
+def test_a_model_is_read_where_its_path_led_when_it_was_opened(tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("onnxruntime")
+    for folder, factor in (("here", 1.0), ("there", 2.0)):
+        (tmp_path / folder).mkdir()
+        saved(tmp_path / folder / "model", factor)
+    for given in ("model/net.onnx", Path("model/net.onnx")):
+        monkeypatch.chdir(tmp_path / "here")
+        opened, early = open_model(given), open_model(given)
+        assert early.folder == tmp_path / "here" / "model"
+        monkeypatch.chdir(tmp_path / "there")
+        for model in (opened, early):
+            assert audit(model, "onnxruntime", X).verdict == "rounding"
+            np.testing.assert_array_equal(model.graph()(X), from_onnx(network())(X))
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino-f32", "onnx-reference"])
+def test_lengths_that_a_file_leaves_out_are_said_to_runtimes(tmp_path: Path, name: str) -> None:
+    pytest.importorskip(name.partition("-")[0])
+    path = saved(tmp_path / "model")
+    file = onnx.load(path, load_external_data=False)
+    for tensor in file.graph.initializer:
+        kept = [entry for entry in tensor.external_data if entry.key != "length"]
+        del tensor.external_data[:]
+        tensor.external_data.extend(kept)
+    onnx.save(file, path)
+    assert audit(path, name, X).verdict == "rounding"
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino-f32"])
@@ -120,3 +153,50 @@ def test_a_large_module_is_exported_with_its_weights_beside_it(monkeypatch) -> N
     with run_torch.exported(Scaled(), [X]) as path:
         assert open_model(path).folder == path.parent
     assert audit(Scaled(), "onnxruntime", X).verdict == "rounding"
+
+
+def changing(monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]) -> None:
+    """The files of a model change before a runtime's first run of it."""
+    run = Process.run
+
+    def changed(self: Process, *args: Any, **kwargs: Any) -> Any:
+        monkeypatch.setattr(Process, "run", run)
+        change()
+        return run(self, *args, **kwargs)
+
+    monkeypatch.setattr(Process, "run", changed)
+
+
+def other_weights(path: Path) -> None:
+    """Weights twice as large in place of those that were read: as many bytes."""
+    weights = path.parent / "weights"
+    tensor = network(2.0).graph.initializer[0].raw_data
+    weights.write_bytes(tensor + weights.read_bytes()[len(tensor) :])
+
+
+@pytest.mark.parametrize("name", ["weights", "net.onnx"])
+def test_an_audit_refuses_a_file_that_changes_meanwhile(tmp_path: Path, monkeypatch, name: str) -> None:
+    """It is not the runtime that computes something else."""
+    pytest.importorskip("onnxruntime")
+    path = saved(tmp_path / "model")
+    data = network(2.0).SerializeToString()
+    change = {"weights": lambda: other_weights(path), "net.onnx": lambda: path.write_bytes(data)}[name]
+    changing(monkeypatch, change)
+    with pytest.raises(ParameterError, match=f"{name} was changed"):
+        audit(path, "onnxruntime", X)
+    assert audit(path, "onnxruntime", X).verdict == "rounding"
+
+
+def test_no_runtime_is_said_to_compute_what_a_changed_file_says(tmp_path: Path, monkeypatch) -> None:
+    """Its outputs would lie outside the proven bounds."""
+    pytest.importorskip("onnxruntime")
+    path = saved(tmp_path / "model")
+    samples = samples_of(path, X, Arithmetic())
+    runtimes = Runtimes(("onnxruntime",), samples.graph, samples.source)
+    try:
+        (plain, *_), *_ = runtimes.run(samples.fed(0)).values()
+        np.testing.assert_allclose(plain, from_onnx(network())(X), rtol=1e-4, atol=1e-4)
+        other_weights(path)
+        assert runtimes.run(samples.fed(0)) == {}
+    finally:
+        runtimes.close()

@@ -23,7 +23,7 @@ def test_what_was_torn_is_cut_off_at_every_byte(tmp_path: Path) -> None:
             record.add(k, {"verdict": "proven", "margin": k / 2})
     whole = path.read_bytes()
     start = whole.index(b"\n") + 1
-    for stop in range(start, len(whole) + 1):
+    for stop in range(len(whole) + 1):
         path.write_bytes(whole[:stop])
         with Checkpoint(path, "preserve", "d") as record:
             assert len(record.done) == whole[start:stop].count(b"\n")
@@ -45,6 +45,17 @@ def test_other_runs_and_other_files_are_refused_and_left_alone(tmp_path: Path) -
             Checkpoint(path, "preserve", "d")
         assert path.read_bytes() == foreign
         assert not is_record(foreign)
+
+
+def test_a_second_writer_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with Checkpoint(path, "preserve", "d") as first:
+        first.add(0, {"verdict": "proven"})
+        with pytest.raises(RecordError, match="another process"):
+            Checkpoint(path, "preserve", "d")
+        first.add(1, {"verdict": "differs"})
+    with Checkpoint(path, "preserve", "d") as again:
+        assert again.done == {0: {"verdict": "proven"}, 1: {"verdict": "differs"}}
 
 
 def test_damage_in_the_middle_is_said(tmp_path: Path) -> None:
@@ -96,6 +107,8 @@ def test_kill_leaves_whole_lines(tmp_path: Path) -> None:
         worker = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], env=os.environ)
         while (path.stat().st_size if path.exists() else 0) < before + 20_000 and worker.poll() is None:
             time.sleep(0.005)
+        with pytest.raises(RecordError, match=r"run.jsonl is being written by another process"):
+            Checkpoint(path, "preserve", "d")
         worker.kill()
         worker.wait()
         with Checkpoint(path, "preserve", "d") as record:

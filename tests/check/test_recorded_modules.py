@@ -11,6 +11,8 @@ from torch import nn
 
 from specgrad import ParameterError
 from specgrad.check import audit, audit_recorded, open_recording, record
+from specgrad.check.models.run_torch import observe_module
+from specgrad.interop.model import open_model
 from specgrad.interop.torch.formats import numbers_of
 
 pytest.importorskip("safetensors")
@@ -93,7 +95,7 @@ def test_a_layer_that_is_called_twice_is_no_single_value(tmp_path: Path) -> None
     twice = nn.Sequential(linear, nn.Tanh(), linear).eval()
     done = record(twice, "torch", [[X]], tmp_path)
     assert done.recording is not None
-    assert set(done.recording.run(0).values("value")) == {"1", "output 0"}
+    assert set(done.recording.run(0).values("value")) == {"1", "output 0"}  # "0" was given the input, then what 1 gave
     assert audit_recorded(twice, done.recording).verdict == "rounding"
 
 
@@ -162,6 +164,110 @@ def test_a_layer_with_two_values_is_judged_with_the_next(tmp_path: Path) -> None
     found = audit_recorded(module, open_recording(tmp_path))
     assert found.verdict == "rounding"
     assert [layer.name for layer in found.layers] == ["behind", "output 0"]
+
+
+class Residual(nn.Module):
+    """A norm behind a sum that no layer gives: the sum is a new tensor, or written over what a layer gave."""
+
+    def __init__(self, *, scale: float = 1.0, eps: float = 1e-5, inplace: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.dense, self.norm = nn.Linear(24, 24), nn.LayerNorm(24, eps=eps)
+        self.scale, self.inplace = scale, inplace
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.dense(x)
+        if self.inplace:
+            y += x * self.scale
+        else:
+            y = y + x * self.scale
+        z: torch.Tensor = self.norm(input=y)
+        return z
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize(("fault", "where"), [({}, None), ({"scale": 1 + 3e-6}, "norm input"), ({"eps": 3e-5}, "norm")])
+def test_what_a_layer_is_given_is_a_value(fault: dict, where: str | None, inplace: bool, tmp_path: Path) -> None:
+    record(Residual(inplace=inplace, **fault), "torch", [[X]], tmp_path)
+    found = audit_recorded(Residual(inplace=inplace), open_recording(tmp_path))
+    assert [layer.name for layer in found.layers] == ["dense", "norm input", "norm"]
+    assert (found.first_divergent and found.first_divergent.name) == where
+    kinds = {layer.name: layer.verdict.kind for layer in found.layers}
+    assert {name for name, kind in kinds.items() if kind not in ("exact", "rounding")} == {where} - {None}
+
+
+def test_a_compiled_layer_may_read_more_digits_than_are_stored() -> None:
+    found = audit(Residual(), "torch-compile", X)
+    assert [layer.name for layer in found.layers] == ["dense", "norm"]
+
+
+class Second(nn.Module):
+    """A layer that reads what it keeps, not what it is given."""
+
+    kept: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * self.kept
+
+
+class Kinds(nn.Module):
+    """Layers of which the input is not shown: of two tensors, of a kept one, of one that was shown before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pair, self.first, self.second, self.last = nn.Bilinear(24, 24, 24), nn.Tanh(), Second(), nn.Sigmoid()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            y = self.first(self.pair(x + 1, x))
+            self.second.kept = y - 1
+            return self.last(self.second(y + 1))
+
+
+def test_inputs_that_are_not_shown() -> None:
+    seen = observe_module(open_model(Kinds().eval()), [X])
+    assert set(seen.values) == {"pair", "first", "first input", "second", "last", "last input", "output 0"}
+    with torch.no_grad():
+        assert set(observe_module(open_model(block()), [X]).values) == {*"01234", "0 input", "output 0"}
+    assert set(observe_module(open_model(Again()), [X]).values) == {"dense", "dense input", "output 0"}
+
+
+class Again(nn.Module):
+    """A layer that is called twice: with what was shown, and with what was not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense, self.act = nn.Linear(24, 24), nn.Tanh()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.act(self.act(self.dense(x)) + 1)
+        return y
+
+
+class Sum(nn.Module):
+    """A layer that reads its argument, and others in a list."""
+
+    def forward(self, x: torch.Tensor, others: list[torch.Tensor]) -> torch.Tensor:
+        return x + others[0]
+
+
+class Listed(nn.Module):
+    """A network whose layer reads a tensor, which is shown, and an earlier one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = Sum()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        early = 2 * x
+        y: torch.Tensor = self.layer(x + 1, [early])
+        return y
+
+
+def test_a_layer_that_reads_several_has_no_one_input() -> None:
+    assert "layer input" in observe_module(open_model(Listed()), [X]).values
+    found = audit(Listed(), "torch", X)
+    assert (found.verdict, [layer.name for layer in found.layers]) == ("rounding", ["layer"])
 
 
 class FarTensor(torch.Tensor):

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import specgrad as sg
 from specgrad.check import preserve, tolerance
 from specgrad.check.decisions.decision import parse
 from specgrad.check.decisions.flip_search import Execution
@@ -16,6 +17,7 @@ from specgrad.check.decisions.runtime_pool import Runtimes
 from specgrad.check.decisions.samples import samples_of
 from specgrad.check.decisions.usual_margins import count_estimated
 from specgrad.check.verdicts.usual import RUN_FACTOR
+from specgrad.errors import ParameterError, UnsupportedError
 from specgrad.rounding import Arithmetic
 from specgrad.rounding.usual_error import usual_error
 
@@ -143,3 +145,28 @@ def test_a_margin_is_measured_by_the_error_of_both_outputs(times: float, estimat
     pair = [Execution(str(k), np.zeros((1, 2)), np.array([k]), True) for k in (0, 1)]
     assert count_estimated(question, samples.numbers(0), margins, ()) == estimated
     assert count_estimated(question, samples.numbers(0), margins, pair) == 0  # who decides differently was seen
+
+
+@pytest.mark.parametrize("ids", [IDS + 0.5, IDS.astype(np.uint64) + 2**63, IDS * 2.0**70])
+def test_ids_that_would_be_cut_are_refused(ids: np.ndarray) -> None:
+    """The tokens of 1 were "proven" for 1.5, which no runtime takes."""
+    table = np.random.default_rng(1).normal(size=(20, 4)).astype(np.float32)
+    graph = sg.trace(lambda i: sg.gather(table, i, axis=0), sg.Index((1, 6)))
+    with pytest.raises(ParameterError, match="must have whole numbers, of which int64 holds each; got"):
+        preserve(graph, ids, axis=-1, runtimes=())
+    assert preserve(graph, IDS.astype(float), axis=-1, runtimes=()).verdict == "proven"
+
+
+@pytest.mark.parametrize("wrong", [20, -21])
+def test_ids_outside_of_their_table_are_refused(wrong: int) -> None:
+    table = np.random.default_rng(1).normal(size=(20, 4)).astype(np.float32)
+    graph = sg.trace(lambda i: sg.gather(table, i, axis=0), sg.Index((1, 6)))
+    ids = IDS.copy()
+    ids[-1, 2] = wrong
+    with pytest.raises(ParameterError, match="is outside of the table that it chooses from"):
+        preserve(graph, ids, axis=-1, runtimes=())
+
+
+def test_no_box_lies_around_ids() -> None:
+    with pytest.raises(UnsupportedError, match="this model takes ids"):
+        preserve(NET, IDS[:1], axis=-1, eps=0.5, runtimes=())

@@ -113,7 +113,7 @@ def refuse_constant(word: str) -> Any:
 
 
 class Here:
-    """As `IsolatedWorker`, in this process."""
+    """As `WorkerProcess`, in this process."""
 
     def __enter__(self) -> Here:
         return self
@@ -127,7 +127,7 @@ class Here:
 @pytest.fixture
 def estimated_here(monkeypatch) -> None:
     """Estimates of campaigns without the process that they are otherwise made in."""
-    monkeypatch.setattr(import_module("specgrad.scale.campaign.estimate"), "IsolatedWorker", Here)
+    monkeypatch.setattr(import_module("specgrad.scale.campaign.estimate"), "WorkerProcess", Here)
 
 
 @pytest.fixture(scope="session")

@@ -136,7 +136,7 @@ def test_runtimes_lists_what_is_installed(folder: Path, run) -> None:
         ("audit none.onnx --runtime onnxruntime", "no file none.onnx"),
         ("audit net.onnx --runtime caffe", "unknown runtime 'caffe'"),
         ("audit net.onnx --runtime jax", "runtime jax runs no whole models"),
-        ("audit net.onnx --runtime onnxruntime --input net.onnx", "is no .npy file"),
+        ("audit net.onnx --runtime onnxruntime --input net.onnx", "is not an .npy file"),
         ("explain net.onnx --output 0,0", "output (0, 0) is no cell of third"),
         ("explain net.onnx --output 0,x", "--output must be whole numbers"),
         ("explain net.onnx --output 0 --layer fourth", "no layer 'fourth'; the layers are"),

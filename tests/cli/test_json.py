@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from specgrad.scale import jobs
+from specgrad.scale.job_status import write_record
+from specgrad.scale.record_store import Records
+
 jsonschema = pytest.importorskip("jsonschema")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("torch")
@@ -132,8 +136,8 @@ def campaigns(folder: Path, run) -> None:
     for name in ("begun", "crashed"):
         (folder / name / "results" / "1").unlink()
     record = {"shard": 1, "how": "its process died: SIGKILL", "attempts": 3}
-    (folder / "crashed" / "crashed").mkdir()
-    (folder / "crashed" / "crashed" / "1").write_text(json.dumps(record))
+    fingerprint = jobs.status(folder / "crashed").about["fingerprint"]
+    assert write_record(Records(folder / "crashed"), "crashed/1", json.dumps(record).encode() + b"\n", fingerprint)
 
 
 @pytest.mark.parametrize("name", EACH)

@@ -21,7 +21,7 @@ pytest.importorskip("onnx")
 
 COMMANDS = {
     "show net.onnx": "onnx",
-    "show arrays.json": "safetensors",
+    "show arrays.json": "",
     "show mine:net --input x.npy": "torch",
     "audit net.onnx --runtime onnxruntime": "onnx onnxruntime",
     "audit net.onnx --runtime openvino-f32": "onnx openvino",
@@ -37,8 +37,8 @@ COMMANDS = {
     "explain W2": "",
     "--version": "",
     "certify net.onnx p.vnnlib": "torch onnx",
-    "certify arrays.json --input x.npy --label 0 --eps 0.1": "torch safetensors",
-    "certify arrays.json --input x.npy --label 0 --eps 0.75": "torch safetensors",  # a counterexample
+    "certify arrays.json --input x.npy --label 0 --eps 0.1": "torch",
+    "certify arrays.json --input x.npy --label 0 --eps 0.75": "torch",  # a counterexample
     "certify net.onnx two.vnnlib": "torch onnx vnnlib",
     "certify net.onnx p.vnnlib --certificate new.json --force": "torch onnx flint safetensors",
     "check-certificate new.json net.onnx p.vnnlib": "onnx flint",
@@ -49,9 +49,9 @@ COMMANDS = {
     "supports --vnnlib-versions": "",
     "tolerance net.onnx --input x.npy": "torch onnx",
     "tolerance accuracy net.onnx --box 0,1": "torch onnx",
-    "tolerance arrays.json --input x.npy": "torch safetensors",
+    "tolerance arrays.json --input x.npy": "torch",
     "preserve net.onnx data.npz": "torch onnx",
-    "preserve arrays.json data.npz --eps 1": "torch safetensors",  # two inputs that are decided differently
+    "preserve arrays.json data.npz --eps 1": "torch",  # two inputs that are decided differently
     "compare net.onnx net.onnx": "onnx",
     "profile net.onnx --box 0,1": "onnx",
     "show window --size 7 --kernel 3": "",
@@ -59,7 +59,7 @@ COMMANDS = {
     "conformance vectors --list": "onnx",
     "conformance vectors --operator Tanh --out pack --force": "onnx flint",
     "tiles net.onnx": "onnx",
-    "tiles arrays.json --tile 1": "safetensors",
+    "tiles arrays.json --tile 1": "",
     "tiles mine:net --shape 1,2": "torch",
     "campaign estimate ask.toml": "onnx onnxruntime",
     "campaign run new.toml --executor loop": "torch onnx",
@@ -191,8 +191,10 @@ ASKED_BEFORE = {
     "specgrad.scale.tile": {"torch", "jax"},  # the caller's own tensor is of one of them
     "specgrad.scale.plan_file": {"torch"},  # blueprint_of asks for its engine first
     "specgrad.scale.tile_job": {"torch", "jax"},
-    "specgrad.scale.torch_exchange": {"torch"},  # shard asks first
-    "specgrad.scale.sharded_graph": {"torch"},
+    "specgrad.scale.torch_devices": {"torch"},
+    "specgrad.scale.sharding.torch_exchange": {"torch"},  # shard asks first
+    "specgrad.scale.sharding.sharded_graph": {"torch"},
+    "specgrad.scale.executors": {"dask"},  # distributed, which it asks for, needs it
     "specgrad.window.tap": {"torch"},  # for a tensor that was handed over
     "specgrad.safety.vectors.run_vectors": {"onnxruntime"},  # a program that a pack carries, and nobody imports
     "specgrad.cli": {"typer", "rich", "torch"},  # main asks first; for torch, whoever loads the module

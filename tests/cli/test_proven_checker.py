@@ -49,7 +49,8 @@ def test_its_answer_decides(certified: str, run, script: str, code: int, monkeyp
     if code == 0:
         digest = sha256(Path("checker").read_bytes()).hexdigest()
         built = False if run_checker.BUILT.is_file() else None
-        assert data["program"] == {"path": str(folder / "checker"), "sha256": digest, "is_built": built}
+        named = {"path": str(folder / "checker"), "sha256": digest, "is_built": built, "compiled": True}
+        assert data["program"] == named
         assert data["checkers"][0] == "specgrad's replay, in Python"
         assert data["checkers"][1].startswith(f"the program {folder / 'checker'}, which {run_checker.VARIABLE} names")
     else:

@@ -86,14 +86,14 @@ def test_files_that_are_no_text(place: Path, run) -> None:
     assert run(f"certify net.onnx {NEAR} --splits none.json")[0] == 3
     (place / "tree.json").write_text("[" * 100_000)
     code, _, err = run(f"certify net.onnx {NEAR} --splits tree.json")
-    assert (code, "splits:" in err) == (3, True)
+    assert (code, "nested too deeply" in err) == (3, True)
     (place / "tree.json").write_bytes(b"\xff\x00")
     assert run(f"certify net.onnx {NEAR} --splits tree.json")[0] == 3
-    for number in ("1e9999", "-1e-999999999", "0." + "1" * 2000):  # gigabytes as fractions
+    for number in ("1e9999", "-1e999999999", "1" * 2000):  # gigabytes as fractions
         command = written(place, {"input": 0, "at": 0.5, "below": None, "above": None})
         (place / "tree.json").write_text((place / "tree.json").read_text().replace("0.5", number))
         code, _, err = run(command)
-        assert (code, "over 1000 digits" in err) == (3, True)
+        assert (code, "that is not read" in err) == (3, True)
     command = written(place, SIGN).replace(" --eps 49/100", " --largest")
     code, _, err = run(command)
     assert (code, "--splits proves one property" in err) == (3, True)

@@ -43,14 +43,18 @@ def test_a_plan_at_sizes_that_no_machine_holds(model: str, run) -> None:
         "2,160,000,000,000 multiply-adds, 1 times those at once",
         out.splitlines()[-1],
     ]
-    assert out.splitlines()[-1].endswith(" at peak; at once 440 GB")
+    assert out.splitlines()[-1].endswith(", at once 440 GB")
 
 
 def test_memory_chooses_the_tile(model: str, run) -> None:
     code, out, _ = run(f"tiles {model} --shape {SHAPE} --memory 1GB --json")
     plan = json.loads(out)["plan"]
     assert code == 0
-    assert 0.99e9 < plan["peak_bytes"] <= 1e9
+    assert 0.99e9 < plan["worker_bytes"] <= 1e9
+    assert plan["peak_bytes"] < 0.72e9
+    less = json.loads(run(f"tiles {model} --shape {SHAPE} --memory 1GB --engine jax --json")[1])["plan"]
+    assert less["worker_bytes"] <= 1e9
+    assert run(f"tiles {model} --shape {SHAPE} --memory 1GB --engine tpu")[0] == 3
     half = json.loads(run(f"tiles {model} --shape {SHAPE} --memory 1GB --dtype float16 --json")[1])["plan"]
     assert half["size"][0] > 1.3 * plan["size"][0]
 
@@ -78,7 +82,7 @@ def test_layers_that_read_everything_end_with_1(folder: Path, run) -> None:
         ("--tile 4,4,4", "one whole number per axis (2, 3) of the output"),
         ("--tile -4", "must be whole numbers with commas between"),
         ("--memory 4XB", "must be a number of bytes, as 800MB or 4GB"),
-        ("--memory 1KB", "smallest aligned tile (2, 2) takes"),
+        ("--memory 1KB", "smallest aligned tile (2, 2) a worker takes"),
         ("--tile 4 --memory 4GB", "give --tile or --memory, not both"),
     ],
 )

@@ -1,4 +1,4 @@
-"""No public function is forgotten by the law "never slower" (benchmarks/law.py)."""
+"""No public function is forgotten by the comparison with bare frameworks (benchmarks/law.py)."""
 
 from __future__ import annotations
 

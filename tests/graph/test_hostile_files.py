@@ -16,7 +16,7 @@ import pytest
 
 import specgrad as sg
 from pace import slower, stretched
-from specgrad.graph.files.save import FileError
+from specgrad.errors import FileError
 from specgrad.op import REGISTRY
 from specgrad.window import Strided, Window
 

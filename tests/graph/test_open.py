@@ -17,8 +17,7 @@ from generated import program
 
 import specgrad as sg
 from slices import slices
-from specgrad.errors import ShapeError, SpecgradError
-from specgrad.graph.files.save import FileError
+from specgrad.errors import FileError, ShapeError, SpecgradError
 from specgrad.graph.ir import symbolic as opening
 from specgrad.window import SymbolicSize
 

@@ -83,6 +83,23 @@ def test_masks() -> None:
     np.testing.assert_array_equal(from_onnx(model)(x, y), cases.runtime(model, [x, y])[0])
 
 
+@pytest.mark.parametrize("op", ["And", "Or", "Xor"])
+def test_what_booleans_decide_is_sure(op: str) -> None:
+    """Whichever of the four pairs: a product of two zeros may underflow in a float, and left it open."""
+    a, b = np.float32([1, 1, -1, -1]), np.float32([1, -1, 1, -1])
+    nodes = [
+        helper.make_node("Greater", ["a", "zero"], ["p"]),
+        helper.make_node("Greater", ["b", "zero"], ["q"]),
+        helper.make_node(op, ["p", "q"], ["r"]),
+        helper.make_node("Where", ["r", "large", "small"], ["z"]),
+    ]
+    known = {"zero": np.float32([0]), "large": np.float32([5]), "small": np.float32([-5])}
+    ball = radius(from_onnx(cases.network(nodes, {"a": a, "b": b}, ["z"], known)), a, b).outputs
+    decided = {"And": (a > 0) & (b > 0), "Or": (a > 0) | (b > 0), "Xor": (a > 0) ^ (b > 0)}[op]
+    np.testing.assert_array_equal(ball.value, np.where(decided, 5, -5))
+    assert not np.any(ball.radius)
+
+
 def test_a_mask_that_is_known_beside_one_that_is_not() -> None:
     x = numbers(4, 5)
     nodes = [

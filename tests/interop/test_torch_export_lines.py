@@ -116,6 +116,7 @@ CASES: dict[str, list[Case]] = {
     "max.other": [(X, Y)],
     "min.other": [(X, Y)],
     "masked_fill.Tensor": [(X, X > 0, torch.tensor(2.5, dtype=torch.float64))],
+    "where.Scalar": [(X > 0, 2.5, 0.25)],
     "where.ScalarSelf": [(X > 0, 2.5, Y)],
     "where.ScalarOther": [(X > 0, X, 2.5)],
     "add.Tensor": [(X, Y), (X, C[:, None, None]), ({"alpha": 3}, X, Y)],
@@ -336,6 +337,7 @@ FLAT_DERIVATIVE = {
     "le",
     "eq",
     "detach",
+    "where.Scalar",  # of two numbers
     "repeat_interleave",  # with a count per cell, which must be known
     *(f"logical_{n}" for n in ("and", "or", "xor", "not")),
     *(f"bitwise_{n}" for n in ("and", "or", "xor", "not")),
@@ -344,7 +346,7 @@ FLAT_DERIVATIVE = {
 
 
 @pytest.mark.parametrize(
-    ("name", "args"), [p for p in parameters() if p.values[0].split(".")[0] not in FLAT_DERIVATIVE]
+    ("name", "args"), [p for p in parameters() if not {p.values[0], p.values[0].split(".")[0]} & FLAT_DERIVATIVE]
 )
 def test_gradients(name: str, args: Case) -> None:
     """Of the weighted sum of the real results, in every real argument."""

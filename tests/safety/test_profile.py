@@ -204,7 +204,7 @@ def test_digests_are_held_against_the_file(tmp_path: Path) -> None:
     path.write_bytes(model.SerializeToString())
     findings = check_profile(path).findings
     assert [(f.rule, f.place.value) for f in findings] == [("S24", None), ("S24", "w")]
-    with pytest.raises(SpecgradError, match="is no side file of digests"):
+    with pytest.raises(SpecgradError, match="is no JSON"):
         check_profile(path, digests=path)
 
 

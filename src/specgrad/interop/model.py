@@ -274,18 +274,28 @@ class Model:
 
         return with_fixed_inputs(self._read[0], self.fixed)
 
+    @property
+    def changed_file(self) -> str:
+        """The name of a file of the model, or of its tensors, that was changed after it was first read; "" for none."""
+        from .onnx.file import file_states
+
+        proto, _, states = self._read
+        now = file_states(self.source, proto)
+        return next((name for name in states if now[name] != states[name]), "")
+
     @cached_property
-    def _read(self) -> tuple[Any, Path | None]:
-        """The ModelProto, and the folder that its external data must lie in.
+    def _read(self) -> tuple[Any, Path | None, Mapping[str, tuple[int, ...]]]:
+        """The ModelProto, the folder that its external data must lie in, and the states of its files.
 
         ParameterError for a model that is no ONNX file.
         """
         if self.kind != "onnx":
             text = f"the model must be an ONNX file; got {type(self.source).__name__}"
             raise ParameterError("model", text, rule="P5")
-        from .onnx.file import BYTE_BUDGET, read_model
+        from .onnx.file import BYTE_BUDGET, file_states, read_model
 
-        return read_model(self.source, BYTE_BUDGET)
+        proto, folder = read_model(self.source, BYTE_BUDGET)
+        return proto, folder, file_states(self.source, proto)
 
     def check_count(self, inputs: Sequence[Any], who: str) -> None:
         """Raise ParameterError, in the name of `who`, for another number of inputs than the model takes."""
@@ -325,7 +335,7 @@ def open_model(given: Any, who: str = "model") -> Model:
     or a Graph.
 
     A Model is returned as it is; ParameterError, in the name of `who`, for anything else and for files that cannot be
-    read.
+    read. A path is where it leads now: a model is read when it is asked, from whatever folder.
     """
     if isinstance(given, Model):
         return given
@@ -338,8 +348,9 @@ def open_model(given: Any, who: str = "model") -> Model:
         return Model(given, "graph", type(given).__name__)
     if is_onnx(given):
         need("onnx", "ONNX files need")
-        given = bytes(given) if isinstance(given, bytearray | memoryview) else given
-        return Model(given, "onnx", Path(given).name if isinstance(given, str | Path) else "model")
+        if isinstance(given, str | Path):
+            return Model(Path(given).absolute(), "onnx", Path(given).name)
+        return Model(bytes(given) if isinstance(given, bytearray | memoryview) else given, "onnx", "model")
     if hasattr(given, "state_dict"):
         need("torch", "PyTorch modules need")
         import torch

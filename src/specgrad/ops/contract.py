@@ -65,9 +65,32 @@ def _shape(x: Shape, z: Shape, *, spec: str) -> Shape:
 
 def _spec(x: Array, z: Array, *, spec: str) -> Array:
     """Return contract: the einsum `spec` of x and z, over any scalar type."""
-    if x.dtype == object and 0 in x.shape + z.shape:
+    if x.dtype != object:
+        return np.asarray(np.einsum(spec, x, z, optimize=True), dtype=np.result_type(x, z))
+    if 0 in x.shape + z.shape:
         return scalar.zeros(_shape(x.shape, z.shape, spec=spec), x)
-    return np.asarray(np.einsum(spec, x, z, optimize=x.dtype != object), dtype=np.result_type(x, z))
+    return _by_matrices(x, z, spec)
+
+
+def _by_matrices(x: Array, z: Array, spec: str) -> Array:
+    """Return the einsum `spec` of x and z as a product of matrices.
+
+    A letter of both factors and of the result numbers matrices, one of both factors alone is summed over, one of a
+    factor and the result numbers rows or columns.
+    """
+    a, b, out = _parse(spec)
+    extents = _extents(x.shape, z.shape, spec)
+    numbers, rows, columns = ([c for c in out if (c in a, c in b) == m] for m in ((1, 1), (1, 0), (0, 1)))
+    summed = [c for c in a if c not in out]
+
+    def stacked(v: Array, letters: str, *parts: list[str]) -> Array:
+        """Return v with its axes in the order of the parts, those of each part as one."""
+        ordered = v.transpose([letters.index(c) for part in parts for c in part])
+        return ordered.reshape([math.prod(extents[c] for c in part) for part in parts])
+
+    y = scalar.matmul(stacked(x, a, numbers, rows, summed), stacked(z, b, numbers, summed, columns))
+    made = [*numbers, *rows, *columns]
+    return y.reshape([extents[c] for c in made]).transpose([made.index(c) for c in out])
 
 
 def _jvp(y: Value, args: Any, dargs: Any, *, spec: str) -> Value | None:

@@ -126,7 +126,7 @@ def _conv_spec(x: Array, w: Array, b: Array | None = None, *, window: Window, gr
     y = scalar.zeros((cells.shape[0], groups, w.shape[0] // groups, *window.out), x)
     for tap, wt in _taps(w, groups, window):
         read = tap.read_inputs(cells)
-        tap.add_to_outputs(y, (wt @ _flatten_spatial(read)).reshape(y.shape[:3] + read.shape[3:]))
+        tap.add_to_outputs(y, scalar.matmul(wt, _flatten_spatial(read)).reshape(y.shape[:3] + read.shape[3:]))
     return _biased(y.reshape(shape), b, window.rank)
 
 
@@ -256,7 +256,8 @@ def _transpose_spec(x: Array, w: Array, b: Array | None = None, *, window: Windo
     y = scalar.zeros((cells.shape[0], groups, w.shape[1], *window.size), x)
     for tap, wt in _taps(w, groups, window):
         read = tap.read_outputs(cells)
-        tap.add_to_inputs(y, (np.swapaxes(wt, 1, 2) @ _flatten_spatial(read)).reshape(y.shape[:3] + read.shape[3:]))
+        given = scalar.matmul(np.swapaxes(wt, 1, 2), _flatten_spatial(read))
+        tap.add_to_inputs(y, given.reshape(y.shape[:3] + read.shape[3:]))
     return _biased(y.reshape(shape), b, window.rank)
 
 
@@ -351,10 +352,8 @@ def _weight_spec(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
     if cells.shape[0] == 0:
         return gw.reshape(shape)
     for tap in window.taps():
-        pairs = _flatten_spatial(tap.read_outputs(cotangents)) @ np.swapaxes(
-            _flatten_spatial(tap.read_inputs(cells)), 2, 3
-        )
-        at(gw, tap.position)[...] = np.sum(pairs, axis=0)
+        outs, ins = _flatten_spatial(tap.read_outputs(cotangents)), _flatten_spatial(tap.read_inputs(cells))
+        at(gw, tap.position)[...] = np.sum(scalar.matmul(outs, np.swapaxes(ins, 2, 3)), axis=0)
     return gw.reshape(shape)
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import gzip
 import itertools
 import math
+import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..bounded_files import opened
 from .boxes import VariableBounds, merge_equal_cells
 from .interface import PropertyInterface
 from .property import Alternative, Case, Property, PropertyError, refuse_too_many_entries, spacing
@@ -38,9 +41,9 @@ def text_of(path: str | Path) -> str:
     """
     path = Path(path)
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with opened(path) as (raw, _), gzip.open(raw) if path.suffix == ".gz" else nullcontext(raw) as file:
             return b"".join(_chunks(file, path.name)).decode("utf-8")
-    except (EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
         raise PropertyError(f"{path.name} is not readable: {error}") from None
 
 

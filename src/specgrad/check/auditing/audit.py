@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from specgrad import html_page
 from specgrad.deadline import check_time, is_over, time_left, time_limit
 from specgrad.errors import SpecgradError, TimeLimitError
 from specgrad.graph.drawing.summary import multiply_adds
@@ -118,6 +119,18 @@ class Audit:
         seen = "outputs alone" if self.outputs_only else str(self.coverage)
         seen += "".join(f"; not examined: {what}" for what in self.left_out)
         return f"{self.verdict}: {seen}; whole model: {self.whole}"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the verdict, and the layers to look at first, as HTML for notebooks."""
+        head = ("layer", "operator", "shape", "verdict", "used of allowed")
+        rows = [
+            (x.name, x.operator, "x".join(map(str, x.shape)), x.verdict.kind, f"{x.verdict.ratio:.2g}")
+            for x in self.worst_layers(30)
+        ]
+        said = [f"{self.model} on {self.runtime}: {self}", *self.notes]
+        return html_page.fragment(self.verdict, said, head, rows)
 
     def worst_layers(self, count: int = 10) -> list[LayerVerdict]:
         """Return the `count` layers to look at first: by severity, then by times the usual, then by share of the

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from specgrad.atomic_files import write_whole
+from specgrad.bounded_files import read_npy
 from specgrad.check import RUNTIMES, audit_recorded
 from specgrad.check import audit as run_audit
 from specgrad.check.auditing.attribution import Attribution
@@ -34,7 +35,6 @@ from specgrad.cli.shared.models import (
     Shapes,
     at_fixed,
     complete_runtime,
-    read_array,
     read_inputs,
 )
 from specgrad.cli.shared.output_files import Force, Html, Json, check_file, is_report, writing
@@ -130,7 +130,7 @@ def audit(
         if loaded.kind == "torch" and outputs:
             raise ParameterError("audit", "outputs alone are judged by an ONNX file; export the module, or record it")
         given = read_inputs(loaded, inputs, how=preprocess) if inputs else GivenInputs([])
-        answers = [read_array(file) for file in outputs or ()]
+        answers = [read_npy(file) for file in outputs or ()]
         values = read_recorded(recorded) if recorded else name_ends(loaded, given.arrays, answers)
         with time_limit(seconds), screen.progress(as_json) as step:
             audited = audit_recorded(loaded, values, of=of, **options, progress=step)

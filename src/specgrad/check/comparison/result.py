@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from specgrad import html_page
 from specgrad.equivalence.matching import Weights
 from specgrad.execution_text import but
 from specgrad.rounding import Arithmetic
@@ -136,6 +137,12 @@ class Comparison:
 
     def __str__(self) -> str:
         return "\n".join(self.sentences())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the comparison as HTML for notebooks."""
+        return html_page.fragment(self.verdict, [*self.sentences(), *self.notes], (), ())
 
     def sentences(self) -> list[str]:
         """Return the comparison as lines of text, the first "verdict: method"."""

@@ -33,7 +33,7 @@ from specgrad.execution_text import but
 from specgrad.interop.model import named_model
 
 if TYPE_CHECKING:
-    from specgrad.check.decisions.preserve import Sample
+    from specgrad.check.decisions.sample_verdict import Sample
 
 MAX_SAMPLES_SHOWN = 20  # samples that are not proven
 EXAMPLE = "Example: specgrad preserve net.onnx data.npz --decision argmax --checkpoint run.jsonl --html report.html"

@@ -151,6 +151,10 @@ class Decision:
         b, w, p = (each.ravel() for each in pairs)
         return Comparisons(index[b, p], index[w, p], np.ones(b.size), w < b, p)
 
+    def keeps_rows_apart(self, shape: Shape) -> bool:
+        """Return whether every decision from outputs of this shape is made from one cell along their first axis."""
+        return self._is_by_level(shape) or self._class_axis(shape) % len(shape) != 0
+
     def _is_by_level(self, shape: Shape) -> bool:
         """Return whether, in outputs of this shape, cells are compared with the threshold `level`, not with each
         other.

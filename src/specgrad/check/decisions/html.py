@@ -9,7 +9,8 @@ from typing import Any
 from specgrad.html_page import escape, executions, kind_of, level, page, text_at, tone_of
 from specgrad.html_page import plot as plotted
 
-from .preserve import PreserveResult, Sample
+from .preserve import PreserveResult
+from .sample_verdict import Sample
 
 KINDS = ("proven", "not proven", "differs")
 LOW, HIGH, PER_DECADE = -6, 8, 2  # of log10(margin / tolerance); what lies beyond stands in the outer bars

@@ -108,9 +108,17 @@ class DecisionMargins:
 
     def worst(self) -> int:
         """Return the comparison nearest to flipping: the smallest margin over tolerance, open ones first."""
+        return int(self.worst_of(np.zeros(len(self.comparisons), int))[0])
+
+    def worst_of(self, group: Array) -> Array:
+        """Return the comparison nearest to flipping of each group; `group` has its number, 0, 1, ..., per
+        comparison.
+        """
+        tolerance = self.tolerance
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(self.tolerance > 0, self.margin / self.tolerance, np.inf)
-        return int(np.lexsort((np.nan_to_num(ratio, nan=-np.inf), self.proven))[0])
+            ratio = np.where(tolerance > 0, self.margin / tolerance, np.inf)
+        order = np.lexsort((np.nan_to_num(ratio, nan=-np.inf), self.proven, group))
+        return np.asarray(order[np.searchsorted(group[order], np.arange(group[order[-1]] + 1))])
 
 
 def margins_at(question: DecisionProblem, inputs: Sequence[Array]) -> DecisionMargins:
@@ -118,12 +126,16 @@ def margins_at(question: DecisionProblem, inputs: Sequence[Array]) -> DecisionMa
     something open.
     """
     ball = output_ball(question, inputs)
-    shape = ball.shape
-    comparisons = question.decision.comparisons(ball.value, question.arithmetic.dtype)
-    ends = row_bounds(comparisons, ball.low.ravel(), ball.high.ravel())
-    margins = DecisionMargins(ball.value.ravel(), comparisons, *ends, shape)
+    margins = forward_margins(question, ball.value, ball.low, ball.high)
     points = [Box(x, x) if x.dtype.kind == "f" else x for x in inputs]
     return margins if margins.proven.all() or not question.is_uniform else tighten_by_crown(question, margins, points)
+
+
+def forward_margins(question: DecisionProblem, value: Array, low: Array, high: Array) -> DecisionMargins:
+    """Return the margins of the decision at one sample from its outputs: reference, and range over all executions."""
+    comparisons = question.decision.comparisons(value, question.arithmetic.dtype)
+    ends = row_bounds(comparisons, low.ravel(), high.ravel())
+    return DecisionMargins(value.ravel(), comparisons, *ends, value.shape)
 
 
 def output_ball(question: DecisionProblem, inputs: Sequence[Array]) -> Ball:

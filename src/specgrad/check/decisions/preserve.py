@@ -10,13 +10,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from specgrad import html_page
 from specgrad.deadline import check_time
 from specgrad.errors import TimeLimitError
 from specgrad.interop.model import open_model
@@ -31,57 +33,14 @@ from ..models.emulate import MAX_MULTIPLY_ADDS, Executor, multiply_adds
 from .box_margins import margins_over_box
 from .decision import Decision, parse
 from .flip_search import FlipSearch
+from .forward_batches import ForwardBatches
 from .margins import DecisionMargins, DecisionProblem, margins_at
 from .runtime_pool import Runtimes, installed
+from .sample_verdict import Kind, Sample, sample_verdicts
 from .samples import Samples, samples_of
 from .usual_margins import count_estimated
 
-Kind = Literal["proven", "not proven", "differs"]
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The verdict on one sample.
-
-    decision          a class, a list of classes, 0 or 1; None where there are many decisions
-    decisions         how many there are, and `unproven` how many of them are not proven
-    margin            of the comparison that is nearest to turning: its reference value
-    tolerance         what executions may take from it; the decision is proven where the margin is larger
-    between           the two outputs that are compared there, flat; one for a threshold
-    estimated         how many of those not proven correct executions are estimated to keep: no proof
-    executions        two that differ: name, decision, outputs by their flat number
-    outside           runtimes whose outputs lie outside the proven bounds: they execute something else
-    number, verdict   of the sample among all, and what is proven of it
-    reason            why nothing is proven; "" otherwise
-    seconds           how long it took
-    """
-
-    number: int
-    verdict: Kind
-    decision: Any
-    decisions: int
-    unproven: int
-    margin: float | None
-    tolerance: float | None
-    between: list[int]
-    seconds: float
-    reason: str = ""
-    executions: list[dict[str, Any]] = field(default_factory=list)
-    outside: list[str] = field(default_factory=list)
-    estimated: int = 0
-
-    @property
-    def ratio(self) -> float:
-        """Margin over tolerance: proven above 1. Infinite where the tolerance is 0, 0 where nothing is known."""
-        if self.margin is None or self.tolerance is None:
-            return 0.0
-        return self.margin / self.tolerance if self.tolerance else np.inf
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all fields as JSON data, by name; reason, executions and outside are left out if empty."""
-        data = asdict(self)
-        return {k: v for k, v in data.items() if v or k not in ("reason", "executions", "outside")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +85,13 @@ class PreserveResult:
         c, total = self.counts, len(self.samples)
         text = f"{self.decision}: {c['proven']} of {total} proven, {c['not proven']} not proven"
         return f"{text}, {c['differs']} shown to differ"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return how many samples are proven, and those that are not, as HTML for notebooks."""
+        rows = [(s.number, s.verdict, f"{s.ratio:.3g}") for s in self.samples if s.verdict != "proven"]
+        return html_page.fragment(self.verdict, self.sentences(), ("sample", "verdict", "margin over tolerance"), rows)
 
     def sentences(self) -> list[str]:
         """Return in words what was decided how often; of many decisions a sample, or estimated ones, also those."""
@@ -209,13 +175,15 @@ def preserve(
     question = DecisionProblem(
         samples.graph, asked, used, tuple(stored), _output_number(samples, output), samples.formats, seconds
     )
+    if width is not None and any(samples.graph.nodes[p].kind == "index" for p in samples.graph.input_positions):
+        raise UnsupportedError("preserve", "eps moves numbers; this model takes ids, which have none beside them")
     if width is not None and not question.is_uniform:
         raise UnsupportedError("preserve", "eps needs a model that computes in one format; this one has integer sums")
     said: dict[str, Any] = {"decision": str(asked), "arithmetic": repr(used), "output": question.output}
     said |= {"eps": str(width), "limits": [str(low), str(high)], "stored": sorted(stored)}
     searcher = _flip_search(question, samples, used, runtimes, seconds)
     said["runtimes"] = list(searcher.runtimes.names) if searcher.runtimes is not None else []
-    source = given.source if given.kind == "torch" else samples.source
+    source = None if given.kind == "graph" else given.source
     run = _SampleRunner(question, samples, width, (low, high), searcher, seconds, source)
     try:
         with Checkpoint(
@@ -223,7 +191,9 @@ def preserve(
         ) as file:
             late: dict[int, dict[str, Any]] = {}  # not in the file: a run that goes on asks again
             for number in range(len(samples)):
-                if number not in file.done:
+                if number in file.done:
+                    Sample.read(file.done[number], number)
+                else:
                     try:
                         check_time("preserve")
                         file.add(number, run.sample(number).to_json())
@@ -233,7 +203,7 @@ def preserve(
                     verdict = (late.get(number) or file.done[number])["verdict"]
                     progress(f"sample {number}: {verdict}", number + 1, len(samples))
             judged = {**file.done, **late}
-            records = tuple(Sample(**{**judged[n], "number": n}) for n in range(len(samples)))
+            records = tuple(Sample.read(judged[n], n) for n in range(len(samples)))
     finally:
         run.close()
     return PreserveResult(given.title, asked, records, deployment_of(used, samples.graph), width, samples.notes)
@@ -303,12 +273,30 @@ class _SampleRunner:
     seconds: float
     source: Any = None
 
+    @cached_property
+    def forward(self) -> ForwardBatches:
+        """The verdicts that forward balls of whole batches prove."""
+        return ForwardBatches(self.question, self.samples)
+
     def sample(self, number: int) -> Sample:
-        """Return the verdict on the sample of this number: "proven", "differs" with two executions, or "not proven"."""
+        """Return the verdict on the sample of this number: "proven", "differs" with two executions, or "not proven".
+
+        ParameterError for an id outside of the table that it chooses from.
+        """
         start = time.monotonic()
         inputs = self.samples.numbers(number)
         if not all(np.isfinite(x).all() for x in inputs):
             return self._not_proven(number, start, "the sample is not finite")
+        try:
+            return self._judged(number, inputs, start)
+        except IndexError as error:
+            if all(self.samples.graph.nodes[p].kind == "real" for p in self.samples.graph.input_positions):
+                raise
+            text = f"an id of sample {number}, or of one beside it, is outside of the table that it chooses from"
+            raise ParameterError("preserve", text, rule="P5") from error
+
+    def _judged(self, number: int, inputs: list[Array], start: float) -> Sample:
+        """Return the verdict on a sample with these finite inputs; IndexError for ids outside of their table."""
         executions: list[dict[str, Any]] = []
         outside: list[str] = []
         estimated = 0
@@ -317,6 +305,8 @@ class _SampleRunner:
             asked = self.eps, self.limits, self.seconds, whole, self.source
             margins, executions = margins_over_box(self.question, inputs, *asked)
         else:
+            if (settled := self.forward.settled(number)) is not None:
+                return settled
             margins = margins_at(self.question, inputs)
             if not margins.proven.all() and np.isfinite(margins.value).all():
                 pair, outside = self.searcher.search(self.samples.fed(number), margins)
@@ -324,8 +314,9 @@ class _SampleRunner:
                 estimated = count_estimated(self.question, inputs, margins, pair)
         if not np.isfinite(margins.value).all():
             return self._not_proven(number, start, "the exact outputs are not known to be finite")
-        sample = self._sample_verdict(number, margins, executions, outside, time.monotonic() - start)
-        return replace(sample, estimated=estimated)
+        (sample,) = sample_verdicts(self.question, margins, number, 1, time.monotonic() - start)
+        verdict: Kind = "differs" if executions else sample.verdict
+        return replace(sample, verdict=verdict, executions=executions, outside=outside, estimated=estimated)
 
     def out_of_time(self, number: int) -> Sample:
         """Return the verdict "not proven" on the sample of this number, which was not reached in time."""
@@ -334,41 +325,6 @@ class _SampleRunner:
     def _not_proven(self, number: int, start: float, reason: str) -> Sample:
         """Return the verdict "not proven" of sample `number`, begun at `start`, with its reason."""
         return Sample(number, "not proven", None, 0, 0, None, None, [], time.monotonic() - start, reason)
-
-    def _sample_verdict(
-        self,
-        number: int,
-        margins: DecisionMargins,
-        executions: list[dict[str, Any]],
-        outside: list[str],
-        seconds: float,
-    ) -> Sample:
-        """Return the verdict on a sample from its margins and the executions that were found.
-
-        number   of the sample
-        margins  of its decisions
-        executions   two that differ, as JSON, or none
-        outside  runtimes whose outputs leave the proven range
-        seconds  it took
-        """
-        c, k = margins.comparisons, margins.worst()
-        decided = self.question.decision.of(margins.value.reshape(margins.shape))
-        unproven = len(np.unique(c.place[~margins.proven]))
-        verdict: Kind = "differs" if executions else "not proven" if unproven else "proven"
-        return Sample(
-            number,
-            verdict,
-            decided[0].tolist() if len(decided) == 1 else None,
-            len(decided),
-            unproven,
-            _finite_or_none(margins.margin[k]),
-            _finite_or_none(margins.tolerance[k]),
-            [int(i) for i in (c.larger[k], c.smaller[k]) if i >= 0],
-            round(seconds, 4),
-            "" if np.isfinite(margins.low[k]) else "nothing is proven of the outputs: overflow is possible",
-            executions,
-            outside,
-        )
 
     def close(self) -> None:
         """End the processes in which runtimes were asked."""
@@ -389,8 +345,3 @@ def _differing_pair(pair: list[Any], margins: DecisionMargins) -> list[dict[str,
     here = c.place == place
     cells: Array = np.concatenate([c.larger[here], c.smaller[here]])
     return [run.to_json(place, cells[cells >= 0]) for run in pair]
-
-
-def _finite_or_none(x: float) -> float | None:
-    """Return x, or None if it is not finite."""
-    return float(x) if np.isfinite(x) else None

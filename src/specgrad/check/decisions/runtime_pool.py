@@ -121,7 +121,8 @@ class Runtimes:
             return None
 
     def _run_onnx_runtime(self, name: str, inputs: Sequence[Array]) -> dict[str, list[Array]]:
-        """Return {variant: outputs} of the runtime `name`, which reads ONNX files; {} if it fails.
+        """Return {variant: outputs} of the runtime `name`, which reads ONNX files; {} if it fails, or reads another
+        file than the graph was read from.
 
         Its process is started once and kept.
         """
@@ -134,7 +135,7 @@ class Runtimes:
             environment = RUNTIMES[name].environment
             self._processes[name] = Process(seconds=self.seconds, environment=environment, folder=file.folder)
         answer = self._processes[name].run(PROGRAMS[name], feeds, [data])
-        if answer.outcome != "answers":
+        if answer.outcome != "answers" or file.changed_file:
             return {}
         each = len(answer.arrays) // len(VARIANTS[name])
         return {v: list(answer.arrays[k * each : (k + 1) * each]) for k, v in enumerate(VARIANTS[name])}

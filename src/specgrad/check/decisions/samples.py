@@ -47,8 +47,16 @@ class Samples:
 
     def numbers(self, number: int) -> list[Array]:
         """Return one sample as numbers: float64, also for bytes and integers; indices stay integers."""
+        return self._as_numbers(self.fed(number))
+
+    def stacked_numbers(self, first: int, stop: int) -> list[Array]:
+        """Return samples first ... stop - 1 as numbers, along the first axis of every input."""
+        return self._as_numbers([a[first:stop] for a in self.arrays])
+
+    def _as_numbers(self, arrays: list[Array]) -> list[Array]:
+        """Return arrays, one per input, in float64; indices stay integers."""
         kinds = [self.graph.nodes[p].kind for p in self.graph.input_positions]
-        return [x if k == "index" else x.astype(np.float64) for k, x in zip(kinds, self.fed(number), strict=True)]
+        return [x if k == "index" else x.astype(np.float64) for k, x in zip(kinds, arrays, strict=True)]
 
     def digest(self) -> str:
         """Return a digest of the graph, its weights and the data."""
@@ -73,14 +81,14 @@ def samples_of(model: Any, data: Any, arithmetic: Arithmetic) -> Samples:
     first = [a[:1] if b else a[0] for a, b in zip(arrays, batched, strict=True)]
     graph, formats = graph_of(given, first, "preserve", arithmetic)
     for p, array in zip(graph.input_positions, arrays, strict=True):
-        if graph.nodes[p].kind == "real":
-            _refuse_long_integers(graph.nodes[p].name, array)
+        refuse = _refuse_long_integers if graph.nodes[p].kind == "real" else _refuse_fractions
+        refuse(graph.nodes[p].name, array)
     notes: tuple[str, ...] = ()
     if arithmetic.dtype == "float32":
         constants = constants_in_float32(graph, "preserve")
         notes = () if formats else rounded_constants(graph)
         graph = replace(graph, constants=constants)
-    source = given.source if given.kind == "onnx" else None
+    source = given if given.kind == "onnx" else None
     return Samples(graph, arrays, batched, source, formats, notes)
 
 
@@ -143,6 +151,19 @@ def _refuse_long_integers(name: str, array: Array) -> None:
     """
     if array.dtype.kind in "iu" and array.size and max(abs(int(array.min())), int(array.max())) > 2**53:
         text = f"array {name} has integers beyond 2^53, which float64 does not hold one by one"
+        raise ParameterError("preserve", text, rule="P5")
+
+
+def _refuse_fractions(name: str, array: Array) -> None:
+    """Raise ParameterError if the array `name`, of ids, has numbers that int64 does not hold: they would be cut.
+
+    Those that are not finite belong to a sample of which nothing is proven.
+    """
+    with np.errstate(invalid="ignore"):
+        whole = array.astype(np.int64)
+        wrong = np.isfinite(array) & ((whole != array) | ((whole < 0) != (array < 0)))
+    if wrong.any():
+        text = f"array {name} must have whole numbers, of which int64 holds each; got {array[wrong].flat[0]}"
         raise ParameterError("preserve", text, rule="P5")
 
 

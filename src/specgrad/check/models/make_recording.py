@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specgrad.atomic_files import claimed
 from specgrad.errors import ParameterError
 from specgrad.interop.model import Model, open_model
+from specgrad.process import ProcessResult
 from specgrad.scalar import Array
 
 from ..runtimes import Runtime
@@ -77,7 +79,8 @@ def record(
 
     Each point is run as `audit` runs it: as it is, with every value exposed, and with quantised values alone exposed if
     there are any, so that `audit_recorded` of the recording has the verdicts of `audit`. ParameterError for a model
-    that is neither, a runtime that does not run it, and without points.
+    that is neither, a runtime that does not run it, and without points; BlockingIOError for a folder that another
+    process is recording into.
 
     model        an ONNX file (a path, its bytes, a ModelProto), or a module, which is run on the device that it is on
     runtime      one that reads ONNX files; for a module "torch" or "torch-compile"
@@ -102,25 +105,41 @@ def record(
     if len(counts := sorted({len(point) for point in points})) > 1:
         raise ParameterError("record", f"points must be of one number of inputs; got {counts[0]} and {counts[-1]}")
     head = model_digest(given), target.name, target.versions()
-    writer = RecordingWriter(Path(folder), force, shard_bytes)
-    notes: list[str] = []
-    ends: tuple[list[str], list[str]] = [], []
-    for step, point in enumerate(points):
-        if progress is not None:
-            progress(f"run {step}", step, len(points))
-        arrays = given.arrays(point, "record")
-        check_floats(arrays, WHOLE_NUMBERS)
-        if given.kind == "torch":
-            ends = _add_module_run(writer, given, arrays, about, MODULE_RUNTIMES[target.name])
-        else:
-            observed = observe(given, target, arrays, run_seconds)
-            if observed.answer.outcome != "answers":
-                return RecordResult(observed.answer.outcome, *head, reason=f"run {step}: {observed.answer.reason}")
-            _add_run(writer, given, observed, about)
-            ends = given.names, [o.name for o in given.file.graph.output]
-        notes += [note for note in writer.runs[-1]["notes"] if note not in notes]
-    writer.close(head[0], {"name": head[1], "versions": head[2]}, ends)
-    return RecordResult("ok", *head, open_recording(folder), notes=tuple(notes))
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    with claimed(place):
+        writer = RecordingWriter(place, force, shard_bytes)
+        notes: list[str] = []
+        ends: tuple[list[str], list[str]] = [], []
+        for step, point in enumerate(points):
+            if progress is not None:
+                progress(f"run {step}", step, len(points))
+            arrays = given.arrays(point, "record")
+            check_floats(arrays, WHOLE_NUMBERS)
+            added = _add_point(writer, given, target, arrays, about, run_seconds)
+            if isinstance(added, ProcessResult):
+                return RecordResult(added.outcome, *head, reason=f"run {step}: {added.reason}")
+            ends = added
+            notes += [note for note in writer.runs[-1]["notes"] if note not in notes]
+        writer.close(head[0], {"name": head[1], "versions": head[2]}, ends)
+        return RecordResult("ok", *head, open_recording(place), notes=tuple(notes))
+
+
+def _add_point(
+    writer: RecordingWriter, model: Model, target: Runtime, inputs: Sequence[Array], about: str, run_seconds: float
+) -> tuple[list[str], list[str]] | ProcessResult:
+    """Run the model on `inputs`, add that to the writer and return the names of inputs and outputs; the answer of a
+    runtime that gives none.
+
+    `about` says how the inputs came about; one run may take `run_seconds`.
+    """
+    if model.kind == "torch":
+        return _add_module_run(writer, model, inputs, about, MODULE_RUNTIMES[target.name])
+    observed = observe(model, target, inputs, run_seconds)
+    if observed.answer.outcome != "answers":
+        return observed.answer
+    _add_run(writer, model, observed, about)
+    return model.names, [o.name for o in model.file.graph.output]
 
 
 def _add_module_run(

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
-from zipfile import BadZipFile
 
 import numpy as np
 
+from specgrad.bounded_files import read_npz
 from specgrad.declared_errors import MEASURED, WRONG
-from specgrad.errors import ParameterError
+from specgrad.errors import FileError, ParameterError
 from specgrad.graph.graph import Graph
 from specgrad.interop.model import Model, open_model
 from specgrad.op import Op
@@ -82,15 +82,14 @@ def runtime_of(recorded: Recorded, of: str | None) -> str | None:
 
 
 def read_recorded(path: Path) -> Recorded:
-    """Return a recording, of a folder, or the arrays of an .npz file by name; ParameterError if it cannot be read."""
+    """Return a recording, of a folder, or the arrays of an .npz file by name; FileError if it cannot be read."""
     if path.is_dir():
         return open_recording(path)
-    try:
-        with np.load(path, allow_pickle=False) as entries:
-            return {unquote(name): entries[name] for name in entries.files}
-    except (AttributeError, ValueError, EOFError, OSError, BadZipFile) as error:
-        text = f"{path} is no .npz file and no recording (a folder): {error}"
-        raise ParameterError("--recorded", text) from None
+    arrays = read_npz(path)
+    named = {unquote(name): array for name, array in arrays.items()}
+    if len(named) != len(arrays):
+        raise FileError(f"{path} has two arrays of one name")
+    return named
 
 
 def name_ends(source: Any, inputs: Sequence[Array], outputs: Sequence[Array]) -> dict[str, Array]:

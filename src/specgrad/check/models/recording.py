@@ -10,8 +10,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import math
-import mmap
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,25 +21,17 @@ from typing import Any, Literal
 import numpy as np
 
 from specgrad.atomic_files import write_whole
-from specgrad.errors import ParameterError, need, quoted
+from specgrad.bounded_files import TYPES, file_digest, map_arrays, read_json
+from specgrad.errors import FileError, ParameterError, need, quoted
 from specgrad.interop.model import Model
 from specgrad.scalar import Array
 
 FORMAT, VERSION, INDEX = "specgrad-recording", 1, "index.json"
 MAX_SHARD_BYTES = 1 << 28
-MAX_HEADER_BYTES = 100_000_000  # that of safetensors
 Role = Literal["input", "output", "value", "quantised"]
 """What a tensor is: an input; an output of the run as it is; a value, of a run with every value exposed; a value of a
 run with nothing but quantised values exposed."""
 ROLES: tuple[Role, ...] = ("input", "output", "value", "quantised")
-TYPES = {
-    "BOOL": "bool",
-    "F16": "float16",
-    "F32": "float32",
-    "F64": "float64",
-    **{f"{sign}{bits}": f"{word}int{bits}" for sign, word in (("I", ""), ("U", "u")) for bits in (8, 16, 32, 64)},
-}
-"""safetensors' names of types -> NumPy's."""
 KEYS = {"format", "version", "model", "runtime", "writer", "inputs", "outputs", "runs", "tensors", "shards"}
 TENSOR_KEYS = {"run", "role", "name", "dtype", "format", "shape", "shard", "key"}
 
@@ -69,17 +59,10 @@ def model_digest(model: Model) -> dict[str, Any]:
     if not isinstance(source, str | Path):
         data = source if isinstance(source, bytes) else source.SerializeToString()
         return {"name": model.title, "sha256": hashlib.sha256(data).hexdigest(), "data": {}}
-    from specgrad.interop.onnx.file import external_files
+    from specgrad.interop.onnx.file import digests_beside
 
     path = Path(source)
-    beside = {name: file_digest(path.parent / name) for name in sorted(external_files(model.file))}
-    return {"name": path.name, "sha256": file_digest(path), "data": beside}
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, which is never in memory at once."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return {"name": path.name, "sha256": file_digest(path), "data": digests_beside(path)}
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -181,15 +164,15 @@ class RecordingWriter:
 def _is_ours(index: Path) -> bool:
     """Return whether a file is the index of a recording, of whatever version."""
     try:
-        data = json.loads(index.read_bytes())
-    except (ValueError, OSError, RecursionError):
+        data = read_json(index)
+    except (FileError, OSError):
         return False
     return isinstance(data, dict) and data.get("format") == FORMAT
 
 
 def _shard_names(index: Path) -> Iterator[str]:
     """Yield the names of shards that an index lists, such as we give them."""
-    shards = json.loads(index.read_bytes()).get("shards")
+    shards = read_json(index).get("shards")
     for name in shards if isinstance(shards, dict) else ():
         if name == f"{name[:16]}.safetensors" and set(name[:16]) <= set("0123456789abcdef"):
             yield name
@@ -316,16 +299,12 @@ def open_recording(folder: str | Path) -> ModelRecording:
     """
     folder = Path(folder)
     try:
-        data = (folder / INDEX).read_bytes()
-    except OSError:
+        index = read_json(folder / INDEX)
+    except FileNotFoundError:
         if any(folder.glob("**/*.npy")):
             text = "a folder of .npy files is not read; save one .npz file, or record with specgrad audit record"
             raise refuse(f"{folder}: {text}") from None
         raise refuse(f"{folder} is no recording: it has no {INDEX}") from None
-    try:
-        index = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise refuse(f"{folder / INDEX} is no JSON: {error}") from None
     if not isinstance(index, dict) or index.get("format") != FORMAT:
         raise refuse(f"{folder / INDEX} is not of format {FORMAT}")
     if index.get("version") != VERSION:
@@ -400,35 +379,14 @@ def _map_shard(path: Path, about: Mapping[str, Any], listed: Mapping[str, Mappin
     about    the shard's entry in the index
     listed   the index's entries of the tensors in it, by key
     """
-    try:
-        if (digest := file_digest(path)) != about["sha256"]:
-            raise refuse(f"{path} is not the shard that was recorded: its SHA-256 is {digest}, not {about['sha256']}")
-        with open(path, "rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(length, MAX_HEADER_BYTES)))
-            memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        header.pop("__metadata__", None)
-        if set(header) != set(listed):
-            raise refuse(f"{path} holds other tensors than its index lists")
-        return {key: _map_array(memory, 8 + length, header[key], listed[key], path) for key in header}
-    except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        if isinstance(error, ParameterError):
-            raise
-        raise refuse(f"{path} is no shard of a recording: {type(error).__name__}: {error}") from None
-
-
-def _map_array(memory: mmap.mmap, start: int, entry: Any, tensor: Mapping[str, Any], path: Path) -> Array:
-    """Return one array of a mapped file; ParameterError if the file's header says another type or shape than the index.
-
-    start   where the data begin
-    entry   what the header says of it; `tensor` what the index says
-    memory  the mapped file
-    """
-    dtype, shape, (low, high) = TYPES.get(entry["dtype"]), entry["shape"], entry["data_offsets"]
-    if dtype != tensor["dtype"] or shape != tensor["shape"]:
-        text = f"{tensor['name']} is {tensor['dtype']} {tensor['shape']} in the index and {dtype} {shape} in {path}"
-        raise refuse(text)
-    count = math.prod(shape)
-    if not 0 <= low <= high <= len(memory) - start or high - low != count * np.dtype(dtype).itemsize:
-        raise refuse(f"{tensor['name']} does not lie where {path} says")
-    return np.frombuffer(memory, np.dtype(dtype).newbyteorder("<"), count, start + low).reshape(shape)
+    if (digest := file_digest(path)) != about["sha256"]:
+        raise refuse(f"{path} is not the shard that was recorded: its SHA-256 is {digest}, not {about['sha256']}")
+    arrays = map_arrays(path)
+    if set(arrays) != set(listed):
+        raise refuse(f"{path} holds other tensors than its index lists")
+    for key, tensor in listed.items():
+        dtype, shape = arrays[key].dtype.name, list(arrays[key].shape)
+        if dtype != tensor["dtype"] or shape != tensor["shape"]:
+            text = f"{tensor['name']} is {tensor['dtype']} {tensor['shape']} in the index and {dtype} {shape} in {path}"
+            raise refuse(text)
+    return arrays

@@ -98,7 +98,7 @@ def observe(model: Model, runtime: Runtime, inputs: Sequence[Array], seconds: fl
     """Return what an ONNX file gives on a runtime: as it is, with every value exposed, with quantised values alone
     exposed.
 
-    One run may take `seconds`. ParameterError for another number of inputs.
+    One run may take `seconds`. ParameterError for another number of inputs, and for a file that was changed meanwhile.
     """
     file = model.proto
     model.check_count(inputs, "audit")
@@ -121,6 +121,8 @@ def observe(model: Model, runtime: Runtime, inputs: Sequence[Array], seconds: fl
         shown, values = expose([*computed, *states])
         whole = [n for n, p in graph.values.items() if graph.nodes[p].op.name == "quantize"]
         apart = expose(whole)[1] if whole else {}
+    if changed := model.changed_file:
+        raise ParameterError("audit", f"{changed} was changed while {model.title} was read and run", rule="P5")
     notes = (*model.notes, *graph.notes, *converted)
     if shown.outcome != "answers":
         notes += (f"with every layer exposed the runtime {shown.outcome}: {shown.reason}",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import warnings
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,8 +78,9 @@ class ObservedModule:
 
     given     the inputs, in the types that the module was given
     outputs   of the module as it is, in order
-    values    of the innermost modules that were called once and gave one tensor, by name, and of the outputs beside
-              them ("output 0"): of the run that showed them
+    values    of the innermost modules that were called once: the one tensor that each gave, by name, and the one that
+              it was given ("name input") where no other shows it; and of the outputs beside them ("output 0"): of the
+              run that showed them
     formats   name of a value -> its type, where that is a half
     notes     what else to know
     """
@@ -91,25 +93,55 @@ class ObservedModule:
 
 
 class _ExposingModule(torch.nn.Module):
-    """A module that returns its outputs and what each of its innermost modules gave, in lists by name."""
+    """A module that returns its outputs and what each of its innermost modules gave, in lists by name.
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    With `inputs`, what each was given too, unless it is what another gave or was given just before.
+    """
+
+    def __init__(self, module: torch.nn.Module, inputs: bool) -> None:
         super().__init__()
         self.module = module
         self.seen: dict[str, list[torch.Tensor]] = {}
+        self.last: deque[tuple[torch.Tensor, int]] = deque(maxlen=4)  # shown of late, and how often changed in place
         innermost = {name: m for name, m in module.named_modules() if name and not list(m.children())}
         self.hooks = [m.register_forward_hook(self._watch(name)) for name, m in innermost.items()]
+        if inputs:
+            enter = {m: self._watch_input(name) for name, m in innermost.items()}
+            self.hooks += [m.register_forward_pre_hook(hook, with_kwargs=True) for m, hook in enter.items()]
 
     def _watch(self, name: str) -> Any:
         def hook(_: Any, __: Any, output: Any) -> None:
-            given = [output.clone()] if isinstance(output, torch.Tensor) else [output]  # a later layer may overwrite it
-            self.seen[name] = self.seen.get(name, []) + given
+            self._show(name, output.clone() if isinstance(output, torch.Tensor) else output)  # it may be overwritten
+            self._remember(output)
 
         return hook
+
+    def _watch_input(self, name: str) -> Any:
+        def hook(module: torch.nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+            what = [*given, *named.values(), *vars(module).values()]  # it may read what it keeps
+            tensors = [t for t in what if isinstance(t, torch.Tensor)]
+            alone = tensors[0] if len(tensors) == 1 else None
+            if alone is None or any(alone is t and t._version == version for t, version in self.last):
+                self._show(f"{name} input", None)  # of a layer that is called twice, the other one is not its input
+            else:
+                self._show(f"{name} input", alone.clone())
+                self._remember(alone)
+
+        return hook
+
+    def _show(self, name: str, value: Any) -> None:
+        """Enter a value of this name; a name with several shows none."""
+        self.seen[name] = [*self.seen.get(name, []), value]
+
+    def _remember(self, value: Any) -> None:
+        """Keep what was shown as it is, to know it again; under inference_mode nothing says whether it changed."""
+        if isinstance(value, torch.Tensor) and not torch.compiler.is_compiling() and not value.is_inference():
+            self.last.append((value, value._version))
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         self.seen.clear()
         result = self.module(*inputs)
+        self.last.clear()
         return result, dict(self.seen)
 
 
@@ -118,7 +150,8 @@ def observe_module(model: Model, inputs: Sequence[Array], *, compiled: bool = Fa
 
     ParameterError if it does not run on these inputs, or returns something other than tensors.
 
-    compiled   run what torch.compile makes of it, and for the layers of the module that returns their values too
+    compiled   run what torch.compile makes of it, and for the layers of the module that returns their values too; what
+               layers are given is not shown: a compiled reader may hold more digits of it than are stored
     """
     module: torch.nn.Module = model.source
     half = half_type(module)
@@ -134,7 +167,7 @@ def observe_module(model: Model, inputs: Sequence[Array], *, compiled: bool = Fa
             raise ParameterError("audit", f"{text:.300}", rule="P5") from error
 
     outputs = leaves(run(module)) if compiled else None
-    exposing = _ExposingModule(module)
+    exposing = _ExposingModule(module, inputs=not compiled)
     try:
         result, seen = run(exposing)
     finally:
@@ -161,7 +194,7 @@ def observe_module(model: Model, inputs: Sequence[Array], *, compiled: bool = Fa
 
 def module_run(model: Model, observed: ObservedModule) -> ModelRun:
     """Return what was observed of a PyTorch module as a run of its graph: a layer's value is that of its one node that
-    is read elsewhere, and what stands behind the last layers is judged as an output.
+    is read elsewhere, its input the one node that it reads; what stands behind the last layers is judged as an output.
 
     ParameterError if it gave another number of outputs than its graph has.
     """
@@ -172,6 +205,8 @@ def module_run(model: Model, observed: ObservedModule) -> ModelRun:
     ends = _ends_of_groups(graph)
     shown = {p for name, p in ends.items() if name in observed.values} | set(graph.input_positions)
     ends |= {f"output {k}": p for k, p in enumerate(graph.output_positions) if p not in shown}
+    shown |= {p for name, p in ends.items() if name in observed.values}
+    ends |= {name: p for name, p in _starts_of_groups(graph).items() if p not in shown}
     values = {n: a for n, a in observed.values.items() if n in ends and graph.nodes[ends[n]].shape == a.shape}
     layers = dict(sorted(((n, ends[n]) for n in values), key=lambda item: item[1]))
     known = {p: values[n] for n, p in layers.items()} | dict(zip(graph.input_positions, observed.given, strict=True))
@@ -190,6 +225,18 @@ def _ends_of_groups(graph: Graph) -> dict[str, int]:
     for p in sorted(read | set(graph.output_positions)):
         ends.setdefault(graph.nodes[p].group, []).append(p)
     return {group: positions[0] for group, positions in ends.items() if len(positions) == 1}
+
+
+def _starts_of_groups(graph: Graph) -> dict[str, int]:
+    """Return the node of numbers that each group reads of others, as "name input"; groups that read several have
+    none.
+    """
+    reads: dict[str, set[int]] = {}
+    for node in graph.nodes:
+        others = {a for a in node.operands() if graph.nodes[a].group != node.group}
+        reads.setdefault(node.group, set()).update(a for a in others if graph.nodes[a].op is not CONSTANT)
+    starts = {f"{group} input": min(positions) for group, positions in reads.items() if len(positions) == 1}
+    return {name: p for name, p in starts.items() if graph.nodes[p].kind == "real"}
 
 
 def module_digest(model: Model) -> dict[str, Any]:

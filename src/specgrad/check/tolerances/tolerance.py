@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from specgrad import html_page
 from specgrad.deadline import check_time
 from specgrad.errors import need
 from specgrad.graph.graph import Graph
@@ -149,6 +150,16 @@ class Tolerance:
 
     def __str__(self) -> str:
         return "\n".join(self.sentences())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return what is proven, and the largest tolerance of every output, as HTML for notebooks."""
+        rows = [
+            (name, "x".join(map(str, d.shape)), form, upward(float(d.max(initial=0.0))))
+            for name, form, d in zip(self.names, self.formats, self.tolerances, strict=True)
+        ]
+        return html_page.fragment(self.verdict, self.sentences(), ("output", "shape", "format", "tolerance"), rows)
 
     def sentences(self) -> list[str]:
         """Return what is proven in words, and the line to paste into a test."""

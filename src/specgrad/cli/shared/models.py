@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
-from zipfile import BadZipFile
 
-import numpy as np
 import typer
 
+from specgrad.bounded_files import read_npy, read_npz
 from specgrad.errors import ParameterError, SpecgradError
 from specgrad.graph.graph import Graph
 from specgrad.interop.model import ANY_SIZE, Model
@@ -128,7 +127,7 @@ def shapes_of(model: Model, files: Sequence[Path], texts: Sequence[str]) -> dict
     if [file.suffix for file in files] == [".npz"]:
         arrays, files = _named_arrays(files[0], model), [files[0]] * len(model.inputs)
     elif len(files) in (0, len(model.inputs)):
-        arrays = [read_array(file) for file in files]
+        arrays = [read_npy(file) for file in files]
     else:
         raise ParameterError("--input", f"the model takes {len(model.inputs)} inputs; got {len(files)} files")
     for name, file, array in zip(model.names, files, arrays, strict=False):
@@ -144,7 +143,7 @@ def only_shape(model: Model, x: Path | None, texts: Sequence[str]) -> Shape | No
     asked = requested_shapes(texts, model.names)
     dims = model.inputs[0].dims if model.inputs else ()
     if not asked and x is not None and len(model.inputs) == 1 and (dims is None or None in dims):
-        shape = read_array(x).shape
+        shape = read_npy(x).shape
         if dims is None or len(shape) == len(dims):
             return shape
     model.closed_shapes(asked)  # says which size is missing
@@ -205,7 +204,7 @@ def _read_file(model: Model, k: int, path: Path, asked: dict[str, Shape], how: s
     from specgrad.check.models.input_files import IMAGES, SOUNDS, read_media
 
     if path.suffix.lower() not in (*IMAGES, *SOUNDS):
-        return read_array(path), ""
+        return read_npy(path), ""
     if k >= len(model.inputs):
         model.check_count([path] * (k + 1), "--input")
     wanted = model.inputs[k]
@@ -222,35 +221,12 @@ def _module_shapes(model: Model, files: Sequence[Path], texts: Sequence[str]) ->
     return requested_shapes(texts, model.names[: max(len(texts), len(files))])
 
 
-def read_array(path: Path) -> Array:
-    """The array of an .npy file. It is mapped, so a header that claims more cells than there are is refused at once."""
-    if not path.is_file():
-        raise ParameterError("--input", f"no file {path}")
-    try:
-        return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (ValueError, EOFError, OSError, BadZipFile) as error:
-        raise ParameterError("--input", f"{path} is no .npy file: {error}") from None
-
-
 def read_samples(path: Path, array: str | None) -> Array | dict[str, Array]:
-    """Return the samples of an .npy file, or those of an .npz file by name.
+    """Return the samples of an .npy file, or those of an .npz file by name: the one called `array`, or all.
 
-    ParameterError if there is no such file or array.
+    FileError if it is no such file, or has no such array.
     """
-    if path.suffix == ".npy":
-        return read_array(path)
-    if not path.is_file():
-        raise ParameterError("data", f"no file {path}")
-    try:
-        with np.load(path, allow_pickle=False) as entries:
-            names = entries.files if array is None else [array]
-            arrays = {name: entries[name] for name in names if name in entries.files}
-            known = ", ".join(entries.files)
-    except (AttributeError, TypeError, ValueError, EOFError, OSError, BadZipFile) as error:
-        raise ParameterError("data", f"{path} is no .npz file: {error}") from None
-    if array is not None and not arrays:
-        raise ParameterError("data", f"{path} has no array {array!r}; it has {known}")
-    return arrays
+    return read_npy(path) if path.suffix == ".npy" else read_npz(path, None if array is None else [array])
 
 
 def as_graph(model: Model, files: Sequence[Path], texts: Sequence[str] = ()) -> Graph:
@@ -309,20 +285,9 @@ def _named_arrays(path: Path, model: Model) -> list[Array]:
 
     Those of inputs that --fix has fixed are left out.
     """
-    arrays = {name: a for name, a in _archive(path).items() if name not in model.fixed}
+    arrays = {name: a for name, a in read_npz(path).items() if name not in model.fixed}
     names = model.names
     if set(arrays) != set(names):
         text = f"{path} must hold arrays {', '.join(names)}; it holds {', '.join(arrays) or 'none'}"
         raise ParameterError("--input", text)
     return [arrays[name] for name in names]
-
-
-def _archive(path: Path) -> dict[str, Array]:
-    """Return the arrays of an .npz file by name; ParameterError if it is none."""
-    if not path.is_file():
-        raise ParameterError("--input", f"no file {path}")
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            return {name: np.array(data[name]) for name in data.files}
-    except (ValueError, EOFError, OSError, BadZipFile) as error:
-        raise ParameterError("--input", f"{path} is no .npz file: {error}") from None

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from specgrad.bounded_files import read_npy
 from specgrad.scalar import Array, float_above, float_below
-
-from .models import read_array
 
 if TYPE_CHECKING:
     from specgrad.rounding import Arithmetic
@@ -73,8 +72,8 @@ def statement_of(file: Path | None, x: Sequence[Path], label: int | None, eps: s
 
 
 def _read_finite(path: Path) -> Array:
-    """Read an .npy file of finite floats; BadParameter for integers, NaN, infinities; ParameterError: no file."""
-    array = read_array(path)
+    """Read an .npy file of finite floats; BadParameter for integers, NaN, infinities; FileError: no .npy file."""
+    array = read_npy(path)
     if array.dtype.kind != "f" or not np.isfinite(array).all():
         raise typer.BadParameter(f"{path} must hold finite floats; got dtype {array.dtype}")
     return array

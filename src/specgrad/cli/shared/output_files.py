@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,8 @@ import numpy as np
 import typer
 
 from specgrad.atomic_files import Ours, refuse_foreign, refuse_misplaced, write_whole
-from specgrad.errors import printable
+from specgrad.bounded_files import parse_json
+from specgrad.errors import FileError, printable
 
 from .exit_codes import print_quietly
 
@@ -34,8 +34,8 @@ def is_certificate(data: bytes) -> bool:
     from specgrad.proof.files.certificate import FORMAT
 
     try:
-        content = json.loads(data)
-    except ValueError:
+        content = parse_json(data, "it")
+    except FileError:
         return False
     return isinstance(content, dict) and content.get("format") == FORMAT
 

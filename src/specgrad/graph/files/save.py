@@ -12,8 +12,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -22,7 +21,17 @@ from typing import Any
 import numpy as np
 
 from specgrad.atomic_files import partner, write_pair, write_whole
-from specgrad.errors import SpecgradError, UnsupportedError, need, quoted
+from specgrad.bounded_files import (
+    MAX_HEADER_BYTES,
+    MAX_TEXT_BYTES,
+    as_file_error,
+    opened,
+    parse_json,
+    read_arrays,
+    read_bytes,
+    safetensors_header,
+)
+from specgrad.errors import FileError, UnsupportedError, need
 from specgrad.op import REGISTRY, Op
 from specgrad.scalar import Array, Number, exact
 from specgrad.window import Adaptive, OpenWindow, Strided, SymbolicSize, Window, symbols_in
@@ -43,15 +52,6 @@ MAX_CELLS = 1 << 40
 BYTE_BUDGET = 1 << 31
 MAX_EXPONENT = 1 << 10  # an exact power has as many times the digits
 FRACTION = re.compile("-?[0-9]{1,4000}(/[1-9][0-9]{0,3999})?")
-
-
-class FileError(SpecgradError, ValueError):
-    """Raised by `operator` for a file that is not what it should be, as `text` says; what it quotes of the file is one
-    short line.
-    """
-
-    def __init__(self, text: str, operator: str = "load") -> None:
-        super().__init__(operator, quoted(text))
 
 
 # --- parameters of operators ------------------------------------------------------------------------------------
@@ -475,7 +475,6 @@ def _constant(row: dict[str, Any], arrays: dict[str, Array]) -> Array:
 # --- files ------------------------------------------------------------------------------------------------------
 
 OURS = {"specgrad": "arrays"}  # stands in the header of a graph's arrays
-MAX_HEADER_BYTES = 100_000_000  # that of safetensors
 
 
 def digest(arrays: dict[str, Array]) -> str:
@@ -494,17 +493,18 @@ def _metadata(path: Path) -> dict[str, Any]:
     Only the header is read. OSError if there is no file.
     """
     try:
-        with open(path, "rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            metadata = json.loads(file.read(min(length, MAX_HEADER_BYTES))).get("__metadata__", {})
-        return metadata if isinstance(metadata, dict) else {"foreign": "yes"}
-    except (ValueError, struct.error, AttributeError, RecursionError):
+        with opened(path) as (file, size):
+            head = file.read(8)
+            head += file.read(min(int.from_bytes(head, "little"), MAX_HEADER_BYTES))
+        metadata = safetensors_header(head, size, path).get("__metadata__", {})
+    except FileError:
         return {"foreign": "yes"}
+    return metadata if isinstance(metadata, dict) else {"foreign": "yes"}
 
 
 def _is_graph(path: Path) -> bool:
     """Return whether a file begins as `save` begins it."""
-    with open(path, "rb") as file:
+    with opened(path) as (file, _):
         return FORMAT.encode() in file.read(80)
 
 
@@ -557,39 +557,6 @@ def save(graph: Graph, path: str | Path, *, force: bool = False) -> None:
         write_whole(path, text)
 
 
-@contextmanager
-def _as_file_error(path: Path, what: str) -> Iterator[None]:
-    """Turn any exception about the bytes of a file, which should be `what`, into a FileError; OSError and ImportError
-    pass.
-    """
-    try:
-        yield
-    except (FileError, OSError, ImportError):
-        raise
-    except SpecgradError as error:
-        raise FileError(str(error)) from error
-    except (Exception, MemoryError) as error:
-        raise FileError(f"{path.name} is not {what}: {type(error).__name__}: {str(error)[:200]}") from error
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the JSON object of these pairs; raise FileError for a repeated key."""
-    entries = dict(pairs)
-    if len(entries) != len(pairs):
-        raise FileError(f"a key stands twice in one object; got {str([key for key, _ in pairs])[:80]}")
-    return entries
-
-
-def _no_constant(text: str) -> Any:
-    """Raise FileError for `text`, NaN or Infinity, which is no JSON number."""
-    raise FileError(f"{text} is no JSON number")
-
-
-def _strict_json(text: str | bytes) -> Any:
-    """Return the data that a JSON text states; raise FileError for repeated keys, NaN and Infinity."""
-    return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
-
-
 def load(path: str | Path, *, byte_budget: int = BYTE_BUDGET) -> Graph:
     """Return the graph that `save` wrote to `path` and to the .safetensors file beside it.
 
@@ -598,9 +565,9 @@ def load(path: str | Path, *, byte_budget: int = BYTE_BUDGET) -> Graph:
     byte_budget   no single value, at 8 bytes a cell, and no padded input of a window may need more
     """
     path = Path(path)
-    with _as_file_error(path, "a specgrad graph"):
-        raw = path.read_bytes()
-        data = _strict_json(raw)
+    with as_file_error(path.name, "a specgrad graph"):
+        raw = bytes(read_bytes(path, MAX_TEXT_BYTES))
+        data = parse_json(raw, path.name)
         if not isinstance(data, dict):
             raise FileError(f"{path.name} is not a specgrad graph: it holds a {type(data).__name__}")
         version = data.get("version")
@@ -629,15 +596,10 @@ def _check_budget(node: Node, byte_budget: int) -> None:
 def _arrays(path: Path, rows: Any) -> dict[str, Array]:
     """Return the arrays of a safetensors file by name; {} if the graph, whose nodes are the JSON data `rows`, needs
     none.
-
-    MissingPackageError without safetensors.
     """
     if not path.exists() or not any(row["op"] == "constant" and "exact" not in row for row in rows):
         return {}
-    need("safetensors", "arrays in files need")
-    from safetensors.numpy import load_file
-
-    return load_file(path)
+    return read_arrays(path)[0]
 
 
 def save_params(params: Tree, path: str | Path, *, force: bool = False) -> None:
@@ -665,15 +627,12 @@ def load_params(path: str | Path) -> Tree:
 
     FileError for a file that it did not write.
     """
-    need("safetensors", "arrays in files need")
-    from safetensors import safe_open
-
     path = Path(path)
-    with _as_file_error(path, "a file of parameters"), safe_open(path, framework="np") as file:
-        structure = (file.metadata() or {}).get("structure")
-        if structure is None:
+    with as_file_error(path.name, "a file of parameters"):
+        arrays, texts = read_arrays(path)
+        if "structure" not in texts:
             raise FileError(f"{path.name} has no structure; it was not written by save_params")
-        tree = _decode_tree(_strict_json(structure))
-        if sorted(map(str, leaves(tree))) != sorted(file.keys()) or not all(type(i) is int for i in leaves(tree)):
+        tree = _decode_tree(parse_json(texts["structure"], path.name))
+        if sorted(map(str, leaves(tree))) != sorted(arrays) or not all(type(i) is int for i in leaves(tree)):
             raise FileError(f"{path.name} must name each of its arrays once in its structure")
-        return transform(lambda _, i: file.get_tensor(str(i)), tree)
+        return transform(lambda _, i: arrays[str(i)], tree)

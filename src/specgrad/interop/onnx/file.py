@@ -23,7 +23,8 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
-from ...errors import SpecgradError
+from ...bounded_files import file_digest, read_bytes
+from ...errors import FileError, SpecgradError
 from ...scalar import Array
 from ...window import Shape
 
@@ -115,23 +116,12 @@ def read_model(source: Any, byte_budget: int) -> tuple[onnx.ModelProto, Path | N
 
 def _read_file(path: Path, byte_budget: int) -> bytes:
     """Return the bytes of a regular file of at most `byte_budget` bytes; ModelError otherwise."""
-    if "\0" in str(path):  # of which Python says a ValueError
-        raise ModelError(f"no file is called {shown(str(path))}")
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise ModelError(f"{shown(str(path))} is not a regular file")
-            if status.st_size > byte_budget:
-                raise ModelError(f"the file has {status.st_size} bytes; byte_budget={byte_budget} allows less")
-            return file.read()
+        return bytes(read_bytes(path, byte_budget))
+    except FileError as error:
+        raise ModelError(str(error)) from error
     except OSError as error:
         raise ModelError(f"cannot read {shown(str(path))}: {error.strerror}") from error
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a file with these flags of os.open without waiting, even if it is a named pipe."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a named pipe must not make us wait
 
 
 def parse(data: bytes) -> onnx.ModelProto:
@@ -358,6 +348,7 @@ def with_external_data(
             budget.spend(what, size)
             with _external_part(proto, what, folder, size) as file:  # its place is checked, wherever it stays
                 if largest is not None and size > largest:
+                    _say_length(proto, size)
                     continue
                 proto.raw_data = file.read(size)
             proto.ClearField("data_location")
@@ -365,10 +356,60 @@ def with_external_data(
     return whole
 
 
+def _say_length(proto: TensorProto, size: int) -> None:
+    """Write the length of external data, `size`, where a file leaves it out: OpenVINO reads none then."""
+    if all(entry.key != "length" for entry in proto.external_data):
+        proto.external_data.add(key="length", value=str(size))
+
+
 def external_files(model: onnx.ModelProto) -> set[str]:
     """Return the names of the files that hold data of the model's tensors, as the model gives them."""
     external = (t for t in _tensors(model.graph) if t.data_location == TensorProto.EXTERNAL)
     return {entry.value for t in external for entry in t.external_data if entry.key == "location"}
+
+
+def file_states(source: Any, model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """Return place, size and times of a model's file and of those that hold data of its tensors, by name.
+
+    () of one that is missing; nothing of a `source` that is no path.
+    """
+    if not isinstance(source, str | os.PathLike):
+        return {}
+    path = Path(source)
+    return {name: _file_state(path.parent / name) for name in (path.name, *sorted(external_files(model)))}
+
+
+def _file_state(path: Path) -> tuple[int, ...]:
+    """Return what changes with a file's bytes; () if it is missing."""
+    try:
+        s = os.stat(path)
+    except (OSError, ValueError):
+        return ()
+    return s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
+
+
+def names_beside(path: Path) -> list[str]:
+    """Return the names of the files that hold data of a model's tensors; none if the model cannot be read."""
+    try:
+        return sorted(external_files(read_model(path, BYTE_BUDGET)[0]))
+    except ModelError:
+        return []
+
+
+def digests_beside(path: Path) -> dict[str, str]:
+    """Return the SHA-256 of the files that hold data of a model's tensors, by name; none if the model cannot be read.
+
+    Of a file that is missing, or outside the model's folder, it says that alone.
+    """
+    return {name: _digest_beside(path.parent, name) for name in names_beside(path)}
+
+
+def _digest_beside(folder: Path, name: str) -> str:
+    """Return the SHA-256 of the file `name` of a model's folder, or what keeps it from being read."""
+    try:
+        return file_digest(_safe_path("a tensor", folder, name))
+    except (ModelError, FileError, OSError) as error:
+        return f"is not read: {type(error).__name__}"
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:

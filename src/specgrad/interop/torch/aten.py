@@ -513,6 +513,7 @@ TABLE: dict[str, Converter] = {
     "min.other": lambda self, other: elementwise.minimum(self, other),
     "masked_fill.Scalar": _masked_fill,
     "masked_fill.Tensor": _masked_fill,
+    "where.Scalar": lambda condition, self, other: select(condition, self, other),
     "where.ScalarSelf": lambda condition, self, other: select(condition, self, other),
     "where.ScalarOther": lambda condition, self, other: select(condition, self, other),
     "where.self": lambda condition, self, other: select(condition, self, other),

@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from specgrad.bounded_files import file_digest, read_bytes
 from specgrad.check.models.recorded import Recorded
-from specgrad.check.models.recording import file_digest
 from specgrad.deadline import check_time
 from specgrad.errors import TimeLimitError, need
 from specgrad.interop.model import Model
@@ -71,7 +71,7 @@ def _model_bytes(model: Model) -> bytes:
     """Return the bytes of the file that a model was given as."""
     source = model.source
     if isinstance(source, str | Path):
-        return Path(source).read_bytes()
+        return bytes(read_bytes(source))
     return source if isinstance(source, bytes) else bytes(source.SerializeToString())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from ...errors import ParameterError, SpecgradError
+from ...bounded_files import parse_json, read_bytes, read_json
+from ...errors import FileError, SpecgradError
 from ...interop.onnx.file import BYTE_BUDGET, DTYPES, ByteBudget, tensor, type_name
 
 FORMAT = "specgrad/digests/1"
 SUFFIX = ".digests.json"
-MAX_SIDE_FILE_BYTES = 1 << 26  # bytes of a side file
 
 
 def side_of(path: Path) -> Path:
@@ -64,17 +63,10 @@ def digests_of(model: onnx.ModelProto, folder: Path | None, data: bytes) -> dict
 
 
 def read_digests(path: Path) -> dict[str, Any]:
-    """Return the content of the side file at `path`; ParameterError if it cannot be read, is too large, or is none."""
-    try:
-        if path.stat().st_size > MAX_SIDE_FILE_BYTES:
-            raise ParameterError("digests", f"{path} has more than {MAX_SIDE_FILE_BYTES} bytes")
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ParameterError("digests", f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        content = None
+    """Return the content of the side file at `path`; FileError if it is none."""
+    content = read_json(path)
     if not is_digests(content):
-        raise ParameterError("digests", f"{path} is no side file of digests ({FORMAT})")
+        raise FileError(f"{path} is no side file of digests ({FORMAT})")
     return dict(content)
 
 
@@ -90,8 +82,8 @@ def is_digests(content: Any) -> bool:
 def is_side_file(data: bytes) -> bool:
     """Return whether a file with the bytes `data` is a side file."""
     try:
-        return is_digests(json.loads(data))
-    except (ValueError, RecursionError):
+        return is_digests(parse_json(data, "it"))
+    except FileError:
         return False
 
 
@@ -103,7 +95,7 @@ def differences(
     `expected` is the side file's content, `folder` holds external tensors, `path` is the file (None: the model is
     serialised).
     """
-    data = path.read_bytes() if path is not None else model.SerializeToString()
+    data = bytes(read_bytes(path)) if path is not None else model.SerializeToString()
     if hashlib.sha256(data).hexdigest() != expected["file"]:
         yield "", "the SHA-256 of the file is not the one of the side file"
     budget, present = ByteBudget(BYTE_BUDGET), set()

@@ -14,7 +14,7 @@ from onnx import TensorProto
 from ....errors import ShapeError, UnsupportedError
 from ....graph.builder import Var
 from ....op import Value, apply
-from ....ops.elementwise import equal, maximum, mul, select
+from ....ops.elementwise import equal, maximum, minimum, select
 from ....ops.gather import gather, scatter
 from ....ops.integer_rounding import trunc
 from ....ops.layout import axis_of, concat, fill, permute, reshape
@@ -275,7 +275,7 @@ def _off_and_on(c: OnnxNode) -> tuple[Any, Any]:
 
 
 def _register_logic(name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]) -> None:
-    """Register the converter of the logical operator `name`; true is the number 1.
+    """Register the converter of the logical operator `name`; true is the number 1, and nothing is rounded.
 
     `fn` converts variables, `fold` computes arrays that are known. `versions` are those of the operator's schema.
     """
@@ -293,7 +293,7 @@ def _register_logic(name: str, versions: tuple[int, ...], fn: Callable[..., Valu
 
 
 _register_logic("Not", (1,), lambda x: equal(x, 0), np.logical_not)
-_register_logic("And", (7,), mul, np.logical_and)
+_register_logic("And", (7,), minimum, np.logical_and)
 _register_logic("Or", (7,), maximum, np.logical_or)
 _register_logic("Xor", (7,), lambda x, y: equal(equal(x, y), 0), np.logical_xor)
 

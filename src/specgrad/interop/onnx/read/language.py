@@ -193,7 +193,7 @@ REQUIRED = (
     ("v_quant_type", "NONE"),
 )
 CACHED = "seqlens_k and total_sequence_length are known, and count past and new keys: no padding, no longer buffers"
-CACHED += "; local_window_size counts the query's own key, as in ONNX Runtime from 1.23 on"
+CACHED += "; local_window_size counts the query's own key, as in ONNX Runtime from 1.24 on"
 
 
 @contributed("GroupQueryAttention", 7, 16, note=CACHED, outputs=4)
