@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tomllib
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FORGE = PROJECT["urls"]["Source"]
+
+if shutil.which("specgrad") is None:  # tutorials run it; a page would show "command not found"
+    raise RuntimeError("the command specgrad is not on PATH: activate the environment that it is installed in")
 
 project = "specgrad"
 author = copyright = "The specgrad maintainers"

@@ -6,6 +6,8 @@ tests.
 
 from __future__ import annotations
 
+from typing import Any
+
 from xdist.scheduler import LoadScopeScheduling
 
 
@@ -20,3 +22,14 @@ class RoomScheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
+
+    def remove_node(self, node: Any) -> str | None:
+        """Return the test that a lost worker was at, if any. It has failed: xdist 3.8 would run it on the next worker,
+        where it crashes or hangs again, four times per worker, each for the whole time limit.
+        """
+        units = self.assigned_work[node].values()
+        unit, crashed = next(((unit, test) for unit in units for test, done in unit.items() if not done), ({}, None))
+        if crashed is not None:
+            unit[crashed] = True
+        super().remove_node(node)
+        return crashed

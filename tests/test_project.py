@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,27 +45,50 @@ class Worker:
     def shutdown(self) -> None: ...
 
 
-def test_a_worker_takes_a_whole_room() -> None:
-    """By xdist's own scheduler, which asks its hook for ours."""
+NAMES = [f"tests/{room}/test_{k}.py::test[{i}]" for room in "abc" for k in range(3) for i in range(4)]
+NAMES += [f"src/specgrad/{room}/x.py::x{i}" for room in "de" for i in range(3)]
+
+
+def scheduled(count: int) -> tuple[Any, list[Worker]]:
+    """xdist's own scheduler, which asks its hook for ours, and the workers that it has given tests to."""
     newhooks, rooms = pytest.importorskip("xdist.newhooks"), pytest.importorskip("rooms")
     assert newhooks.pytest_xdist_make_scheduler
-    names = [f"tests/{room}/test_{k}.py::test[{i}]" for room in "abc" for k in range(3) for i in range(4)]
-    names += [f"src/specgrad/{room}/x.py::x{i}" for room in "de" for i in range(3)]
-    config = SimpleNamespace(getvalue=lambda _: ["2*popen"], option=SimpleNamespace(loadscopereorder=True))
+    config = SimpleNamespace(getvalue=lambda _: [f"{count}*popen"], option=SimpleNamespace(loadscopereorder=True))
     scheduler = rooms.RoomScheduling(config, SimpleNamespace(loadscopesched=lambda *_: None))
-    workers = [Worker(0), Worker(1)]
+    workers = [Worker(k) for k in range(count)]
     for worker in workers:
         scheduler.add_node(worker)
-        scheduler.add_node_collection(worker, names)
+        scheduler.add_node_collection(worker, NAMES)
     scheduler.schedule()
+    return scheduler, workers
+
+
+def finish(scheduler: Any, workers: list[Worker]) -> None:
     while left := [w for w in workers if w.done < len(w.sent)]:
         for worker in left:
             scheduler.mark_test_complete(worker, worker.sent[worker.done])
             worker.done += 1
-    assert sorted(workers[0].sent + workers[1].sent) == list(range(len(names)))
-    groups = [{rooms.group_of(names[i]) for i in worker.sent} for worker in workers]
+
+
+def test_a_worker_takes_a_whole_room() -> None:
+    scheduler, workers = scheduled(2)
+    finish(scheduler, workers)
+    assert sorted(workers[0].sent + workers[1].sent) == list(range(len(NAMES)))
+    group_of = pytest.importorskip("rooms").group_of
+    groups = [{group_of(NAMES[i]) for i in worker.sent} for worker in workers]
     assert min(map(len, groups)) > 0
     assert not groups[0] & groups[1]
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_test_that_ends_its_worker_is_run_once(before: int) -> None:
+    """xdist alone would have it end worker after worker; a test that hangs costs its time limit each time."""
+    scheduler, (lost, other) = scheduled(2)
+    for i in lost.sent[:before]:
+        scheduler.mark_test_complete(lost, i)
+    assert scheduler.remove_node(lost) == NAMES[lost.sent[before]]
+    finish(scheduler, [other])
+    assert sorted(lost.sent[: before + 1] + other.sent) == list(range(len(NAMES)))
 
 
 def test_import_needs_numpy_alone() -> None:
@@ -91,12 +115,14 @@ def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = doctest.IGNORE_EXCEPTION_DETAIL
     found = doctest.testfile(str(ROOT / "README.md"), module_relative=False, optionflags=flags)
     assert found.attempted > 15
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
     assert found.failed == 0
 
 
 @pytest.mark.parametrize(
     ("name", "least"),
     [
+        ("guide/library.md", 55),
         ("guide/checking.md", 11),
         ("guide/recording.md", 12),
         ("guide/evidence.md", 12),

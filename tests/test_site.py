@@ -76,3 +76,10 @@ def test_what_leads_elsewhere_is_listed(tmp_path: Path) -> None:
     whole = site(tmp_path, index=f'<a href="{FORGE}/blob/main/README.md"><a href="https://example.org/x#y">')
     assert list(MADE["faults"](whole)) == []
     assert MADE["elsewhere"](whole) == ["https://example.org/x", f"{FORGE}/blob/main/README.md"]
+
+
+def test_without_the_command_nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tutorials would print "command not found", and the site would be published so."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(RuntimeError, match="not on PATH"):
+        runpy.run_path(str(ROOT / "docs" / "conf.py"))

@@ -83,8 +83,9 @@ def test_doc_has_a_row_for_every_declaration() -> None:
 
 def test_doc_runs() -> None:
     """The block prints what the page says."""
-    found = doctest.testfile(str(ROOT / "docs" / "guide" / "torchlean.md"), module_relative=False)
-    assert (found.attempted, found.failed) == (8, 0)
+    page = str(ROOT / "docs" / "guide" / "torchlean.md")
+    found = doctest.testfile(page, module_relative=False, optionflags=doctest.IGNORE_EXCEPTION_DETAIL)
+    assert (found.attempted, found.failed) == (15, 0)
 
 
 def test_doc_names_calls_that_exist() -> None:

@@ -92,7 +92,7 @@ def forged(seed: int) -> bool:
 
 HUNTS: dict[str, tuple[tuple[str, str, str], Callable[[int], Any]]] = {
     "cells of the proven checker": (
-        ("specgrad.proof.extracted.scalar_network", "_maximum", "write_outputs"),
+        ("specgrad.proof.extracted.scalar_network", "_number_windows", "write_outputs"),
         lambda seed: test_proven_windows.differences(leaves.windowed(seed), seed),
     ),
     "ranges of leaves": (
