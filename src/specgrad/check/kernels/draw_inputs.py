@@ -58,7 +58,6 @@ KINDS: dict[str, Draw] = {
     "-inf": DATA["-inf"],
     "infinities": _with_infinities,
 }
-INFINITE = ("-inf", "infinities")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from specgrad.scalar import Array
 from specgrad.window import Guard, OpenWindow, Shape, SymbolicSize, size_at, symbols_in, window_at, without_guards
 
 from .node import CONSTANT, INPUT, Node, NumberArg, Program
-from .tree import Tree, at_path, leaves, match, paths, transform, walk
+from .tree import Tree, at_path, match, paths, transform, walk
 
 Step = tuple[str, Any, tuple[tuple[str, Any], ...]]  # a derivative by name, its wrt, its options
 DERIVATIVES: dict[str, Callable[..., Any]] = {}
@@ -276,8 +276,3 @@ def checked_sizes(opened: SymbolicProgram, sizes: Mapping[str, Any]) -> dict[str
         if isinstance(n, bool) or not isinstance(n, int | SymbolicSize) or n < 0:
             raise ShapeError("graph", f"size {name} must be a whole number; got {n!r}")
     return defaults | dict(sizes)
-
-
-def has_open_sizes(program: Program) -> bool:
-    """Return whether some input has a symbolic size."""
-    return any(isinstance(n, SymbolicSize) for p in leaves(program.inputs) for n in program.nodes[p].shape)

@@ -98,7 +98,7 @@ def total(x: Array) -> Any:
 
 # --- fixed point ------------------------------------------------------------------------------------------------------
 
-COEFFICIENT_BITS, COLUMN_BITS, RANGE_BITS = 26, 34, 36  # bits: see above
+COEFFICIENT_BITS, COLUMN_BITS = 26, 34  # bits: see above
 MAX_BOUND_BITS = 60  # bits of a bound
 POWERS = 1 << np.arange(63, dtype=np.int64)
 

@@ -30,8 +30,6 @@ WINDOWED = ("conv", "conv_transpose")  # their specifications take any leading a
 MATRIX, WINDOWED_MATRIX = 1 << 22, 1 << 16  # cells of a matrix that is kept
 SPARSE = 16  # of so many cells of a matrix at most one is not 0: then the others are left out
 
-Back = Callable[[Array], Sequence[Array]]  # (rows, cells of y) -> per varying argument (rows, its cells)
-
 
 class Affine:
     """One linear node with its constant arguments at their values; `back` maps rows of y to rows of the varying

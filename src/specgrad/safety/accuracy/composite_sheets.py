@@ -15,7 +15,7 @@ from .families import LAYERS
 from .sheet import Quantity, Sheet
 
 A, B, C, D, K, M, P, R, S, V, W, X, Y = names("A B C D K M P R S V W X Y")
-E_A, E_B, E_C, E_D, E_M, E_S, E_V, E_X = names("E_A E_B E_C E_D E_M E_S E_V E_X")
+E_A, E_B, E_C, E_D, E_S, E_V, E_X = names("E_A E_B E_C E_D E_S E_V E_X")
 F, Mean, E_Mean, alpha, beta, e, eps, k, t, u = names("F Mean E_Mean alpha beta e eps k t u")
 mean, total, rows, largest_of, sqrt, exp = names("mean total rows top sqrt exp")
 

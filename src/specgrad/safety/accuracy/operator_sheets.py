@@ -13,7 +13,7 @@ from .expression import Expr, growth, lost, maximum, names, where_negative
 from .families import CHOICES, COPIES, FUNCTIONS, INTEGERS, QUANTISED, QUOTIENTS, SUMS
 from .sheet import Quantity, Sheet
 
-A, B, C, Q, S, W, X, Y, Z = names("A B C Q S W X Y Z")
+A, B, C, Q, S, W, X, Y = names("A B C Q S W X Y")
 E_A, E_B, E_C, E_S, E_W, E_X = names("E_A E_B E_C E_S E_W E_X")
 F, LOW, HIGH, K, M, N, e, u, t, propagated = names("F LOW HIGH K M n e u t propagated")
 ZERO = Expr("number", (0,))

@@ -15,7 +15,6 @@ from .sample_values import Type, extreme_values, numbers, pairs
 NAN, INF = float("nan"), float("inf")
 INTEGERS = "integers: the importer reads none here, since they wrap"
 STRETCHED = "texts of the profile demand equal shapes (Mul, Div, Where) or allow broadcasting (Add, Max)"
-Make = Callable[[Array, Array], VectorCase]
 Rows = Callable[[Type], tuple[Array, Array]]
 
 

@@ -14,8 +14,6 @@ from .kind import Kind, Progress
 from .kinds import job
 from .spec import Spec
 
-SHARDS = 3
-
 
 @dataclass(frozen=True)
 class Estimate:
