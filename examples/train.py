@@ -44,7 +44,7 @@ class Data(NamedTuple):
     test_labels: np.ndarray
 
     def batch(self, step: int, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """The batch of a step. Every epoch is shuffled anew, by its number, and drops what does not fill a batch."""
+        """The batch of a step. Every epoch is shuffled again, by its number, and drops what does not fill a batch."""
         epoch, k = divmod(step, len(self.x) // size)
         chosen = np.random.default_rng((seed, epoch)).permutation(len(self.x))[k * size : (k + 1) * size]
         return self.x[chosen], self.labels[chosen]

@@ -45,7 +45,7 @@ def table(said: dict[str, Any], file: str) -> str:
     lines = [f"### {said['verdict']}: {cell(file)}", ""]
     layers = [x for x in said.get("layers", ()) if x["verdict"] != "exact"]
     if layers:
-        lines += ["| layer | operator | verdict | used of allowed |", "|---|---|---|---|"]
+        lines += ["| layer | operator | verdict | error / bound |", "|---|---|---|---|"]
     for x in sorted(layers, key=lambda x: -(x["ratio"] if x["ratio"] is not None else float("inf")))[:30]:
         used = "" if x["ratio"] is None else f"{x['ratio']:.2g}"
         lines.append(f"| {cell(x['layer'])} | {cell(x['operator'])} | {x['verdict']} | {used} |")

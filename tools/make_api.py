@@ -21,7 +21,7 @@ MODULES = {
     "How far may it differ?": "rounding",
     "Does it hold?": "bounds",
     "Properties": "properties",
-    "Run it large": "scale",
+    "At scale": "scale",
     "In and out": "interop",
 }
 

@@ -43,10 +43,10 @@ Written by `python tools/make_json.py`.
 """
 
 
-MEANINGS = {0: "yes", 1: "no", 2: "open: nobody knows yet, or not all of it"}
+MEANINGS = {0: "yes", 1: "no", 2: "open: not known yet, or not all of it"}
 OTHERS = (
     "| 3 | error | refused: usage, an operator or a file that cannot be read, a package that is missing |",
-    "| 4 | error | our fault, or the machine's: anything unexpected, a worker of ours that gave no answer; `--debug` shows where |",
+    "| 4 | error | an error of specgrad or the machine: anything unexpected, a worker of ours that gave no answer; `--debug` shows where |",
     "| 128 + n | cannot tell, if anything is printed | signal n ended the command: 143 after SIGTERM, 129 after SIGHUP; an interrupt (SIGINT) is 2 |",
 )
 

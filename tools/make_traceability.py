@@ -32,7 +32,7 @@ NAMED_ONLY = (
     "check/kernels/assert_conforms.py",
     "check/kernels/ask_operator.py",
 )
-"""Files that speak of rules and keep none; but for verdicts, which check/conform/broken_rule.py gives."""
+"""Files that name rules and keep none; but for verdicts, which check/conform/broken_rule.py gives."""
 ROOMS = ("window", "ops", "engines", "graph", "functional", "interop")
 """Where rules are kept at home: their functions are named first."""
 
@@ -180,7 +180,7 @@ def _source(name: str) -> str:
 
 
 def tests_of(names: list[str], label: str, known: dict[str, list[str]]) -> list[str]:
-    """The tests with their files; of several with one name, those whose file speaks of the rule."""
+    """The tests with their files; of several with one name, those whose file names the rule."""
     out = []
     for name in dict.fromkeys(names):
         files = known[name]
@@ -283,7 +283,7 @@ From a rule to the code that keeps it, to the law that states it as a test, to t
 ## Claims on executions
 
 What [Executions](executions.md) and [Rounding](rounding.md) prove on paper. Hunters whose
-names speak of what is caught, seen or refused plant mistakes.
+names say what is caught, seen or refused plant mistakes.
 
 {claims}
 

@@ -128,7 +128,7 @@ class Tried:
 
     def environment(self, place: Path, with_torch: bool) -> str:
         """Empty, or with PyTorch alone; says what went wrong."""
-        if with_torch and not self.uv:  # copied from one that was made before: pip would unpack gigabytes anew
+        if with_torch and not self.uv:  # copied from one that was made before: pip would unpack gigabytes again
             wrong = "" if self.base.exists() else self.environment(self.base, False) or self.pip(self.base, self.torch)
             shutil.copytree(self.base, place, symlinks=True, copy_function=os.link)
             return wrong

@@ -1,7 +1,7 @@
 """A time limit for everything that runs inside a `with` block; long loops look at it between their steps.
 
 A command's `--seconds` is such a limit, and it holds however deep the work is. Nothing is interrupted in the middle:
-whoever can give a smaller answer catches `TimeLimitError`, and says what was left undone.
+a caller that can give a smaller answer catches `TimeLimitError`, and says what was left undone.
 """
 
 from __future__ import annotations

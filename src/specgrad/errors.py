@@ -100,7 +100,7 @@ class ContradictionError(AssertionError):
 
 
 class WorkerError(RuntimeError):
-    """A worker gave no answer, and the program that it was to run is not to blame: our fault, or the machine's."""
+    """A worker gave no answer, and its program did not cause that: an error of specgrad or of the machine."""
 
 
 # --- optional packages ------------------------------------------------------------------------------------------------

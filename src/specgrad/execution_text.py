@@ -14,7 +14,7 @@ MERGED = {
     "node": "nothing: the result of every layer is rounded and stored",
 }
 VALUES = {
-    "fused": "results of convolutions and matrix products are computed once; what follows them may be computed anew "
+    "fused": "results of convolutions and matrix products are computed once; what follows them may be recomputed "
     "for every reader; a maximum is compared with the cells that it was taken of",
     "node": "one per node, the same for every reader",
 }

@@ -14,7 +14,7 @@ _lock = RLock()
 
 
 def fill(table: str) -> None:
-    """Import the modules that fill a table, once; whoever else asks meanwhile waits, and finds the table complete."""
+    """Import the modules that fill a table, once; another thread waits, and finds the table complete."""
     if table in FILLED_BY:
         with _lock:
             for module in FILLED_BY.get(table, ()):

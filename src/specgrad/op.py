@@ -1,7 +1,7 @@
 """The operator record, the registry, and dispatch on the type of the arguments.
 
 An operator is one record: shape rule, specification, derivative rules, declared traits, and a generator of cases.
-Whoever registers a record gets tracing, printing, serialization, jvp, vjp and the law tests for it.
+Registering a record gives tracing, printing, serialization, jvp, vjp and the law tests for it.
 """
 
 from __future__ import annotations

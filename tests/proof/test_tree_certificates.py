@@ -145,7 +145,7 @@ def test_parts_that_are_none_are_refused(parts: list[int]) -> None:
     tree.divide(0, Split(graph.input_positions[0], 0, 1.0))
     proof = TreeProof(*arrays_of(tree), np.ones((2, 1), np.int32), anew=np.int32(parts))
     given = graph, (np.float32([0]), np.float32([2])), proof, [(np.array([[1]]), (Fraction(0),))], executions(None)
-    with pytest.raises(ReplayError, match="parts that are bounded anew must be parts of the tree, in order"):
+    with pytest.raises(ReplayError, match="parts that are bounded again must be parts of the tree, in order"):
         list(proven_leaves(*given, lambda: None))
 
 

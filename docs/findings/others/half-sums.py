@@ -1,4 +1,4 @@
-# Cotangents of ones meet in one cell. In bfloat16 256 + 1 = 256: whoever adds them in bfloat16 stops there.
+# Cotangents of ones meet in one cell. In bfloat16 256 + 1 = 256: a sum in bfloat16 stops there.
 import jax
 import jax.numpy as jnp
 import torch

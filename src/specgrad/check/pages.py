@@ -230,7 +230,7 @@ def layer_table(audit: Audit) -> str:
     first = audit.worst_layers()
     order = [*first, *(layer for layer in audit.layers if layer not in first)]
     rows = "".join(_layer_row(audit.layers.index(layer), layer) for layer in order)
-    columns = "verdict", "layer", "used of allowed", "times usual (estimate)", "operator", "shape", "worst element"
+    columns = "verdict", "layer", "error / bound", "times usual (estimate)", "operator", "shape", "worst element"
     head = "<tr>" + "".join(f"<th>{name}" for name in columns) + "</tr>"
     words = legend(MEANINGS, [layer.verdict.kind for layer in audit.layers])
     return words + _error_plot(audit.layers) + wide(f"<table>{head}{rows}</table>")
@@ -248,7 +248,7 @@ def _finding_html(finding: Finding) -> str:
 def conformance_page(result: Conformance) -> str:
     """Return the HTML page of one runtime's result: counts per operator, and every finding with its script."""
     kinds = [k for k in SEVERITY if any(c[k] for c in result.counts.values())]
-    head = "<th>operator" + "".join(f'<th class="number">{escape(k)}' for k in kinds) + "<th>worst used of allowed"
+    head = "<th>operator" + "".join(f'<th class="number">{escape(k)}' for k in kinds) + "<th>largest error / bound"
     rows = []
     for operator, counts in result.counts.items():
         cells = "".join(f'<td class="number {tone_of(k)}">{counts[k] or ""}</td>' for k in kinds)

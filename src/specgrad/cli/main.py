@@ -20,7 +20,7 @@ from ..errors import MissingPackageError, need
 try:
     need("typer", "the command needs")
     need("rich", "the command needs")
-except MissingPackageError as missing:  # said in one line to whoever installed the core alone
+except MissingPackageError as missing:  # one line for a user who installed the core alone
     print(f"specgrad: {missing}", file=sys.stderr)
     raise SystemExit(3) from None
 
@@ -52,9 +52,9 @@ GROUPS = {
         "verify": "properties.command",
         "verify supports": "properties.command",
     },
-    "Sign for it": {"profile": "safety.profile.command", "evidence": "safety.evidence.command"},
-    "Run it large": {"tiles": "scale.command", "campaign": "scale.campaign.command"},
-    "Look at it": {
+    "For a safety case": {"profile": "safety.profile.command", "evidence": "safety.evidence.command"},
+    "At scale": {"tiles": "scale.command", "campaign": "scale.campaign.command"},
+    "Inspect": {
         "show": "graph.command",
         "show window": "show.command",
         "explain": "graph.command",

@@ -21,7 +21,7 @@ from ..window import Shape, whole
 
 Kernel = Callable[..., Any]
 Lowering = Callable[..., Kernel]
-MAX_CACHED_KERNELS = 8192  # then start anew: a long run over many shapes must not grow without bound
+MAX_CACHED_KERNELS = 8192  # then start again: a long run over many shapes must not grow without bound
 
 
 def refuse_integers(operator: str, engine: str, dtype: Any, what: str = "an argument") -> NoReturn:

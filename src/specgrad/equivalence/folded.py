@@ -130,7 +130,7 @@ def folded(x: Any) -> Folded:
 
 
 def unexplained(x: Any) -> Folded:
-    """Return an exact number of which nobody knows how it was folded: its size is infinite, and so is that of what is
+    """Return an exact number, folded in a way that is not known: its size is infinite, and so is that of what is
     made of it, which then explains no difference.
     """
     return Folded(plain(x), math.inf, folded(x).roundings)

@@ -386,7 +386,7 @@ def trace(fn: Callable[..., Any], *examples: Any) -> Graph:
 
     Examples are arrays or shapes, nested in tuples and dicts: trace(net, {"w": (8, 3, 3, 3)}, (1, 3, 32, 32)).
     Integer arrays, or Index(shape), make integer inputs (labels, indices). Only shapes are looked at. A name in place
-    of a size leaves it open, for `Graph.at` and for whoever calls: ("N", 3, "H=224", "W=224").
+    of a size leaves it open, for `Graph.at` and for the caller: ("N", 3, "H=224", "W=224").
     A shape error carries the line of your code and the layers built so far.
 
     >>> from specgrad import relu

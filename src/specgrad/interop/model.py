@@ -90,7 +90,7 @@ class Model:
     def at_scalars(self, inputs: Sequence[Any]) -> tuple[Model, list[Any]]:
         """An ONNX file at the values of those inputs that are one integer each or count keys, and the other inputs.
 
-        Such an input steers what a model does (a sampling rate, a mask of past keys): what is said of given inputs is
+        Such an input steers what a model does (a sampling rate, a mask of past keys): what holds of given inputs is
         said at it.
         ParameterError unless it is an ONNX file.
         """
@@ -117,7 +117,7 @@ class Model:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is said of all that rests on this model: at which values inputs are fixed."""
+        """Notes that every result of this model carries: the values at which inputs are fixed."""
         values = (f"{name} = {np.asarray(value).tolist()!s:.80}" for name, value in self.fixed.items())
         return (f"read at {', '.join(values)}",) if self.fixed else ()
 

@@ -74,7 +74,7 @@ def stack_samples(graph: Graph, count: int) -> StackedGraph:
 
 
 class _Stacking:
-    """Records a graph anew, node by node, at `count` samples."""
+    """Records a graph again, node by node, at `count` samples."""
 
     def __init__(self, graph: Graph, count: int) -> None:
         self.source, self.count = graph, count

@@ -49,7 +49,7 @@ MAX_QUOTED_BYTES = 600
 
 
 class _SilenceError(Exception):
-    """Raised when no frame came from the worker. `outcome` blames the running program; None: it is not to blame.
+    """Raised when no frame came from the worker. `outcome` is that of the running program; None: it is not the cause.
     `reason` is in words.
     """
 
@@ -111,7 +111,7 @@ class Process:
     def run(self, program: str, arrays: Mapping[str, Array], first: Sequence[Array] = ()) -> ProcessResult:
         """Execute the program's run(*first, **arrays) over there; `seconds` are the program's alone.
 
-        A worker that ends, or hangs, without the program being to blame is a WorkerError.
+        A worker that ends, or hangs, for another reason than the program is a WorkerError.
         """
         request = encode({"program": program, "names": list(arrays)}, [*first, *arrays.values()])
         alone, when = not self._reuse_worker(request), "while the runtime ran"

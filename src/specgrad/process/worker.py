@@ -3,7 +3,7 @@
 Run as a script, with numpy alone: `python worker.py BYTES PARENT TIED`. When the process that started it ends, however
 it ends, so does this one.
 A frame is an 8-byte length and arrays as np.save writes them: a header in JSON, then the others. To every request
-there are three, so that whoever reads knows where this process was when it died, or hung:
+there are three, so that the reader knows where this process was when it died, or hung:
 
     {"now": "calling"}     the program runs from here on: an abort is the program's
     {"now": "returned"}    it does not any more

@@ -37,7 +37,7 @@ class Arithmetic:
                  each operation rounded. Such sums are never meant unless they are named here
     casts        "stored": a cast is a store. "dropped": or it is left out, for each reader as a compiler likes, and
                  sums are merged across it
-    overflow     "open": nothing is said of results beyond the largest number; "saturate": they are stored as that one
+    overflow     "open": results beyond the largest number are not bounded; "saturate": they are stored as that one
     ulps         per function (exp, log, tanh, ...) the declared error: see `specgrad.declared_errors`
 
     ParameterError for words that are not these, and for formats that do not go together.

@@ -25,7 +25,7 @@ from .slack_constants import long_slack
 def running_product_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """Return the ball of a running product along params["axis"].
 
-    Its argument is what is stored, or computed anew within its radius.
+    Its argument is what is stored, or recomputed within its radius.
     """
     (x,) = args
     value = run.evaluate(op, [x.value], params)

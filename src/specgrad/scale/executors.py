@@ -26,7 +26,7 @@ from .job_status import JobError
 WORKER_DEATH_ERRORS = frozenset({"KilledWorker", "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError"})
 """Errors of Dask and Ray that say: not the work failed, its worker died, as often as their own retries allow."""
 ENGINE_LOSS_ERRORS = frozenset({"LocalRayletDiedError", "RaySystemError", "CommClosedError"})
-"""Errors that say: whoever runs the workers is gone, or does not answer."""
+"""Errors that say: the process that runs the workers is gone, or does not answer."""
 START_ATTEMPTS, START_SECONDS = 3, 600.0  # of a process that dies before it has begun, and until it has
 END_SECONDS = 10  # for a process that was killed
 RECONNECT_VARIABLE = "RAY_gcs_rpc_server_reconnect_timeout_s"  # of Ray, in the environment
@@ -127,7 +127,7 @@ class WorkerProcess:
 
     def _ask(self, seconds: float | None, work: Callable[..., Any], *args: Any) -> Any:
         """Return the answer of the process to one call, or raise its error; WorkerDiedError if there is none
-        within so many seconds (None: for ever).
+        within so many seconds (None: without a limit).
         """
         try:
             self._pipe.send((work, args))
@@ -313,7 +313,7 @@ EXECUTORS: dict[str, Callable[[int, Care], AbstractContextManager[Executor]]] = 
 def opened(executor: str | Executor, workers: int, care: Care) -> AbstractContextManager[Executor]:
     """Return the executor of this name with so many workers as a context manager; an Executor itself is left open.
 
-    Those of Dask and Ray are made anew on the same cluster, with `care`. ParameterError for an unknown name.
+    Those of Dask and Ray are made again on the same cluster, with `care`. ParameterError for an unknown name.
     """
     if isinstance(executor, RayExecutor):
         return nullcontext(RayExecutor(care))

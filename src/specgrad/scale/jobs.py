@@ -1,6 +1,6 @@
 """Runs the numbered shards of a job on any executor, resumable after any kill, with one result per shard.
 
-A job is numbered shards, and `work(i)`: a pure function from the number to bytes, the same whoever computes them. What
+A job is numbered shards, and `work(i)`: a pure function from the number to bytes, the same on every worker. What
 is known of it lies in records (`record_store.py`), created whole and once:
 
     job.json       what the job is; written first. Another job in the same place is refused
@@ -291,7 +291,7 @@ def run(
                     threads of a given executor go on
     store_seconds   how long a store may fail (full, gone, slow) before its error ends the run
     progress        called after every shard
-    metrics         a file that is written anew, whole, every second in which shards end: `specgrad.scale.metrics`
+    metrics         a file that is rewritten, whole, every second in which shards end: `specgrad.scale.metrics`
 
     Errors while a job is made end the run: run it again, it goes on where it was. JobError if the records are of
     another job, or a given executor breaks; StoreError after `store_seconds`; WorkerError if nobody answers.
@@ -479,7 +479,7 @@ class _Runner:
         return self.pool.submit(perform, self.order, i)
 
     def _seconds_to_wait(self) -> float | None:
-        """Return until when nothing is to be done unless an answer comes; None: for ever."""
+        """Return until when nothing is to be done unless an answer comes; None: without a limit."""
         until = self.heard + min(self.notice, self.patience) - time.monotonic() if self.pending else math.inf
         least = min(
             max(until, 0.0), self.backoff.seconds_left if self.queue and self.backoff.seconds_left else math.inf
@@ -502,7 +502,7 @@ class _Runner:
         if self.silences > self.retries:
             raise WorkerError(f"{text}: nobody does it. Run again, it goes on; shard_seconds gives a shard more time")
         LOG.warning("%s; given to others", text)
-        self.queue.extendleft(reversed(waits))  # whoever answers first counts: a record is created once
+        self.queue.extendleft(reversed(waits))  # the first answer counts: a record is created once
         self.pending, self.heard = {}, time.monotonic()
 
     def _handle(self, i: int, future: Future[Done]) -> None:
@@ -550,7 +550,7 @@ class _Runner:
         return f"it {too_long}" if str(error) == "SIGALRM" else f"its process died: {error}"
 
     def _check_start(self) -> None:
-        """Raise JobError if a worker of Dask or Ray dies even before it has a shard: then no shard is to blame."""
+        """Raise JobError if a worker of Dask or Ray dies even before it has a shard: then no shard caused it."""
         try:
             self.pool.submit(prepare, self.order).result(self.patience)
         except Exception as error:

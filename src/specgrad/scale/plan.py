@@ -160,7 +160,7 @@ class Plan:
     size         cells of the first output per tile, on the axes that are cut
     halo         what a tile needs around it, see `specgrad.scale.halos`
     lines        the spatial axes of the graph, along which it can be cut
-    itemsize     bytes of a number, for what is said of memory
+    itemsize     bytes of a number, for estimates of memory
     statistics   nodes that read everything, each computed by a pass before
     outputs      nodes that tiles give; None: the graph's outputs
     """

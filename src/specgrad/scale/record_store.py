@@ -3,8 +3,8 @@
 What turns out to be wrong can be set aside, under another name.
 
 A record becomes visible whole or not at all, and only if there is none of its name yet (create-if-absent). Nothing else
-is asked of a place: no lock, no queue, no database. Whoever is killed, or runs twice, or runs beside others can waste
-work, and can neither change a record nor double it.
+is asked of a place: no lock, no queue, no database. A process that is killed, runs twice, or runs beside others can
+waste work, and can neither change a record nor double it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 URL = re.compile(r"[a-z][a-z0-9+]*://")
 PROBE = "probe"
 PATIENCE: dict[str, Any] = {"retry_config": {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}}
-"""Of a request to an object store; whoever runs shards waits longer, and says so."""
+"""Of a request to an object store; the runner of shards waits longer, and says so."""
 
 
 class Records:

@@ -32,7 +32,7 @@ _answer_seconds = ANSWER_SECONDS
 
 
 class StoreError(WorkerError):
-    """Raised if a store of records, sources or targets fails: what it said, in one line. No shard is to blame."""
+    """Raised if a store of records, sources or targets fails: what it said, in one line. No shard caused it."""
 
 
 def fault_of(error: BaseException | None) -> str | None:

@@ -188,7 +188,7 @@ class TileJob:
 
         fill_missing   a chunk that a source lacks is its fill value
         look           look at all files now, and not only at those of a tile when it is read
-        started        tiles had records before this was called: a target that says nothing was made anew since
+        started        tiles had records before this was called: a target that says nothing was made again since
         """
         said, sources = [claim_of(target) for target in self.targets.values()], self.sources.values()
         for target, known_here in zip(self.targets.values(), said, strict=True):

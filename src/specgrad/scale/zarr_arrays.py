@@ -35,7 +35,7 @@ FEW_RETRIES = {
     "max_retries": 3,
     "initial_delay": "500ms",
     "max_delay": "4s",
-}  # whoever runs shards waits longer, and says so
+}  # the runner of shards waits longer, and says so
 CONTEXT = {**ONE_THREAD, "s3_request_retries": FEW_RETRIES, "gcs_request_retries": FEW_RETRIES}
 
 

@@ -277,7 +277,7 @@ class Interpolated:
         return self.axis.step
 
     def _pattern_start(self, o: int, first: int) -> tuple[int, int]:
-        """Return (output, cell): the last pair at which the step's pattern of cells begins anew, not beyond output `o`
+        """Return (output, cell): the last pair at which the step's pattern of cells starts again, not beyond output `o`
         and cell `first`.
 
         What a part reads is counted from there.

@@ -124,7 +124,7 @@ class Audit:
 
     def _repr_html_(self) -> str:
         """Return the verdict, and the layers to look at first, as HTML for notebooks."""
-        head = ("layer", "operator", "shape", "verdict", "used of allowed")
+        head = ("layer", "operator", "shape", "verdict", "error / bound")
         rows = [
             (x.name, x.operator, "x".join(map(str, x.shape)), x.verdict.kind, f"{x.verdict.ratio:.2g}")
             for x in self.worst_layers(30)
@@ -258,8 +258,8 @@ def audit_recorded(
                front, or a larger batch than the 1 that the file says. Inputs and outputs alone will do: they are judged
                by the tolerance of the whole model, and `Audit.blind_spots` says what cannot be seen. Or a recording
                (`open_recording`), which must be of this very model
-    of         the runtime that computed them, "onnxruntime", "iree", ...: exp, tanh and their kin then have the errors
-               that are declared of it. None: what a recording says, or the largest that was measured of any runtime
+    of         the runtime that computed them, "onnxruntime", "iree", ...: exp, tanh and the like then have the errors
+               that are declared for it. None: what a recording says, or the largest that was measured of any runtime
                (`specgrad.declared_errors`)
     tolerance_seconds   how long proven tolerances may take, all points together: 10 s, or 60 s for outputs alone
     accept     names of classes of arithmetic that count as rounding

@@ -238,7 +238,7 @@ def _show_layers(console: Console, audit: Audit) -> None:
     """Print the table of the layers of an audit to look at first, at most MAX_LAYERS_SHOWN."""
     bars = screen.has_bars(console)
     columns = [Column("layer", folds=True), Column("operator", folds=True), Column("shape"), Column("verdict")]
-    columns += [Column("used of allowed", folds=True), Column("times usual")]
+    columns += [Column("error / bound", folds=True), Column("times usual")]
     body = []
     shown = audit.worst_layers(MAX_LAYERS_SHOWN)
     for layer in shown:
@@ -344,10 +344,10 @@ COVERAGE = j.object_of(
     of_layers=j.count("all layers"),
     multiply_adds=j.count("their multiply-adds"),
     of_multiply_adds=j.count("all multiply-adds that could be counted"),
-    uncounted=j.list_of(j.text("a layer"), "layers whose multiply-adds nobody knows"),
+    uncounted=j.list_of(j.text("a layer"), "layers whose multiply-adds are not known"),
 )
 BLIND_SPOTS = j.object_of(
-    "how sharp a verdict on outputs alone is",
+    "how small a fault a verdict on outputs alone detects",
     points=j.count("inputs that the model ran on"),
     cells=j.count("output cells that were judged, of all points"),
     smallest=j.number("what is allowed in the narrowest cell"),

@@ -55,7 +55,7 @@ def compare(
     exact: Annotated[
         bool, typer.Option("--exact", help="Constants within rounding are not enough: 1 if an input shows it, else 2.")
     ] = False,
-    seconds: Annotated[float, typer.Option(min=0, help="Time limit; what is not settled then cannot be told.")] = 300,
+    seconds: Annotated[float, typer.Option(min=0, help="Time limit; what is not decided then stays open.")] = 300,
     as_json: Json = False,
 ) -> None:
     """Are two models one function over real numbers? If not, how far apart, and in which layer do they part?"""

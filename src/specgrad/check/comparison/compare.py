@@ -93,7 +93,7 @@ def compare(
     box         bound the difference over it: a Box, or a tuple with a Box or an array per input
     arithmetic  the executions whose rounding the difference is held against; None: float32, fused
     exact       search for a difference even where the models are the same within rounding
-    seconds     of the whole comparison: what is not settled then cannot be told, and bounds stay wide
+    seconds     of the whole comparison: what is not decided then stays open, and bounds stay wide
     progress    is told (what, done, total)
 
     Sameness is proven at the shapes of the inputs, for all real inputs at which both are defined; NaN, infinities and

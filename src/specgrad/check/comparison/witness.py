@@ -130,7 +130,7 @@ class WitnessSearch:
             pass  # what was ranked so far
         return [each for size, each in sorted(far, key=lambda pair: -pair[0]) if size > 0]
 
-    # --- what is said of one input ------------------------------------------------------------------------------------
+    # --- what is known at one input -----------------------------------------------------------------------------------
 
     def _point_difference(self, about: str, inputs: tuple[Array, ...], apart: DifferenceBounds) -> PointDifference:
         """Return the difference at one input, and whether rounding could explain it.

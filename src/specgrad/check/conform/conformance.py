@@ -198,8 +198,8 @@ def conformance(
 
     Verdicts: exact, rounding, differs, other arithmetic, refuses, crashes, times out, cannot tell, not offered.
     `operators` are those asked, all by default; `progress(operator, done, total)` is called as it goes. The generator
-    knows nothing of the runtime. `seed` decides which cases; `gradients` asks for gradients where the runtime has them;
-    `shrinks` failures per operator and kind are made small; one case may take `seconds`.
+    does not depend on the runtime. `seed` decides which cases; `gradients` asks for gradients where the runtime has
+    them; `shrinks` failures per operator and kind are made small; one case may take `seconds`.
     """
     target = runtime_named(runtime)
     chosen = [check_operator(o) for o in operators or SHAPES]

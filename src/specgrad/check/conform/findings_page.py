@@ -18,7 +18,7 @@ INTRO = """# What runtimes compute
 
 Is a difference between two runtimes rounding, or a bug? This page asks the runtimes below the same
 generated questions: {operators} operators, shapes and attributes drawn at random, {kinds} kinds of data ({data}).
-The generator knows nothing of any runtime. An answer is right if it equals the exact value, or lies within the proven
+The generator uses no runtime. An answer is right if it equals the exact value, or lies within the proven
 bound on rounding in any order of summation; there are no tolerances. What lies outside is shrunk to the smallest
 question that still shows it, and written as a script that needs only the runtime and numpy.
 

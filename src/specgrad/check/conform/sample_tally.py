@@ -92,7 +92,7 @@ class SampleTally:
         vars(self).update(vars(SampleTally(self.name, self.cells)))
 
     def add(self, part: JudgedPart) -> None:
-        """Add to counts and worst verdict what is said of a selection of cells."""
+        """Add to counts and worst verdict those of a selection of cells."""
         selection, got, ball = part.selection, part.got, part.ball
         verdict = judge_array(self.name, got, ball)
         here = tuple(int(p[i]) for p, i in zip(selection.positions, verdict.index, strict=False))

@@ -107,7 +107,7 @@ def drawn_cases(
     inputs: InputShapes, count: int, seed: int, layouts: Sequence[str], most_sizes: int | None
 ) -> Iterator[KernelCase]:
     """Yield `count` cases: the kinds of numbers in turn, in the first layout, then usual numbers in the others; and
-    anew.
+    again.
 
     `seed` decides numbers and sizes.
 

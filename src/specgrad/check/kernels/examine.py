@@ -248,7 +248,7 @@ class ReferenceExaminer:
         """Return the verdict on a failed case, as "other arithmetic" where one that we know explains the results."""
         if answer.graph is None or not answer.results or answer.verdict.fault not in ("value", "infinity", "nan"):
             return answer.verdict
-        if any(s.part is not None and s.part.graph is None for s in answer.samples):  # too large to be computed anew
+        if any(s.part is not None and s.part.graph is None for s in answer.samples):  # too large to be recomputed
             return answer.verdict
         if self.arithmetic.dtype == "float32":
             observed = self._observed(answer, answer.graph)

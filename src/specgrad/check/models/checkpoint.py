@@ -129,7 +129,7 @@ class Checkpoint:
             piece = _parse_line(text)
             if piece is None or text != self._chained(text.rpartition(CHAIN)[0]):
                 said = f"{name} was changed: line {number} is not what was written there"
-                raise RecordError(f"{said}; without the file all is done anew")
+                raise RecordError(f"{said}; without the file all is done again")
             if number > 1:
                 if type(piece.get("number")) is not int or piece["number"] in self.done:
                     raise RecordError(f"{name}: line {number} has no number of its own")

@@ -41,7 +41,7 @@ def recorded_of(name: str | None) -> Runtime:
     ParameterError for another name.
 
     name   a runtime that can be asked (`RUNTIMES`, with :device too) or one that was measured
-           (`specgrad.declared_errors`); it need not be installed. None: nobody knows which
+           (`specgrad.declared_errors`); it need not be installed. None: not known
     """
     if name is None:
         return RECORDED
@@ -71,7 +71,7 @@ Recorded = Mapping[str, Array] | ModelRecording
 def runtime_of(recorded: Recorded, of: str | None) -> str | None:
     """Return the runtime whose errors of functions count: that of `recorded` if it is a recording, else `of`.
 
-    None: nobody knows which. ParameterError if a recording says another than `of`. A runtime that nobody here has
+    None: not known. ParameterError if a recording says another than `of`. A runtime that nobody here has
     measured is not known.
     """
     if not isinstance(recorded, ModelRecording):

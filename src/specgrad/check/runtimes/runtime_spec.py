@@ -36,7 +36,7 @@ class Runtime:
     flush: bool = False
     """Whether it flushes subnormal numbers to zero."""
     functions: str | None = None
-    """Whose exp and kin it has: a name in specgrad.declared_errors.MEASURED; None: nobody has measured it."""
+    """Whose exp, tanh, ... it has: a name in specgrad.declared_errors.MEASURED; None: they were not measured."""
     cost: int = 1
     """How many times fewer questions to ask: compilation per question is slow."""
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -45,7 +45,7 @@ def defines_nan(graph: Graph) -> bool:
 
 def defines_infinities(graph: Graph) -> bool:
     """Return whether the graph says what an infinity becomes: it defines NaN, and has at most one operator that rounds,
-    which is no exponential or its kin.
+    which is no exponential or similar function.
 
     What merges two may compute inf - inf where the graph, as written, does not, and so may formulas of functions.
 

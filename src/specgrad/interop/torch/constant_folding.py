@@ -51,7 +51,7 @@ def is_known(args: Any) -> bool:
 
 
 def with_placeholder_self(name: str, args: Sequence[Any], result_meta: Any) -> Sequence[Any]:
-    """Return the arguments of the operator `name`, with an uninitialised scalar for x in x.new_zeros(...) and its kin.
+    """Return the arguments of the operator `name`, with an uninitialised scalar for x in x.new_zeros(...) and similar.
 
     They use the type of x only, which `result_meta`, the call's result, has.
     """

@@ -5,7 +5,7 @@ its checker reads them here.
 
 No class of executions covers a runtime that computes a network by other formulas; a statement names the places:
 
-    choices    relu, clip, minimum, maximum and their kin commute with a positive factor: clip(v, 0, 6)/6 is
+    choices    relu, clip, minimum, maximum and similar functions commute with a positive factor: clip(v, 0, 6)/6 is
                clip(v/6, 0, 1), exactly. Rounded they are two programs: v = x + 3 is exact near x = -3, and x/6 + 1/2 is
                not. So a choice beside a constant factor is named (docs/reference/executions.md)
     formulas   that a kernel replaces, with another error; and numbers that are taken for those of a formula: 0.79 for

@@ -1,7 +1,7 @@
 """Leaves of a tree of splits, replayed many at once in fixed point: lower bounds of their alternatives' margins.
 
 A leaf is a set of executions: a box of float32 inputs, and intervals that confine references of nodes (a reference is
-the one number per execution that backward bounds speak of: specgrad.bounds.linear.intermediate.forward_pass). Its
+the one number per execution that backward bounds are about: specgrad.bounds.linear.intermediate.forward_pass). Its
 ranges, low <= z <= high, begin with the whole box's; splits narrow them, and backward bounds of single cells. For any
 multipliers b, d >= 0
 

@@ -389,7 +389,7 @@ def check_tree(
     if not all(w.any(axis=1).all() for w in _columns_by_alternative(proof.weights, rows).values()):
         raise ReplayError("the weights of an alternative are all 0 at a leaf, so nothing excludes it there")
     _check_slopes(graph, proof, len(rows))
-    _check_parts(proof.anew, proof, "parts that are bounded anew")
+    _check_parts(proof.anew, proof, "parts that are bounded again")
 
 
 def _check_parts(parts: Array, proof: TreeProof, what: str) -> None:

@@ -101,7 +101,7 @@ class ExecutionModel:
     def of(execution: str, rounding: str, functions: Functions | None = None) -> ExecutionModel:
         """Return the model for `execution` ("fused" or "node") and `rounding` ("nearest" or "any").
 
-        `functions` is what is assumed of exp, tanh and their kin; None: nothing.
+        `functions` is what is assumed of exp, tanh and similar functions; None: nothing.
         """
         return ExecutionModel(execution == "fused", DIGITS if rounding == "nearest" else DIGITS - 1, functions or {})
 

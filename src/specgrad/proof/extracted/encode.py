@@ -307,7 +307,7 @@ class CheckerInput:
         """Return a leaf as integers, with both halves of its box low..high as a second try, `depth` times.
 
         The case's widest input, in proportion to the whole box, is halved. `again` is the number of the set of nodes
-        that are bounded anew; `reasons` are the encoded weights, slopes and multipliers, which halves share. The
+        that are bounded again; `reasons` are the encoded weights, slopes and multipliers, which halves share. The
         checker's bounds are not Python's: each picks lines by its own ranges.
         """
         leaf, widths = [2, again, 0, *reasons], (high.astype(np.float64) - low).ravel() * self._cut_inputs(tree)

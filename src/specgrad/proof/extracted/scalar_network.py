@@ -195,7 +195,7 @@ class CellNumbers:
     """Numbers of a network's cells, from 1 on, node by node in row-major order.
 
     numbers       of the cells of a node, in its shape, by its position; of nodes that have cells
-    extra_nodes   linear nodes that a proof speaks of: they have cells too
+    extra_nodes   linear nodes that a proof names: they have cells too
     """
 
     def __init__(self, graph: Graph, extra_nodes: Collection[int] = ()) -> None:
@@ -266,7 +266,7 @@ class CellNumbers:
 class ScalarNetwork(CellNumbers):
     """All cells of a network on a box, in order, multiplied out.
 
-    extra_nodes   linear nodes that a proof speaks of: they have cells too
+    extra_nodes   linear nodes that a proof names: they have cells too
     unit          e: roundings are relative to 2**e
     low, high     the box, in the input's shape
     """

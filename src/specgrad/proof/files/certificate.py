@@ -62,7 +62,7 @@ from .entries import (
 FORMAT, WITHOUT_TREES, VERSION = "specgrad-certificate", 2, 4
 REFUSED_VERSIONS = {
     1: "it counted rounding node by node, and runtimes merge nodes",
-    3: "its trees do not say where rounding is counted anew, and a product that several nodes read was one value",
+    3: "its trees do not say where rounding is counted again, and a product that several nodes read was one value",
 }
 SCALE = 1 << 10  # slopes are whole numbers over this
 DEFAULT_SECONDS = 60.0

@@ -11,7 +11,7 @@ its operators say one by one ("Statistics", docs/reference/rounding.md):
     the mean    is off by at most sum_k ((1+u)^(D_k + 2) - 1) * abs(x)_(k) / n, D = n-1, n-1, n-2, ..., 1, whichever
                 tree adds it up: half of what n roundings of every term would be
 
-Where layers are fused a mean may be computed anew for every reader: then only the first holds.
+Where layers are fused a mean may be recomputed for every reader: then only the first holds.
 
 `context` (specgrad.rounding.context) is what rules read besides their arguments, and add to.
 """

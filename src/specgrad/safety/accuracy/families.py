@@ -13,7 +13,7 @@ REGION = (
     f"and result are stored is a region of its own: R = n, and the formula above holds. Proof: {CLASSES}."
 )
 CUT = (
-    "it ends a region: the formula is the same in both classes. What it reads may have been computed anew for this "
+    "it ends a region: the formula is the same in both classes. What it reads may have been recomputed for this "
     f"reader, within the error of the value that is read ({CLASSES})."
 )
 NAN = ("NaN, infinities", "nothing is claimed of a cell that reads a NaN or an infinity; formulas are for numbers")

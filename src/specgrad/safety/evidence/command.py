@@ -63,7 +63,7 @@ def evidence(
     accept: Annotated[
         list[str] | None, typer.Option(help="An arithmetic beside float32 that layers may have; repeatable.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0, help="Time limit; what is not answered then cannot be told.")] = 600,
+    seconds: Annotated[float, typer.Option(min=0, help="Time limit; what is not answered then stays open.")] = 600,
     question_seconds: Annotated[float, typer.Option(min=0, help="Time limit of each question.")] = 60,
     html: Html = None,
     force: Force = False,

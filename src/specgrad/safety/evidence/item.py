@@ -26,11 +26,11 @@ PURPOSE = (
 ASSUMPTIONS = (
     "The file named here is the file that was deployed: compare its SHA-256.",
     "The recorded arrays are what the target computed from the recorded inputs. Nobody here saw it run.",
-    "The target keeps one of the classes of executions that stand with each item. What is said of a class is said of "
+    "The target keeps one of the classes of executions that stand with each item. What holds for a class holds for "
     "every member of it, and of nothing else.",
     "Errors of exp, tanh and other functions of a mathematical library are bounds from measurement, not from proof. "
     "Where a model uses none of them, this does not matter.",
-    "What was found at inputs holds at these inputs. Only what is said of a box or a certificate holds for others.",
+    "What was found at inputs holds at these inputs. Only statements about a box, and certificates, hold for others.",
 )
 
 

@@ -104,7 +104,7 @@ def differences(
         try:
             digest = tensor_digest(proto, folder, budget)
         except SpecgradError:
-            continue  # S20 speaks of it
+            continue  # S20 reports it
         if name not in expected["tensors"]:
             yield name, "the side file has no digest of this tensor"
         elif digest != expected["tensors"][name]:

@@ -73,7 +73,7 @@ def parameters(view: ModelView) -> Iterator[Spot]:
     budget = ByteBudget(BYTE_BUDGET)
     for name, proto in view.initializers.items():
         if proto.data_type not in DTYPES:
-            continue  # S14 speaks of it
+            continue  # S14 reports it
         try:
             array = tensor(proto, view.folder, budget)
         except SpecgradError as error:

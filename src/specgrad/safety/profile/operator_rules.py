@@ -31,7 +31,7 @@ def in_the_set(view: ModelView) -> Iterator[Spot]:
         name = node.operator
         elsewhere = not node.is_onnx or (node.proto.domain, name) in view.functions or name in (*RANDOM, *CONTROL)
         if elsewhere or (name in LISTED and name in WRITTEN):
-            continue  # S3, S17, S18 and S19 speak of the former
+            continue  # S3, S17, S18 and S19 report the former
         if name in LISTED:
             yield Spot(f"{name} is in the set and has no text", node.at(), undecided=True)
         elif name in WRITTEN:

@@ -39,7 +39,7 @@ class VectorCase:
     attributes  as ONNX names them
     stored      names of arguments that stand in the file; the others are fed
     outputs     name -> element type
-    note        what is disputed or left open, for whoever meets a difference here
+    note        what is disputed or left open, for a reader who meets a difference here
     signs       whether the sign of a zero is part of the answer
     """
 

@@ -35,7 +35,7 @@ SOURCE = "ONNX safety-related profile, guidelines/test.md @0eddfae: classes by k
 INCOMPLETE = (
     "Passing all of these vectors does not guarantee conformance with any specification: classes rest on a model of "
     "likely faults, each is tried by a few cases, and the classes under `missing` by none. Demonstrating conformance "
-    "remains the responsibility of whoever signs."
+    "remains the responsibility of the engineer who signs."
 )
 FORMAT_NOTES = {
     "float64": "cases of type DOUBLE: the same with float64 in place of float32",

@@ -113,7 +113,7 @@ def run(
 
 @commands.command(epilog="Example: specgrad campaign status spec.toml")
 def status(spec: SpecFile, as_json: Json = False) -> None:
-    """How far is it? Read from the records alone; whoever runs it is not asked."""
+    """How far is it? Read from the records alone; the process that runs it is not asked."""
     from specgrad.scale import campaign
 
     there = campaign.standing(campaign.read_spec(spec).folder)

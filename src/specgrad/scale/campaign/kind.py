@@ -220,7 +220,7 @@ def digest_of_model(path: Path) -> str:
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return size, time and number of a file, which change when somebody writes it anew; None if it is missing."""
+    """Return size, time and number of a file, which change when somebody writes it again; None if it is missing."""
     try:
         there = path.stat()
     except OSError:

@@ -1,6 +1,6 @@
 """Exchanges between ranks as PyTorch autograd functions, on torch.distributed: any backend, any device.
 
-Ranks must exchange in one order, or they wait for each other for ever. Forwards that is the order of the graph.
+Ranks must exchange in one order, or they wait for each other without end. Forwards that is the order of the graph.
 Backwards autograd goes its own way, and another way on a rank where a value has no cells; so every exchange hands a
 token on to the next, and on the way back each waits for the one after it. `ReplicatedInputs` begins the chain and
 `ReplicatedOutputs` ends it: whatever a rank differentiates, and in whatever it asks for gradients, all exchanges are

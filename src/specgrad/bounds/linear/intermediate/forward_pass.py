@@ -1,7 +1,7 @@
 """The balls of a graph's nodes in order, and what the backward pass needs to know of each: layer, errors, sizes.
 
 What is bounded is one *reference* value per node. By node it is the value that is stored, the only one there is, and
-each layer adds its rounding. Fused, runtimes merge nodes and compute cheap ones anew for every reader, so a node may
+each layer adds its rounding. Fused, runtimes merge nodes and compute cheap ones again for every reader, so a node may
 have several values, each within its `deviation` of the reference:
 
     convolution, matrix product     is computed once. The reference is its value where nothing linear follows it, else

@@ -27,7 +27,7 @@ def losses(forward: ForwardPass, position: int, row: Array, values: Mapping[str,
     values   exact values by the names of the nodes, as well as float64 has them
 
     Roundings of a linear layer that enter a relaxation's lines are counted at the linear layer. Fused, a value that is
-    computed anew for every reader is off by its deviation, which the next convolution or matrix product carries.
+    recomputed for every reader is off by its deviation, which the next convolution or matrix product carries.
     """
     state, graph = forward.state, forward.graph
     if position not in state.layers:

@@ -6,7 +6,7 @@ PyTorch computes float64 convolutions at 1 to 2 GF/s where channels are few, and
     points    kernels of one cell: a product of the weights with every row
     stripes   such a matrix along the last axis for each tap of the others: one product per tap
     plain     the engine's own operator
-    single    the engine's own operator in float32, at 15 to 90 GF/s; whoever allows it counts its roundings
+    single    the engine's own operator in float32, at 15 to 90 GF/s; the caller counts its roundings
 
 Which one is taken follows from counting products and bytes (`seconds`). Each sums the same products in some order, some
 with zeros among them, so no way meets more roundings than the layer has cells.

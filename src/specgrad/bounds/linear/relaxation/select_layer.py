@@ -75,7 +75,7 @@ def _relaxed_layer(graph: Graph, i: int, node: Node, sources: tuple[int, ...]) -
     if node.op in (
         MAX_POOL,
         SMOOTH_MAX_POOL,
-    ):  # by identity: `largest` may be said of a minimum, whose lines are others
+    ):  # by identity: `largest` may stand at a minimum, whose lines are others
         return _max_pool_layer(graph, i, node, sources[0])
     if node.op is AMAX:
         return BoundReduceMax(i, node, sources[0], graph.nodes[sources[0]].shape)

@@ -1,7 +1,7 @@
 """Proofs with splits, from a tree that a search found: weights per leaf, the exact margin of each, more cuts if needed.
 
 What the float search called excluded by a hair may be open in exact arithmetic, whose lines are coarser: such a leaf is
-cut again across the input that promises most, or, far below the box whose roundings it is charged with, bounded anew on
+cut again across the input that promises most, or, far below the box whose roundings count against it, bounded again on
 a box of its own, as the search does. Nothing here needs to be right: the checker's own code says what a leaf
 proves.
 """

@@ -5,7 +5,7 @@ A box is cut across the axis that promises most: of the alternative that is near
     margin_r + gain_rj          over rows r and axes j (specgrad.bounds.search.input_split.axis_scores)
 
 is what is cut. Errors and sizes are those of the whole box, which hold on every part of it; what is left far below it
-is begun with anew, group by group, on the group's own box: smaller values are rounded by less. What is known of the
+is started again, group by group, on the group's own box: smaller values are rounded by less. What is known of the
 layers of a box holds on its parts too: there only the cells that it leaves open are bounded again. Every bound is
 rigorous for the deployed network: it is crown's own backward pass, on several boxes at once. A search in float32 with
 a rigorous pass over its leaves, which are half of all boxes, is no faster (benchmarks/splits.txt).
@@ -317,7 +317,7 @@ def split_inputs(
             waiting.add(*late.all())
             waiting.add(*alone.all())
             return InputSplitResult(None, False, count, tree, *waiting.said(tree))
-        if not len(low):  # rounding may be what is left: begin anew on a smaller box
+        if not len(low):  # rounding may be what is left: start again on a smaller box
             low, high, order, part = late.group(tree)
             slot, depth = torch.zeros((2, len(low)), dtype=torch.int64)
             boxes = (rooted(low.amin(0), high.amax(0)) if rooted else None) or whole

@@ -91,7 +91,7 @@ def enclosed(graph: Graph, x: Array, arithmetic: Arithmetic | None = None, rows:
         box = box_of(ball)
     low, high = (np.ravel(end).astype(np.float64) for end in (box.low, box.high))
     some = np.zeros((0, low.size)) if rows is None or len(rows) > MAX_ROWS else rows
-    if not graph.real_outputs:  # positions: radii alone speak of them
+    if not graph.real_outputs:  # positions: radii alone bound them
         return Enclosure(low, high, low, high, some[:0], np.zeros(0), np.zeros(0))
     cells = np.eye(low.size) if low.size <= MAX_ROWS else np.zeros((0, low.size))
     least, most = _linear_row_bounds(graph, given, meant, np.concatenate([cells, some]))

@@ -132,7 +132,7 @@ class Splitter:
         return problems
 
     def renewed(self, problems: Problems, number: Tensor) -> tuple[Problems, Tensor]:
-        """Return the subproblems, with all layers of those whose input was split computed anew.
+        """Return the subproblems, with all layers of those whose input was split recomputed.
 
         And a mask of those that may hold an execution. `number` says by which candidates each was split.
         """

@@ -35,7 +35,7 @@ class Maximum:
     cells    of a node that is read
     inside   (taps, windows): whether there is one
     sign     -1 for a minimum
-    floor    0 where a relu is part of it, else -inf: what the value is at least, whoever wins
+    floor    0 where a relu is part of it, else -inf: the least value of the maximum, whichever cell wins
     """
 
     layer: BoundLayer

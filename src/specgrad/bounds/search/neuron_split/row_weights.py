@@ -6,7 +6,7 @@ On a box of inputs each row is at least a line b_k + a_k.x, x between -r and r. 
 
 a linear program. It is followed from its middle: with t_j >= abs(s_j), s = a.w, the barrier r*t - m*log(t**2 - s**2)
 is least at t = m/r + sqrt((m/r)**2 + s**2), so that Newton's steps are in w alone, however many inputs there are. The
-weights need not be best, nor right: what they prove is computed anew.
+weights need not be best, nor right: what they prove is recomputed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _newton_step(w: Tensor, b: Tensor, lines: Tensor, m: float) -> Tensor:
     s = (w.unsqueeze(-2) @ lines).squeeze(-2)
     root = (m * m + s * s).sqrt()
     t = m + root
-    bend = m / (t * root)  # of s*s/t and its kin: 1/t - s*s/(t*t*root)
+    bend = m / (t * root)  # of s*s/t and similar: 1/t - s*s/(t*t*root)
     slope = b - (lines @ (s / t).unsqueeze(-1)).squeeze(-1) + m / w
     curve = (lines * bend.unsqueeze(-2)) @ lines.mT + torch.diag_embed(m / w**2 + LEAST)
     system = torch.zeros((*w.shape[:-1], count + 1, count + 1), dtype=w.dtype)

@@ -29,7 +29,7 @@ from ..network.pgd_attack import Counterexample, DeployedNetwork, Run
 from ..network.witnesses import witnessed
 
 FLUSHED = Fraction(1, 2**125)
-MAX_WINNER_COMBINATIONS = 4096  # ways in which the positions that an alternative speaks of may fall
+MAX_WINNER_COMBINATIONS = 4096  # ways in which the positions that an alternative names may fall
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -114,7 +114,7 @@ def choice_of(graph: Graph) -> ArgmaxSource | None:
     behind = [i for i, node in enumerate(graph.nodes[: out + 1]) if node.op is TOP_INDEX and node.params["k"] == 1]
     part, inputs = section(graph, out, behind) if out not in behind else (None, [out])
     if len(inputs) != 1 or graph.nodes[inputs[0]].op is INPUT:
-        text = "its output is positions that no single ArgMax or ArgMin gives, and a property speaks of numbers"
+        text = "its output is positions that no single ArgMax or ArgMin gives, and a property is about numbers"
         raise UnsupportedError("certify", f"{graph.nodes[out].name!r}: {text}")
     (at,) = inputs
     top = graph.nodes[at]
@@ -155,7 +155,7 @@ def _winner_alternatives(case: Case, choice: ArgmaxSource, outputs: int) -> Iter
         ways = choice.lines.shape[1] ** len(spoken)
         if ways > MAX_WINNER_COMBINATIONS:
             most = MAX_WINNER_COMBINATIONS
-            text = f"the property speaks of {len(spoken)} positions at once: {ways} ways, more than {most}"
+            text = f"the property is about {len(spoken)} positions at once: {ways} ways, more than {most}"
             raise UnsupportedError("certify", text)
         refuse_too_many_entries(ways * len(spoken) * choice.lines.shape[1], outputs)
         for fallen in product(range(choice.lines.shape[1]), repeat=len(spoken)):

@@ -101,7 +101,7 @@ def convolution_activation(c: OnnxNode, y: Value) -> Value:
 
 
 def product_activation(c: OnnxNode, y: Value) -> Value:
-    """Return y after the attribute activation of a fused matrix product, with activation_alpha and its kin."""
+    """Return y after the attribute activation of a fused matrix product, with activation_alpha and the others."""
     name = c.string("activation", "")
     if not name:
         return y

@@ -95,7 +95,7 @@ def _check_model(model: onnx.ModelProto) -> None:
         if not isinstance(name, str):  # protobuf hands out the bytes
             raise ModelError(f"the name {shown(name)} is not UTF-8 text")
     if (shadowed := shadowed_name(graph)) is not None:
-        raise ModelError(f"a subgraph defines {shown(shadowed)} anew, a value from outside: runtimes differ on it")
+        raise ModelError(f"a subgraph redefines {shown(shadowed)}, a value from outside: runtimes differ on it")
     refused = {
         "functions": model.functions,
         "training_info": model.training_info,
@@ -318,7 +318,7 @@ def _convert_all(
     """Convert every node; append to `passed` those that no converter takes, or that read a value of unknown shape.
 
     `skipped_types` has shape and element type of values that such nodes compute: they become inputs. ModelError for a
-    node that defines an output anew.
+    node that redefines an output.
     """
     for node in nodes:
         error = None

@@ -258,7 +258,7 @@ def _qlinear_matmul(c: OnnxNode) -> Value:
 def _qgemm(c: OnnxNode) -> Value:
     """Convert ONNX QGemm: A times B (transposed if transB) plus C in int32, times the scales.
 
-    Quantised anew if y has a scale. Refused: alpha other than 1, and transA.
+    Quantised again if y has a scale. Refused: alpha other than 1, and transA.
     """
     c.require("alpha", "float", 1.0)
     c.require("transA", "int", 0)
@@ -280,7 +280,7 @@ def _qgemm(c: OnnxNode) -> Value:
 
 @contributed("QLinearAdd", 7, 8, note="the zero point may be added before rounding: ties may go either way")
 def _qlinear_add(c: OnnxNode) -> Value:
-    """Convert ONNX QLinearAdd: both inputs dequantised to float32, added, and quantised anew."""
+    """Convert ONNX QLinearAdd: both inputs dequantised to float32, added, and quantised again."""
     a, b = _dequantize_float(c, 0, 1, 2), _dequantize_float(c, 3, 4, 5)
     with c.computing("float32"):
         y = add(a, b)
@@ -290,7 +290,7 @@ def _qlinear_add(c: OnnxNode) -> Value:
 @contributed("QLinearMul", 7, 8, note="the zero point may be added before rounding: ties may go either way")
 def _qlinear_mul(c: OnnxNode) -> Value:
     """Convert ONNX QLinearMul: both inputs without zero points, multiplied in int32, times the scales, and quantised
-    anew.
+    again.
     """
     a, b = _minus_zero_point(c, 0, 2), _minus_zero_point(c, 3, 5)
     with c.computing("int32"):
@@ -331,7 +331,7 @@ def _qlinear_average_pool(c: OnnxNode) -> Value:
 
 @contributed("QLinearConcat", 5, 2**16, note="each part in its own scale and zero point")
 def _qlinear_concat(c: OnnxNode) -> Value:
-    """Convert QLinearConcat: each part by its own scale and zero point, quantised anew for y, along `axis`.
+    """Convert QLinearConcat: each part by its own scale and zero point, quantised again for y, along `axis`.
 
     ShapeError unless inputs are scale, zero point and three per part.
     """
@@ -344,7 +344,7 @@ def _qlinear_concat(c: OnnxNode) -> Value:
 
 @contributed("QLinearSigmoid", 5, 5)
 def _qlinear_sigmoid(c: OnnxNode) -> Value:
-    """Convert ONNX QLinearSigmoid: the input dequantised to float32, its sigmoid quantised anew."""
+    """Convert ONNX QLinearSigmoid: the input dequantised to float32, its sigmoid quantised again."""
     x = _dequantize_float(c, 0, 1, 2)
     with c.computing("float32"):
         y = sigmoid(x)
