@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -85,15 +86,23 @@ def links(app: Any, name: str, source: list[str]) -> None:
 
 
 def docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings are plain text: paragraphs, indented formulas and lists of arguments, examples.
+    """Docstrings are plain text: paragraphs, indented formulas, lists of arguments, NumPy's sections, examples.
 
-    Indented lines are kept as they stand; `names` become code; other marks of reStructuredText mean themselves.
+    Indented lines are kept as they stand; `names` become code; other marks of reStructuredText mean themselves. Under a
+    heading, a line and the text below it are an entry of a list.
     """
     out: list[str] = []
-    columns = False
-    for line in lines:
+    columns = in_section = False
+    for line, below in itertools.pairwise([*lines, ""]):
         plain = line.strip()
-        if line.startswith((">>>", "...")) or (plain and _in_example(out)):
+        if re.fullmatch("-{3,}", below) and plain:
+            out += ["", f".. rubric:: {plain}", ""]
+            in_section, columns = plain != "Examples", False
+        elif re.fullmatch("-{3,}", line):
+            continue
+        elif in_section and not line.startswith(">>>"):
+            out.append(_text(line))
+        elif line.startswith((">>>", "...")) or (plain and _in_example(out)):
             out.append(line)
             columns = False
         elif line[:1] == " " or re.match(r"[\w*, ]{1,24}  +\S", line):  # a formula, or a name and what it means

@@ -24,6 +24,15 @@ MODULES = {
     "At scale": "scale",
     "In and out": "interop",
 }
+INTRO = """One page each, which `help()` shows too: parameters with types and shapes, what is returned, what is raised
+with the rule that is broken, an example. `specgrad explain W2` prints a rule.
+
+In these pages an *array_like* is a NumPy array, a number or nested lists of numbers, a PyTorch tensor, a JAX array, or
+a variable of a graph; an *array* that is returned is of the same kind. Integers and lists of them are exact rationals.
+`x : array_like, shape (*batch, Cin, *spatial)` has any number of axes where a star stands. A *structure* is what
+`specgrad.tree` knows: tuples and dicts, nested, of arrays.
+
+"""
 
 
 def home(name: str) -> str:
@@ -60,7 +69,7 @@ def public(module: str) -> list[str]:
 
 def document() -> str:
     parts = ["# Every public name\n\n"]
-    parts.append("One page each: its formula, its rules by label, an example. `specgrad explain W2` prints a rule.\n\n")
+    parts.append(INTRO)
     for title, names in grouped().items():
         parts += section(title, "specgrad", names)
     for title, module in MODULES.items():

@@ -52,8 +52,8 @@ quoted by the errors that enforce them.
 
 Scalars: floats (IEEE), exact rationals (integers count as exact), python-flint balls, dual numbers, any type with
 `+ - * /` and `>`. Pooling acts on the last axes, one per entry of the kernel, and maps the axes before them; conv takes
-`(*batch, channels, *spatial)`. padding is an int, one int per axis, (lo, hi) pairs, "valid", "same_upper" or
-"same_lower".
+`(*batch, channels, *spatial)`. What each argument is, which shapes it has and what is raised stands on the page of the
+call: [every public name](api.md).
 """
 
 
@@ -81,9 +81,10 @@ def section(module: object) -> list[str]:
 
 
 def _docstring(fn: object) -> list[str]:
-    """Prose as prose, the example as code."""
-    text, prompt, example = (inspect.getdoc(fn) or "").partition(">>>")
-    return [text.strip(), *(("", "```python", prompt + example, "```") if prompt else ())]
+    """Prose as prose, the example as code; what arguments are stands on the page of the call."""
+    doc = inspect.getdoc(fn) or ""
+    _, prompt, example = doc.partition(">>>")
+    return [doc.partition("\nParameters\n---")[0].strip(), "", "```python", prompt + example, "```"]
 
 
 def traits(op: Op) -> str:

@@ -58,6 +58,18 @@ RELU = unary(
 def relu(x: Value) -> Value:
     """max(x, 0); relu'(0) = 0 ([K1]), and a NaN passes its cotangent, as in PyTorch.
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Examples
+    --------
     >>> relu(np.array([-1.0, 0.0, 2.0]))
     array([0., 0., 2.])
     """
@@ -85,7 +97,25 @@ LEAKY_RELU = unary(
 
 @cached_call
 def leaky_relu(x: Value, slope: Number = 0.01) -> Value:
-    """x where x > 0, else slope*x; the derivative at 0 is `slope` ([K1])."""
+    """x where x > 0, else slope*x; the derivative at 0 is `slope` ([K1]).
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    slope : number, default 0.01
+        Factor of the cells that are not above 0.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Examples
+    --------
+    >>> leaky_relu(np.array([-2.0, 3.0]), 0.5)
+    array([-1.,  3.])
+    """
     return apply(LEAKY_RELU, x, slope=number_of(slope))
 
 
@@ -102,7 +132,23 @@ RELU6 = unary(
 
 @cached_call
 def relu6(x: Value) -> Value:
-    """min(max(x, 0), 6); the derivative is 0 at both kinks ([K1])."""
+    """min(max(x, 0), 6); the derivative is 0 at both kinks ([K1]).
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Examples
+    --------
+    >>> relu6(np.array([-1.0, 3.0, 9.0]))
+    array([0., 3., 6.])
+    """
     return apply(RELU6, x)
 
 
@@ -128,7 +174,29 @@ CLAMP = unary(
 def clamp(x: Value, low: Number | None = None, high: Number | None = None) -> Value:
     """min(max(x, low), high); the derivative passes at both ends ([K1]).
 
-    ShapeError if low lies above high.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    low : number, optional
+        The least result; no limit if not given.
+    high : number, optional
+        The largest result; no limit if not given.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ShapeError
+        If low lies above high.
+
+    Examples
+    --------
+    >>> clamp(np.array([-2.0, 0.5, 2.0]), -1, 1)
+    array([-1. ,  0.5,  1. ])
     """
     if low is not None and high is not None and low > high:
         raise ShapeError("clamp", f"low={low} lies above high={high}")
@@ -163,7 +231,23 @@ HARDSWISH = unary(
 
 @cached_call
 def hardswish(x: Value) -> Value:
-    """x * relu6(x + 3) / 6; the derivative is 0 at -3 and 1 at 3 ([K1])."""
+    """x * relu6(x + 3) / 6; the derivative is 0 at -3 and 1 at 3 ([K1]).
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Examples
+    --------
+    >>> hardswish(np.array([-3.0, 0.0, 3.0]))
+    array([-0.,  0.,  3.])
+    """
     return apply(HARDSWISH, x)
 
 
@@ -198,7 +282,28 @@ TANH = unary(
 
 @cached_call
 def tanh(x: Value) -> Value:
-    """The hyperbolic tangent of every cell."""
+    """The hyperbolic tangent of every cell.
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ScalarError
+        For exact numbers, which have no tanh; floats and balls have.
+
+    Examples
+    --------
+    >>> tanh(np.array([0.0, 1.0]))
+    array([0.        , 0.76159416])
+    """
     return apply(TANH, x)
 
 
@@ -230,6 +335,23 @@ SIGMOID = unary(
 def sigmoid(x: Value) -> Value:
     """The logistic function 1 / (1 + exp(-x)), stable for every x.
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ScalarError
+        For exact numbers, which have no exp; floats and balls have.
+
+    Examples
+    --------
     >>> sigmoid(np.array([-1000.0, 0.0, 1000.0]))
     array([0. , 0.5, 1. ])
     """
@@ -255,7 +377,28 @@ SILU = unary(
 
 @cached_call
 def silu(x: Value) -> Value:
-    """x * sigmoid(x), cell by cell."""
+    """x * sigmoid(x), cell by cell.
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ScalarError
+        For exact numbers, which have no exp; floats and balls have.
+
+    Examples
+    --------
+    >>> silu(np.array([0.0, 1.0]))
+    array([0.        , 0.73105858])
+    """
     return apply(SILU, x)
 
 
@@ -297,7 +440,29 @@ SOFTPLUS = unary(
 def softplus(x: Value, beta: Number = 1) -> Value:
     """log(1 + exp(beta*x)) / beta, beta > 0. PyTorch switches to x above beta*x = 20; we never do.
 
-    ParameterError unless beta > 0.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    beta : number, default 1
+        Sharpness, above 0: the larger, the closer to relu.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ParameterError
+        Unless beta > 0 ([P5]).
+    ScalarError
+        For exact numbers, which have no exp; floats and balls have.
+
+    Examples
+    --------
+    >>> softplus(np.array([-1000.0, 0.0, 1000.0]))
+    array([0.00000000e+00, 6.93147181e-01, 1.00000000e+03])
     """
     if not beta > 0:
         raise ParameterError("softplus", f"beta must be positive; got beta={beta}", rule="P5")
@@ -380,13 +545,55 @@ GELU = unary(
 
 @cached_call
 def normal_pdf(x: Value) -> Value:
-    """exp(-x*x/2) / sqrt(2*pi): the slope of `normal_cdf`."""
+    """The standard normal density exp(-x*x/2) / sqrt(2*pi): the slope of `normal_cdf`.
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ScalarError
+        For exact numbers: the result is not rational; floats and balls have it.
+
+    Examples
+    --------
+    >>> normal_pdf(np.array([0.0]))
+    array([0.39894228])
+    """
     return apply(NORMAL_PDF, x)
 
 
 @cached_call
 def normal_cdf(x: Value) -> Value:
-    """The standard normal distribution function, (1 + erf(x / sqrt(2))) / 2, cell by cell."""
+    """The standard normal distribution function, (1 + erf(x / sqrt(2))) / 2, cell by cell.
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ScalarError
+        For exact numbers: the result is not rational; floats and balls have it.
+
+    Examples
+    --------
+    >>> normal_cdf(np.array([0.0, 1.0]))
+    array([0.5       , 0.84134475])
+    """
     return apply(NORMAL_CDF, x)
 
 
@@ -394,8 +601,27 @@ def normal_cdf(x: Value) -> Value:
 def gelu(x: Value, approximate: str = "none") -> Value:
     """x * normal_cdf(x) for approximate="none"; "tanh" gives the tanh formula, with PyTorch's constants.
 
-    ParameterError for another word.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    approximate : str, default "none"
+        "none", or "tanh" for the formula that many networks were trained with.
 
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ParameterError
+        For another word ([P5]).
+    ScalarError
+        For exact numbers: the result is not rational; floats and balls have it.
+
+    Examples
+    --------
     >>> gelu(np.array([0.0, 1.0]))
     array([0.        , 0.84134475])
     """

@@ -142,11 +142,43 @@ def avg_pool(
     """The mean over windows of the last axes: y[p] = sum_t x[s*p + t - lo] / divisor.
 
     A padded tap counts 0 in the sum. The divisor is the window clipped to the padded extent ([A1]: the whole kernel,
-    except under `ceil`); with count_include_pad=False the taps inside the input; or `divisor`. Stride defaults to the
-    kernel; an int kernel needs rank=. Rules: [W1] [W2] [W3] [A1] [P3]. Linear: the tangent goes through the same map,
-    the cotangent is spread evenly over the window. PyTorch's avg_pool1d/2d/3d, without its limit on padding.
-    ParameterError if `divisor` is 0.
+    except under `ceil`). Rules: [W1] [W2] [W3] [A1] [P3]. Linear: the tangent goes through the same map, the cotangent
+    is spread evenly over the window. PyTorch's avg_pool1d/2d/3d, without its limit on padding.
 
+    Parameters
+    ----------
+    x : array_like, shape (..., *spatial)
+        Axes before the spatial ones are mapped.
+    kernel : int or tuple of int
+        Cells of a window per spatial axis; the spatial axes are the last ones of x. An int needs `rank`.
+    stride : int or tuple of int, optional
+        Step from a window to the next, per axis. By default windows do not overlap: the step is the kernel.
+    padding : int, tuple or str, default 0
+        Cells added at the ends of every axis: an int, per axis an int or a (lo, hi) pair, or "valid", "same_upper",
+        "same_lower" ([same]).
+    ceil : bool, default False
+        Round the number of windows up; the last one may hang over the end ([W3]).
+    count_include_pad : bool, default True
+        Count padded taps in the divisor; False: only taps inside the input, and 0 where there are none.
+    divisor : number, optional
+        Divide every window by this number, which is not 0.
+    rank : int, optional
+        Number of spatial axes, where the kernel is one int for all of them.
+
+    Returns
+    -------
+    array, shape (..., *windows)
+        One cell per window.
+
+    Raises
+    ------
+    ShapeError
+        For sizes that are not positive ([W1]), and for a window that does not fit its padded input ([W2]).
+    ParameterError
+        For a divisor of 0, an int kernel without `rank`, and arguments that are no such numbers or words ([P5]).
+
+    Examples
+    --------
     >>> avg_pool(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), (2,), ceil=True)
     array([1.5, 3.5, 5. ])
     """
@@ -176,9 +208,31 @@ def adaptive_output(name: str, x: Shape, output: Any, rank: int | None) -> Shape
 def adaptive_avg_pool(x: Value, output: PerAxis, *, rank: int | None = None) -> Value:
     """The mean over `output` cells: cell o is [floor(o*n/out), ceil((o+1)*n/out)) per axis.
 
-    Where out divides n this is avg_pool; sizes need not divide, and out may exceed n. PyTorch's adaptive_avg_pool. An
-    int `output` needs rank=. ShapeError for empty axes, and for more entries than x has axes.
+    Where out divides n this is avg_pool; sizes need not divide, and out may exceed n. PyTorch's adaptive_avg_pool.
 
+    Parameters
+    ----------
+    x : array_like, shape (..., *spatial)
+        Axes before the spatial ones are mapped.
+    output : int or tuple of int
+        Cells of the result per spatial axis, the last ones of x. An int needs `rank`.
+    rank : int, optional
+        Number of spatial axes, where `output` is one int for all of them.
+
+    Returns
+    -------
+    array, shape (..., *output)
+        One mean per cell.
+
+    Raises
+    ------
+    ShapeError
+        For empty axes, and for more entries than x has axes ([W1]).
+    ParameterError
+        For an int `output` without `rank` ([P5]).
+
+    Examples
+    --------
     >>> adaptive_avg_pool(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), (2,))
     array([2., 4.])
     """
@@ -203,8 +257,27 @@ def spatial_axes(name: str, x: Shape, rank: int) -> Shape:
 def global_avg_pool(x: Value, *, rank: int, keepdims: bool = True) -> Value:
     """The mean over the last `rank` axes: (C, *spatial) to (C, 1, ..) or, with keepdims=False, to (C).
 
-    ShapeError for fewer axes than `rank`, and without cells.
+    Parameters
+    ----------
+    x : array_like, shape (..., *spatial)
+        The last `rank` axes are reduced.
+    rank : int
+        Number of spatial axes.
+    keepdims : bool, default True
+        Leave the spatial axes in place, with one cell each.
 
+    Returns
+    -------
+    array, shape (..., 1, 1) or (...)
+        One mean per image and channel.
+
+    Raises
+    ------
+    ShapeError
+        For fewer axes than `rank`, and without cells ([W1]).
+
+    Examples
+    --------
     >>> global_avg_pool(np.ones((3, 2, 2)), rank=2).shape
     (3, 1, 1)
     """
@@ -228,9 +301,44 @@ def lp_pool(
     PyTorch's lp_pool1d/2d/3d for whole windows. Under `ceil` PyTorch multiplies the mean of the clipped window by the
     whole kernel; we sum what is there. ONNX defines it on absolute values: write lp_pool(specgrad.abs(x), ...). For p >
     1 the derivative of an all-zero window, and of one without a tap inside, is 0 ([K1]): its cotangent as in PyTorch,
-    its tangent too (PyTorch: NaN). Stride defaults to the kernel; an int kernel needs rank=. ParameterError unless p >
-    0.
+    its tangent too (PyTorch: NaN).
 
+    Parameters
+    ----------
+    x : array_like, shape (..., *spatial)
+        Axes before the spatial ones are mapped.
+    kernel : int or tuple of int
+        Cells of a window per spatial axis; the spatial axes are the last ones of x. An int needs `rank`.
+    p : number, default 2
+        The exponent, above 0.
+    stride : int or tuple of int, optional
+        Step from a window to the next, per axis. By default windows do not overlap: the step is the kernel.
+    padding : int, tuple or str, default 0
+        Cells added at the ends of every axis: an int, per axis an int or a (lo, hi) pair, or "valid", "same_upper",
+        "same_lower" ([same]).
+    dilation : int or tuple of int, default 1
+        Step from a tap to the next inside a window, per axis.
+    ceil : bool, default False
+        Round the number of windows up; the last one may hang over the end ([W3]).
+    rank : int, optional
+        Number of spatial axes, where the kernel is one int for all of them.
+
+    Returns
+    -------
+    array, shape (..., *windows)
+        One cell per window, out = floor((n + lo + hi - e*(k-1) - 1) / s) + 1 along an axis; e is the dilation.
+
+    Raises
+    ------
+    ShapeError
+        For sizes that are not positive ([W1]), and for a window that does not fit its padded input ([W2]).
+    ParameterError
+        Unless p > 0, and for arguments as in `avg_pool` ([P5]).
+    ScalarError
+        For exact numbers whose root is not rational.
+
+    Examples
+    --------
     >>> lp_pool(np.array([3.0, 4.0, 6.0, 8.0]), (2,))
     array([ 5., 10.])
     """

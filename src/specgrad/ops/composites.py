@@ -23,12 +23,35 @@ from .max_pool import amax, take
 def pad(x: Value, widths: Sequence[tuple[int, int]], *, value: Number = 0, mode: str = "constant") -> Value:
     """(lo, hi) cells around the last len(widths) axes: of `value`, or of x itself.
 
-    ShapeError for more widths than axes.
-
     mode "constant" fills with `value`; "reflect" mirrors at the first and last cell, "edge" repeats them, "wrap" goes
     on at the other end (PyTorch: reflect, replicate, circular); one axis after the other, and as often as the padding
     is wide.
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    widths : sequence of (int, int)
+        Cells to add before and after, a pair for each of the last axes.
+    value : number, default 0
+        What is filled in, in mode "constant".
+    mode : str, default "constant"
+        "constant", "reflect", "edge" or "wrap".
+
+    Returns
+    -------
+    array
+        Every such axis is lo + hi cells longer.
+
+    Raises
+    ------
+    ShapeError
+        For more widths than axes, and negative ones.
+    ParameterError
+        For another mode ([P5]).
+
+    Examples
+    --------
     >>> pad(np.ones(2), [(1, 2)])
     array([0., 1., 1., 0., 0.])
     >>> pad(np.array([1.0, 2.0, 3.0]), [(2, 1)], mode="reflect")
@@ -66,8 +89,29 @@ def _pad_from_x(x: Value, pairs: Sequence[tuple[int, int]], mode: str, value: Nu
 def upsample_nearest(x: Value, factor: int | Sequence[int], *, rank: int | None = None) -> Value:
     """Repeat every cell `factor` times along the last axes: y[p] = x[floor(p / factor)].
 
-    An int factor needs rank=. ShapeError if factors are below 1, or more than x has axes.
+    Parameters
+    ----------
+    x : array_like, shape (..., *spatial)
+        Axes before the spatial ones are mapped.
+    factor : int or sequence of int
+        Copies of every cell per spatial axis, the last ones of x. An int needs `rank`.
+    rank : int, optional
+        Number of spatial axes, where the factor is one int for all of them.
 
+    Returns
+    -------
+    array, shape (..., n*factor)
+        Every spatial axis is `factor` times as long.
+
+    Raises
+    ------
+    ShapeError
+        If factors are below 1, or more than x has axes ([W1]).
+    ParameterError
+        For an int factor without `rank` ([P5]).
+
+    Examples
+    --------
     >>> upsample_nearest(np.array([1.0, 2.0]), (2,))
     array([1., 1., 2., 2.])
     """
@@ -90,10 +134,31 @@ def upsample_nearest(x: Value, factor: int | Sequence[int], *, rank: int | None 
 def fold(f: Callable[[Value, Value], Value], init: Value, x: Value, *, rank: int) -> Value:
     """f(.. f(f(init, x_0), x_1) .., x_n) over the cells of the last `rank` axes, in row-major order.
 
-    f is any function of (so far, cell) that is made of operators; both have the leading shape, and so must its result.
-    init is a number, or a value of that shape. A graph records f once per cell; derivatives are those of its operators.
-    ShapeError if a result of f has another shape.
+    A graph records f once per cell; derivatives are those of its operators.
 
+    Parameters
+    ----------
+    f : callable
+        A function of (so far, cell) that is made of operators; both have the leading shape, and so must its result.
+    init : number or array_like
+        The first `so far`: a number, or a value of the leading shape.
+    x : array_like, shape (*lead, *spatial)
+        The cells.
+    rank : int
+        Number of axes that are folded.
+
+    Returns
+    -------
+    array, shape (*lead)
+        The last result of f.
+
+    Raises
+    ------
+    ShapeError
+        If a result of f has another shape.
+
+    Examples
+    --------
     >>> fold(lambda so_far, cell: so_far * 10 + cell, 0, np.array([[1.0, 2.0], [3.0, 4.0]]), rank=1)
     array([12., 34.])
     """
@@ -114,9 +179,31 @@ def fold(f: Callable[[Value, Value], Value], init: Value, x: Value, *, rank: int
 def global_pool(reduce: Callable[[Value], Value], x: Value, *, rank: int, keepdims: bool = True) -> Value:
     """reduce(image) for every image, the last `rank` axes: (C, *spatial) to (C, 1, ..) or, keepdims=False, to (C).
 
-    reduce is any function from (*spatial) to () that is made of operators; a graph records it once per image.
-    ShapeError if reduce gives another shape.
+    A graph records `reduce` once per image.
 
+    Parameters
+    ----------
+    reduce : callable
+        A function from (*spatial) to () that is made of operators.
+    x : array_like, shape (..., *spatial)
+        The last `rank` axes are reduced.
+    rank : int
+        Number of spatial axes.
+    keepdims : bool, default True
+        Leave the spatial axes in place, with one cell each.
+
+    Returns
+    -------
+    array, shape (..., 1, 1) or (...)
+        One number per image and channel.
+
+    Raises
+    ------
+    ShapeError
+        If reduce gives another shape.
+
+    Examples
+    --------
     >>> global_pool(lambda image: image[0, 0] * image[1, 1], np.arange(8.0).reshape(2, 2, 2), rank=2, keepdims=False)
     array([ 0., 28.])
     """
@@ -140,8 +227,27 @@ def global_pool(reduce: Callable[[Value], Value], x: Value, *, rank: int, keepdi
 def log_softmax(x: Value, axis: int = -1) -> Value:
     """x - log(sum exp(x)) along an axis, shifted by the maximum so that nothing overflows.
 
-    ShapeError for an axis that does not exist.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    axis : int, default -1
+        The axis; negative ones count from the end.
 
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ShapeError
+        For an axis that does not exist or has no cells ([W1]).
+    ScalarError
+        For exact numbers, which have no exp; floats and balls have.
+
+    Examples
+    --------
     >>> log_softmax(np.array([0.0, 0.0]))
     array([-0.69314718, -0.69314718])
     """
@@ -153,8 +259,27 @@ def log_softmax(x: Value, axis: int = -1) -> Value:
 def softmax(x: Value, axis: int = -1) -> Value:
     """exp(x) / sum exp(x) along an axis, shifted by the maximum; a cell of -inf has no share ([M1]).
 
-    ShapeError for an axis that does not exist.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    axis : int, default -1
+        The axis; negative ones count from the end.
 
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ShapeError
+        For an axis that does not exist or has no cells ([W1]).
+    ScalarError
+        For exact numbers, which have no exp; floats and balls have.
+
+    Examples
+    --------
     >>> softmax(np.array([1000.0, 1000.0]))
     array([0.5, 0.5])
     """
@@ -197,8 +322,35 @@ def batch_norm(
 ) -> Value:
     """Batch normalisation in inference form: (x - mean) / sqrt(var + eps) * weight + bias, per channel.
 
-    ShapeError unless the others have one number per channel.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    mean_ : array_like, shape (C,)
+        Mean of every channel.
+    var : array_like, shape (C,)
+        Variance of every channel.
+    weight : array_like, optional
+        Factor, one number per channel; 1 if not given.
+    bias : array_like, optional
+        Summand, one number per channel; 0 if not given.
+    eps : number, default 1e-05
+        Added to the variance under the root.
+    channel : int, default 1
+        The axis of channels.
 
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ShapeError
+        Unless the others have one number per channel ([C1]).
+
+    Examples
+    --------
     >>> batch_norm(np.ones((1, 1, 2)), np.array([1.0]), np.array([4.0]), eps=0.0)
     array([[[0., 0.]]])
     """
@@ -227,7 +379,34 @@ def layer_norm(
 ) -> Value:
     """(x - mean) / sqrt(var + eps) over the last axes, which must have `shape`; then * weight + bias.
 
-    ShapeError if they have not.
+    Parameters
+    ----------
+    x : array_like, shape (..., *shape)
+        Numbers.
+    shape : sequence of int
+        Sizes of the last axes, over which mean and variance are taken.
+    weight : array_like, optional
+        Factors, of that shape; 1 if not given.
+    bias : array_like, optional
+        Summands, of that shape; 0 if not given.
+    eps : number, default 1e-05
+        Added to the variance under the root.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ShapeError
+        If the last axes have other sizes.
+
+    Examples
+    --------
+    >>> layer_norm(np.array([[1.0, 3.0], [5.0, 9.0]]), (2,), eps=0)
+    array([[-1.,  1.],
+           [-1.,  1.]])
     """
     tail, xs = tuple(shape), shape_of(x)
     if not tail or xs[max(0, len(xs) - len(tail)) :] != tail:
@@ -243,7 +422,34 @@ def group_norm(
 ) -> Value:
     """(x - mean) / sqrt(var + eps) over each group of channels of (N, C, ...); then per channel * weight + bias.
 
-    ShapeError unless groups divide the channels.
+    Parameters
+    ----------
+    x : array_like, shape (N, C, ...)
+        Numbers.
+    groups : int
+        Number of groups of channels.
+    weight : array_like, optional
+        Factor, one number per channel; 1 if not given.
+    bias : array_like, optional
+        Summand, one number per channel; 0 if not given.
+    eps : number, default 1e-05
+        Added to the variance under the root.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ShapeError
+        Unless groups divide the channels, and the others have one number per channel ([C1]).
+
+    Examples
+    --------
+    >>> group_norm(np.array([[[1.0, 3.0], [5.0, 9.0]]]), 2, eps=0)
+    array([[[-1.,  1.],
+            [-1.,  1.]]])
     """
     xs = shape_of(x)
     if len(xs) < 2 or groups < 1 or xs[1] % groups:
@@ -275,9 +481,33 @@ def _reduce(operator: str, x: Value, reduction: Reduction) -> Value:
 def cross_entropy(x: Value, labels: Value, *, reduction: Reduction = "mean") -> Value:
     """-log_softmax(x)[label] with classes on axis 1 (axis 0 for one sample); labels are integer classes.
 
-    reduction is "mean", "sum" or "none". x is (C), (N, C) or (N, C, *spatial); labels have the same shape without the
-    class axis. A label outside 0..C-1 is refused; inside jax.jit, where nothing can be, its loss is NaN.
+    Inside jax.jit, where nothing can be refused, the loss of a label outside 0..C-1 is NaN.
 
+    Parameters
+    ----------
+    x : array_like, shape (C,), (N, C) or (N, C, *spatial)
+        Scores of the classes (logits).
+    labels : array_like of int, shape (), (N,) or (N, *spatial)
+        The class of every sample, 0..C-1.
+    reduction : Reduction, default "mean"
+        "mean" over all cells, "sum", or "none" for one loss per cell.
+
+    Returns
+    -------
+    array
+        One number, or with "none" of the shape of the labels.
+
+    Raises
+    ------
+    ShapeError
+        For shapes that do not fit, and a label outside 0..C-1.
+    ParameterError
+        For another word in `reduction` ([P5]).
+    ScalarError
+        For exact numbers, which have no exp; floats and balls have.
+
+    Examples
+    --------
     >>> cross_entropy(np.zeros((1, 4)), np.array([2]))
     array(1.38629436)
     """
@@ -295,8 +525,31 @@ def cross_entropy(x: Value, labels: Value, *, reduction: Reduction = "mean") -> 
 
 @composite
 def mse_loss(x: Value, target: Value, *, reduction: Reduction = "mean") -> Value:
-    """The squared error (x - target)**2, averaged, summed or as it is (`reduction`); ShapeError if shapes differ.
+    """The squared error (x - target)**2: its mean, its sum, or one per cell.
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    target : array_like
+        Of the shape of x.
+    reduction : Reduction, default "mean"
+        "mean" over all cells, "sum", or "none" for one loss per cell.
+
+    Returns
+    -------
+    array
+        One number, or with "none" of the shape of x.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes differ.
+    ParameterError
+        For another word in `reduction` ([P5]).
+
+    Examples
+    --------
     >>> mse_loss(np.array([1.0, 3.0]), np.array([0.0, 0.0]))
     array(5.)
     """

@@ -158,6 +158,31 @@ CONTRACT = register(
 def contract(x: Value, z: Value, spec: str) -> Value:
     """A bilinear contraction of two values x and z by the einsum text `spec`, without lone letters.
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    z : array_like
+        Numbers of any shape.
+    spec : str
+        Axes by letters, "ab,bc->ac": every letter stands in two of the three parts, or in all.
+
+    Returns
+    -------
+    array
+        Its axes are those after the arrow.
+
+    Raises
+    ------
+    ShapeError
+        If a letter has two sizes.
+    ParameterError
+        For a text that has not this form, and a letter that stands in one part only ([P5]).
+    ScalarError
+        If floats and exact numbers are mixed.
+
+    Examples
+    --------
     >>> contract(np.ones((2, 3)), np.ones((3, 4)), "ab,bc->ac").shape
     (2, 4)
     """
@@ -166,9 +191,29 @@ def contract(x: Value, z: Value, spec: str) -> Value:
 
 @composite
 def matmul(x: Value, z: Value) -> Value:
-    """The matrix product x z over the last two axes; leading axes broadcast, vectors as in NumPy. ShapeError if sizes
-    do not fit.
+    """The matrix product x z over the last two axes; leading axes broadcast, vectors as in NumPy.
 
+    Parameters
+    ----------
+    x : array_like, shape (..., m, k) or (k,)
+        Numbers.
+    z : array_like, shape (..., k, n) or (k,)
+        Numbers.
+
+    Returns
+    -------
+    array, shape (..., m, n)
+        Without m, n where x, z are vectors.
+
+    Raises
+    ------
+    ShapeError
+        If the inner sizes differ, or the leading axes do not broadcast.
+    ScalarError
+        If floats and exact numbers are mixed.
+
+    Examples
+    --------
     >>> matmul(np.ones((5, 2, 3)), np.ones((3, 4))).shape
     (5, 2, 4)
     """
@@ -191,10 +236,31 @@ def matmul(x: Value, z: Value) -> Value:
 
 @composite
 def linear(w: Value, b: Value | None, x: Value) -> Value:
-    """y[..., o] = b[o] + sum_i w[o, i] * x[..., i]; w is (out, in), as in PyTorch.
+    """A linear layer: y[..., o] = b[o] + sum_i w[o, i] * x[..., i], as in PyTorch.
 
-    ShapeError if shapes do not fit.
+    Parameters
+    ----------
+    w : array_like, shape (out, in)
+        Weights.
+    b : array_like, shape (out,), or None
+        Bias; None: no bias.
+    x : array_like, shape (..., in)
+        Axes before the last one are mapped.
 
+    Returns
+    -------
+    array, shape (..., out)
+        The layer's result.
+
+    Raises
+    ------
+    ShapeError
+        If shapes do not fit ([C1]).
+    ScalarError
+        If floats and exact numbers are mixed.
+
+    Examples
+    --------
     >>> linear(np.array([[1.0, 2.0]]), np.array([10.0]), np.array([3.0, 4.0]))
     array([21.])
     """

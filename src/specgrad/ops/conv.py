@@ -473,12 +473,45 @@ def conv(
 ) -> Value:
     """Convolution of any rank: y[o,p] = b[o] + sum_{i,t} w[o,i,t] * x[i, s*p + e*t - lo].
 
-    x is (*batch, Cin, *spatial), w is (Cout, Cin/groups, *kernel), b is (Cout,) or None; outside x counts 0.
-    padding: an int, an int or (lo, hi) per axis, "valid", "same_upper", "same_lower". Rules: [W1] [W2] [C1].
-    Derivatives: d = conv(w, 0, dx) + conv(dw, db, x); the cotangent of x is conv_transpose, of w conv_weight.
-    PyTorch's conv1d/2d/3d (same values, ranks 1 to 3 only, no asymmetric padding); ONNX Conv; lax.conv. ShapeError for
-    shapes that do not fit, ParameterError for arguments that are no such numbers or words.
+    Outside x counts 0. Rules: [W1] [W2] [C1]. Derivatives: d = conv(w, 0, dx) + conv(dw, db, x); the cotangent of x is
+    conv_transpose, of w conv_weight. PyTorch's conv1d/2d/3d (same values, ranks 1 to 3 only, no asymmetric padding);
+    ONNX Conv; lax.conv.
 
+    Parameters
+    ----------
+    w : array_like, shape (Cout, Cin/groups, *kernel)
+        Weights; the kernel's axes are the spatial ones.
+    b : array_like, shape (Cout,), or None
+        Bias, one number per output channel; None: no bias.
+    x : array_like, shape (*batch, Cin, *spatial)
+        The data; batch may be no axis or several.
+    stride : int or tuple of int, default 1
+        Step from a window to the next, per axis.
+    padding : int, tuple or str, default 0
+        Cells added at the ends of every axis: an int, per axis an int or a (lo, hi) pair, or "valid", "same_upper",
+        "same_lower" ([same]).
+    dilation : int or tuple of int, default 1
+        Step from a tap to the next inside a window, per axis.
+    groups : int, default 1
+        Groups into which the channels are divided; a group of outputs reads one group of inputs.
+
+    Returns
+    -------
+    array, shape (*batch, Cout, *out)
+        out = floor((n + lo + hi - e*(k-1) - 1) / s) + 1 along an axis, e the dilation.
+
+    Raises
+    ------
+    ShapeError
+        For sizes that are not positive ([W1]), a window that does not fit its padded input ([W2]), and channels that do
+        not fit ([C1]).
+    ParameterError
+        For arguments that are no such numbers or words ([P5]).
+    ScalarError
+        If floats and exact numbers are mixed.
+
+    Examples
+    --------
     >>> conv(np.array([[[1.0, 2.0]]]), None, np.array([[1.0, 10.0, 100.0]]))
     array([[ 21., 210.]])
     """
@@ -502,11 +535,45 @@ def conv_transpose(
 ) -> Value:
     """The window relation read backwards: y[o,i] = b[o] + sum over p, t with s*p+e*t-lo = i of w[c,o,t] * x[c,p].
 
-    x is (*batch, Cin, *spatial), w is (Cin, Cout/groups, *kernel), as in PyTorch.
-    out = (n-1)*s - lo - hi + e*(k-1) + 1 + output_padding. Rules: [W1] [C1] [C2].
-    Derivatives: bilinear; the cotangent of x is conv, of w conv_weight. ShapeError for shapes that do not fit,
-    ParameterError for arguments that are no such numbers or words.
+    Rules: [W1] [C1] [C2]. Derivatives: bilinear; the cotangent of x is conv, of w conv_weight.
 
+    Parameters
+    ----------
+    w : array_like, shape (Cin, Cout/groups, *kernel)
+        Weights, as in PyTorch.
+    b : array_like, shape (Cout,), or None
+        Bias, one number per output channel; None: no bias.
+    x : array_like, shape (*batch, Cin, *spatial)
+        The data; batch may be no axis or several.
+    stride : int or tuple of int, default 1
+        Step in the result from a cell of x to the next, per axis.
+    padding : int, tuple or str, default 0
+        Cells removed at the ends of every axis of the result: an int, or per axis an int or a (lo, hi) pair; "valid"
+        removes none.
+    output_padding : int or tuple of int, default 0
+        Cells added at the high end of every axis, fewer than max(stride, dilation).
+    dilation : int or tuple of int, default 1
+        Step from a tap to the next inside a window, per axis.
+    groups : int, default 1
+        Groups into which the channels are divided; a group of outputs reads one group of inputs.
+
+    Returns
+    -------
+    array, shape (*batch, Cout, *out)
+        out = (n-1)*s - lo - hi + e*(k-1) + 1 + output_padding along an axis, e the dilation.
+
+    Raises
+    ------
+    ShapeError
+        For sizes that are not positive ([W1]), channels that do not fit ([C1]), a result without cells and an
+        output_padding that is too large ([C2]).
+    ParameterError
+        For arguments that are no such numbers or words ([P5]).
+    ScalarError
+        If floats and exact numbers are mixed.
+
+    Examples
+    --------
     >>> conv_transpose(np.array([[[1.0, 2.0]]]), None, np.array([[1.0, 10.0]]), stride=2)
     array([[ 1.,  2., 10., 20.]])
     """

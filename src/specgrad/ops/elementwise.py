@@ -194,22 +194,125 @@ def broadcast_binary(op: Op, x: Value, y: Value) -> Value:
 
 
 def add(x: Value, y: Value) -> Value:
-    """x + y, broadcast as NumPy does."""
+    """x + y, broadcast as NumPy does.
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers.
+    y : array_like
+        Numbers; x and y are broadcast to one shape, as in NumPy.
+
+    Returns
+    -------
+    array
+        Of the shape that x and y are broadcast to.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+    ScalarError
+        If floats and exact numbers are mixed.
+
+    Examples
+    --------
+    >>> add(np.array([1.0, 2.0]), np.array([[10.0], [20.0]]))
+    array([[11., 12.],
+           [21., 22.]])
+    """
     return broadcast_binary(ADD, x, y)
 
 
 def sub(x: Value, y: Value) -> Value:
-    """x - y, cell by cell, after broadcasting."""
+    """x - y, cell by cell, after broadcasting.
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers.
+    y : array_like
+        Numbers; x and y are broadcast to one shape, as in NumPy.
+
+    Returns
+    -------
+    array
+        Of the shape that x and y are broadcast to.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+    ScalarError
+        If floats and exact numbers are mixed.
+
+    Examples
+    --------
+    >>> sub(np.array([5.0, 2.0]), 1)
+    array([4., 1.])
+    """
     return broadcast_binary(SUB, x, y)
 
 
 def mul(x: Value, y: Value) -> Value:
-    """x * y, cell by cell, after broadcasting."""
+    """x * y, cell by cell, after broadcasting.
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers.
+    y : array_like
+        Numbers; x and y are broadcast to one shape, as in NumPy.
+
+    Returns
+    -------
+    array
+        Of the shape that x and y are broadcast to.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+    ScalarError
+        If floats and exact numbers are mixed.
+
+    Examples
+    --------
+    >>> mul(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    array([3., 8.])
+    """
     return broadcast_binary(MUL, x, y)
 
 
 def div(x: Value, y: Value) -> Value:
-    """x / y, cell by cell, after broadcasting."""
+    """x / y, cell by cell, after broadcasting.
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers.
+    y : array_like
+        Numbers; x and y are broadcast to one shape, as in NumPy.
+
+    Returns
+    -------
+    array
+        Of the shape that x and y are broadcast to.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+    ScalarError
+        If floats and exact numbers are mixed.
+    ZeroDivisionError
+        If a divisor is 0 and the numbers are exact; floats give an infinity or NaN.
+
+    Examples
+    --------
+    >>> div(np.array([1.0, 2.0]), 4)
+    array([0.25, 0.5 ])
+    """
     return broadcast_binary(DIV, x, y)
 
 
@@ -252,6 +355,27 @@ EQUAL = _mask("equal", operator.eq)
 def greater(x: Value, y: Value) -> Value:
     """1 where x > y, else 0.
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers.
+    y : array_like
+        Numbers; x and y are broadcast to one shape, as in NumPy.
+
+    Returns
+    -------
+    array
+        1 or 0 per cell, of the shape that x and y are broadcast to, in the scalar type of the arguments.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+    ScalarError
+        If floats and exact numbers are mixed.
+
+    Examples
+    --------
     >>> greater(np.array([1.0, 2.0]), 1)
     array([0., 1.])
     """
@@ -259,13 +383,59 @@ def greater(x: Value, y: Value) -> Value:
 
 
 def greater_equal(x: Value, y: Value) -> Value:
-    """1 where x >= y, else 0."""
+    """1 where x >= y, else 0.
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers.
+    y : array_like
+        Numbers; x and y are broadcast to one shape, as in NumPy.
+
+    Returns
+    -------
+    array
+        1 or 0 per cell, of the shape that x and y are broadcast to, in the scalar type of the arguments.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+    ScalarError
+        If floats and exact numbers are mixed.
+
+    Examples
+    --------
+    >>> greater_equal(np.array([1.0, 2.0, 3.0]), 2)
+    array([0., 1., 1.])
+    """
     return broadcast_binary(GREATER_EQUAL, x, y)
 
 
 def equal(x: Value, y: Value) -> Value:
     """Return 1 where x == y, else 0, in the arguments' scalar type; +0 equals -0, NaN equals nothing.
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers.
+    y : array_like
+        Numbers; x and y are broadcast to one shape, as in NumPy.
+
+    Returns
+    -------
+    array
+        1 or 0 per cell, of the shape that x and y are broadcast to, in the scalar type of the arguments.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+    ScalarError
+        If floats and exact numbers are mixed.
+
+    Examples
+    --------
     >>> equal(np.array([1.0, math.nan]), np.array([[1.0], [math.nan]]))
     array([[1., 0.],
            [0., 0.]])
@@ -323,8 +493,29 @@ SELECT = register(
 def select(c: Value, a: Value, b: Value) -> Value:
     """a where c is not 0, else b; what is not selected is not touched, be it inf or NaN.
 
-    ShapeError for shapes that do not broadcast.
+    Parameters
+    ----------
+    c : array_like
+        Where it is not 0, a is taken.
+    a : array_like
+        Numbers; the three shapes are broadcast to one.
+    b : array_like
+        Numbers that are taken where c is 0.
 
+    Returns
+    -------
+    array
+        Of the shape that c, a and b are broadcast to.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+    ScalarError
+        If floats and exact numbers are mixed.
+
+    Examples
+    --------
     >>> select(np.array([1.0, 0.0]), np.array([5.0, np.nan]), 7)
     array([5., 7.])
     """
@@ -492,37 +683,151 @@ ABS = unary(
 
 @cached_call
 def neg(x: Value) -> Value:
-    """The negative -x, cell by cell."""
+    """The negative -x, cell by cell.
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Examples
+    --------
+    >>> neg(np.array([1.0, -2.0]))
+    array([-1.,  2.])
+    """
     return apply(NEG, x)
 
 
 @cached_call
 def exp(x: Value) -> Value:
-    """The exponential e**x, cell by cell."""
+    """The exponential e**x, cell by cell.
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ScalarError
+        For exact numbers, which have no exp; floats and balls have.
+
+    Examples
+    --------
+    >>> exp(np.array([0.0, 1.0]))
+    array([1.        , 2.71828183])
+    """
     return apply(EXP, x)
 
 
 @cached_call
 def log(x: Value) -> Value:
-    """The natural logarithm; log(0) = -inf, NaN below."""
+    """The natural logarithm; log(0) = -inf, NaN below.
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ScalarError
+        For exact numbers, which have no log; floats and balls have.
+
+    Examples
+    --------
+    >>> log(np.array([1.0, math.e, 0.0]))
+    array([  0.,   1., -inf])
+    """
     return apply(LOG, x)
 
 
 @cached_call
 def sqrt(x: Value) -> Value:
-    """The square root; exact for rationals that are squares, refused for other rationals."""
+    """The square root, cell by cell; exact for rationals that are squares.
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ScalarError
+        For a rational that is not a square; floats and balls have every root.
+
+    Examples
+    --------
+    >>> sqrt(np.array([4.0, 2.0]))
+    array([2.        , 1.41421356])
+    >>> from specgrad import exact
+    >>> sqrt(exact([4]))
+    array([Fraction(2, 1)], dtype=object)
+    """
     return apply(SQRT, x)
 
 
 @cached_call
 def sign(x: Value) -> Value:
-    """-1, 0 or 1; NaN for NaN. The derivative is zero."""
+    """-1, 0 or 1; NaN for NaN. The derivative is zero.
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Examples
+    --------
+    >>> sign(np.array([-3.0, 0.0, 2.0]))
+    array([-1.,  0.,  1.])
+    """
     return apply(SIGN, x)
 
 
 @cached_call
 def abs_(x: Value) -> Value:
-    """The absolute value; abs'(0) = 0 ([K1])."""
+    """The absolute value; abs'(0) = 0 ([K1]).
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Examples
+    --------
+    >>> abs_(np.array([-2.0, 0.0, 3.0]))
+    array([2., 0., 3.])
+    """
     return apply(ABS, x)
 
 
@@ -590,8 +895,27 @@ POWER = unary(
 def power(x: Value, exponent: Number) -> Value:
     """x**exponent for a number exponent; over rationals the exponent must be whole, or x a square for halves.
 
-    ShapeError for an exponent that is not finite.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    exponent : number
+        One finite number for all cells; no array.
 
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ShapeError
+        For an exponent that is not finite.
+    ScalarError
+        For a rational whose power is not rational: floats and balls have it.
+
+    Examples
+    --------
     >>> power(np.array([2.0, 3.0]), 2)
     array([4., 9.])
     """
@@ -670,12 +994,62 @@ MINIMUM = binary(
 
 
 def maximum(x: Value, y: Value) -> Value:
-    """The larger of x and y, NaN if either is; at a tie both share the derivative evenly ([K1])."""
+    """The larger of x and y, NaN if either is; at a tie both share the derivative evenly ([K1]).
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers.
+    y : array_like
+        Numbers; x and y are broadcast to one shape, as in NumPy.
+
+    Returns
+    -------
+    array
+        Of the shape that x and y are broadcast to.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+    ScalarError
+        If floats and exact numbers are mixed.
+
+    Examples
+    --------
+    >>> maximum(np.array([1.0, 5.0]), np.array([3.0, math.nan]))
+    array([ 3., nan])
+    """
     return broadcast_binary(MAXIMUM, x, y)
 
 
 def minimum(x: Value, y: Value) -> Value:
-    """The smaller of x and y, NaN if either is; at a tie both share the derivative evenly ([K1])."""
+    """The smaller of x and y, NaN if either is; at a tie both share the derivative evenly ([K1]).
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers.
+    y : array_like
+        Numbers; x and y are broadcast to one shape, as in NumPy.
+
+    Returns
+    -------
+    array
+        Of the shape that x and y are broadcast to.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+    ScalarError
+        If floats and exact numbers are mixed.
+
+    Examples
+    --------
+    >>> minimum(np.array([1.0, 5.0]), 3)
+    array([1., 3.])
+    """
     return broadcast_binary(MINIMUM, x, y)
 
 
@@ -699,14 +1073,52 @@ STOP_GRADIENT = register(
 
 @cached_call
 def stop_gradient(x: Value) -> Value:
-    """x itself, as a constant to every derivative."""
+    """x itself, as a constant to every derivative.
+
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Examples
+    --------
+    >>> from specgrad import grad, sum, trace
+    >>> grad(trace(lambda x: sum(x * stop_gradient(x)), (2,)))(np.array([3.0, 5.0]))
+    array([3., 5.])
+    """
     return apply(STOP_GRADIENT, x)
 
 
 @composite
 def mean(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
-    """The mean over axes (None: all), which stay with size 1 if keepdims; ShapeError without cells.
+    """The mean over axes.
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    axes : int or sequence of int, optional
+        Axes that are reduced, from 0 or, negative, from the end; all if not given.
+    keepdims : bool, default False
+        Leave the reduced axes in place, with one cell each.
+
+    Returns
+    -------
+    array
+        Without the axes, or with one cell in each.
+
+    Raises
+    ------
+    ShapeError
+        For axes that do not exist, and where there are no cells ([W1]).
+
+    Examples
+    --------
     >>> mean(np.arange(4.0))
     array(1.5)
     """

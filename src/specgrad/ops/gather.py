@@ -158,9 +158,30 @@ SCATTER: Op = register(
 def gather(x: Value, i: Value, *, axis: int = 0) -> Value:
     """y[a, p, b] = x[a, i[p], b]: the axes of i stand where `axis` was.
 
-    Indices lie in -n..n-1, negative ones counting from the end; others are refused. ONNX Gather, torch.index_select; an
-    embedding, with x the table and axis 0. The cotangent is added up at the positions; an index has none.
+    ONNX Gather, torch.index_select; an embedding, with x the table and axis 0. The cotangent is added up at the
+    positions; an index has none.
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    i : array_like of int
+        Positions, -n..n-1; negative ones count from the end.
+    axis : int, default 0
+        The axis; negative ones count from the end.
+
+    Returns
+    -------
+    array
+        Of the shape of x, with the axes of i in place of `axis`.
+
+    Raises
+    ------
+    ShapeError
+        For an axis that does not exist, positions outside it, and positions that are no integers.
+
+    Examples
+    --------
     >>> gather(np.array([5.0, 6.0, 7.0]), np.array([[2, 0], [-1, 1]]))
     array([[7., 5.],
            [7., 6.]])
@@ -172,6 +193,29 @@ def gather(x: Value, i: Value, *, axis: int = 0) -> Value:
 def scatter(gy: Value, i: Value, *, axis: int = 0, size: int) -> Value:
     """The adjoint of gather: cell c of an axis of `size` cells receives the sum of gy[a, p, b] over i[p] = c.
 
+    Parameters
+    ----------
+    gy : array_like
+        Numbers, with the axes of i where `axis` is to be.
+    i : array_like of int
+        Positions, -size..size-1.
+    axis : int, default 0
+        The axis; negative ones count from the end.
+    size : int
+        Cells of the axis in the result.
+
+    Returns
+    -------
+    array
+        Zero in every cell that no position names.
+
+    Raises
+    ------
+    ShapeError
+        For an axis that does not exist, positions outside it, and positions that are no integers.
+
+    Examples
+    --------
     >>> scatter(np.array([1.0, 2.0, 4.0]), np.array([1, 1, 0]), size=3)
     array([4., 3., 0.])
     """
@@ -182,8 +226,27 @@ def scatter(gy: Value, i: Value, *, axis: int = 0, size: int) -> Value:
 def take_along(x: Value, i: Value, *, axis: int) -> Value:
     """y[a, p, b] = x[a, i[a, p, b], b]: one position per output cell, from 0 on (numpy.take_along_axis).
 
-    ShapeError for another shape of i, and positions outside.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    i : array_like of int
+        Positions along the axis, from 0 on; of the sizes of x on all other axes.
+    axis : int
+        The axis; negative ones count from the end.
 
+    Returns
+    -------
+    array
+        Of the shape of i.
+
+    Raises
+    ------
+    ShapeError
+        For another shape of i, and positions outside.
+
+    Examples
+    --------
     >>> take_along(np.array([[5.0, 6.0], [7.0, 8.0]]), np.array([[1], [0]]), axis=1)
     array([[6.],
            [7.]])
@@ -201,8 +264,27 @@ def take_along(x: Value, i: Value, *, axis: int) -> Value:
 def roll(x: Value, shift: int, *, axis: int) -> Value:
     """Every cell `shift` positions further along an axis, around its end: y[p] = x[(p - shift) mod n].
 
-    ShapeError for an axis that does not exist.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    shift : int
+        How many positions further; negative: back.
+    axis : int
+        The axis; negative ones count from the end.
 
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ShapeError
+        For an axis that does not exist.
+
+    Examples
+    --------
     >>> roll(np.array([1.0, 2.0, 3.0]), 1, axis=0)
     array([3., 1., 2.])
     """

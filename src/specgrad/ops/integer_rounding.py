@@ -61,6 +61,18 @@ ROUND = _staircase("round", numpy="rint")
 def floor(x: Value) -> Value:
     """The largest whole number that is not above x; NaN and infinities stay. The derivative is zero ([K1]).
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Examples
+    --------
     >>> floor(np.array([-0.5, 1.0, 1.5]))
     array([-1.,  1.,  1.])
     """
@@ -71,6 +83,18 @@ def floor(x: Value) -> Value:
 def ceil(x: Value) -> Value:
     """The smallest whole number that is not below x; NaN and infinities stay. The derivative is zero ([K1]).
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Examples
+    --------
     >>> ceil(np.array([-1.5, 1.0, 0.5]))
     array([-1.,  1.,  1.])
     """
@@ -81,6 +105,18 @@ def ceil(x: Value) -> Value:
 def round_(x: Value) -> Value:
     """The nearest whole number, the even one of two; NaN and infinities stay. The derivative is zero ([K1]).
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Examples
+    --------
     >>> round_(np.array([0.5, 1.5, 2.5, -0.7]))
     array([ 0.,  2.,  2., -1.])
     """
@@ -91,6 +127,18 @@ def round_(x: Value) -> Value:
 def trunc(x: Value) -> Value:
     """x without its fraction: floor above 0, ceil below. The derivative is zero ([K1]).
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Examples
+    --------
     >>> trunc(np.array([-1.5, 1.5]))
     array([-1.,  1.])
     """
@@ -147,6 +195,29 @@ def fmod(x: Value, y: Value) -> Value:
 
     In floats it is exact, however large x/y is. The derivative is 1 in x and -trunc(x/y) in y, at the jumps too.
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers.
+    y : array_like
+        Numbers; x and y are broadcast to one shape, as in NumPy.
+
+    Returns
+    -------
+    array
+        Of the shape that x and y are broadcast to.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+    ScalarError
+        If floats and exact numbers are mixed.
+    ZeroDivisionError
+        If y is 0 and the numbers are exact.
+
+    Examples
+    --------
     >>> fmod(np.array([5.5, -5.5]), 2)
     array([ 1.5, -1.5])
     """
@@ -159,6 +230,29 @@ def mod(x: Value, y: Value) -> Value:
 
     It is fmod(x, y), and y more where the signs differ; that sum is rounded in floats.
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers.
+    y : array_like
+        Numbers; x and y are broadcast to one shape, as in NumPy.
+
+    Returns
+    -------
+    array
+        Of the shape that x and y are broadcast to.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+    ScalarError
+        If floats and exact numbers are mixed.
+    ZeroDivisionError
+        If y is 0 and the numbers are exact.
+
+    Examples
+    --------
     >>> mod(np.array([5.5, -5.5]), 2)
     array([1.5, 0.5])
     """

@@ -90,6 +90,20 @@ FILL = register(
 def fill(x: Value, value: Number) -> Value:
     """`value` in every cell, with the shape and the scalar type of x.
 
+    Parameters
+    ----------
+    x : array_like
+        Gives shape and scalar type.
+    value : number
+        What stands in every cell.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Examples
+    --------
     >>> fill(np.zeros(2), 3)
     array([3., 3.])
     """
@@ -140,8 +154,25 @@ RESHAPE = register(
 def reshape(x: Value, shape: Sequence[int]) -> Value:
     """Reshape to another shape, cells in row-major order; one entry may be -1.
 
-    ShapeError if the number of cells is another.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    shape : sequence of int
+        The new sizes; one entry may be -1 and is computed.
 
+    Returns
+    -------
+    array, of that shape
+        The same cells.
+
+    Raises
+    ------
+    ShapeError
+        If the number of cells is another.
+
+    Examples
+    --------
     >>> reshape(np.arange(6.0), (2, -1)).shape
     (2, 3)
     """
@@ -158,10 +189,29 @@ def reshape(x: Value, shape: Sequence[int]) -> Value:
 
 @cached_call
 def flatten(x: Value, start: int = 0, end: int = -1) -> Value:
-    """Axes start..end (both included) as one.
+    """Axes start..end (both included) merged into one, cells in row-major order.
 
-    ShapeError if start lies after end.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    start : int, default 0
+        First axis that is merged; negative ones count from the end.
+    end : int, default -1
+        Last axis that is merged.
 
+    Returns
+    -------
+    array
+        With one axis in place of these.
+
+    Raises
+    ------
+    ShapeError
+        If start lies after end, or one does not exist.
+
+    Examples
+    --------
     >>> flatten(np.zeros((2, 3, 4)), 1).shape
     (2, 12)
     """
@@ -224,8 +274,25 @@ PERMUTE = register(
 def permute(x: Value, order: Sequence[int]) -> Value:
     """Axes in another order: output axis a is input axis order[a].
 
-    ShapeError unless `order` names every axis once.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    order : sequence of int
+        Every axis once, by its number in x.
 
+    Returns
+    -------
+    array
+        The same cells.
+
+    Raises
+    ------
+    ShapeError
+        Unless `order` names every axis once.
+
+    Examples
+    --------
     >>> permute(np.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
@@ -300,10 +367,29 @@ SLICE = register(
 
 @cached_call
 def slice_(x: Value, *ranges: Any) -> Value:
-    """Return x sliced by `ranges`, Python slices (or None for all), one per axis from the first.
+    """Return x sliced along its first axes.
 
-    Steps must be positive. ShapeError for more slices than axes, ParameterError for other steps.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    *ranges : slice or None
+        Python's slices, or None for a whole axis, one per axis from the first; steps are positive.
 
+    Returns
+    -------
+    array
+        The cells in the ranges; no axis is dropped.
+
+    Raises
+    ------
+    ShapeError
+        For more slices than axes.
+    ParameterError
+        For steps that are not positive ([P5]).
+
+    Examples
+    --------
     >>> slice_(np.arange(10.0), slice(1, 8, 3))
     array([1., 4., 7.])
     """
@@ -383,9 +469,29 @@ PAD = register(
 def unpad(x: Value, padding: Any, *, rank: int | None = None) -> Value:
     """Remove lo/hi cells from the last axes: y[p] = x[p + lo]; the transpose is zero padding.
 
-    padding is an int (with rank=), one int per axis, or (lo, hi) pairs. ParameterError for an int without rank,
-    ShapeError if padding does not fit.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    padding : int or sequence
+        An int (with `rank`), or per axis an int or a (lo, hi) pair.
+    rank : int, optional
+        Number of axes, where padding is one int for all of them.
 
+    Returns
+    -------
+    array
+        Every such axis is lo + hi cells shorter.
+
+    Raises
+    ------
+    ShapeError
+        If padding does not fit, or leaves no cell ([W1]).
+    ParameterError
+        For an int without `rank` ([P5]).
+
+    Examples
+    --------
     >>> unpad(np.arange(5.0), ((1, 2),))
     array([1., 2.])
     """
@@ -475,8 +581,27 @@ CONCAT = register(
 
 
 def concat(xs: Sequence[Value], axis: int) -> Value:
-    """Values `xs` one after the other along an axis; ShapeError without any.
+    """Values one after the other along an axis.
 
+    Parameters
+    ----------
+    xs : sequence of array_like
+        Values whose shapes agree except on `axis`.
+    axis : int
+        The axis; negative ones count from the end.
+
+    Returns
+    -------
+    array
+        As long along the axis as all of them together.
+
+    Raises
+    ------
+    ShapeError
+        Without any value, for shapes that differ elsewhere, and for an axis that does not exist.
+
+    Examples
+    --------
     >>> concat([np.zeros((1, 2)), np.ones((1, 3))], axis=1)
     array([[0., 0., 1., 1., 1.]])
     """
@@ -534,10 +659,27 @@ BROADCAST = register(
 
 @cached_call
 def broadcast(x: Value, shape: Sequence[int]) -> Value:
-    """NumPy's rule: axes align at the end, size 1 and missing axes repeat.
+    """Numbers repeated to another shape by NumPy's rule: axes align at the end, size 1 and missing axes repeat.
 
-    ShapeError if shapes do not fit.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    shape : sequence of int
+        The new shape; axes align at the end.
 
+    Returns
+    -------
+    array, of that shape
+        Axes of size 1 and missing axes are repeated.
+
+    Raises
+    ------
+    ShapeError
+        If shapes do not fit.
+
+    Examples
+    --------
     >>> broadcast(np.array([1.0, 2.0]), (2, 2))
     array([[1., 2.],
            [1., 2.]])
@@ -622,10 +764,29 @@ SUM = register(
 
 @cached_call
 def sum_(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
-    """The sum over axes (None: all), which stay with size 1 if keepdims.
+    """The sum over axes.
 
-    ShapeError for axes that do not exist, or are named twice.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    axes : int or sequence of int, optional
+        Axes that are reduced, from 0 or, negative, from the end; all if not given.
+    keepdims : bool, default False
+        Leave the reduced axes in place, with one cell each.
 
+    Returns
+    -------
+    array
+        Without the axes, or with one cell in each.
+
+    Raises
+    ------
+    ShapeError
+        For axes that do not exist, or are named twice.
+
+    Examples
+    --------
     >>> sum_(np.ones((2, 3)), 1)
     array([3., 3.])
     """

@@ -236,9 +236,29 @@ PUT: Op = register(
 def take(x: Value, i: Value, *, rank: int, empty: bool = True) -> Value:
     """Gather at flat indices: y[p] = x[i[p]], the last `rank` axes of x counted flat; 0 where i[p] = -1.
 
-    i, and so y, has the leading axes of x, then `rank` axes of any sizes. ShapeError for a position outside x, with
-    empty=False also for -1.
+    Parameters
+    ----------
+    x : array_like, shape (*lead, *size)
+        The numbers that are gathered.
+    i : array_like of int, shape (*lead, *positions)
+        Positions, flat over the last `rank` axes of x; -1 gives 0.
+    rank : int
+        Number of axes that are counted flat; i has as many, of any sizes.
+    empty : bool, default True
+        Whether -1 is allowed.
 
+    Returns
+    -------
+    array, shape (*lead, *positions)
+        Of the shape of i.
+
+    Raises
+    ------
+    ShapeError
+        For a position outside x, with empty=False also for -1, and for other leading axes.
+
+    Examples
+    --------
     >>> take(np.array([5.0, 6.0, 7.0]), np.array([2, -1]), rank=1)
     array([7., 0.])
     """
@@ -249,8 +269,29 @@ def take(x: Value, i: Value, *, rank: int, empty: bool = True) -> Value:
 def put(gy: Value, i: Value, *, size: Shape, empty: bool = True) -> Value:
     """Scatter-add at flat indices, the adjoint of take: cell c of an array of `size` is the sum of gy[p] over i[p] = c.
 
-    -1 is dropped if `empty`.
+    Parameters
+    ----------
+    gy : array_like, shape (*lead, *positions)
+        The numbers that are added.
+    i : array_like of int, shape (*lead, *positions)
+        Positions, flat over the axes of `size`.
+    size : tuple of int
+        Sizes of the axes of the result, without the leading ones.
+    empty : bool, default True
+        Whether -1 is allowed; it is dropped.
 
+    Returns
+    -------
+    array, shape (*lead, *size)
+        Zero in every cell that no position names.
+
+    Raises
+    ------
+    ShapeError
+        For a position outside `size`, with empty=False also for -1.
+
+    Examples
+    --------
     >>> put(np.array([1.0, 2.0, 4.0]), np.array([1, 1, -1]), size=(3,))
     array([0., 3., 0.])
     """
@@ -314,12 +355,46 @@ def max_pool(
 ) -> Value:
     """The maximum over windows of the last axes: y[p] = max_t x[s*p + e*t - lo] over the taps inside x.
 
-    Padded taps are ignored (-inf without an infinity); a window with no tap inside gives 0. Stride defaults to the
-    kernel; an int kernel needs rank=. Rules: [W1] [W2] [W3] [P1] [P2] [P3]. Tangent and cotangent follow the first
-    winner in row-major order; an empty window has neither. return_indices=True also gives that winner, flat over the
-    spatial axes, as PyTorch does (-1: empty window). PyTorch refuses padding over half the kernel; JAX has no gradient
-    for dilated windows. `ceil` rounds output sizes up.
+    Padded taps are ignored (-inf without an infinity); a window with no tap inside gives 0. Rules: [W1] [W2] [W3] [P1]
+    [P2] [P3]. Tangent and cotangent follow the first winner in row-major order; an empty window has neither. Indices
+    are those of PyTorch, which refuses padding over half the kernel; JAX has no gradient for dilated windows.
 
+    Parameters
+    ----------
+    x : array_like, shape (..., *spatial)
+        Axes before the spatial ones are mapped.
+    kernel : int or tuple of int
+        Cells of a window per spatial axis; the spatial axes are the last ones of x. An int needs `rank`.
+    stride : int or tuple of int, optional
+        Step from a window to the next, per axis. By default windows do not overlap: the step is the kernel.
+    padding : int, tuple or str, default 0
+        Cells added at the ends of every axis: an int, per axis an int or a (lo, hi) pair, or "valid", "same_upper",
+        "same_lower" ([same]).
+    dilation : int or tuple of int, default 1
+        Step from a tap to the next inside a window, per axis.
+    ceil : bool, default False
+        Round the number of windows up; the last one may hang over the end ([W3]).
+    return_indices : bool, default False
+        Also return where the winners stand.
+    rank : int, optional
+        Number of spatial axes, where the kernel is one int for all of them.
+
+    Returns
+    -------
+    array, shape (..., *windows)
+        One cell per window, out = floor((n + lo + hi - e*(k-1) - 1) / s) + 1 along an axis; e is the dilation.
+    array of int64, same shape
+        With `return_indices`: the winner's position, flat over the spatial axes; -1 for an empty window.
+
+    Raises
+    ------
+    ShapeError
+        For sizes that are not positive ([W1]), and for a window that does not fit its padded input ([W2]).
+    ParameterError
+        For an int kernel without `rank`, and for arguments that are no such numbers or words ([P5]).
+
+    Examples
+    --------
     >>> max_pool(np.array([3.0, 1.0, 4.0, 1.0, 5.0]), (2,), padding=1)
     array([3., 4., 5.])
     """
@@ -339,9 +414,33 @@ def _max_and_index(x: Value, win: Window, return_indices: bool) -> Value:
 def adaptive_max_pool(x: Value, output: PerAxis, *, return_indices: bool = False, rank: int | None = None) -> Value:
     """The maximum over `output` cells: cell o is [floor(o*n/out), ceil((o+1)*n/out)) per axis.
 
-    return_indices=True also gives the flat position of each winner. An int `output` needs rank=. ShapeError for empty
-    axes, and for more entries than x has axes.
+    Parameters
+    ----------
+    x : array_like, shape (..., *spatial)
+        Axes before the spatial ones are mapped.
+    output : int or tuple of int
+        Cells of the result per spatial axis, the last ones of x. An int needs `rank`.
+    return_indices : bool, default False
+        Also return where the winners stand.
+    rank : int, optional
+        Number of spatial axes, where `output` is one int for all of them.
 
+    Returns
+    -------
+    array, shape (..., *output)
+        One maximum per cell.
+    array of int64, same shape
+        With `return_indices`: the winner's position, flat over the spatial axes.
+
+    Raises
+    ------
+    ShapeError
+        For empty axes, and for more entries than x has axes ([W1]).
+    ParameterError
+        For an int `output` without `rank` ([P5]).
+
+    Examples
+    --------
     >>> adaptive_max_pool(np.array([1.0, 5.0, 3.0, 4.0, 2.0]), (2,))
     array([5., 4.])
     """
@@ -407,10 +506,40 @@ def max_unpool(
 ) -> Value:
     """Put every x[p] back at indices[p], zeros elsewhere; where an index comes twice the last one stays.
 
-    The size is `output`, or (n-1)*s - lo - hi + k. PyTorch's max_unpool1d/2d/3d; its cotangent for an overwritten value
-    is not zero (it is not the adjoint of what it computes), ours is. Stride defaults to the kernel; an int kernel needs
-    rank=. ShapeError if the kernel has more axes than x.
+    PyTorch's max_unpool1d/2d/3d; its cotangent for an overwritten value is not zero (it is not the adjoint of what it
+    computes), ours is.
 
+    Parameters
+    ----------
+    x : array_like, shape (..., *windows)
+        The values to put back.
+    indices : array_like of int, same shape
+        Positions in the result, flat over the spatial axes; -1 puts a value nowhere.
+    kernel : int or tuple of int
+        Cells of a window per spatial axis; the spatial axes are the last ones of x. An int needs `rank`.
+    stride : int or tuple of int, optional
+        Step from a window to the next, per axis. By default windows do not overlap: the step is the kernel.
+    padding : int, tuple or str, default 0
+        That of the pooling: an int, or per axis an int or a (lo, hi) pair; "valid" is 0.
+    output : tuple of int, optional
+        Spatial sizes of the result; (n-1)*s - lo - hi + k if not given.
+    rank : int, optional
+        Number of spatial axes, where the kernel is one int for all of them.
+
+    Returns
+    -------
+    array, shape (..., *output)
+        Zero in every cell that no index names.
+
+    Raises
+    ------
+    ShapeError
+        If the kernel has more axes than x, for an index outside the result, and a result without cells ([C2]).
+    ParameterError
+        For an int kernel without `rank`, and for arguments that are no such numbers or words ([P5]).
+
+    Examples
+    --------
     >>> y, i = max_pool(np.array([1.0, 9.0, 3.0, 4.0]), (2,), return_indices=True)
     >>> max_unpool(y, i, (2,))
     array([0., 9., 0., 4.])
@@ -509,11 +638,33 @@ AMAX = register(
 
 @composite
 def amax(x: Value, axes: Any = None, *, keepdims: bool = False, ties: Literal["all", "split"] = "split") -> Value:
-    """The maximum over axes (None: all). Ties: "split" shares the derivative evenly (torch.amax), "all" gives it whole.
+    """The maximum over axes; by default torch.amax.
 
-    keepdims leaves the axes with size 1; ParameterError for other ties, ShapeError for axes that do not exist or have
-    no cells.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    axes : int or sequence of int, optional
+        Axes that are reduced, from 0 or, negative, from the end; all if not given.
+    keepdims : bool, default False
+        Leave the reduced axes in place, with one cell each.
+    ties : {"all", "split"}, default "split"
+        Who receives the derivative of equal cells: "split" shares it evenly, "all" gives each the whole.
 
+    Returns
+    -------
+    array
+        Without the axes, or with one cell in each.
+
+    Raises
+    ------
+    ShapeError
+        For axes that do not exist or have no cells ([W1]).
+    ParameterError
+        For another word in `ties` ([P5]).
+
+    Examples
+    --------
     >>> amax(np.array([[1.0, 3.0], [4.0, 2.0]]), 1)
     array([3., 4.])
     """
@@ -527,10 +678,33 @@ def amax(x: Value, axes: Any = None, *, keepdims: bool = False, ties: Literal["a
 
 @composite
 def amin(x: Value, axes: Any = None, *, keepdims: bool = False, ties: Literal["all", "split"] = "split") -> Value:
-    """The minimum over axes (None: all), as -amax(-x); ties as in amax (torch.amin).
+    """The minimum over axes, as -amax(-x); by default torch.amin.
 
-    keepdims leaves the axes with size 1. ParameterError for other ties, ShapeError for axes that do not exist.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    axes : int or sequence of int, optional
+        Axes that are reduced, from 0 or, negative, from the end; all if not given.
+    keepdims : bool, default False
+        Leave the reduced axes in place, with one cell each.
+    ties : {"all", "split"}, default "split"
+        Who receives the derivative of equal cells: "split" shares it evenly, "all" gives each the whole.
 
+    Returns
+    -------
+    array
+        Without the axes, or with one cell in each.
+
+    Raises
+    ------
+    ShapeError
+        For axes that do not exist or have no cells ([W1]).
+    ParameterError
+        For another word in `ties` ([P5]).
+
+    Examples
+    --------
     >>> amin(np.array([[1.0, 3.0], [4.0, 2.0]]), 1)
     array([1., 2.])
     """
@@ -542,9 +716,33 @@ def global_max_pool(x: Value, *, rank: int, keepdims: bool = True, ties: Ties = 
     """The maximum over the last `rank` axes: (C, *spatial) to (C, 1, ..) or, with keepdims=False, to (C).
 
     ties: "all" gives every maximiser the full cotangent (the tangent is the sum over maximisers), "split" shares it
-    evenly (the tangent is their mean), "first" follows the first winner, as max_pool does. ParameterError for other
-    ties.
+    evenly (the tangent is their mean), "first" follows the first winner, as max_pool does ([first]).
 
+    Parameters
+    ----------
+    x : array_like, shape (..., *spatial)
+        The last `rank` axes are reduced.
+    rank : int
+        Number of spatial axes.
+    keepdims : bool, default True
+        Leave the spatial axes in place, with one cell each.
+    ties : Ties, default "all"
+        Who receives the derivative of equal maxima.
+
+    Returns
+    -------
+    array, shape (..., 1, 1) or (...)
+        One maximum per image and channel.
+
+    Raises
+    ------
+    ShapeError
+        For fewer axes than `rank`, and without cells ([W1]).
+    ParameterError
+        For another word in `ties` ([P5]).
+
+    Examples
+    --------
     >>> global_max_pool(np.array([[1.0, 3.0, 3.0]]), rank=1, keepdims=False)
     array([3.])
     """

@@ -119,10 +119,35 @@ def quantize(
 ) -> Value:
     """saturate(round(x/scale) + zero_point): ties to even, then the zero point, then low..high, as ONNX says.
 
-    scale and zero_point are one number each, or one per entry of `axis`. The derivative is zero in x and
-    scale; in the zero point it is 1 where nothing is saturated ([K1]). ShapeError for shapes that do not broadcast, and
-    an axis that does not exist.
+    The derivative is zero in x and scale; in the zero point it is 1 where nothing is saturated ([K1]).
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    scale : array_like
+        Positive step between neighbouring integers: one number, or one per entry of `axis`.
+    zero_point : array_like, default 0
+        The integer that stands for 0: one number, or one per entry of `axis`.
+    low : int, default -128
+        The least result; no limit if None.
+    high : int, default 127
+        The largest result; no limit if None.
+    axis : int, optional
+        The axis of x along which scale and zero point differ; None: they are broadcast.
+
+    Returns
+    -------
+    array
+        Integers, in the scalar type of x, of its shape.
+
+    Raises
+    ------
+    ShapeError
+        For shapes that do not broadcast, and an axis that does not exist.
+
+    Examples
+    --------
     >>> quantize(np.array([0.25, 0.75, 1.25, 99.0]), 0.5, 1, low=0, high=100)
     array([  1.,   3.,   3., 100.])
     """
@@ -135,8 +160,31 @@ def quantize(
 
 @composite
 def dequantize(q: Value, scale: Value, zero_point: Value = 0, *, axis: int | None = None) -> Value:
-    """(q - zero_point) * scale; along `axis` these may have one number per entry.
+    """The numbers that integers stand for: (q - zero_point) * scale.
 
+    Parameters
+    ----------
+    q : array_like
+        Integers, as `quantize` gives them.
+    scale : array_like
+        Positive step between neighbouring integers: one number, or one per entry of `axis`.
+    zero_point : array_like, default 0
+        The integer that stands for 0: one number, or one per entry of `axis`.
+    axis : int, optional
+        The axis of q along which scale and zero point differ; None: they are broadcast.
+
+    Returns
+    -------
+    array
+        Of the shape of q, where the others are broadcast to it.
+
+    Raises
+    ------
+    ShapeError
+        For shapes that do not broadcast, and an axis that does not exist.
+
+    Examples
+    --------
     >>> dequantize(np.array([1.0, 3.0]), 0.5, 1)
     array([0., 1.])
     """
@@ -179,6 +227,25 @@ CAST = register(
 def cast(x: Value, dtype: str) -> Value:
     """x stored in a float format: x itself in meaning, as every stored value is; in arithmetic one rounding to `dtype`.
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    dtype : str
+        "float16", "bfloat16", "float32", "float64", "float8_e4m3fn" or "float8_e5m2".
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ParameterError
+        For another format ([P5]).
+
+    Examples
+    --------
     >>> cast(np.array([0.1]), "float16")
     array([0.1])
     """

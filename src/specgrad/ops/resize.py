@@ -212,17 +212,41 @@ def resize(
 ) -> Value:
     """Axes with another number of cells, between which values are interpolated, or copied from a cell nearby.
 
-    ParameterError without sizes and scales, or for ones that do not fit.
+    Coordinates are exact rationals; beyond the ends the last cell is read. Runtimes compute coordinates in floats,
+    which radii allow for.
 
-    sizes    output cells per axis; or scales: floor(n*scale) cells, and a step of 1/scale. Both: these cells, that step
-    axes     which axes; the last ones unless said
-    where    the formula of the coordinate: half_pixel, pytorch_half_pixel, half_pixel_symmetric, asymmetric,
-             align_corners, tf_half_pixel_for_nn (specgrad.window.resize)
-    how      linear, or the cell that a coordinate is rounded to: floor, ceil, round_prefer_floor, round_prefer_ceil
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    sizes : sequence of int, optional
+        Cells of the result per axis; if not given, floor(n*scale).
+    scales : sequence of number, optional
+        Cells of the result per cell of x, along each axis: the step is 1/scale. Beside `sizes`: these cells, that step.
+    axes : sequence of int, optional
+        Which axes; the last ones if not given.
+    where : str, default "half_pixel"
+        The formula of the coordinate (specgrad.window.resize): "half_pixel", "pytorch_half_pixel",
+        "half_pixel_symmetric", "asymmetric", "align_corners" or "tf_half_pixel_for_nn".
+    how : str, default "linear"
+        "linear", or how a coordinate is rounded to a cell: "floor", "ceil", "round_prefer_floor" or
+        "round_prefer_ceil".
 
-    Linear, with exact rational coordinates; beyond the ends the last cell is read. Runtimes compute coordinates in
-    floats, which radii allow for.
+    Returns
+    -------
+    array
+        Of other sizes along these axes.
 
+    Raises
+    ------
+    ParameterError
+        Without sizes and scales, for as many as there are not axes, for a scale that is not positive, and for other
+        words ([P5]).
+    ShapeError
+        For an axis that is named twice, and for sizes or scales that give no cells ([W1]).
+
+    Examples
+    --------
     >>> resize(np.array([0.0, 1.0]), (4,))
     array([0.  , 0.25, 0.75, 1.  ])
     >>> resize(np.array([0.0, 1.0, 2.0]), (2,), how="floor", where="asymmetric")

@@ -239,12 +239,45 @@ def smooth_max_pool(
 ) -> Value:
     """A smooth maximum over windows: y[p] = log(sum_t exp(beta * x[s*p + t - lo])) / beta; beta < 0 gives a minimum.
 
-    A padded tap is x = 0 and counts (padded="zero"), or is left out as in max_pool (padded="ignore"; a window with no
-    tap inside then gives 0). For beta > 0 the result lies in [max, max + log(taps)/beta]. Derivatives: weights
-    softmax(beta*x) over the window, for the tangent and for the cotangent. Rules: [W1] [W2] [P3]. No framework has it;
-    unfold + logsumexp is the usual stand-in. Stride defaults to the kernel; an int kernel needs rank=. ParameterError
-    unless beta is a finite number other than 0, and for another word in `padded`.
+    With padded="ignore" a window with no tap inside gives 0. For beta > 0 the result lies in [max, max +
+    log(taps)/beta]. Derivatives: weights softmax(beta*x) over the window, for the tangent and for the cotangent. Rules:
+    [W1] [W2] [P3]. No framework has it; unfold + logsumexp is the usual stand-in.
 
+    Parameters
+    ----------
+    x : array_like, shape (..., *spatial)
+        Axes before the spatial ones are mapped.
+    kernel : int or tuple of int
+        Cells of a window per spatial axis; the spatial axes are the last ones of x. An int needs `rank`.
+    beta : number
+        Sharpness: a finite number other than 0. The larger, the closer to the maximum; below 0, to the minimum.
+    stride : int or tuple of int, optional
+        Step from a window to the next, per axis. By default windows do not overlap: the step is the kernel.
+    padding : int, tuple or str, default 0
+        Cells added at the ends of every axis: an int, per axis an int or a (lo, hi) pair, or "valid", "same_upper",
+        "same_lower" ([same]).
+    padded : Padded, default "zero"
+        What a padded tap is: "zero" counts it as x = 0, "ignore" leaves it out.
+    rank : int, optional
+        Number of spatial axes, where the kernel is one int for all of them.
+
+    Returns
+    -------
+    array, shape (..., *windows)
+        One cell per window.
+
+    Raises
+    ------
+    ShapeError
+        For sizes that are not positive ([W1]), and for a window that does not fit its padded input ([W2]).
+    ParameterError
+        Unless beta is a finite number other than 0, for another word in `padded`, and for an int kernel without `rank`
+        ([P5]).
+    ScalarError
+        For exact numbers, which have no exp; floats and balls have.
+
+    Examples
+    --------
     >>> smooth_max_pool(np.array([0.0, 0.0, 5.0, 1.0]), (2,), beta=100.0).round(3)
     array([0.007, 5.   ])
     """

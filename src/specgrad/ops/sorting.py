@@ -164,10 +164,35 @@ TOP: Op = register(
 def topk(x: Value, k: int, *, axis: int = -1, largest: bool = True) -> tuple[Value, Value]:
     """The k largest cells along an axis, the largest first, and where they stand; of equal ones the first comes first.
 
-    largest=False: the smallest, the smallest first. The derivative follows the positions. PyTorch leaves the order of
-    equal cells open; ONNX and we do not. ShapeError for an axis that does not exist or has fewer cells, ParameterError
-    for a k that is no int.
+    The derivative follows the positions. PyTorch leaves the order of equal cells open; ONNX and we do not.
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    k : int
+        How many.
+    axis : int, default -1
+        The axis; negative ones count from the end.
+    largest : bool, default True
+        False: the smallest, the smallest first.
+
+    Returns
+    -------
+    array
+        The k values, along the axis.
+    array of int64
+        Where they stand, along the axis.
+
+    Raises
+    ------
+    ShapeError
+        For an axis that does not exist or has fewer cells.
+    ParameterError
+        For a k that is no int ([P5]).
+
+    Examples
+    --------
     >>> topk(np.array([3.0, 1.0, 3.0]), 2)
     (array([3., 3.]), array([0, 2]))
     """
@@ -181,10 +206,31 @@ def topk(x: Value, k: int, *, axis: int = -1, largest: bool = True) -> tuple[Val
 
 @cached_call
 def argmax(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = False) -> Value:
-    """Return the position of the largest cell along an axis: the first of equal ones, or the last; NaN first ([P1]).
+    """Return the position of the largest cell along an axis: the first of equal ones; NaN comes first ([P1]).
 
-    keepdims leaves the axis with size 1; ShapeError if it has no cells.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    axis : int, default -1
+        The axis; negative ones count from the end.
+    keepdims : bool, default False
+        Leave the axis in place, with one cell.
+    last : bool, default False
+        Of equal cells take the last one.
 
+    Returns
+    -------
+    array of int64
+        Positions along the axis, from 0 on.
+
+    Raises
+    ------
+    ShapeError
+        For an axis that does not exist or has no cells ([W1]).
+
+    Examples
+    --------
     >>> argmax(np.array([[1.0, 5.0, 5.0], [2.0, 0.0, 1.0]]))
     array([1, 0])
     """
@@ -200,10 +246,31 @@ def argmax(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = Fal
 
 @cached_call
 def argmin(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = False) -> Value:
-    """Return the position of the smallest cell along an axis: the first of equal ones, or the last; NaN before all.
+    """Return the position of the smallest cell along an axis: the first of equal ones; NaN comes first ([P1]).
 
-    keepdims leaves the axis with size 1. ShapeError for an axis that does not exist or has no cells.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    axis : int, default -1
+        The axis; negative ones count from the end.
+    keepdims : bool, default False
+        Leave the axis in place, with one cell.
+    last : bool, default False
+        Of equal cells take the last one.
 
+    Returns
+    -------
+    array of int64
+        Positions along the axis, from 0 on.
+
+    Raises
+    ------
+    ShapeError
+        For an axis that does not exist or has no cells ([W1]).
+
+    Examples
+    --------
     >>> argmin(np.array([1.0, 0.0, 0.0]))
     array(1)
     """
@@ -284,10 +351,31 @@ CUMSUM: Op = register(
 
 @cached_call
 def cumsum(x: Value, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Value:
-    """y[p] = sum of x[q] over q <= p along an axis; exclusive: q < p; reverse: from the other end.
+    """The running sum along an axis: y[p] = sum of x[q] over q <= p.
 
-    ShapeError for an axis that does not exist.
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    axis : int
+        The axis; negative ones count from the end.
+    exclusive : bool, default False
+        Leave x[p] itself out: y[p] is over q < p.
+    reverse : bool, default False
+        From the other end.
 
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ShapeError
+        For an axis that does not exist.
+
+    Examples
+    --------
     >>> cumsum(np.array([1.0, 2.0, 3.0]), 0)
     array([1., 3., 6.])
     """
@@ -367,11 +455,33 @@ CUMPROD: Op = register(
 
 @cached_call
 def cumprod(x: Value, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Value:
-    """y[p] = product of x[q] over q <= p along an axis; exclusive: q < p, 1 for the first; reverse: from the other end.
+    """The running product along an axis: y[p] = product of x[q] over q <= p.
 
-    The derivative divides by nothing, so that it holds at zeros. torch.cumprod, numpy.cumprod, ONNX CumProd. ShapeError
-    for an axis that does not exist.
+    The derivative divides by nothing, so that it holds at zeros. torch.cumprod, numpy.cumprod, ONNX CumProd.
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    axis : int
+        The axis; negative ones count from the end.
+    exclusive : bool, default False
+        Leave x[p] itself out: y[p] is over q < p.
+    reverse : bool, default False
+        From the other end.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ShapeError
+        For an axis that does not exist.
+
+    Examples
+    --------
     >>> cumprod(np.array([2.0, 0.0, 3.0]), 0, reverse=True)
     array([0., 0., 3.])
     """
@@ -381,11 +491,31 @@ def cumprod(x: Value, axis: int, *, exclusive: bool = False, reverse: bool = Fal
 
 @composite
 def prod(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
-    """The product over axes (None: all.
+    """The product over axes.
 
-    Kept with size 1 by keepdims), 1 over no cells: the last cell of a running one, in row-major order. ShapeError for
-    axes that do not exist, or are named twice.
+    It is the last cell of a running product in row-major order.
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+    axes : int or sequence of int, optional
+        Axes that are reduced, from 0 or, negative, from the end; all if not given.
+    keepdims : bool, default False
+        Leave the reduced axes in place, with one cell each.
+
+    Returns
+    -------
+    array
+        Without the axes, or with one cell in each; 1 over no cells.
+
+    Raises
+    ------
+    ShapeError
+        For axes that do not exist, or are named twice.
+
+    Examples
+    --------
     >>> prod(np.array([[1.0, 2.0], [3.0, 4.0]]), 1)
     array([ 2., 12.])
     """
@@ -531,12 +661,42 @@ def median_pool(
     """The median over windows of the last axes: y[p] = the lower median of x[s*p + e*t - lo] over the taps inside x.
 
     Of n taps in order it is the one at (n - 1) // 2, counted from 0; a padded tap is left out, and a window with no tap
-    inside gives 0. Stride defaults to the kernel: a median filter has stride=1. An int kernel needs rank=. Rules: [W1]
-    [W2] [W3] [P1] [P2] [P3]. Tangent and cotangent follow the first tap, in row-major order, that equals the median; an
-    empty window has neither. Neither PyTorch, JAX nor ONNX has it. torch.median takes the lower of two as well; SciPy's
-    median_filter takes the upper, and pads. `ceil` rounds output sizes up. ShapeError where no window fits,
-    ParameterError for arguments that are no such numbers or words.
+    inside gives 0. A median filter has stride=1. Rules: [W1] [W2] [W3] [P1] [P2] [P3]. Tangent and cotangent follow the
+    first tap, in row-major order, that equals the median; an empty window has neither. Neither PyTorch, JAX nor ONNX
+    has it. torch.median takes the lower of two as well; SciPy's median_filter takes the upper, and pads.
 
+    Parameters
+    ----------
+    x : array_like, shape (..., *spatial)
+        Axes before the spatial ones are mapped.
+    kernel : int or tuple of int
+        Cells of a window per spatial axis; the spatial axes are the last ones of x. An int needs `rank`.
+    stride : int or tuple of int, optional
+        Step from a window to the next, per axis. By default windows do not overlap: the step is the kernel.
+    padding : int, tuple or str, default 0
+        Cells added at the ends of every axis: an int, per axis an int or a (lo, hi) pair, or "valid", "same_upper",
+        "same_lower" ([same]).
+    dilation : int or tuple of int, default 1
+        Step from a tap to the next inside a window, per axis.
+    ceil : bool, default False
+        Round the number of windows up; the last one may hang over the end ([W3]).
+    rank : int, optional
+        Number of spatial axes, where the kernel is one int for all of them.
+
+    Returns
+    -------
+    array, shape (..., *windows)
+        One cell per window, out = floor((n + lo + hi - e*(k-1) - 1) / s) + 1 along an axis; e is the dilation.
+
+    Raises
+    ------
+    ShapeError
+        For sizes that are not positive ([W1]), and for a window that does not fit its padded input ([W2]).
+    ParameterError
+        For an int kernel without `rank`, and for arguments that are no such numbers or words ([P5]).
+
+    Examples
+    --------
     >>> median_pool(np.array([3.0, 1.0, 4.0, 1.0, 5.0]), (3,), stride=1, padding=1)
     array([1., 3., 1., 4., 1.])
     """

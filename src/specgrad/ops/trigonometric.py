@@ -99,6 +99,23 @@ ASINH = unary(
 def sin(x: Value) -> Value:
     """The sine of x in radians; NaN for infinities. The derivative is cos(x).
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ScalarError
+        For exact numbers, which have no sin; floats and balls have.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> sin(np.array([0.0, np.pi / 2]))
     array([0., 1.])
@@ -110,6 +127,23 @@ def sin(x: Value) -> Value:
 def cos(x: Value) -> Value:
     """The cosine of x in radians; NaN for infinities. The derivative is -sin(x).
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ScalarError
+        For exact numbers, which have no cos; floats and balls have.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> cos(np.array([0.0, np.pi]))
     array([ 1., -1.])
@@ -121,6 +155,23 @@ def cos(x: Value) -> Value:
 def atan(x: Value) -> Value:
     """The angle in radians whose tangent is x, between -pi/2 and pi/2. The derivative is 1 / (1 + x*x).
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ScalarError
+        For exact numbers, which have no atan; floats and balls have.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> atan(np.array([0.0, 1.0, -np.inf])) / np.pi
     array([ 0.  ,  0.25, -0.5 ])
@@ -134,6 +185,23 @@ def asinh(x: Value) -> Value:
 
     In floats the derivative is 0 where x*x overflows, as in PyTorch and JAX.
 
+    Parameters
+    ----------
+    x : array_like
+        Numbers of any shape.
+
+    Returns
+    -------
+    array
+        Of the shape of x.
+
+    Raises
+    ------
+    ScalarError
+        For exact numbers, which have no asinh; floats and balls have.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> asinh(np.array([0.0, 0.75, -np.inf])) / np.log(2)
     array([  0.,   1., -inf])

@@ -195,7 +195,7 @@ def kernel_signature(operator: str) -> Signature:
     optional = tuple(name for name in arrays if any(name not in shapes for _, shapes in drawn))
     full = [normalise_attributes(operator, attributes, shapes) for attributes, shapes in drawn]
     attributes = {name: _describe_attribute(name, [f[name] for f in full]) for name in attribute_names(operator)}
-    text = (inspect.getdoc(_public_function(operator)) or "").partition(">>>")[0].strip()
+    text = (inspect.getdoc(_public_function(operator)) or "").partition("\nParameters\n---")[0].strip()
     return Signature(operator, text, dict(arrays), optional, attributes)
 
 
