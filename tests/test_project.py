@@ -141,7 +141,8 @@ def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 @pytest.mark.usefixtures("kept_workers")
-def test_pages_with_examples(name: str, least: int) -> None:
+def test_pages_with_examples(name: str, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     flags = doctest.IGNORE_EXCEPTION_DETAIL | doctest.ELLIPSIS
     page = str(ROOT / "docs" / name)
     found = doctest.testfile(page, module_relative=False, optionflags=flags)
