@@ -13,6 +13,7 @@ from torch import nn
 import specgrad as sg
 from models import SMALL, imported, overridden_divisor
 from specgrad.interop import from_torch
+from specgrad.interop.torch.deployed import as_deployed
 
 
 class Wrap(nn.Module):
@@ -188,6 +189,22 @@ def test_a_result_may_ask_for_the_type_that_it_has(dtype: torch.dtype) -> None:
     expected = torch.softmax(x, -1) + x.sum(-1, keepdim=True)
     terms = 1 + x.abs().sum(-1, keepdim=True)
     assert (abs(graph(x.numpy()) - expected.numpy()) <= 8 * torch.finfo(dtype).eps * terms.numpy()).all()
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float32])
+def test_type_as_rounds_where_to_does(half: torch.dtype) -> None:
+    class Norm(torch.nn.Module):
+        def __init__(self, named: bool) -> None:
+            super().__init__()
+            self.named = named
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x.float() * 3
+            return (y.type_as(x) if self.named else y.to(x.dtype)) + 1
+
+    a, b = (as_deployed(Norm(named), torch.ones(2, 3, dtype=half)) for named in (True, False))
+    assert str(a) == str(b)
+    assert [*a.formats.values()] == [*b.formats.values()]
 
 
 def test_the_error_names_the_layer_and_the_line() -> None:

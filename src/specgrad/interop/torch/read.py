@@ -33,6 +33,7 @@ MAX_LISTED = 20  # calls whose lines an error lists
 FLOATS = (torch.float16, torch.float32, torch.float64)
 LISTED_FLOATS = ", ".join(map(str, FLOATS))
 INTEGER_TYPES = (torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+DECOMPOSED = {torch.ops.aten.type_as.default: lambda x, other: x.to(other.dtype)}  # which torch.export leaves whole
 
 
 def from_torch(module: nn.Module, *example: Any, shapes: Sequence[tuple[Any, ...]] | None = None) -> Graph:
@@ -79,7 +80,7 @@ def exported_program(module: nn.Module, example: tuple[Any, ...]) -> Any:
     """
     with warnings.catch_warnings():  # torch.export warns of its own use of torch.utils._pytree
         warnings.filterwarnings("ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning)
-        program = torch.export.export(module, example).run_decompositions({})
+        program = torch.export.export(module, example).run_decompositions(DECOMPOSED)
     _refuse_mutation(program)
     return program
 
