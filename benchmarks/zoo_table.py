@@ -326,6 +326,7 @@ def main() -> None:
         PAGE.write_text(
             page(rows, ", ".join(f"{p} {version(p)}" for p in ("specgrad", "onnx", "onnxruntime", "torch")))
         )
+        subprocess.run([sys.executable, ROOT / "tools" / "make_what_works.py"], check=True)  # from this record too
 
 
 if __name__ == "__main__":

@@ -56,8 +56,8 @@ os.environ["TTY_INTERACTIVE"] = "0"  # a page shows what a command printed, not 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-NAMES = ("README", "TRUST", "ERRATA", "CHANGELOG", "CONTRIBUTING", "ARCHITECTURE", "SECURITY")
-PAGES = {f"{name}.md": f"project/{name.lower()}" for name in NAMES}
+NAMES = ("TRUST", "ERRATA", "CHANGELOG", "CONTRIBUTING", "ARCHITECTURE", "SECURITY")
+PAGES = {"README.md": "index"} | {f"{name}.md": f"project/{name.lower()}" for name in NAMES}
 RULE = r"\[([A-Z][0-9]+)\]"
 
 
@@ -66,7 +66,7 @@ def links(app: Any, name: str, source: list[str]) -> None:
 
     def there(match: re.Match[str]) -> str:
         path, anchor = match[1], match[2] or ""
-        home = ROOT if name.startswith("project/") else (ROOT / "docs" / name).parent
+        home = ROOT if include else (ROOT / "docs" / name).parent
         target = (home / path).resolve()
         if target.is_relative_to(ROOT / "docs"):
             return f"](/{target.relative_to(ROOT / 'docs')}{anchor})"
@@ -152,8 +152,8 @@ API_LIST: list[str] = []  # beside every public name, drawn for the first of the
 
 
 def _api_list(page: str, draw: Callable[..., str], **options: Any) -> str:
-    own = '<li class="toctree-l2 current"><a class="current reference internal" href="#">'
-    other = f'<li class="toctree-l2"><a class="reference internal" href="{page.rpartition("/")[2]}.html">'
+    own = '<li class="toctree-l3 current"><a class="current reference internal" href="#">'
+    other = f'<li class="toctree-l3"><a class="reference internal" href="{page.rpartition("/")[2]}.html">'
     if not API_LIST:
         API_LIST.append(draw(**options).replace(own, other))
     if API_LIST[0].count(other) != 1:

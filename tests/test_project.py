@@ -122,6 +122,8 @@ def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "least"),
     [
+        ("start/kernel.md", 3),
+        ("start/build.md", 3),
         ("guide/library.md", 55),
         ("guide/checking.md", 11),
         ("guide/recording.md", 12),
