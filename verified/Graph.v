@@ -56,6 +56,13 @@ Definition pass_back (nx : node * tensors F) (g : tensors F) : tensors F :=
   fun j i => (if j =? place n then [0] else g j i) [+] received n (vjp (op n) x (g (place n))) j i.
 Definition sweep (g : graph) x (gy : tensors F) : tensors F := fold_right pass_back gy (tape g x).
 
+(** Law 1, for a program that keeps what it has computed: `keep` gives the same tensors, so what is swept is the same.
+    Without it a cell would be computed anew for whoever reads it. *)
+Definition kept_sweep (keep : tensors F -> tensors F) (g : graph) x (gy : tensors F) : tensors F :=
+  fold_right (fun nx back => keep (pass_back nx back)) gy (tape g x).
+Theorem kept_sweep_same keep g x gy : (forall t, keep t = t) -> kept_sweep keep g x gy = sweep g x gy.
+Proof. intros K. unfold kept_sweep, sweep. induction (tape g x) as [|n l IH]; simpl; [|rewrite K, IH]; reflexivity. Qed.
+
 (** Places that matter, and the cells of each. *)
 Variables (places : list nat) (cells : nat -> list (list Z)).
 Hypothesis distinct : NoDup places.

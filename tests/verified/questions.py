@@ -64,8 +64,8 @@ def _drawn(rng: Random, rank: int, of: tuple[int, ...]) -> list[int]:
     return [rng.choice(of)] * rank if rng.random() < 0.3 else [rng.choice(of) for _ in range(rank)]
 
 
-def windows(rng: Random, *, dilated: bool, ceil: bool) -> Axes:
-    sizes = _sizes(rng)
+def windows(rng: Random, *, dilated: bool, ceil: bool, sizes: tuple[int, ...] | None = None) -> Axes:
+    sizes = sizes or _sizes(rng)
     rank = len(sizes)
     k = _drawn(rng, rank, (1, 2, 2, 3) if rank < 4 else (1, 2))
     s = _drawn(rng, rank, (1, 1, 2, 3) if rng.random() < 0.95 else (0, 1))
@@ -117,8 +117,8 @@ def _refused(operator: str, **fields: Any) -> Question:
     return Question(_line(operator, **fields, **empty), None)
 
 
-def transposed(rng: Random) -> Axes:
-    sizes = _sizes(rng)
+def transposed(rng: Random, sizes: tuple[int, ...] | None = None) -> Axes:
+    sizes = sizes or _sizes(rng)
     rank = len(sizes)
     k = _drawn(rng, rank, (1, 2, 2, 3) if rank < 4 else (1, 2))
     s, e = _drawn(rng, rank, (1, 1, 2, 3)), _drawn(rng, rank, (1, 1, 2, 3))
