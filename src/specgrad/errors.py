@@ -29,8 +29,17 @@ def quoted(text: str) -> str:
 class SpecgradError(Exception):
     """Base of every error raised on purpose: one visible line, whatever names it quotes.
 
-    `operator` is what was called, `text` says what is wrong and what would be right, `rule` is a label of the contract.
+    Parameters
+    ----------
+    operator : str
+        What was called.
+    text : str
+        What is wrong, and what would be right.
+    rule : str, optional
+        Label of the rule that is broken.
 
+    Examples
+    --------
     >>> e = SpecgradError("max_pool", "kernel must be positive", rule="W1")
     >>> print(e)
     max_pool [W1]: kernel must be positive
@@ -64,11 +73,45 @@ def _unpickle(kind: type[SpecgradError], args: tuple[Any, ...], fields: dict[str
 
 
 class ShapeError(SpecgradError, ValueError):
-    """Sizes that do not fit each other: rules [W1], [W2], [C1], [C2]."""
+    """Sizes that do not fit each other: rules [W1], [W2], [C1], [C2].
+
+    Parameters
+    ----------
+    operator : str
+        What was called.
+    text : str
+        What is wrong, and what would be right.
+    rule : str, optional
+        Label of the rule that is broken.
+
+    Examples
+    --------
+    >>> from specgrad import max_pool
+    >>> max_pool([1, 2], (3,))
+    Traceback (most recent call last):
+    specgrad.errors.ShapeError: max_pool [W2]: window of 3 cells does not fit 2 + 0 + 0 input cells on axis 0
+    """
 
 
 class ParameterError(SpecgradError, TypeError):
-    """An attribute that we do not honour: rule [P5]."""
+    """An attribute that we do not honour: rule [P5].
+
+    Parameters
+    ----------
+    operator : str
+        What was called.
+    text : str
+        What is wrong, and what would be right.
+    rule : str, optional
+        Label of the rule that is broken.
+
+    Examples
+    --------
+    >>> from specgrad import max_pool
+    >>> max_pool([1, 2], (2,), stride=0.5)
+    Traceback (most recent call last):
+    specgrad.errors.ParameterError: max_pool [P5]: stride must be an int or one int per axis; got 0.5
+    """
 
 
 class FileError(SpecgradError, ValueError):
@@ -85,11 +128,43 @@ class TimeLimitError(SpecgradError):
 
 
 class UnsupportedError(SpecgradError, NotImplementedError):
-    """A combination of operator and engine, or of operator and transformation, that is not implemented."""
+    """A combination of operator and engine, or of operator and transformation, that is not implemented.
+
+    Parameters
+    ----------
+    operator : str
+        What was called.
+    text : str
+        What is wrong, and what would be right.
+    rule : str, optional
+        Label of the rule that is broken.
+
+    Examples
+    --------
+    >>> print(UnsupportedError("save", "a parameter of type Random cannot be written"))
+    save: a parameter of type Random cannot be written
+    """
 
 
 class ScalarError(SpecgradError, ArithmeticError):
-    """A value the scalar type cannot express or decide: exp of a rational, the larger of two overlapping balls."""
+    """A value the scalar type cannot express or decide: exp of a rational, the larger of two overlapping balls.
+
+    Parameters
+    ----------
+    operator : str
+        What was called.
+    text : str
+        What is wrong, and what would be right.
+    rule : str, optional
+        Label of the rule that is broken.
+
+    Examples
+    --------
+    >>> from specgrad import exact, exp
+    >>> exp(exact([1]))
+    Traceback (most recent call last):
+    specgrad.errors.ScalarError: exp: exact rationals have no exp; use floats or balls (specgrad.balls)
+    """
 
 
 class ContradictionError(AssertionError):
@@ -130,8 +205,17 @@ PACKAGES = {
 class MissingPackageError(SpecgradError, ImportError):
     """An optional package is missing, or is broken: what needs it, and what to install.
 
-    `who` needs it, with the verb, `module` is how it is imported; `broken` says how it fails, "" if it is missing.
+    Parameters
+    ----------
+    who : str
+        What needs it, with the verb.
+    module : str
+        How it is imported.
+    broken : str, default ""
+        How it fails to import; "" if it is missing.
 
+    Examples
+    --------
     >>> print(MissingPackageError("balls need", "flint"))
     balls need python-flint: pip install 'specgrad[balls]'
     """

@@ -45,9 +45,83 @@ class Op:
                                     operator is linear in its only argument)
     vjp(gy, y, args, **params)      one cotangent per argument; None where there is none
     cases(rng)                      one random valid case, for the laws; arguments are exact numbers
-    name                            under which it is registered and saved
 
     Both derivative rules are written with operators, so they run on graphs and on arrays alike.
+
+    Parameters
+    ----------
+    name : str
+        Name under which it is registered and saved.
+    shape : callable
+        `shape(*shapes, **params)` gives the output shape, or raises a ShapeError that names the rule.
+    spec : callable
+        `spec(*arrays, **params)` is the meaning, over any scalar.
+    cases : callable
+        `cases(rng)` gives one random valid case, for the laws; arguments are exact numbers.
+    jvp : callable, optional
+        `jvp(y, args, dargs, **params)` gives the tangent of the output; a tangent that is None is zero. Not needed if
+        the operator is linear in its only argument.
+    vjp : callable, optional
+        `vjp(gy, y, args, **params)` gives one cotangent per argument; None where there is none.
+    linear : tuple of tuple of int, or "all", default ()
+        Groups of arguments in which the operator is jointly linear, the others held fixed.
+    monotone : tuple of int, optional
+        Arguments in which every output never decreases.
+    exact : bool, default False
+        No rounding in floating point: the result is one of the inputs, or a sign or a zero.
+    roundings : callable, optional
+        (*shapes, **params) -> N with abs(error) <= gamma_N * magnitude.
+    magnitude : callable, optional
+        The operator on absolute values, for `roundings`; the specification itself unless said otherwise.
+    outside : callable, optional
+        (*absolute values, **params) -> per output cell the sum of the factors that may meet a zero which is no cell:
+        padding, and what is stuffed between cells. None: nothing does.
+    kernel : bool, default False
+        Sums of products by a kernel of its own, computed once however many read them: convolutions, matrix products.
+    transcendental : bool, default False
+        Needs exp, log or the like: no exact rational values.
+    curve : Curve, optional
+        Where a function of one cell turns and bends.
+    errors : DeclaredErrors, optional
+        What runtimes are off by, for a function of one cell that no standard rounds correctly.
+    sheet : SheetText, optional
+        What its page of error bounds says, if it is one of ONNX's functions.
+    names : Names, optional
+        Its names in other libraries.
+    largest : bool, default False
+        The largest or smallest of several cells, or smoothly so: no steeper than 1 in the largest change of a cell.
+    jumps : bool, default False
+        Has steps, which a derivative does not see: a comparison, a sign, a floor, a remainder, a winner's position.
+    commutative : bool, default False
+        It has two arguments, which may be exchanged.
+    divides : bool, default False
+        It divides; a runtime may multiply by the reciprocal, which may be a constant of the format.
+    readers : callable, optional
+        (*shapes, **params) -> the most output cells that read one cell of an argument; None: any number of them.
+    reads : {"window", "transpose", "tap"}, default "window"
+        Along its window, if it has one: a cell reads its taps, or the outputs whose taps read it, or is a tap itself.
+    idle : callable, optional
+        (x, **params) -> whether it changes nothing at this shape, so that its call records nothing.
+    index_args : tuple of int, optional
+        Arguments that are integer positions, not numbers.
+    picks : bool, default False
+        A sum over the cells of its one index argument, each adding what it alone decides: take, put.
+    kind : {"real", "index", "same"}, default "real"
+        What the output is; "same" follows the first argument.
+    multiply_adds : callable, optional
+        (*shapes, **params) -> multiply-adds.
+    receptive_field : callable, optional
+        (*shapes, **params) -> per trailing output axis, what it reads of the data (None: everything).
+    footprint : callable, optional
+        (*shapes, **params) -> which boxes of the arguments a box of the result needs, and the parameters there; None:
+        an operator without parts.
+
+    Examples
+    --------
+    >>> from specgrad import REGISTRY
+    >>> mul = REGISTRY["mul"]
+    >>> mul.shape((2, 3), (2, 3)), mul.linear, mul.commutative
+    ((2, 3), ((0,), (1,)), True)
     """
 
     name: str
@@ -59,57 +133,30 @@ class Op:
 
     # Traits. They are promises; the laws test them.
     linear: tuple[tuple[int, ...], ...] | Literal["all"] = ()
-    """Groups of arguments in which the operator is jointly linear, the others held fixed."""
     monotone: tuple[int, ...] = ()
-    """Arguments in which every output never decreases."""
     exact: bool = False
-    """No rounding in floating point: the result is one of the inputs, or a sign or a zero."""
     roundings: Callable[..., int] | None = None
-    """(*shapes, **params) -> N with abs(error) <= gamma_N * magnitude."""
     magnitude: Callable[..., Array] | None = None
-    """The operator on absolute values, for `roundings`; the specification itself unless said otherwise."""
     outside: Callable[..., Array] | None = None
-    """(*absolute values, **params) -> per output cell the sum of the factors that may meet a zero which is no cell:
-    padding, and what is stuffed between cells. None: nothing does."""
     kernel: bool = False
-    """Sums of products by a kernel of its own, computed once however many read them: convolutions, matrix products."""
     transcendental: bool = False
-    """Needs exp, log or the like: no exact rational values."""
     curve: Curve | None = None
-    """A function of one cell: where it turns and bends."""
     errors: DeclaredErrors | None = None
-    """A function of one cell that no standard rounds correctly: what runtimes are off by."""
     sheet: SheetText | None = None
-    """What its page of error bounds says, if it is one of ONNX's functions."""
     names: Names = field(default_factory=Names)
-    """What others call it."""
     largest: bool = False
-    """The largest or smallest of several cells, or smoothly so: no steeper than 1 in the largest change of a cell."""
     jumps: bool = False
-    """Has steps, which a derivative does not see: a comparison, a sign, a floor, a remainder, a winner's position."""
     commutative: bool = False
-    """Of two arguments, which may be exchanged."""
     divides: bool = False
-    """By a reciprocal, which may be a constant of the format."""
     readers: Callable[..., int] | None = None
-    """(*shapes, **params) -> the most output cells that read one cell of an argument; None: any number of them."""
     reads: Literal["window", "transpose", "tap"] = "window"
-    """Along its window, if it has one: a cell reads its taps, or the outputs whose taps read it, or is a tap itself."""
     idle: Callable[..., bool] | None = None
-    """(x, **params) -> whether it changes nothing at this shape, so that its call records nothing."""
     index_args: tuple[int, ...] = ()
-    """Arguments that are integer positions, not numbers."""
     picks: bool = False
-    """A sum over the cells of its one index argument, each adding what it alone decides: take, put."""
     kind: Literal["real", "index", "same"] = "real"
-    """What the output is; "same" follows the first argument."""
     multiply_adds: Callable[..., int] = field(default=lambda *_, **__: 0)
-    """(*shapes, **params) -> multiply-adds."""
     receptive_field: Callable[..., tuple[ReceptiveField | None, ...]] = field(default=lambda *_, **__: ())
-    """(*shapes, **params) -> per trailing output axis, what it reads of the data (None: everything)."""
     footprint: Callable[..., BoxRule] | None = None
-    """(*shapes, **params) -> which boxes of the arguments a box of the result needs, and the parameters there; None: an
-    operator without parts."""
 
     @cached_property
     def param_names(self) -> frozenset[str]:
@@ -221,7 +268,26 @@ SCOPES: ContextVar[tuple[Scope, ...]] = ContextVar("specgrad_scopes", default=()
 def scope(name: str, *, composite: bool = False) -> Iterator[None]:
     """Name the layers built inside: `with scope("layer1"): ...` gives layer1.conv, layer1.relu. Scopes nest.
 
-    A `composite` scope makes one layer of what is inside.
+    Parameters
+    ----------
+    name : str
+        Put before the names of layers, with a dot.
+    composite : bool, default False
+        Make one layer of what is inside.
+
+    Returns
+    -------
+    context manager
+        Within it the name holds.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> def net(x):
+    ...     with sg.scope("layer1"):
+    ...         return sg.relu(x)
+    >>> sg.trace(net, (2,)).nodes[-1].name
+    'layer1.relu'
     """
     token = SCOPES.set((*SCOPES.get(), Scope(name, composite)))
     try:
@@ -237,6 +303,25 @@ def composite(fn: Callable[P, Value]) -> Callable[P, Value]:
     """Return fn, a composition, such that its nodes form one layer with its name while tracing.
 
     An engine may have a function of its own for one of ours.
+
+    Parameters
+    ----------
+    fn : callable
+        A function of values that is made of operators.
+
+    Returns
+    -------
+    callable
+        Called as fn is.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> @sg.composite
+    ... def swish2(x):
+    ...     return x * sg.sigmoid(2 * x)
+    >>> sorted({node.group for node in sg.trace(swish2, (3,)).nodes})
+    ['swish2', 'x']
     """
 
     name = fn.__name__
@@ -268,7 +353,27 @@ _registered: dict[str, Op] = {}
 def register(op: Op) -> Op:
     """Make an operator known by name: to serialization, to the engines, and to the laws.
 
-    ValueError if the name is taken.
+    Parameters
+    ----------
+    op : Op
+        The operator.
+
+    Returns
+    -------
+    Op
+        The same.
+
+    Raises
+    ------
+    ValueError
+        If the name is taken.
+
+    Examples
+    --------
+    >>> from specgrad import REGISTRY
+    >>> register(REGISTRY["mul"])
+    Traceback (most recent call last):
+    ValueError: operator mul is registered twice
     """
     if op.name in _registered:
         raise ValueError(f"operator {op.name} is registered twice")
@@ -365,7 +470,34 @@ def apply(op: Op, *args: Value, **params: Any) -> Value:
     """Run or record one operator; the types of the arguments decide.
 
     Graph variables record a node; tensors of an engine run that engine's kernel; NumPy arrays, lists and numbers run
-    the specification. ShapeError for shapes that its rule refuses, ScalarError if floats and exact numbers are mixed.
+    the specification.
+
+    Parameters
+    ----------
+    op : Op
+        The operator, such as REGISTRY["mul"].
+    *args : array_like
+        Its arguments; their types decide what happens.
+    **params : any
+        Its parameters, by name.
+
+    Returns
+    -------
+    array or Var
+        The result, of the kind of the arguments.
+
+    Raises
+    ------
+    ShapeError
+        For shapes that the operator's rule refuses.
+    ScalarError
+        If floats and exact numbers are mixed.
+
+    Examples
+    --------
+    >>> from specgrad import REGISTRY
+    >>> apply(REGISTRY["mul"], np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    array([3., 8.])
     """
     for a in args:
         kind = type(a)

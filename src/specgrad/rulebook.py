@@ -31,8 +31,23 @@ def rules() -> dict[str, str]:
 def rule(label: str) -> str:
     """Return the rule of the contract with this label, as errors quote it: formula, example, enforcement.
 
-    ParameterError for an unknown label.
+    Parameters
+    ----------
+    label : str
+        Its label, "W2" or "[W2]".
 
+    Returns
+    -------
+    str
+        The rule as it stands in docs/reference/contract.md.
+
+    Raises
+    ------
+    ParameterError
+        For an unknown label ([P5]).
+
+    Examples
+    --------
     >>> print(rule("P4").splitlines()[0])
     [P4] An empty batch gives an empty result
     """

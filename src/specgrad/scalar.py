@@ -32,9 +32,22 @@ Number = int | float | Fraction
 class Dual:
     """`value + tangent * epsilon` with `epsilon**2 = 0`: arithmetic that carries a derivative along.
 
-    Nests (a Dual of Duals carries second derivatives) and works over every scalar of this module. ScalarError for a
-    function that the values have not: exact rationals have no exp.
+    Nests (a Dual of Duals carries second derivatives) and works over every scalar of this module.
 
+    Parameters
+    ----------
+    value : number
+        Of any scalar type: a Fraction, a float, a ball, another Dual.
+    tangent : number
+        The derivative that is carried along, of the same type.
+
+    Raises
+    ------
+    ScalarError
+        By a function that the values have not: exact rationals have no exp.
+
+    Examples
+    --------
     >>> x = Dual(Fraction(3), Fraction(1))
     >>> x * x + 1 / x
     Dual(Fraction(28, 3), Fraction(53, 9))
@@ -247,6 +260,25 @@ def _objects(values: Sequence[Any], shape: tuple[int, ...]) -> Array:
 def exact(x: Any) -> Array:
     """Return the numbers as exact rationals; every finite float is one.
 
+    Parameters
+    ----------
+    x : array_like
+        Finite numbers: floats, integers, fractions.
+
+    Returns
+    -------
+    array of Fraction
+        Of the shape of x.
+
+    Raises
+    ------
+    ValueError
+        For NaN, and texts that are no number.
+    OverflowError
+        For infinities.
+
+    Examples
+    --------
     >>> exact([0.5, 2])
     array([Fraction(1, 2), Fraction(2, 1)], dtype=object)
     """
@@ -315,7 +347,34 @@ def fractions(x: Array, denominator: int) -> Array:
 
 
 def balls(x: Any) -> Array:
-    """Return the numbers as python-flint balls, whose arithmetic encloses the real result (extra: `balls`)."""
+    """Return the numbers as python-flint balls, whose arithmetic encloses the real result.
+
+    Parameters
+    ----------
+    x : array_like
+        Finite numbers: floats, integers, fractions.
+
+    Returns
+    -------
+    array of arb
+        Balls of radius 0 where the number has so few digits, of the shape of x.
+
+    Raises
+    ------
+    MissingPackageError
+        If python-flint is not installed: `pip install 'specgrad[balls]'`.
+    ValueError
+        For NaN.
+    OverflowError
+        For infinities.
+
+    Examples
+    --------
+    >>> from specgrad import exp
+    >>> (y,) = exp(balls([1]))
+    >>> round(float(y), 6), float(y.rad()) < 1e-14
+    (2.718282, True)
+    """
     need("flint", "balls need")
     from flint import arb, fmpq
 

@@ -35,14 +35,42 @@ FINDERS.append(engine_of)
 def compile(graph: Graph, engine: str, mode: Mode = "forward", *, wrt: Wrt = None, **options: Any) -> Any:
     """Return the graph, or its derivative, as one callable of an engine.
 
-    mode: "forward" the graph itself; "jvp", "vjp", "grad" its derivative in `wrt`, with the calling convention of
-    specgrad.jvp, vjp and grad. engine="torch" gives an nn.Module around a torch.fx.GraphModule (option parameters=: a
-    structure for the first argument, which the module then owns and trains); engine="jax" gives a jitted function.
-    ParameterError for another engine or mode, for split without mesh, and for a mesh with engine="torch".
+    Options of "torch": parameters=, a structure for the first argument, which the module then owns and trains.
 
-    engine="jax", mesh=a jax Mesh, split=PartitionSpec("data", None, "rows"): on the devices of the mesh, whose axes cut
-    the axes of the first data input at these places, and whatever goes along them. Halos are exchanged layer by layer,
-    each cell once (docs/guide/sharding.md); weights are whole on all devices, and so are their gradients.
+    Options of "jax": mesh=a jax Mesh, split=PartitionSpec("data", None, "rows"): on the devices of the mesh, whose axes
+    cut the axes of the first data input at these places, and whatever goes along them. Halos are exchanged layer by
+    layer, each cell once (docs/guide/sharding.md); weights are whole on all devices, and so are their gradients.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    engine : str
+        "torch" or "jax".
+    mode : {"forward", "jvp", "vjp", "grad"}, default "forward"
+        The graph itself, or its derivative with the calling convention of `specgrad.jvp`, `vjp` or `grad`.
+    wrt : int, str or sequence, optional
+        Arguments to differentiate by: positions, names or dotted paths ("params.fc1"). By default all that are made of
+        numbers.
+    **options : any
+        Of the engine, see below.
+
+    Returns
+    -------
+    nn.Module or callable
+        For "torch" an nn.Module around a torch.fx.GraphModule; for "jax" a jitted function.
+
+    Raises
+    ------
+    ParameterError
+        For another engine or mode, for split without mesh, and for a mesh with engine="torch" ([P5]).
+
+    Examples
+    --------
+    >>> import specgrad as sg, torch
+    >>> module = sg.compile(sg.trace(lambda x: sg.relu(x), (3,)), "torch")
+    >>> module(torch.tensor([-1.0, 0.0, 2.0]))
+    tensor([0., 0., 2.])
     """
     if engine not in ENGINES:
         raise ParameterError("compile", f'engine must be "torch" or "jax"; got {engine!r}', rule="P5")

@@ -30,8 +30,18 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Index:
-    """An example, by its `shape`, for an integer input (labels, pooling indices), whose `kind` is "index":
-    `Index((8,))`.
+    """An example for an integer input of a traced function: labels, pooling indices.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Its shape; `kind` is "index".
+
+    Examples
+    --------
+    >>> from specgrad import take, trace
+    >>> trace(lambda x, i: take(x, i, rank=1), (4,), Index((2,)))(np.array([5.0, 6.0, 7.0, 8.0]), np.array([3, 0]))
+    array([8., 5.])
     """
 
     kind: Kind = "index"
@@ -55,8 +65,14 @@ class GraphBuilder:
 
     A variable has a shape, and the id of its node: nodes are numbered in the order of their recording. Operators called
     on variables record nodes of their own accord; `call` also names them, and says of an error at which node it arose.
-    With share=True equal nodes are recorded once.
 
+    Parameters
+    ----------
+    share : bool, default False
+        Record equal nodes once.
+
+    Examples
+    --------
     >>> from specgrad import avg_pool, relu
     >>> b = GraphBuilder()
     >>> x = b.input("x", (1, 4))
@@ -384,11 +400,27 @@ def _argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
 def trace(fn: Callable[..., Any], *examples: Any) -> Graph:
     """Build the graph of `fn` by running it once on variables.
 
-    Examples are arrays or shapes, nested in tuples and dicts: trace(net, {"w": (8, 3, 3, 3)}, (1, 3, 32, 32)).
-    Integer arrays, or Index(shape), make integer inputs (labels, indices). Only shapes are looked at. A name in place
-    of a size leaves it open, for `Graph.at` and for the caller: ("N", 3, "H=224", "W=224").
-    A shape error carries the line of your code and the layers built so far.
+    Parameters
+    ----------
+    fn : callable
+        A function of the library's calls, Python's operators and many of NumPy's functions.
+    *examples : array, shape or structure of them
+        One per argument, nested in tuples and dicts: {"w": (8, 3, 3, 3)}, (1, 3, 32, 32). Only shapes are looked at.
+        Integer arrays, or Index(shape), make integer inputs (labels, indices). A name in place of a size leaves it
+        open, for `Graph.at` and for the caller: ("N", 3, "H=224", "W=224").
 
+    Returns
+    -------
+    Graph
+        Called as fn is, on arrays of these shapes.
+
+    Raises
+    ------
+    ShapeError
+        For shapes that an operator refuses: with the line of your code and the layers built so far.
+
+    Examples
+    --------
     >>> from specgrad import relu
     >>> g = trace(lambda x: relu(x) + 1, (2, 3))
     >>> g(np.array([[-1.0, 0.0, 1.0], [2.0, 3.0, 4.0]]))

@@ -26,7 +26,33 @@ __all__ = ["CONSTANT", "INPUT", "Arg", "Graph", "Kind", "Node", "NumberArg", "bi
 class Graph(Program):
     """A network as one object: call it, print it, differentiate it, save it.
 
-    open  where sizes were left open: the graph over their names. The nodes are those at the default sizes.
+    `trace` makes graphs, and so do `GraphBuilder` and `specgrad.interop`.
+
+    Parameters
+    ----------
+    nodes : tuple of Node
+        All nodes; a node refers to earlier ones by position.
+    names : tuple of str
+        Names of the arguments.
+    inputs : tuple of structures of int
+        Per argument, the positions of its input nodes.
+    outputs : tuple of structures of int
+        Per result, the positions of its nodes.
+    single : bool
+        Whether the traced function returned one bare value.
+    constants : mapping of int to array
+        Captured arrays, by the position of their node.
+    trainable : frozenset of str, optional
+        Names of the constants that training may change: an imported model's parameters, not its buffers.
+    open : SymbolicProgram, optional
+        Where sizes were left open: the graph over their names. The nodes are those at the default sizes.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.max_pool(sg.relu(x), (2,)), (1, 4))
+    >>> graph, graph(np.array([[1.0, -2.0, 3.0, 4.0]]))
+    (Graph(x; 3 nodes), array([[1., 4.]]))
     """
 
     open: SymbolicProgram | None = None

@@ -37,9 +37,18 @@ class Var:
     """A value of a graph under construction: it has a shape and a kind, and no data.
 
     Arithmetic, comparisons (1 where one holds, else 0), indexing and many of NumPy's functions record nodes; what would
-    need a value says what to write instead. `id` numbers the node in its builder. Variables are hashed, and found in
-    dicts, by identity; `in` would compare them, and is refused.
+    need a value says what to write instead. Variables are hashed, and found in dicts, by identity; `in` would compare
+    them, and is refused.
 
+    Parameters
+    ----------
+    builder : GraphBuilder
+        What records its node.
+    id : int
+        Number of its node in the builder.
+
+    Examples
+    --------
     >>> from specgrad import GraphBuilder
     >>> x = GraphBuilder().input("x", (2, 5))
     >>> x[0, ::-2] * 2 + 1

@@ -76,19 +76,48 @@ def show_window(
 ) -> WindowPicture:
     """Return a picture of a window: the cells that it reads, padding, outputs, values, winners and gradients.
 
-    ParameterError for another operator, more than two axes, weights of a pooling.
-
-    size        cells of the input: a number, or two for a plane
-    operator    "max_pool", "avg_pool" or "conv"; stride defaults as theirs: the kernel, or 1 for conv
-    values      of the input; digits unless given. Finite ones are taken exactly
-    weights     of a convolution: 1, 2, 3, ... unless given
-    cotangents  of the outputs, sent back by the adjoint: 1, 2, 3, ... unless given
-    output      the output that the picture of a plane points at: its middle unless given
-    ceil        whether the last window may hang over
-
     The positions are those of the one window relation, i = stride*o + dilation*t - lo; the values, and the shares that
     go back, are those of the operator and of its derivative rule, run on exact numbers.
 
+    Parameters
+    ----------
+    size : int or tuple of int
+        Cells of the input: a number, or two for a plane.
+    kernel : int or tuple of int
+        Cells of a window, per axis.
+    stride : int or tuple of int, optional
+        Step from a window to the next; defaults as the operator's: the kernel, or 1 for conv.
+    padding : int, tuple or str
+        As for `max_pool`.
+    dilation : int or tuple of int, default 1
+        Step from a tap to the next inside a window.
+    ceil : bool, default False
+        Whether the last window may hang over.
+    operator : str, default "max_pool"
+        "max_pool", "avg_pool" or "conv".
+    values : array_like, optional
+        Of the input; digits unless given. Finite ones are taken exactly.
+    weights : array_like, optional
+        Of a convolution: 1, 2, 3, ... unless given.
+    cotangents : array_like, optional
+        Of the outputs, sent back by the adjoint: 1, 2, 3, ... unless given.
+    output : int or tuple of int, optional
+        The output that the picture of a plane points at: its middle unless given.
+
+    Returns
+    -------
+    WindowPicture
+        It prints as text; notebooks show it, `.save(path)` writes SVG.
+
+    Raises
+    ------
+    ParameterError
+        For another operator, more than two axes, weights of a pooling.
+    ShapeError
+        For sizes that are not positive ([W1]), and for a window that does not fit its padded input ([W2]).
+
+    Examples
+    --------
     >>> print(show_window(size=5, kernel=3, stride=2, padding=1))
     max_pool k3 s2 p1: 5 cells to 3
     outputs: floor((5 + 1 + 1 - 3) / 2) + 1 = 3

@@ -201,7 +201,29 @@ def _one_word(size: Any, defaults: dict[str, int]) -> str:
 def table(graph: Program, *, detail: bool = False, every: Sequence[Node] | None = None) -> str:
     """Return the graph as a text table; parameters stand in the row of the layer that uses them first.
 
-    A row per layer, or if `detail` per operator; `every` are nodes to show in place of the graph's.
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    detail : bool, default False
+        A row per operator, not per layer.
+    every : sequence of Node, optional
+        Nodes to show in place of the graph's.
+
+    Returns
+    -------
+    str
+        Name, operator, shape, parameters, multiply-adds and receptive field of every row.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> print(table(sg.trace(lambda x: sg.avg_pool(x, (2,)), (1, 6))))
+    name      operator        shape  parameters  multiply-adds  receptive field
+    ---------------------------------------------------------------------------
+    x         input             1x6
+    avg_pool  avg_pool k2 s2    1x3                                           2
+    1 layer, 2 nodes, 0 parameters, 0 multiply-adds
     """
     body, total = rows(graph, detail=detail, every=every)
     everything = [HEADER, *body]

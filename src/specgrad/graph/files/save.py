@@ -531,9 +531,31 @@ def named_arrays(graph: Graph) -> dict[str, Array]:
 
 
 def save(graph: Graph, path: str | Path, *, force: bool = False) -> None:
-    """Write the graph to `path` (.json), its float constants beside it (.safetensors).
+    """Write the graph to `path` (.json), its float and integer constants beside it (.safetensors).
 
-    Files of others are not overwritten unless force=True. FileError if the arrays would have the same path.
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    path : str or Path
+        A .json file; float and integer constants go to the .safetensors file beside it (extra: `save`).
+    force : bool, default False
+        Overwrite a file that `save` did not write.
+
+    Raises
+    ------
+    FileError
+        If a file of others is in the way, or the arrays would have the same path.
+    UnsupportedError
+        For a parameter of an operator that cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile, specgrad as sg
+    >>> path = tempfile.mkdtemp() + "/net.json"
+    >>> save(sg.trace(lambda x: sg.relu(x), (2,)), path)
+    >>> sg.load(path)
+    Graph(x; 2 nodes)
     """
     path = Path(path)
     beside = path.with_suffix(".safetensors")
@@ -560,9 +582,32 @@ def save(graph: Graph, path: str | Path, *, force: bool = False) -> None:
 def load(path: str | Path, *, byte_budget: int = BYTE_BUDGET) -> Graph:
     """Return the graph that `save` wrote to `path` and to the .safetensors file beside it.
 
-    FileError for other files, and for arrays of another graph (version 1 carries no digest).
+    Parameters
+    ----------
+    path : str or Path
+        The .json file; its arrays lie beside it.
+    byte_budget : int, default 2147483648
+        No single value, at 8 bytes a cell, and no padded input of a window may need more.
 
-    byte_budget   no single value, at 8 bytes a cell, and no padded input of a window may need more
+    Returns
+    -------
+    Graph
+        Every shape rule has run again.
+
+    Raises
+    ------
+    FileError
+        For other files, and for arrays of another graph (version 1 carries no digest).
+    OSError
+        If a file cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile, specgrad as sg
+    >>> path = tempfile.mkdtemp() + "/net.json"
+    >>> sg.save(sg.trace(lambda x: sg.relu(x), (2,)), path)
+    >>> load(path)(np.array([-1.0, 1.0]))
+    array([0., 1.])
     """
     path = Path(path)
     with as_file_error(path.name, "a specgrad graph"):
@@ -605,7 +650,27 @@ def _arrays(path: Path, rows: Any) -> dict[str, Array]:
 def save_params(params: Tree, path: str | Path, *, force: bool = False) -> None:
     """Write a structure of arrays as one safetensors file; the structure stands in its header.
 
-    Files of others are not overwritten unless force=True. FileError otherwise.
+    Parameters
+    ----------
+    params : structure of arrays
+        Tuples, lists and dicts of arrays.
+    path : str or Path
+        The file, usually .safetensors.
+    force : bool, default False
+        Overwrite a file that `save_params` did not write.
+
+    Raises
+    ------
+    FileError
+        If a file of others is in the way.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/params.safetensors"
+    >>> save_params({"w": np.ones((2, 3), np.float32)}, path)
+    >>> load_params(path)["w"].shape
+    (2, 3)
     """
     need("safetensors", "arrays in files need")
     from safetensors.numpy import save as pack
@@ -625,7 +690,30 @@ def save_params(params: Tree, path: str | Path, *, force: bool = False) -> None:
 def load_params(path: str | Path) -> Tree:
     """Return the structure of arrays that `save_params` wrote.
 
-    FileError for a file that it did not write.
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+
+    Returns
+    -------
+    structure of arrays
+        As it was saved; lists are tuples.
+
+    Raises
+    ------
+    FileError
+        For a file that `save_params` did not write.
+    OSError
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/params.safetensors"
+    >>> save_params({"conv": (np.zeros(2), np.ones(2))}, path)
+    >>> load_params(path)
+    {'conv': (array([0., 0.]), array([1., 1.]))}
     """
     path = Path(path)
     with as_file_error(path.name, "a file of parameters"):

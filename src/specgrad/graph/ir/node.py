@@ -47,9 +47,31 @@ Arg = int | NumberArg  # the position of an earlier node, or a number
 class Node:
     """One application of one operator to earlier nodes, with its shape, name and layer.
 
-    op, params   the operator and its settings
-    args         positions of earlier nodes, and Python numbers
-    kind         "real", or "index" for integers
+    Parameters
+    ----------
+    op : Op
+        The operator.
+    args : tuple of int or NumberArg
+        Positions of earlier nodes, and Python numbers.
+    params : mapping
+        Settings of the operator.
+    shape : tuple of int
+        Shape of the value.
+    kind : {"real", "index"}
+        "index" for integers.
+    name : str
+        Unlike all other names in the graph.
+    group : str
+        The layer this node belongs to: its own name, or that of a composition such as batch_norm.
+    where : (str, int), optional
+        File and line of the user's call; not saved.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> node = sg.trace(lambda x: x * 2, (3,)).nodes[-1]
+    >>> node.op.name, node.args, node.shape, node.name
+    ('mul', (0, NumberArg(value=2)), (3,), 'mul')
     """
 
     op: Op
@@ -59,9 +81,7 @@ class Node:
     kind: Kind
     name: str
     group: str
-    """The layer this node belongs to: its own name, or that of a composition such as batch_norm."""
     where: tuple[str, int] | None = field(default=None, compare=False)
-    """File and line of the user's call; not serialized."""
 
     def operands(self) -> tuple[int, ...]:
         """Return the positions of the arguments that are nodes; numbers are skipped."""

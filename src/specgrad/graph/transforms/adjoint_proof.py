@@ -431,17 +431,36 @@ def prove_adjoint(graph: Graph, *, work: int = 10_000_000) -> AdjointProof:
     dx, gy and arguments; what is held at its value in the graph is named. Both rules must be compositions of registered
     operators, in arguments in which these promise to be linear. Then both sides are multiplied out over symbols and
     compared: a coefficient is the value on one choice of basis elements, of dx and gy for a linear operator, of dx, gy
-    and w for a convolution.
-    Where both rules read one and the same index (take, put, max_pool), every index is settled, output by output and tap
-    by tap, given that take and put are sums over the cells of the index (`Op.picks`: promised, and tested by the laws).
-    Refuted: the basis elements on which the sides differ are named. Not proven: everything else, such as rules that
-    compare, divide by a value, read the output, read a value twice in one product, or take more than `work` terms.
+    and w for a convolution. Where both rules read one and the same index (take, put, max_pool), every index is settled,
+    output by output and tap by tap, given that take and put are sums over the cells of the index (`Op.picks`: promised,
+    and tested by the laws). Refuted: the basis elements on which the sides differ are named. Not proven: everything
+    else, such as rules that compare, divide by a value, read the output, read a value twice in one product, or take
+    more than `work` terms.
 
     What it is not. It says nothing of other shapes, of floats, of engines. It does not say that J is the derivative:
     zero is adjoint to zero (the laws compare with dual numbers). Nothing is machine-checked: it rests on Python's
     numbers, NumPy's object arrays and this file, and on specifications that are functions and do with symbols what they
-    do with numbers, which is tried at one point. SpecgradError if `graph` is no Graph.
+    do with numbers, which is tried at one point.
 
+    Parameters
+    ----------
+    graph : Graph
+        A graph, whose shapes are fixed.
+    work : int, default 10000000
+        The most terms that are multiplied out at a node.
+
+    Returns
+    -------
+    AdjointProof
+        What is proven of every node; it prints.
+
+    Raises
+    ------
+    SpecgradError
+        If `graph` is no Graph.
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> w = np.ones((1, 1, 2))
     >>> print(prove_adjoint(sg.trace(lambda x: sg.relu(sg.avg_pool(sg.conv(w, None, x), (2,))), (1, 5))))

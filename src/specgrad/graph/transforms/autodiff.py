@@ -168,12 +168,28 @@ def real_outputs(graph: Graph) -> tuple[Tree, ...]:
 
 @_also_of_functions
 def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
-    """Forward mode: (inputs, tangents of the inputs in wrt) -> (outputs, tangents of the outputs).
+    """Forward mode: a graph that pushes tangents of inputs to tangents of outputs.
 
-    wrt names arguments by position, name or dotted path ("params.fc1"); default: every argument made of numbers. A
-    function in place of the graph is traced at every call, on the shapes of the call. ShapeError if `wrt` names an
-    input twice.
+    Parameters
+    ----------
+    graph : Graph
+        The function; a Python function in place of it is traced at every call, on the shapes of the call.
+    wrt : int, str or sequence, optional
+        Arguments to differentiate by: positions, names or dotted paths ("params.fc1"). By default all that are made of
+        numbers.
 
+    Returns
+    -------
+    Graph
+        (inputs, tangents of the inputs in wrt) -> (outputs, tangents of the outputs).
+
+    Raises
+    ------
+    ShapeError
+        For a name that no argument has, one of integers, and an input that is named twice.
+
+    Examples
+    --------
     >>> from specgrad import trace
     >>> import numpy as np
     >>> g = jvp(trace(lambda x: x * x, (1,)))
@@ -253,12 +269,31 @@ def _pull_back(
 
 @_also_of_functions
 def vjp(graph: Graph, wrt: Wrt = None) -> Graph:
-    """Reverse mode: (inputs, cotangents of the outputs) -> (outputs, cotangents of the inputs in wrt).
+    """Reverse mode: a graph that pulls cotangents of outputs back to cotangents of inputs.
 
-    wrt names arguments by position, name or dotted path; default: every argument made of numbers. Only outputs made of
-    numbers have cotangents. ShapeError for a name that no argument has, or one of integers; SpecgradError if one
-    structure of outputs mixes numbers and integers.
+    Parameters
+    ----------
+    graph : Graph
+        The function; a Python function in place of it is traced at every call, on the shapes of the call.
+    wrt : int, str or sequence, optional
+        Arguments to differentiate by: positions, names or dotted paths ("params.fc1"). By default all that are made of
+        numbers.
 
+    Returns
+    -------
+    Graph
+        (inputs, cotangents of the outputs) -> (outputs, cotangents of the inputs in wrt). Only outputs made of numbers
+        have cotangents.
+
+    Raises
+    ------
+    ShapeError
+        For a name that no argument has, or one of integers.
+    SpecgradError
+        If one structure of outputs mixes numbers and integers.
+
+    Examples
+    --------
     >>> from specgrad import trace
     >>> import numpy as np
     >>> g = vjp(trace(lambda x, y: x * y, (1,), (1,)))
@@ -289,11 +324,31 @@ def _cotangent_inputs(t: GraphBuilder, graph: Graph, k: int, tree: Tree) -> Tree
 
 @_also_of_functions
 def grad(graph: Graph, wrt: Wrt = None, *, value: bool = False) -> Graph:
-    """The gradient of a graph with one scalar output: inputs -> gradient, or (value, gradient) with value=True.
+    """The gradient of a graph with one scalar output, as a graph.
 
-    One argument named by `wrt` (or a graph of one argument) gives that argument's gradient; otherwise a tuple.
-    ShapeError for a graph without one scalar output.
+    Parameters
+    ----------
+    graph : Graph
+        A graph with one output of shape ().
+    wrt : int, str or sequence, optional
+        Arguments to differentiate by: positions, names or dotted paths ("params.fc1"). By default all that are made of
+        numbers.
+    value : bool, default False
+        Also return the output.
 
+    Returns
+    -------
+    Graph
+        inputs -> gradient, or (value, gradient). The gradient is that of one argument if `wrt` names one or the graph
+        has one, else a tuple.
+
+    Raises
+    ------
+    ShapeError
+        For a graph without one scalar output, and for a name that no argument has.
+
+    Examples
+    --------
     >>> from specgrad import sum, trace
     >>> import numpy as np
     >>> grad(trace(lambda x: sum(x * x), (2,)))(np.array([1.0, 2.0]))

@@ -16,16 +16,35 @@ from ..ir.tree import transform
 def channels_last(fn: Callable[..., Any], *, rank: int, data: int | tuple[int, ...] = -1) -> Callable[..., Any]:
     """Return fn for arrays with the channels after the `rank` spatial axes; its results have them there too.
 
-    ParameterError for rank < 1; a call raises it if there is no such argument.
+    (*batch, *spatial, C) -> (*batch, C, *spatial) -> fn -> (*batch, *spatial, C)
 
-        (*batch, *spatial, C)  ->  (*batch, C, *spatial)  ->  fn  ->  (*batch, *spatial, C)
+    Weights keep their axes (Cout, Cin/groups, *kernel). Of the results those are turned that have as many axes as the
+    data: images and positions, not class scores. What fn computes does not change: a flattened image is in
+    channels-first order, as the weights of a trained network expect. Arrays, graph variables, torch tensors and JAX
+    arrays alike, and derivatives go through. XLA folds the turns into its convolutions; PyTorch sees its own
+    channels_last memory format.
 
-    `data` says which positional arguments are turned, the last one unless told; weights keep their axes (Cout,
-    Cin/groups, *kernel). Of the results those are turned that have as many axes as the data: images and positions, not
-    class scores. What fn computes does not change: a flattened image is in channels-first order, as the weights of a
-    trained network expect. Arrays, graph variables, torch tensors and JAX arrays alike, and derivatives go through. XLA
-    folds the turns into its convolutions; PyTorch sees its own channels_last memory format.
+    Parameters
+    ----------
+    fn : callable
+        A function of channels-first arrays, such as `conv`.
+    rank : int
+        Number of spatial axes.
+    data : int or tuple of int, default -1
+        Which positional arguments are turned.
 
+    Returns
+    -------
+    callable
+        Called as fn is, with data (*batch, *spatial, C).
+
+    Raises
+    ------
+    ParameterError
+        For rank < 1; a call raises it if there is no such argument ([P5]).
+
+    Examples
+    --------
     >>> import numpy as np
     >>> import specgrad as sg
     >>> image = np.arange(18.0).reshape(1, 3, 3, 2)                # one image of 3x3 cells with 2 channels

@@ -43,9 +43,24 @@ class Rules:
 def rule_graphs(op: Op, *given: Any, **params: Any) -> tuple[Graph, Graph]:
     """Return the tangent rule and the cotangent rule of an operator as graphs: they print, run, differentiate.
 
-    given: per argument its shape, an array or Index(shape), or a number; params: the operator's attributes.
-    Tangent: (x0, .., y, dx0, ..) -> dy. Cotangent: (x0, .., y, gy) -> one cotangent per argument, but for indices.
+    Parameters
+    ----------
+    op : Op
+        The operator.
+    *given : shape, array, Index or number
+        Per argument its shape, an array or Index(shape), or a number.
+    **params : any
+        The operator's parameters, by name.
 
+    Returns
+    -------
+    Graph
+        The tangent rule, (x0, .., y, dx0, ..) -> dy.
+    Graph
+        The cotangent rule, (x0, .., y, gy) -> one cotangent per argument, but for indices.
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> tangent, cotangent = rule_graphs(sg.REGISTRY["mul"], (2,), (2,))
     >>> print(tangent)
