@@ -53,7 +53,7 @@ def table(params: Tree, x: np.ndarray, radii: tuple[float, ...] = (0.01, 0.05, 0
     lines = ["each cell of x +-  certified L  by intervals  steepest gradient found  ratio  seconds"]
     for eps in radii:
         box = (params, Box.around(x, eps))
-        (certified, seconds), wide = timed(lipschitz, graph, box), lipschitz(graph, box, method="ibp")
+        (certified, seconds), wide = timed(lipschitz, graph, *box), lipschitz(graph, *box, method="ibp")
         found = steepest(params, x, eps)
         lines.append(
             f"{eps:17}  {certified.item():11.4f}  {wide.item():12.4f}  {found:23.4f}  {certified.item() / found:5.3f}"

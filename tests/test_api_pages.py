@@ -35,8 +35,8 @@ UNDONE = frozenset(
             Arithmetic Ball Candidates Format RadiusReport TensorCore local_radius radius
         """,
         "specgrad.bounds": """
-            Bounds Box CertifyResult LargestEps NoCertificateError certify crown gradient_box ibp largest_eps
-            lipschitz prove
+            Bounds Box CertifyResult LargestEps NoCertificateError certify ibp largest_eps
+            prove
         """,
         "specgrad.properties": """
             Alternative Case Property PropertyError read read_text robustness

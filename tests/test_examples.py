@@ -284,7 +284,7 @@ def test_lipschitz_constant_is_not_exceeded() -> None:
     """By gradients, by differences of outputs, and not far above the steepest gradient on a small box."""
     params, x = common.init(lipschitz.shapes(), 3), np.random.default_rng(3).random((1, *lipschitz.SIZE))
     graph, box = sg.trace(lipschitz.net, params, x), lipschitz.Box.around(x, 0.02)
-    certified = lipschitz.lipschitz(graph, (params, box)).item()
+    certified = lipschitz.lipschitz(graph, params, box).item()
     assert lipschitz.steepest(params, x, 0.02) <= certified <= 2 * lipschitz.steepest(params, x, 0.02)
     for a, b in np.random.default_rng(4).uniform(box.low, box.high, (20, 2, *x.shape)):
         assert abs(graph(params, a) - graph(params, b)).item() <= certified * np.linalg.norm(a - b)

@@ -47,5 +47,5 @@ def holds_over_the_reals(attack: Attack) -> bool:
     low, high = (end.reshape(attack.x.shape) for end in case.outer())
     rows = np.concatenate([a.rows for a in case.alternatives])
     limits = [float(limit) for a in case.alternatives for limit in a.limits]
-    found = crown(attack.graph, Box(low, high), rows, deployed=False).objective
+    found = crown(attack.graph, Box(low, high), objective=rows, deployed=False).objective
     return bool(found is not None and (found.low > limits).all())

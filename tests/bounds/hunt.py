@@ -336,7 +336,7 @@ def outputs_outside(bounds: Bounds, values: Any) -> bool:
 
 
 def both(graph: Graph, given: tuple[Any, ...], **options: Any) -> list[Bounds]:
-    return [crown(graph, given, **options), ibp(graph, *given, **options)]
+    return [crown(graph, *given, **options), ibp(graph, *given, **options)]
 
 
 def escaped(kind: str, bounds: list[Bounds], run: Any, points: Any) -> list[str]:

@@ -96,7 +96,7 @@ def test_a_constant_that_is_computed_brings_its_radius(name: str) -> None:
     graph, arithmetic = sg.trace(lambda x, c: sg.maximum(x, c + 0.2), (1,), (1,)), FORMATS[name]
     dtype = getattr(torch, arithmetic.dtype)
     c = torch.tensor([0.1], dtype=torch.float64).to(dtype)
-    found = crown(graph, (Box([-1.0], [0.0625]), c.double().numpy()), arithmetic=arithmetic).outputs
+    found = crown(graph, Box([-1.0], [0.0625]), c.double().numpy(), arithmetic=arithmetic).outputs
     assert found.contains((c + 0.2).double().numpy()).all()
     assert found.contains([Fraction(c.item()) + Fraction(0.2)]).all()
 
@@ -126,6 +126,6 @@ def test_a_limit_that_rounds_down_is_not_certified() -> None:
 def test_a_condition_that_rounding_decides_has_no_lines() -> None:
     """Whether 0.1 + 0.2 equals 0.3 depends on the format and on the order: both branches must be inside."""
     graph = sg.trace(lambda x, a, b, c: sg.select(equal(sg.add(a, b), c), x, -x), *[(1,)] * 4)
-    found = crown(graph, (Box([1.0], [2.0]), *(np.array([v]) for v in (0.1, 0.2, 0.3)))).outputs
+    found = crown(graph, Box([1.0], [2.0]), *(np.array([v]) for v in (0.1, 0.2, 0.3))).outputs
     assert found.low <= -2
     assert found.high >= 2

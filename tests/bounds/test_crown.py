@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 
 import specgrad as sg
 from hunt import operator_case
-from specgrad.bounds import Box, crown, ibp
+from specgrad.bounds import Box, crown, gradient_box, ibp, lipschitz
 from specgrad.bounds.box import balls_of
 from specgrad.bounds.interval_bounds import box_context
 from specgrad.bounds.linear.intermediate import tighten as walk
@@ -71,7 +73,7 @@ def test_network_is_sound_and_narrower_than_intervals() -> None:
     module = sg.compile(graph, "torch")
     tensors = {k: torch.from_numpy(v) for k, v in p.items()}
     box = Box.around(np.random.default_rng(1).random((1, 1, 8, 8)).astype(np.float32), 0.05)
-    deployed, real, wide = crown(graph, (p, box)), crown(graph, (p, box), deployed=False), ibp(graph, p, box)
+    deployed, real, wide = crown(graph, p, box), crown(graph, p, box, deployed=False), ibp(graph, p, box)
     assert (deployed.outputs.width < 0.5 * wide.outputs.width).all()
     assert (deployed.outputs.width >= real.outputs.width).all()
     for x in samples(box, 200):
@@ -83,18 +85,18 @@ def test_objective_rows() -> None:
     graph = sg.trace(network, SHAPES, (1, 1, 8, 8))
     box = Box.around(np.full((1, 1, 8, 8), 0.5), 0.05)
     rows = np.array([[1.0, -1, 0, 0, 0], [0, 0, 2, 0, 0]])
-    found, outputs = crown(graph, (p, box), rows), crown(graph, (p, box)).outputs
+    found, outputs = crown(graph, p, box, objective=rows), crown(graph, p, box).outputs
     assert found.objective.low[0] >= outputs.low[0, 0] - outputs.high[0, 1]
     np.testing.assert_allclose(found.low[1], 2 * outputs.low[0, 2], rtol=1e-9)
     with pytest.raises(sg.ShapeError, match=r"objective must be rows \(S, 5\)"):
-        crown(graph, (p, box), np.ones((1, 4)))
+        crown(graph, p, box, objective=np.ones((1, 4)))
 
 
 def test_steps_narrow_and_stay_sound() -> None:
     p = drawn(0)
     graph = sg.trace(network, SHAPES, (1, 1, 8, 8))
     box = Box.around(np.full((1, 1, 8, 8), 0.5), 0.2)
-    plain, better = crown(graph, (p, box)).outputs, crown(graph, (p, box), alpha_steps=20).outputs
+    plain, better = crown(graph, p, box).outputs, crown(graph, p, box, alpha_steps=20).outputs
     assert better.width.sum() < 0.99 * plain.width.sum()
     assert (better.low >= plain.low).all()
     for x in samples(box, 100):
@@ -159,9 +161,9 @@ def test_patches_and_rows_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = sg.trace(wide_network, WIDE, (2, 2, 11, 9))
     box = Box.around(draw(size=(2, 2, 11, 9)), 0.05)
     monkeypatch.setattr(walk, "open_cells", lambda _, low, high: high > low)  # narrow every cell
-    by_patches = crown(graph, (p, box), deployed=False)
+    by_patches = crown(graph, p, box, deployed=False)
     monkeypatch.setattr(walk, "narrow_by_patches", lambda *_: False)
-    by_rows = crown(graph, (p, box), deployed=False)
+    by_rows = crown(graph, p, box, deployed=False)
     for name, found in by_patches.layers.items():
         np.testing.assert_allclose(found.low, by_rows.layers[name].low, atol=1e-9, err_msg=name)
         np.testing.assert_allclose(found.high, by_rows.layers[name].high, atol=1e-9, err_msg=name)
@@ -199,3 +201,16 @@ def test_a_smallest_cell_has_no_lines_of_a_largest_one(monkeypatch: pytest.Monke
         y = graph(x + shift)
         assert (bounds.low <= y + 1e-12).all()
         assert (bounds.high >= y - 1e-12).all()
+
+
+def test_bounds_take_inputs_alike() -> None:
+    """One positional argument per argument of the graph; what else there is has a name."""
+    for call in (ibp, crown, gradient_box, lipschitz):
+        first, second, *others = inspect.signature(call).parameters.values()
+        assert (first.name, second.name, second.kind) == ("graph", "boxes", inspect.Parameter.VAR_POSITIONAL)
+        assert {p.kind for p in others} == {inspect.Parameter.KEYWORD_ONLY}
+    graph, ends = sg.trace(lambda x, y: sg.sum(x * y), (2,), (2,)), (np.ones(2), Box([0.0, 1.0], [1.0, 2.0]))
+    for bound in (ibp, crown, lipschitz, partial(gradient_box, cotangent=1.0)):
+        assert bound(graph, *ends) is not None
+        with pytest.raises(sg.ShapeError, match="takes 2 arguments"):
+            bound(graph, ends)

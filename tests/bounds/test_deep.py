@@ -41,9 +41,9 @@ def test_phases_and_rows_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, w, x = example()
     monkeypatch.setattr(tighten, "open_cells", lambda _, low, high: high > low)
     monkeypatch.setattr(patch_rules, "MIN_CELLS_FOR_PHASES", 1)
-    by_phases = crown(graph, (w, Box.around(x, 0.05)), deployed=False)
+    by_phases = crown(graph, w, Box.around(x, 0.05), deployed=False)
     monkeypatch.setattr(tighten, "narrow_by_patches", lambda *_: False)
-    by_rows = crown(graph, (w, Box.around(x, 0.05)), deployed=False)
+    by_rows = crown(graph, w, Box.around(x, 0.05), deployed=False)
     for name, found in by_phases.layers.items():
         np.testing.assert_allclose(found.low, by_rows.layers[name].low, atol=1e-9, err_msg=name)
         np.testing.assert_allclose(found.high, by_rows.layers[name].high, atol=1e-9, err_msg=name)
@@ -67,12 +67,12 @@ def test_a_shortcut_beside_a_dense_body_is_relaxed_with_it(monkeypatch: pytest.M
     monkeypatch.setattr(
         patches, "is_local", lambda state, rank, j, patch: j != inner and is_local(state, rank, j, patch)
     )
-    found = [crown(graph, (w, box), deployed=False)]
+    found = [crown(graph, w, box, deployed=False)]
     with monkeypatch.context() as apart:
         apart.setattr(State, "sources_below", lambda *_: set())
-        found.append(crown(graph, (w, box), deployed=False))
+        found.append(crown(graph, w, box, deployed=False))
     monkeypatch.setattr(tighten, "narrow_by_patches", lambda *_: False)
-    rows = crown(graph, (w, box), deployed=False).layers
+    rows = crown(graph, w, box, deployed=False).layers
     for name, layer in found[0].layers.items():
         np.testing.assert_allclose(layer.low, rows[name].low, atol=1e-9, err_msg=name)
         np.testing.assert_allclose(layer.high, rows[name].high, atol=1e-9, err_msg=name)
@@ -91,7 +91,7 @@ def test_a_maximum_with_its_convolution_or_after_it_agree(monkeypatch: pytest.Mo
     found = []
     for visits in (-1e9, 1e9):
         monkeypatch.setattr(patches, "MAX_POOL_MEMORY_PASSES", visits)
-        found.append(crown(graph, (w, box), deployed=False).layers)
+        found.append(crown(graph, w, box, deployed=False).layers)
     for name, one in found[0].items():
         np.testing.assert_allclose(one.low, found[1][name].low, atol=1e-9, err_msg=name)
         np.testing.assert_allclose(one.high, found[1][name].high, atol=1e-9, err_msg=name)
@@ -143,9 +143,9 @@ def test_a_patch_read_back_is_what_reads_it(stride: int, padding: int) -> None:
 def test_short_passes_lose_no_proof(eps: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds stay true, and next to those of whole passes."""
     graph, w, x = example(1)
-    short = crown(graph, (w, Box.around(x, eps))).outputs
+    short = crown(graph, w, Box.around(x, eps)).outputs
     monkeypatch.setattr(tighten, "SHORT_PASS_DEPTHS", ())
-    whole = crown(graph, (w, Box.around(x, eps))).outputs
+    whole = crown(graph, w, Box.around(x, eps)).outputs
     assert ((short.high - short.low).sum() <= 1.2 * (whole.high - whole.low).sum()) or eps == 0
     rng = np.random.default_rng(2)
     for _ in range(20):
@@ -157,18 +157,18 @@ def test_short_passes_lose_no_proof(eps: float, monkeypatch: pytest.MonkeyPatch)
 
 def test_float32_costs_little_and_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, w, x = example(3)
-    exact, point = (crown(graph, (w, Box.around(x, eps))).outputs for eps in (0.01, 0.0))
+    exact, point = (crown(graph, w, Box.around(x, eps)).outputs for eps in (0.01, 0.0))
     monkeypatch.setattr(BoundConv, "uses_float32", True)
     monkeypatch.setattr(
         "specgrad.bounds.linear.relaxation.conv_operator.Convolution.way",
         lambda self, single: "single" if single else "plain",
     )
-    single = crown(graph, (w, Box.around(x, 0.01))).outputs
+    single = crown(graph, w, Box.around(x, 0.01)).outputs
     assert (single.low <= exact.low + 1e-4).all()
     assert (single.high - single.low).max() <= 1.02 * (exact.high - exact.low).max()
     y = np.asarray(graph(w, x.astype(np.float64)))
     assert ((single.low <= y) & (y <= single.high)).all()
-    same = crown(graph, (w, Box.around(x, 0.0))).outputs  # what float32 loses would be as much as what is asked there
+    same = crown(graph, w, Box.around(x, 0.0)).outputs  # what float32 loses would be as much as what is asked there
     assert (same.high - same.low == point.high - point.low).all()
 
 
@@ -213,9 +213,9 @@ def test_a_deadline_is_kept_and_leaves_intervals() -> None:
     graph, w, x = example(4, size=20)
     box = (w, Box.around(x, 0.05))
     start = time.monotonic()
-    hurried = crown(graph, box, seconds=0.0).outputs
+    hurried = crown(graph, *box, seconds=0.0).outputs
     assert time.monotonic() - start < stretched(20)
-    wide, narrow = ibp(graph, *box).outputs, crown(graph, box).outputs
+    wide, narrow = ibp(graph, *box).outputs, crown(graph, *box).outputs
     assert (hurried.low >= wide.low - 1e-9).all()
     assert (hurried.high - hurried.low).max() >= (narrow.high - narrow.low).max()
     y = np.asarray(graph(w, x.astype(np.float64)))
@@ -249,4 +249,4 @@ def test_a_network_of_lenets_size_is_bounded_at_a_point_in_no_time() -> None:
 def test_too_little_memory_is_refused_with_the_number() -> None:
     graph, w, x = example(5)
     with pytest.raises(UnsupportedError, match=r"need \d+\.\d GB; 0\.0 GB are allowed"):
-        crown(graph, (w, Box.around(x, 0.05)), memory=1000)
+        crown(graph, w, Box.around(x, 0.05), memory=1000)

@@ -105,7 +105,7 @@ def test_quotients_of_small_numbers_hold(sizes: tuple[float, float], width: floa
     low = [s * rng.uniform(1, 2, CELLS) for s in sizes]
     x, y = (Box(a, a * (1 + width * rng.random(CELLS))) for a in low)
     graph = sg.trace(lambda x, y: x / y, (CELLS,), (CELLS,))
-    bounds = crown(graph, (x, y), deployed=False).outputs
+    bounds = crown(graph, x, y, deployed=False).outputs
     for k in range(CELLS):
         ends = [[Fraction(float(e[k])) for e in (box.low, box.high)] for box in (x, y)]
         for a, b in ((a, b) for a in ends[0] for b in ends[1]):

@@ -71,8 +71,8 @@ def test_several_boxes_with_shared_arrays_and_rows() -> None:
     graph = sg.trace(lambda w, x: sg.linear(w, None, x), (2, 5), (5,))
     w, low = np.random.default_rng(1).normal(size=(2, 5)).astype(np.float32), np.zeros((3, 5))
     box = Box(low, low + np.array([[0.0], [1.0], [2.0]]))
-    shared = crown(graph, (w, box), np.array([[1.0, -1.0]])).objective
-    own = crown(graph, (w, box), np.array([[[1.0, -1.0]], [[2.0, -2.0]], [[0.0, 1.0]]])).objective
+    shared = crown(graph, w, box, objective=np.array([[1.0, -1.0]])).objective
+    own = crown(graph, w, box, objective=np.array([[[1.0, -1.0]], [[2.0, -2.0]], [[0.0, 1.0]]])).objective
     assert shared.shape == own.shape == (3, 1)
     np.testing.assert_allclose(own.high[1], 2 * shared.high[1], rtol=1e-6)
     for k in range(3):
@@ -90,4 +90,4 @@ def test_boxes_of_different_numbers_are_refused() -> None:
     with pytest.raises(sg.ShapeError, match="either every Box or none has an axis of boxes in front, of one length"):
         ibp(graph, Box(np.zeros((3, 2)), np.ones((3, 2))), Box(np.zeros(2), np.ones(2)))
     with pytest.raises(sg.ShapeError, match=r"objective must have rows \(S, n\), or \(boxes, S, n\) of 3; got 2"):
-        crown(sg.trace(lambda x: x + 1, (2,)), Box(np.zeros((3, 2)), np.ones((3, 2))), np.ones((2, 1, 2)))
+        crown(sg.trace(lambda x: x + 1, (2,)), Box(np.zeros((3, 2)), np.ones((3, 2))), objective=np.ones((2, 1, 2)))

@@ -70,9 +70,9 @@ def test_two_heads_may_read_two_values() -> None:
     both = sg.trace(lambda x: (lambda v: (v, v))(sg.abs(normed(x))), X.shape)
     rows = np.zeros((1, 32))
     rows[0, 0], rows[0, 16] = 1, -1
-    assert crown(both, BOX, rows, arithmetic=NODE).objective.width < 1e-9
-    assert crown(both, BOX, rows).objective.width > 1e-9
-    assert crown(graph, BOX, rows).objective.width > 1e-9
+    assert crown(both, BOX, objective=rows, arithmetic=NODE).objective.width < 1e-9
+    assert crown(both, BOX, objective=rows).objective.width > 1e-9
+    assert crown(graph, BOX, objective=rows).objective.width > 1e-9
 
 
 def test_deviations_end_at_the_next_convolution() -> None:

@@ -157,7 +157,7 @@ class Hunted:
         graph, boxes = self.network.graph, self.boxes()
         claims = {
             "ibp": ibp(graph, *boxes, arithmetic=self.arithmetic),
-            "crown": crown(graph, tuple(boxes), arithmetic=self.arithmetic),
+            "crown": crown(graph, *boxes, arithmetic=self.arithmetic),
         }
         for _ in range(executions):
             run = execute(self.program, self.point(), self.setting, self.rng)
@@ -171,7 +171,7 @@ class Hunted:
         exact = layers_of(with_constants(graph, lift), *map(lift, self.point()))
         for claim, bounds in {
             "real ibp": ibp(graph, *boxes, deployed=False),
-            "real crown": crown(graph, boxes, deployed=False),
+            "real crown": crown(graph, *boxes, deployed=False),
             "exact in ibp": ibp(graph, *boxes, arithmetic=self.arithmetic),
         }.items():
             found.escapes += [f"{claim} {where} {name}" for name in outside(bounds, exact)]

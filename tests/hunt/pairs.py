@@ -175,7 +175,7 @@ class Findings:
 
 def claims(drawn: Drawn, seed: int) -> list[tuple[str, np.ndarray, Any]]:
     """(who, row, a number that row.y is not below)."""
-    bounds = crown(drawn.graph, Box(drawn.low.astype(float), drawn.high.astype(float)), drawn.rows)
+    bounds = crown(drawn.graph, Box(drawn.low.astype(float), drawn.high.astype(float)), objective=drawn.rows)
     if bounds.unbounded or bounds.objective is None:
         return []
     ends = bounds.objective.low, -bounds.objective.high

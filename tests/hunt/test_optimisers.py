@@ -84,7 +84,9 @@ def test_two_readers_in_xla_see_two_roundings() -> None:
     rows = np.concatenate([-float(c2[0]) * np.eye(n), np.eye(n)], axis=1)
     v, y = (a.astype(float) for a in OPTIMISERS["jax.jit"](graph)([x]))
     apart = y - float(c2[0]) * v  # of 48 digits, so float64 holds it
-    by_node, fused = (crown(graph, Box(x, x), rows, arithmetic=arithmetic(Setting(model=m))).objective for m in MODELS)
+    by_node, fused = (
+        crown(graph, Box(x, x), objective=rows, arithmetic=arithmetic(Setting(model=m))).objective for m in MODELS
+    )
     assert fused.contains(apart).all()
     assert not by_node.contains(apart).all()
 

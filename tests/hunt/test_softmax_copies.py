@@ -60,7 +60,7 @@ def escapes(seeds: range, runs: int = 40) -> list[int]:
     bad = []
     for seed in seeds:
         drawn = Drawn(seed)
-        bounds = crown(drawn.graph, Box(drawn.low, drawn.high), drawn.rows)
+        bounds = crown(drawn.graph, Box(drawn.low, drawn.high), objective=drawn.rows)
         seen = [drawn.rows @ np.array(drawn.outputs()) for _ in range(runs)]
         if (np.min(seen, 0) < bounds.low - 1e-13).any() or (np.max(seen, 0) > bounds.high + 1e-13).any():
             bad.append(seed)

@@ -181,7 +181,9 @@ def test_bounds_of_the_largest_numbers() -> None:
 
 def test_the_largest_number_bends_and_its_position_jumps() -> None:
     table = np.array([1.0, 4.0, 9.0])
-    (found,) = gradient_box(sg.trace(lambda x: sg.gather(table, sg.argmax(x)), (3,)), Box([0.0] * 3, [1.0] * 3), 1.0)
+    (found,) = gradient_box(
+        sg.trace(lambda x: sg.gather(table, sg.argmax(x)), (3,)), Box([0.0] * 3, [1.0] * 3), cotangent=1.0
+    )
     assert np.isinf(found.high).all()
 
 

@@ -122,12 +122,12 @@ def test_balls_of_remainders_hold_every_pair() -> None:
     ],
 )
 def test_a_jump_has_no_gradient_bound(f) -> None:
-    (found,) = gradient_box(sg.trace(f, (1,)), Box([0.25], [3.5]), 1.0)
+    (found,) = gradient_box(sg.trace(f, (1,)), Box([0.25], [3.5]), cotangent=1.0)
     assert np.isinf(found.low).all()
 
 
 def test_a_step_that_is_not_met_has_one() -> None:
-    (found,) = gradient_box(sg.trace(lambda x: sg.floor(x) * x, (1,)), Box([2.25], [2.5]), 1.0)
+    (found,) = gradient_box(sg.trace(lambda x: sg.floor(x) * x, (1,)), Box([2.25], [2.5]), cotangent=1.0)
     assert (found.low.item(), found.high.item()) == pytest.approx((2, 2), abs=1e-6)
 
 

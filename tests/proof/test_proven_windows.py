@@ -85,7 +85,7 @@ def test_it_accepts_and_refuses_through_windows(seed: int) -> None:
     points = [np.float32(np.where(rng.integers(0, 2, shape), given.high, given.low)) for _ in range(20)]
     reached = min(sum(int(r) * v for r, v in zip(given.row, second_values(graph, x), strict=True)) for x in points)
     row = given.row[None].astype(float)
-    (bound,) = crown(graph, Box(given.low, given.high), row).low
+    (bound,) = crown(graph, Box(given.low, given.high), objective=row).low
     ends = (tuple(Fraction(float(v)) for v in end.ravel()) for end in (given.low, given.high))
     below = Alternative(row, (Fraction(float(bound)) - Fraction(1, 10),))
     proof = prove(graph, Property(given.low.size, 2, (Case(*ends, (below,)),)))

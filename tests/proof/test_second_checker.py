@@ -85,7 +85,9 @@ def test_both_accept_proofs_on_whole_boxes_through_windows(seed: int, tmp_path: 
     """Convolutions, pools of each kind, residual sums: limits a little below what crown proves."""
     given = leaves.case(seed, width=0.1)
     low, high = ([Fraction(float(v)) for v in end.ravel()] for end in (given.low, given.high))
-    (bound,) = sg.bounds.crown(given.graph, sg.bounds.Box(given.low, given.high), given.row[None].astype(float)).low
+    (bound,) = sg.bounds.crown(
+        given.graph, sg.bounds.Box(given.low, given.high), objective=given.row[None].astype(float)
+    ).low
     away = Alternative(given.row[None].astype(float), (Fraction(float(bound)) - Fraction(1, 10),))
     statement = Property(len(low), 2, (Case(tuple(low), tuple(high), (away,)),))
     assert certify(given.graph, statement, seconds=60).verdict == "holds"
@@ -127,7 +129,9 @@ def test_the_second_refuses_forged_windows(forged: Any, tmp_path: Path) -> None:
 def question(given: leaves.Case, away: Fraction) -> Property:
     """That the objective of a case stays above what crown proves, less something."""
     low, high = ([Fraction(float(v)) for v in end.ravel()] for end in (given.low, given.high))
-    (bound,) = sg.bounds.crown(given.graph, sg.bounds.Box(given.low, given.high), given.row[None].astype(float)).low
+    (bound,) = sg.bounds.crown(
+        given.graph, sg.bounds.Box(given.low, given.high), objective=given.row[None].astype(float)
+    ).low
     never = Alternative(given.row[None].astype(float), (Fraction(float(bound)) - away,))
     return Property(len(low), 2, (Case(tuple(low), tuple(high), (never,)),))
 

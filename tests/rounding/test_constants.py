@@ -161,7 +161,7 @@ def test_nothing_is_known_of_a_quotient_whose_reciprocal_may_be_flushed(name: st
         x = np.float64([0.25, 0.5])
         ball, box = radius(graph, x, arithmetic=Arithmetic(dtype)).outputs, Box(x, x)
         assert np.isfinite(ball.radius).all() == known
-        bounds = [ibp(graph, box, arithmetic=Arithmetic(dtype)), crown(graph, (box,), arithmetic=Arithmetic(dtype))]
+        bounds = [ibp(graph, box, arithmetic=Arithmetic(dtype)), crown(graph, box, arithmetic=Arithmetic(dtype))]
         assert [bool(np.isfinite(b.outputs.high).all()) for b in bounds] == [known, known]
 
 

@@ -75,7 +75,7 @@ def test_what_float64_and_the_format_hold_has_no_radius() -> None:
 
 def test_linear_bounds_claim_nothing_of_values_that_float32_lacks() -> None:
     large = sg.trace(lambda x: sg.relu(sg.relu(x) * 1e70), (1,))
-    found = crown(large, Box([-1.0], [1.0]), [[1.0]], deployed=False)
+    found = crown(large, Box([-1.0], [1.0]), objective=[[1.0]], deployed=False)
     assert (found.low, found.high) == (-np.inf, np.inf)
     assert found.outputs.high == ibp(large, Box([-1.0], [1.0]), deployed=False).outputs.high  # intervals need no lines
 

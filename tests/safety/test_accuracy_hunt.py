@@ -30,7 +30,7 @@ def totals(found: Any, setting: Setting, width: float) -> list[tuple[np.ndarray,
     """Per output: what no execution may be farther from the exact value by, flat; inf where nothing is proven."""
     boxes = tuple(_around(np.asarray(x, dtype=float), width) for x in found.inputs)
     seen: list[Any] = []
-    crown(found.graph, boxes, arithmetic=arithmetic(setting), on_forward=seen.append, seconds=20)
+    crown(found.graph, *boxes, arithmetic=arithmetic(setting), on_forward=seen.append, seconds=20)
     total = per_layer.ErrorPropagation(found.graph, seen[0]).total
     shapes = {p: found.graph.nodes[p].shape for p in found.graph.output_positions}
     return [(np.zeros(0), np.ravel(total.get(p, np.full(s, np.inf)))) for p, s in shapes.items()]

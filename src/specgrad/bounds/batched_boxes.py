@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..graph.graph import Graph
+from ..graph.ir.node import check_argument_count
 from ..graph.ir.symbolic import shapes_of
 from ..graph.ir.tree import Tree, leaves, match, transform
 from .box import Bounds, Box, box_like, numpy_of
@@ -38,7 +39,11 @@ def split_boxes(graph: Graph, args: tuple[Tree, ...]) -> list[tuple[Tree, ...]] 
 
 
 def fitted(graph: Graph, args: tuple[Tree, ...]) -> Graph:
-    """Return the graph at the sizes of the boxes and arrays, without the leading axis of boxes."""
+    """Return the graph at the sizes of the boxes and arrays, without the leading axis of boxes.
+
+    ShapeError for another number of arguments than the graph takes.
+    """
+    check_argument_count(graph, args)
     if graph.open is None:
         return graph
     program = graph.open.program

@@ -24,9 +24,8 @@ from .interval_bounds import box_context, describe_executions
 
 def crown(
     graph: Graph,
-    box: Tree,
+    *boxes: Tree,
     objective: Any = None,
-    *,
     deployed: bool = True,
     arithmetic: Arithmetic | None = None,
     alpha_steps: int = 0,
@@ -39,22 +38,56 @@ def crown(
 ) -> Bounds:
     """Bounds of the outputs, or of linear objectives of them, for all inputs in the box, by backward propagation.
 
-    box          a Box, or a tuple with a Box or an array (or a structure of them) per argument of the graph; boxes with
-                 one more axis in front are several, and so are the answers
-    objective    rows (S, n) over the outputs, flattened one after the other; None: every output by itself. Several
-                 boxes share them, or have rows (boxes, S, n)
-    deployed     True: for every execution that `arithmetic.deployment` describes (float32, fused, unless given), and
-                 for exact arithmetic as well; False: for exact arithmetic alone
-    alpha_steps  gradient steps on the slopes (alpha) of unstable relus, for the objective; more steps, narrower bounds
-    splits       name of a relu, or of its input, -> array of -1, 0, 1: only executions whose inputs of that relu are
-                 negative (or 0), any, positive (or 0); where an input has several values, its reference's sign
-                 (specgrad.bounds.linear.intermediate.forward_pass)
-    stored       names of nodes whose results the runtime is known to round and store: nothing is merged across them
-    interm_bounds   boxes of layers, by name, that are known to hold: what a wider problem has found
-    seconds      when they are over, boxes that are not narrowed yet keep their intervals: wider, and as true
-    memory       bytes that the work may take; what needs more is refused with the number. None: the machine's
-    on_forward   is called for every box with its network (specgrad.bounds.linear.intermediate.forward_pass.ForwardPass)
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    *boxes : Box, array or structure of them
+        One per argument of the graph: a Box where inputs vary, an array where not. Boxes with one more axis in front
+        are several, and so are the answers.
+    objective : array_like, shape (S, n), optional
+        Rows over the n cells of the outputs, flattened one after the other; if not given, every output by itself.
+        Several boxes share them, or have rows (boxes, S, n).
+    deployed : bool, default True
+        True: for every execution that `arithmetic.deployment` describes, and for exact arithmetic as well; False: for
+        exact arithmetic alone.
+    arithmetic : Arithmetic, optional
+        The executions meant; float32, fused, if not given (docs/reference/executions.md).
+    alpha_steps : int, default 0
+        Gradient steps on the slopes (alpha) of unstable relus, for the objective; more steps, narrower bounds.
+    splits : mapping of str to array, optional
+        Name of a relu, or of its input, -> array of -1, 0, 1: only executions whose inputs of that relu are negative
+        (or 0), any, positive (or 0); where an input has several values, its reference's sign
+        (specgrad.bounds.linear.intermediate.forward_pass).
+    stored : collection of str, optional
+        Names of nodes whose results the runtime is known to round and store: nothing is merged across them.
+    interm_bounds : mapping of str to Box, optional
+        Boxes of layers, by name, that are known to hold: what a wider problem has found.
+    on_forward : callable, optional
+        Is called for every box with its network (specgrad.bounds.linear.intermediate.forward_pass.ForwardPass).
+    seconds : float, optional
+        When they are over, boxes that are not narrowed yet keep their intervals: wider, and as true.
+    memory : int, optional
+        Bytes that the work may take; the machine's if not given.
 
+    Returns
+    -------
+    Bounds
+        `outputs` and `layers` hold boxes; `objective`, where rows were given, the box of every row's value.
+
+    Raises
+    ------
+    ShapeError
+        For arguments, rows or splits that do not fit the graph.
+    ParameterError
+        For names that no layer has, and an arithmetic that cannot be bounded ([P5]).
+    UnsupportedError
+        For tensor cores, dropped casts or saturation, and work that needs more than `memory`.
+    MissingPackageError
+        Without PyTorch.
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(x) - x, (1,))
     >>> bounds = crown(graph, Box([-1.0], [2.0]), deployed=False).outputs
@@ -62,15 +95,14 @@ def crown(
     (True, True)
     """
     need("torch", "crown needs")
-    args = box if isinstance(box, tuple) else (box,)
-    graph = fitted(graph, args)
-    if (several := split_boxes(graph, args)) is not None:
+    graph = fitted(graph, boxes)
+    if (several := split_boxes(graph, boxes)) is not None:
         each = zip(several, rows_of_each(objective, len(several)), strict=True)
         options: dict[str, Any] = {"deployed": deployed, "arithmetic": arithmetic, "alpha_steps": alpha_steps}
         options |= {"splits": splits, "stored": stored, "interm_bounds": interm_bounds, "on_forward": on_forward}
         options["memory"] = memory
         options["seconds"] = None if seconds is None else seconds / max(1, len(several))
-        return stack_bounds([crown(graph, one, rows, **options) for one, rows in each])
+        return stack_bounds([crown(graph, *one, objective=rows, **options) for one, rows in each])
     rows = rows_of(graph, objective)
     rules = box_context(graph, deployed, arithmetic, "torch", stored)
     from .linear.intermediate.forward_pass import ForwardPass
@@ -80,12 +112,12 @@ def crown(
 
     budget = ComputeBudget(seconds, memory)
     budget.check(graph)
-    inputs, near = bind_inputs(graph, balls_of(args, rules.arithmetic)), near_masks(graph)
-    boxes = interm_bounds or {}
+    inputs, near = bind_inputs(graph, balls_of(boxes, rules.arithmetic)), near_masks(graph)
+    narrower = interm_bounds or {}
     known = {
         i: (numpy_of(b.low), numpy_of(b.high))
         for i, n in enumerate(graph.nodes)
-        if (b := boxes.get(n.name)) is not None
+        if (b := narrower.get(n.name)) is not None
     }
     signs = split_signs(graph, splits or {})
     forward = ForwardPass(near.graph, rules, inputs, budget)
@@ -96,7 +128,7 @@ def crown(
     ends = output_bounds(forward, rows, alpha_steps)
     if on_forward is not None:
         on_forward(forward)
-    return _bounds_of(forward, near, objective is not None, ends, example_of(args))
+    return _bounds_of(forward, near, objective is not None, ends, example_of(boxes))
 
 
 def rows_of(graph: Graph, objective: Any) -> Array | None:

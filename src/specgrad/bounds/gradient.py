@@ -21,32 +21,51 @@ from .interval_bounds import ibp
 DUAL = {1: np.inf, 2: 2, np.inf: 1}
 
 
-def gradient_box(graph: Graph, box: Tree, cotangent: Any, *, method: str = "crown") -> tuple[Box, ...]:
+def gradient_box(graph: Graph, *boxes: Tree, cotangent: Any, method: str = "crown") -> tuple[Box, ...]:
     """Return boxes that hold cotangent.Jacobian for all inputs in the box, in exact arithmetic: one per varying input.
 
     It is the derivative of the function: stop_gradient counts as the identity, and where the network may jump (a
-    comparison, a sign, a winner's position that the box leaves open) the ends are infinite. ShapeError for arguments
-    that do not fit, and for several outputs.
+    comparison, a sign, a winner's position that the box leaves open) the ends are infinite.
 
-    box          as for `crown`
-    cotangent    of the only output
-    method       "crown", or "ibp": cheaper and wider
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    *boxes : Box, array or structure of them
+        As for `crown`.
+    cotangent : array_like
+        Of the only output, of its shape.
+    method : str, default "crown"
+        "crown", or "ibp": cheaper and wider.
 
+    Returns
+    -------
+    tuple of Box
+        One per varying input, of its shape.
+
+    Raises
+    ------
+    ShapeError
+        For arguments that do not fit, and for several outputs.
+    ParameterError
+        For another method ([P5]).
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.sum(sg.relu(x)), (2,))
-    >>> (box,) = gradient_box(graph, Box([-1.0, 1.0], [1.0, 2.0]), 1.0)
+    >>> (box,) = gradient_box(graph, Box([-1.0, 1.0], [1.0, 2.0]), cotangent=1.0)
     >>> box.low, box.high
     (array([0., 1.]), array([1., 1.]))
     """
-    args = box if isinstance(box, tuple) else (box,)
-    graph = fitted(graph, args)
-    if (several := split_boxes(graph, args)) is not None:
-        each = [gradient_box(graph, one, cotangent, method=method) for one in several]
+    graph = fitted(graph, boxes)
+    if (several := split_boxes(graph, boxes)) is not None:
+        each = [gradient_box(graph, *one, cotangent=cotangent, method=method) for one in several]
         return tuple(map(stack, zip(*each, strict=True)))
     whole = through_stops(graph)
-    if jumps(whole, args):
-        return tuple(_unbounded_like(leaf, example_of(args)) for leaf in leaves(args) if isinstance(leaf, Box))
-    return _gradient_box(whole, args, cotangent, method)
+    if jumps(whole, boxes):
+        return tuple(_unbounded_like(leaf, example_of(boxes)) for leaf in leaves(boxes) if isinstance(leaf, Box))
+    return _gradient_box(whole, boxes, cotangent, method)
 
 
 def _gradient_box(graph: Graph, args: tuple[Any, ...], cotangent: Any, method: str) -> tuple[Box, ...]:
@@ -71,7 +90,7 @@ def _output_bounds(graph: Graph, given: tuple[Any, ...], method: str) -> Bounds:
     another method.
     """
     if method == "crown":
-        return crown(graph, given, deployed=False)
+        return crown(graph, *given, deployed=False)
     if method == "ibp":
         return ibp(graph, *given, deployed=False)
     raise ParameterError("lipschitz", f'method must be "crown" or "ibp"; got {method!r}', rule="P5")
@@ -92,19 +111,38 @@ def _output_shape(graph: Graph) -> tuple[int, ...]:
     return graph.nodes[graph.output_positions[0]].shape
 
 
-def lipschitz(graph: Graph, box: Tree, *, norm: float = 2, method: str = "crown") -> Array:
+def lipschitz(graph: Graph, *boxes: Tree, norm: float = 2, method: str = "crown") -> Array:
     """Return for every output cell a number L_k with abs(y_k(x) - y_k(z)) <= L_k * norm(x - z), x and z in the box.
-
-    ParameterError for another norm.
-
-    box       as for `crown`; of several boxes each has its numbers
-    norm      1, 2 or inf
-    method    "crown", or "ibp": cheaper and wider
 
     It is the dual norm of a box that holds every gradient: of `norm` 2 the 2-norm, of inf the sum, of 1 the largest.
     Holds for the network in exact arithmetic: a box is convex, and a network that does not jump in it is differentiable
     almost everywhere. It is inf where the network may jump (see `gradient_box`).
 
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    *boxes : Box, array or structure of them
+        As for `crown`; of several boxes each has its numbers.
+    norm : float, default 2
+        1, 2 or inf.
+    method : str, default "crown"
+        "crown", or "ibp": cheaper and wider.
+
+    Returns
+    -------
+    array
+        Of the shape of the output.
+
+    Raises
+    ------
+    ParameterError
+        For another norm, and another method ([P5]).
+    ShapeError
+        For arguments that do not fit, and for several outputs.
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.linear(np.array([[3.0, 4.0]]), None, x), (2,))
     >>> lipschitz(graph, Box([0.0, 0.0], [1.0, 1.0])).round(6)
@@ -112,20 +150,19 @@ def lipschitz(graph: Graph, box: Tree, *, norm: float = 2, method: str = "crown"
     """
     if norm not in DUAL:
         raise ParameterError("lipschitz", f"norm must be 1, 2 or inf; got {norm}", rule="P5")
-    args = box if isinstance(box, tuple) else (box,)
-    graph = fitted(graph, args)
+    graph = fitted(graph, boxes)
     shape = _output_shape(graph)
-    if (several := split_boxes(graph, args)) is not None:
-        return np.stack([lipschitz(graph, one, norm=norm, method=method) for one in several])
+    if (several := split_boxes(graph, boxes)) is not None:
+        return np.stack([lipschitz(graph, *one, norm=norm, method=method) for one in several])
     whole = through_stops(graph)
-    if jumps(whole, args):
+    if jumps(whole, boxes):
         return np.full(shape, np.inf)
     constants = np.zeros(shape)
     for cell in np.ndindex(shape):
         cotangent = np.zeros(shape)
         cotangent[cell] = 1.0
-        boxes = _gradient_box(whole, args, cotangent, method)
-        sizes = np.concatenate([np.maximum(np.abs(numpy_of(b.low)), np.abs(numpy_of(b.high))).ravel() for b in boxes])
+        ends = _gradient_box(whole, boxes, cotangent, method)
+        sizes = np.concatenate([np.maximum(np.abs(numpy_of(b.low)), np.abs(numpy_of(b.high))).ravel() for b in ends])
         constants[cell] = _norm_upper(sizes, DUAL[norm])
     return constants
 

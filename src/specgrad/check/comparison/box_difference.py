@@ -161,7 +161,7 @@ def _joint_differences(
     known = [{} if bounds is None else bounds.layers for bounds in alone]
     made = build_difference(a, b, table, (known[0], known[1]))
     try:
-        bounds = crown(made.graph, (*boxes, *made.boxes), deployed=False, seconds=clock())
+        bounds = crown(made.graph, *boxes, *made.boxes, deployed=False, seconds=clock())
     except SpecgradError:
         pass
     else:

@@ -181,7 +181,7 @@ def difference_over_box(a: Graph, b: Graph, boxes: tuple[Any, ...], seconds: flo
     given = iter(boxes)
     args = tuple(transform(lambda _, p: next(given), tree) for tree in both.inputs)
     try:
-        bounds, how = crown(both, args, deployed=False, seconds=seconds), "linear bounds of the difference"
+        bounds, how = crown(both, *args, deployed=False, seconds=seconds), "linear bounds of the difference"
     except SpecgradError:
         bounds, how = ibp(both, *args, deployed=False), "interval bounds of the difference"
     outputs = [box for box in leaves(bounds.outputs) if box is not None]

@@ -38,7 +38,7 @@ def bound_executions(
     """
     seen: list[Any] = []
     fused = replace(arithmetic, execution="fused")
-    return crown(graph, boxes, arithmetic=fused, on_forward=seen.append, seconds=seconds), seen[0]
+    return crown(graph, *boxes, arithmetic=fused, on_forward=seen.append, seconds=seconds), seen[0]
 
 
 def execution_deviation(
@@ -64,7 +64,7 @@ def execution_deviation(
     if deltas is None:
         return None
     made, ends, added = deltas
-    outputs = leaves(crown(made, (*boxes, *added), deployed=False, seconds=seconds).outputs)
+    outputs = leaves(crown(made, *boxes, *added, deployed=False, seconds=seconds).outputs)
     return tuple(
         np.nextafter(np.maximum(abs(box.low), abs(box.high)) + far, np.inf)
         for box, far in zip(outputs, ends, strict=True)

@@ -203,6 +203,6 @@ class RowBounder:
         else:
             options: dict[str, Any] = {"arithmetic": q.arithmetic, "stored": q.stored, "on_forward": self.walked.append}
             options["seconds"] = q.seconds
-            bounds = crown(q.graph, self.boxes, rows, **options)
+            bounds = crown(q.graph, *self.boxes, objective=rows, **options)
             low, high = numpy_of(bounds.low), numpy_of(bounds.high)
         return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)

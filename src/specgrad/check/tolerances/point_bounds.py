@@ -181,7 +181,11 @@ def _backward_bounds(
     walked: list[Any] = []
     options["seconds"] = None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())
     bounds = crown(
-        graph, _degenerate_boxes(graph, inputs), np.zeros((0, sum(sizes))), on_forward=walked.append, **options
+        graph,
+        *_degenerate_boxes(graph, inputs),
+        objective=np.zeros((0, sum(sizes))),
+        on_forward=walked.append,
+        **options,
     )
     low, high = output_bounds(walked[0])
     shapes = [graph.nodes[p].shape for p in graph.real_outputs]

@@ -190,13 +190,18 @@ def evaluate(graph: Program, inputs: dict[int, Value], observe: Observer | None 
     return {i: values[i] for i in keep}
 
 
+def check_argument_count(graph: Program, args: tuple[Any, ...]) -> None:
+    """Raise ShapeError unless there are as many arguments as the graph takes."""
+    if len(args) != len(graph.inputs):
+        raise ShapeError("graph", f"takes {len(graph.inputs)} arguments ({', '.join(graph.names)}); got {len(args)}")
+
+
 def bind_inputs(graph: Program, args: tuple[Any, ...]) -> dict[int, Value]:
     """Return the arguments of a call by position, after a check of their structure and shapes.
 
     ShapeError if they do not fit.
     """
-    if len(args) != len(graph.inputs):
-        raise ShapeError("graph", f"takes {len(graph.inputs)} arguments ({', '.join(graph.names)}); got {len(args)}")
+    check_argument_count(graph, args)
     values: dict[int, Value] = {}
     for name, pattern, arg in zip(graph.names, graph.inputs, args, strict=True):
         for path, position, value in match(pattern, arg, name):

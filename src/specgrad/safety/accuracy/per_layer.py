@@ -167,7 +167,7 @@ def accuracy(
     graph = graph_in_one_format(model, middles, WHO, arithmetic)
     _check_inputs(graph, boxes)
     seen: list[Any] = []
-    bounds = crown(graph, tuple(boxes), arithmetic=arithmetic, on_forward=seen.append, seconds=seconds)
+    bounds = crown(graph, *boxes, arithmetic=arithmetic, on_forward=seen.append, seconds=seconds)
     layers = tuple(ErrorPropagation(graph, seen[0]).layers())
     took = time.monotonic() - start
     return Accuracy(layers, arithmetic, bounds.unbounded, deployment_of(arithmetic, graph), (), took)

@@ -38,7 +38,7 @@ def ranges(view: ModelView) -> Iterator[Spot]:
     low, high = view.box
     try:
         graph, boxes = on_box(with_external_data(view.expanded, view.folder), low, high, view.sizes, "profile")
-        unbounded = set(crown(graph, boxes, seconds=BOUNDS_SECONDS).unbounded)
+        unbounded = set(crown(graph, *boxes, seconds=BOUNDS_SECONDS).unbounded)
     except SpecgradError as error:
         raise NotCheckedError(f"nothing is known of the values: {error}") from None
     layers = origins(graph, unbounded)

@@ -113,7 +113,7 @@ def _linear_row_bounds(graph: Graph, x: Array, arithmetic: Arithmetic, rows: Arr
         return -nothing, nothing
     try:
         point = x.astype(np.float64)
-        bounds = crown(graph, Box(point, point), rows, arithmetic=arithmetic, seconds=SECONDS)
+        bounds = crown(graph, Box(point, point), objective=rows, arithmetic=arithmetic, seconds=SECONDS)
     except SpecgradError:  # too large for the memory, or an operator without bounds: radii are left
         return -nothing, nothing
     if bounds.unbounded:
