@@ -39,13 +39,6 @@ Case = tuple[tuple[Any, ...], Params]  # arguments (arrays of exact numbers) and
 class Op:
     """Record of one operator: shape rule, specification, derivative rules, declared traits and random cases.
 
-    shape(*shapes, **params)        the output shape, or a ShapeError that names the rule
-    spec(*arrays, **params)         the meaning, over any scalar
-    jvp(y, args, dargs, **params)   the tangent of the output; a tangent that is None is zero (not needed if the
-                                    operator is linear in its only argument)
-    vjp(gy, y, args, **params)      one cotangent per argument; None where there is none
-    cases(rng)                      one random valid case, for the laws; arguments are exact numbers
-
     Both derivative rules are written with operators, so they run on graphs and on arrays alike.
 
     Parameters

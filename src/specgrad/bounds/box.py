@@ -20,11 +20,24 @@ from ..scalar import Array, upward
 class Box:
     """Every array x with low <= x <= high, cell by cell.
 
-    Ends may be NumPy, PyTorch or JAX arrays; results come back as the same kind. They are taken as float64, exactly;
-    where a deployed network's format does not hold an end, its bounds hold for the inputs rounded to it as well.
-    Integers are numbers like any other: between the bytes 3 and 5 lies 4.5 too. ShapeError unless low and high have one
-    shape and low <= high everywhere, NaN excluded.
+    Results come back as the same kind of arrays. Ends are taken as float64, exactly; where a deployed network's format
+    does not hold an end, its bounds hold for the inputs rounded to it as well. Integers are numbers like any other:
+    between the bytes 3 and 5 lies 4.5 too.
 
+    Parameters
+    ----------
+    low : array_like
+        Lower ends, one per cell.
+    high : array_like
+        Upper ends, of the same shape.
+
+    Raises
+    ------
+    ShapeError
+        Unless low and high have one shape and low <= high everywhere, NaN excluded.
+
+    Examples
+    --------
     >>> Box([0.0, 1.0], [1.0, 1.0]).width
     array([1., 0.])
     >>> Box(np.uint8([200]), np.uint8([255])).width + Box(np.uint8([0]), np.uint8([255])).high
@@ -99,14 +112,32 @@ def _first_disordered(low: Array, high: Array) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """Result of `ibp` and `crown`: a box per output (one, or a structure as the graph's), and per layer by its name.
+    """Result of `ibp` and `crown`: a box per output, and per layer by its name.
 
-    objective   where rows were given: the box of every row's value
-    unbounded   names of layers about which nothing is proven: overflow is possible, a divisor may be 0, ...
-    infeasible  no execution fits the splits that were asked for
-    roundings   R: the most that a term of a sum, of nodes merged where the execution is fused, may meet
-    deployment  the executions that all this holds for, in sentences
-    outputs     the box of the output, or boxes in the structure of the graph's outputs
+    Attributes
+    ----------
+    outputs : Box, or structure of them
+        The box of the output, or boxes in the structure of the graph's outputs.
+    layers : mapping of str to Box
+        The box of every layer, by its name.
+    objective : Box or None
+        Where rows were given: the box of every row's value.
+    unbounded : tuple of str
+        Names of layers about which nothing is proven: overflow is possible, a divisor may be 0, ...
+    infeasible : bool
+        Whether no execution fits the splits that were asked for.
+    roundings : int
+        R: the most that a term of a sum, of nodes merged where the execution is fused, may meet.
+    deployment : mapping of str to str
+        The executions that all this holds for, in sentences.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> from specgrad.bounds import ibp
+    >>> bounds = ibp(sg.trace(lambda x: sg.relu(x) * 2, (1,)), Box([-1.0], [3.0]), deployed=False)
+    >>> bounds.outputs.high, sorted(bounds.layers), bounds.unbounded
+    (array([6.]), ['mul', 'relu', 'x'], ())
     """
 
     outputs: Tree

@@ -36,17 +36,40 @@ def ibp(
 ) -> Bounds:
     """Bounds of every layer of a graph, for all inputs in the boxes, by interval arithmetic.
 
-    ShapeError for arguments that do not fit the graph; ParameterError or UnsupportedError for an arithmetic that cannot
-    be bounded.
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    *boxes : Box, array or structure of them
+        One per argument of the graph: a Box where inputs vary, an array where not. Boxes with one more axis in front
+        are several, and so are the answers.
+    deployed : bool, default True
+        True: for every execution that `arithmetic.deployment` describes, and for exact arithmetic as well; False: for
+        exact arithmetic alone.
+    arithmetic : Arithmetic, optional
+        The executions meant; float32, fused, if not given (docs/reference/executions.md).
+    backend : str, default "numpy"
+        What computes: "numpy" (the specification) or "torch" (its engine, for real sizes); torch arrays ask for the
+        latter.
+    stored : collection of str, optional
+        Names of nodes whose results the runtime is known to round and store: nothing is merged across them.
 
-    One argument per argument of the graph: a Box where inputs vary, an array (or a structure of them) where not. Boxes
-    with one more axis in front are several, and so are the answers.
-    deployed     True: for every execution that `arithmetic.deployment` describes (float32, fused, unless given), and
-                 for exact arithmetic as well; False: for exact arithmetic alone
-    stored       names of nodes whose results the runtime is known to round and store: nothing is merged across them
-    backend      what computes: "numpy" (the specification) or "torch" (its engine, for real sizes); torch arrays ask
-                 for the latter
+    Returns
+    -------
+    Bounds
+        A box per output, and per layer by its name.
 
+    Raises
+    ------
+    ShapeError
+        For arguments that do not fit the graph.
+    ParameterError
+        For names that no node has ([P5]).
+    UnsupportedError
+        For tensor cores, dropped casts or saturation.
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> from specgrad.bounds import Box
     >>> graph = sg.trace(lambda x: sg.relu(x) - 1, (2,))

@@ -70,16 +70,40 @@ def disjoint(boxes: Sequence[Box]) -> list[Box]:
 class Partition:
     """The parts of a graph whose first data input is cut along an axis.
 
-    count        how many parts; or `sizes`, the cells of the first data input that each of them owns
-    allow_whole  layers that read all of the cut axis are refused by name, but for sums and maxima over it, which are
-                 joined from those of all parts; with True, what such layers read is sent to all parts
-
-    axes       position -> the axis along which that value is cut; every other value is whole on all parts
-    reduced    the sums and maxima over the cut axis: of the cells of each part first, then of all parts
-    gathered   the layers that read all of the cut axis, by name
-
     Cells of a layer with n of them are cut where the N of the first input are, in proportion: at round(n * cut / N).
 
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    axis : int
+        The axis of the first data input.
+    count : int, optional
+        Number of parts.
+    sizes : sequence of int, optional
+        In place of `count`: the cells of the first data input that each part owns.
+    allow_whole : bool, default False
+        Layers that read all of the cut axis are refused by name, but for sums and maxima over it, which are joined from
+        those of all parts; with True, what such layers read is sent to all parts.
+
+    Attributes
+    ----------
+    axes : dict of int to int
+        Position -> the axis along which that value is cut; every other value is whole on all parts.
+    reduced : set of int
+        The sums and maxima over the cut axis: of the cells of each part first, then of all parts.
+    gathered : list of str
+        The layers that read all of the cut axis, by name.
+
+    Raises
+    ------
+    ParameterError
+        Unless one of `count` and `sizes` is given, and fits the axis ([P5]).
+    UnsupportedError
+        For a layer that reads all of the cut axis, unless `allow_whole`, and one that goes along it twice.
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.max_pool(x, (3,), stride=2, padding=1), (1, 10))
     >>> parts = Partition(graph, 1, count=2)

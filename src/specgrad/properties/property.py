@@ -39,7 +39,17 @@ MAX_ROW_ENTRIES = 1 << 25  # of the rows of all alternatives: inequalities x out
 class PropertyError(SpecgradError, ValueError):
     """A property that is malformed or not supported.
 
-    `text` says why, at `line` of a file.
+    Parameters
+    ----------
+    text : str
+        Why.
+    line : int, optional
+        Number of the line of the file.
+
+    Examples
+    --------
+    >>> print(PropertyError("variable X_7 is not declared", 12))
+    vnnlib: line 12: variable X_7 is not declared
     """
 
     def __init__(self, text: str, line: int | None = None) -> None:
@@ -53,11 +63,24 @@ class PropertyError(SpecgradError, ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Alternative:
-    """A region of outputs: rows @ y <= limits, with rows of integers and limits that are rationals.
+    """A region of outputs: rows @ y <= limits.
 
-    limits   what a proof excludes
-    exact    limits that a counterexample satisfies, if they are tighter (rows that name inputs)
-    strict   indices of rows that a counterexample satisfies without equality
+    Parameters
+    ----------
+    rows : array, shape (S, n)
+        Rows of integers over the n outputs (and named inputs).
+    limits : tuple of Fraction
+        What a proof excludes, one limit per row.
+    exact : tuple of Fraction, optional
+        Limits that a counterexample satisfies, if they are tighter (rows that name inputs).
+    strict : frozenset of int, optional
+        Indices of rows that a counterexample satisfies without equality.
+
+    Examples
+    --------
+    >>> region = Alternative(np.array([[1.0, -1.0]]), (Fraction(0),))     # y_0 <= y_1
+    >>> region.contains(np.array([1.0, 2.0]))
+    True
     """
 
     rows: Array
@@ -125,9 +148,24 @@ def _row_extremum(
 class Case:
     """One box of inputs, flat, as rationals, and the alternatives: regions that hold the outputs of counterexamples.
 
-    ball           inputs lie in it too, if there is one; the box then contains its bounding box within the input limits
-    named_inputs   inputs that rows name: they are appended to the values, behind the outputs
-    low, high      ends of the box, one number per input cell
+    Parameters
+    ----------
+    low : tuple of Fraction
+        Lower ends of the box, one per input cell.
+    high : tuple of Fraction
+        Upper ends of the box.
+    alternatives : tuple of Alternative
+        Regions that hold the outputs of counterexamples.
+    ball : NormBall, optional
+        Inputs lie in it too, if there is one; the box then contains its bounding box within the input limits.
+    named_inputs : tuple of int, optional
+        Inputs that rows name: they are appended to the values, behind the outputs.
+
+    Examples
+    --------
+    >>> case = Case((Fraction(0),), (Fraction(1, 2),), (Alternative(np.array([[1.0]]), (Fraction(0),)),))
+    >>> case.has([0.25]), case.has([0.75])
+    (True, False)
     """
 
     low: tuple[Fraction, ...]
@@ -202,9 +240,23 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Property:
-    """A property of a network of so many `inputs` and `outputs` (cells): it is violated by any counterexample of any of
-    its cases.
+    """A property of a network: which inputs, and what their outputs must never be.
 
+    Parameters
+    ----------
+    inputs : int
+        Number of input cells.
+    outputs : int
+        Number of output cells.
+    cases : tuple of Case
+        It is violated by any counterexample of any of its cases.
+    left_out : int, default 0
+        Conjunctions of a text that no input or no output can satisfy, such as X_0 <= 0 and X_0 >= 1.
+    interface : PropertyInterface, optional
+        Where inputs are variables and outputs are values in another way than one by one.
+
+    Examples
+    --------
     >>> text = "(declare-const X_0 Real)(declare-const Y_0 Real)(declare-const Y_1 Real)"
     >>> text += "(assert (>= X_0 0)) (assert (<= X_0 0.5)) (assert (<= Y_0 (+ Y_1 0.25)))"
     >>> from specgrad.properties.vnnlib import read_text
@@ -217,9 +269,7 @@ class Property:
     outputs: int
     cases: tuple[Case, ...]
     left_out: int = 0
-    """Conjunctions of a text that no input or no output can satisfy, such as X_0 <= 0 and X_0 >= 1."""
     interface: PropertyInterface | None = None
-    """Where inputs are variables and outputs are values in another way than one by one."""
 
     @property
     def cells(self) -> int:
@@ -262,11 +312,36 @@ def robustness(
 ) -> Property:
     """Return the property that no input within `eps` of x has another output as large as that of `label`.
 
-    PropertyError if eps is negative, the label is no output, there is one output only, or x lies too far outside.
+    Parameters
+    ----------
+    x : array_like
+        The input, flattened.
+    label : int
+        Number of the output.
+    eps : Fraction or float
+        How far inputs may lie from x, at least 0.
+    outputs : int
+        Number of outputs.
+    low : number, optional
+        Least value of every input cell.
+    high : number, optional
+        Largest value of every input cell.
+    norm : str, default "inf"
+        How far an input is from x: "inf" is cell by cell, "2" the root of the sum of squares, "1" the sum.
 
-    low, high   limits of every input cell
-    norm        distance of an input from x: "inf" cell by cell, "2" root of the sum of squares, "1" sum
+    Returns
+    -------
+    Property
+        One case, an alternative per other output.
 
+    Raises
+    ------
+    PropertyError
+        If eps is negative, the label is no output, there is one output only, x lies outside low..high by more than eps,
+        and for another norm.
+
+    Examples
+    --------
     >>> robust = robustness([0.5, 1.0], 1, Fraction(1, 4), 3, high=1)
     >>> robust.cases[0].high
     (Fraction(3, 4), Fraction(1, 1))

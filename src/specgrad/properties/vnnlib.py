@@ -28,8 +28,36 @@ MAX_BOX_BOUNDS = 1 << 22  # of the boxes of all cases: cases x inputs, some 200 
 def read(path: str | Path) -> Property:
     """Return the property that a VNN-LIB file states, plain or .gz.
 
-    Version 2.0 needs the package `vnnlib`: specgrad[vnnlib]. PropertyError if the text is malformed, OSError if the
-    file cannot be read.
+    Version 2.0 needs the package `vnnlib`: specgrad[vnnlib].
+
+    Parameters
+    ----------
+    path : str or Path
+        A VNN-LIB file, plain or .gz.
+
+    Returns
+    -------
+    Property
+        What the file states.
+
+    Raises
+    ------
+    PropertyError
+        If the text is malformed, or states what is not supported.
+    OSError
+        If the file cannot be read.
+    MissingPackageError
+        For version 2.0 without `vnnlib`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "p.vnnlib"
+    >>> _ = path.write_text('''(declare-const X_0 Real) (declare-const Y_0 Real)
+    ... (assert (>= X_0 0)) (assert (<= X_0 1)) (assert (>= Y_0 3))''')
+    >>> stated = read(path)
+    >>> stated.inputs, stated.outputs, len(stated.cases)
+    (1, 1, 1)
     """
     return read_text(text_of(path))
 
@@ -60,9 +88,31 @@ def _chunks(file: Any, name: str) -> Any:
 
 
 def read_text(text: str) -> Property:
-    """Return the property that a VNN-LIB text states, 1.0 or 2.0.
+    """Return the property that a VNN-LIB text states.
 
-    PropertyError if variables are not declared without gaps.
+    Parameters
+    ----------
+    text : str
+        The property, in VNN-LIB 1.0 or 2.0.
+
+    Returns
+    -------
+    Property
+        What the text states.
+
+    Raises
+    ------
+    PropertyError
+        If variables are not declared without gaps, or the text is malformed.
+    MissingPackageError
+        For version 2.0 without `vnnlib`.
+
+    Examples
+    --------
+    >>> text = "(declare-const X_0 Real) (declare-const Y_0 Real)"
+    >>> text += "(assert (>= X_0 0)) (assert (<= X_0 1)) (assert (>= Y_0 3))"
+    >>> read_text(text).cases[0].high
+    (Fraction(1, 1),)
     """
     parsed = _parse_2_0(text) if is_2_0(text) else parse(text)
     for name, declared in (("X", parsed.inputs), ("Y", parsed.outputs)):

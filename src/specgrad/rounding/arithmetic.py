@@ -24,24 +24,42 @@ __all__ = ["FORMATS", "INTEGERS", "OPERANDS", "REFERENCE", "Arithmetic", "Format
 class Arithmetic:
     """How a runtime computes. Every claim names one; `deployment` says it in sentences.
 
-    dtype        the format of every stored value: "float32", "float16", "bfloat16", "float64", "float8_e4m3fn",
-                 "float8_e5m2"; "real": no rounding
-    operands     the format that factors of convolutions and matrix products are rounded to first: "tf32", "float16",
-                 "bfloat16", "float8_e4m3fn", "float8_e5m2"; None: as they are stored
-    accumulate   the format of sums and products before the result is stored; None: the same or wider, in any order
-    execution    "fused": runtimes merge nodes; "node": every layer's result is rounded to `dtype` and stored
-    depth        the most roundings that a term of one sum meets, where sums are known to be blocked; None: any order
-    rounding     "nearest", or "any": results may be rounded either way
-    flush        subnormal operands and results may count as zero; None: yes, but for float16 and 8-bit formats
-    cores        how a matrix unit adds the products of convolutions and matrix products; None: in the format of sums,
-                 each operation rounded. Such sums are never meant unless they are named here
-    casts        "stored": a cast is a store. "dropped": or it is left out, for each reader as a compiler likes, and
-                 sums are merged across it
-    overflow     "open": results beyond the largest number are not bounded; "saturate": they are stored as that one
-    ulps         per function (exp, log, tanh, ...) the declared error: see `specgrad.declared_errors`
+    Parameters
+    ----------
+    dtype : str, default "float32"
+        The format of every stored value: "float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2";
+        "real": no rounding.
+    operands : str, optional
+        The format that factors of convolutions and matrix products are rounded to first: "tf32", "float16", "bfloat16",
+        "float8_e4m3fn", "float8_e5m2"; None: as they are stored.
+    accumulate : str, optional
+        The format of sums and products before the result is stored; None: the same or wider, in any order.
+    execution : str, default "fused"
+        "fused": runtimes merge nodes; "node": every layer's result is rounded to `dtype` and stored.
+    depth : int, optional
+        The most roundings that a term of one sum meets, where sums are known to be blocked; None: any order.
+    rounding : str, default "nearest"
+        "nearest", or "any": results may be rounded either way.
+    flush : bool, optional
+        Subnormal operands and results may count as zero; None: yes, but for float16 and 8-bit formats.
+    cores : TensorCore, optional
+        How a matrix unit adds the products of convolutions and matrix products; None: in the format of sums, each
+        operation rounded. Such sums are never meant unless they are named here.
+    casts : str, default "stored"
+        "stored": a cast is a store. "dropped": or it is left out, for each reader as a compiler likes, and sums are
+        merged across it.
+    overflow : str, default "open"
+        "open": results beyond the largest number are not bounded; "saturate": they are stored as that one.
+    ulps : mapping of str to Bound, optional
+        Per function (exp, log, tanh, ...) the declared error: see `specgrad.declared_errors`.
 
-    ParameterError for words that are not these, and for formats that do not go together.
+    Raises
+    ------
+    ParameterError
+        For words that are not these, and for formats that do not go together.
 
+    Examples
+    --------
     >>> Arithmetic("bfloat16", accumulate="float32").u
     0.00390625
     >>> Arithmetic().execution, Arithmetic(rounding="any").u == 2.0**-23

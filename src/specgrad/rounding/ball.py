@@ -27,8 +27,20 @@ BLOCK = 2**14  # cells: a dozen arrays of them in float64 fit into a cache of 2 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Alternatives for positions that rounding leaves undecided: output cells, `outs`, and a flat position, in `cells`,
-    that each may hold.
+    """Alternatives for positions that rounding leaves undecided.
+
+    Parameters
+    ----------
+    outs : tuple of array of int
+        Output cells, an array of indices per axis.
+    cells : array of int
+        The flat position that each may hold.
+
+    Examples
+    --------
+    >>> either = Candidates((np.array([0, 0]),), np.array([1, 3]))     # cell 0 holds 1 or 3
+    >>> either.cells.tolist()
+    [1, 3]
     """
 
     outs: tuple[Array, ...]
@@ -87,13 +99,28 @@ class Expansion:
 
 @dataclass(frozen=True, eq=False)
 class Ball:
-    """abs(any computed value - value) <= radius, cell by cell; the exact value lies there too.
+    """A proven enclosure: abs(any computed value - value) <= radius, cell by cell; the exact value lies there too.
 
-    radius is inf where nothing is proven. For positions (the winner of a maximum) value holds integers, radius is inf
-    where rounding may choose another one, and `candidates` says which (None: any). `ends`, where given, are a lower and
-    an upper bound that hold besides: 0 for a relu, which value - radius may miss by a rounding. `whole`: every computed
-    value is a whole number between the ends. `expansion` is the value as an expression of its fusion region, for layers
-    that a runtime may merge with this one.
+    Parameters
+    ----------
+    value : array
+        The value; integers for positions (the winner of a maximum).
+    radius : array
+        Of its shape; inf where nothing is proven, and for positions where rounding may choose another one.
+    candidates : Candidates, optional
+        Which positions rounding may choose; None: any.
+    expansion : Expansion, optional
+        The value as an expression of its fusion region, for layers that a runtime may merge with this one.
+    ends : (array, array), optional
+        A lower and an upper bound that hold besides: 0 for a relu, which value - radius may miss by a rounding.
+    whole : bool, default False
+        Whether every computed value is a whole number between the ends.
+
+    Examples
+    --------
+    >>> ball = Ball(np.array([1.0]), np.array([0.25]))
+    >>> bool(ball.low <= 0.75), bool(ball.high >= 1.25)
+    (True, True)
     """
 
     value: Array

@@ -37,12 +37,28 @@ from .stated import deployment_of
 class RadiusReport:
     """What is proven about every execution of a graph on given inputs.
 
-    outputs     a Ball per output, in the graph's structure
-    nodes       the Balls of the nodes that were asked for, by name
-    unbounded   names of nodes with a cell about which nothing is proven: overflow is possible, a divisor may be 0, ...
-    undecided   names of nodes whose choice (a comparison, the winner of a maximum) rounding may change
-    roundings   R: the most that a term of a sum, of nodes merged where the execution is fused, may meet
-    deployment  the executions that all this holds for, in sentences
+    Attributes
+    ----------
+    outputs : Ball, or structure of them
+        A Ball per output, in the graph's structure.
+    nodes : mapping of str to Ball
+        The Balls of the nodes that were asked for, by name.
+    unbounded : tuple of str
+        Names of nodes with a cell about which nothing is proven: overflow is possible, a divisor may be 0, ...
+    undecided : tuple of str
+        Names of nodes whose choice (a comparison, the winner of a maximum) rounding may change.
+    roundings : int
+        R: the most that a term of a sum, of nodes merged where the execution is fused, may meet.
+    deployment : mapping of str to str
+        The executions that all this holds for, in sentences.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> from specgrad.rounding import radius
+    >>> report = radius(sg.trace(lambda x: sg.exp(x), (1,)), np.array([1.0]), keep=True)
+    >>> sorted(report.nodes), report.unbounded, report.undecided
+    (['exp', 'x'], (), ())
     """
 
     outputs: Tree
@@ -85,18 +101,44 @@ def radius(
     """Return the value of a graph, and how far from it any execution in `arithmetic` can be.
 
     Holds for every execution that `arithmetic.deployment` describes: in any order of summation, with or without fused
-    multiply-add, nodes merged or not. Inputs are the numbers given: exact where the arithmetic can store them, rounded
-    once where not. Derivative graphs are graphs.
+    multiply-add, nodes merged or not. Derivative graphs are graphs.
 
-    backend    what computes the float64 reference: "numpy" (the specification) or "torch" (for real sizes)
-    keep       True, or names of nodes: their Balls are in `nodes`
-    stored     names of nodes whose results the runtime is known to round and store: nothing is merged across them
-    formats    name of a node -> the format it is computed in, where that is not the arithmetic's: "float16" (its sums
-               in the arithmetic's format), "int32", "uint8", ... (exact, or wrapped). Nothing is merged across a
-               change of format
-               UnsupportedError beside tensor cores, and beside casts that may be dropped
-    way        a named class of executions that does something else (specgrad.rounding.arithmetic_variants)
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    *inputs : array_like or structure of arrays
+        One per argument: exact where the arithmetic can store them, rounded once where not.
+    arithmetic : Arithmetic, optional
+        The executions meant; float32, fused, if not given (docs/reference/executions.md).
+    backend : str, default "numpy"
+        What computes the float64 reference: "numpy" (the specification) or "torch" (for real sizes).
+    keep : bool or collection of str, default False
+        True, or names of nodes: their Balls are in `nodes`.
+    stored : collection of str, optional
+        Names of nodes whose results the runtime is known to round and store: nothing is merged across them.
+    formats : mapping of str to str, optional
+        Name of a node -> the format it is computed in, where that is not the arithmetic's: "float16" (its sums in the
+        arithmetic's format), "int32", "uint8", ... (exact, or wrapped). Nothing is merged across a change of format.
+    way : ArithmeticVariant, optional
+        A named class of executions that does something else (specgrad.rounding.arithmetic_variants).
 
+    Returns
+    -------
+    RadiusReport
+        Balls of the outputs, and names of what is not bounded.
+
+    Raises
+    ------
+    ShapeError
+        For arguments that do not fit the graph.
+    ParameterError
+        For names that no node has ([P5]).
+    UnsupportedError
+        For `formats` beside tensor cores, and beside casts that may be dropped.
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> mean = sg.trace(lambda x: sg.sum(x) / 3, (3,))
     >>> report = radius(mean, np.array([1.0, 2.0, 4.0]))
@@ -370,10 +412,32 @@ def local_radius(
 ) -> Ball:
     """Return the ball of one operator call on the given numbers.
 
-    op is an operator, its name, or a node of a graph, which brings its parameters and Python numbers along; then args
-    are the node's other arguments. `backend` evaluates it: "numpy" or "torch". `arithmetic` are the executions meant;
-    None: float32, fused. ParameterError for parameters that the operator does not have.
+    Parameters
+    ----------
+    op : Op, Node or str
+        An operator, its name, or a node of a graph, which brings its parameters and Python numbers along; then args are
+        the node's other arguments.
+    *args : array_like
+        The numbers that it is called with.
+    arithmetic : Arithmetic, optional
+        The executions meant; float32, fused, if not given (docs/reference/executions.md).
+    backend : str, default "numpy"
+        What evaluates it: "numpy" or "torch".
+    **params : any
+        Parameters of the operator, by name.
 
+    Returns
+    -------
+    Ball
+        The value and its radius.
+
+    Raises
+    ------
+    ParameterError
+        For parameters that the operator does not have.
+
+    Examples
+    --------
     >>> local_radius("add", np.float32([1.0]), np.float32([1e-9])).radius <= 2.0**-23
     array([ True])
     """

@@ -14,9 +14,27 @@ FAR = 1 << 40  # longer than any image: both ends of a tile are apart
 
 @dataclass(frozen=True, slots=True)
 class AxisHalo:
-    """An axis of a data input: the cells before and after a tile that its outputs need, and `align`.
+    """An axis of a data input: the cells before and after a tile that its outputs need, and where tiles may begin.
 
-    Tiles that begin and end at multiples of `align` cells need this halo and no more, and are all alike.
+    Tiles that begin and end at multiples of `align` need this halo and no more, and are all alike.
+
+    Attributes
+    ----------
+    input : str
+        Name of the data input.
+    axis : int
+        The axis of it.
+    before : int
+        Cells before a tile that its outputs need.
+    after : int
+        Cells after it.
+    align : int
+        Tiles begin and end at multiples of so many cells.
+
+    Examples
+    --------
+    >>> print(AxisHalo("x", 2, before=4, after=3, align=2))
+    x axis 2: 4 before, 3 after, aligned to 2
     """
 
     input: str
@@ -38,8 +56,21 @@ class AxisHalo:
 
 @dataclass(frozen=True, slots=True)
 class Halo:
-    """The halo of every spatial axis of the data (`axes`), and the layers that read everything (`whole`): beyond any
-    halo.
+    """The halo of a graph along every spatial axis, and the layers that read everything.
+
+    Attributes
+    ----------
+    axes : tuple of AxisHalo
+        The halo of every spatial axis of the data.
+    whole : tuple of GlobalRead
+        Layers that read everything: beyond any halo.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> found = halo(sg.trace(lambda x: sg.max_pool(x, (3,), stride=1, padding=1), (1, 1, 9)))
+    >>> found.axes[0].before, found.whole
+    (1, ())
     """
 
     axes: tuple[AxisHalo, ...]
@@ -55,15 +86,27 @@ class Halo:
 
 
 def halo(graph: Graph, axes: Sequence[int] | None = None) -> Halo:
-    """Halo before and after a tile along every spatial axis, alignment, and by name the layers that read everything.
-
-    axes    spatial axes of the first data input; default: those after the second (the last, where it has fewer)
+    """Return the halo before and after a tile along every spatial axis, alignment, and the layers that read everything.
 
     For a tile of the outputs that begins and ends at multiples of `align` (counted in cells of the input), the outputs
     inside depend on the tile's cells and on `before` and `after` more; which is exact, not an estimate: tests/scale
     holds it against changes of single cells and against crops. Layers in `whole` are left out of the halo: what comes
     behind them depends on every cell.
 
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    axes : sequence of int, optional
+        Spatial axes of the first data input; those after the second (the last, where it has fewer) if not given.
+
+    Returns
+    -------
+    Halo
+        It prints, an axis per line.
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> w = np.ones((1, 1, 5, 5))
     >>> net = lambda x: sg.upsample_nearest(sg.max_pool(sg.conv(w, None, x, padding=2), (2, 2)), (2, 2))

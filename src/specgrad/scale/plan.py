@@ -43,20 +43,45 @@ def tiles(
 ) -> Plan:
     """Return a plan of exact tiles of a graph's outputs: `for t in plan: out[t.box] = t(x[t.reads])`.
 
-    size          cells of the first output per tile and spatial axis; one number for all of them
-    memory        or the bytes that a worker of `plan.run` may take: the largest square tile that fits, aligned. An
-                  estimate, `plan.worker_bytes`
-    itemsize      bytes of a cell, for `memory` and for `plan.peak_bytes`
-    engine        that of the workers, for `memory`: "torch", "jax" or "numpy"
-    axes          spatial axes of the first data input; default: those after the second. (1, 2) for images in NHWC
-    passes        layers that read everything are refused by name; with True, sums and maxima over the image (instance
-                  and group normalisation, global averages) are computed in passes before: `plan.measure(x)`
-    allow_whole   with True, tiles behind such layers read everything, and are exact all the same
-
     Every tile is the graph itself on the cells that it needs, padded only at the true border: values are those of one
     run over the whole, bit for bit where its arithmetic is exact, and in floats as far as an engine's kernels sum in
     the same order at both sizes.
 
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    size : int or sequence of int, optional
+        Cells of the first output per tile and spatial axis; one number for all of them.
+    memory : int, optional
+        In place of `size`: the bytes that a worker of `plan.run` may take: the largest square tile that fits, aligned.
+        An estimate, `plan.worker_bytes`.
+    itemsize : int, default 4
+        Bytes of a cell, for `memory` and for `plan.peak_bytes`.
+    engine : str, default "torch"
+        That of the workers, for `memory`: "torch", "jax" or "numpy".
+    axes : sequence of int, optional
+        Spatial axes of the first data input; default: those after the second. (1, 2) for images in NHWC.
+    passes : bool, default False
+        Layers that read everything are refused by name; with True, sums and maxima over the image (instance and group
+        normalisation, global averages) are computed in passes before: `plan.measure(x)`.
+    allow_whole : bool, default False
+        With True, tiles behind such layers read everything, and are exact all the same.
+
+    Returns
+    -------
+    Plan
+        Its tiles are made when they are asked for.
+
+    Raises
+    ------
+    ParameterError
+        Unless one of `size` and `memory` is given and fits ([P5]).
+    UnsupportedError
+        For layers that read everything, unless `passes` or `allow_whole`.
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.max_pool(x, (3,), stride=1, padding=1), (1, 10))
     >>> plan, x = tiles(graph, 4), np.arange(10.0).reshape(1, 10) % 4
@@ -157,12 +182,39 @@ class TilePeriod(NamedTuple):
 class Plan:
     """A plan of exact tiles, each made when it is asked for: `len(plan)`, `plan[5]`, `for t in plan`.
 
-    size         cells of the first output per tile, on the axes that are cut
-    halo         what a tile needs around it, see `specgrad.scale.halos`
-    lines        the spatial axes of the graph, along which it can be cut
-    itemsize     bytes of a number, for estimates of memory
-    statistics   nodes that read everything, each computed by a pass before
-    outputs      nodes that tiles give; None: the graph's outputs
+    `tiles` makes plans.
+
+    Parameters
+    ----------
+    lines : SpatialAxes
+        The spatial axes of the graph, along which it can be cut.
+    size : int or sequence of int
+        Cells of the first output per tile, on the axes that are cut.
+    itemsize : int
+        Bytes of a number, for estimates of memory.
+    statistics : sequence of int, default ()
+        Nodes that read everything, each computed by a pass before.
+    outputs : sequence of int, optional
+        Nodes that tiles give; the graph's outputs if not given.
+
+    Attributes
+    ----------
+    halo : Halo
+        What a tile needs around it, see `specgrad.scale.halos`.
+
+    Raises
+    ------
+    UnsupportedError
+        For a value that goes along one axis of the image twice, and a graph whose outputs do not go along it.
+    ParameterError
+        For sizes that do not fit ([P5]).
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> plan = tiles(sg.trace(lambda x: sg.max_pool(x, (3,), stride=1, padding=1), (1, 10)), 4)
+    >>> len(plan), plan[1].box, plan[1].reads
+    (3, (slice(0, 1, None), slice(4, 8, None)), (slice(0, 1, None), slice(3, 9, None)))
     """
 
     def __init__(

@@ -88,12 +88,29 @@ class Programs:
 class Tile:
     """One tile of the outputs and the graph that computes it: `out[t.box] = t(x[t.reads])`.
 
-    boxes   of this tile: the cells of every output, by its position
-
     It is called as the whole graph is, with the data cut to what it reads and parameters whole. Its results, and `box`,
     are in the structure of the graph's results; `reads` is one index, or a tuple of them where there are several data
-    inputs. The type of the data decides who computes: NumPy the specification, torch and JAX their engines. `programs`
-    caches compiled graphs by engine.
+    inputs. The type of the data decides who computes: NumPy the specification, torch and JAX their engines. Plans make
+    tiles.
+
+    Parameters
+    ----------
+    boxes : dict of int to box
+        The cells of every output that the tile gives, by its position.
+    cut : CroppedGraph
+        The graph, cropped to what the tile needs.
+    needs : dict of int to box
+        The cells that it reads of every input and constant, by its position.
+    programs : Programs
+        Compiled graphs by engine, which all tiles of a plan share.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.max_pool(x, (3,), stride=1, padding=1), (1, 10))
+    >>> tile, x = sg.scale.tiles(graph, 4)[1], np.arange(10.0).reshape(1, 10)
+    >>> tile(x[tile.reads]), tile.box[1]
+    (array([[5., 6., 7., 8.]]), slice(4, 8, None))
     """
 
     boxes: dict[int, Box]

@@ -53,19 +53,43 @@ NOTHING_VARIES = "the outputs vary by rounding alone, whatever the input, and th
 class CertifyResult:
     """Verdict of `certify`, and what it rests on.
 
-    margins    per case and alternative: a proven lower bound of (row.y - limit) for the row that excludes it best; none
-               of a case that was not reached, and a counterexample ends the list
-    stages     seconds spent on "attack", "crown", "pieces" (specgrad.bounds.search.neuron_split.multi_neuron) and
-               "branch"
-    problems   subproblems of the branch and bound
-    trees      per case: numbers of alternatives, and how the executions were divided until each part excludes them; no
-               tree has an alternative that the whole box excludes. Of what is unknown, how far the search came
-    open_part  of what is unknown: the part of a search whose margin is least
-    unknown    where a search ended, and what would help (specgrad.bounds.search.shared.open_report)
     deployment the executions that the verdict is about, in sentences
-    notes      what else a reader should know: constants or inputs that were rounded, parts of the property that say
-               nothing
-    reason     in words: why it is unknown, or what a violation shows at the input x itself; may be ""
+
+    Attributes
+    ----------
+    verdict : {"holds", "violated", "unknown"}
+        Whether the property holds for every execution of the class.
+    counterexample : Counterexample or None
+        An input that violates it, with what the models answer there.
+    margins : tuple of tuple of float
+        Per case and alternative: a proven lower bound of (row.y - limit) for the row that excludes it best; none of a
+        case that was not reached, and a counterexample ends the list.
+    stages : mapping of str to float
+        Seconds spent on "attack", "crown", "pieces" (specgrad.bounds.search.neuron_split.multi_neuron) and "branch".
+    problems : int
+        Subproblems of the branch and bound.
+    reason : str
+        In words: why it is unknown, or what a violation shows at the input x itself; may be "".
+    deployment : dict of str to str
+        The executions that the verdict is about, in sentences.
+    notes : tuple of str
+        What else a reader should know: constants or inputs that were rounded, parts of the property that say nothing.
+    trees : tuple
+        Per case: numbers of alternatives, and how the executions were divided until each part excludes them; no tree
+        has an alternative that the whole box excludes. Of what is unknown, how far the search came.
+    open_part : OpenPart or None
+        Of what is unknown: the part of a search whose margin is least.
+    unknown : OpenReport or None
+        Where a search ended, and what would help (specgrad.bounds.search.shared.open_report).
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> from specgrad.bounds import certify
+    >>> graph = sg.trace(lambda x: sg.linear(np.float32([[1, 1], [1, -1]]), None, x), (2,))
+    >>> result = certify(graph, ([1.0, 0.5], 0, 0.25))
+    >>> result.verdict, result.counterexample, result.reason
+    ('holds', None, '')
     """
 
     verdict: Kind
@@ -120,28 +144,57 @@ def certify(
 ) -> CertifyResult:
     """Try to prove or refute a property of a network, for the network that float32 executes.
 
-    model       a Graph (its weights are constants), an ONNX file, or a PyTorch module (with a property file, give its
-                input's shape); of a property about several networks, one per name: {"f": "f.onnx", "g": "g.onnx"}
-    statement   a Property, the path of a VNN-LIB file, or (x, label, eps): no input within eps of x, cell by cell, has
-                another output as large as the label's. Of a network with several inputs, x holds an array for each, by
-                name or in order; outputs are counted one after the other
-    low, high   limits of any input, for (x, label, eps)
-    norm        of (x, label, eps): "inf" is cell by cell, "2" the root of the sum of squares, "1" the sum
-    shape       of the input, where the model leaves sizes open; else that of x, or what the property's inputs fill, a
-                batch being 1. Of several inputs: a shape per name
-    arithmetic  the executions to prove it for; None: float32, fused
-    source      the ONNX file or PyTorch module that a Graph was read from: counterexamples are run on it too
-    seconds     counted from when the files are read. When they are over no step begins or goes on, but for the quick
-                attack and 4 s of linear bounds of the first case, and the proof that a counterexample is one; the
-                reason says what was not reached
-    progress    is told (what, done, total) along the way
-
-    A counterexample carries everybody's answer: our engine's, the module's that was given, ONNX Runtime's. One that is
-    proven to be none, or a run that no execution can give, is a ContradictionError: a fault of ours, not a verdict.
+    A counterexample carries everybody's answer: our engine's, the module's that was given, ONNX Runtime's.
 
     Weights that a graph holds as float64 or exact numbers are rounded to float32 first, and the verdict says so; a
     model that declares another format is refused.
 
+    Parameters
+    ----------
+    model : Graph, path, bytes, ModelProto or nn.Module
+        A Graph (its weights are constants), an ONNX file, or a PyTorch module (with a property file, give its input's
+        shape); of a property about several networks, one per name: {"f": "f.onnx", "g": "g.onnx"}.
+    statement : Property, path or tuple
+        A Property, the path of a VNN-LIB file, or (x, label, eps): no input within eps of x, cell by cell, has another
+        output as large as the label's. Of a network with several inputs, x holds an array for each, by name or in
+        order; outputs are counted one after the other.
+    seconds : float, default 60.0
+        Counted from when the files are read. When they are over no step begins or goes on, but for the quick attack and
+        4 s of linear bounds of the first case, and the proof that a counterexample is one; the reason says what was not
+        reached.
+    low : number or array_like, optional
+        Lower limit of any input, for (x, label, eps).
+    high : number or array_like, optional
+        Upper limit of any input, for (x, label, eps).
+    norm : str, default "inf"
+        How far an input is from x: "inf" is cell by cell, "2" the root of the sum of squares, "1" the sum.
+    shape : sequence of int, or mapping, optional
+        Shape of the input, where the model leaves sizes open; else that of x, or what the property's inputs fill, a
+        batch being 1. Of several inputs: a shape per name.
+    arithmetic : Arithmetic, optional
+        The executions to prove it for; float32, fused, if not given.
+    source : path, bytes, ModelProto or nn.Module, optional
+        The model that a Graph was read from: counterexamples are run on it too.
+    progress : callable, optional
+        Called along the way with (what, done, total).
+
+    Returns
+    -------
+    CertifyResult
+        Its verdict is "holds", "violated" or "unknown".
+
+    Raises
+    ------
+    ParameterError
+        For arguments that do not go together ([P5]).
+    PropertyError
+        For a property that is malformed or not supported.
+    ContradictionError
+        If a counterexample is proven to be none, or a run is one that no execution can give: a fault of ours, not a
+        verdict.
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(sg.linear(np.float32([[1, 1], [1, -1]]), None, x)), (2,))
     >>> certify(graph, ([1.0, 0.5], 0, 0.25)).verdict

@@ -34,14 +34,32 @@ LARGEST = Fraction(2) ** 20
 class LargestEps:
     """Result of the search for the largest eps: what is proven, and what is violated.
 
-    proven           no input within this eps breaks the property, for every execution; None: not even x is proven
-    violated         the distance of the nearest counterexample that was found (a root is rounded up, by 2**-64 of it at
-                     most); None: none was
-    verdict          what `certify` said at `proven`
-    counterexample   the one at `violated`, run in float32
-    certificate      with certificates=True: the proof at `proven`
-    tried            every eps that was tried, and what came out
-    reason           why the ends are not closer
+    Attributes
+    ----------
+    proven : Fraction or None
+        No input within this eps breaks the property, for every execution; None: not even x is proven.
+    violated : Fraction or None
+        The distance of the nearest counterexample that was found (a root is rounded up, by 2**-64 of it at most); None:
+        none was.
+    verdict : CertifyResult or None
+        What `certify` said at `proven`.
+    counterexample : Counterexample or None
+        The one at `violated`, run in float32.
+    certificate : Certificate or None
+        With certificates=True: the proof at `proven`.
+    tried : tuple of (Fraction, str)
+        Every eps that was tried, and what came out.
+    reason : str
+        Why the ends are not closer.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> from specgrad.bounds import largest_eps
+    >>> graph = sg.trace(lambda x: sg.linear(np.float32([[1, 1], [1, -1]]), None, x), (2,))
+    >>> found = largest_eps(graph, np.float32([1.0, 0.5]), 0)
+    >>> found.proven < Fraction(1, 2) <= found.violated, found.verdict.verdict
+    (True, 'holds')
     """
 
     proven: Fraction | None
@@ -127,17 +145,53 @@ def largest_eps(
     first: Any = FIRST,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> LargestEps:
-    """How far may x move while the label's output stays the largest? A proven eps and a broken one.
+    """Return how far x may move while the label's output stays the largest: a proven eps and a violated one.
 
-    ParameterError if `first` is not larger than 0.
+    Parameters
+    ----------
+    model : Graph, path, bytes, ModelProto or nn.Module
+        A Graph (its weights are constants), an ONNX file, or a PyTorch module (with a property file, give its input's
+        shape); of a property about several networks, one per name: {"f": "f.onnx", "g": "g.onnx"}.
+    x : array_like
+        The input; of several inputs, an array for each.
+    label : int
+        Number of the output that must stay the largest.
+    seconds : float, default 300.0
+        For everything.
+    low : number or array_like, optional
+        Lower limit of every input cell.
+    high : number or array_like, optional
+        Upper limit of every input cell.
+    norm : str, default "inf"
+        How far an input is from x: "inf" is cell by cell, "2" the root of the sum of squares, "1" the sum.
+    arithmetic : Arithmetic, optional
+        The executions to prove it for; float32, fused, if not given.
+    shape : sequence of int, or mapping, optional
+        Shape of the input, where the model leaves sizes open; else that of x, or what the property's inputs fill, a
+        batch being 1. Of several inputs: a shape per name.
+    source : path, bytes, ModelProto or nn.Module, optional
+        The model that a Graph was read from: counterexamples are run on it too.
+    certificates : bool, default False
+        Count as proven only what has a certificate, and give it.
+    first : number, default 1/256
+        The eps to begin with.
+    progress : callable, optional
+        Called along the way with (what, done, total).
 
-    model, x, label, low, high, norm, arithmetic, shape, source   as for `certify`; of several inputs, x holds an array
-                   for each
-    seconds        for everything
-    certificates   count as proven only what has a certificate, and give it
-    first          the eps to begin with
-    progress       is told (what, done, total) along the way
+    Returns
+    -------
+    LargestEps
+        A proven eps and a violated one.
 
+    Raises
+    ------
+    ParameterError
+        If `first` is not larger than 0 ([P5]).
+    PropertyError
+        For a label that is no output, and another norm.
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.linear(np.float32([[1, 1], [1, -1]]), None, x), (2,))
     >>> answer = largest_eps(graph, np.float32([1.0, 0.5]), 0)      # y_0 - y_1 = 2*x_1 > 0 for eps < 0.5

@@ -46,10 +46,54 @@ MAX_ATTRIBUTION_BYTES = 4e9  # values and weights in float64
 class Audit:
     """The result of an audit: verdicts on the layers in order and on the whole model, and what was compared.
 
-    model, runtime   names of the two
-    versions         of the runtime's packages, by name
-    layers, whole    the verdicts
-    notes            what else a reader should know, in sentences
+    Attributes
+    ----------
+    model : str
+        Name of the model.
+    runtime : str
+        Name of the runtime.
+    versions : mapping of str to str
+        Of the runtime's packages, by name.
+    layers : tuple of LayerVerdict
+        The verdicts on the layers, in order.
+    whole : Verdict
+        The verdict on the whole model.
+    notes : tuple of str
+        What else a reader should know, in sentences.
+    export : LayerVerdict or None
+        A layer that the exported file no longer computes as the module does.
+    script : str
+        A minimal reproduction of the first layer, where the runtime fails on that layer alone.
+    deployment : mapping of str to mapping
+        What a correct execution is: of "layers" that were read one by one, and of the "whole" model, which may merge.
+    coverage : Coverage
+        How much of the model was judged.
+    partial : bool
+        Whether layers that were not examined may be left out; else they make the verdict "partly examined".
+    unusual : {"open", "note"}
+        Whether an unusual layer makes the verdict "unusual", or is a note.
+    attribution : Attribution or None
+        Which layers explain the difference at the output; None where there is none, or it cannot be followed.
+    outputs_only : bool
+        Whether inputs and outputs are all that is known: then no layer can be named.
+    run : RunEstimate or None
+        How far the run as it is was off, beside what is usual: an estimate; None where nothing is estimated.
+    left_out : tuple of str
+        What was not examined beside layers, in words: the run as it is, points that time did not reach.
+    blind_spots : BlindSpots or None
+        What could not be seen, where outputs alone were judged and explained; else None.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> from onnx import TensorProto, helper
+    >>> x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 2]) for n in "xy")
+    >>> graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="act")], "net", [x], [y])
+    >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    >>> inputs, outputs = {"x": np.float32([[-1, 2]])}, {"y": np.float32([[0, 3]])}
+    >>> found = sg.check.audit_recorded(model, {**inputs, **outputs})
+    >>> found.verdict, found.outputs_only
+    ('differs', True)
     """
 
     model: str
@@ -59,27 +103,16 @@ class Audit:
     whole: Verdict
     notes: tuple[str, ...] = ()
     export: LayerVerdict | None = field(default=None)
-    """A layer that the exported file no longer computes as the module does."""
     script: str = ""
-    """A minimal reproduction of the first layer, where the runtime fails on that layer alone."""
     deployment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """What a correct execution is: of "layers" that were read one by one, and of the "whole" model, which may merge."""
     coverage: Coverage = field(default_factory=lambda: Coverage(0, 0, 0, 0))
-    """How much of the model was judged."""
     partial: bool = False
-    """Whether layers that were not examined may be left out; else they make the verdict "partly examined"."""
     unusual: Literal["open", "note"] = "open"
-    """Whether an unusual layer makes the verdict "unusual", or is a note."""
     attribution: Attribution | None = None
-    """Which layers explain the difference at the output; None where there is none, or it cannot be followed."""
     outputs_only: bool = False
-    """Whether inputs and outputs are all that is known: then no layer can be named."""
     run: RunEstimate | None = None
-    """How far the run as it is was off, beside what is usual: an estimate; None where nothing is estimated."""
     left_out: tuple[str, ...] = ()
-    """What was not examined beside layers, in words: the run as it is, points that time did not reach."""
     blind_spots: BlindSpots | None = None
-    """What could not be seen, where outputs alone were judged and explained; else None."""
 
     @property
     def first_divergent(self) -> LayerVerdict | None:
@@ -208,23 +241,53 @@ def audit(
     """Run a model on a runtime and explain every layer's output by rounding, or name the first that is not.
 
     A layer whose operator has no meaning here is "not examined": its output is taken from the runtime, and every other
-    layer is judged. `coverage` says how much that is. ParameterError for inputs of other types, and whole numbers
-    beyond 2**53.
+    layer is judged. `coverage` says how much that is.
 
-    model    an ONNX file (path, bytes or ModelProto), or a PyTorch module in eval mode
-    runtime  one that reads ONNX files (a module is exported with torch.onnx first, and the export is checked too), or
-             "torch" for a module as it is
-    inputs   one float32 array, or one per input of the model; of an integer type or bool where an ONNX file declares
-             it, of int64 (ids) or bool (masks) for a module
-    accept   classes of arithmetic beside float32 that a layer may be explained by: "tf32", "bfloat16-operands", ... or
-             "any" (specgrad.check.verdicts.arithmetic_classes)
-    seconds  the time for all of it: layers that were not reached are "not examined". None: no limit
-    run_seconds   the time for one run of the model
-    partial  whether layers may stay unexamined; else the verdict is "partly examined"
-    unusual  "open": errors within the proof, and far beyond what float32 usually shows, make the verdict "unusual";
-             "note": they are told, and count as rounding
-    tolerance_seconds   how long the tolerance of the whole model may take, where the forward radius is wide: 10 s
-    progress  is told (what, done, total) along the way
+    Parameters
+    ----------
+    model : path, bytes, ModelProto or nn.Module
+        An ONNX file (path, bytes or ModelProto), or a PyTorch module in eval mode.
+    runtime : str or Runtime
+        One that reads ONNX files (a module is exported with torch.onnx first, and the export is checked too), or
+        "torch" for a module as it is.
+    inputs : array or sequence of array
+        One float32 array, or one per input of the model; of an integer type or bool where an ONNX file declares it, of
+        int64 (ids) or bool (masks) for a module.
+    accept : sequence of str, default ()
+        Classes of arithmetic beside float32 that a layer may be explained by: "tf32", "bfloat16-operands", ... or "any"
+        (specgrad.check.verdicts.arithmetic_classes).
+    seconds : float, optional
+        The time for all of it: layers that were not reached are "not examined". None: no limit.
+    run_seconds : float, default 300
+        The time for one run of the model.
+    partial : bool, default False
+        Whether layers may stay unexamined; else the verdict is "partly examined".
+    unusual : {"open", "note"}, default "open"
+        "open": errors within the proof, and far beyond what float32 usually shows, make the verdict "unusual"; "note":
+        they are told, and count as rounding.
+    tolerance_seconds : float, optional
+        How long the tolerance of the whole model may take, where the forward radius is wide: 10 s.
+    progress : callable, optional
+        Called along the way with (what, done, total).
+
+    Returns
+    -------
+    Audit
+        A verdict per layer and for the whole model; it prints.
+
+    Raises
+    ------
+    ParameterError
+        For inputs of other types, and whole numbers beyond 2**53.
+
+    Examples
+    --------
+    >>> from onnx import TensorProto, helper
+    >>> x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 2]) for n in "xy")
+    >>> graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="act")], "net", [x], [y])
+    >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    >>> audit(model, "onnxruntime", np.float32([[-1, 2]]))
+    exact: 1 of 1 layers were judged; whole model: exact
     """
     allowed = accepted_classes(accept)
     target = runtime_named(runtime) if isinstance(runtime, str) else runtime
@@ -251,21 +314,50 @@ def audit_recorded(
 ) -> Audit:
     """Audit tensors that were recorded on another device; no runtime is started.
 
-    ParameterError for values that are not the model's, and for a class or runtime that is not known.
+    Parameters
+    ----------
+    model : path, bytes, ModelProto or nn.Module
+        An ONNX file (path, bytes or ModelProto), or a PyTorch module.
+    recorded : mapping of str to array, or ModelRecording
+        The values of the model's inputs, and of any other values, by their names in the ONNX file; the more there are,
+        the closer a fault is located. Several points (runs) at once: every array has one more axis in front, or a
+        larger batch than the 1 that the file says. Inputs and outputs alone will do: they are judged by the tolerance
+        of the whole model, and `Audit.blind_spots` says what cannot be seen. Or a recording (`open_recording`), which
+        must be of this very model.
+    of : str, optional
+        The runtime that computed them, "onnxruntime", "iree", ...: exp, tanh and the like then have the errors that are
+        declared for it. None: what a recording says, or the largest that was measured of any runtime
+        (`specgrad.declared_errors`).
+    accept : sequence of str, default ()
+        Names of classes of arithmetic that count as rounding.
+    partial : bool, default False
+        Whether layers may stay unexamined; else the verdict is "partly examined".
+    unusual : {"open", "note"}, default "open"
+        Whether errors within the proof, yet far beyond the usual, leave the verdict open ("open") or are a note
+        ("note").
+    tolerance_seconds : float, optional
+        How long proven tolerances may take, all points together: 10 s, or 60 s for outputs alone.
+    progress : callable, optional
+        Called along the way with (what, done, total).
 
-    recorded   the values of the model's inputs, and of any other values, by their names in the ONNX file; the more
-               there are, the closer a fault is located. Several points (runs) at once: every array has one more axis in
-               front, or a larger batch than the 1 that the file says. Inputs and outputs alone will do: they are judged
-               by the tolerance of the whole model, and `Audit.blind_spots` says what cannot be seen. Or a recording
-               (`open_recording`), which must be of this very model
-    of         the runtime that computed them, "onnxruntime", "iree", ...: exp, tanh and the like then have the errors
-               that are declared for it. None: what a recording says, or the largest that was measured of any runtime
-               (`specgrad.declared_errors`)
-    tolerance_seconds   how long proven tolerances may take, all points together: 10 s, or 60 s for outputs alone
-    accept     names of classes of arithmetic that count as rounding
-    partial    whether layers may stay unexamined; else the verdict is "partly examined"
-    unusual    whether errors within the proof, yet far beyond the usual, leave the verdict open or are a note
-    progress   is told (what, done, total) along the way
+    Returns
+    -------
+    Audit
+        A verdict per layer that was recorded, and for the whole model.
+
+    Raises
+    ------
+    ParameterError
+        For values that are not the model's, and for a class or runtime that is not known.
+
+    Examples
+    --------
+    >>> from onnx import TensorProto, helper
+    >>> x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 2]) for n in "xy")
+    >>> graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="act")], "net", [x], [y])
+    >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    >>> audit_recorded(model, {"x": np.float32([[-1, 2]]), "y": np.float32([[0, 2]])}).verdict
+    'exact'
     """
     allowed = accepted_classes(accept)
     device = recorded_of(runtime_of(recorded, of))

@@ -55,9 +55,30 @@ WIDE_SHARE = 1e-3  # of a layer's values: an allowance beyond that is said in th
 
 @dataclass(frozen=True)
 class LayerVerdict:
-    """One layer by its name in the user's model, with the verdict on its output.
+    """One layer of the user's model, with the verdict on its output.
 
-    operator, shape   the layer's operator, and the shape of its output
+    Attributes
+    ----------
+    name : str
+        Its name in the user's model.
+    operator : str
+        The layer's operator.
+    shape : tuple of int
+        Of its output.
+    verdict : Verdict
+        The verdict on its output.
+    dtype : str
+        The format that the model says: "float16", "int8", ...
+    usual : Usual or None
+        How its errors compare with what is usual, an estimate; None where nothing is estimated.
+    allowed_share : float or None
+        The largest allowance over the layer's largest value; None where no allowance is known.
+
+    Examples
+    --------
+    >>> layer = LayerVerdict("act", "relu", (1, 2), Verdict("exact"))
+    >>> layer.name, layer.verdict.kind
+    ('act', 'exact')
     """
 
     name: str
@@ -65,11 +86,8 @@ class LayerVerdict:
     shape: Shape
     verdict: Verdict
     dtype: str = FLOAT32
-    """The format that the model says: "float16", "int8", ..."""
     usual: Usual | None = None
-    """How its errors compare with what is usual, an estimate; None where nothing is estimated."""
     allowed_share: float | None = None
-    """The largest allowance over the layer's largest value; None where no allowance is known."""
 
     @property
     def remarks(self) -> tuple[str, ...]:

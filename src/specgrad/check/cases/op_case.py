@@ -42,14 +42,24 @@ def check_operator(name: str) -> str:
 class OpCase:
     """A test case of one operator; with a cotangent `gradient` of its result, the answers are cotangents of all arrays.
 
-    operator     a key of OPERATORS, such as "conv" or "softmax"; another name is refused where its graph is made
-    attributes   keyword arguments of specgrad's public function of that name, without the arrays
-    arrays       its arrays by name, in the order in which they are passed (x, w, b): the order counts
-    gradient     cotangent of the result, of its shape; None: the answer is the result
-    data         name of the kind of numbers in the arrays, such as "gaussian": a label
-    spelling     "": written as usual in a runtime's language; "output_shape" (conv_transpose) or "constant weights":
-                 written otherwise. It does not count when cases are compared
+    Parameters
+    ----------
+    operator : str
+        A key of OPERATORS, such as "conv" or "softmax"; another name is refused where its graph is made.
+    attributes : mapping
+        Keyword arguments of specgrad's public function of that name, without the arrays.
+    arrays : mapping of str to array
+        Its arrays by name, in the order in which they are passed (x, w, b): the order counts.
+    gradient : array, optional
+        Cotangent of the result, of its shape; None: the answer is the result.
+    data : str, default ""
+        Name of the kind of numbers in the arrays, such as "gaussian": a label.
+    spelling : str, default ""
+        "": written as usual in a runtime's language; "output_shape" (conv_transpose) or "constant weights": written
+        otherwise. It does not count when cases are compared.
 
+    Examples
+    --------
     >>> q = OpCase("max_pool", {"kernel": (2,)}, {"x": np.array([[[1, 3, 2, 0]]], np.float32)})
     >>> q.meaning()(*q.arguments())
     array([[[3., 2.]]])

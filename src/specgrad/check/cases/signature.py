@@ -147,9 +147,23 @@ def _equals_everywhere(value: Any, wanted: Any) -> bool:
 
 @dataclass(frozen=True)
 class Signature:
-    """How a kernel of one operator is called: its arrays, which of them are optional, its attributes, and the
-    operator's `meaning` in a sentence.
+    """How a kernel of one operator is called: its arrays and attributes.
 
+    Attributes
+    ----------
+    operator : str
+        Its name.
+    meaning : str
+        What the operator computes, in words.
+    arrays : dict of str to shape
+        Its arrays in order, each with a shape for instance.
+    optional : tuple of str
+        Names of arrays that may be left out.
+    attributes : dict of str to dict
+        Type, values and meaning of every attribute.
+
+    Examples
+    --------
     >>> print(kernel_signature("relu"))
     relu: max(x, 0); relu'(0) = 0 ([K1]), and a NaN passes its cotangent, as in PyTorch.
     kernel(x)
@@ -188,7 +202,27 @@ class Signature:
 def kernel_signature(operator: str) -> Signature:
     """Return the arrays and attributes that `assert_conforms` calls a kernel of this operator with.
 
-    ParameterError for an unknown operator.
+    Parameters
+    ----------
+    operator : str
+        A key of OPERATORS, such as "conv".
+
+    Returns
+    -------
+    Signature
+        It prints.
+
+    Raises
+    ------
+    ParameterError
+        For an unknown operator.
+
+    Examples
+    --------
+    >>> print(kernel_signature("add"))
+    add: x + y, broadcast as NumPy does.
+    kernel(x, z)
+    arrays, for instance: x (1, 1, 2, 8), z (1, 1, 2, 8)
     """
     drawn = _sample_shapes(check_operator(operator))
     arrays = max((shapes for _, shapes in drawn), key=lambda shapes: (len(shapes), len(shapes["x"]) == 4))

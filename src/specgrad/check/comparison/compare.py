@@ -82,25 +82,50 @@ def compare(
 ) -> Comparison:
     """Return whether two models are one function over real numbers, or how far apart they are.
 
-    UnsupportedError for an arithmetic with tensor cores, dropped casts or saturation.
-
-    a, b        Graphs, ONNX files (paths, bytes, ModelProtos) or PyTorch modules
-    inputs      one input of the models, in the order of a; none: the middle of the box, or what `default_inputs` draws.
-                Inputs of b are matched by their names where both models name them alike, else by their order;
-                and so are outputs
-    eps         also bound the difference for all inputs whose cells are this close to those of `inputs`,
-    low, high   and no less, no more than these; without eps: for all inputs between them
-    box         bound the difference over it: a Box, or a tuple with a Box or an array per input
-    arithmetic  the executions whose rounding the difference is held against; None: float32, fused
-    exact       search for a difference even where the models are the same within rounding
-    seconds     of the whole comparison: what is not decided then stays open, and bounds stay wide
-    progress    is told (what, done, total)
-
     Sameness is proven at the shapes of the inputs, for all real inputs at which both are defined; NaN, infinities and
     the sign of zero are not compared unless the models are the same node for node. Inputs that have a default have it;
     models of which only one lets its callers give such an input differ. Where callers may give other defaults or other
     sizes, what is shown says at which ones the models were looked at, and is no "node for node".
 
+    Parameters
+    ----------
+    a : Graph, path, bytes, ModelProto or nn.Module
+        A Graph, an ONNX file (path, bytes or ModelProto) or a PyTorch module.
+    b : Graph, path, bytes, ModelProto or nn.Module
+        Another model. Its inputs, and outputs, are matched by their names where both models name them alike, else by
+        their order.
+    *inputs : array
+        One input of the models, in the order of a; if none is given, the middle of the box, or what `default_inputs`
+        draws.
+    eps : number, optional
+        Also bound the difference for all inputs whose cells are this close to those of `inputs`.
+    low : number, optional
+        Least value of inputs; without eps, all inputs between `low` and `high`.
+    high : number, optional
+        Largest value of inputs.
+    box : Box or tuple, optional
+        Bound the difference over it: a Box, or a tuple with a Box or an array per input.
+    arithmetic : Arithmetic, optional
+        The executions whose rounding the difference is held against; float32, fused, if not given.
+    exact : bool, default False
+        Search for a difference even where the models are the same within rounding.
+    seconds : float, optional
+        Of the whole comparison: what is not decided then stays open, and bounds stay wide.
+    progress : callable, optional
+        Called along the way with (what, done, total).
+
+    Returns
+    -------
+    Comparison
+        Its verdict, and what it rests on; it prints.
+
+    Raises
+    ------
+    UnsupportedError
+        For an arithmetic with tensor cores, dropped casts or saturation.
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> w = np.float32([[1, 2], [3, 4]])
     >>> first = sg.trace(lambda x: sg.relu(sg.linear(w, None, x)) * 2, (1, 2))

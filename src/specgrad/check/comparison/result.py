@@ -88,25 +88,49 @@ class ExecutedApart:
 class Comparison:
     """The result of `compare`: what is proven of two models.
 
-    verdict                 "same": one function over real numbers, at these shapes; "same within rounding": one
-                            structure, whose constants differ by no more than folding them in float32 explains;
-                            "differs": shown at an input, or the models take or give different things; "cannot tell":
-                            none of these was shown
-    method                  how: "node for node" or "by rewriting over exact numbers"; of a difference, in words
-    interface               what the models declare differently: names, element types, open sizes, inputs with a
-                            default. Where there is anything they are not the same node for node
-    executed                where the same function was shown by rewriting: executions that are farther apart than the
-                            tolerance of one of the two models; None: none were seen, or none were looked for
-    weights                 where the structures agree: the constants that differ the most; None: they do not agree
-    points                  the inputs that were looked at
-    box                     where asked for: how far apart on the whole box, exact outputs and executions of
-                            `arithmetic`
-    divergent_layers        the first layers, of both, that compute what the other model computes nowhere
-    first_divergent_value   the first layer of the first model whose values, up to float32, the other model has nowhere;
-                            None: every layer's values are there, or nothing was looked at
-    deployment              the class of executions in sentences, by topic
-    notes                   what else to know
-    seconds                 that the comparison took
+    Attributes
+    ----------
+    verdict : {"same", "same within rounding", "differs", "cannot tell"}
+        "same": one function over real numbers, at these shapes; "same within rounding": one structure, whose constants
+        differ by no more than folding them in float32 explains; "differs": shown at an input, or the models take or
+        give different things; "cannot tell": none of these was shown.
+    method : str
+        How: "node for node" or "by rewriting over exact numbers"; of a difference, in words.
+    interface : tuple of str
+        What the models declare differently: names, element types, open sizes, inputs with a default. Where there is
+        anything they are not the same node for node.
+    executed : ExecutedApart or None
+        Where the same function was shown by rewriting: executions that are farther apart than the tolerance of one of
+        the two models; None: none were seen, or none were looked for.
+    weights : Weights or None
+        Where the structures agree: the constants that differ the most; None: they do not agree.
+    points : tuple of PointDifference
+        The inputs that were looked at.
+    box : BoxDifference or None
+        Where asked for: how far apart on the whole box, exact outputs and executions of `arithmetic`.
+    divergent_layers : (str, str) or None
+        The first layers, of both, that compute what the other model computes nowhere.
+    first_divergent_value : str or None
+        The first layer of the first model whose values, up to float32, the other model has nowhere; None: every layer's
+        values are there, or nothing was looked at.
+    shapes : mapping of str to shape
+        The shapes of the inputs at which the models were compared, by name.
+    arithmetic : Arithmetic
+        The executions whose rounding the difference is held against.
+    deployment : mapping of str to str
+        The class of executions in sentences, by topic.
+    notes : tuple of str
+        What else to know.
+    seconds : float
+        How long the comparison took.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> a, b = (sg.trace(lambda x, k=k: x * k, (2,)) for k in (2.0, 3.0))
+    >>> found = sg.check.compare(a, b, np.float32([1, 1]))
+    >>> found.verdict, round(found.max_difference, 6)
+    ('differs', 1.0)
     """
 
     verdict: str

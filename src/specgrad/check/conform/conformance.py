@@ -27,11 +27,27 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault, shrunk; `script` shows it with the runtime and numpy alone.
+    """One fault of a runtime, shrunk to a small case.
 
-    rule       of the contract that is broken
-    question   the smallest case that shows it, and the verdict on it
-    operator   name of the tested operator
+    Attributes
+    ----------
+    operator : str
+        Name of the tested operator.
+    rule : str
+        Label of the rule that is broken.
+    question : OpCase
+        The smallest case that shows it.
+    verdict : Verdict
+        The verdict on that case.
+    script : str
+        A program that shows it with the runtime and NumPy alone.
+
+    Examples
+    --------
+    >>> from specgrad.check import OpCase
+    >>> case = OpCase("relu", {}, {"x": np.float32([np.nan])})
+    >>> Finding("relu", "P1", case, Verdict("differs"), "...").row()["about"]
+    'NaN propagates'
     """
 
     operator: str
@@ -64,11 +80,30 @@ class Finding:
 class Conformance:
     """Verdicts on one runtime: counts and worst ratio per operator, refusals with their reasons, findings.
 
-    versions     of the runtime's packages, by name
-    seed         from which all cases were drawn
-    counts       operator -> how many cases had each verdict
-    ratios       operator -> the largest error over its allowance
-    deployment   what a correct execution is, in sentences by topic
+    Attributes
+    ----------
+    runtime : str
+        Name of the runtime.
+    versions : dict of str to str
+        Of the runtime's packages, by name.
+    seed : int
+        From which all cases were drawn.
+    counts : dict of str to Counter
+        Operator -> how many cases had each verdict.
+    ratios : dict of str to float
+        Operator -> the largest error over its allowance.
+    refusals : dict of str to Counter
+        Operator -> how many cases were refused for which reason.
+    findings : list of Finding
+        Faults, each shrunk to a small case.
+    deployment : dict of str to str
+        What a correct execution is, in sentences by topic.
+
+    Examples
+    --------
+    >>> found = Conformance("onnxruntime", {"onnxruntime": "1.25"}, 0, {"relu": Counter(exact=64)})
+    >>> found.verdict, found.findings
+    ('ok', [])
     """
 
     runtime: str
@@ -194,12 +229,46 @@ def conformance(
     seconds: float = 60,
     progress: Progress | None = None,
 ) -> Conformance:
-    """Run `count` generated test cases per operator on a runtime (fewer where each must be compiled, never below 4).
+    """Run generated test cases of every operator on a runtime, and count verdicts.
 
-    Verdicts: exact, rounding, differs, other arithmetic, refuses, crashes, times out, cannot tell, not offered.
-    `operators` are those asked, all by default; `progress(operator, done, total)` is called as it goes. The generator
-    does not depend on the runtime. `seed` decides which cases; `gradients` asks for gradients where the runtime has
-    them; `shrinks` failures per operator and kind are made small; one case may take `seconds`.
+    Verdicts: exact, rounding, differs, other arithmetic, refuses, crashes, times out, cannot tell, not offered. Cases
+    are drawn without a look at the runtime.
+
+    Parameters
+    ----------
+    runtime : str
+        Of an installed runtime, "onnxruntime", or with a device, "onnxruntime:CUDAExecutionProvider".
+    operators : sequence of str, optional
+        Which operators; all if not given.
+    count : int, default 64
+        Cases per operator; fewer where each must be compiled, never below 4.
+    seed : int, default 0
+        Decides which cases.
+    gradients : bool, default True
+        Ask for gradients where the runtime has them.
+    shrinks : int, default 2
+        How many failures per operator and kind are made small.
+    seconds : float, default 60
+        Time limit of one case.
+    progress : callable, optional
+        Called as it goes with (operator, done, total).
+
+    Returns
+    -------
+    Conformance
+        Counts of verdicts per operator, and findings.
+
+    Raises
+    ------
+    ParameterError
+        For a runtime or operator that is not known.
+    MissingPackageError
+        If the runtime is not installed.
+
+    Examples
+    --------
+    >>> conformance("onnxruntime", operators=["relu"], count=8).verdict
+    'ok'
     """
     target = runtime_named(runtime)
     chosen = [check_operator(o) for o in operators or SHAPES]

@@ -47,9 +47,28 @@ Progress = Callable[[str, int, int], None]
 class PreserveResult:
     """The verdicts on all samples, with the model, the decision and the class of executions.
 
-    eps          radius of the box around every sample; None: points
-    deployment   the class of executions in sentences, by topic
-    notes        what else to know
+    Attributes
+    ----------
+    model : str
+        Name of the model.
+    decision : Decision
+        What is decided: argmax, top-k, a threshold.
+    samples : tuple of Sample
+        The verdict on every sample, in order.
+    deployment : mapping of str to str
+        The class of executions in sentences, by topic.
+    eps : Fraction or None
+        Radius of the box around every sample; None: points.
+    notes : tuple of str
+        What else to know.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> net = sg.trace(lambda x: sg.relu(x), (1, 2))
+    >>> found = sg.check.preserve(net, np.float32([[1, 0], [0, 2]]), runtimes=())
+    >>> found.verdict, found.counts
+    ('proven', {'proven': 2, 'not proven': 0, 'differs': 0})
     """
 
     model: str
@@ -140,22 +159,51 @@ def preserve(
 ) -> PreserveResult:
     """Return, for every sample, whether each execution of the class decides the same.
 
-    ParameterError if eps is negative or goes with another format than float32; UnsupportedError if eps meets a model of
-    several formats.
+    Parameters
+    ----------
+    model : Graph, path, bytes, ModelProto or nn.Module
+        A Graph, an ONNX file (path, bytes or ModelProto) or a PyTorch module.
+    data : array or mapping of str to array
+        An array whose first axis numbers the samples, or one per input by name; bytes and integers are numbers.
+    decision : str or Decision, default "argmax"
+        "argmax", "top-5", "threshold:0.5", "mask" (specgrad.check.decisions.decision).
+    axis : int, optional
+        The axis of classes; if not given, the second, or the only one.
+    arithmetic : Arithmetic, optional
+        The class of executions; float32, fused, if not given.
+    stored : collection of str, optional
+        Names of nodes whose results the runtime is known to round and store.
+    output : int or str, optional
+        Which output is decided, by number or name, where the model has several.
+    eps : number, optional
+        Every cell of a sample may also move by so much, kept between low and high: then it is `certify`.
+    low : number or array, optional
+        Least value of every cell.
+    high : number or array, optional
+        Largest value of every cell.
+    runtimes : collection of str, optional
+        Which real runtimes to ask about samples that are not proven; all that are installed, if not given.
+    seconds : float, default 60.0
+        Limit for one sample.
+    checkpoint : str or Path, optional
+        A file of JSON lines that is written along the way; a run that was stopped goes on from it.
+    progress : callable, optional
+        Called along the way with (what, done, total).
 
-    model       a Graph, an ONNX file (path, bytes, ModelProto) or a PyTorch module
-    data        an array whose first axis numbers the samples, or one per input by name; bytes and integers are numbers
-    decision    "argmax", "top-5", "threshold:0.5", "mask" (specgrad.check.decisions.decision)
-    axis        of the classes; None: the second, or the only one
-    arithmetic  the class of executions; None: float32, fused
-    stored      names of nodes whose results the runtime is known to round and store
-    output      which output is decided, by number or name, where the model has several
-    eps         every cell of a sample may also move by so much, kept between low and high: then it is `certify`
-    runtimes    which real runtimes to ask about samples that are not proven; None: all that are installed
-    seconds     limit for one sample
-    checkpoint  a file of JSON lines that is written along the way; a run that was stopped goes on from it
-    progress    is told (what, done, total) along the way
+    Returns
+    -------
+    PreserveResult
+        A verdict per sample; it prints.
 
+    Raises
+    ------
+    ParameterError
+        If eps is negative or goes with another format than float32.
+    UnsupportedError
+        If eps meets a model of several formats.
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> w = np.float32([[1, 0], [0, 1]])
     >>> net = sg.trace(lambda x: sg.linear(w, None, sg.relu(x)), (1, 2))

@@ -39,37 +39,67 @@ def assert_conforms(
     check_dtype: bool = True,
     cells: int | None = 4096,
 ) -> ConformanceSummary:
-    """Raise ConformanceError (an AssertionError) unless every answer of `kernel` is exact or explained by rounding.
-
-    The reference says what is right: the name of an operator, a Graph, a function of specgrad's or NumPy's calls, a
-    PyTorch module or function, or a path of an ONNX file.
+    """Hold a kernel of your own against its meaning: every answer must be exact or explained by rounding.
 
     With a reference, kernel(*inputs) is called on arrays. It must return arrays of the shapes and the format of the
-    reference's results, and leave its inputs, and the memory around them, as they are. A failure is shrunk; the error
-    has the smallest inputs, what must come out, and a script that repeats it.
+    reference's results, and leave its inputs, and the memory around them, as they are. A failure is shrunk.
 
     With the name of an operator and no inputs, shapes and attributes are drawn: kernel(*arrays, **attributes) is called
     with the arrays of the operator in order (x, w, b ...; b is left out in some questions) and with all its attributes
     by name, one number per axis. `print(kernel_signature("conv"))` lists them.
 
-    inputs      arrays; or shapes by name, of which usual numbers are drawn, and those at which kernels go wrong:
-                {"x": ("N", 64), "w": (64, 8)}, where a text leaves a size open; or a strategy of Hypothesis. Instead of
-                a kernel the arrays that it returned elsewhere may be given, for inputs that are arrays
-    formats     of drawn inputs, for all or by name: "float32", "bfloat16", "float8_e4m3fn" ...; if not given, the
-                arithmetic's
-    layouts     how inputs lie in memory, each of which is asked: "contiguous", "strided", "transposed"
-    gradient    gradient(g, *arrays) gives the cotangents of all arrays (and takes the attributes of an operator)
-    arrays      "numpy", "ml_dtypes", "torch" or "jax": whose arrays the kernel takes; as given, else NumPy's
-    arithmetic  the format of results, and how they may be summed; float32 unless another is given
-    ranks       how many spatial axes to ask of an operator: ranks=(2,) for a kernel of images alone
-    where       attributes to ask: {"dilation": 1, "groups": 1}, or a function of the attributes
-    count       how many questions; another `seed` draws others
-    may_refuse  whether the kernel may raise NotImplementedError for what it does not offer; at least one question must
-                be answered. The result says how many were
-    check_dtype whether results must be of the format of `arithmetic`
-    cells       how many cells of a large result are judged: all corners, borders and edges of tiles, and about so many
-                that `seed` draws; None: all cells
+    Parameters
+    ----------
+    kernel : callable or arrays
+        `kernel(*inputs)` returns arrays; or the arrays that it returned elsewhere, for inputs that are arrays.
+    reference : str, Graph, callable, nn.Module or path
+        What is right: the name of an operator, a Graph, a function of specgrad's or NumPy's calls, a PyTorch module or
+        function, or a path of an ONNX file.
+    inputs : arrays, mapping or strategy, optional
+        Arrays; or shapes by name, of which usual numbers are drawn, and those at which kernels go wrong: {"x": ("N",
+        64), "w": (64, 8)}, where a text leaves a size open; or a strategy of Hypothesis.
+    formats : str or mapping of str to str, optional
+        Of drawn inputs, for all or by name: "float32", "bfloat16", "float8_e4m3fn" ...; if not given, the arithmetic's.
+    layouts : str or sequence of str
+        How inputs lie in memory, each of which is asked: "contiguous", "strided", "transposed".
+    gradient : callable, optional
+        `gradient(g, *arrays)` gives the cotangents of all arrays (and takes the attributes of an operator).
+    arrays : str, optional
+        "numpy", "ml_dtypes", "torch" or "jax": whose arrays the kernel takes; as given, else NumPy's.
+    arithmetic : Arithmetic, optional
+        The format of results, and how they may be summed; float32 if not given.
+    ranks : collection of int, optional
+        How many spatial axes to ask of an operator: ranks=(2,) for a kernel of images alone.
+    where : mapping or callable, optional
+        Attributes to ask: {"dilation": 1, "groups": 1}, or a function of the attributes.
+    count : int, optional
+        How many questions.
+    seed : int, default 0
+        Another seed draws other questions.
+    may_refuse : bool, default True
+        Whether the kernel may raise NotImplementedError for what it does not offer; at least one question must be
+        answered. The result says how many were.
+    check_dtype : bool, default True
+        Whether results must be of the format of `arithmetic`.
+    cells : int, default 4096
+        How many cells of a large result are judged: all corners, borders and edges of tiles, and about so many that
+        `seed` draws; None: all cells.
 
+    Returns
+    -------
+    ConformanceSummary
+        How many questions were asked, by verdict.
+
+    Raises
+    ------
+    ConformanceError
+        An AssertionError, if an answer is not explained by rounding: with the smallest inputs, what must come out, and
+        a script that repeats it.
+    ParameterError
+        For a reference, inputs or options that are not known ([P5]).
+
+    Examples
+    --------
     >>> assert_conforms(lambda x: np.maximum(x, 0), "relu")
     relu: 400 of 400 questions answered (400 exact)
     >>> assert_conforms(lambda x: np.where(x > 0, x, 0), "relu")  # doctest: +ELLIPSIS

@@ -18,9 +18,25 @@ from .case import KernelCase
 class ConformanceError(AssertionError):
     """The kernel's answer is not explained by rounding; the text has the smallest case and the expected value.
 
-    question  the smallest case that shows the fault; `case` is another name of it
-    verdict   the verdict on it
-    script    a program that repeats it, of a kernel that was held against a reference
+    Parameters
+    ----------
+    question : OpCase or KernelCase
+        The smallest case that shows the fault; `case` is another name of it.
+    verdict : Verdict
+        The verdict on it.
+    text : str
+        The message.
+    script : str, default ""
+        A program that repeats it, of a kernel that was held against a reference.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> try:
+    ...     sg.check.assert_conforms(lambda x: np.where(x > 0, x, 0), "relu")
+    ... except ConformanceError as error:
+    ...     print(error.verdict.kind, error.case.operator)
+    differs relu
     """
 
     def __init__(self, question: OpCase | KernelCase, verdict: Verdict, text: str, script: str = "") -> None:
@@ -40,13 +56,22 @@ class ConformanceError(AssertionError):
 
 @dataclass(frozen=True)
 class ConformanceSummary:
-    """How many cases of `operator` were run, `counts` per verdict.
+    """How many cases were run, by verdict.
 
-    operator        the operator's name, or what the reference is called
-    nearest_limit   the verdict "rounding" with the largest share of its allowance used, alone in a list; empty where
-                    there was none
-    samples         what was found in samples of large results
+    Attributes
+    ----------
+    operator : str
+        The operator's name, or what the reference is called.
+    counts : Counter
+        How many cases had each verdict.
+    nearest_limit : list of Verdict
+        The verdict "rounding" with the largest share of its allowance used, alone in a list; empty where there was
+        none.
+    samples : list of SampleTally
+        What was found in samples of large results.
 
+    Examples
+    --------
     >>> ConformanceSummary("relu", Counter(exact=300, refuses=100))
     relu: 300 of 400 questions answered (300 exact, 100 refused)
     """

@@ -28,8 +28,21 @@ RATES = re.compile("sr|.*sampl.*rate.*", re.I)
 
 @dataclass(frozen=True)
 class DefaultInputs:
-    """Inputs for a model that came without any: `arrays`, one per input in the model's order, and a sentence `about`
-    each.
+    """Inputs for a model that came without any.
+
+    Attributes
+    ----------
+    arrays : tuple of array
+        One per input of the model, in its order.
+    about : tuple of str
+        A sentence per input: what was drawn.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> drawn = sg.check.default_inputs(sg.trace(lambda x: sg.relu(x), (1, 8)))
+    >>> drawn.arrays[0].shape, len(drawn.about)
+    ((1, 8), 1)
     """
 
     arrays: tuple[Array, ...]
@@ -48,12 +61,35 @@ def default_inputs(
 
     Images have structure; ids lie inside the table that they index; masks are ones; sounds lie in [-1, 1]; other floats
     are normal numbers. Sizes that the file leaves open are 1 for batches, 224 for images, 512 samples for sounds and 16
-    for other axes, unless `shapes` says otherwise. ParameterError for a module without shapes, and where the file does
-    not say a type or a size.
+    for other axes, unless `shapes` says otherwise.
 
-    model    whatever `open_model` takes: an ONNX file, a Graph, a PyTorch module
-    shapes   by the names of inputs; of a PyTorch module one per argument, in order
-    how      imagenet, unit or raw: how images become numbers (`preprocess`); None: imagenet for 3 channels, else unit
+    Parameters
+    ----------
+    model : Graph, path, bytes, ModelProto or nn.Module
+        A Graph, an ONNX file (path, bytes or ModelProto) or a PyTorch module.
+    shapes : mapping of str to sequence of int, optional
+        By the names of inputs; of a PyTorch module one per argument, in order.
+    seed : int, default 0
+        The same seed draws the same inputs.
+    how : str, optional
+        "imagenet", "unit" or "raw": how images become numbers; imagenet for 3 channels, else unit, if not given.
+
+    Returns
+    -------
+    DefaultInputs
+        Arrays, and a sentence about each.
+
+    Raises
+    ------
+    ParameterError
+        For a module without shapes, and where the file does not say a type or a size.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> drawn = default_inputs(sg.trace(lambda x: sg.relu(x), (1, 8)), seed=1)
+    >>> drawn.arrays[0].shape
+    (1, 8)
     """
     model = open_model(model, "inputs")
     asked = {name: tuple(shape) for name, shape in (shapes or {}).items()}

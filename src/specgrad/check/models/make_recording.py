@@ -26,11 +26,27 @@ Progress = Callable[[str, int, int], None]
 class RecordResult:
     """What came of recording: "ok" and the recording, or how the runtime ended, and then nothing is recorded.
 
-    verdict    "ok", or how the runtime ended
-    model      what was run, as `model_digest` describes it
-    versions   of the runtime's packages, by name
-    reason     why nothing is recorded; "" if something is
-    notes      what else a reader should know, in sentences
+    Attributes
+    ----------
+    verdict : str
+        "ok", or how the runtime ended.
+    model : mapping
+        What was run, as `model_digest` describes it.
+    runtime : str
+        Name of the runtime.
+    versions : mapping of str to str
+        Of the runtime's packages, by name.
+    recording : ModelRecording or None
+        The recording; None if nothing was recorded.
+    reason : str
+        Why nothing is recorded; "" if something is.
+    notes : tuple of str
+        What else a reader should know, in sentences.
+
+    Examples
+    --------
+    >>> RecordResult("times out", {"name": "net.onnx"}, "onnxruntime", {}, reason="over 300 s").to_json()["runs"]
+    0
     """
 
     verdict: str
@@ -78,18 +94,48 @@ def record(
     """Run an ONNX file or a PyTorch module and write what it computed to a folder, which `open_recording` reads.
 
     Each point is run as `audit` runs it: as it is, with every value exposed, and with quantised values alone exposed if
-    there are any, so that `audit_recorded` of the recording has the verdicts of `audit`. ParameterError for a model
-    that is neither, a runtime that does not run it, and without points; BlockingIOError for a folder that another
-    process is recording into.
+    there are any, so that `audit_recorded` of the recording has the verdicts of `audit`.
 
-    model        an ONNX file (a path, its bytes, a ModelProto), or a module, which is run on the device that it is on
-    runtime      one that reads ONNX files; for a module "torch" or "torch-compile"
-    points       one array per input of the model, for each point; shapes may differ from point to point
-    about        how the inputs came about, in words
-    run_seconds  the time for one run
-    shard_bytes  a file of the recording is at most as large, unless one tensor is larger
-    force        whether to write into a folder whose index.json is not ours
-    progress     is told (what, done, total)
+    Parameters
+    ----------
+    model : path, bytes, ModelProto or nn.Module
+        An ONNX file, or a module, which is run on the device that it is on.
+    runtime : str or Runtime
+        One that reads ONNX files; for a module "torch" or "torch-compile".
+    points : sequence of sequence of array
+        One array per input of the model, for each point; shapes may differ from point to point.
+    folder : str or Path
+        Where to write.
+    about : str, default "given"
+        How the inputs came about, in words.
+    run_seconds : float, default 300
+        The time for one run.
+    shard_bytes : int, default 268435456
+        A file of the recording is at most as large, unless one tensor is larger.
+    force : bool, default False
+        Whether to write into a folder whose index.json is not ours.
+    progress : callable, optional
+        Called along the way with (what, done, total).
+
+    Returns
+    -------
+    RecordResult
+        The recording, or how the runtime ended.
+
+    Raises
+    ------
+    ParameterError
+        For a model that is neither, a runtime that does not run it, and without points.
+    BlockingIOError
+        For a folder that another process is recording into.
+
+    Examples
+    --------
+    >>> import tempfile, torch
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()).eval()
+    >>> made = record(net, "torch", [[np.float32([[1, 2, 3, 4]])]], tempfile.mkdtemp() + "/run")
+    >>> made.verdict, len(made.recording.runs)
+    ('ok', 1)
     """
     given = open_model(model, "record")
     target = runtime_named(runtime) if isinstance(runtime, str) else runtime

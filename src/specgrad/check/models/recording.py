@@ -183,7 +183,22 @@ def _shard_names(index: Path) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class ModelRecording:
-    """A recording in a folder that was opened: its index is checked, its shards when they are read."""
+    """A recording in a folder that was opened: its index is checked, its shards when they are read.
+
+    Attributes
+    ----------
+    folder : Path
+        Where it lies.
+    index : mapping
+        Its index.json.
+
+    Examples
+    --------
+    >>> import specgrad as sg, tempfile
+    >>> sg.check.open_recording(tempfile.mkdtemp())  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    specgrad.errors.ParameterError: ...
+    """
 
     folder: Path
     index: Mapping[str, Any]
@@ -293,9 +308,29 @@ class LateArrays(Mapping[str, Array]):
 
 
 def open_recording(folder: str | Path) -> ModelRecording:
-    """Return the recording in `folder`; ParameterError for a folder that is none, or whose index contradicts itself.
+    """Return the recording in a folder.
 
-    Shards are checked when they are read.
+    Parameters
+    ----------
+    folder : str or Path
+        A folder that `record` has written.
+
+    Returns
+    -------
+    ModelRecording
+        Its shards are checked when they are read.
+
+    Raises
+    ------
+    ParameterError
+        For a folder that is none, or whose index contradicts itself.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> open_recording(tempfile.mkdtemp())  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    specgrad.errors.ParameterError: ...
     """
     folder = Path(folder)
     try:

@@ -16,10 +16,32 @@ __all__ = ["RUNTIMES", "NotOffered", "Runtime", "base_and_device", "runtime"]
 
 
 def runtime(name: str) -> Runtime:
-    """Return the runtime of that name; ParameterError lists the names, MissingPackageError says what to install.
+    """Return the runtime of that name.
 
     name:device runs on another device, onnxruntime:CUDAExecutionProvider or openvino:GPU. Nobody has measured its
     functions, so they have the largest error that any backend has.
+
+    Parameters
+    ----------
+    name : str
+        Of an installed runtime, "onnxruntime", or with a device, "onnxruntime:CUDAExecutionProvider".
+
+    Returns
+    -------
+    Runtime
+        For `audit`, `record` and others.
+
+    Raises
+    ------
+    ParameterError
+        For an unknown name; it lists the names.
+    MissingPackageError
+        If it is not installed; it says what to install.
+
+    Examples
+    --------
+    >>> runtime("onnxruntime").name
+    'onnxruntime'
     """
     base, device = base_and_device(name)
     if base not in RUNTIMES:

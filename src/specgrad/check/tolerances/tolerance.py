@@ -48,19 +48,43 @@ class OutputCell:
 
 @dataclass(frozen=True, eq=False)
 class Tolerance:
-    """The result of `tolerance`, proven of every execution of a class at one input, or at several (one axis in front).
+    """The result of `tolerance`: how far any execution of a class may be from the exact outputs.
 
-    names       of the outputs that hold numbers
-    formats     of their values: that of the arithmetic, or what the model declares
-    exact       per output: float64 values next to the exact ones; what they lack is inside `tolerances`
-    tolerances  per output and cell: no execution is farther from the exact value, nor from `exact`; inf: unbounded
-    pairwise_tolerances   per output and cell: no two executions are farther apart; at most twice the tolerance
-    arithmetic  the executions that this holds for; `deployment` says it in sentences
-    layers      how much each layer contributes to the largest distance, the most first; they sum to it
-    unbounded   names of layers about which nothing is proven: overflow is possible, a divisor may be 0, ...
-    points      how many inputs; None: one, without an axis in front
-    notes       what else a reader should know
-    seconds               how long it took
+    Proven at one input, or at several (one axis in front).
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the outputs that hold numbers.
+    formats : tuple of str
+        Of their values: that of the arithmetic, or what the model declares.
+    exact : tuple of array
+        Per output: float64 values next to the exact ones; what they lack is inside `tolerances`.
+    tolerances : tuple of array
+        Per output and cell: no execution is farther from the exact value, nor from `exact`; inf: unbounded.
+    pairwise_tolerances : tuple of array
+        Per output and cell: no two executions are farther apart; at most twice the tolerance.
+    arithmetic : Arithmetic
+        The executions that this holds for.
+    layers : mapping of str to float
+        How much each layer contributes to the largest distance, the most first; they sum to it.
+    unbounded : tuple of str
+        Names of layers about which nothing is proven: overflow is possible, a divisor may be 0, ...
+    deployment : mapping of str to str
+        The class of executions in sentences, by topic.
+    points : int or None
+        How many inputs; None: one, without an axis in front.
+    notes : tuple of str
+        What else a reader should know.
+    seconds : float
+        How long it took.
+
+    Examples
+    --------
+    >>> import specgrad as sg
+    >>> proven = sg.check.tolerance(sg.trace(lambda x: sg.sum(x) / 3, (3,)), np.float32([1, 2, 4]))
+    >>> proven.formats, proven.unbounded, bool(proven.pairwise_tolerances[0] <= 2 * proven.tolerances[0])
+    (('float32',), (), True)
     """
 
     names: tuple[str, ...]
@@ -263,16 +287,36 @@ def tolerance(
 ) -> Tolerance:
     """Return the largest distance of any execution's outputs from the exact ones, at the given inputs.
 
-    ParameterError if there is no point, or no output of numbers.
+    Parameters
+    ----------
+    model : Graph, path, bytes, ModelProto or nn.Module
+        A Graph, an ONNX file (path, bytes or ModelProto) or a PyTorch module.
+    *inputs : array
+        One per input of the model.
+    arithmetic : Arithmetic, optional
+        The executions that are meant; float32, fused, if not given (docs/reference/executions.md).
+    stored : collection of str, optional
+        Names of nodes whose results the runtime is known to round and store: nothing is merged across them.
+    points : bool, default False
+        The first axis of every input counts points, each of which is an input by itself.
+    seconds : float, optional
+        After which nothing more is carried backwards, and nothing is at all where it is guessed to take longer: bounds
+        hold, and are wide.
+    progress : callable, optional
+        Called with (what is at work, how many points are done, how many there are).
 
-    model       a Graph, an ONNX file (path, bytes, ModelProto) or a PyTorch module
-    arithmetic  the executions that are meant; None: float32, fused (docs/reference/executions.md)
-    stored      names of nodes whose results the runtime is known to round and store: nothing is merged across them
-    points      the first axis of every input counts points, each of which is an input by itself
-    seconds     after which nothing more is carried backwards, and nothing is at all where it is guessed to take longer:
-                bounds hold, and are wide
-    progress    is told (what is at work, how many points are done, how many there are)
+    Returns
+    -------
+    Tolerance
+        Per output and cell; it prints.
 
+    Raises
+    ------
+    ParameterError
+        If there is no point, or no output of numbers.
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> mean = sg.trace(lambda x: sg.sum(x) / 3, (3,))
     >>> proven = tolerance(mean, np.float32([1, 2, 4]))

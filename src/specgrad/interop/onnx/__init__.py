@@ -36,11 +36,33 @@ __all__ = [
 def to_onnx(graph: Graph, *, dtype: Any = np.float32) -> onnx.ModelProto:
     """Return the graph as an ONNX model of opset 22, with the names of the graph's nodes.
 
-    Exact: cells of different lengths (adaptive pools) are one slice each, other divisors a convolution with ones and a
+    Cells of different lengths (adaptive pools) are one slice each, other divisors a convolution with ones and a
     division; padding is explicit, since runtimes disagree about auto_pad and ceil_mode. Numbers of the graph are
-    rounded to `dtype`, as they are when it runs in that type; arrays must fit it exactly. What has no counterpart is
-    refused by name.
+    rounded to `dtype`, as they are when it runs in that type; arrays must fit it exactly.
 
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    dtype : dtype, default float32
+        The type of the file's numbers.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Of opset 22.
+
+    Raises
+    ------
+    UnsupportedError
+        For an operator that has no counterpart, and constants that one file cannot hold.
+    ParameterError
+        For another type, and constants that do not fit `dtype` exactly ([P5]).
+    MissingPackageError
+        Without the package `onnx`.
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> model = to_onnx(sg.trace(lambda x: sg.adaptive_avg_pool(x, (2,)), (1, 1, 5)))
     >>> [node.op_type for node in model.graph.node]

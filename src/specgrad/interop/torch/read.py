@@ -39,19 +39,38 @@ DECOMPOSED = {torch.ops.aten.type_as.default: lambda x, other: x.to(other.dtype)
 def from_torch(module: nn.Module, *example: Any, shapes: Sequence[tuple[Any, ...]] | None = None) -> Graph:
     """Return the graph that `module(*example)` computes, at the example's shapes; values of tensors have no influence.
 
-    A number, a boolean or None among the examples is a constant of the graph, which takes the tensors alone. A tensor
-    of booleans is an input of numbers: true is 1, false 0. One of int64 is an input of positions, or of numbers (such
-    as a mask) where the module does nothing with it but compare it with integers, or convert it.
-
-    shapes leaves sizes open, for `Graph.at`: one shape per example, with names: [("N", 3, "H", "W")]. The defaults are
-    the example's sizes. Other sizes export the module again, with the weights that it had here.
-
-
     Layers are named as in the module (layer1.0.conv1); a call that belongs to no layer of its own is named after the
     module it stands in and its operator (layer1.0.add). Parameters and buffers are constants named as in state_dict (a
     shared parameter by the first of its names); `graph.trainable` lists the parameters that require a gradient.
-    Refused by name: an operator or argument without a line, training mode, mutation, mixed or unusual number types.
 
+    Parameters
+    ----------
+    module : nn.Module
+        The network, in eval mode.
+    *example : tensor, number, bool or None
+        One per argument of the module. A number, a boolean or None is a constant of the graph, which takes the tensors
+        alone. A tensor of booleans is an input of numbers: true is 1, false 0. One of int64 is an input of positions,
+        or of numbers (such as a mask) where the module does nothing with it but compare it with integers, or convert
+        it.
+    shapes : sequence of tuple, optional
+        Leaves sizes open, for `Graph.at`: one shape per example, with names: [("N", 3, "H", "W")]. The defaults are the
+        example's sizes. Other sizes export the module again, with the weights that it had here.
+
+    Returns
+    -------
+    Graph
+        Called as the module is, without its constants.
+
+    Raises
+    ------
+    SpecgradError
+        For an operator or argument without a line, training mode, mutation, mixed or unusual number types: refused by
+        name ([P5]).
+    MissingPackageError
+        Without PyTorch.
+
+    Examples
+    --------
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU(), torch.nn.AvgPool2d(2)).eval()
     >>> print(from_torch(net, torch.zeros(1, 1, 6, 6)))

@@ -20,10 +20,30 @@ def to_torch(graph: Graph, *, trainable: Chosen = None) -> nn.Module:
     """Return the graph as an nn.Module (a torch.fx.GraphModule) that owns a copy of the graph's constants.
 
     Constants stand in its state_dict under their own dotted names: as parameters if they are trainable, as buffers
-    otherwise. `trainable` is a collection of names or a test on names; by default `graph.trainable`, which from_torch
-    fills. The module takes the graph's shapes, and any size that is open; statistics of batch normalisation stay as
-    they are while it trains. ParameterError for a graph whose argument is a structure.
+    otherwise. Statistics of batch normalisation stay as they are while it trains.
 
+    Parameters
+    ----------
+    graph : Graph
+        The network; no argument is a structure.
+    trainable : collection of str, or callable, optional
+        Names of the constants that are parameters, or a test on names; by default `graph.trainable`, which from_torch
+        fills.
+
+    Returns
+    -------
+    nn.Module
+        It takes the graph's shapes, and any size that is open.
+
+    Raises
+    ------
+    ParameterError
+        For a graph whose argument is a structure ([P5]).
+    MissingPackageError
+        Without PyTorch.
+
+    Examples
+    --------
     >>> import torch
     >>> from specgrad.interop import from_torch
     >>> net = torch.nn.Sequential(torch.nn.Conv1d(1, 2, 3), torch.nn.BatchNorm1d(2)).eval()

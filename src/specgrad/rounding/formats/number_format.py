@@ -16,11 +16,29 @@ from ...scalar import Array
 
 @dataclass(frozen=True)
 class Format:
-    """A binary floating-point format by its `name`: `digits` significant bits, exponents of normal numbers from
-    `lowest` to `highest`.
+    """A binary floating-point format.
 
-    directed   rounding is not to nearest: a result may be the next number on either side
-    finite     it has no infinities: the code behind its largest number, which is one step smaller for it, is NaN
+    Parameters
+    ----------
+    name : str
+        Its name.
+    digits : int
+        Significant bits, the hidden one included.
+    lowest : int
+        Exponent of the smallest normal number.
+    highest : int
+        Exponent of the largest number.
+    directed : bool, default False
+        Rounding is not to nearest: a result may be the next number on either side.
+    finite : bool, default False
+        It has no infinities: the code behind its largest number, which is one step smaller for it, is NaN.
+
+    Examples
+    --------
+    >>> from specgrad.rounding import FORMATS
+    >>> half = FORMATS["float16"]
+    >>> half.digits, half.u, half.largest
+    (11, 0.00048828125, 65504.0)
     """
 
     name: str

@@ -24,19 +24,33 @@ class TensorCore:
     """How a matrix unit adds the products of a convolution or a matrix product, in steps: to an accumulator, some
     products at a time.
 
-    ParameterError for counts below 1 and other words.
+    Parameters
+    ----------
+    fraction : int
+        In a step every term, the accumulator's too, keeps so many binary places below the exponent of the largest;
+        their sum is exact.
+    digits : int, default 24
+        Significant bits of the accumulator that is handed from step to step.
+    terms : int, default 1
+        Products of a step at least, but for one step of each sum; zeros that a kernel pads with do not count. 1:
+        nothing is known of steps.
+    chain : int, optional
+        Products after which the accumulator is added to a sum outside, and a new one begins; None: one accumulator for
+        the whole sum.
+    align : {"cut", "nearest"}, default "cut"
+        What becomes of bits below `fraction`: "cut" (toward zero or down) or "nearest".
+    keep : {"cut", "nearest"}, default "cut"
+        What becomes of bits below `digits`: "cut" or "nearest".
+    exponents : str, default "float32"
+        The format whose exponents the accumulator has: "float32" or "float16".
 
-    fraction    in a step every term, the accumulator's too, keeps so many binary places below the exponent of the
-                largest; their sum is exact
-    digits      significant bits of the accumulator that is handed from step to step
-    terms       products of a step at least, but for one step of each sum; zeros that a kernel pads with do not count.
-                1: nothing is known of steps
-    chain       products after which the accumulator is added to a sum outside, and a new one begins; None: one
-                accumulator for the whole sum
-    align       what becomes of bits below `fraction`: "cut" (toward zero or down) or "nearest"
-    keep        what becomes of bits below `digits`: "cut" or "nearest"
-    exponents   the format whose exponents the accumulator has: "float32" or "float16"
+    Raises
+    ------
+    ParameterError
+        For counts below 1 and other words.
 
+    Examples
+    --------
     >>> TensorCore(13, digits=14).accumulator.u, TensorCore(24, keep="nearest").accumulator.u == 2.0**-24
     (0.0001220703125, True)
     """

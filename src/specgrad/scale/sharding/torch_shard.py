@@ -18,12 +18,6 @@ def shard(
 ) -> Sharded:
     """Return a graph split along an axis over the processes of a group: `out[s.box] = s(params, x[s.reads])`.
 
-    group         a process group, a DeviceMesh of one dimension (`mesh["rows"]`), or None: all processes
-    axis          of the first data input, and of all that goes along it
-    sizes         cells of it per rank, also none; default: equal as far as whole cells are
-    allow_whole   with True, layers that read all of the axis get all of it on every rank; else they are refused by
-                  name, except sums and maxima (global averages, group normalisation, a mean loss), which are added up
-
     Every rank calls it with the same graph. It takes what the graph takes: data that goes along the axis in parts, all
     else whole on every rank, the same everywhere. Its results that go along the axis are in parts too, others whole.
     Layers see the cells of other ranks that they need, and padding only at the true border; what is sent is the least
@@ -34,6 +28,36 @@ def shard(
     the graph. Gradients of data in parts stay with the owner; those of all other arguments are summed over the ranks
     (one all-reduce), and are whole on every rank.
 
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    group : process group or DeviceMesh, optional
+        A process group, a DeviceMesh of one dimension (`mesh["rows"]`); all processes if not given.
+    axis : int, default 2
+        The axis of the first data input, and of all that goes along it.
+    sizes : sequence of int, optional
+        Cells of it per rank, also none; equal as far as whole cells are, if not given.
+    allow_whole : bool, default False
+        With True, layers that read all of the axis get all of it on every rank; else they are refused by name, except
+        sums and maxima (global averages, group normalisation, a mean loss), which are added up.
+
+    Returns
+    -------
+    Sharded
+        Called as the graph is, on the parts of this rank.
+
+    Raises
+    ------
+    UnsupportedError
+        For layers that read all of the axis, unless `allow_whole`.
+    ParameterError
+        For sizes that do not fit ([P5]).
+    MissingPackageError
+        Without PyTorch.
+
+    Examples
+    --------
     >>> import specgrad as sg, tempfile, torch, torch.distributed as dist
     >>> store = dist.FileStore(tempfile.mkstemp()[1], 1)
     >>> dist.init_process_group("gloo", store=store, rank=0, world_size=1)

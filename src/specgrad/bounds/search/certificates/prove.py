@@ -12,7 +12,18 @@ from specgrad.errors import SpecgradError, need
 
 
 class NoCertificateError(SpecgradError, ValueError):
-    """Raised if no certificate was found, with the reason, `text`; the property may hold all the same."""
+    """Raised if no certificate was found; the property may hold all the same.
+
+    Parameters
+    ----------
+    text : str
+        The reason.
+
+    Examples
+    --------
+    >>> print(NoCertificateError("no cuts were found in 60 s"))
+    prove: no cuts were found in 60 s
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__("prove", text)
@@ -32,14 +43,51 @@ def prove(
     seconds: float = 60.0,
     progress: Any = None,
 ) -> Any:
-    """Return a certificate of a property that the checker has replayed; raise NoCertificateError if none is found.
+    """Return a certificate of a property that the checker has replayed.
 
-    model, statement, low, high, norm, arithmetic, shape, progress   as for `certify`
-    trees     how to divide the executions: `Verdict.trees`, or None: linear bounds of the whole box are tried first,
-              and where they do not prove it, what a search of `certify` finds
-    refine    leaves that are open in exact arithmetic are cut further; without it they are an error
-    seconds   how long a search for cuts, and cutting, may take
+    Parameters
+    ----------
+    model : Graph, path, bytes, ModelProto or nn.Module
+        A Graph (its weights are constants), an ONNX file, or a PyTorch module (with a property file, give its input's
+        shape); of a property about several networks, one per name: {"f": "f.onnx", "g": "g.onnx"}.
+    statement : Property, path or tuple
+        A Property, the path of a VNN-LIB file, or (x, label, eps): no input within eps of x, cell by cell, has another
+        output as large as the label's. Of a network with several inputs, x holds an array for each, by name or in
+        order; outputs are counted one after the other.
+    low : number or array_like, optional
+        Lower limit of any input, for (x, label, eps).
+    high : number or array_like, optional
+        Upper limit of any input, for (x, label, eps).
+    norm : str, default "inf"
+        How far an input is from x: "inf" is cell by cell, "2" the root of the sum of squares, "1" the sum.
+    arithmetic : Arithmetic, optional
+        The executions to prove it for; float32, fused, if not given.
+    shape : sequence of int, optional
+        Shape of the input, where the model leaves sizes open; else that of x, or what the property's inputs fill, a
+        batch being 1.
+    trees : tuple, optional
+        How to divide the executions: `CertifyResult.trees`. By default linear bounds of the whole box are tried first,
+        and where they do not prove it, what a search of `certify` finds.
+    refine : bool, default True
+        Cut leaves further that are open in exact arithmetic; without it they are an error.
+    seconds : float, default 60.0
+        How long a search for cuts, and cutting, may take.
+    progress : callable, optional
+        Called along the way with (what, done, total).
 
+    Returns
+    -------
+    Certificate
+        `save(path)` writes it.
+
+    Raises
+    ------
+    NoCertificateError
+        If none is found, and for properties that certificates do not state: a ball, several inputs or outputs, a
+        position.
+
+    Examples
+    --------
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(sg.linear(np.float32([[1, 1], [1, -1]]), None, x)), (2,))
     >>> certificate = prove(graph, ([1.0, 0.5], 0, 0.25))

@@ -43,29 +43,54 @@ def from_onnx(
     fixed: Mapping[str, Any] | None = None,
     block_channels: int | None = None,
 ) -> OnnxGraph:
-    """Return the graph of an ONNX model of opset 7 to 25: a path, the bytes of a file, or a ModelProto.
+    """Return the graph of an ONNX model.
 
-    The result is a Graph. Its weights are constants (`trainable` names them), its layers carry the names of the ONNX
-    nodes (of their first output where they have none), and `values` maps the name of an ONNX value to the position of
-    the node that computes it.
-
-    input_shapes  sizes for inputs whose declared shape leaves some open: {"x": (1, 3, 224, 224)}. A name leaves a size
-                  open in the graph too, for `Graph.at`: ("N", 3, "H=224", "W=224"). So does a first axis that the file
-                  leaves open; it is 1 by default
-    byte_budget   no single value, at 8 bytes a cell, and not all weights together may need more
-    largest_value in place of byte_budget for the inputs and what is computed from them: of graphs that nobody runs
-                  whole, but in tiles
-    partial       pass over nodes that have no meaning here, and list them in `unexamined`: what they read are further
-                  outputs of the graph, what they give are further inputs. Otherwise they are refused, all at once
-    declared      shape and element type of values that such nodes give; default: what ONNX's shape inference finds
-    fixed         values of inputs that are then no inputs of the graph, but constants: {"sr": 16000} of an integer that
-                  branches or shapes depend on
-    block_channels  8 or 16: what a block of com.microsoft.nchwc has, where the file does not show it
+    Weights of the result are constants (`trainable` names them), its layers carry the names of the ONNX nodes (of their
+    first output where they have none), and `values` maps the name of an ONNX value to the position of the node that
+    computes it.
 
     The model is not trusted. Sizes are computed in Python integers and compared with the budget before anything is
-    allocated; external data is read from the model's own folder only, never through a link. Whatever is not honoured
-    is refused by name ([P5]), in one line, with a SpecgradError.
+    allocated; external data is read from the model's own folder only, never through a link. Whatever is not honoured is
+    refused by name, in one line.
 
+    Parameters
+    ----------
+    model : path, bytes or ModelProto
+        A model of opset 7 to 25.
+    byte_budget : int, default 2147483648
+        No single value, at 8 bytes a cell, and not all weights together may need more.
+    largest_value : int, optional
+        In place of `byte_budget` for the inputs and what is computed from them: of graphs that run in tiles
+        only.
+    input_shapes : mapping of str to sequence, optional
+        Sizes for inputs whose declared shape leaves some open: {"x": (1, 3, 224, 224)}. A name leaves a size open in
+        the graph too, for `Graph.at`: ("N", 3, "H=224", "W=224"). So does a first axis that the file leaves open; it is
+        1 by default.
+    partial : bool, default False
+        Pass over nodes that have no meaning here, and list them in `unexamined`: what they read are further outputs of
+        the graph, what they give are further inputs. Otherwise they are refused, all at once.
+    declared : mapping, optional
+        Shape and element type of values that such nodes give; default: what ONNX's shape inference finds.
+    fixed : mapping of str to array, optional
+        Values of inputs that are then no inputs of the graph, but constants: {"sr": 16000} of an integer that branches
+        or shapes depend on.
+    block_channels : int, optional
+        8 or 16: what a block of com.microsoft.nchwc has, where the file does not show it.
+
+    Returns
+    -------
+    OnnxGraph
+        A Graph.
+
+    Raises
+    ------
+    SpecgradError
+        For whatever is not honoured ([P5]): an UnsupportedError, a ParameterError, a ShapeError or a FileError.
+    MissingPackageError
+        Without the package `onnx`.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from onnx import TensorProto, helper
     >>> x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, None if n == "y" else [1, 1, 4]) for n in "xy")
