@@ -79,6 +79,14 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def node_tests(folder: Path) -> None:
+    """Two node tests of onnx in the folder "node": a product that is stored wrong, and an operator that is unknown."""
+    files, x = import_module("node_test_files"), np.float32([0.1, 0.2])
+    files.store(folder / "node", files.make("Mul", [x, x], [x]))
+    files.store(folder / "node", files.make("Hardmax", [x], [x]))
+
+
 @pytest.fixture(scope="session")
 def campaign_records(tmp_path_factory) -> dict[str, bytes]:
     """What `campaign run c.toml` leaves in its folder."""

@@ -71,6 +71,7 @@ EACH = {
         "tolerance net.onnx --input several.npy --points --depth 2 --execution node",
         "tolerance g.json --dtype float16",
     ],
+    "node-tests": ["tolerance node --onnx-node-tests nodes.json"],
     "compare": [
         "compare net.onnx net.onnx",
         "compare net.onnx g.json --input x.npy --eps 1/8",
@@ -144,6 +145,8 @@ def campaigns(folder: Path, run) -> None:
 def test_what_commands_print_is_what_is_written_down(name: str, folder: Path, run, request, estimated_here) -> None:
     if name in ("campaign-status", "campaign-collect"):
         request.getfixturevalue("campaigns")
+    if name == "node-tests":
+        request.getfixturevalue("node_tests")
     np.save("one.npy", np.array([[1, 0.5]], np.float32))
     np.save("nan.npy", np.array([[np.nan, 1]], np.float32))
     np.save("large.npy", np.full((1, 2), 3e38, np.float32))
@@ -164,7 +167,7 @@ def test_every_command_has_a_schema() -> None:
     assert set(SCHEMAS) == set(EACH)
     names = {c.rpartition(" ")[2] for c in cli._command().commands if c not in ("explain schema", "campaign")}
     names |= {f"campaign-{c}" for c in cli._command().commands["campaign"].commands}
-    assert names == set(EACH) - {"error", "describe", "largest", "rule", "classes"}
+    assert names == set(EACH) - {"error", "describe", "largest", "rule", "classes", "node-tests"}
 
 
 def test_inner_keys_are_fixed_too(folder: Path, run) -> None:

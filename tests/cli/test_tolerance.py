@@ -116,3 +116,37 @@ def test_what_has_no_meaning_is_refused_by_name(here, run) -> None:
 def test_numbers_that_nobody_gave_are_named(here, run) -> None:
     assert "note: inputs: normal numbers, 1x2, seed 0" in run("tolerance net.onnx")[1]
     assert "seed 0" in run("tolerance g.json --json")[1]
+
+
+# --- node tests of onnx -----------------------------------------------------------------------------------------------
+
+
+def test_node_tests_are_written_cell_by_cell(node_tests, folder: Path, run) -> None:
+    code, out, err = run("tolerance node --onnx-node-tests nodes.json --json")
+    written, printed = json.loads(Path("nodes.json").read_text()), json.loads(out)
+    assert (code, err, printed["verdict"], written["verdict"]) == (1, "", "findings", "findings")
+    outputs = {test["name"]: test["outputs"][0] for test in written["tests"]}
+    assert (outputs["test_mul"]["state"], outputs["test_hardmax"]["state"]) == ("proven", "not read")
+    assert outputs["test_mul"]["exact"] == pytest.approx([0.01, 0.04])
+    assert 0 < outputs["test_mul"]["radius"][0] < 1e-9
+    assert "exact" not in printed["tests"][0]["outputs"][0]
+    assert written["counts"]["all"]["outside"] == 1
+
+
+def test_node_tests_in_words(node_tests, folder: Path, run) -> None:
+    code, out, err = run("tolerance node --onnx-node-tests nodes.json")
+    assert (code, err) == (1, "")
+    table = out[: out.index("A pair is proven")]
+    assert max(map(len, table.splitlines())) <= 80
+    assert "test_mul" in out
+    assert "not read: 1 tests" in out
+    assert run("tolerance node --onnx-node-tests nodes.json")[0] == 1  # our own file is written again
+    assert run("tolerance node --onnx-node-tests net.onnx")[0] == 3  # that of others is not
+    code, out, _ = run("tolerance node --onnx-node-tests late.json --seconds 0")
+    assert (code, Path("late.json").exists()) == (2, False)
+
+
+def test_a_model_or_node_tests(folder: Path, run) -> None:
+    code, _, err = run("tolerance")
+    assert (code, "--onnx-node-tests" in err) == (3, True)
+    assert run("tolerance net.onnx --onnx-node-tests nodes.json")[0] == 3  # no folder of tests

@@ -18,7 +18,8 @@ from specgrad.interop.model import ANY_SIZE, Model
 from specgrad.scalar import Array
 from specgrad.window import Shape
 
-ModelName = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
+MODEL_HELP = "An .onnx file, a saved graph (.json), or module:attribute (PyTorch)."
+ModelName = Annotated[str, typer.Argument(help=MODEL_HELP)]
 ArrayFiles = Annotated[
     list[Path] | None,
     typer.Option("--input", help="An .npy file per input, or one .npz file by names: shapes are taken."),
