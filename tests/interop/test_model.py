@@ -197,6 +197,25 @@ def test_outputs_of_a_module_may_be_structures_inputs_and_the_same_twice() -> No
     assert first_difference(graph, other, [X], "torch") is not None
 
 
+def test_normalisations_that_were_folded_agree_and_another_epsilon_in_one_is_named() -> None:
+    """The other values are near those of the file, within one in two hundred: only the allowance tells them apart."""
+    torch.manual_seed(0)
+    blocks = [(torch.nn.Conv2d(4, 4, 3, padding=1), torch.nn.BatchNorm2d(4), torch.nn.ReLU()) for _ in range(5)]
+    for _, norm, _ in blocks:
+        torch.nn.init.uniform_(norm.running_var, 0.5, 2)
+        torch.nn.init.normal_(norm.running_mean, 0, 0.2)
+    module = torch.nn.Sequential(*(m for block in blocks for m in block)).eval()
+    x = torch.randn(1, 4, 6, 6)
+    graph, inputs = open_model(module).graph_for([x.numpy()], "test"), [x.double().numpy()]
+    fused = [(torch.nn.utils.fusion.fuse_conv_bn_eval(conv, norm), relu) for conv, norm, relu in blocks]
+    folded = open_model(torch.nn.Sequential(*(m for block in fused for m in block))).graph_for([x.numpy()], "test")
+    assert [first_difference(graph, folded, inputs, backend) for backend in ("numpy", "torch")] == [None, None]
+    blocks[3][1].eps += 1e-2
+    parted = first_difference(open_model(module).graph_for([x.numpy()], "test"), folded, inputs, "numpy")
+    assert parted is not None
+    assert graph.nodes[parted[0]].group in ("9", "10")  # the convolution is folded too: its value stands nowhere
+
+
 def test_integers_that_float64_does_not_hold_are_taken_as_they_are_or_refused() -> None:
     long = np.int64([2**60 + 1])
     with pytest.raises(ParameterError, match=r"preserve.*array x has integers beyond 2\^53"):

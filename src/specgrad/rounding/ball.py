@@ -163,17 +163,23 @@ class Ball:
     def flushed(self, tiny: float) -> Ball:
         """Return the ball after numbers below `tiny` may have become zero.
 
-        >>> Ball(np.array([1.0, 1e-40]), np.zeros(2)).flushed(1e-38).radius
-        array([0.e+00, 1.e-40])
+        >>> Ball(np.array([1.0, 1e-40, 9e-39]), np.zeros(3)).flushed(1e-38).radius
+        array([0.e+00, 1.e-40, 9.e-39])
         """
-        lost = in_blocks(lambda *numbers: _lost(tiny, *numbers), *self._numbers)
+        near = np.asarray(in_blocks(lambda *numbers: _may_be_below(2 * tiny, *numbers), self.value, self.radius))
+        if not near.any():  # few cells are: the others are not looked at again
+            return self
+        lost = _lost(tiny, *(a if a is None else np.broadcast_to(a, near.shape)[near] for a in self._numbers))
         if not lost.any():
             return self
+        radius = np.array(np.broadcast_to(self.radius, near.shape))
+        radius[near] += lost
+        near[near] = lost > 0
         ends = self.ends and (
-            np.where(lost, np.fmin(self.low, 0), self.low),
-            np.where(lost, np.fmax(self.high, 0), self.high),
+            np.where(near, np.fmin(self.low, 0), self.low),
+            np.where(near, np.fmax(self.high, 0), self.high),
         )
-        return replace(self, radius=self.radius + lost, ends=ends)
+        return replace(self, radius=radius, ends=ends)
 
     @property
     def is_exact(self) -> bool:
@@ -256,10 +262,16 @@ def _least(value: Array, radius: Array, bottom: Array | None, top: Array | None)
         return least if bottom is None or top is None else np.fmax(least, np.fmax(bottom, -top))
 
 
+def _may_be_below(limit: float, value: Array, radius: Array) -> Array:
+    """Return a mask of all cells that are not exactly 0 and may hold a number whose absolute value is below limit/2."""
+    with np.errstate(invalid="ignore"):  # an infinite value with an infinite radius: NaN, which is not >= limit
+        return np.asarray(~(np.abs(value) - radius >= limit) & ((value != 0) | (radius != 0)))
+
+
 def _lost(tiny: float, *numbers: Any) -> Array:
     """Return what a ball of these numbers, see `_low`, loses where a number below `tiny` becomes zero."""
     near = np.isfinite(numbers[0]) & (_least(*numbers) < tiny)
-    return np.where(near, np.minimum(_size(*numbers), tiny), 0.0) if near.any() else np.zeros(near.shape)
+    return np.where(near, np.minimum(_size(*numbers), tiny), 0.0)
 
 
 def exact_ball(value: Array) -> Ball:

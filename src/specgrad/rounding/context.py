@@ -201,7 +201,10 @@ class Context:
         value = np.asarray(given.astype(np.float64))
         if given.dtype.name == self.arithmetic.format.name:  # millions of weights: all of them are its numbers
             return self.flushed(exact_ball(value))
-        form, kept = self.arithmetic.format, _held_by_float64(given, value)
+        form = self.arithmetic.format
+        if given.dtype.kind == "f" and given.dtype.itemsize <= 8 and form.holds(value).all():
+            return self.flushed(exact_ball(value))
+        kept = _held_by_float64(given, value)
         reference = np.where(kept, 0.0, np.abs(value) * REFERENCE.u + REFERENCE.smallest)
         same = form.holds(value) & (kept | (not form.directed))  # to nearest, what is next to a number becomes it
         rounded = np.where(same, 0.0, np.abs(np.where(same, 0.0, value)) * form.u + form.smallest)

@@ -476,4 +476,4 @@ def mark_unknown(context: Context, ball: Ball) -> Ball:
 
 def _is_unknown(value: Array, radius: Array) -> Array:
     """Return whether a value or a radius is no finite number; of a value with radius 0 any is known."""
-    return np.asarray(np.isnan(radius) | (~np.isfinite(value) & (radius != 0)) | np.isinf(radius))
+    return np.asarray(~np.isfinite(radius) | (~np.isfinite(value) & (radius != 0)))
