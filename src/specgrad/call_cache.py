@@ -78,7 +78,7 @@ def cached_call(fn: Callable[P, Result]) -> Callable[P, Result]:
         return form.general(values)
 
     scope: dict[str, Any] = {f"__default{i}": p.default for i, p in enumerate(parameters)}
-    scope |= {"__programs": programs.get, "__first": first, "__type": type}
+    scope |= {"__name__": __name__, "__programs": programs.get, "__first": first, "__type": type}
     many = {p.name for p in parameters if p.kind is Parameter.VAR_POSITIONAL}
     source = SOURCE.format(
         given=_given(parameters),

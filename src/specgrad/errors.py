@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from types import TracebackType
 from typing import Any
 
 
@@ -60,9 +61,35 @@ class SpecgradError(Exception):
         if self.rule:
             self.__notes__[-2:] = reversed(self.__notes__[-2:])
 
+    def _render_traceback_(self) -> list[str]:
+        """Return the traceback that IPython and notebooks show, as lines: IPython's own, without our frames.
+
+        So the last line of code is the user's. `__traceback__` keeps all frames.
+        """
+        shell = sys.modules["IPython"].get_ipython()
+        trace, hidden = outside(self.__traceback__)
+        lines: list[str] = shell.InteractiveTB.structured_traceback(type(self), self, trace)
+        shown = f"{hidden} lines inside specgrad are hidden: traceback.print_exception(sys.last_value) shows them"
+        return [*lines, shown] if hidden else lines
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with text and fields, so that an error of a worker process arrives complete."""
         return _unpickle, (type(self), self.args, self.__dict__)
+
+
+def is_own(module: object) -> bool:
+    """Return whether a module's name, `__name__` among the globals of a frame, is of this package."""
+    return str(module).partition(".")[0] == __name__.partition(".")[0]
+
+
+def outside(trace: TracebackType | None) -> tuple[TracebackType | None, int]:
+    """Return a traceback without the frames of this package, and how many these were."""
+    if trace is None:
+        return None, 0
+    rest, hidden = outside(trace.tb_next)
+    if is_own(trace.tb_frame.f_globals.get("__name__")):
+        return rest, hidden + 1
+    return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno), hidden
 
 
 def _unpickle(kind: type[SpecgradError], args: tuple[Any, ...], fields: dict[str, Any]) -> SpecgradError:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +32,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
     config.addinivalue_line("markers", MARKER)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Hide our frames in the report of a test that ended with an error of ours; --full-trace shows them.
+
+    In a checkout of specgrad itself they stay.
+    """
+    raised, source = call.excinfo, Path(__file__).parent
+    errors = sys.modules.get(f"{source.name}.errors")
+    if raised is None or errors is None or source.is_relative_to(item.config.rootpath / "src"):
+        return
+    if isinstance(raised.value, errors.SpecgradError) and not item.config.getoption("fulltrace"):
+        trace, _ = errors.outside(raised.tb)
+        call.excinfo = pytest.ExceptionInfo.from_exc_info((raised.type, raised.value, trace))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -113,3 +113,25 @@ def test_without_the_plugin_the_fixture_is_missing(tmp_path: Path) -> None:
     code, text = run(tmp_path, PASSES, plugin=False)
     assert code == 1
     assert "fixture 'conforms' not found" in text
+
+
+RAISES = """
+import numpy as np
+import specgrad as sg
+
+def test_pool():
+    sg.max_pool(np.zeros(3), (5,))  # the user's own line
+"""
+
+
+def test_frames_of_ours_are_hidden(tmp_path: Path) -> None:
+    code, text = run(tmp_path, RAISES)
+    assert code == 1
+    assert "sg.max_pool(np.zeros(3), (5,))  # the user's own line" in text
+    assert "max_pool [W2]: window of 5 cells does not fit" in text
+    assert "arguments.py" not in text
+    assert "arguments.py" in run(tmp_path, RAISES, "--full-trace")[1]
+
+
+def test_frames_of_another_error_stay(tmp_path: Path) -> None:
+    assert "layout.py" in run(tmp_path, "import specgrad as sg\ndef test_slice():\n    sg.slice([1, 2], 3)\n")[1]
