@@ -53,7 +53,7 @@ def compile(graph: Graph, engine: str, mode: Mode = "forward", *, wrt: Wrt = Non
         Arguments to differentiate by: positions, names or dotted paths ("params.fc1"). By default all that are made of
         numbers.
     **options : any
-        Of the engine, see below.
+        Of the engine, see above.
 
     Returns
     -------

@@ -400,7 +400,7 @@ def layer_norm(
     Raises
     ------
     ShapeError
-        If the last axes have other sizes.
+        If the last axes have other sizes, and if weight or bias do not broadcast to them.
 
     Examples
     --------
@@ -443,7 +443,7 @@ def group_norm(
     Raises
     ------
     ShapeError
-        Unless groups divide the channels, and the others have one number per channel ([C1]).
+        Unless groups divide the channels, and if weight or bias do not broadcast to one number per channel.
 
     Examples
     --------
@@ -489,7 +489,7 @@ def cross_entropy(x: Value, labels: Value, *, reduction: Reduction = "mean") -> 
         Scores of the classes (logits).
     labels : array_like of int, shape (), (N,) or (N, *spatial)
         The class of every sample, 0..C-1.
-    reduction : Reduction, default "mean"
+    reduction : {"mean", "sum", "none"}, default "mean"
         "mean" over all cells, "sum", or "none" for one loss per cell.
 
     Returns
@@ -533,7 +533,7 @@ def mse_loss(x: Value, target: Value, *, reduction: Reduction = "mean") -> Value
         Numbers of any shape.
     target : array_like
         Of the shape of x.
-    reduction : Reduction, default "mean"
+    reduction : {"mean", "sum", "none"}, default "mean"
         "mean" over all cells, "sum", or "none" for one loss per cell.
 
     Returns

@@ -200,7 +200,7 @@ def scatter(gy: Value, i: Value, *, axis: int = 0, size: int) -> Value:
     i : array_like of int
         Positions, -size..size-1.
     axis : int, default 0
-        The axis; negative ones count from the end.
+        The axis, from 0 on.
     size : int
         Cells of the axis in the result.
 

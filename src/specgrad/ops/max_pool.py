@@ -726,7 +726,7 @@ def global_max_pool(x: Value, *, rank: int, keepdims: bool = True, ties: Ties = 
         Number of spatial axes.
     keepdims : bool, default True
         Leave the spatial axes in place, with one cell each.
-    ties : Ties, default "all"
+    ties : {"all", "split", "first"}, default "all"
         Who receives the derivative of equal maxima.
 
     Returns

@@ -129,9 +129,9 @@ def quantize(
         Positive step between neighbouring integers: one number, or one per entry of `axis`.
     zero_point : array_like, default 0
         The integer that stands for 0: one number, or one per entry of `axis`.
-    low : int, default -128
+    low : int or None, default -128
         The least result; no limit if None.
-    high : int, default 127
+    high : int or None, default 127
         The largest result; no limit if None.
     axis : int, optional
         The axis of x along which scale and zero point differ; None: they are broadcast.

@@ -256,7 +256,7 @@ def smooth_max_pool(
     padding : int, tuple or str, default 0
         Cells added at the ends of every axis: an int, per axis an int or a (lo, hi) pair, or "valid", "same_upper",
         "same_lower" ([same]).
-    padded : Padded, default "zero"
+    padded : {"zero", "ignore"}, default "zero"
         What a padded tap is: "zero" counts it as x = 0, "ignore" leaves it out.
     rank : int, optional
         Number of spatial axes, where the kernel is one int for all of them.

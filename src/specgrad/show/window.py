@@ -87,7 +87,7 @@ def show_window(
         Cells of a window, per axis.
     stride : int or tuple of int, optional
         Step from a window to the next; defaults as the operator's: the kernel, or 1 for conv.
-    padding : int, tuple or str
+    padding : int, tuple or str, default 0
         As for `max_pool`.
     dilation : int or tuple of int, default 1
         Step from a tap to the next inside a window.

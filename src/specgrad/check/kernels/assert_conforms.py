@@ -60,8 +60,8 @@ def assert_conforms(
         64), "w": (64, 8)}, where a text leaves a size open; or a strategy of Hypothesis.
     formats : str or mapping of str to str, optional
         Of drawn inputs, for all or by name: "float32", "bfloat16", "float8_e4m3fn" ...; if not given, the arithmetic's.
-    layouts : str or sequence of str
-        How inputs lie in memory, each of which is asked: "contiguous", "strided", "transposed".
+    layouts : str or sequence of str, optional
+        How inputs lie in memory, each of which is asked; by default all of "contiguous", "strided", "transposed".
     gradient : callable, optional
         `gradient(g, *arrays)` gives the cotangents of all arrays (and takes the attributes of an operator).
     arrays : str, optional
@@ -81,7 +81,7 @@ def assert_conforms(
         answered. The result says how many were.
     check_dtype : bool, default True
         Whether results must be of the format of `arithmetic`.
-    cells : int, default 4096
+    cells : int or None, default 4096
         How many cells of a large result are judged: all corners, borders and edges of tiles, and about so many that
         `seed` draws; None: all cells.
 
