@@ -292,6 +292,10 @@ def scope(name: str, *, composite: bool = False) -> Iterator[None]:
 P = ParamSpec("P")
 
 
+COMPOSITIONS: set[str] = set()
+"""Names of all compositions, filled by `composite`: a layer is shown by such a name."""
+
+
 def composite(fn: Callable[P, Value]) -> Callable[P, Value]:
     """Return fn, a composition, such that its nodes form one layer with its name while tracing.
 
@@ -318,6 +322,7 @@ def composite(fn: Callable[P, Value]) -> Callable[P, Value]:
     """
 
     name = fn.__name__
+    COMPOSITIONS.add(name)
     ours = fn.__module__.startswith(f"{__package__}.")  # engines know our compositions by name, and no others
 
     @wraps(fn)

@@ -365,7 +365,8 @@ def show_verdict(console: Console, model: str, verdict: Any) -> None:
             line(f"  {said}")
     elif verdict.verdict == "holds":
         least = min((m for case in verdict.margins for m in case), default=np.inf)
-        line(f"least proven margin: {least:.6g}")
+        by_splitting = "proven by splitting: bounds over the whole box leave it open"
+        line(f"least proven margin: {least:.6g}" if least > 0 else by_splitting)
     if verdict.reason:
         line(f"why: {verdict.reason}")
     times = ", ".join(f"{name} {spent:.2f} s" for name, spent in verdict.stages.items() if spent)

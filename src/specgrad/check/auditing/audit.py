@@ -483,16 +483,19 @@ def _audit_run(judging: AuditContext, progress: Progress | None) -> Audit:
     left_out = _add_merged(layers, judging)
     bad = next((names.get(layer.name) for layer in layers if _is_bad(layer.verdict.kind)), None)
     used = [x.verdict.arithmetic for x in layers if x.verdict.arithmetic and not _is_bad(x.verdict.kind)]
-    step("whole model", len(names), len(names))
+    with time_limit(judging.clock.left):  # for the bar alone, which shows how long this may take
+        step("whole model", len(names), len(names))
     whole = judging.model_verdict_in_time(used, layers)
     is_late = is_over()
     estimated = not (used or is_late or (judging.outputs_only and judging.accept))
+    step("whole model: errors that are usual", len(names), len(names))
     run = judging.run_estimate() if estimated else None
     is_judged = run is not None or _is_answer(whole) or judging.outputs_only
     if deployed.answer.outcome == "answers" and not is_judged and judging.has_run_of_its_own:
         left_out.append(f"the run as it is ({'no time was left' if is_late else 'nothing is known of its outputs'})")
     if judging.outputs_only and any(layer.verdict.kind == "not examined" for layer in layers):
         left_out.append("all outputs")
+    step("layers that explain the difference", len(names), len(names))
     export, unexported = (None, "") if is_late else _judge_export(deployed, judging.given)
     script = reproduce(deployed, bad, target) if isinstance(bad, int) and target.model and not is_over() else ""
     attribution, late_note = (None, OUT_OF_TIME) if is_late else _attribute_in_time(judging)

@@ -52,6 +52,7 @@ Accept = Annotated[
     ),
 ]
 MAX_LAYERS_SHOWN, MIN_SHARE_SHOWN = 10, 0.001  # layers, and the least share of the output's difference
+WIDE_WINDOW = 100  # columns from which on bars are long
 commands = typer.Typer(rich_markup_mode=None)
 
 
@@ -236,7 +237,7 @@ def _show_attribution(console: Console, a: Attribution | None) -> None:
 
 def _show_layers(console: Console, audit: Audit) -> None:
     """Print the table of the layers of an audit to look at first, at most MAX_LAYERS_SHOWN."""
-    bars = screen.has_bars(console)
+    bars, width = screen.has_bars(console), 12 if console.width >= WIDE_WINDOW else 5
     columns = [Column("layer", folds=True), Column("operator", folds=True), Column("shape"), Column("verdict")]
     columns += [Column("error / bound", folds=True), Column("times usual")]
     body = []
@@ -244,11 +245,12 @@ def _show_layers(console: Console, audit: Audit) -> None:
     for layer in shown:
         v, shape = layer.verdict, "x".join(map(str, layer.shape))
         text = "; ".join((_used_text(v), *layer.remarks))
-        used = screen.cell(f"{screen.bar(v.ratio)} {text}" if bars else text)
+        has_bar = bars and not layer.is_one_rounding  # whose share is near 1 wherever it rounds at all
+        used = screen.cell(f"{screen.bar(v.ratio, width)} {text}" if has_bar else text)
         body.append(
             [
                 screen.cell(layer.name),
-                screen.cell(layer.operator),
+                screen.cell(_short_operator(layer.operator)),
                 screen.cell(shape),
                 screen.cell(v.kind, screen.colour(v.kind)),
                 used,
@@ -260,7 +262,18 @@ def _show_layers(console: Console, audit: Audit) -> None:
         counts = ", ".join(f"{rest.count(kind)} {kind}" for kind in SEVERITY if kind in rest)
         screen.line(console, f"and {len(rest)} more layers: {counts} (--html and --json have all of them)")
     if any(layer.usual is not None for layer in shown):
-        screen.line(console, "times usual: errors over what correct float32 shows here, an estimate; used: of a proof")
+        screen.line(console, "error / bound: proven; times usual: beside what float32 usually shows, estimated")
+
+
+def _short_operator(text: str) -> str:
+    """Return an operator with its windows, for a column: without settings that are long words.
+
+    >>> _short_operator("conv k3 s2 p1"), _short_operator("softmax: amax ties=split")
+    ('conv k3 s2 p1', 'softmax')
+    >>> _short_operator("contract spec=deb,bc->dec"), _short_operator("contract, add, sigmoid")
+    ('contract', 'contract, add, sigmoid')
+    """
+    return " ".join(word for word in text.partition(":")[0].split() if "=" not in word)
 
 
 def _used_text(v: Verdict) -> str:

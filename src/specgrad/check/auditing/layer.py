@@ -16,7 +16,7 @@ from specgrad.deadline import check_time
 from specgrad.errors import SpecgradError, TimeLimitError
 from specgrad.graph.drawing.summary import layer_text, multiply_adds
 from specgrad.graph.graph import CONSTANT, INPUT, Graph, section
-from specgrad.rounding import Ball
+from specgrad.rounding import FORMATS, Ball
 from specgrad.rounding.usual_error import UsualError, usual_error
 from specgrad.scalar import Array
 from specgrad.window import Shape
@@ -90,8 +90,17 @@ class LayerVerdict:
     allowed_share: float | None = None
 
     @property
+    def is_one_rounding(self) -> bool:
+        """Whether the bound at the worst cell is that of one rounding: a share near 1 is then as it should be."""
+        v, form = self.verdict, FORMATS.get(self.dtype)
+        unit = 0.0 if form is None else 2.0**-form.digits
+        return v.kind == "rounding" and 0 < v.allowed <= abs(v.expected) * unit * (1 + 1e-3)
+
+    @property
     def remarks(self) -> tuple[str, ...]:
-        """What a reader should know beside the verdict: that the allowance is wide."""
+        """What a reader should know beside the verdict: that the allowance is wide, or one rounding."""
+        if self.is_one_rounding:
+            return ("one rounding",)
         share = self.allowed_share
         if share is None or share <= WIDE_SHARE or self.verdict.kind not in ("rounding", "unusual"):
             return ()
@@ -216,7 +225,7 @@ class AuditContext:
             if isinstance(layer, UnsupportedLayer):
                 return LayerVerdict(name, layer.operator, layer.shape, late)
             graph = self.deployed.graph
-            return LayerVerdict(name, operator_of(graph, layer), graph.nodes[layer].shape, late)
+            return LayerVerdict(name, self._operator(name, layer), graph.nodes[layer].shape, late)
 
     def model_verdict_in_time(self, classes: Collection[str], layers: Sequence[LayerVerdict]) -> Verdict:
         """Return the verdict on the whole model; "not examined" if the time is over. Arguments as `model_verdict`.
@@ -239,7 +248,7 @@ class AuditContext:
             return LayerVerdict(name, layer.operator, layer.shape, Verdict("not examined", detail=layer.reason))
         graph, known = self.deployed.graph, self.deployed.known
         part, inputs = section(graph, layer, known)
-        node, operator = graph.nodes[layer], operator_of(graph, layer)
+        node, operator = graph.nodes[layer], self._operator(name, layer)
         unknown = [graph.nodes[p].name for p in inputs if p not in known]
         if unknown:
             verdict = Verdict("not examined", detail=f"depends on {', '.join(unknown)}, whose values are not known")
@@ -260,6 +269,10 @@ class AuditContext:
         form = formats.get(node.name)
         dtype = form if form in HALVES else known[layer].dtype.name
         return LayerVerdict(name, operator, node.shape, verdict, dtype, usual, self._allowed_share(name))
+
+    def _operator(self, name: str, position: int) -> str:
+        """Return the operator of the layer of this name, whose value stands at `position`."""
+        return self.deployed.passing.get(name) or operator_of(self.deployed.graph, position)
 
     def _with_usual(
         self, verdict: Verdict, name: str, position: int, part: Graph, inputs: Sequence[int]

@@ -94,6 +94,7 @@ class ModelRun:
               stands between them the runtime may have merged into integer kernels
     title     the model, for people
     notes     what else to know
+    passing   name -> ONNX's operator, of layers that compute nothing here: their value is that of another layer
     """
 
     title: str
@@ -105,6 +106,7 @@ class ModelRun:
     module: Model | None = None
     formats: Mapping[str, str] = field(default_factory=dict)
     merged: Mapping[str, tuple[int, Array]] = field(default_factory=dict)
+    passing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def computed_in(self) -> Mapping[str, str]:

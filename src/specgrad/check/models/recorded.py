@@ -23,7 +23,7 @@ from ..cases.op_case import OpCase
 from ..runtimes import RUNTIMES, NotOffered, Runtime, base_and_device
 from .model_run import ModelRun
 from .recording import ModelRecording, RecordedRun, open_recording
-from .run_onnx import ObservedRun, known_values, meaning_at, observed_layers, shapes_and_types
+from .run_onnx import ObservedRun, known_values, meaning_at, observed_layers, passing_layers, shapes_and_types
 
 
 def _refuse_question(question: OpCase) -> str:
@@ -152,7 +152,9 @@ def run_recorded(source: Any, recorded: Recorded) -> list[ModelRun]:
         known = known_values(graph, point)
         _refuse_shapes(graph, known)
         answer = ProcessResult("answers", tuple(point[n] for n in outputs if n in point))
-        deployed.append(ModelRun(model.title, graph, known, observed_layers(file, graph, known), answer, notes))
+        layers = observed_layers(file, graph, known)
+        passing = passing_layers(file, graph, layers)
+        deployed.append(ModelRun(model.title, graph, known, layers, answer, notes, passing=passing))
     return deployed
 
 

@@ -90,8 +90,10 @@ class ObservedRun:
         """Return what was observed as a ModelRun of the model, called `title`."""
         known = known_values(self.graph, {**self.inputs, **self.values})
         merged = {n: (self.graph.values[n], a) for n, a in self.quantised.items()}
-        layers = observed_layers(written_file(model, self.graph), self.graph, known)
-        return ModelRun(title, self.graph, known, layers, self.answer, self.notes, merged=merged)
+        file = written_file(model, self.graph)
+        layers = observed_layers(file, self.graph, known)
+        passing = passing_layers(file, self.graph, layers)
+        return ModelRun(title, self.graph, known, layers, self.answer, self.notes, merged=merged, passing=passing)
 
 
 def observe(model: Model, runtime: Runtime, inputs: Sequence[Array], seconds: float) -> ObservedRun:
@@ -253,6 +255,16 @@ def observed_layers(model: Any, graph: Any, known: Mapping[int, Array]) -> dict[
             if position is not None and position in known and _is_computed(graph, position):
                 by_name[_unused_name(node, output, by_name)] = position
     return by_name
+
+
+def passing_layers(model: Any, graph: Any, layers: Mapping[str, int | UnsupportedLayer]) -> dict[str, str]:
+    """Return {layer name: ONNX's operator} of the `layers` whose node computes nothing in the graph: a Cast to the type
+    that its input has, a Slice of everything.
+
+    `model` is the file's proto.
+    """
+    groups = {node.group for node in graph.nodes}
+    return {n.name: n.op_type for n in model.graph.node if n.name in layers and n.name not in groups}
 
 
 def _unused_name(node: Any, output: str, taken: Collection[str]) -> str:

@@ -99,6 +99,8 @@ def labelled_tolerance(
     except TimeLimitError:
         return LabelledTolerance("unknown", None, None, OUT_OF_TIME, seconds=time.monotonic() - start)
     estimated, notes = None, []
+    if progress is not None:
+        progress("errors that are usual", 0, 1)
     try:
         estimated = estimate_at(at, arithmetic)
     except TimeLimitError:

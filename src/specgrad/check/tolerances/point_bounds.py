@@ -134,11 +134,11 @@ def out_of_reach(graph: Graph, seconds: float) -> str:
     if seconds <= 0:
         return "no time is left to go backwards"
     needed = backward_seconds(graph)
-    return f"going backwards takes {needed:.1g} s or more (a guess)" if needed > seconds else ""
+    return f"going backwards takes {needed:.1g} s or more (estimated)" if needed > seconds else ""
 
 
 def backward_seconds(graph: Graph) -> float:
-    """Return the seconds that going backwards takes at least, from the graph's sizes alone; a guess, on one core.
+    """Return the seconds that going backwards takes at least, from the graph's sizes alone: an estimate, for one core.
 
     From every cell whose interval a later node reads, a pass goes down through all that lies below. How wide forward
     bounds are says nothing: they may be 1e21 times the outputs where going backwards proves a thousandth in a second.

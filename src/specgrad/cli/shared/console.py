@@ -5,16 +5,20 @@ Tables never fold or cut a number: plain text in a pipe, columns in a window, bl
 
 from __future__ import annotations
 
+import math
+import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from specgrad.deadline import time_left
 from specgrad.errors import printable
 
 COLOURS = {"good": "green", "open": "yellow", "bad": "red"}
@@ -25,32 +29,64 @@ Step = Callable[[str, int, int], None]
 def progress(quiet: bool) -> Iterator[Step | None]:
     """Yield a callback (name, done, total) that shows a bar on stderr, or None if `quiet` (--json) or if nobody
     watches.
+
+    Of a single step, and of one after the last of `total`, the bar shows the time that the limit leaves when the
+    callback is called (`specgrad.deadline.time_limit`).
     """
     console = Console(stderr=True)
     if quiet or not sys.stderr.isatty() or not console.is_interactive:
         yield None
         return
-    columns = (
-        TextColumn("{task.description:<38.38}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-        yield lambda name, done, total: bar.update(task, description=printable(name), completed=done, total=total)
+    with steps_bar(console) as (_, step):
+        yield step
+
+
+@contextmanager
+def steps_bar(console: Console) -> Iterator[tuple[Progress, Step]]:
+    """Yield a bar on the console, and the callback (name, done, total) that moves it."""
+    name = TextColumn("{task.description:<38.38}", markup=False)
+    with Progress(name, BarColumn(), _DoneOrLeft(), TimeElapsedColumn(), console=console, transient=True) as bar:
+        bar.add_task("starting", total=None, ends=math.inf)
+        (task,) = bar.tasks
+
+        def step(name: str, done: int, total: int) -> None:
+            counted = total > 1 and done < total
+            task.total = total if counted else None  # update() would keep the old one
+            ends = math.inf if counted else time.monotonic() + time_left()
+            bar.update(task.id, description=printable(name), completed=done if counted else 0, ends=ends)
+
+        yield bar, step
+
+
+class _DoneOrLeft(ProgressColumn):
+    """Steps done of all; else the seconds that the limit leaves."""
+
+    def render(self, task: Task) -> Text:
+        """Return "3/17" or "at most 40 s"; "" where neither is known."""
+        left = task.fields["ends"] - time.monotonic()
+        if task.total is not None:
+            return Text(f"{task.completed:.0f}/{task.total:.0f}")
+        return Text("" if math.isinf(left) else f"at most {max(left, 0):.0f} s")
+
+
+NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|s|ms|min|GB|MB|kB)(?!\w))")
+JOINER = "\ue000"  # of no text; stands for a space at which no line ends
 
 
 def line(console: Console, *parts: str | tuple[str, str], whole: bool = False) -> None:
     """Print one line of `parts`, texts and (text, style) pairs; texts are data, without markup or invisible characters.
 
-    In a window it goes on in the next line between words, unless it is to be copied as a `whole`; in a pipe never.
+    In a window it goes on in the next line between words, but not between a number and its unit, unless it is to be
+    copied as a `whole`; in a pipe never.
     """
     text = Text.assemble(*map(_printable_part, parts))
     if whole or not console.is_terminal:
         console.print(text, soft_wrap=True, highlight=False)
-    else:
-        console.print(text, overflow="fold", highlight=False)
+        return
+    text.plain = NUMBER_AND_UNIT.sub(JOINER, text.plain)
+    for part in text.wrap(console, console.width, overflow="fold"):
+        part.plain = part.plain.replace(JOINER, " ").rstrip()
+        console.print(part, highlight=False)
 
 
 def _printable_part(part: str | tuple[str, str]) -> str | tuple[str, str]:

@@ -2,7 +2,7 @@
 
 0 yes    1 no    2 open: cannot tell, partly examined, unusual, out of time, interrupted (`verdict` tells them apart)
 3 refused: usage, a file that cannot be read, something that is not supported here
-4 anything unexpected, two answers that exclude each other: a fault of ours, or of the machine; --debug shows where
+4 anything unexpected, two answers that exclude each other: an error of specgrad or of the machine; --debug shows where
 128 + n ended by signal n, such as 143 by SIGTERM: no answer
 
 A verdict alone ends a command with 0 or 1; whatever else ends it is an exception, and `ending` says what that means.
@@ -14,8 +14,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Mapping
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any, TextIO
@@ -99,7 +101,7 @@ def report(error: BaseException, as_json: bool) -> int:
     """Print an error as one line on stderr, under --json also as an object on stdout; return the exit code."""
     code, reason = ending(error)
     line = printable(" ".join(reason.split()))
-    print_quietly(sys.stderr, f"specgrad: {line}")
+    print_quietly(sys.stderr, _for_window(f"specgrad: {line}", sys.stderr))
     content = {
         "schema": schema_name("error"),
         "verdict": "cannot tell" if code == CANNOT_TELL or code > BY_SIGNAL else "error",
@@ -107,6 +109,13 @@ def report(error: BaseException, as_json: bool) -> int:
     }
     print_quietly(sys.stdout, json.dumps(content, indent=2) if as_json else "", end="\n" if as_json else "")
     return code
+
+
+def _for_window(text: str, stream: TextIO) -> str:
+    """Return a line as it is to be shown: in a window it goes on between words, elsewhere it is one line."""
+    width = shutil.get_terminal_size().columns
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines) if stream.isatty() and len(text) > width else text
 
 
 def print_quietly(stream: TextIO, text: str, end: str = "\n") -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from specgrad.op import is_literal
+from specgrad.op import COMPOSITIONS, is_literal
 from specgrad.window import Window, size_at
 from specgrad.window.receptive_field import CELL, ReceptiveField, through, union
 
@@ -133,12 +133,26 @@ def layer_text(members: list[Node]) -> str:
     if derivative:
         text = " + ".join(dict.fromkeys(m.op.name for m in members))
     else:
-        inner = {m.name[len(m.group) + 1 :].rpartition(".")[0].partition(".")[0] for m in members}
-        named = len(inner) == 1 and inner != {""}  # a named layer that is one composition: bn1 is a batch_norm
-        text = inner.pop() if named else last.group.rpartition(".")[2].rstrip("0123456789").rstrip("_")
-        choices = ", ".join(dict.fromkeys(f"{m.op.name} {w}" for m in members if (w := describe(_choices(m)))))
-        text = choices if choices.startswith(f"{text} ") else f"{text}: {choices}" if choices else text
+        text = last.group.rpartition(".")[2].rstrip("0123456789").rstrip("_")
+        is_known = text in COMPOSITIONS
+        text = _only_composition(members if is_known else _computing(members)) or (text if is_known else "")
+        settings = [f"{m.op.name} {w}" for m in members if (w := describe(_choices(m)))]
+        if not text:  # the user's name of the layer: what it computes is said instead
+            settings = [f"{m.op.name} {describe(_choices(m))}".rstrip() for m in _computing(members)]
+        choices = ", ".join(dict.fromkeys(settings))
+        text = choices if not text or choices.startswith(f"{text} ") else f"{text}: {choices}" if choices else text
     return text if len(text) <= 48 else f"{text[:45].rpartition(' ')[0]} ..."  # between words: no number is cut
+
+
+def _only_composition(members: list[Node]) -> str:
+    """Return the name of the composition whose parts all nodes of a named layer are, bn1 being a batch_norm; or ""."""
+    inner = {m.name[len(m.group) + 1 :].rpartition(".")[0].partition(".")[0] for m in members}
+    return inner.pop() if len(inner) == 1 and inner <= COMPOSITIONS else ""
+
+
+def _computing(members: list[Node]) -> list[Node]:
+    """Return the nodes of a layer that do more than move cells; all of them if there is none."""
+    return [m for m in members if not (m.op.exact and m.op.linear)] or members
 
 
 def _choices(node: Node) -> dict[str, Any]:

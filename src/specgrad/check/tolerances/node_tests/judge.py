@@ -115,7 +115,7 @@ class JudgedTest:
 def judge_test(test: NodeTest, execution: str = "fused") -> JudgedTest:
     """Return what is proven of every output of a test, for the class of executions `execution`.
 
-    A test that cannot be read has its reason; nothing is said of its outputs then.
+    A test that cannot be read has its reason; its outputs are not judged then.
     """
     try:
         read = read_test(test, execution)

@@ -72,7 +72,7 @@ def installed_tests(seed: int = 0) -> tuple[list[NodeTest], str]:
         return [
             _stored_test(Path(str(case.model_dir)), case.rtol, case.atol) for case in cases
         ], f"{package}, stored in it"
-    drawn = "inputs drawn before, by whoever loaded them" if made else f"inputs drawn with seed {seed}"
+    drawn = "inputs drawn before, by the caller" if made else f"inputs drawn with seed {seed}"
     return [t for case in cases for t in _made_tests(case)], f"{package}, {drawn}"
 
 
