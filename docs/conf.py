@@ -46,6 +46,7 @@ autodoc_typehints = "none"  # the signature in the docstring's own words is shor
 autodoc_member_order = "bysource"
 myst_enable_extensions = ["deflist", "attrs_block"]
 myst_heading_anchors = 4
+smartquotes = False  # a word between quotes is what one types
 suppress_warnings = ["myst.header"]  # a page may begin with what is included
 nb_execution_mode = "force"  # a cache would not see that the library has changed
 nb_execution_raise_on_error = True
@@ -58,7 +59,7 @@ copybutton_prompt_is_regexp = True
 
 NAMES = ("TRUST", "ERRATA", "CHANGELOG", "CONTRIBUTING", "ARCHITECTURE", "SECURITY")
 PAGES = {"README.md": "index"} | {f"{name}.md": f"project/{name.lower()}" for name in NAMES}
-RULE = r"\[([A-Z][0-9]+)\]"
+RULE = r"\[([A-Z][0-9]+|same|first)\]"
 
 
 def links(app: Any, name: str, source: list[str]) -> None:

@@ -41,6 +41,18 @@ def test_verdicts_in_tutorials_have_these_colours(conf: dict[str, Any]) -> None:
     assert conf["html_theme_options"]["dark_css_variables"]["verdict-bad"] == conf["VERDICTS"]["dark"]["bad"]
 
 
+def test_sections_of_a_docstring_become_lists(conf: dict[str, Any]) -> None:
+    lines = ["Return x.", "", "Parameters", "----------", "*x : array_like, shape (*n)", "    Numbers ([W1], [same])."]
+    lines += ["", "Examples", "--------", ">>> 1", "1"]
+    conf["docstring"](None, "function", "f", None, None, lines)
+    assert lines == [
+        *("Return x.", "", "", ".. rubric:: Parameters", ""),
+        r"\*x : array\_like, shape (\*n)",
+        "    Numbers (:ref:`[W1] <W1>`, :ref:`[same] <same>`).",
+        *("", "", ".. rubric:: Examples", "", ">>> 1", "1"),
+    ]
+
+
 def site(folder: Path, **pages: str) -> Path:
     for name, body in pages.items():
         (folder / f"{name}.html").write_text(body)

@@ -80,7 +80,7 @@ def crown(
     ShapeError
         For arguments, rows or splits that do not fit the graph.
     ParameterError
-        For names that no layer has, and an arithmetic that cannot be bounded ([P5]).
+        For names that no layer has ([P5]).
     UnsupportedError
         For tensor cores, dropped casts or saturation, and work that needs more than `memory`.
     MissingPackageError
