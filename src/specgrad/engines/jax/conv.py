@@ -303,7 +303,7 @@ def correlate(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array
 # --- the family -------------------------------------------------------------------------------------------------
 
 
-def _flat_batch(x: Array, rank: int) -> Array:
+def flat_batch(x: Array, rank: int) -> Array:
     """Return (*batch, C, *spatial), with `rank` spatial axes, reshaped to one batch axis."""
     channel = x.ndim - rank - 1
     return x.reshape((math.prod(x.shape[:channel]), *x.shape[channel:]))
@@ -316,14 +316,14 @@ def _add_bias(y: Array, b: tuple[Array, ...], rank: int) -> Array:
 
 def conv(x: Array, w: Array, *b: Array, window: Window, groups: int) -> Array:
     """Return the convolution of x, any batch axes, with w, plus the bias b per channel if given."""
-    y = correlate(_flat_batch(x, window.rank), w, steps(window), groups)
+    y = correlate(flat_batch(x, window.rank), w, steps(window), groups)
     return _add_bias(y.reshape((*x.shape[: x.ndim - window.rank - 1], *y.shape[1:])), b, window.rank)
 
 
 def conv_transpose(x: Array, w: Array, *b: Array, window: Window, groups: int) -> Array:
     """Return the transposed convolution of x, any batch axes, with w, plus the bias b per channel if given."""
     lead = x.shape[: x.ndim - window.rank - 1]
-    flat = _flat_batch(x, window.rank)
+    flat = flat_batch(x, window.rank)
     y = _transposed(flat, w, window, groups)
     return _add_bias(y.reshape((*lead, *y.shape[1:])), b, window.rank)
 
@@ -435,7 +435,7 @@ def conv_weight(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
     """Return the gradient of conv in its weight, (Cout, C/groups, *kernel), from x and gy, any batch axes, which are
     summed.
     """
-    x, gy = _flat_batch(x, window.rank), _flat_batch(gy, window.rank)
+    x, gy = flat_batch(x, window.rank), flat_batch(gy, window.rank)
     if 0 in x.shape or 0 in gy.shape:
         return jnp.zeros((gy.shape[1], x.shape[1] // groups, *window.kernel), x.dtype)
     return _weight_gradient(x, gy, window.kernel, steps(window), groups)

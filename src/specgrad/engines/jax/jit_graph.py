@@ -18,6 +18,7 @@ from specgrad.window import Shape, Window
 
 from ..base import Kernel, number, refuse_integers
 from . import pool as jax_pool
+from .layouts import Last, first, last, turned, turned_steps
 from .lowerings import ENGINE, NOT_NUMBERS
 from .mesh import adjoint, align_varying, struct_like
 
@@ -26,7 +27,7 @@ Array = jax.Array
 Values = list[Any]
 Search = tuple[int, Window]  # for the winners among the cells of one value
 Routes = dict[Search, jax_pool.MaxRoute]
-Step = Callable[[Values, Routes], Array]
+Step = Callable[[Values, Routes], Any]
 
 
 def _node_function(graph: Graph, node: Node) -> Callable[[Values], Array]:
@@ -34,7 +35,7 @@ def _node_function(graph: Graph, node: Node) -> Callable[[Values], Array]:
     shapes = [() if isinstance(a, NumberArg) else graph.nodes[a].shape for a in node.args]
     compute: Kernel = ENGINE.kernel_for(node.op, shapes, node.params)
     args = [(number(a.value), None) if isinstance(a, NumberArg) else (None, a) for a in node.args]
-    return lambda values: compute(*[given if at is None else values[at] for given, at in args])
+    return lambda values: compute(*[given if at is None else first(values[at]) for given, at in args])
 
 
 def _shared_searches(graph: Graph) -> dict[int, Step]:
@@ -69,22 +70,27 @@ def _follows_window(graph: Graph, node: Node, window: Window) -> bool:
     return node.params["rank"] == window.rank and x[-window.rank :] == window.size
 
 
-def _search_winners(values: Values, routes: Routes, *, node: Node) -> Array:
+def _search_winners(values: Values, routes: Routes, *, node: Node) -> Array | Last:
     """Return the value of a max_pool or winner node from the values so far; a new search is stored in `routes`."""
     position, window = search = _search_of(node)
+    x, lies_last = values[position], isinstance(values[position], Last)
     if search not in routes:
-        routes[search] = jax_pool.routed_max(values[position], window)
+        routes[search] = jax_pool.routed_max(x.cells if lies_last else x, window, int(lies_last))
     value, route = routes[search]
-    return value if node.op.name == "max_pool" else jax_pool.winner_of(route, values[position].shape, window)
+    if node.op.name == "winner":
+        value = jax_pool.winner_of(route, (x.cells if lies_last else x).shape, window, int(lies_last))
+    return Last(value) if lies_last else value
 
 
-def _follow_route(values: Values, routes: Routes, *, node: Node, search: Search, shape: Shape) -> Array:
+def _follow_route(values: Values, routes: Routes, *, node: Node, search: Search, shape: Shape) -> Array | Last:
     """Return the value of a take or put node by the route in `routes` of a search that has run; `shape` is that of
     x.
     """
-    route = routes[search].route
-    v, _ = align_varying([values[node.operands()[0]], values[search[0]]])
-    return route(v) if node.op.name == "take" else adjoint(route, struct_like(v, shape), v)
+    route, x, v = routes[search].route, values[search[0]], values[node.operands()[0]]
+    lie, shape = (last, turned(shape)) if isinstance(x, Last) else (first, shape)
+    v, _ = align_varying([lie(v), lie(x)])
+    y = route(v) if node.op.name == "take" else adjoint(route, struct_like(v, shape), v)
+    return Last(y) if isinstance(x, Last) else y
 
 
 def compile_graph(graph: Graph, *, jit: bool = True) -> Compiled | CompiledOpen:
@@ -97,8 +103,9 @@ def compile_graph(graph: Graph, *, jit: bool = True) -> Compiled | CompiledOpen:
     if graph.open is not None:
         return CompiledOpen(graph, jit)
     shared = _shared_searches(graph)
+    lying_last = turned_steps(graph, shared)
     steps = {
-        i: _node_function(graph, node)
+        i: lying_last[i] if i in lying_last else _node_function(graph, node)
         for i, node in enumerate(graph.nodes)
         if node.op not in (INPUT, CONSTANT) and i not in shared
     }
@@ -116,7 +123,7 @@ def compile_graph(graph: Graph, *, jit: bool = True) -> Compiled | CompiledOpen:
                 values[i] = steps[i](values)
             elif i in shared:
                 values[i] = shared[i](values, routes)
-        return [values[i] for i in positions]
+        return [first(values[i]) for i in positions]
 
     return Compiled(compute, graph, jit)
 

@@ -121,9 +121,12 @@ class WindowAxis:
         return mask
 
 
-def reduction_axes(window: Window) -> list[WindowAxis]:
-    """Return the axes of a window in the order in which they are reduced: the last one first."""
-    return [WindowAxis(axis, i - window.rank) for i, axis in reversed(list(enumerate(window.axes)))]
+def reduction_axes(window: Window, behind: int = 0) -> list[WindowAxis]:
+    """Return the axes of a window in the order in which they are reduced: the last one first.
+
+    `behind` is 1 for arrays with the channels last, here and below.
+    """
+    return [WindowAxis(axis, i - window.rank - behind) for i, axis in reversed(list(enumerate(window.axes)))]
 
 
 def nonempty(window: Window) -> Mask:
@@ -131,9 +134,16 @@ def nonempty(window: Window) -> Mask:
     return np.asarray(window.inside() > 0)
 
 
-def zero_if_empty(y: Array, window: Window, value: int = 0) -> Array:
+def _before_channels(cells: Any, behind: int) -> Any:
+    """Return an array over the cells of a window, or over windows, so that it broadcasts with `behind` more axes."""
+    return cells.reshape(cells.shape + (1,) * behind)
+
+
+def zero_if_empty(y: Array, window: Window, value: int = 0, behind: int = 0) -> Array:
     """Return y with `value` for the windows that read no cell."""
-    return jnp.where(nonempty(window), y, jnp.asarray(value, y.dtype)) if window.has_empty else y
+    if not window.has_empty:
+        return y
+    return jnp.where(_before_channels(nonempty(window), behind), y, jnp.asarray(value, y.dtype))
 
 
 def rounded_once(f: Callable[..., Array]) -> Callable[..., Array]:
@@ -250,27 +260,27 @@ class MaxRoute(NamedTuple):
     route: Route
 
 
-def routed_max(x: Array, window: Window) -> MaxRoute:
+def routed_max(x: Array, window: Window, behind: int = 0) -> MaxRoute:
     """Return the maximum with its route, whose transpose needs no scatter: it is made of slices and selections."""
     routes = []
     y = x
-    for line in reduction_axes(window):
+    for line in reduction_axes(window, behind):
         y, route = _axis_max_with_route(line, y)
         routes.append(route)
 
     def along_all(v: Array) -> Array:
-        return zero_if_empty(functools.reduce(lambda u, route: route(u), routes, v), window)
+        return zero_if_empty(functools.reduce(lambda u, route: route(u), routes, v), window, 0, behind)
 
-    return MaxRoute(_positive_zero(zero_if_empty(y, window)), along_all)
+    return MaxRoute(_positive_zero(zero_if_empty(y, window, 0, behind)), along_all)
 
 
-def winner_of(route: Route, shape: Shape, window: Window) -> Array:
+def winner_of(route: Route, shape: Shape, window: Window, behind: int = 0) -> Array:
     """Return the flat position of every winner, -1 for an empty window: the route applied to the positions.
 
     `shape` is that of the input.
     """
     cells = np.arange(math.prod(window.size), dtype=np.int32).reshape(window.size)
-    return zero_if_empty(route(jnp.broadcast_to(cells, shape)), window, -1)
+    return zero_if_empty(route(jnp.broadcast_to(_before_channels(cells, behind), shape)), window, -1, behind)
 
 
 @functools.partial(jax.jit, static_argnames="window")
@@ -321,34 +331,34 @@ def _positive_zero(y: Array) -> Array:
     return jnp.where(y == 0, jnp.zeros((), y.dtype), y)
 
 
-def window_max(x: Array, window: Window) -> Array:
+def window_max(x: Array, window: Window, behind: int = 0) -> Array:
     """Return the maximum of every window, 0 for an empty one, without a derivative rule."""
-    return _positive_zero(_window_max(x, window))
+    return _positive_zero(_window_max(x, window, behind))
 
 
-def _window_max(x: Array, window: Window) -> Array:
+def _window_max(x: Array, window: Window, behind: int) -> Array:
     """Return the maximum of every window; the sign of a zero is unspecified."""
-    strided = [(i - window.rank, a) for i, a in enumerate(window.axes) if isinstance(a, Strided)]
+    strided = [(i - window.rank - behind, a) for i, a in enumerate(window.axes) if isinstance(a, Strided)]
     if len(strided) == window.rank and not on_cpu():
-        return zero_if_empty(_reduce_window(x, -math.inf, lax.max, strided), window)
-    rows_first = reversed(reduction_axes(window))  # which come in whole cache lines; a maximum needs no order
-    return zero_if_empty(functools.reduce(lambda y, line: _max_along(line, y), rows_first, x), window)
+        return zero_if_empty(_reduce_window(x, -math.inf, lax.max, strided), window, 0, behind)
+    rows_first = reversed(reduction_axes(window, behind))  # which come in whole cache lines; a maximum needs no order
+    return zero_if_empty(functools.reduce(lambda y, line: _max_along(line, y), rows_first, x), window, 0, behind)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _max_pool(x: Array, window: Window) -> Array:
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def _max_pool(x: Array, window: Window, behind: int = 0) -> Array:
     """Return the maximum of every window; its derivative of either mode is the route of the first winner."""
-    return window_max(x, window)
+    return window_max(x, window, behind)
 
 
 @_max_pool.defjvp
-def _max_pool_jvp(window: Window, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+def _max_pool_jvp(window: Window, behind: int, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     """Return the maxima of the windows of primals[0], and the tangents at their first winners."""
-    y, route = routed_max(primals[0], window)
+    y, route = routed_max(primals[0], window, behind)
     return y, route(tangents[0])
 
 
-max_pool = jax.jit(_max_pool, static_argnames="window")
+max_pool = jax.jit(_max_pool, static_argnames=("window", "behind"))
 
 
 # --- sums -------------------------------------------------------------------------------------------------------
@@ -371,12 +381,12 @@ def _sum_along(line: WindowAxis, x: Array) -> Array:
     return _reduce_window(x, 0.0, lax.add, [(line.at, axis)])
 
 
-def window_sum(x: Array, window: Window) -> Array:
+def window_sum(x: Array, window: Window, behind: int = 0) -> Array:
     """Return the sum of every window; a padded tap counts 0."""
-    strided = [(i - window.rank, a) for i, a in enumerate(window.axes) if isinstance(a, Strided)]
+    strided = [(i - window.rank - behind, a) for i, a in enumerate(window.axes) if isinstance(a, Strided)]
     if len(strided) == window.rank and not on_cpu():
         return _reduce_window(x, 0.0, lax.add, strided)
-    return functools.reduce(lambda y, line: _sum_along(line, y), reduction_axes(window), x)
+    return functools.reduce(lambda y, line: _sum_along(line, y), reduction_axes(window, behind), x)
 
 
 def _spread_along(line: WindowAxis, gy: Array) -> Array:
@@ -394,35 +404,36 @@ def _spread_along(line: WindowAxis, gy: Array) -> Array:
     return _reduce_window(spaced, 0.0, lax.add, [(line.at, back)])
 
 
-def window_spread(gy: Array, window: Window) -> Array:
+def window_spread(gy: Array, window: Window, behind: int = 0) -> Array:
     """Return the adjoint of `window_sum`: for every cell the sum of gy over the windows that read it."""
-    return functools.reduce(lambda g, line: _spread_along(line, g), reversed(reduction_axes(window)), gy)
+    return functools.reduce(lambda g, line: _spread_along(line, g), reversed(reduction_axes(window, behind)), gy)
 
 
 Divisor = str | Number
 
 
-def _divide(x: Array, window: Window, divisor: Divisor) -> Array:
+def _divide(x: Array, window: Window, divisor: Divisor, behind: int) -> Array:
     """Return x, one cell per window, over `divisor` ("padded", "inside" or a number), 0 where nothing counts ([A1])."""
     if divisor not in ("padded", "inside"):
         return x / jnp.asarray(float(divisor), x.dtype)
-    counts = (window.counted() if divisor == "padded" else window.inside()).astype(np.float64)
+    counted = window.counted() if divisor == "padded" else window.inside()
+    counts = _before_channels(counted.astype(np.float64), behind)
     quotient = x / jnp.asarray(np.maximum(counts, 1), x.dtype)
     return quotient if counts.all() else jnp.where(counts == 0, jnp.zeros((), x.dtype), quotient)
 
 
 @rounded_once
-def avg_pool(x: Array, window: Window, divisor: Divisor) -> Array:
+def avg_pool(x: Array, window: Window, divisor: Divisor, behind: int = 0) -> Array:
     """Return the average of x over every window: its sum over the divisor that `divisor` says."""
-    return _divide(window_sum(x, window), window, divisor)
+    return _divide(window_sum(x, window, behind), window, divisor, behind)
 
 
 @rounded_once
-def avg_spread(gy: Array, window: Window, divisor: Divisor) -> Array:
+def avg_spread(gy: Array, window: Window, divisor: Divisor, behind: int = 0) -> Array:
     """Return the adjoint of avg_pool: gy, divided by `divisor` (a number, "padded" or "inside"), added to every cell of
     its window.
     """
-    return window_spread(_divide(gy, window, divisor), window)
+    return window_spread(_divide(gy, window, divisor, behind), window, behind)
 
 
 # --- smooth maxima ----------------------------------------------------------------------------------------------
