@@ -18,7 +18,6 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Table
 from rich.text import Text
 
-from specgrad.deadline import time_left
 from specgrad.errors import printable
 
 COLOURS = {"good": "green", "open": "yellow", "bad": "red"}
@@ -44,6 +43,8 @@ def progress(quiet: bool) -> Iterator[Step | None]:
 @contextmanager
 def steps_bar(console: Console) -> Iterator[tuple[Progress, Step]]:
     """Yield a bar on the console, and the callback (name, done, total) that moves it."""
+    from specgrad.deadline import time_left  # the command that checks certificates shows no bar, and loads no more
+
     name = TextColumn("{task.description:<38.38}", markup=False)
     with Progress(name, BarColumn(), _DoneOrLeft(), TimeElapsedColumn(), console=console, transient=True) as bar:
         bar.add_task("starting", total=None, ends=math.inf)
