@@ -6,6 +6,7 @@ import itertools
 import time
 from fractions import Fraction
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -280,6 +281,26 @@ def test_a_search_is_bounded_by_its_deadline() -> None:
     boxes = boxes_of(graph, case)
     assert split_inputs(DeployedNetwork(graph), case, boxes, deadline=0.0).problems == 0
     assert search.BATCH >= boxes.batch >= 1
+
+
+@pytest.mark.parametrize("work", [0, 1 << 33])
+def test_a_search_whose_deadline_does_not_strike_is_the_same_on_a_slow_machine(
+    work: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock on which every look takes a quarter of a second, and one on which it takes a minute."""
+    monkeypatch.setattr(search, "WORK", work)
+    found = []
+    for seconds in (0.25, 60.0):
+        graph = network(1)
+        case = case_of(np.random.default_rng(1), np.eye(3)[:1], [-1.0], several=False)
+        ticks = itertools.count(0.0, seconds)
+        monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda ticks=ticks: next(ticks)))
+        boxes = boxes_of(graph, case)
+        outcome = split_inputs(DeployedNetwork(graph), case, boxes, 1e9)
+        found.append((outcome.settled, outcome.problems, outcome.tree.cuts))
+    assert boxes.batch == 1 if not work else boxes.batch > 1
+    assert found[0] == found[1]
+    assert found[0][1] > 1
 
 
 # --- boxes that begin anew --------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def test_the_time_that_is_left_is_guessed_from_what_is_settled(monkeypatch: pyte
     graph = network()
     values = [float(np.ravel(graph(x))[0]) for x in np.random.default_rng(1).uniform(-1, 1, (4000, 3))]
     limit = min(values) - 0.05 * (max(values) - min(values))
-    ticks = iter([*[0.0] * 12, *[np.inf] * 99])
+    ticks = iter([*[0.0] * 7, *[np.inf] * 99])
     monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     monkeypatch.setattr(search, "BATCH", 4)
     verdict = certify(graph, above([-1.0] * 3, [1.0] * 3, Fraction(limit)), seconds=1e6)

@@ -30,6 +30,7 @@ from specgrad.bounds.linear.intermediate.tighten import open_cells, range_reader
 from specgrad.bounds.linear.propagation.backward import ObjectiveParts, State, backward
 from specgrad.bounds.linear.propagation.duplicate_relus import irrelevant_cells
 from specgrad.bounds.linear.relaxation.bound_layers import BoundJoint, BoundOpaque, Interval
+from specgrad.graph.drawing.summary import multiply_adds
 from specgrad.graph.graph import Node
 from specgrad.proof.base.split_tree import OpenPart, Split, Tree
 from specgrad.properties.property import Case
@@ -44,7 +45,7 @@ from .interval_cache import IntervalCache
 Progress = Callable[[str, int, int], None]
 BATCH, CELLS = 512, 1 << 24  # boxes at once; cells of a node, all boxes together
 CHUNK = 1 << 19  # cells of the objectives of one backward pass
-LONG, SHORT = 2.0, 0.5  # seconds of a batch from which on the next one is smaller, or larger
+WORK = 1 << 33  # multiply-adds of a batch: a second or two. By work, not by a clock: the tree depends on batches
 MAX_INPUTS_FOR_LOSSES = 16  # inputs, up to which slopes of hidden cells are asked for
 DEEP, NEAR = 32, 16  # cuts below a box until a smaller one is begun with; its height above them
 TRIED = 64  # boxes of a batch whose middles and corners are run
@@ -107,7 +108,13 @@ class Boxes:
             map(root.state.duplicate_fold, root.layers)
         )
         self.widest = max(math.prod(layer.node.shape) for layer in root.layers.values())
-        self.batch = max(1, min(BATCH, CELLS // (max(len(rows), 8) * self.widest)))
+        work = sum(multiply_adds(n, graph.nodes) for n in graph.nodes) * self.objectives
+        self.batch = max(1, min(BATCH, CELLS // (max(len(rows), 8) * self.widest), WORK // max(work, 1)))
+
+    @property
+    def objectives(self) -> int:
+        """Return how many numbers are bounded on every box: the rows, and both ends of the tightened cells."""
+        return len(self.rows) + 2 * sum(len(n.cells) for n in self.narrowed)
 
     def whole(self) -> Interval:
         """(lower, upper) of all tightened cells on the whole box, each (1, columns)."""
@@ -308,11 +315,10 @@ def split_inputs(
     """
     low, high = (torch.from_numpy(np.ravel(end))[None].clone() for end in case.outer())
     order, part, slot, depth = torch.zeros(1, dtype=torch.float64), *torch.zeros((3, 1), dtype=torch.int64)
-    whole, late, alone, count, turn, size, tree = boxes, DeferredBoxes(), DeferredBoxes(), 0, 0, boxes.batch, Tree()
+    whole, late, alone, count, turn, tree = boxes, DeferredBoxes(), DeferredBoxes(), 0, 0, Tree()
     kept, begun = IntervalCache(boxes.whole()), time.monotonic()
     while len(low) or len(late):
-        start = time.monotonic()
-        if start > deadline:
+        if time.monotonic() > deadline:
             waiting = DeferredBoxes(low, high, order, part)
             waiting.add(*late.all())
             waiting.add(*alone.all())
@@ -324,7 +330,7 @@ def split_inputs(
             kept = IntervalCache(boxes.whole())
         turn += 1
         first = order.argsort(descending=turn % 2 == 0)  # the nearest to done and the farthest, in turn
-        taken, rest = first[:size], first[size:]
+        taken, rest = first[: boxes.batch], first[boxes.batch :]
         some, parts, deep, known = (low[taken], high[taken]), part[taken], depth[taken], kept.read(slot[taken])
         low, high, order, part, slot, depth = (t[rest] for t in (low, high, order, part, slot, depth))
         best, margins, a, alive, known, losses = boxes.excluded(*some, known)
@@ -353,8 +359,6 @@ def split_inputs(
             new = lows[stay], highs[stay], worst[stay], numbers[stay], slots[stay], deeper[stay]
             queue = (low, high, order, part, slot, depth)
             low, high, order, part, slot, depth = (torch.cat(pair) for pair in zip(queue, new, strict=True))
-        spent = time.monotonic() - start
-        size = max(1, size // 2) if spent > LONG else min(boxes.batch, 2 * size) if spent < SHORT else size
         if progress is not None:
             left = len(low) + len(late) + len(alone)
             said = at_work("input splits", float(order.min()) if len(order) else None, count, begun)
