@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import hashlib
 import re
 import runpy
 import subprocess
@@ -271,6 +272,37 @@ def test_what_counts_as_a_command_that_works(
     script.write_text(f'#!/bin/sh\necho "{says}"\nexit {code}\n')
     script.chmod(0o755)
     assert (one.command(tmp_path / "python", ["--help"], missing) == []) is right
+
+
+def test_a_release_is_built_by_tools_with_hashes() -> None:
+    """Every tool, and what it needs, at one version whose files are known; the rehearsal installs the same file."""
+    text = (ROOT / ".github" / "release-tools.txt").read_text()
+    entries = [e for e in re.split(r"\n(?=[a-z])", text) if not e.startswith("#")]
+    assert [e.splitlines()[0] for e in entries if "==" not in e or "--hash=sha256:" not in e] == []
+    asked = (ROOT / ".github" / "release-tools.in").read_text().split()
+    assert {"build", "twine", "hatchling"} <= set(asked) <= {e.partition("==")[0] for e in entries}
+    steps = [str(step.get("run")) for step in workflow("release")["jobs"]["build"]["steps"]]
+    assert "python -m pip install --require-hashes -r .github/release-tools.txt" in steps
+    tool = runpy.run_path(str(ROOT / "tools" / "rehearse_release.py"))
+    assert (tool["TOOLS"], set(tool["WAYS"])) == (ROOT / ".github" / "release-tools.txt", {"pip", "pipx", "uvx"})
+
+
+def test_a_step_of_the_rehearsal_that_fails_is_counted(tmp_path: Path, capsys) -> None:
+    rehearsal = runpy.run_path(str(ROOT / "tools" / "rehearse_release.py"))["Rehearsal"](tmp_path)
+    (tmp_path / "specgrad-1.whl").write_bytes(b"wheel")
+    page = (tmp_path / "simple" / "specgrad" / "index.html", rehearsal.index([tmp_path / "specgrad-1.whl"]))[0]
+    assert f"specgrad-1.whl#sha256={hashlib.sha256(b'wheel').hexdigest()}" in page.read_text()
+    assert rehearsal.step("good", sys.executable, "-c", "print('one'); print('two')") == "one\ntwo"
+    assert rehearsal.failed == 0
+    rehearsal.step("bad", sys.executable, "-c", "import sys; sys.exit('no')")
+    assert rehearsal.failed == 1
+    assert "exit 1: no" in capsys.readouterr().out
+
+
+def test_the_front_page_has_the_commands_that_are_followed() -> None:
+    commands = runpy.run_path(str(ROOT / "tools" / "first_verdict.py"))["commands_of"]((ROOT / "README.md").read_text())
+    assert [c.split()[0] for c in commands[:3]] == ["git", "pip", "specgrad"]
+    assert commands[2] == "specgrad audit model.onnx --runtime onnxruntime"
 
 
 def test_every_tutorial_names_one_install() -> None:
