@@ -239,6 +239,8 @@ def preserve(
         ) as file:
             late: dict[int, dict[str, Any]] = {}  # not in the file: a run that goes on asks again
             for number in range(len(samples)):
+                if progress is not None:
+                    progress(f"sample {number}", number, len(samples))
                 if number in file.done:
                     Sample.read(file.done[number], number)
                 else:
