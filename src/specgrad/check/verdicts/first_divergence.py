@@ -124,7 +124,8 @@ def _values_from(graph: Graph, known: Mapping[int, Array], compute: Evaluate) ->
     values: dict[int, Array] = {}
     for i, node in enumerate(graph.nodes):
         if node.op is INPUT or node.op is CONSTANT:
-            value = _in_float64(known[i] if node.op is INPUT else graph.constants[i])
+            value = np.asarray(known[i] if node.op is INPUT else graph.constants[i])
+            value = value if node.kind == "index" else value.astype(np.float64, copy=False)
         else:
             args = [np.asarray(float(a.value)) if isinstance(a, NumberArg) else values[a] for a in node.args]
             value = compute(node.op, args, node.params)
@@ -133,11 +134,6 @@ def _values_from(graph: Graph, known: Mapping[int, Array], compute: Evaluate) ->
         for a in {*node.operands()}:
             if last_use[a] == i:
                 del values[a]
-
-
-def _in_float64(array: Array) -> Array:
-    """Return an array with floats in float64; integers stay: they may be positions."""
-    return array.astype(np.float64, copy=False) if array.dtype.kind == "f" else array
 
 
 def _may_be_rounding_of(value: Array, other: Array) -> bool:
