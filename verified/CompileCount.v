@@ -50,12 +50,15 @@ Definition biased {A} (b : option A) : Z := match b with Some _ => 1 | None => 0
 Definition divisor_roundings (d : AvgPool.divisor number) (taps : Z) : Z :=
   let whole c := Z.leb 0 (exponent c) && at_most (abs_of c) (of_Z 256) in
   match d with AvgPool.By c => if whole c then 1 else 2 | _ => if Z.leb taps 256 then 1 else 2 end.
+Definition taps_of (w : list Window.axis) : Z := product (map most_taps w).
+Definition quotients_of (op : operator) : Z :=
+  match op with Average w d _ => divisor_roundings d (taps_of w) | _ => 0 end.
 Definition own_roundings (op : operator) : Z :=
   match op with
   | Conv _ g ci _ w _ b _ => ci / g * product (map Window.kernel w) + biased b
   | Transposed _ g _ co w _ b _ => co / g * product (map Window.kernel w) + biased b
   | Contracted letters _ _ _ _ => product letters
-  | Average w d _ => let taps := product (map most_taps w) in taps + divisor_roundings d taps
+  | Average w d _ => taps_of w + divisor_roundings d (taps_of w)
   | Added _ _ | Subtracted _ _ | Times _ _ | Shifted _ _ => 1
   | _ => 0
   end.
@@ -76,10 +79,11 @@ Definition copies (op : operator) : Z :=
 (* --- parts of a region --- *)
 (* A part of a region from one start to here: as one sum, a term meets at most before + formed + n roundings.
    before        roundings of the start's own value
-   formed        roundings of one coefficient at nodes each of whose cells reads one cell of every argument
+   formed        roundings of one coefficient at nodes each of whose cells reads one cell of every argument, and those of
+                 quotients by themselves: of reciprocals and divisors, the first node's too
    between       of the other nodes but the first: cells before them that one cell here reads, in all
-   reached       of the same: ways to such cells from one cell of the start, and 2 each, in all; F is `formed` and the
-                 less of both, in whichever order neighbours are multiplied out
+   reached       of the same: ways to such cells from one cell of the start, in all; F is `formed` and the less of both,
+                 in whichever order neighbours are multiplied out
    ways          at most so many ways lead from one cell of the start to cells here, through all arguments
    inputs        cells of the start that one cell here reads, counted with repetitions
    cells         cells of the start, in all
@@ -141,13 +145,15 @@ Definition merges_beside (start : nat) (p : part) (mine : list (nat * part)) : b
   andb (negb (Z.eqb (aside p) 0)) (existsb (fun sq => andb (negb (Nat.eqb (fst sq) start)) (part_rounds sq)) mine).
 (* Copies of a cell are added up by the first node, too. *)
 Definition counted_later (p : part) (z : Z) : Z := if andb (Z.eqb (nodes p) 0) (Z.leb (ways p) 1) then 0 else z.
-(* A part with one more node, which reads `often` cells of the node before. *)
-Definition grown_part (p : part) (own ways_here often inputs others : Z) : part :=
+(* A part with one more node, which reads `often` cells of the node before; `quotients` of its own roundings are met by
+   its constants alone. *)
+Definition grown_part (p : part) (own quotients ways_here often inputs others : Z) : part :=
   let single := Z.eqb often 1 in
-  Part (before p) (formed p + counted_later p (if single then Z.min own (ways p + 2) else 0)) ways_here
+  let sums := own - quotients in
+  Part (before p) (formed p + quotients + counted_later p (if single then Z.min sums (ways p) else 0)) ways_here
     (Z.min inputs (cells p)) (cells p) others (nodes p + 1) (width p * often) (aside p) (aside_cells p)
-    (aside_numbers p) (between p * often + counted_later p (if single then 0 else own))
-    (reached p + counted_later p (if single then 0 else ways p + 2)).
+    (aside_numbers p) (between p * often + counted_later p (if single then 0 else sums))
+    (reached p + counted_later p (if single then 0 else ways p)).
 Definition with_ways (p : part) (w : Z) : part :=
   Part (before p) (formed p) w (inputs p) (cells p) (others p) (nodes p) (width p) (aside p) (aside_cells p)
     (aside_numbers p) (between p) (reached p).
@@ -158,20 +164,20 @@ Definition others_of (args : list count) (n : nat) : list (nat * count) :=
   without n (combine (seq 0 (length args)) args).
 Definition more_of (args : list count) (own : Z) (cellwise : bool) (n : nat) (start : nat) : list (Z * Z) :=
   map (fun mb => besides start (often_of cellwise own (fst mb)) (snd mb)) (others_of args n).
-Definition grown_of (args : list count) (own : Z) (cellwise : bool) (fan : Z) (n : nat) (sp : nat * part) : part :=
-  grown_part (snd sp) own (ways_from (fst sp) args * fan) (often_of cellwise own n)
+Definition grown_of (args : list count) (own quotients : Z) (cellwise : bool) (fan : Z) (n : nat) (sp : nat * part) :
+  part :=
+  grown_part (snd sp) own quotients (ways_from (fst sp) args * fan) (often_of cellwise own n)
     (fold_left Z.add (map fst (more_of args own cellwise n (fst sp))) (inputs (snd sp) * often_of cellwise own n))
     (fold_left Z.add (map snd (more_of args own cellwise n (fst sp))) (others (snd sp) * often_of cellwise own n)).
 Definition is_merged (args : list count) (n : nat) (mine : list (nat * part)) (sp : nat * part) : bool :=
   orb (existsb (fun mb => existsb part_rounds (parts (snd mb))) (others_of args n))
     (merges_beside (fst sp) (snd sp) mine).
-Definition grown (args : list count) (own : Z) (cellwise : bool) (fan : Z) (n : nat) (mine : list (nat * part))
+Definition grown (args : list count) (own quotients : Z) (cellwise : bool) (fan : Z) (n : nat) (mine : list (nat * part))
   (sp : nat * part) : nat * part * Z :=
-  (fst sp, grown_of args own cellwise fan n sp,
-    if orb (Z.ltb 1 (nodes (grown_of args own cellwise fan n sp))) (is_merged args n mine sp)
-    then met (grown_of args own cellwise fan n sp) else 0).
+  let p := grown_of args own quotients cellwise fan n sp in
+  (fst sp, p, if orb (Z.ltb 1 (nodes p)) (is_merged args n mine sp) then met p else 0).
 (* The count after a linear node; args: counts of its arguments, the first of which a sum reads often. *)
-Definition after (args : list count) (own : Z) (cellwise : bool) (here : nat) (size fan : Z) : option count :=
+Definition after (args : list count) (own quotients : Z) (cellwise : bool) (here : nat) (size fan : Z) : option count :=
   let most := largest_of (map total args) in
   let numbered := combine (seq 0 (length args)) args in
   if Z.eqb own 0 then
@@ -180,7 +186,7 @@ Definition after (args : list count) (own : Z) (cellwise : bool) (here : nat) (s
       merge (fst sp) (with_ways p (ways_from (fst sp) args * fan)) ps)
       (parts (snd na)) ps) numbered []))
   else
-    let grown_by na := map (grown args own cellwise fan (fst na) (parts (snd na))) (parts (snd na)) in
+    let grown_by na := map (grown args own quotients cellwise fan (fst na) (parts (snd na))) (parts (snd na)) in
     let all := flat_map grown_by numbered in
     let whole := Z.max (most + own) (largest_of (map snd all)) in
     let ps := fold_left (fun ps g => merge (fst (fst g)) (snd (fst g)) ps) all [] in
@@ -244,7 +250,7 @@ Fixpoint counts (sizes : nat -> Z) (i : nat) (ns : list node) (known : list (opt
       let own := own_roundings op in
       let bits := largest_of (map (fun x => snd (nth x known (None, 0))) (operands op)) + bit_length own +
         factors (extents n) op in
-      match after args own (is_cellwise op) i (sizes i) (fan_out op (sizes i) * copies op) with
+      match after args own (quotients_of op) (is_cellwise op) i (sizes i) (fan_out op (sizes i) * copies op) with
       | Some m => if Z.leb 127 bits then None else counts sizes (S i) ns (known ++ [(Some m, bits)])
       | None => None
       end

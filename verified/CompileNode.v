@@ -506,7 +506,7 @@ Proof.
   induction l as [|b l [A B]]; simpl; [split; [lia | intros a []]|]. split; [lia|].
   intros a [<-|H]; [lia | specialize (B a H); lia].
 Qed.
-Lemma after_total args own cellwise here size fan m : after args own cellwise here size fan = Some m ->
+Lemma after_total args own alone cellwise here size fan m : after args own alone cellwise here size fan = Some m ->
   (own <= total m)%Z /\ forall a, In a args -> (total a + own <= total m)%Z.
 Proof.
   unfold after. destruct (largest_least (map total args)) as [Z0 M].
@@ -536,7 +536,7 @@ Proof.
   set (of_arg := fun x => match nth x known (None, 0%Z) with (Some m, _) => m
     | (None, _) => from_outside x (sizes x) end).
   set (args := map of_arg (rev (dedup (rev (operands (what n))))) ++ _).
-  destruct (after args _ _ _ _ _) as [m|] eqn:A; [|discriminate]. destruct (Z.leb _ _); [discriminate|]. intros H.
+  destruct (after args _ _ _ _ _ _) as [m|] eqn:A; [|discriminate]. destruct (Z.leb _ _); [discriminate|]. intros H.
   eexists. split; [exact H|]. intros _. exists m. split; [reflexivity|]. apply after_total in A as [O A].
   split; [exact O|]. intros x X. replace (total_at known x) with (total (of_arg x)).
   - apply A. unfold args. apply in_or_app. left. apply in_map. apply -> in_rev. apply in_dedup. now apply -> in_rev.
@@ -1131,7 +1131,7 @@ Proof.
     { unfold divisor_roundings. destruct d; cbv zeta;
       match goal with |- context [if ?b then _ else _] => destruct b end;
       lia. }
-    cbv zeta. lia.
+    unfold taps_of. lia.
   - right. split; [|cbn [length]; lia]. intros ct [<-|[<-|[]]]; left; apply real_one.
   - right. split; [|cbn [length]; lia]. intros ct [<-|[<-|[]]]; [left; apply real_one | right]. cbn [fst].
     rewrite real_neg, real_one. reflexivity.

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 MERGED = {
     "fused": "linear nodes between two others (add, subtract, times or divided by constants, convolutions, products "
-    "with constant matrices, averages, sums, layout, inference batch-norm) may be computed as one sum; coefficients "
-    "may be folded beforehand with a rounding each",
+    "with constant matrices, averages, sums, layout, inference batch-norm) may be computed as one sum, in which each "
+    "value counts once: its coefficients are folded beforehand, with a rounding each",
     "node": "nothing: the result of every layer is rounded and stored",
 }
 VALUES = {

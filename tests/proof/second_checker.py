@@ -216,10 +216,11 @@ class Box:
                             again = own + 1 if node.op not in CELLWISE and list(given).index(b) == 0 else 1
                             shared, rest = _besides(theirs, start)
                             inputs, others = inputs + shared * again, others + rest * again
-                    formed, sums, reached = p.coefficient, p.sums * often, p.reached
+                    formed, sums, reached = p.coefficient + node.alone, p.sums * often, p.reached
+                    added = own - node.alone
                     if p.nodes or p.ways > 1:
-                        formed += min(own, p.ways + 2) if often == 1 else 0
-                        sums, reached = (sums, reached) if often == 1 else (sums + own, reached + p.ways + 2)
+                        formed += min(added, p.ways) if often == 1 else 0
+                        sums, reached = (sums, reached) if often == 1 else (sums + added, reached + p.ways)
                     counts = min(inputs, p.cells), p.cells, others, p.nodes + 1, sums, reached
                     new = Part(p.before, formed, new.ways, *counts)
                     merges = any(q.nodes for b, (_, t) in given.items() if b != a for q in t.values())

@@ -109,6 +109,7 @@ class Node:
     all_taps: int = 0  # padded ones too
     pads: bool = False
     own: int = 0  # roundings of a linear node
+    alone: int = 0  # of these, of its constants by themselves: of a reciprocal and a divisor
     spread: int = 1  # the most of its cells that read one cell
     copies: int = 1  # how often a concatenation has the same argument
     reads: tuple[int, ...] = ()  # arguments of a linear node that are no constants
@@ -228,8 +229,9 @@ class Network:
         terms = arguments if op in ("add", "sub", "concat") else arguments[2:] if op == "conv" else []
         adds = any(map(self.is_constant, terms))
         copies = max(map(arguments.count, reads), default=1) if op == "concat" else 1
-        return Node("linear", op, shape, sums, constants, own=own, spread=spread, reads=reads, adds_constants=adds,
-                    patches=patches, copies=copies)  # fmt: skip
+        alone = own - taps_of(params) if op == "avg_pool" else 0
+        return Node("linear", op, shape, sums, constants, own=own, alone=alone, spread=spread, reads=reads,
+                    adds_constants=adds, patches=patches, copies=copies)  # fmt: skip
 
     def own(self, op: str, arguments: Any, params: Any) -> int:
         """The most roundings that a term meets in a node, in any order."""
@@ -244,7 +246,8 @@ class Network:
             return math.prod(shapes[1][1:]) + len(shapes) - 2
         if op == "avg_pool":
             taps = taps_of(params)
-            return taps + (1 if abs(taps if isinstance(params["divisor"], str) else params["divisor"]) <= 256 else 2)
+            divisor = abs(taps if isinstance(params["divisor"], str) else params["divisor"])
+            return taps + (1 if divisor <= 256 and divisor == int(divisor) else 2)
         if op == "sum":
             return max(0, math.prod(shapes[0][k] for k in params["axes"]) - 1)
         return int(op in ("add", "sub", "mul"))

@@ -78,7 +78,7 @@ def _case(rng: Random, transpose: bool) -> Case:
 MAX_EXACT_INTEGER = 256  # every format holds the whole numbers up to here; bfloat16 has 8 bits
 
 
-def _divisions(window: Window, divisor: Divisor) -> int:
+def divisions(window: Window, divisor: Divisor) -> int:
     """Return how many roundings the division takes: 1, or 2 if the divisor itself may be rounded."""
     k: Any = window.taps_count if isinstance(divisor, str) else abs(divisor)
     return 1 if k <= MAX_EXACT_INTEGER and k == int(k) else 2
@@ -102,7 +102,7 @@ AVG_POOL: Op = register(
         linear="all",
         divides=True,
         readers=lambda x, *, window, divisor: window.covers,
-        roundings=lambda x, *, window, divisor: window.taps_count + _divisions(window, divisor),
+        roundings=lambda x, *, window, divisor: window.taps_count + divisions(window, divisor),
         magnitude=lambda x, *, window, divisor: abs(_avg_spec(x, window=window, divisor=divisor)),
         outside=_outside,
         receptive_field=lambda x, *, window, divisor: window.reach(),
@@ -120,7 +120,7 @@ AVG_SPREAD: Op = register(
         linear="all",
         divides=True,
         reads="transpose",
-        roundings=lambda x, *, window, divisor: window.covers + _divisions(window, divisor),
+        roundings=lambda x, *, window, divisor: window.covers + divisions(window, divisor),
         magnitude=lambda x, *, window, divisor: abs(_spread_spec(x, window=window, divisor=divisor)),
         outside=_outside,
     )

@@ -220,7 +220,7 @@ def div_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) -> 
     most = np.maximum(part.most * at_least_1(1 / b.least, form.largest), divisors)
     folded = (part.count.total > 0) & (b.least < 1) & (most * form.tiny > 1)  # x/b/c may be x/(b*c), and b*c subnormal
     known = ((b.least >= form.tiny) & ~folded) | ((part.size == 0) & finite)
-    met = count_roundings(context, op, [part.count, RoundingCount()], group, 2, context.call.cells(value))
+    met = count_roundings(context, op, [part.count, RoundingCount()], group, 2, context.call.cells(value), quotients=1)
     alone = None if part.count.total else np.maximum(part.size, size)
     carried = np.broadcast_to(np.where(known, carried * SLACK, np.inf), value.shape)
     stores = stores_after(context, op, args[:1], [part], met, 2, params)

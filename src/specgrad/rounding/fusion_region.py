@@ -6,8 +6,8 @@ part of the region as one sum over what that part reads. Then a monomial meets, 
 
     F   roundings while one coefficient is formed from the constants, neighbouring nodes being multiplied out two at a
         time, in any order. Where cells between two nodes are summed over, a coefficient has as many products as there
-        are such cells on its way: no more than one output cell reads, nor than ways lead there from one input cell,
-        and 2 for a product and a quotient. A node each of whose cells reads one adds its own roundings
+        are such cells on its way: no more than one output cell reads, nor than ways lead there from one input cell.
+        A node each of whose cells reads one adds its own roundings, and every node those of its quotients
     n   roundings while n terms, inputs and additive constants, are multiplied and added
 
 and before the part whatever it met in the parts below. R, the largest such total, is `RoundingCount.total`. A
@@ -31,9 +31,10 @@ class RegionPart:
 
     before   roundings that a term may have met until it begins
     folded   roundings of one coefficient of the part at nodes each of whose cells reads one cell (the constants of the
-             first node are coefficients, unless copies of a cell of `key` stand before it)
+             first node are coefficients, unless copies of a cell of `key` stand before it), and of quotients by
+             themselves, the first node's too
     reads    of all other nodes but the first: cells before them that one cell of the node at hand reads, added up
-    reached  of the same: ways to these cells from one cell of `key`, and 2 each, added up
+    reached  of the same: ways to these cells from one cell of `key`, added up; where a depth is stated, that many
     spread   cells of the node at hand that read one cell of `key`, through all of its arguments together
     inputs   cells of `key` that one cell of the node at hand reads; of all `cells` that there are
     others   terms that come from elsewhere: additive constants, the rest of the region
@@ -77,23 +78,32 @@ class RegionPart:
         return self.before + formed + (self.terms if depth is None else min(self.terms, depth))
 
     def after(
-        self, own: int, often: int, node: RegionNode, inputs: int, others: int, deep: int | None, spread: int
+        self,
+        own: int,
+        alone: int,
+        often: int,
+        node: RegionNode,
+        inputs: int,
+        others: int,
+        deep: int | None,
+        spread: int,
     ) -> RegionPart:
-        """Return the part with one more node, which has `own` roundings and reads `often` cells of the node before.
+        """Return the part with one more node, which reads `often` cells of the node before.
 
+        own              its roundings, but for those of constants
+        alone            roundings of its constants by themselves: of quotients, of factors that are computed
         inputs, others   what other arguments of the node add
         spread           cells of other arguments that read one cell of `key`
-        deep             the most roundings of a sum whose tree is no deeper than is stated (None: any)
+        deep             the most roundings of a sum whose tree is no deeper than is stated (None: any); those of
+                         additive constants are as deep
         """
-        ways = self.spread + 2 if deep is None else min(self.spread + 2, deep)
-        mixes, formed = (
-            often > 1,
-            self.nodes > 0 or self.spread > 1,
-        )  # of a copied cell even the first node's are summed
+        ways = self.spread if deep is None else deep
+        copied = self.spread > 1 or (deep is not None and self.constants_beside > 0)  # summed by the first node, too
+        mixes, formed = often > 1, self.nodes > 0 or copied
         return replace(
             self,
             inputs=min(self.inputs * often + inputs, self.cells),
-            folded=self.folded + (min(own, ways) if formed and not mixes else 0),
+            folded=self.folded + alone + (min(own, ways) if formed and not mixes else 0),
             reads=self.reads * often + (own if formed and mixes else 0),
             reached=self.reached + (ways if formed and mixes else 0),
             spread=(self.spread + spread) * node.spread,
@@ -166,6 +176,8 @@ class RegionNode:
 
     spread    cells that read one cell of an argument
     besides   roundings of its own that are those of no sum: of quotients, of weights that are computed
+    quotients roundings of its own that constants meet by themselves: of a reciprocal and a divisor
+    weights   the most of its own that weights meet while they are computed; the others may be as many
     key       its position in the graph
     stores    roundings of results to the format in which values are stored
     operands  roundings of its factors
@@ -180,6 +192,8 @@ class RegionNode:
     operands: int = 0
     besides: int = 0
     cores: int = 0
+    quotients: int = 0
+    weights: int = 0
 
     def capped_roundings(self, own: int, depth: int | None) -> int:
         """Return its own roundings, at most depth + besides if the tree of its sum is no deeper than `depth`."""
@@ -210,30 +224,34 @@ def count_after_node(
     total, stores, operands, ordered = _largest_counts(parts)
     cores = sum(p.cores for p in parts) + node.cores
     if own == 0:
+        added = 0 if depth is None else min(len(given) - 1, depth)  # coefficients of values side by side
         fronts = [
             replace(
                 f.joined([q for q in parts if q is not p]),
+                folded=f.folded + added,
                 spread=sum(q.spread_from(f.key) for q in given) * node.spread,
             )
             for p in parts
             for f in p.fronts
         ]
         return _limit_fronts(RoundingCount(total, stores, operands, tuple(fronts), ordered, cores))
-    steps, fronts = node.capped_roundings(own, depth) + extra, []
-    deep = None if depth is None else depth + node.besides + extra
+    capped, fronts = node.capped_roundings(own, depth), []
+    steps, sums = capped + extra, capped - node.quotients
+    deep = None if depth is None else depth + node.besides - node.quotients
     often = [node.reads] + [1] * (len(parts) - 1)
     for k, part in enumerate(parts):
         for f in part.fronts:
             rest = [p.beside(f.key, n) for i, (p, n) in enumerate(zip(parts, often, strict=True)) if i != k]
             spread = sum(p.spread_from(f.key) for p in parts if p is not part)
             counts = sum(n for n, _ in rest), sum(n for _, n in rest), deep, spread
-            fronts.append(f.after(steps, often[k], node, *counts))
+            fronts.append(f.after(sums, node.quotients + node.weights + extra, often[k], node, *counts))
     several = [
         any(g.nodes for p in parts for g in p.fronts if p is not part or (f.beside and g.key != f.key))
         for part in parts
         for f in part.fronts
     ]
-    merges = [f for f, others in zip(fronts, several, strict=True) if f.nodes > 1 or others]
+    copied = depth is not None  # a sum of copies is as deep as any
+    merges = [f for f, others in zip(fronts, several, strict=True) if f.nodes > 1 or others or (copied and f.reads)]
     total = max([total + steps, *(f.total(depth) for f in merges)])  # a node by itself has its own count
     if fronts:
         fronts.append(RegionPart(node.key, total, 1, node.cells))

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from ..op import Op, Params
+from ..ops.avg_pool import divisions
 from ..ops.elementwise import cellwise
 from ..scalar import Array
 from .arithmetic import REFERENCE, Arithmetic, growth
@@ -156,10 +157,11 @@ def linear_rule(
     parts   the arguments as expressions of their region; None: as their balls say
     """
     value = context.evaluate(op, [a.value for a in args], params)
-    if op.exact and all(a.is_exact and a.ends is None and a.expansion is None for a in args):
-        return context.flushed(exact_ball(value))  # of large constants one array, not five
     group = context.call.linear_group(op, len(args))
     region = context.arithmetic.fused and group is not None
+    deep = region and context.arithmetic.depth is not None  # copies of a cell are followed from the input on
+    if op.exact and all(a.is_exact and a.ends is None and a.expansion is None for a in args) and not deep:
+        return context.flushed(exact_ball(value))  # of large constants one array, not five
     if op.kernel and context.arithmetic.cores:  # factors are numbers of a short format: nothing is folded into them
         args = [replace(a, expansion=None) for a in args]
     if parts is None:
@@ -171,12 +173,14 @@ def linear_rule(
         carried = np.asarray(np.broadcast_to(spread(context, op, parts, params), value.shape) * SLACK)
     if count is None:
         count = 0 if op.exact or op.roundings is None else op.roundings(*shapes, **counted)
-    if count + sum(p.count.total for p in parts) == 0:
+    if count + sum(p.count.total for p in parts) == 0 and not deep:
         return make_ball(context, value, carried)
     cells = context.call.cells(value)
     readers = cells if op.readers is None else op.readers(*shapes, **counted)
     factors = rounded_factors(context.arithmetic, op, args)
-    met = count_roundings(context, op, [p.count for p in parts], group, count, cells, readers, factors=factors)
+    quotients = divisions(**params) if "divisor" in params else 0
+    counts = [p.count for p in parts]
+    met = count_roundings(context, op, counts, group, count, cells, readers, quotients, factors=factors)
     size = magnitude(context, op, _aligned_sizes(context.arithmetic, op, parts), params)
     most = magnitude_bound(context, op, parts, params, group, count)
     apart = op.name in ("add", "sub") and not context.centred and met.total == 1
@@ -234,9 +238,6 @@ def _aligned_sizes(a: Arithmetic, op: Op, parts: Sequence[Expansion]) -> list[Ar
     return [np.where(z == 0, 0.0, np.maximum(z, tiny)) if k < 2 else z for k, z in enumerate(sizes)]
 
 
-DIVISIONS = 3  # of an average: its divisor may be rounded, then its reciprocal, then the product
-
-
 def count_roundings(
     context: Context,
     op: Op,
@@ -245,7 +246,8 @@ def count_roundings(
     own: int,
     cells: int,
     spread: int = 1,
-    besides: int | None = None,
+    quotients: int = 0,
+    weights: int = 0,
     factors: int = 0,
 ) -> RoundingCount:
     """Return what a term of this node has met, given the counts `parts` of its arguments.
@@ -254,16 +256,16 @@ def count_roundings(
     own       its roundings
     cells     how many cells it has
     spread    how many of them may read one cell of an argument
-    besides   roundings of its own that are those of no sum, so that `Arithmetic.depth` says nothing of them
+    quotients of its roundings those of a reciprocal and a divisor
+    weights   of its roundings, which are then those of no sum, the most that weights meet while they are computed
     factors   how many of its factors are rounded to the format of operands
     """
     a = context.arithmetic
     stores = int(own > 0) + int(op.divides) if a.stores else 0
     cores = int(op.kernel and a.cores is not None)
     reads = 1 if op.receptive_field is cellwise else own + 1
-    if besides is None:
-        besides = own if op.receptive_field is cellwise else DIVISIONS if op.divides else 0
-    node = RegionNode(context.call.position, cells, reads, spread, stores, factors, besides, cores)
+    besides = own if weights or op.receptive_field is cellwise else quotients + 1 if quotients else 0
+    node = RegionNode(context.call.position, cells, reads, spread, stores, factors, besides, cores, quotients, weights)
     if group is None:
         return count_of_product(parts, own, node=node, depth=a.depth)
     extra = sum(p.longest for i, p in enumerate(parts) if i not in group)

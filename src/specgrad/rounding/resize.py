@@ -46,7 +46,7 @@ def resize_rule(context: Context, op: Op, args: Sequence[Ball], params: Params) 
         open_ = open_ | chosen
     context.mark_undecided(open_)
     count = op.roundings(x.shape, **params) if op.roundings is not None else 0
-    met = count_roundings(context, op, [part.count], (0,), count, value.size, value.size, besides=count)
+    met = count_roundings(context, op, [part.count], (0,), count, value.size, value.size, weights=max(0, count - 1))
     most = np.asarray(np.max(part.most, initial=1.0) * (count + 1))
     most = most if part.most.ndim == 0 else np.maximum(most, state.size)
     alone = None if part.count.total else state.size

@@ -71,6 +71,7 @@ from .rounding_counts import (
     fan_out,
     feeds_later_sum,
     is_layout,
+    quotient_roundings,
     recomputed_per_reader,
     region_input,
     roundings,
@@ -329,7 +330,8 @@ class Replay:
                 s.roundings if s is not None else FIXED if args[k].constant else region_input(key, args[k].low.size)
             )
         size = math.prod(node.shape)
-        return count_after_node(by_position, count, node.op.name in CELLWISE, i, size, cells_per_argument(node, size))
+        spread, alone = cells_per_argument(node, size), quotient_roundings(node, count)
+        return count_after_node(by_position, count, node.op.name in CELLWISE, i, size, spread, alone)
 
     def _magnitude_bound(
         self, node: Node, args: Sequence[NodeRange], sums: Sequence[RegionSum | None], group: Sequence[int], count: int

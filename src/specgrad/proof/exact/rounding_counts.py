@@ -77,6 +77,15 @@ def roundings(node: Node, shapes: Shapes) -> int:
     return rule(shapes, node.params)
 
 
+def quotient_roundings(node: Node, own: int) -> int:
+    """Return how many of the `own` roundings of a linear node its constants meet by themselves: of a reciprocal and
+    of an average's divisor.
+    """
+    if node.op.name == "avg_pool":
+        return own - int(math.prod(node.params["window"].kernel))
+    return own - 1 if node.op.name == "div" else 0
+
+
 def is_linear(node: Node) -> bool:
     """Return whether `node` is a linear operator that certificates have a count for."""
     return node.op.name in ROUNDINGS
@@ -152,10 +161,11 @@ class RegionPart:
     before + F + n roundings.
 
     before        roundings of the start node's own value
-    coefficient   roundings of one coefficient at nodes each of whose cells reads one cell of every argument
+    coefficient   roundings of one coefficient at nodes each of whose cells reads one cell of every argument, and of
+                  quotients by themselves at every node, the first too
     sums          of the other nodes but the first: cells before them that one cell here reads, in all
-    reached       of the same: ways to such cells from one cell of the start, and 2 each, in all; as constants of two
-                  neighbours are multiplied out, in any order, F is `coefficient` and the less of both
+    reached       of the same: ways to such cells from one cell of the start, in all; as constants of two neighbours
+                  are multiplied out, in any order, F is `coefficient` and the less of both
     ways          at most so many ways lead from one cell of the start to cells here, through all arguments
     inputs        cells of the start that one cell here reads, counted with repetitions
     cells         cells of the start node, in all
@@ -237,12 +247,19 @@ def cells_per_argument(node: Node, cells: int) -> int:
 
 
 def count_after_node(
-    args: Mapping[int, RoundingCount], own: int, cellwise: bool, position: int, cells: int, ways: int = 1 << 40
+    args: Mapping[int, RoundingCount],
+    own: int,
+    cellwise: bool,
+    position: int,
+    cells: int,
+    ways: int = 1 << 40,
+    quotients: int = 0,
 ) -> RoundingCount:
     """Return the count after a linear node with `own` roundings; `args` are the counts of its arguments by position,
     constants included.
 
-    `cells` is the number of its cells, `ways` how many of them may read one cell of an argument (`cells_per_argument`).
+    `cells` is the number of its cells, `ways` how many of them may read one cell of an argument (`cells_per_argument`),
+    `quotients` those of its roundings that its constants meet by themselves (`quotient_roundings`).
     `cellwise`: each cell reads one cell of every argument. ReplayError if the region is too long.
 
     >>> conv = count_after_node({0: region_input(0, 64)}, 9, False, 1, 64)
@@ -269,9 +286,9 @@ def count_after_node(
             single, later = often[here] == 1, p.nodes > 0 or p.ways > 1  # copies of a cell are summed by the first node
             part = replace(
                 p,
-                coefficient=p.coefficient + (min(own, p.ways + 2) if later and single else 0),
-                sums=p.sums * often[here] + (own if later and not single else 0),
-                reached=p.reached + (p.ways + 2 if later and not single else 0),
+                coefficient=p.coefficient + quotients + (min(own - quotients, p.ways) if later and single else 0),
+                sums=p.sums * often[here] + (own - quotients if later and not single else 0),
+                reached=p.reached + (p.ways if later and not single else 0),
                 ways=reached[start],
                 inputs=min(inputs, p.cells),
                 others=others,

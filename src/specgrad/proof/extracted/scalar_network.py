@@ -31,6 +31,7 @@ from ..exact.rounding_counts import (
     feeds_later_sum,
     is_layout,
     is_linear,
+    quotient_roundings,
     recomputed_per_reader,
     region_input,
     roundings,
@@ -421,7 +422,8 @@ class ScalarNetwork(CellNumbers):
             arg_count = FIXED if fixed[k] else self._rounding_counts.get(key) or region_input(key, math.prod(shapes[k]))
             by_position[key] = arg_count
         size, count = math.prod(node.shape), roundings(node, shapes)
-        return count_after_node(by_position, count, node.op.name in CELLWISE, i, size, cells_per_argument(node, size))
+        spread, alone = cells_per_argument(node, size), quotient_roundings(node, count)
+        return count_after_node(by_position, count, node.op.name in CELLWISE, i, size, spread, alone)
 
 
 def _object_array(values: Sequence[Any], shape: tuple[int, ...]) -> Array:

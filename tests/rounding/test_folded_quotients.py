@@ -1,0 +1,99 @@
+"""Constants that are folded before a sum begins: reciprocals, and sums of copies and of additive constants.
+
+Every execution here is float32 of our own, each of whose roundings goes up by almost u; exact values are Fractions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+import specgrad as sg
+from specgrad.proof.exact.rounding_counts import count_after_node, region_input
+from specgrad.rounding import Arithmetic, Ball, radius
+
+f32, U = np.float32, 2.0**-24
+
+
+def rounds_up(a: Any) -> Any:
+    """Return b for which a*b, in float32, is a little above 1 and as far above the exact product as it can be."""
+    b = (f32(1) / a * (1 + np.random.default_rng(0).uniform(0, 0.01, 100_000))).astype(f32)
+    product = a * b
+    return b[np.argmax(np.where(product > 1.003, product / (b.astype(float) * float(a)), 0))]
+
+
+def a_little(a: Any, factor: Any = 1) -> Any:
+    """Return b for which adding factor*b rounds a up, by almost half a step."""
+    return f32(np.spacing(a) / 2 * 1.001 / factor)
+
+
+def used(net: Callable[[Any], Any], x: Any, y: Any, exact: Fraction, **arithmetic: Any) -> tuple[Ball, float]:
+    """Return the ball of the network's only output at x, and how far in u the execution's y is off."""
+    report = radius(sg.trace(net, x.shape), x, arithmetic=Arithmetic(**arithmetic))
+    return report.outputs, float(abs(Fraction(float(y)) - exact)) / U
+
+
+def fractions(x: Any) -> list[Fraction]:
+    return [Fraction(float(v)) for v in np.ravel(x)]
+
+
+def test_the_reciprocal_of_an_average_is_folded_into_the_weights_behind_it() -> None:
+    """Two windows share a cell: 1/d, times a weight, plus the other's, times the cell, plus two more terms: 6."""
+    d = 255
+    share = f32(1) / f32(d)
+    w = np.array([[rounds_up(share), 0]], f32)
+    p = w[0, 0] * share
+    w[0, 1] = a_little(p, share)
+    q = w[0, 1] * share
+    both = p + q
+    x = np.array([[0, rounds_up(both), 0]], f32)
+    y = both * x[0, 1]
+    x[0, 0], x[0, 2] = a_little(y, p), a_little(y, q)
+    y = (y + p * x[0, 0]) + q * x[0, 2]
+    (u, v), (a, b, c) = fractions(w), fractions(x)
+    exact = (u * (a + b) + v * (b + c)) / d
+
+    def net(x: Any) -> Any:
+        return sg.linear(w, None, sg.reshape(sg.avg_pool(x, (2,), stride=1, divisor=d), (2,)))
+
+    ball, off = used(net, x, y, exact)
+    assert 5.9 < off <= float(ball.radius[0]) / U < 6.1
+
+
+def test_checkers_count_the_reciprocal_of_the_first_node() -> None:
+    """The same region, as certificates count it: 3 terms, 1/d, a product and a sum."""
+    x = region_input(0, 3)
+    mean = count_after_node({0: x}, 3, False, 1, 2, 2, 1)
+    assert mean.total == 3
+    assert count_after_node({1: mean}, 2, False, 2, 1, 1).total == 6
+
+
+def test_copies_are_added_up_before_a_sum_of_a_stated_depth() -> None:
+    """A cell that a layer reads twice: the weights' sum, the product and one more term, where a sum has depth 2."""
+    w = np.array([[1.003, a_little(f32(1.003)), 1]], f32)
+    weight = w[0, 0] + w[0, 1]
+    x = np.array([rounds_up(weight), 0], f32)
+    y = weight * x[0]
+    x[1] = a_little(y)
+    y = y + x[1]
+    (u, v, _), (a, b) = fractions(w), fractions(x)
+
+    def net(x: Any) -> Any:
+        return sg.linear(w, None, sg.concat([x[:1], x[:1], x[1:]], 0))
+
+    ball, off = used(net, x, y, (u + v) * a + b, depth=2)
+    assert 2.9 < off <= float(ball.radius[0]) / U
+
+
+def roundings(net: Callable[[Any], Any], cells: int, depth: int) -> int:
+    return radius(sg.trace(net, (cells,)), np.ones(cells, f32), arithmetic=Arithmetic(depth=depth)).roundings
+
+
+def test_constants_and_coefficients_are_summed_before_a_sum_of_a_stated_depth() -> None:
+    """Each line: roundings of a constant's sum, of what it is multiplied by or added to, and of the sum behind."""
+    one, w, b = np.ones(1, f32), np.ones((1, 8), f32), np.ones((4, 4), f32)
+    assert roundings(lambda x: sg.linear(w, None, x + np.ones(8, f32)) * one, 8, 4) >= 4 + 1 + 4
+    assert roundings(lambda x: sg.linear(w, None, sg.concat([sg.linear(b, None, x), x], 0)), 4, 2) >= 2 + 1 + 2
