@@ -26,6 +26,8 @@ TRUSTED = {
     "count of roundings",
     False: "theorem check_sound; trusted: what reads the files and multiplies the network's cells out, in Python",
 }
+DEEP = 'ulimit -S -s 1048576 2>/dev/null || ulimit -S -s "$(ulimit -H -s)"; exec "$0"'
+"""For a shell: a program with a stack of 1 GiB, or of as much as there may be. A sum of many terms is a deep call."""
 WHO = "the checker extracted from its proof in Coq ({}, its parser, extraction, OCaml, Zarith); executions: fused"
 
 
@@ -127,7 +129,8 @@ def _run(text: str, count: int, deadline: float, seconds: float) -> list[str]:
     """
     try:
         left = max(deadline - time.monotonic(), 0)
-        done = subprocess.run([str(program())], input=text, text=True, capture_output=True, timeout=left)
+        command = ["/bin/sh", "-c", DEEP, str(program())]
+        done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=left)
     except subprocess.TimeoutExpired:
         raise OutOfTimeError(f"the proven checker did not end within {seconds:g} s") from None
     said = done.stdout.split()
