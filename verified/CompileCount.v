@@ -79,8 +79,8 @@ Definition copies (op : operator) : Z :=
 (* --- parts of a region --- *)
 (* A part of a region from one start to here: as one sum, a term meets at most before + formed + n roundings.
    before        roundings of the start's own value
-   formed        roundings of one coefficient at nodes each of whose cells reads one cell of every argument, and those of
-                 quotients by themselves: of reciprocals and divisors, the first node's too
+   formed        roundings of one coefficient at nodes each of whose cells reads one cell of every argument, and those
+                 of quotients by themselves: of reciprocals and divisors, the first node's too
    between       of the other nodes but the first: cells before them that one cell here reads, in all
    reached       of the same: ways to such cells from one cell of the start, in all; F is `formed` and the less of both,
                  in whichever order neighbours are multiplied out
@@ -172,8 +172,8 @@ Definition grown_of (args : list count) (own quotients : Z) (cellwise : bool) (f
 Definition is_merged (args : list count) (n : nat) (mine : list (nat * part)) (sp : nat * part) : bool :=
   orb (existsb (fun mb => existsb part_rounds (parts (snd mb))) (others_of args n))
     (merges_beside (fst sp) (snd sp) mine).
-Definition grown (args : list count) (own quotients : Z) (cellwise : bool) (fan : Z) (n : nat) (mine : list (nat * part))
-  (sp : nat * part) : nat * part * Z :=
+Definition grown (args : list count) (own quotients : Z) (cellwise : bool) (fan : Z) (n : nat)
+  (mine : list (nat * part)) (sp : nat * part) : nat * part * Z :=
   let p := grown_of args own quotients cellwise fan n sp in
   (fst sp, p, if orb (Z.ltb 1 (nodes p)) (is_merged args n mine sp) then met p else 0).
 (* The count after a linear node; args: counts of its arguments, the first of which a sum reads often. *)
