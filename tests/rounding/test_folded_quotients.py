@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import specgrad as sg
+from specgrad.proof.exact.replay import Replay
 from specgrad.proof.exact.rounding_counts import count_after_node, region_input
 from specgrad.rounding import Arithmetic, Ball, radius
 
@@ -97,3 +98,32 @@ def test_constants_and_coefficients_are_summed_before_a_sum_of_a_stated_depth() 
     one, w, b = np.ones(1, f32), np.ones((1, 8), f32), np.ones((4, 4), f32)
     assert roundings(lambda x: sg.linear(w, None, x + np.ones(8, f32)) * one, 8, 4) >= 4 + 1 + 4
     assert roundings(lambda x: sg.linear(w, None, sg.concat([sg.linear(b, None, x), x], 0)), 4, 2) >= 2 + 1 + 2
+
+
+def test_a_bias_that_constants_are_added_up_to_begins_the_sum_behind() -> None:
+    """100 constants are one bias, to which a matrix product adds 100 terms: 199 roundings of the first constant."""
+    w, x, c = np.ones((1, 100), f32), np.zeros(100, f32), np.zeros(100, f32)
+    y = c[0] = f32(1)
+    for numbers in (c[1:], x):
+        for k in range(len(numbers)):
+            numbers[k] = a_little(y)
+            y = y + numbers[k]
+
+    def net(x: Any) -> Any:
+        return sg.linear(w, None, x) + sg.sum(x.builder.constant(c))
+
+    ball, off = used(net, x, y, sum(fractions(c) + fractions(x)))
+    assert 195 < off <= float(ball.radius[0]) / U < 202
+
+
+def test_what_constants_met_while_they_were_computed_is_in_every_coefficient() -> None:
+    """Weights 1/a, folded into one sum of 100 products: two roundings of the quotient and 100 of the sum, at least."""
+    ones = np.ones((1, 1, 10), f32)
+
+    def net(x: Any) -> Any:
+        weights = x.builder.constant(ones) / x.builder.constant(ones * f32(1.3))
+        return sg.sum(sg.conv(weights, None, x, stride=10))
+
+    graph, x = sg.trace(net, (1, 1, 100)), np.ones((1, 1, 100), f32)
+    counts = [r.sum.roundings.total for r in Replay(graph, x, x, {}).ranges if r.sum is not None]
+    assert min(counts[-1], radius(graph, x).roundings) >= 102

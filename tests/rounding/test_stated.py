@@ -66,9 +66,11 @@ def test_nobody_states_an_arithmetic_alone() -> None:
     alone = re.compile(r"(arithmetic|arithmetic_of\([^()]*\)|used|executions\([^()]*\))\.deployment\b")
     allowed = {
         "rounding/stated.py",
-        "check/conform/conformance.py",
+        "check/conform/conformance.py",  # one operator, as the next
         "safety/vectors/pack.py",
-    }  # the last two: one operator
+        "check/tolerances/node_tests/report.py",  # a thousand graphs: what is assumed of each stands beside it
+        "check/tolerances/command.py",
+    }
     found = {
         str(path.relative_to(SOURCE))
         for path in SOURCE.rglob("*.py")

@@ -230,7 +230,8 @@ class Context:
         """Return the expansion of argument k if it belongs to the current region or layer; else one of a region's
         input.
 
-        `is_index`: it holds positions.
+        A constant that one node gives to what varies is one term; one that constants alone are computed from is an
+        input, since a runtime may take its terms into the sum that reads the result. `is_index`: it holds positions.
         """
         e = ball.expansion
         key = self.call.sources[k] if self.call.sources else -1 - k
@@ -241,8 +242,9 @@ class Context:
             nothing = np.zeros(ball.shape)
             one = np.array(1.0)
             return Expansion(self.call.group, nothing, ball.value, ball.value, one, RoundingCount(), divided=one)
-        constant = bool(self.call.kinds) and self.call.kinds[k] == "constant"
-        count = RoundingCount() if constant else region_input(key, self.call.cells_read(k, ball))
+        kinds = self.call.kinds
+        given = bool(kinds) and kinds[k] == "constant" and any(kind != "constant" for kind in kinds)
+        count = RoundingCount() if given else region_input(key, self.call.cells_read(k, ball))
         exact = ball.is_exact and ball.ends is None  # of large constants one array, not two
         least = ball.size if exact else np.abs(ball.value)
         most = at_least_1(ball.size, self.arithmetic.format.largest)

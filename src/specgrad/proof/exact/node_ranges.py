@@ -256,7 +256,7 @@ def _folded_sum(node: Node, args: Sequence[NodeRange], _: Functions) -> tuple[Ar
         raise ReplayError(f"node {node.name} subtracts constants; fold them before certifying")
     return (
         cells(a + b),
-        max(args[0].constant_roundings, args[1].constant_roundings) + 1,
+        args[0].constant_roundings + args[1].constant_roundings + 1,  # as many as one sum of all terms
         args[0].largest_factor + args[1].largest_factor,
     )
 

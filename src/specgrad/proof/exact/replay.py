@@ -277,7 +277,8 @@ class Replay:
         varying, group = self._linear_in(node, args)
         if not varying:
             raise ReplayError(f"node {node.name} computes with constants; fold them before certifying")
-        count += sum(a.constant_roundings for a in args)
+        formed = sum(a.constant_roundings for a in args)
+        count += formed
         sums = [self._region_sum(node, g) for g in node.args]
         ends = [(a.low, a.high) if s is None else (s.low, s.high) for a, s in zip(args, sums, strict=True)]
         half = rational(1, 2)
@@ -290,7 +291,7 @@ class Replay:
             cells(middle + reach),
             absolute(op, sizes, params),
             self._magnitude_bound(node, args, sums, group, count),
-            self._rounding_count(i, node, args, sums, group, count),
+            self._rounding_count(i, node, args, sums, group, count, formed),
             self._deviation(node, args, group, sums, fan_out(node, math.prod(node.shape)) > 1),
             self._deviation(node, args, group, sums, True),
         )
@@ -316,11 +317,12 @@ class Replay:
         sums: Sequence[RegionSum | None],
         group: Sequence[int],
         count: int,
+        formed: int,
     ) -> RoundingCount:
         """Return how many roundings a term meets up to linear node `i`, its fusion region included.
 
-        It is linear in the arguments `group`, has `count` roundings of its own, and `sums` are those of merged
-        arguments.
+        It is linear in the arguments `group`, has `count` roundings of its own, `formed` of them met by its constants
+        while they were computed, and `sums` are those of merged arguments.
         """
         by_position: dict[int, RoundingCount] = {}
         for k in group:
@@ -330,7 +332,7 @@ class Replay:
                 s.roundings if s is not None else FIXED if args[k].constant else region_input(key, args[k].low.size)
             )
         size = math.prod(node.shape)
-        spread, alone = cells_per_argument(node, size), quotient_roundings(node, count)
+        spread, alone = cells_per_argument(node, size), quotient_roundings(node, count - formed) + formed
         return count_after_node(by_position, count, node.op.name in CELLWISE, i, size, spread, alone)
 
     def _magnitude_bound(
