@@ -117,13 +117,17 @@ def test_a_bias_that_constants_are_added_up_to_begins_the_sum_behind() -> None:
 
 
 def test_what_constants_met_while_they_were_computed_is_in_every_coefficient() -> None:
-    """Weights 1/a, folded into one sum of 100 products: two roundings of the quotient and 100 of the sum, at least."""
+    """Weights 1/a/a/a, folded into one sum of 100 products: 100 roundings of the sum and 2 of each quotient, at least.
+    Checkers count no fewer than radii do.
+    """
     ones = np.ones((1, 1, 10), f32)
 
     def net(x: Any) -> Any:
-        weights = x.builder.constant(ones) / x.builder.constant(ones * f32(1.3))
+        weights, divisor = x.builder.constant(ones), x.builder.constant(ones * f32(1.3))
+        for _ in range(3):
+            weights = weights / divisor
         return sg.sum(sg.conv(weights, None, x, stride=10))
 
     graph, x = sg.trace(net, (1, 1, 100)), np.ones((1, 1, 100), f32)
     counts = [r.sum.roundings.total for r in Replay(graph, x, x, {}).ranges if r.sum is not None]
-    assert min(counts[-1], radius(graph, x).roundings) >= 102
+    assert counts[-1] >= radius(graph, x).roundings >= 106
