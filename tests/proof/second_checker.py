@@ -62,18 +62,40 @@ class Part(NamedTuple):
     nodes: int
     sums: int = 0
     reached: int = 0
+    width: int = 1
+    aside: int = 0
+    aside_cells: int = 0
+    aside_numbers: int = 0
 
-    @property
-    def terms(self) -> int:
-        return min(self.inputs, self.cells) + self.others
+    def foreign(self, n: int) -> int:
+        more = n * self.width - 1
+        return n * self.others + min(more * self.aside, self.aside_cells) + more * self.aside_numbers
+
+    def terms(self, n: int) -> int:
+        return min(n * self.inputs, self.cells) + self.foreign(n)
+
+    def moved(self, start: int, ways: int, rest: list[dict[int, Part]]) -> Part:
+        """Through a node that rounds nothing, which lays it beside the arguments `rest`."""
+        aside, numbers, cells = [0], [0 if parts else 1 for parts in rest], self.aside_cells
+        for parts in rest:
+            aside += [q.width * q.aside + q.inputs * (s != start) for s, q in parts.items()]
+            numbers += [q.others + q.width * q.aside_numbers for q in parts.values()]
+            cells += max((q.cells + q.aside_cells for q in parts.values()), default=0)
+        width = self.width if self.aside or self.aside_numbers else 1
+        numbered = self.aside_numbers + max(numbers, default=0)
+        return self._replace(
+            ways=ways, width=width, aside=self.aside + max(aside), aside_cells=cells, aside_numbers=numbered
+        )
 
 
-def _besides(parts: dict[int, Part], start: int) -> tuple[int, int]:
-    """What another argument adds to a part: terms from the same place, and from elsewhere."""
-    if start not in parts:
-        return 0, max((p.terms for p in parts.values()), default=1)
-    elsewhere = max((p.terms for s, p in parts.items() if s != start), default=0)
-    return parts[start].inputs, max(elsewhere, parts[start].others)
+def _besides(parts: dict[int, Part], start: int, n: int) -> tuple[int, int]:
+    """What n cells of another argument add to a part: terms from the same place, and from elsewhere."""
+    if not parts:
+        return 0, n
+    return (
+        n * parts[start].inputs if start in parts else 0,
+        max(p.foreign(n) if s == start else p.terms(n) for s, p in parts.items()),
+    )
 
 
 class Box:
@@ -208,24 +230,30 @@ class Box:
             often = own + 1 if own and k == 0 and node.op not in CELLWISE else 1
             for start, p in mine.items():
                 ways = sum(theirs[start].ways for _, theirs in given.values() if start in theirs)
-                new = Part(*p)._replace(ways=ways * node.spread * node.copies)
+                ways *= node.spread * node.copies
+                new = p.moved(start, ways, [theirs for b, (_, theirs) in given.items() if b != a])
                 if own:
                     inputs, others = p.inputs * often, p.others * often
                     for b, (_, theirs) in given.items():
                         if b != a:
                             again = own + 1 if node.op not in CELLWISE and list(given).index(b) == 0 else 1
-                            shared, rest = _besides(theirs, start)
-                            inputs, others = inputs + shared * again, others + rest * again
+                            shared, rest = _besides(theirs, start, again)
+                            inputs, others = inputs + shared, others + rest
                     formed, sums, reached = p.coefficient + node.alone, p.sums * often, p.reached
                     added = own - node.alone
                     if p.nodes or p.ways > 1:
                         formed += min(added, p.ways) if often == 1 else 0
                         sums, reached = (sums, reached) if often == 1 else (sums + added, reached + p.ways)
                     counts = min(inputs, p.cells), p.cells, others, p.nodes + 1, sums, reached
-                    new = Part(p.before, formed, new.ways, *counts)
-                    merges = any(q.nodes for b, (_, t) in given.items() if b != a for q in t.values())
+                    new = Part(p.before, formed, ways, *counts, p.width * often, *p[-3:])
+                    merges = any(
+                        q.nodes
+                        for b, (_, t) in given.items()
+                        for s, q in t.items()
+                        if b != a or (p.aside and s != start)
+                    )
                     formed += min(sums, reached)
-                    total = max(total, new.before + formed + new.terms if new.nodes > 1 or merges else 0)
+                    total = max(total, new.before + formed + new.terms(1) if new.nodes > 1 or merges else 0)
                 old = parts.get(start)
                 parts[start] = new if old is None else Part(*map(max, old, new))
         if own and parts:

@@ -30,8 +30,9 @@ from specgrad.bounds.search.certificates.prove import prove
 from specgrad.proof.api import Certificate
 from specgrad.proof.base.rationals import ReplayError
 from specgrad.proof.base.split_tree import Split, Tree
-from specgrad.proof.exact.replay import ExecutionModel, Replay
-from specgrad.proof.files.certificate import check, encode, sealed
+from specgrad.proof.exact.replay import ExecutionModel, Replay, Slopes
+from specgrad.proof.exact.rounding_counts import RegionPart
+from specgrad.proof.files.certificate import SCALE, CaseProof, Proof, check, encode, sealed
 from specgrad.proof.files.entries import read_arrays, read_json
 from specgrad.properties.property import Alternative, Case, Property
 
@@ -229,6 +230,93 @@ def test_both_count_the_same_roundings(tmp_path: Path) -> None:
     assert len(pairs) > 100
     assert [pair for pair in pairs if pair[0] < pair[1] or (pair[0] != pair[1] and not pair[2])] == []
     assert sum(a != b for a, b, _ in pairs) < 3
+
+
+def side_by_side(seed: int) -> sg.Graph:
+    """Values of one layer laid side by side, constants and copies among them, and summed: all linear but a few."""
+    rng = np.random.default_rng(seed)
+
+    def numbers(*shape: int) -> Any:
+        return rng.integers(1, 4, shape).astype(np.float32)
+
+    def steps(x: Any) -> Any:
+        values = [x, sg.relu(x[:9]), sg.relu(x[3:])]
+        for _ in range(rng.integers(3, 9)):
+            y, z = (values[-1 - rng.integers(min(4, len(values)))] for _ in range(2))
+            n = y.shape[0]
+            kinds = [
+                lambda y, z, n: sg.linear(numbers(n // 2 + 1, n), numbers(n // 2 + 1) if rng.integers(2) else None, y),
+                lambda y, z, n: sg.sum(y, (0,), keepdims=True),
+                lambda y, z, n: y + (z if z.shape == y.shape else numbers(n)),
+                lambda y, z, n: y[: 1 + n // 2] * np.float32(3),
+                lambda y, z, n: sg.broadcast(y[:1], (3,)),
+                lambda y, z, n: sg.relu(y) if rng.integers(3) == 0 else sg.neg(y),
+                *[lambda y, z, n: sg.concat([(y, z, numbers(2))[k] for k in rng.integers(0, 3, 3)] + [y], 0)] * 4,
+            ]
+            values.append(kinds[rng.integers(len(kinds))](y, z, n))
+        return sg.linear(numbers(1, values[-1].shape[0]), None, values[-1])
+
+    return sg.trace(steps, (12,))
+
+
+def test_both_count_what_lies_side_by_side(tmp_path: Path) -> None:
+    pairs = [pair for seed in range(30, 70) for pair in counts(side_by_side(seed), tmp_path)]
+    assert len(pairs) > 200
+    assert [pair for pair in pairs if pair[0] != pair[1]] == []
+
+
+def added(*values: Any) -> Any:
+    return sg.sum(sg.concat(list(values), 0), (0,), keepdims=True)
+
+
+def dense(x: Any, out: int = 1) -> Any:
+    return sg.linear(np.ones((out, x.shape[0]), np.float32), None, x)
+
+
+ASIDE: dict[str, tuple[Any, int]] = {
+    "a stored branch": (lambda x: added(dense(x), dense(x)), 21),
+    "two sums": (lambda x: added(dense(sg.relu(x[:5])), dense(sg.relu(x[5:]))), 11),
+    "sums of sums": (
+        lambda x: added(added(*map(dense, (sg.relu(x), sg.relu(x[1:])))), dense(dense(dense(x, 10), 10))),
+        239,
+    ),
+    "numbers": (lambda x: dense(dense(x, 10)) + dense(sg.concat([x, np.ones(10, np.float32)], 0)), 51),
+}
+"""Networks of 10 inputs, and R of the output. A stored branch: 10, and 10 terms and a coefficient beside it."""
+
+
+@pytest.mark.parametrize("name", ASIDE)
+def test_both_count_terms_from_beside(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second counted fewer where a part had the terms of one argument of a concatenation alone, planted again."""
+    net, most = ASIDE[name]
+    graph = sg.trace(net, (10,))
+    pairs = counts(graph, tmp_path)
+    assert pairs[-1] == (most, most)
+    assert all(a == b for a, b in pairs)
+    monkeypatch.setattr(second.Part, "foreign", lambda part, n: n * part.others)
+    ours, fewer = counts(graph, tmp_path)[-1]
+    assert fewer < ours == most
+
+
+def test_one_branch_alone_is_refused_by_the_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted in ours: of two sums side by side that are added up, terms of one. 199 of 200 may be lost, one after
+    the other onto a 1; that they are not was certified.
+    """
+    n, lost = 100, Fraction(2**10 - 1, 2**34)
+    graph = sg.trace(lambda x: added(dense(sg.relu(x[:n])), dense(sg.relu(x[n:]))), (2 * n,))
+    x, stored = np.float32([1, *[lost] * (2 * n - 1)]), np.float32(0)
+    for v in x:
+        stored += v
+    assert stored == 1
+    ones = {i: np.full(v.shape, SCALE, np.int16) for i, v in enumerate(graph.nodes) if v.op.name == "relu"}
+    proof = Proof((1,), {i: Slopes(v, v, SCALE) for i, v in ones.items()})
+    text, packed = encode(graph, [CaseProof(x, x, ((np.array([[1]], dtype=object), (Fraction(1),), proof),))])
+    with monkeypatch.context() as planted:
+        planted.setattr(RegionPart, "foreign", lambda part, often: often * part.others)
+        check(text, packed, graph)
+    assert "not positive" in margins(network(graph, tmp_path), text, packed)
+    with pytest.raises(ReplayError, match="not excluded"):
+        check(text, packed, graph)
 
 
 def test_ours_counts_no_roundings_less_through_windows(tmp_path: Path) -> None:
