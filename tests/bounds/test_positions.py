@@ -169,5 +169,5 @@ def test_what_is_refused() -> None:
     with pytest.raises(NoCertificateError, match="the output is a position"):
         prove(chosen, stated(np.zeros(3), np.ones(3), [[1]], [1]))
     many = sg.trace(lambda x: sg.argmax(x, 1), (9, 3))
-    with pytest.raises(sg.UnsupportedError, match="speaks of 9 positions at once: 19683 ways"):
+    with pytest.raises(sg.UnsupportedError, match="is about 9 positions at once: 19683 ways"):
         certify(many, stated(np.zeros(27), np.ones(27), [[1] * 9], [1]))

@@ -102,7 +102,7 @@ def test_messages_and_pages_do_too(name: str, deep, monkeypatch, run) -> None:
     page = "" if name == "tolerance" else " --html page.html --force"
     out = run(words + page)[1]
     assert ESTIMATE.search(out)
-    table = [line for line in out.splitlines() if called_proven(line) and "used: of a proof" not in line]
+    table = [line for line in out.splitlines() if called_proven(line) and "error / bound: proven" not in line]
     assert table == []
     if page:
         html = re.sub(r"<title>[^<]*</title>", "", (deep / "page.html").read_text())  # marks of the plot name both

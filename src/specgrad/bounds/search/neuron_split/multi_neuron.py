@@ -138,9 +138,10 @@ def fits(state: State, relu: int, rows: int) -> bool:
 
     `rows` is the number of objectives for which they are.
     """
-    if state.layers[relu].node.op.name != "relu":
+    layer = state.layers[relu]
+    if layer.node.op.name != "relu" or not layer.sources:  # what does not vary reads nothing
         return False
-    conv = state.layers.get(state.layers[relu].sources[0])
+    conv = state.layers.get(layer.sources[0])
     if not isinstance(conv, BoundLinear) or conv.node.op.name != "conv" or conv.varying != [0]:
         return False
     if len(conv.node.shape) != 2 + len(conv.node.params["window"].out):
