@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pytest
 
 import specgrad as sg
 from specgrad.proof.exact.replay import Replay
@@ -131,3 +132,17 @@ def test_what_constants_met_while_they_were_computed_is_in_every_coefficient() -
     graph, x = sg.trace(net, (1, 1, 100)), np.ones((1, 1, 100), f32)
     counts = [r.sum.roundings.total for r in Replay(graph, x, x, {}).ranges if r.sum is not None]
     assert counts[-1] >= radius(graph, x).roundings >= 106
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["C*x", "x*C"])
+def test_a_constant_factor_of_an_input_may_stand_first(first: bool) -> None:
+    """One sum adds both products' cells, 200 terms: 199 roundings of its first."""
+    ones, x = np.ones(100, f32), np.zeros((2, 100), f32)
+    y = x[0, 0] = f32(1)
+    for k in range(1, x.size):
+        x.flat[k] = a_little(y)
+        y = y + x.flat[k]
+    scaled = lambda v: sg.sum(v.builder.constant(ones) * v if first else v * v.builder.constant(ones))
+    graph = sg.trace(lambda a, b: scaled(a) + scaled(b), (100,), (100,))
+    off = float(abs(Fraction(float(y)) - sum(fractions(x)))) / U
+    assert 195 < off <= float(radius(graph, *x).outputs.radius) / U < 205

@@ -103,6 +103,10 @@ class NodeContext:
         """Return whether argument k is an input or a constant, and not the result of another node."""
         return not self.kinds or self.kinds[k] != "computed"
 
+    def is_constant(self, k: int) -> bool:
+        """Return whether argument k is known to depend on no input."""
+        return bool(self.kinds) and self.kinds[k] == "constant"
+
     def counted(self, args: Sequence[Ball], params: Params) -> tuple[list[Shape], Params]:
         """Return shapes of the arguments, and parameters, by which roundings are counted."""
         return ([a.shape for a in args], params) if self.whole is None else (list(self.whole.shapes), self.whole.params)
@@ -116,11 +120,16 @@ class NodeContext:
         return ball.value.size if self.whole is None else math.prod(self.whole.shapes[k])
 
     def linear_group(self, op: Op, count: int) -> tuple[int, ...] | None:
-        """Return which of `count` arguments this call is linear in, all others being given; None for products of
-        computed values.
+        """Return which of `count` arguments this call is linear in, all others being constants, or else given; None for
+        products of computed values.
+
+        A constant is no argument that it is linear in where another one varies: parts of a region begin at what varies.
         """
         groups = op.linear_groups(count)
-        return next((g for g in groups if all(k in g or self.is_given(k) for k in range(count))), None)
+        others = [[k for k in range(count) if k not in g] for g in groups]
+        constant = [g for g, rest in zip(groups, others, strict=True) if all(self.is_constant(k) for k in rest)]
+        given = [g for g, rest in zip(groups, others, strict=True) if all(self.is_given(k) for k in rest)]
+        return next(iter(constant + given), None)
 
 
 class ArithmeticVariant(Protocol):
@@ -242,8 +251,7 @@ class Context:
             nothing = np.zeros(ball.shape)
             one = np.array(1.0)
             return Expansion(self.call.group, nothing, ball.value, ball.value, one, RoundingCount(), divided=one)
-        kinds = self.call.kinds
-        given = bool(kinds) and kinds[k] == "constant" and any(kind != "constant" for kind in kinds)
+        given = self.call.is_constant(k) and any(kind != "constant" for kind in self.call.kinds)
         count = RoundingCount() if given else region_input(key, self.call.cells_read(k, ball))
         exact = ball.is_exact and ball.ends is None  # of large constants one array, not two
         least = ball.size if exact else np.abs(ball.value)
