@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-MAX_FRONTS = 12  # a longer list is shortened to one that counts more
+MAX_FRONTS = 12  # a longer list is shortened; that it never counts less later is not shown (TRUST.md)
 
 
 @dataclass(frozen=True, slots=True)
